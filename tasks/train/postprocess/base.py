@@ -51,7 +51,7 @@ class PostProcessor(Estimator):
         """Raise ConfigError for parameters that cannot be."""
         self.require("scale", self.scale in SCALES, "probability, margin or signed")
 
-    def predict(
+    def predict(  # type: ignore[override]
         self, X: np.ndarray, *, groups: np.ndarray, ids: np.ndarray | None = None
     ) -> np.ndarray:
         """Return decisions, int64, shape (n_samples,).
@@ -80,7 +80,9 @@ class PostProcessor(Estimator):
             )
         return (uniforms(self.random_state, ids) < probability).astype(np.int64)
 
-    def predict_proba(self, X: np.ndarray, *, groups: np.ndarray) -> np.ndarray:
+    def predict_proba(  # type: ignore[override]
+        self, X: np.ndarray, *, groups: np.ndarray
+    ) -> np.ndarray:
         """Return the exact probabilities of the decisions 0 and 1, float64, (n_samples, 2)."""
         raise NotImplementedError
 
