@@ -28,7 +28,8 @@ from tasks.runtime.cluster import load_cluster, open_cluster
 from tasks.runtime.errors import FairfrontierError, StoreError
 from tasks.runtime.home import find_home
 from tasks.runtime.store import Store
-from tasks.train.fit_group import KIND, FitGroup, key, read_facts
+from tasks.train.fit_group import KIND, FitGroup, key, load_split, read_facts
+from tasks.train.postprocess.model import require_calibration
 from tasks.train.registry import find
 from tasks.train.task import fit_group
 
@@ -164,13 +165,9 @@ def frontier(run: FrontierParameters) -> dict[str, Any]:
     store = run.store
     plan = expand(study, home)
     keys = [key(each.group, store, home) for each in plan]
-    missing = [
-        each.group
-        for each, found in zip(plan, keys, strict=True)
-        if not store.path(KIND, found).is_dir()
-    ]
+    missing = _list_missing(plan, keys, store, home)
     if missing:
-        _look_first(missing, home)
+        _look_first(list(missing.values()), home)
     unmeasured = [
         found
         for each, found in zip(plan, keys, strict=True)
@@ -183,9 +180,11 @@ def frontier(run: FrontierParameters) -> dict[str, Any]:
             if missing or unmeasured
             else None
         )
-        shown = stack.enter_context(FitProgress(study.slug, len(plan)))
+        bases = [(group, found) for found, group in missing.items() if found not in keys]
+        jobs = [*bases, *((each.group, found) for each, found in zip(plan, keys, strict=True))]
+        shown = stack.enter_context(FitProgress(study.slug, len(jobs)))
         place = Place(store, home, client, shown)
-        _train(study.slug, plan, keys, place)
+        _train(study.slug, jobs, place)
         points = tabulate(study.study, place, [each.group for each in plan])
     skipped = _list_skipped(plan, keys, store)
     seconds = time.monotonic() - started
@@ -215,25 +214,46 @@ def check_folder(folder: Path) -> None:
         ) from error
 
 
+def _list_missing(
+    plan: Sequence[Planned], keys: Sequence[str], store: Store, home: Path
+) -> dict[str, FitGroup]:
+    """Return what is to be trained, by its key: also models of which only post-processed rows show.
+
+    The models of a post-processed row are listed when the row itself is not there, once however
+    many rows decide from their scores.
+    """
+    groups = dict(zip(keys, (each.group for each in plan), strict=True))
+    for group in list(groups.values()):
+        if group.then is not None and not store.path(KIND, key(group, store, home)).is_dir():
+            groups.setdefault(key(group.base, store, home), group.base)
+    return {found: group for found, group in groups.items() if not store.path(KIND, found).is_dir()}
+
+
 def _look_first(missing: Sequence[FitGroup], home: Path) -> None:
     """Load one split and learn one metric: a fault in either shows before workers are started."""
     first = min(missing, key=lambda group: (group.rows is None, group.rows or 0, group.seeds))
     split = (first.seeds[0], first.rows, first.select_on, str(home))
     prepare_table(first.dataset, *split)
+    if any(group.then is not None for group in missing):
+        require_calibration(load_split(first, first.seeds[0], home))
     with_metric = [group for group in missing if group.metric is not None]
     if with_metric:
         learn_metric(dict(with_metric[0].metric or {}), first.dataset, *split)
 
 
-def _train(slug: str, plan: Sequence[Planned], keys: Sequence[str], place: Place) -> None:
-    """Train all fit groups, one Prefect task each; those that need the whole cluster come last."""
-    jobs = list(zip((each.group for each in plan), keys, strict=True))
-    spread = [job for job in jobs if find(job[0].estimator).distributed and place.client]
-    single = [job for job in jobs if job not in spread]
+def _train(slug: str, jobs: Sequence[tuple[FitGroup, str]], place: Place) -> None:
+    """Train all fit groups, one Prefect task each.
+
+    Those that need the whole cluster come after those that do not, and post-processors last.
+    """
+    last = [job for job in jobs if job[0].then is not None]
+    models = [job for job in jobs if job[0].then is None]
+    spread = [job for job in models if find(job[0].estimator).distributed and place.client]
+    single = [job for job in models if job not in spread]
     artifact = start_progress(slug)
     published = time.monotonic()
     failures: list[tuple[FitGroup, BaseException]] = []
-    for batch, slots in ((single, place.slots), (spread, 1)):
+    for batch, slots in ((single, place.slots), (spread, 1), (last, place.slots)):
         with ThreadPoolTaskRunner(max_workers=slots) as runner:
             futures = {
                 runner.submit(
@@ -264,7 +284,7 @@ def _train(slug: str, plan: Sequence[Planned], keys: Sequence[str], place: Place
                 raise
     show_progress(artifact, place.shown.share)
     if failures:
-        _raise_first(failures, len(plan))
+        _raise_first(failures, len(jobs))
 
 
 def _raise_first(failures: Sequence[tuple[FitGroup, BaseException]], total: int) -> None:

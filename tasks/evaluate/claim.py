@@ -54,7 +54,12 @@ def _one_measure(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, list | tuple) else (value,)
+
+
 Row = Annotated[RowAt, BeforeValidator(_one_row)]
+Rows = Annotated[tuple[Row, ...], BeforeValidator(_listed), Field(min_length=1)]
 Measures = Annotated[tuple[str, ...], BeforeValidator(_one_measure), Field(min_length=1)]
 
 
@@ -62,15 +67,23 @@ class Comparison(Model):
     """Two rows, or a row and a number, in one measure or several: all must hold.
 
     The means over seeds on ``part`` are compared: ``left relation right`` or ``left relation
-    value``; ``==`` holds to within ``tolerance``.
+    value``; ``==`` holds to within ``tolerance``. Lists of rows are compared one by one, a single
+    right side with each.
+
+    With ``noise`` the sampling error of one split takes part: δ = sqrt(δ_l² + δ_r²), each the
+    half-width of a row's own 95% interval towards the other side, averaged over the seeds. ``>=``
+    then means not below by more than δ, ``>`` above by more than δ, ``==`` no further than δ. δ
+    takes the rows' errors as independent; those of two rules on the same people are not, and
+    their difference is known better than that.
     """
 
-    left: Row
-    right: Row | None = None
+    left: Rows
+    right: Rows | None = None
     value: float | None = None
     measure: Measures
     relation: Literal[">", ">=", "<", "<=", "=="]
     tolerance: float = Field(default=1e-9, ge=0)
+    noise: bool = False
     part: PartName = "test"
     block: Block | None = None
 
@@ -78,7 +91,18 @@ class Comparison(Model):
     def _has_one_right_side(self) -> Self:
         if (self.right is None) == (self.value is None):
             raise fault("a comparison has one right side|Give right (a row) or value (a number).")
+        if self.right is not None and len(self.right) not in (1, len(self.left)):
+            raise fault(
+                f"{len(self.left)} rows stand left and {len(self.right)} right"
+                "|Give one right row for each left one, or one for all."
+            )
         return self
+
+    def pairs(self) -> Iterator[tuple[RowAt, RowAt | None]]:
+        """Yield each left row with its right one; None stands for ``value``."""
+        right: Sequence[RowAt | None] = self.right or (None,)
+        for number, left in enumerate(self.left):
+            yield left, right[number if len(right) > 1 else 0]
 
 
 class Trend(Model):
@@ -125,9 +149,8 @@ class Claim(Model):
         if self.trend is not None:
             yield self.trend.row
         elif self.compare is not None:
-            yield self.compare.left
-            if self.compare.right is not None:
-                yield self.compare.right
+            yield from self.compare.left
+            yield from self.compare.right or ()
 
 
 def claim_block(study: StudyConfig, claim: Claim) -> Block:

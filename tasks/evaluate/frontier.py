@@ -149,7 +149,8 @@ def summarise(points: pd.DataFrame, fits: pd.DataFrame, part: str) -> pd.DataFra
     -------
     DataFrame
         Columns method, setting, name (``measure`` or ``measure:group``), value (mean), sd, low,
-        high, n (mean), n_seeds. sd has ddof 1, NaN for one seed.
+        high, own_low, own_high (means over the seeds of each run's own interval), n (mean),
+        n_seeds. sd has ddof 1, NaN for one seed.
 
     Notes
     -----
@@ -170,6 +171,8 @@ def summarise(points: pd.DataFrame, fits: pd.DataFrame, part: str) -> pd.DataFra
             "sd": grouped["value"].std(ddof=1),
             "low": grouped["low"].mean(skipna=False),
             "high": grouped["high"].mean(skipna=False),
+            "own_low": grouped["low"].mean(skipna=False),
+            "own_high": grouped["high"].mean(skipna=False),
             "n": grouped["n"].mean(),
             "n_seeds": grouped["seed"].size(),
         }

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from tasks.evaluate.claim import Block, refuse_claims
 from tasks.evaluate.mention import refuse_figures, refuse_measures
-from tasks.evaluate.study import DEFAULT_PROFILE, FIXED_KEYS, MethodRow, StudyConfig
+from tasks.evaluate.study import DEFAULT_PROFILE, FIXED_KEYS, MethodRow, StudyConfig, ThenRow
 from tasks.runtime.config import Model, parse, read_yaml
 from tasks.runtime.errors import ConfigError, nearest
 from tasks.runtime.home import find_home
@@ -34,13 +34,10 @@ class Planned:
         At least one; a group that both blocks ask for is trained once.
     group : FitGroup
         What is trained.
-    then : str or None
-        The post-processor to fit on its scores.
     """
 
     blocks: tuple[Block, ...]
     group: FitGroup
-    then: str | None = None
 
 
 def studies(home: Path | None = None) -> dict[str, Path]:
@@ -164,9 +161,7 @@ def expand(study: StudyConfig, home: Path | None = None) -> tuple[Planned, ...]:
             members = batches.setdefault(batch, (row, [], [row.block]))[1]
             members.append(Member(seed, row.parameters, row.setting))
     return tuple(
-        Planned(
-            tuple(dict.fromkeys(blocks)), FitGroup(**row.shared, members=tuple(members)), row.then
-        )
+        Planned(tuple(dict.fromkeys(blocks)), FitGroup(**row.shared, members=tuple(members)))
         for row, members, blocks in batches.values()
     )
 
@@ -181,7 +176,6 @@ class _Row:
 
     block: Block
     seeds: tuple[int, ...]
-    then: str | None
     shared: dict[str, Any]
     parameters: dict[str, Any]
     setting: dict[str, Any]
@@ -189,9 +183,7 @@ class _Row:
 
     def trains_like(self, other: _Row) -> bool:
         """Tell whether both rows train the same model."""
-        mine, theirs = (
-            (each.shared, each.parameters, each.then, each.structure) for each in (self, other)
-        )
+        mine, theirs = ((each.shared, each.parameters, each.structure) for each in (self, other))
         return mine == theirs
 
 
@@ -269,18 +261,17 @@ def _settle(study: StudyConfig, home: Path, path: Path | None) -> Iterator[_Row]
             name = row.method or label
             if name not in registered:
                 raise ConfigError(f"{key}: there is no method {name!r}.", nearest(name, registered))
-            _check_then(row.then, registered, key)
             presets = _MethodFile.read(name, home)
             preset = presets.preset(row.preset, study.dataset, key)
+            own_metric = preset.pop("metric", {})
             grid = presets.grid(row.grid, key)
-            accepted = list(inspect.signature(registered[name]).parameters)
-            for given in (*preset, *grid, *row.parameters):
-                if given not in accepted and given != "metric":
-                    raise ConfigError(
-                        f"{key}: {name} takes no parameter {given!r}.",
-                        nearest(given, (*accepted, *MethodRow.model_fields)),
-                    )
-            metric = _merge_metric(study.metric or {}, preset.pop("metric", {}), row.metric)
+            _check_parameters(
+                registered[name],
+                (*preset, *grid, *row.parameters),
+                key,
+                MethodRow.model_fields,
+            )
+            metric = _merge_metric(study.metric or {}, own_metric, row.metric)
             if metric is not None:
                 _check_metric(metric, key)
             elif "metric" in registered[name].fit_needs:
@@ -288,14 +279,17 @@ def _settle(study: StudyConfig, home: Path, path: Path | None) -> Iterator[_Row]
                     f"{key}: {name} needs a fair metric, and the study names none.",
                     "Add metric: {name: subspace} to the study.",
                 )
-            for chosen in _sweep({**grid, **row.parameters}):
+            for chosen, (then, told) in itertools.product(
+                _sweep({**grid, **row.parameters}),
+                list(_settle_then(row.then, study.dataset, registered, home, key)),
+            ):
                 parameters = {**preset, **chosen}
                 model = _make_model(registered[name], parameters, key)
                 setting = {
                     **chosen,
                     **({"preset": row.preset} if row.preset else {}),
                     **({"metric": row.metric} if row.metric else {}),
-                    **({"then": row.then} if row.then else {}),
+                    **told,
                     **({"rows": rows.rows} if rows.rows is not None else {}),
                     "select_on": select_on,
                 }
@@ -309,9 +303,53 @@ def _settle(study: StudyConfig, home: Path, path: Path | None) -> Iterator[_Row]
                     "select_on": select_on,
                     "threads": study.threads,
                     "certificate": _certificate(study),
+                    "then": then,
                 }
                 structure = list(model.structure()) if model.batched else None
-                yield _Row(block, rows.seeds, row.then, shared, parameters, setting, structure)
+                yield _Row(block, rows.seeds, shared, parameters, setting, structure)
+
+
+def _settle_then(
+    row: ThenRow | None,
+    dataset: str,
+    registered: Mapping[str, type[Estimator]],
+    home: Path,
+    key: str,
+) -> Iterator[tuple[dict[str, Any] | None, dict[str, Any]]]:
+    """Yield every setting of a post-processor, checked: what is fitted, and what is shown of it."""
+    if row is None:
+        yield None, {}
+        return
+    from tasks.train.postprocess.base import PostProcessor
+
+    where = f"{key}.then"
+    known = {name: each for name, each in registered.items() if issubclass(each, PostProcessor)}
+    if row.method not in known:
+        raise ConfigError(
+            f"{where}: there is no post-processor {row.method!r}.", nearest(row.method, known)
+        )
+    preset = _MethodFile.read(row.method, home).preset(row.preset, dataset, where)
+    _check_parameters(known[row.method], (*preset, *row.parameters), where, ThenRow.model_fields)
+    for chosen in _sweep(row.parameters):
+        parameters = {**preset, **chosen}
+        _make_model(known[row.method], parameters, where)
+        told = {f"then.{name}": value for name, value in chosen.items()}
+        if row.preset:
+            told["then.preset"] = row.preset
+        yield {"method": row.method, **parameters}, {"then": row.method, **told}
+
+
+def _check_parameters(
+    method: type[Estimator], given: Iterable[str], key: str, fields: Iterable[str]
+) -> None:
+    """Refuse what a method does not take; ``fields`` are the other keys of its row."""
+    accepted = list(inspect.signature(method).parameters)
+    for each in given:
+        if each not in accepted:
+            raise ConfigError(
+                f"{key}: {method.name} takes no parameter {each!r}.",
+                nearest(each, (*accepted, *fields)),
+            )
 
 
 def _merge_metric(*layers: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -369,20 +407,6 @@ def _check_metric(metric: Mapping[str, Any], key: str) -> None:
             raise ConfigError(
                 f"{key}: the metric {name} takes no parameter {given!r}.", nearest(given, accepted)
             )
-
-
-def _check_then(then: str | None, registered: Mapping[str, type], key: str) -> None:
-    """Check that the named post-processor exists."""
-    processors = [
-        name
-        for name, each in registered.items()
-        if each.__module__.startswith("tasks.train.postprocess.")
-    ]
-    if then is not None and then not in processors:
-        raise ConfigError(
-            f"{key}: the post-processor {then!r} is not available yet.",
-            nearest(then, processors) if processors else "Take `then` out of the row.",
-        )
 
 
 class _MethodFile(Model):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from tasks.evaluate.claim import Block, Claim
 from tasks.runtime.config import Model, fault
@@ -15,6 +15,32 @@ Reference = Annotated[str, Field(pattern=r"^[a-z0-9_-]+\.[a-z0-9_-]+$")]
 DEFAULT_PROFILE = "default"
 # What a profile cannot change: it says how much of the same study is run.
 FIXED_KEYS = ("study", "profiles")
+
+
+class ThenRow(BaseModel):
+    """The post-processor of a row; every key but these is one of its parameters, lists sweep.
+
+    Attributes
+    ----------
+    method : str
+        Registered name of the post-processor.
+    preset : str or None
+        Name in ``conf/methods/METHOD.yaml``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    method: str
+    preset: str | None = None
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters that the row itself gives; lists are sweeps."""
+        return dict(self.model_extra or {})
+
+
+def _name_method(value: Any) -> Any:
+    return {"method": value} if isinstance(value, str) else value
 
 
 class MethodRow(BaseModel):
@@ -32,8 +58,9 @@ class MethodRow(BaseModel):
         Names in ``conf/methods/METHOD.yaml``; what the row says itself wins over both.
     metric : mapping
         Laid over the study's metric for this row.
-    then : str or None
-        A post-processor fitted on the scores of this row.
+    then : ThenRow or None
+        A post-processor fitted on this row's scores of the calibration part: its name, or
+        ``{method: NAME, **parameters}``.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -42,7 +69,7 @@ class MethodRow(BaseModel):
     preset: str | None = None
     grid: str | None = None
     metric: dict[str, Any] = Field(default_factory=dict)
-    then: str | None = None
+    then: Annotated[ThenRow, BeforeValidator(_name_method)] | None = None
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -52,9 +79,8 @@ class MethodRow(BaseModel):
     @property
     def sweeps(self) -> bool:
         """Whether the row may stand for several settings."""
-        return self.grid is not None or any(
-            isinstance(each, list) for each in self.parameters.values()
-        )
+        given = [*self.parameters.values(), *(self.then.parameters.values() if self.then else ())]
+        return self.grid is not None or any(isinstance(each, list) for each in given)
 
 
 class _Rows(Model):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import operator
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -18,11 +17,13 @@ from tasks.evaluate.frontier import list_fits, summarise
 from tasks.evaluate.plan import Planned
 from tasks.evaluate.study import StudyConfig
 
+# Of the difference left − right, and what is forgiven.
 RELATIONS: dict[str, Callable[[float, float], bool]] = {
-    ">": operator.gt,
-    ">=": operator.ge,
-    "<": operator.lt,
-    "<=": operator.le,
+    ">": lambda gap, slack: gap > slack,
+    ">=": lambda gap, slack: gap >= -slack,
+    "<": lambda gap, slack: gap < -slack,
+    "<=": lambda gap, slack: gap <= slack,
+    "==": lambda gap, slack: abs(gap) <= slack,
 }
 # xgboost and xgboost-cpu are the same module under two names.
 PACKAGES = (
@@ -67,8 +68,8 @@ def check_claims(
     -------
     list of dict
         ``id``, ``sentence``, ``held`` (true, false, or null where a number is missing) and
-        ``evidence``: block, part, seeds, what was compared with what or followed along what, and
-        for every measure its means over the seeds and whether it held.
+        ``evidence``: block, part, seeds, and for every measure which rows were compared or followed
+        along what, their means over the seeds, what noise was forgiven, and whether it held.
     """
     return [_check_claim(study, claim, points, plan) for claim in study.claims]
 
@@ -98,27 +99,47 @@ def _check_claim(
 
 
 def _compare(compare: Comparison, table: pd.DataFrame) -> dict[str, Any]:
-    """Return the two sides of a comparison in every measure, and whether each held."""
-    numbers: list[dict[str, Any]] = []
-    for measure in compare.measure:
-        left = _look_up(table, compare.left, measure)
-        right = (
-            _look_up(table, compare.right, measure) if compare.right is not None else compare.value
-        )
-        held = None
-        if left is not None and right is not None:
-            held = (
-                abs(left - right) <= compare.tolerance
-                if compare.relation == "=="
-                else RELATIONS[compare.relation](left, right)
-            )
-        numbers.append({"measure": measure, "left": left, "right": right, "held": held})
+    """Return the two sides of a comparison for all rows and measures, and whether each held."""
     return {
-        "left": str(compare.left),
         "relation": compare.relation,
-        "right": compare.value if compare.right is None else str(compare.right),
-        "numbers": numbers,
+        "numbers": [
+            _compare_pair(compare, table, left, right, measure)
+            for left, right in compare.pairs()
+            for measure in compare.measure
+        ],
     }
+
+
+def _compare_pair(
+    compare: Comparison, table: pd.DataFrame, left: RowAt, right: RowAt | None, measure: str
+) -> dict[str, Any]:
+    mine = _find(table, left, measure)
+    other = _find(table, right, measure) if right is not None else None
+    value = None if mine is None else float(mine["value"])
+    against = compare.value if right is None else None if other is None else float(other["value"])
+    slack = held = None
+    if value is not None and against is not None:
+        gap = value - against
+        slack = compare.tolerance if compare.relation == "==" else 0.0
+        if compare.noise:
+            slack = math.hypot(_reach(mine, up=gap < 0), _reach(other, up=gap > 0))
+        held = RELATIONS[compare.relation](gap, slack)
+    return {
+        "measure": measure,
+        "left_row": str(left),
+        "left": value,
+        "right_row": None if right is None else str(right),
+        "right": against,
+        "noise": slack if compare.noise else None,
+        "held": held,
+    }
+
+
+def _reach(row: Mapping[str, Any] | None, *, up: bool) -> float:
+    """Return how far a row's own interval reaches upward or downward from its value."""
+    if row is None:
+        return 0.0
+    return abs(float(row["own_high" if up else "own_low"]) - float(row["value"]))
 
 
 def _follow(trend: Trend, table: pd.DataFrame) -> dict[str, Any]:
@@ -129,10 +150,11 @@ def _follow(trend: Trend, table: pd.DataFrame) -> dict[str, Any]:
     )
     numbers: list[dict[str, Any]] = []
     for measure in trend.measure:
-        means = [
-            _look_up(table, RowAt.model_validate({**setting, "row": trend.row.row}), measure)
+        rows = [
+            _find(table, RowAt.model_validate({**setting, "row": trend.row.row}), measure)
             for _, setting in order
         ]
+        means = [None if row is None else float(row["value"]) for row in rows]
         known = [each for each in means if each is not None]
         held = None
         if len(known) == len(means) > 1:
@@ -148,13 +170,13 @@ def _follow(trend: Trend, table: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _look_up(table: pd.DataFrame, row: RowAt, name: str) -> float | None:
-    """Return a mean, or None where it is missing or could not be estimated."""
+def _find(table: pd.DataFrame, row: RowAt, name: str) -> Mapping[str, Any] | None:
+    """Return a row's summary of a measure; None where it is missing or could not be estimated."""
     found = table.loc[(table["method"] == row.row) & (table["name"] == name)]
     found = found.loc[[row.match(row.row, json.loads(each)) for each in found["setting"]]]
     if len(found) != 1 or math.isnan(found["value"].iloc[0]):
         return None
-    return float(found["value"].iloc[0])
+    return {str(key): value for key, value in found.iloc[0].items()}
 
 
 def build_summary(

@@ -6,8 +6,8 @@ import importlib.metadata
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -27,14 +27,30 @@ from tasks.runtime.source import source_digest
 from tasks.runtime.store import Store
 from tasks.runtime.thread import limited_threads
 from tasks.train.base import Estimator
-from tasks.train.prediction import Prediction, predict_part
+from tasks.train.postprocess.base import score_part
+from tasks.train.postprocess.model import (
+    PostProcessed,
+    refuse_unknown_groups,
+    score_split,
+)
+from tasks.train.prediction import Prediction, predict_part, predict_variants
+from tasks.train.registry import load_model
 
 if TYPE_CHECKING:
     from distributed import Client
 
 KIND = "fit"
 # What the numbers of a fit depend on; a new version of one of them asks for a new fit.
-LIBRARIES = ("array-api-compat", "numpy", "pandas", "scikit-learn", "scipy", "xgboost-cpu")
+LIBRARIES = (
+    "array-api-compat",
+    "fairlearn",
+    "numpy",
+    "pandas",
+    "scikit-learn",
+    "scipy",
+    "skops",
+    "xgboost-cpu",
+)
 
 
 @dataclass(frozen=True)
@@ -80,6 +96,8 @@ class FitGroup:
         At least one.
     certificate : mapping or None
         What its points certify: ``metric``, ``budgets`` and ``rows``; training does not see it.
+    then : mapping or None
+        The post-processor fitted on the scores of these models: ``method`` and its parameters.
     """
 
     dataset: str
@@ -91,6 +109,12 @@ class FitGroup:
     threads: int
     members: tuple[Member, ...]
     certificate: Mapping[str, Any] | None = None
+    then: Mapping[str, Any] | None = None
+
+    @property
+    def base(self) -> FitGroup:
+        """The same models without the post-processor."""
+        return replace(self, then=None)
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -118,7 +142,10 @@ def describe(group: FitGroup, home: Path) -> dict[str, Any]:
     metric = _metric_of(group, cls)
     if metric is not None:
         modules.append(tasks.metric.registry.find(metric["name"]).__module__)
+    if group.then is not None:
+        modules.append(tasks.train.registry.find(group.then["method"]).__module__)
     return {
+        **({"then": group.then} if group.then is not None else {}),
         "estimator": group.estimator,
         "members": [{"seed": each.seed, "parameters": each.parameters} for each in group.members],
         "metric": metric,
@@ -147,7 +174,9 @@ def fit(
 
     The entry holds, for member i, ``model-i/`` (as the estimator saves it) and ``scores-i.npz``
     (scores and decisions on every part and on every counterfactual variant); and ``fit.json``
-    (seconds; why the method was skipped where it does not support the split).
+    (seconds; why the method was skipped where it does not support the split). A group with a
+    post-processor trains, or finds, the models in an entry of their own; its ``model-i/`` is the
+    post-processor.
 
     Parameters
     ----------
@@ -177,26 +206,8 @@ def fit(
     if store.read(KIND, found) is not None:
         return found
     started = time.monotonic()
-    with limited_threads(group.threads):
-        splits = {seed: load_split(group, seed, home) for seed in group.seeds}
-        models = [_create(group, each, splits[each.seed]) for each in group.members]
-        reasons = [
-            model.supports(splits[each.seed])
-            for model, each in zip(models, group.members, strict=True)
-        ]
-        reason = next((each for each in reasons if each is not None), None)
-        predictions: list[dict[str, Prediction]] = []
-        if reason is None:
-            metrics = {seed: _metric_for(group, split) for seed, split in splits.items()}
-            data = [
-                _keywords(group, splits[each.seed], metrics[each.seed], client)
-                for each in group.members
-            ]
-            type(models[0]).fit_batch(models, data, progress=progress)
-            predictions = [
-                {name: predict_part(model, part) for name, part in splits[each.seed].parts()}
-                for model, each in zip(models, group.members, strict=True)
-            ]
+    work = _train if group.then is None else _post_process
+    models, predictions, reason = work(group, store, home, client, progress)
     with store.writing(KIND, found, description) as folder:
         for number, parts in enumerate(predictions):
             models[number].save(folder / f"model-{number}")
@@ -204,6 +215,85 @@ def fit(
         facts = {"seconds": round(time.monotonic() - started, 3), "skipped": reason}
         (folder / "fit.json").write_text(json.dumps(facts) + "\n", encoding="utf-8")
     return found
+
+
+# The models of a group, what they say about every part, and why they were skipped.
+_Fitted = tuple[Sequence[Estimator], list[dict[str, Prediction]], str | None]
+
+
+def _train(
+    group: FitGroup,
+    store: Store,  # noqa: ARG001 - as _post_process
+    home: Path,
+    client: Client | None,
+    progress: Callable[[int, int], None] | None,
+) -> _Fitted:
+    with limited_threads(group.threads):
+        splits = {seed: load_split(group, seed, home) for seed in group.seeds}
+        models = [
+            _create(group, group.estimator, each.parameters, splits[each.seed], each.seed)
+            for each in group.members
+        ]
+        reasons = [
+            model.supports(splits[each.seed])
+            for model, each in zip(models, group.members, strict=True)
+        ]
+        reason = next((each for each in reasons if each is not None), None)
+        if reason is not None:
+            return models, [], reason
+        metrics = {seed: _metric_for(group, split) for seed, split in splits.items()}
+        data = [
+            _keywords(group.estimator, splits[each.seed], metrics[each.seed], client)
+            for each in group.members
+        ]
+        type(models[0]).fit_batch(models, data, progress=progress)
+        predictions = [
+            {name: predict_part(model, part) for name, part in splits[each.seed].parts()}
+            for model, each in zip(models, group.members, strict=True)
+        ]
+    return models, predictions, None
+
+
+def _post_process(
+    group: FitGroup,
+    store: Store,
+    home: Path,
+    client: Client | None,
+    progress: Callable[[int, int], None] | None,
+) -> _Fitted:
+    folder = store.path(KIND, fit(group.base, store, home, client=client, progress=progress))
+    skipped = read_facts(folder)["skipped"]
+    if skipped is not None:
+        return [], [], skipped
+    parameters = dict(group.then or {})
+    name = parameters.pop("method")
+    processors: list[Estimator] = []
+    predictions: list[dict[str, Prediction]] = []
+    with limited_threads(group.threads):
+        for number, member in enumerate(group.members):
+            split = load_split(group, member.seed, home)
+            stored = read_scores(folder / f"scores-{number}.npz")
+            checked = stored["validation"].score if "validation" in stored else None
+            scored = score_split(split, stored["calibration"].score, checked)
+            processor = _create(group, name, parameters, split, member.seed)
+            reason = processor.supports(scored)
+            if reason is not None:
+                return [], [], reason
+            refuse_unknown_groups(split, processor.attributes, name)
+            processor.fit(**_keywords(name, scored, None, None))
+            chain = PostProcessed(load_model(folder / f"model-{number}"), processor)
+            processors.append(processor)
+            predictions.append(
+                {
+                    # The model has answered for the rows themselves already.
+                    part.name: replace(
+                        predict_part(processor, score_part(part, stored[part.name].score)),
+                        counterfactuals=predict_variants(chain, part),
+                    )
+                    for _, part in split.parts()
+                }
+            )
+    return processors, predictions, None
 
 
 def load_split(group: FitGroup, seed: int, home: Path) -> Split:
@@ -265,25 +355,36 @@ def _metric_of(group: FitGroup, cls: type[Estimator]) -> dict[str, Any] | None:
     return dict(group.metric) if group.metric is not None else None
 
 
-def _create(group: FitGroup, member: Member, split: Split) -> Estimator:
-    cls = tasks.train.registry.find(group.estimator)
-    parameters = dict(member.parameters)
+def _create(
+    group: FitGroup, method: str, parameters: Mapping[str, Any], split: Split, seed: int
+) -> Any:
+    """Create an estimator with the group's threads, and attributes as columns."""
+    cls = tasks.train.registry.find(method)
+    chosen = dict(parameters)
     known = cls().get_params(deep=False)
-    for name, number in {"n_jobs": group.threads, "random_state": member.seed}.items():
+    for name, number in {"n_jobs": group.threads, "random_state": seed}.items():
         if name in known:
-            parameters.setdefault(name, number)
+            chosen.setdefault(name, number)
     attributes = list(split.train.attributes)
+
+    def column(name: str, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        if value not in attributes:
+            raise ConfigError(
+                f"{group.method}: {name} is {value!r}, which is no group attribute of "
+                f"{split.dataset}.",
+                nearest(value, attributes),
+            )
+        return attributes.index(value)
+
     for name in cls.group_parameters:
-        value = parameters.get(name)
-        if isinstance(value, str):
-            if value not in attributes:
-                raise ConfigError(
-                    f"{group.method}: {name} is {value!r}, which is no group attribute of "
-                    f"{split.dataset}.",
-                    nearest(value, attributes),
-                )
-            parameters[name] = attributes.index(value)
-    return tasks.train.registry.create(group.estimator, **parameters)
+        value = chosen.get(name)
+        if isinstance(value, list | tuple):
+            chosen[name] = [column(name, each) for each in value]
+        elif value is not None:
+            chosen[name] = column(name, value)
+    return tasks.train.registry.create(method, **chosen)
 
 
 def _metric_for(group: FitGroup, split: Split) -> FairMetric | None:
@@ -300,7 +401,7 @@ def _metric_for(group: FitGroup, split: Split) -> FairMetric | None:
 
 
 def _keywords(
-    group: FitGroup, split: Split, metric: FairMetric | None, client: Client | None
+    method: str, split: Split, metric: FairMetric | None, client: Client | None
 ) -> dict[str, Any]:
     """Return X, y and those keywords of ``fit`` that the method takes and the split has."""
     train: Part = split.train
@@ -313,7 +414,7 @@ def _keywords(
         "validation": split.validation,
         "counterfactuals": train.counterfactuals,
     }
-    takes = tasks.train.registry.find(group.estimator).fit_takes
+    takes = tasks.train.registry.find(method).fit_takes
     chosen = {name: value for name, value in known.items() if name in takes and value is not None}
     return {"X": train.X, "y": train.y, **chosen}
 

@@ -50,7 +50,7 @@ def predict_part(model: Any, part: Part) -> Prediction:
     model : estimator
         Scikit-learn shaped. For classes ``predict_proba`` is asked, or ``predict`` where there
         is none (its codes then serve as scores); for a regression ``predict``. ``groups=`` and
-        ``ids=`` are passed when the class attribute ``predict_needs`` names them. With the class
+        ``ids=`` are passed when its attribute ``predict_needs`` names them. With the
         attribute ``randomized = True`` the probabilities are those of the decision itself.
     part : Part
         Rows with their counterfactual sets.
@@ -72,19 +72,24 @@ def predict_part(model: Any, part: Part) -> Prediction:
     A rule that depends on groups gets the variant's groups, so its thresholds follow the flip.
     """
     score, decision = _ask(model, part, part.X, part.groups)
+    return Prediction(score, decision, predict_variants(model, part))
+
+
+def predict_variants(model: Any, part: Part) -> Mapping[str, Variants]:
+    """Return a model's decisions on every variant of a part; see ``predict_part``."""
     counterfactuals: dict[str, Variants] = {}
     for name, variants in part.counterfactuals.items():
         counterfactuals[name] = tuple(
             (each.name, _ask(model, part, each.X, each.groups)[1]) for each in variants
         )
-    return Prediction(score, decision, MappingProxyType(counterfactuals))
+    return MappingProxyType(counterfactuals)
 
 
 def _ask(
     model: Any, part: Part, X: np.ndarray, groups: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return (score, decision) of the model on one version of the part's rows."""
-    needs: frozenset[str] = getattr(type(model), "predict_needs", frozenset())
+    needs: frozenset[str] = getattr(model, "predict_needs", frozenset())
     offered = {"groups": groups, "ids": part.ids}
     keywords = {key: offered[key] for key in offered if key in needs}
     task = task_of(part)
@@ -106,7 +111,7 @@ def _ask(
             )
         probability = np.zeros((X.shape[0], max(2, len(part.classes))))
         probability[:, codes] = np.clip(answer, 0.0, 1.0)
-    randomized = bool(getattr(type(model), "randomized", False))
+    randomized = bool(getattr(model, "randomized", False))
     if task == "multiclass":
         if randomized:
             raise DataError(

@@ -252,7 +252,7 @@ def test_a_study_is_frozen(home):
         (("methods", "fair", "preset"), "publishd", r"no preset.*Did you mean 'published'"),
         (("methods", "fair", "grid"), "papr", r"no grid.*Did you mean 'paper'"),
         (("methods", "fair", "budgett"), 1, r"takes no parameter.*Did you mean 'budget'"),
-        (("methods", "fair", "then"), "thresholds", r"'thresholds' is not available yet"),
+        (("methods", "fair", "then"), "thresholds", r"there is no post-processor 'thresholds'"),
         (("published", "methods", "fair", "budget"), [1, 2], r"published.methods.fair lists"),
         (("published", "reproduces"), "table1", r"published.reproduces"),
         (("frontier", "accuracy"), "acuracy", r"unknown measure.*Did you mean 'accuracy'"),

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tasks.evaluate.frontier import build_frontier, list_fits
+from tasks.evaluate.frontier import build_frontier, list_fits, summarise
 from tasks.evaluate.summary import build_summary, check_claims, list_versions
 from tests.evaluate.synthetic import make_plan, make_points, make_study
 
@@ -124,8 +124,78 @@ def test_one_setting_of_a_sweep_is_compared():
     low, high = ({"row": "budro", "budget": budget} for budget in (0.05, 0.8))
     found = check(left=high, right=low, relation=">", **asked)
     assert found["held"] is True
-    assert found["evidence"]["left"] == "budro at budget 0.8"
+    assert found["evidence"]["numbers"][0]["left_row"] == "budro at budget 0.8"
     assert check(left=low, right=high, relation=">", **asked)["held"] is False
+
+
+def test_rows_are_compared_one_by_one_or_with_one():
+    asked = {"measure": "balanced_accuracy", "relation": "<", "block": "published"}
+    each = check(left=["reweigh", "budro"], right=["gbdt", "gbdt"], **asked)
+    assert each["held"] is True
+    assert check(left=["reweigh", "budro"], right="gbdt", **asked) == each
+    turned = check(left=["reweigh", "gbdt"], right="budro", **asked)
+    assert turned["held"] is False
+    assert [
+        (number["left_row"], number["right_row"], number["held"])
+        for number in turned["evidence"]["numbers"]
+    ] == [("reweigh", "budro", True), ("gbdt", "budro", False)]
+
+
+@pytest.mark.parametrize(
+    ("relation", "value", "held"),
+    [
+        ("==", 0.011, True),
+        ("==", 0.009, False),
+        (">=", 0.0299, True),
+        (">=", 0.031, False),
+        (">", 0.009, True),
+        (">", 0.011, False),
+        ("<=", 0.011, True),
+        ("<=", 0.009, False),
+        ("<", 0.031, True),
+        ("<", 0.0299, False),
+    ],
+)
+def test_noise_is_the_half_of_the_interval_that_faces_the_other_side(relation, value, held):
+    study = make_study(
+        claims=[
+            {
+                "id": "one",
+                "sentence": "A sentence.",
+                "compare": {
+                    "left": "gbdt",
+                    "value": value,
+                    "measure": "auc",
+                    "relation": relation,
+                    "noise": True,
+                    "block": "published",
+                },
+            }
+        ]
+    )
+    plan = make_plan(study)
+    points = make_points(plan)
+    points = points.loc[points["measure"] == "balanced_accuracy"].assign(
+        measure="auc", value=0.02, low=0.01, high=0.03
+    )
+    found = check_claims(study, points, plan)[0]
+    assert found["held"] is held
+    assert found["evidence"]["numbers"][0]["noise"] == pytest.approx(0.01)
+
+
+def test_the_noise_of_two_rows_adds_in_squares():
+    asked = {"left": "budro", "right": "gbdt", "measure": "gap_rms:sex", "noise": True}
+    found = check(relation="==", **asked)
+    number = found["evidence"]["numbers"][0]
+    study = make_study()
+    plan = make_plan(study)
+    table = summarise(make_points(plan), list_fits(plan, "published"), "test")
+    own = {
+        row["method"]: row for row in table.loc[table["name"] == "gap_rms:sex"].to_dict("records")
+    }
+    up = own["budro"]["high"] - own["budro"]["value"]
+    down = own["gbdt"]["value"] - own["gbdt"]["low"]
+    assert number["noise"] == pytest.approx((up**2 + down**2) ** 0.5)
 
 
 def test_other_blocks_and_parts():

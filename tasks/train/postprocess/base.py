@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from scipy.special import expit
 
-from tasks.prepare.split import Part
+from tasks.prepare.split import Part, Split
 from tasks.runtime.errors import ConfigError, DataError
 from tasks.runtime.seeds import uniforms
 from tasks.train.base import Estimator
@@ -50,6 +50,12 @@ class PostProcessor(Estimator):
     def check(self) -> None:
         """Raise ConfigError for parameters that cannot be."""
         self.require("scale", self.scale in SCALES, "probability, margin or signed")
+
+    def supports(self, split: Split) -> str | None:
+        """Return why it cannot be fitted on ``split``, whose one feature must be a score."""
+        if len(split.feature_names) != 1:
+            return f"{self.name} decides from scores: put it behind a method, as then: {self.name}."
+        return super().supports(split)
 
     def predict(  # type: ignore[override]
         self, X: np.ndarray, *, groups: np.ndarray, ids: np.ndarray | None = None
