@@ -20,6 +20,7 @@ from flows.progress import FitProgress
 from tasks.evaluate.plan import Planned, expand, load_study
 from tasks.evaluate.points import KIND as POINTS
 from tasks.evaluate.points import points_key
+from tasks.evaluate.result import describe_results, restore_results
 from tasks.evaluate.study import DEFAULT_PROFILE, StudyConfig
 from tasks.evaluate.task import tabulate, write_study
 from tasks.metric.task import learn_metric
@@ -168,27 +169,31 @@ def frontier(run: FrontierParameters) -> dict[str, Any]:
     missing = _list_missing(plan, keys, store, home)
     if missing:
         _look_first(list(missing.values()), home)
-    unmeasured = [
-        found
-        for each, found in zip(plan, keys, strict=True)
-        if not store.path(POINTS, points_key(found, each.group, store)).is_dir()
-    ]
-    with ExitStack() as stack:
-        # All cached: no cluster is needed, and none is started.
-        client = (
-            stack.enter_context(open_cluster(load_cluster(run.cluster, home)))
-            if missing or unmeasured
-            else None
+    points = [points_key(found, each.group, store) for each, found in zip(plan, keys, strict=True)]
+    unmeasured = any(not store.path(POINTS, found).is_dir() for found in points)
+    description = describe_results(study, plan, points, home)
+    # All done before: no figure is drawn again.
+    if missing or unmeasured or not restore_results(folder, store, description):
+        with ExitStack() as stack:
+            client = None
+            if missing or unmeasured:
+                client = stack.enter_context(open_cluster(load_cluster(run.cluster, home)))
+            bases = [(group, found) for found, group in missing.items() if found not in keys]
+            jobs = [*bases, *((each.group, found) for each, found in zip(plan, keys, strict=True))]
+            shown = stack.enter_context(FitProgress(study.slug, len(jobs)))
+            place = Place(store, home, client, shown)
+            _train(study.slug, jobs, place)
+            table = tabulate(study.study, place, [each.group for each in plan])
+        write_study(
+            study,
+            table,
+            folder,
+            time.monotonic() - started,
+            plan,
+            _list_skipped(plan, keys, store),
+            place,
+            description,
         )
-        bases = [(group, found) for found, group in missing.items() if found not in keys]
-        jobs = [*bases, *((each.group, found) for each, found in zip(plan, keys, strict=True))]
-        shown = stack.enter_context(FitProgress(study.slug, len(jobs)))
-        place = Place(store, home, client, shown)
-        _train(study.slug, jobs, place)
-        points = tabulate(study.study, place, [each.group for each in plan])
-    skipped = _list_skipped(plan, keys, store)
-    seconds = time.monotonic() - started
-    write_study(study, points, folder, seconds, plan, skipped, place)
     publish_results(study.slug, folder)
     return {
         "study": study.study,
@@ -196,7 +201,7 @@ def frontier(run: FrontierParameters) -> dict[str, Any]:
         "folder": str(folder),
         "fits": len(plan),
         "trained": len(missing),
-        "skipped": skipped,
+        "skipped": _list_skipped(plan, keys, store),
         "seconds": round(time.monotonic() - started, 3),
     }
 
@@ -254,6 +259,8 @@ def _train(slug: str, jobs: Sequence[tuple[FitGroup, str]], place: Place) -> Non
     published = time.monotonic()
     failures: list[tuple[FitGroup, BaseException]] = []
     for batch, slots in ((single, place.slots), (spread, 1), (last, place.slots)):
+        if batch is last and failures:
+            break
         with ThreadPoolTaskRunner(max_workers=slots) as runner:
             futures = {
                 runner.submit(

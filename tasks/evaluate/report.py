@@ -26,10 +26,11 @@ from tasks.evaluate.study import StudyConfig, split_name
 RATES = ("selection_rate", "mean_prediction", "tpr", "fpr", "accuracy", "rmse")
 AGGREGATES = ("selection_rate_ratio", "gap_max", "gap_rms", "mean_prediction_difference")
 FOUR_FIFTHS = 0.8
-# A difference from the paper above this is worth a note.
 # Proposition 2.3 is read at this difference of log-odds: odds that are e times as high.
 LOG_ODDS = 1.0
+# A difference from the paper above this is worth a note.
 WORTH_A_NOTE = 0.03
+TEMPLATE = Path(__file__).with_name("report.html.j2")
 
 
 def render_report(
@@ -68,14 +69,14 @@ def render_report(
         HTML. Every text that comes from data or configuration is escaped.
     """
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
+        loader=FileSystemLoader(TEMPLATE.parent),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters.update(number=show_number, measure=name_measure)
-    template = environment.get_template("report.html.j2")
+    template = environment.get_template(TEMPLATE.name)
     return template.render(
         study=study,
         summary=summary,

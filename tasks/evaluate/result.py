@@ -6,9 +6,11 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -19,13 +21,15 @@ from tasks.evaluate.figure import draw_frontier
 from tasks.evaluate.frontier import build_frontier, list_fits
 from tasks.evaluate.plan import Planned, expand
 from tasks.evaluate.publication import compare, read_publication
-from tasks.evaluate.report import render_report
+from tasks.evaluate.report import TEMPLATE, render_report
 from tasks.evaluate.study import StudyConfig
-from tasks.evaluate.summary import build_summary, check_claims
+from tasks.evaluate.summary import build_summary, check_claims, list_versions
 from tasks.runtime.errors import DataError, StoreError
 from tasks.runtime.home import find_home
-from tasks.runtime.store import Store
+from tasks.runtime.source import source_digest
+from tasks.runtime.store import MANIFEST, Store, hash_file
 
+KIND = "results"
 KEYS = ("dataset", "method", "setting", "seed", "part", "measure", "group")
 SCHEMA = pa.schema(
     [
@@ -137,6 +141,64 @@ def write_results(
     if published is not None:
         files["published.csv"] = _to_csv(published)
     return _replace_files(folder, files)
+
+
+def describe_results(
+    study: StudyConfig, plan: Sequence[Planned], points: Sequence[str], home: Path
+) -> dict[str, Any]:
+    """Return all that the files of a study depend on, but for the seconds that it took.
+
+    Parameters
+    ----------
+    study : StudyConfig
+        What was asked.
+    plan : sequence of Planned
+        What was run.
+    points : sequence of str
+        The key of each one's points in the store.
+    home : Path
+        The project root.
+    """
+    figures = [drawing.find(name).draw.__module__ for name in study.figures]
+    references = sorted((home / "data" / "reference").glob("*.yaml"))
+    return {
+        "study": study.model_dump(mode="json"),
+        "plan": [
+            {
+                "points": key,
+                "blocks": each.blocks,
+                "method": each.group.method,
+                "members": [[member.seed, member.setting] for member in each.group.members],
+            }
+            for each, key in zip(plan, points, strict=True)
+        ],
+        "references": {path.name: hash_file(path) for path in references},
+        "template": hash_file(TEMPLATE),
+        "source": source_digest([__name__, *figures]),
+        "libraries": list_versions(),
+    }
+
+
+def keep_results(files: Mapping[str, Path], store: Store, description: Mapping[str, Any]) -> None:
+    """Keep the files of a study in the store, so that the same study need not be written again."""
+    with store.writing(KIND, store.key(KIND, description), description) as folder:
+        for name, path in files.items():
+            shutil.copyfile(path, folder / name)
+
+
+def restore_results(folder: Path, store: Store, description: Mapping[str, Any]) -> bool:
+    """Put the kept files of a study where its results belong; False where none are kept."""
+    entry = store.read(KIND, store.key(KIND, description))
+    if entry is None:
+        return False
+    kept = {path.name: path.read_bytes() for path in entry.iterdir() if path.name != MANIFEST}
+    if any(not _is_same(folder / name, content) for name, content in kept.items()):
+        _replace_files(folder, kept)
+    return True
+
+
+def _is_same(path: Path, content: bytes) -> bool:
+    return path.is_file() and path.read_bytes() == content
 
 
 def sort_points(points: pd.DataFrame) -> pd.DataFrame:

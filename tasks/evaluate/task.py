@@ -12,7 +12,7 @@ from prefect.cache_policies import NO_CACHE
 
 from tasks.evaluate.plan import Planned
 from tasks.evaluate.points import tabulate_group
-from tasks.evaluate.result import write_results
+from tasks.evaluate.result import keep_results, write_results
 from tasks.evaluate.study import StudyConfig
 from tasks.runtime.thread import call_limited
 from tasks.train.fit_group import FitGroup
@@ -63,10 +63,11 @@ def write_study(
     plan: Sequence[Planned],
     skipped: Mapping[str, str],
     place: Any,
+    description: Mapping[str, Any],
 ) -> list[str]:
-    """Write what the study leaves behind and return the names of the files.
+    """Write what the study leaves behind, keep a copy, and return the names of the files.
 
-    ``place`` has the ``store`` and the ``home``.
+    ``place`` has the ``store`` and the ``home``; ``description`` is that of the copy.
     """
     files = write_results(
         study,
@@ -78,4 +79,5 @@ def write_study(
         home=place.home,
         store=place.store,
     )
+    keep_results(files, place.store, description)
     return sorted(files)
