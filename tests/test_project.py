@@ -32,6 +32,9 @@ KERNELS = (
     "tasks.train.minibatch",
     "tasks.train.network",
     "tasks.train.optimiser",
+    "tasks.train.postprocess.histogram",
+    "tasks.train.postprocess.rule",
+    "tasks.train.postprocess.threshold",
 )
 
 

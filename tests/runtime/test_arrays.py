@@ -64,6 +64,19 @@ def test_segment_sum_works_through_blocks(monkeypatch):
     np.testing.assert_allclose(np.asarray(strict), arrays.segment_sum(values, codes, 7), rtol=1e-12)
 
 
+@pytest.mark.parametrize("namespace", namespaces())
+@pytest.mark.parametrize("dtype", ["float64", "int64"])
+def test_segment_sum_of_many_segments_equals_a_loop(namespace, dtype):
+    xp, n = namespace(), arrays.MANY_SEGMENTS + 1
+    rng = np.random.default_rng(3)
+    values, codes = rng.integers(0, 9, 500).astype(dtype), rng.integers(5, n - 5, 500)
+    expected = np.zeros(n, dtype=dtype)
+    np.add.at(expected, codes, values)
+    ours = arrays.to_numpy(arrays.segment_sum(xp.asarray(values), xp.asarray(codes), n))
+    assert ours.dtype == np.dtype(dtype)
+    np.testing.assert_array_equal(ours, expected)
+
+
 def test_segment_sum_keeps_large_integers_exact():
     values = np.array([2**53, 1, 1], dtype=np.int64)
     assert arrays.segment_sum(values, np.array([0, 0, 1]), 2).tolist() == [2**53 + 1, 1]
