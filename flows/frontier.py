@@ -172,28 +172,22 @@ def frontier(run: FrontierParameters) -> dict[str, Any]:
     points = [points_key(found, each.group, store) for each, found in zip(plan, keys, strict=True)]
     unmeasured = any(not store.path(POINTS, found).is_dir() for found in points)
     description = describe_results(study, plan, points, home)
-    # All done before: no figure is drawn again.
-    if missing or unmeasured or not restore_results(folder, store, description):
-        with ExitStack() as stack:
-            client = None
-            if missing or unmeasured:
-                client = stack.enter_context(open_cluster(load_cluster(run.cluster, home)))
-            bases = [(group, found) for found, group in missing.items() if found not in keys]
-            jobs = [*bases, *((each.group, found) for each, found in zip(plan, keys, strict=True))]
-            shown = stack.enter_context(FitProgress(study.slug, len(jobs)))
-            place = Place(store, home, client, shown)
+    table = None
+    with ExitStack() as stack:
+        client = None
+        if missing or unmeasured:
+            client = stack.enter_context(open_cluster(load_cluster(run.cluster, home)))
+        bases = [(group, found) for found, group in missing.items() if found not in keys]
+        jobs = [*bases, *((each.group, found) for each, found in zip(plan, keys, strict=True))]
+        shown = stack.enter_context(FitProgress(study.slug, len(jobs)))
+        place = Place(store, home, client, shown)
+        # All done before: nothing is measured or drawn again.
+        if missing or unmeasured or not restore_results(folder, store, description):
             _train(study.slug, jobs, place)
             table = tabulate(study.study, place, [each.group for each in plan])
-        write_study(
-            study,
-            table,
-            folder,
-            time.monotonic() - started,
-            plan,
-            _list_skipped(plan, keys, store),
-            place,
-            description,
-        )
+    skipped = _list_skipped(plan, keys, store)
+    seconds = time.monotonic() - started
+    write_study(study, table, folder, seconds, plan, skipped, place, description)
     publish_results(study.slug, folder)
     return {
         "study": study.study,
@@ -201,7 +195,7 @@ def frontier(run: FrontierParameters) -> dict[str, Any]:
         "folder": str(folder),
         "fits": len(plan),
         "trained": len(missing),
-        "skipped": _list_skipped(plan, keys, store),
+        "skipped": skipped,
         "seconds": round(time.monotonic() - started, 3),
     }
 

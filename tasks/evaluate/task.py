@@ -12,13 +12,15 @@ from prefect.cache_policies import NO_CACHE
 
 from tasks.evaluate.plan import Planned
 from tasks.evaluate.points import tabulate_group
-from tasks.evaluate.result import keep_results, write_results
+from tasks.evaluate.result import KIND, keep_results, write_results
 from tasks.evaluate.study import StudyConfig
+from tasks.runtime.store import Store
 from tasks.runtime.thread import call_limited
 from tasks.train.fit_group import FitGroup
 
 if TYPE_CHECKING:
     from distributed import Client
+    from prefect.context import TaskRunContext
 
 
 @task(name="tabulate", task_run_name="measure {study}", tags=["evaluate"], cache_policy=NO_CACHE)
@@ -54,21 +56,39 @@ def tabulate(
     return pd.concat(tables, ignore_index=True)
 
 
-@task(name="write", task_run_name="write {study.study}", tags=["evaluate"], cache_policy=NO_CACHE)
+def find_kept(_: TaskRunContext, parameters: dict[str, Any]) -> str | None:
+    """Return a cache key when the store holds the study's files and their digest verifies."""
+    store, description = parameters["place"].store, parameters["description"]
+    return (
+        store.digest(KIND, store.key(KIND, description)) if parameters["points"] is None else None
+    )
+
+
+@task(
+    name="write",
+    task_run_name="write {study.study}",
+    tags=["evaluate"],
+    cache_key_fn=find_kept,
+    persist_result=True,
+    result_serializer="json",
+)
 def write_study(
     study: StudyConfig,
-    points: pd.DataFrame,
+    points: pd.DataFrame | None,
     folder: Path,
     seconds: float,
     plan: Sequence[Planned],
     skipped: Mapping[str, str],
     place: Any,
     description: Mapping[str, Any],
-) -> list[str]:
-    """Write what the study leaves behind, keep a copy, and return the names of the files.
+) -> int:
+    """Write what the study leaves behind, keep a copy, and return how many files there are.
 
-    ``place`` has the ``store`` and the ``home``; ``description`` is that of the copy.
+    ``place`` has the ``store`` and the ``home``; ``description`` is that of the copy. Without
+    ``points`` the files were restored from their copy already.
     """
+    if points is None:
+        return sum(1 for _ in folder.iterdir())
     files = write_results(
         study,
         points,
@@ -80,4 +100,4 @@ def write_study(
         store=place.store,
     )
     keep_results(files, place.store, description)
-    return sorted(files)
+    return len(files)

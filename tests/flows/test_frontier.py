@@ -43,8 +43,27 @@ def test_a_second_run_trains_nothing_and_prefect_says_cached(inline, project, tm
     run(project)
     with get_client(sync_client=True) as client:
         tasks = client.read_task_runs(limit=200)
-    names = {task.state_name for task in tasks if task.name.startswith("fit gbdt on loans seed 0")}
+    names = {task.state_name for task in tasks if task.name.startswith("write loans")}
     assert "Cached" in names
+
+
+def test_a_lost_file_is_restored_without_drawing_again(inline, project, monkeypatch):
+    folder = project / "data" / "results" / "loans"
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    (folder / "report.html").unlink()
+    (folder / "frontier.csv").write_text("spoilt")
+    monkeypatch.setattr("tasks.evaluate.task.write_results", None)
+    assert run(project)["trained"] == 0
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_changed_notes_are_written_without_training(inline, fresh):
+    run(fresh, cluster="inline")
+    study = fresh / "conf" / "studies" / "loans.yaml"
+    study.write_text(study.read_text() + "notes: Written later.\n")
+    done = run(fresh, cluster="inline")
+    assert done["trained"] == 0
+    assert "Written later." in (Path(done["folder"]) / "report.html").read_text()
 
 
 def test_two_workers_give_the_same_bytes(inline, fresh):
