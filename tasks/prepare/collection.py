@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from dask.delayed import Delayed, delayed
 
+from tasks.prepare.archive import ZIP_START
 from tasks.prepare.column import (
     as_levels,
     keep_rows,
@@ -44,6 +45,7 @@ from tasks.prepare.table import (
     check_start,
     digest_file,
     list_files,
+    read_text,
     strip_text,
     text_errors,
     text_options,
@@ -73,7 +75,7 @@ class Blocks:
 
 
 def read_blocks(source: Source, home: Path, folder: Path) -> Blocks:
-    """List the pieces of all files: row groups of Parquet, 64 MiB of plain text, whole gzip files.
+    """List the pieces of all files: row groups of Parquet, 64 MiB of text, whole zipped files.
 
     Raises
     ------
@@ -132,7 +134,12 @@ def _row_group(path: Path, group: int) -> pd.DataFrame:
 
 def _text(path: Path, source: Source, skip_rows: int) -> tuple[list[str], list[Delayed]]:
     with path.open("rb") as stream:
-        zipped = stream.read(2) == b"\x1f\x8b"
+        start = stream.read(4)
+    if start == ZIP_START:
+        frame = delayed(_read_whole)(path, source, skip_rows)
+        # A zip archive has no beginning that could be read alone: its first row needs the whole.
+        return list(_read_whole(path, source, skip_rows).columns), [frame]
+    zipped = start[:2] == b"\x1f\x8b"
     with text_errors(path, source):
         with _open(path, zipped=zipped) as stream:
             unpack(stream.read(65536), path)
@@ -145,6 +152,10 @@ def _text(path: Path, source: Source, skip_rows: int) -> tuple[list[str], list[D
             **text_options(source, skip_rows),
         )
     return [str(name).strip() for name in frame.columns], frame.to_delayed()
+
+
+def _read_whole(path: Path, source: Source, skip_rows: int) -> pd.DataFrame:
+    return read_text(path.read_bytes(), path, source, skip_rows)
 
 
 @contextmanager

@@ -122,7 +122,7 @@ class DatasetConfig(Model):
                     "notes": True,
                     "description": True,
                     "label": {"meaning"},
-                    "source": {"sha256": True, "path": {"__all__": {"path", "sha256"}}},
+                    "source": {"sha256": True, "path": {"__all__": {"path", "sources", "sha256"}}},
                 },
             )
         )

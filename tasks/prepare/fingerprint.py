@@ -39,15 +39,19 @@ def fingerprint(
 
     Notes
     -----
-    Reads every raw file once, O(bytes); nothing is parsed.
+    Reads every raw file once, O(bytes); nothing is parsed. A file that has ``sources`` is neither
+    read nor fetched: its stated digest is taken.
     """
     path = find_dataset(name, home)
     config = read_dataset(path)
-    files = [
-        digest_file(each)
-        for file in config.source.path
-        for each in list_files(file, config.source, home, path.parent)
-    ]
+    files: list[str] = []
+    for file in config.source.path:
+        if file.sources:
+            # Loading refuses any other file, so that this needs none.
+            files.append(str(file.sha256))
+        else:
+            found = list_files(file, config.source, home, path.parent)
+            files.extend(digest_file(each) for each in found)
     request = {"seed": seed, "rows": rows, "select_on": select_on}
     text = canonical_json({"files": files, "config": config.shape(), **request})
     return hashlib.sha256(text.encode()).hexdigest()

@@ -15,12 +15,14 @@ import pandas as pd
 from tasks.prepare.column import keep_rows, make_columns, unique_levels, used_columns
 from tasks.prepare.config import DatasetConfig, check_columns, expand_rest, read_dataset
 from tasks.prepare.counterfactual import Edit, Edits, make_edits
+from tasks.prepare.download import Progress
 from tasks.prepare.encoder import (
     GROUP_PREFIX,
     Encoder,
     fit_statistics,
     make_encoder,
 )
+from tasks.prepare.fetch import fetch_source, find_source
 from tasks.prepare.group import (
     Attribute,
     check_attributes,
@@ -73,8 +75,9 @@ def load(
     home: Path | str | None = None,
     backend: Backend = "numpy",
     partitions: int | None = None,
+    progress: Progress | None = None,
 ) -> Split:
-    """Load a dataset as a Split.
+    """Load a dataset as a Split; files that its YAML names sources for are fetched first.
 
     Parameters
     ----------
@@ -93,6 +96,8 @@ def load(
         of a part then come in the table's order, whatever the split's kind.
     partitions : int, optional
         Partitions of each part (dask only); as the files are read by default.
+    progress : callable, optional
+        Called with (name, bytes that arrived, bytes in all or None) while a file is fetched.
 
     Returns
     -------
@@ -120,6 +125,8 @@ def load(
             f"Call it {path.stem!r}, as the file is named.",
         )
     check_request(seed, rows, select_on, backend, partitions)
+    source = fetch_source(config.source, path, root, progress)
+    config = config.model_copy(update={"source": source})
     request = Request(config, path, root, seed, rows, select_on)
     if backend == "dask":
         from tasks.prepare.collection import load_collection
@@ -461,18 +468,20 @@ def datasets(home: Path | str | None = None) -> list[DatasetEntry]:
     Returns
     -------
     list of DatasetEntry
-        Sorted by name; ``rows`` counts the rows that are kept, None where the table is not there.
+        Sorted by name; ``rows`` counts the rows that are kept, None where the table is not here.
     """
     root = Path(home).resolve() if home is not None else find_home()
     entries = []
     folder = root / "conf" / "datasets"
     for path in sorted(folder.glob("*.yaml"), key=lambda each: each.stem):
         config = read_dataset(path, root)
-        rows: int | None
+        rows = None
         try:
-            table = read_table(config.source, root, path.parent)
-            check_columns(config, table.frame.columns, path)
-            rows = len(keep_rows(table.frame, config, path))
+            source = find_source(config.source, path, root)
+            if source is not None:
+                table = read_table(source, root, path.parent)
+                check_columns(config, table.frame.columns, path)
+                rows = len(keep_rows(table.frame, config, path))
         except (ConfigError, DataError):
             rows = None
         entries.append(DatasetEntry(config.dataset, config.label.task, rows, config.description))

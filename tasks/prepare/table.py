@@ -14,6 +14,7 @@ from typing import IO, Any
 
 import pandas as pd
 
+from tasks.prepare.archive import unzip_table
 from tasks.prepare.column import tidy
 from tasks.prepare.section import Source, SourceFile
 from tasks.runtime.errors import ConfigError, DataError, nearest
@@ -71,7 +72,7 @@ def resolve(path: str, home: Path, folder: Path) -> Path:
 
 def list_files(file: SourceFile, source: Source, home: Path, folder: Path) -> list[Path]:
     """Return the files behind one path: itself, or a folder's Parquet files in order of name."""
-    path = resolve(file.path, home, folder)
+    path = resolve(str(file.path), home, folder)
     if not path.is_dir():
         return [path]
     found = sorted(path.glob("*.parquet")) if source.format == "parquet" else []
@@ -166,13 +167,15 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def unpack(raw: bytes, path: Path) -> bytes:
-    """Return the text bytes of a CSV: unzipped where they are gzip, refused where they are no text.
+    """Return the text bytes of a CSV: out of gzip or a zip of one file, refused where no text.
 
     Raises
     ------
     DataError
-        When the bytes are damaged gzip, another known format, or hold NUL bytes.
+        When the bytes are damaged gzip or zip, another known format, or hold NUL bytes.
     """
+    unzipped = unzip_table(raw, path)
+    raw = raw if unzipped is None else unzipped
     if raw[:2] == b"\x1f\x8b":
         try:
             raw = gzip.decompress(raw)
