@@ -58,10 +58,10 @@ def tabulate(
 
 def find_kept(_: TaskRunContext, parameters: dict[str, Any]) -> str | None:
     """Return a cache key when the store holds the study's files and their digest verifies."""
-    store, description = parameters["place"].store, parameters["description"]
-    return (
-        store.digest(KIND, store.key(KIND, description)) if parameters["points"] is None else None
-    )
+    if parameters["points"] is not None:
+        return None
+    store: Store = parameters["place"].store
+    return store.digest(KIND, store.key(KIND, parameters["description"]))
 
 
 @task(
