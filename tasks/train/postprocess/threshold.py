@@ -363,7 +363,7 @@ def _find_ramp(segment: Segment, width: Array, low: Array, high: Array) -> tuple
     start = _measure(segment, width, xp.zeros_like(width), None)[0]
     above, below = start > high + slack, start < low - slack
     target = xp.where(above, high, low)
-    limit = target + xp.where(above, slack, -slack)
+    limit = xp.where(above, target + slack, target - slack)
 
     # The first breakpoints, among the scores f_j and among f_i − γ, where the mass is within the
     # limit: the root lies between them and the ones before.

@@ -1,0 +1,65 @@
+"""Small debiasing problems, and the definitions written out row by row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Scores, group codes and weights, with a width, a rate and a budget."""
+
+    score: np.ndarray
+    code: np.ndarray
+    weight: np.ndarray
+    n_groups: int
+    width: float
+    rate: float
+    budget: float
+
+
+def make_rows(seed: int, n: int = 12, n_groups: int = 2, width: float | None = None) -> Rows:
+    """Draw a problem: ties, saturated and constant scores, whole and broken weights, all budgets.
+
+    Every group has a row.
+    """
+    generator = np.random.default_rng(seed)
+    score = generator.uniform(-1, 1, n)
+    kind = seed % 4
+    if kind == 1:
+        score = np.round(score * 3) / 3
+    elif kind == 2:
+        score = np.clip(2 * score, -1, 1)
+    elif kind == 3:
+        score = np.full(n, generator.choice([-1.0, -0.25, 0.0, 1.0]))
+        score[: n // 3] = generator.uniform(-1, 1, n // 3)
+    code = np.concatenate([np.arange(n_groups), generator.integers(n_groups, size=n - n_groups)])
+    weights = (np.ones(n), generator.integers(1, 4, n).astype(float), generator.exponential(size=n))
+    widths = (0.0, 0.01, 0.1, 0.5, 1.0, 3.0)
+    return Rows(
+        score=score,
+        code=code,
+        weight=weights[seed % 3],
+        n_groups=n_groups,
+        width=float(generator.choice(widths)) if width is None else width,
+        rate=float(generator.choice([0.0, 0.05, 0.3, 0.5, generator.random(), 1.0])),
+        budget=float(generator.choice([0.0, 0.0, 0.1, 0.4, 1.5])),
+    )
+
+
+def ramp(score: np.ndarray, threshold: np.ndarray | float, width: float) -> np.ndarray:
+    """Return h of equation 1 for a positive width."""
+    return np.clip((score - threshold) / width, 0.0, 1.0)
+
+
+def objective(rows: Rows, h: np.ndarray) -> float:
+    """Return Σ w [(γ/2) h² − h f] / Σ w."""
+    return float(np.average(rows.width / 2 * h**2 - h * rows.score, weights=rows.weight))
+
+
+def group_rates(rows: Rows, h: np.ndarray) -> np.ndarray:
+    """Return E[h | group k]."""
+    held = [rows.code == k for k in range(rows.n_groups)]
+    return np.array([np.average(h[each], weights=rows.weight[each]) for each in held])

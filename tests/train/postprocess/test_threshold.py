@@ -1,0 +1,300 @@
+from __future__ import annotations
+
+import array_api_strict
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog, minimize
+
+from tasks.train.postprocess.threshold import (
+    build_problem,
+    expect_accuracy,
+    solve_exact,
+    solve_grid,
+)
+from tests.runtime.test_arrays import namespaces
+from tests.train.postprocess.made import Rows, group_rates, make_rows, objective, ramp
+
+
+def solve(rows: Rows):
+    problem = build_problem(rows.score, rows.code, rows.n_groups, rows.weight)
+    return solve_exact(problem, rows.width, rows.rate, rows.budget)
+
+
+def best_objective(rows: Rows) -> float:
+    """Solve (6) over h itself: a linear programme at width 0, a quadratic one elsewhere."""
+    share = rows.weight / rows.weight.sum()
+    means = np.zeros((rows.n_groups, rows.score.size))
+    for k in range(rows.n_groups):
+        held = rows.code == k
+        means[k, held] = rows.weight[held] / rows.weight[held].sum()
+    low, high = rows.rate - rows.budget / 2, rows.rate + rows.budget / 2
+    if rows.width == 0:
+        found = linprog(
+            -share * rows.score,
+            A_ub=np.vstack([means, -means]),
+            b_ub=np.repeat([high, -low], rows.n_groups),
+            bounds=(0, 1),
+        )
+        assert found.success
+        return float(found.fun)
+    found = minimize(
+        lambda h: share @ (rows.width / 2 * h**2 - h * rows.score),
+        np.full(rows.score.size, rows.rate),
+        jac=lambda h: share * (rows.width * h - rows.score),
+        bounds=[(0, 1)] * rows.score.size,
+        constraints=[
+            {"type": "ineq", "fun": lambda h: means @ h - low, "jac": lambda _: means},
+            {"type": "ineq", "fun": lambda h: high - means @ h, "jac": lambda _: -means},
+        ],
+        method="SLSQP",
+        options={"ftol": 1e-12, "maxiter": 300},
+    )
+    # Feasible and at the end of its line search: as low as it gets.
+    assert found.success or found.status == 8
+    assert np.all(means @ found.x <= high + 1e-7)
+    assert np.all(means @ found.x >= low - 1e-7)
+    return float(found.fun)
+
+
+@pytest.mark.parametrize("seed", range(240))
+def test_exact_equals_the_programme_over_h(seed):
+    rows = make_rows(seed, n=9, n_groups=1 + seed % 2)
+    found = solve(rows)
+    h = found.rule.probability(rows.score, rows.code)
+    assert found.objective == pytest.approx(objective(rows, h), abs=1e-12)
+    assert found.objective == pytest.approx(best_objective(rows), abs=1e-6)
+
+
+@settings(max_examples=150)
+@given(seed=st.integers(0, 10**6), n=st.integers(5, 40), n_groups=st.integers(1, 5))
+def test_what_the_optimum_satisfies(seed, n, n_groups):
+    rows = make_rows(seed, n=n, n_groups=n_groups)
+    found = solve(rows)
+    h = found.rule.probability(rows.score, rows.code)
+    rates = group_rates(rows, h)
+    assert found.rate == pytest.approx(rates, abs=1e-9)
+    assert (rates >= rows.rate - rows.budget / 2 - 1e-9).all()
+    assert (rates <= rows.rate + rows.budget / 2 + 1e-9).all()
+    assert found.objective == pytest.approx(objective(rows, h), abs=1e-12)
+    assert found.gap == pytest.approx(0, abs=1e-10)
+    t = found.multiplier
+    assert (t[~found.binding] == 0).all()
+    if rows.width > 0:
+        assert (found.rule.coin == 0).all()
+        # Of all t that meet the constraint this one is nearest to 0.
+        nearer = ramp(rows.score, 0.999 * t[rows.code], rows.width)
+        away = np.abs(group_rates(rows, nearer) - rows.rate) - rows.budget / 2
+        moved = np.abs(t) > 1e-6
+        assert (away[moved] > 1e-9).all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_exact_equals_a_grid_of_thresholds(seed):
+    rows = make_rows(seed, n=15, n_groups=1, width=0.2)
+    grid = np.linspace(-1.3, 1.1, 24_001)
+    h = ramp(rows.score[None, :], grid[:, None], rows.width)
+    rates = h @ rows.weight / rows.weight.sum()
+    values = (rows.width / 2 * h**2 - h * rows.score) @ rows.weight / rows.weight.sum()
+    allowed = np.abs(rates - rows.rate) <= rows.budget / 2 + 6e-4
+    found = solve(rows)
+    assert found.objective == pytest.approx(values[allowed].min(), abs=2e-3)
+    best = np.abs(grid[allowed]).min()
+    assert abs(found.multiplier[0]) == pytest.approx(best, abs=0.03 if rows.budget else 0.05)
+
+
+@pytest.mark.parametrize("width", [0.0, 1e-6, 1e-3, 0.01, 0.1, 0.5, 1.0])
+def test_example_1_of_the_paper(width):
+    # p(x) = 1/2, 1/3, 1/6 and f = −1, 0, 1; the middle point is of group 1, the last of group 0.
+    score = np.array([-1.0, -1.0, 0.0, 1.0])
+    code = np.array([0, 1, 1, 0])
+    weight = np.array([1 / 4, 1 / 4, 1 / 3, 1 / 6])
+    found = solve_exact(build_problem(score, code, 2, weight), width, 2 / 5)
+    assert found.rule.probability(score, code) == pytest.approx([0, 0, 0.7, 1], abs=1e-9)
+    assert found.rate == pytest.approx([0.4, 0.4], abs=1e-9)
+    if width == 0:
+        assert found.rule.threshold.tolist() == [0, 0]
+        assert found.rule.coin == pytest.approx([0, 0.7])
+
+
+def test_width_0_is_the_limit():
+    for seed in range(60):
+        rows = make_rows(seed, n=20, n_groups=3, width=1e-6)
+        problem = build_problem(rows.score, rows.code, 3, rows.weight)
+        narrow = solve_exact(problem, 1e-6, rows.rate, rows.budget).rule
+        limit = solve_exact(problem, 0.0, rows.rate, rows.budget).rule
+        h = narrow.probability(rows.score, rows.code)
+        assert limit.probability(rows.score, rows.code) == pytest.approx(h, abs=1e-4)
+
+
+def test_interval_of_roots_gives_its_end_nearest_to_0():
+    problem = build_problem(np.array([-0.9, 0.5, 0.8, 0.9]), np.zeros(4, dtype=int), 1)
+    # Half of the rows: every t in [0.5, 0.7] chooses 0.8 and 0.9 alone.
+    assert solve_exact(problem, 0.1, 0.5).multiplier == pytest.approx([0.5])
+    mirrored = build_problem(np.array([-0.9, -0.8, -0.5, 0.9]), np.zeros(4, dtype=int), 1)
+    assert solve_exact(mirrored, 0.1, 0.5).multiplier == pytest.approx([-0.6])
+    assert solve_exact(problem, 0.0, 0.5).rule.to_json() == {
+        "width": 0.0, "thresholds": [0.5], "coins": [0.0],
+    }  # fmt: skip
+    assert solve_exact(mirrored, 0.0, 0.5).rule.to_json() == {
+        "width": 0.0, "thresholds": [-0.5], "coins": [1.0],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [0.0, 0.3])
+def test_ends_of_the_range(width):
+    score = np.array([-1.0, -0.5, 0.0, 0.2, 1.0])
+    code = np.zeros(5, dtype=int)
+    problem = build_problem(score, code, 1)
+    for rate, h in ((0.0, np.zeros(5)), (1.0, np.ones(5))):
+        found = solve_exact(problem, width, rate)
+        assert found.rule.probability(score, code) == pytest.approx(h)
+        assert found.binding.all()
+    for rate in (0.0, 0.4, 1.0):
+        # Both bounds lie outside 0 to 1, so nothing binds.
+        free = solve_exact(problem, width, rate, budget=2.0)
+        assert free.multiplier.tolist() == [0]
+        assert not free.binding.any()
+
+
+@pytest.mark.parametrize("value", [-1.0, -0.3, 0.0, 0.4, 1.0])
+@pytest.mark.parametrize("width", [0.0, 0.05, 2.0])
+@pytest.mark.parametrize("rate", [0.0, 0.35, 1.0])
+def test_constant_scores(value, width, rate):
+    score, code = np.full(7, value), np.zeros(7, dtype=int)
+    found = solve_exact(build_problem(score, code, 1), width, rate)
+    assert found.rule.probability(score, code) == pytest.approx(np.full(7, rate))
+    assert found.gap == pytest.approx(0, abs=1e-12)
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 10**6))
+def test_order_copies_and_labels_of_groups_do_not_matter(seed):
+    rows = make_rows(seed, n=20, n_groups=3)
+    generator = np.random.default_rng(seed)
+    counts = generator.integers(1, 4, 20)
+    plain = solve_exact(
+        build_problem(rows.score, rows.code, 3, counts.astype(float)),
+        rows.width, rows.rate, rows.budget,
+    )  # fmt: skip
+    copies = generator.permutation(np.repeat(np.arange(20), counts))
+    relabelled = np.array([2, 0, 1])
+    again = solve_exact(
+        build_problem(rows.score[copies], relabelled[rows.code[copies]], 3),
+        rows.width, rows.rate, rows.budget,
+    )  # fmt: skip
+    assert again.multiplier[relabelled] == pytest.approx(plain.multiplier, abs=1e-9)
+    assert again.rule.coin[relabelled] == pytest.approx(plain.rule.coin, abs=1e-9)
+    assert again.objective == pytest.approx(plain.objective, abs=1e-12)
+
+
+def test_scale_of_the_weights_does_not_matter():
+    rows = make_rows(2, n=30)
+    for weight in (rows.weight, np.ones(30)):
+        results = [
+            solve_exact(build_problem(rows.score, rows.code, 2, unit * weight), 0.1, 0.3)
+            for unit in (1.0, 1e-3, 1e6)
+        ]
+        for each in results[1:]:
+            assert each.multiplier == pytest.approx(results[0].multiplier, abs=1e-9)
+            assert each.objective == pytest.approx(results[0].objective)
+
+
+def test_rows_without_weight_are_as_if_absent():
+    rows = make_rows(3, n=30)
+    weight = np.where(np.arange(30) % 3 == 2, 0.0, 1.0 + np.arange(30) % 2)
+    kept = weight > 0
+    for width in (0.0, 0.2):
+        whole = solve_exact(build_problem(rows.score, rows.code, 2, weight), width, 0.4)
+        part = solve_exact(
+            build_problem(rows.score[kept], rows.code[kept], 2, weight[kept]), width, 0.4
+        )
+        assert whole.multiplier == pytest.approx(part.multiplier)
+        assert whole.rule.coin == pytest.approx(part.rule.coin)
+
+
+def test_a_group_without_rows_is_left_alone():
+    rows = make_rows(0, n=30)
+    for width in (0.0, 0.2):
+        two = solve_exact(build_problem(rows.score, rows.code, 2), width, 0.4)
+        three = solve_exact(build_problem(rows.score, 2 * rows.code, 3), width, 0.4)
+        assert three.multiplier.tolist() == [two.multiplier[0], 0, two.multiplier[1]]
+        assert np.isnan(three.rate).tolist() == [False, True, False]
+        assert three.objective == pytest.approx(two.objective)
+
+
+@pytest.mark.parametrize("namespace", namespaces())
+@pytest.mark.parametrize("seed", range(6))
+def test_the_grid_is_every_single_solution_on_every_backend(namespace, seed):
+    xp = namespace()
+    rows = make_rows(seed, n=25, n_groups=3)
+    widths, rates = (0.0, 0.01, 0.3, 1.0), (0.0, 0.2, 0.55, 1.0)
+    problem = build_problem(rows.score, rows.code, 3, rows.weight)
+    grid = solve_grid(
+        build_problem(*(xp.asarray(each) for each in (rows.score, rows.code)), 3,
+                      xp.asarray(rows.weight)),
+        widths, rates, rows.budget,
+    )  # fmt: skip
+    for i, width in enumerate(widths):
+        for j, rate in enumerate(rates):
+            single, picked = solve_exact(problem, width, rate, rows.budget), grid.pick(i, j)
+            assert picked.rule.width == width
+            assert picked.multiplier == pytest.approx(single.multiplier, abs=1e-9)
+            assert picked.rule.coin == pytest.approx(single.rule.coin, abs=1e-9)
+            assert picked.rate == pytest.approx(single.rate, abs=1e-9)
+            assert picked.binding.tolist() == single.binding.tolist()
+            assert picked.objective == pytest.approx(single.objective, abs=1e-12)
+            assert picked.dual_value == pytest.approx(single.dual_value, abs=1e-9)
+
+
+@pytest.mark.parametrize("namespace", [np, array_api_strict])
+@pytest.mark.parametrize("budget", [0.0, 0.2])
+def test_accuracy_of_a_grid_row_by_row(namespace, budget):
+    rows = make_rows(5, n=60, n_groups=3)
+    fresh = make_rows(8, n=50, n_groups=3)
+    y = np.random.default_rng(0).integers(2, size=50)
+    widths, rates = (0.0, 0.1, 0.7), (0.2, 0.5)
+    grid = solve_grid(build_problem(rows.score, rows.code, 3, rows.weight), widths, rates, budget)
+    labelled = build_problem(
+        *(namespace.asarray(each) for each in (fresh.score, 2 * fresh.code + y)), 6,
+        namespace.asarray(fresh.weight),
+    )  # fmt: skip
+    accuracy, gap = expect_accuracy(labelled, grid)
+    for i in range(3):
+        for j in range(2):
+            h = grid.pick(i, j).rule.probability(fresh.score, fresh.code)
+            right = np.average(np.where(y == 1, h, 1 - h), weights=fresh.weight)
+            assert accuracy[i, j] == pytest.approx(right)
+            assert gap[i, j] == pytest.approx(np.ptp(group_rates(fresh, h)))
+
+
+def test_single_precision_is_summed_in_double():
+    generator = np.random.default_rng(0)
+    score = generator.uniform(-1, 1, 100_000).astype(np.float32)
+    code = generator.integers(2, size=score.size)
+    rough = solve_exact(build_problem(score, code, 2), 0.1, 0.3)
+    exact = solve_exact(build_problem(score.astype(np.float64), code, 2), 0.1, 0.3)
+    assert rough.multiplier.tolist() == exact.multiplier.tolist()
+
+
+def test_large_problems_close_the_gap():
+    generator = np.random.default_rng(1)
+    score = 2 * generator.beta(2, 3, 300_000) - 1
+    code = generator.integers(4, size=score.size)
+    weight = generator.exponential(size=score.size)
+    for width in (0.0, 1e-4, 0.3):
+        found = solve_exact(build_problem(score, code, 4, weight), width, 0.37, 0.01)
+        h = found.rule.probability(score, code)
+        rates = np.bincount(code, weight * h) / np.bincount(code, weight)
+        assert np.abs(rates - 0.37).max() <= 0.005 + 1e-9
+        assert abs(found.gap) < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("code", "weight"), [([0, 2], None), ([-1, 0], None), ([0], None), ([0, 1], [1.0])]
+)
+def test_rows_that_do_not_fit_are_refused(code, weight):
+    weight = None if weight is None else np.array(weight)
+    with pytest.raises(ValueError, match="codes"):
+        build_problem(np.array([0.1, 0.2]), np.array(code), 2, weight)
