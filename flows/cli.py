@@ -129,7 +129,8 @@ def prepare(
     rows = _with_server(home, parameters, start)
     import pandas as pd
 
-    table = pd.DataFrame(rows).set_index("part").T
+    # As objects, whole numbers stay whole beside shares.
+    table = pd.DataFrame(rows).set_index("part").astype(object).T
     _print_table(f"{dataset}, split {seed}", table.reset_index(names=""))
 
 
