@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -14,6 +14,8 @@ from pydantic import Field
 from tasks.evaluate.claim import Block, refuse_claims
 from tasks.evaluate.mention import refuse_figures, refuse_measures
 from tasks.evaluate.study import DEFAULT_PROFILE, FIXED_KEYS, MethodRow, StudyConfig, ThenRow
+from tasks.prepare.config import read_lineage
+from tasks.prepare.loader import find_dataset
 from tasks.runtime.config import Model, parse, read_yaml
 from tasks.runtime.errors import ConfigError, nearest
 from tasks.runtime.home import find_home
@@ -250,6 +252,7 @@ def _settle(study: StudyConfig, home: Path, path: Path | None) -> Iterator[_Row]
 
     registered = methods()
     where = str(path) if path else f"Study {study.study}"
+    lineage = read_lineage(find_dataset(study.dataset, home), home)
     for block, rows, select_on in study.blocks():
         for label, row in rows.methods.items():
             key = f"{where}: {'published.' if block == 'published' else ''}methods.{label}"
@@ -262,7 +265,7 @@ def _settle(study: StudyConfig, home: Path, path: Path | None) -> Iterator[_Row]
             if name not in registered:
                 raise ConfigError(f"{key}: there is no method {name!r}.", nearest(name, registered))
             presets = _MethodFile.read(name, home)
-            preset = presets.preset(row.preset, study.dataset, key)
+            preset = presets.preset(row.preset, lineage, key)
             own_metric = preset.pop("metric", {})
             grid = presets.grid(row.grid, key)
             _check_parameters(
@@ -281,7 +284,7 @@ def _settle(study: StudyConfig, home: Path, path: Path | None) -> Iterator[_Row]
                 )
             for chosen, (then, told) in itertools.product(
                 _sweep({**grid, **row.parameters}),
-                list(_settle_then(row.then, study.dataset, registered, home, key)),
+                list(_settle_then(row.then, lineage, registered, home, key)),
             ):
                 parameters = {**preset, **chosen}
                 model = _make_model(registered[name], parameters, key)
@@ -311,7 +314,7 @@ def _settle(study: StudyConfig, home: Path, path: Path | None) -> Iterator[_Row]
 
 def _settle_then(
     row: ThenRow | None,
-    dataset: str,
+    lineage: Sequence[str],
     registered: Mapping[str, type[Estimator]],
     home: Path,
     key: str,
@@ -328,7 +331,7 @@ def _settle_then(
         raise ConfigError(
             f"{where}: there is no post-processor {row.method!r}.", nearest(row.method, known)
         )
-    preset = _MethodFile.read(row.method, home).preset(row.preset, dataset, where)
+    preset = _MethodFile.read(row.method, home).preset(row.preset, lineage, where)
     _check_parameters(known[row.method], (*preset, *row.parameters), where, ThenRow.model_fields)
     for chosen in _sweep(row.parameters):
         parameters = {**preset, **chosen}
@@ -427,8 +430,8 @@ class _MethodFile(Model):
             return cls(method=name)
         return parse(cls, read_yaml(path), path)
 
-    def preset(self, name: str | None, dataset: str, key: str) -> dict[str, Any]:
-        """Return a preset's parameters for a dataset: its own, or those for any."""
+    def preset(self, name: str | None, lineage: Sequence[str], key: str) -> dict[str, Any]:
+        """Return a preset's parameters: the dataset's, those of what it extends, or for any."""
         if name is None:
             return {}
         if name not in self.presets:
@@ -436,13 +439,13 @@ class _MethodFile(Model):
                 f"{key}: {self.method} has no preset {name!r}.", nearest(name, self.presets)
             )
         by_dataset = self.presets[name]
-        chosen = by_dataset.get(Path(dataset).stem, by_dataset.get("any"))
-        if chosen is None:
-            raise ConfigError(
-                f"{key}: the preset {name!r} of {self.method} has nothing for {dataset}.",
-                f"It covers {', '.join(sorted(by_dataset))}; give the parameters in the study.",
-            )
-        return dict(chosen)
+        for each in (*lineage, "any"):
+            if each in by_dataset:
+                return dict(by_dataset[each])
+        raise ConfigError(
+            f"{key}: the preset {name!r} of {self.method} has nothing for {lineage[0]}.",
+            f"It covers {', '.join(sorted(by_dataset))}; give the parameters in the study.",
+        )
 
     def grid(self, name: str | None, key: str) -> dict[str, list[Any]]:
         """Return a grid: parameter -> values."""

@@ -155,24 +155,51 @@ def read_dataset(path: Path, home: Path | None = None) -> DatasetConfig:
     ConfigError
         When the file is not there, is not YAML, or says something that cannot be.
     """
-    return parse(DatasetConfig, _extend(path, home, ()), path)
+    return parse(DatasetConfig, _extend(path, home), path)
 
 
-def _extend(path: Path, home: Path | None, seen: tuple[Path, ...]) -> Any:
-    data = read_yaml(path)
-    if not isinstance(data, Mapping) or "extends" not in data:
-        return data
-    name = str(data["extends"])
-    folders = [path.parent] + ([home / "conf" / "datasets"] if home else [])
-    found = [folder / f"{name}.yaml" for folder in folders if (folder / f"{name}.yaml").is_file()]
-    if not found:
-        known = [each.stem for folder in folders for each in folder.glob("*.yaml")]
-        raise ConfigError(f"{path}: extends: there is no dataset {name!r}.", nearest(name, known))
-    if found[0] in (*seen, path):
-        raise ConfigError(f"{path}: extends: {name!r} leads back here.", "Break the circle.")
-    base = _extend(found[0], home, (*seen, path))
-    own = {key: value for key, value in data.items() if key != "extends"}
-    return {**base, **own} if isinstance(base, Mapping) else base
+def read_lineage(path: Path, home: Path | None = None) -> tuple[str, ...]:
+    """Return the name of a dataset's file, then of what it extends, and so on to the last.
+
+    Raises
+    ------
+    ConfigError
+        When a file is not there, or the chain is a circle.
+    """
+    return tuple(each.stem for each, _ in _follow(path, home))
+
+
+def _follow(path: Path, home: Path | None) -> list[tuple[Path, Any]]:
+    """Return a dataset's file with its content, then the one that it extends, and so on."""
+    found: list[tuple[Path, Any]] = []
+    while True:
+        data = read_yaml(path)
+        found.append((path, data))
+        if not isinstance(data, Mapping) or "extends" not in data:
+            return found
+        name = str(data["extends"])
+        folders = [path.parent] + ([home / "conf" / "datasets"] if home else [])
+        places = [folder / f"{name}.yaml" for folder in folders]
+        base = next((place for place in places if place.is_file()), None)
+        if base is None:
+            known = [each.stem for folder in folders for each in folder.glob("*.yaml")]
+            raise ConfigError(
+                f"{path}: extends: there is no dataset {name!r}.", nearest(name, known)
+            )
+        if base in [each for each, _ in found]:
+            raise ConfigError(f"{path}: extends: {name!r} leads back here.", "Break the circle.")
+        path = base
+
+
+def _extend(path: Path, home: Path | None) -> Any:
+    chain = [data for _, data in _follow(path, home)]
+    merged = chain.pop()
+    while chain and isinstance(merged, Mapping):
+        merged = {
+            **merged,
+            **{key: value for key, value in chain.pop().items() if key != "extends"},
+        }
+    return merged
 
 
 def check_columns(config: DatasetConfig, columns: Iterable[str], file: Path | str) -> None:

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tasks.prepare import load
+from tasks.runtime.errors import ConfigError, DataError
+from tasks.runtime.store import Store
+from tasks.train.fit_group import (
+    KIND,
+    FitGroup,
+    Member,
+    describe,
+    fit,
+    key,
+    read_facts,
+    read_scores,
+)
+from tasks.train.postprocess.model import PostProcessed
+from tasks.train.prediction import predict_part
+from tasks.train.registry import load_model
+from tests.flows.project import DATASET, make_project
+
+FRESH = "split: {kind: random, train: 0.4, calibration: 0.2, validation: 0.2, test: 0.2}"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    dataset = DATASET.replace("split: {kind: random, train: 0.6, test: 0.4}", FRESH)
+    return make_project(tmp_path_factory.mktemp("project"), dataset=dataset)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def make_group(**changes: object) -> FitGroup:
+    return FitGroup(
+        **{
+            "dataset": "loans",
+            "method": "row",
+            "estimator": "linear",
+            "metric": None,
+            "rows": None,
+            "select_on": "validation",
+            "threads": 1,
+            "members": (Member(0, {}, {}), Member(1, {}, {})),
+            "then": {"method": "randomized_threshold", "attributes": "origin", "width": 0.1},
+            **changes,
+        }
+    )
+
+
+def test_decisions_are_those_of_the_rule_on_the_models_scores(home, store):
+    group = make_group()
+    entry = store.path(KIND, fit(group, store, home))
+    base = store.path(KIND, key(group.base, store, home))
+    for number, seed in enumerate(group.seeds):
+        split = load("loans", seed, select_on="validation", home=home)
+        model, rule = load_model(base / f"model-{number}"), load_model(entry / f"model-{number}")
+        chain = PostProcessed(model, rule)
+        stored = read_scores(entry / f"scores-{number}.npz")
+        for name, part in split.parts():
+            asked = predict_part(chain, part)
+            np.testing.assert_array_equal(stored[name].decision, asked.decision)
+            np.testing.assert_array_equal(stored[name].score, asked.decision)
+            assert list(stored[name].counterfactuals) == ["origin"]
+            for mine, theirs in zip(
+                stored[name].counterfactuals["origin"],
+                asked.counterfactuals["origin"],
+                strict=True,
+            ):
+                assert mine[0] == theirs[0]
+                np.testing.assert_array_equal(mine[1], theirs[1])
+
+
+def test_thresholds_follow_the_flip_of_a_group(home, store):
+    group = make_group(members=(Member(0, {}, {}),))
+    entry = store.path(KIND, fit(group, store, home))
+    stored = read_scores(entry / "scores-0.npz")["test"]
+    variants = [decision for _, decision in stored.counterfactuals["origin"]]
+    # The loans' model does not see the origin: only the rule can tell the variants apart.
+    assert np.ptp(np.stack(variants), axis=0).max() > 0.1
+
+
+def test_the_rule_is_fitted_on_calibration_rows_and_tuned_on_validation_rows(home, store):
+    group = make_group(members=(Member(0, {}, {}),))
+    entry = store.path(KIND, fit(group, store, home))
+    split = load("loans", 0, select_on="validation", home=home)
+    stored = read_scores(entry / "scores-0.npz")
+    rates = {
+        name: [
+            stored[name].decision[part.group("origin") == code].mean()
+            for code in range(len(part.attributes["origin"]))
+        ]
+        for name, part in split.parts()
+    }
+    assert np.ptp(rates["calibration"]) == pytest.approx(0.0, abs=1e-9)
+    assert np.ptp(rates["train"]) > 1e-3
+
+
+def test_rows_that_decide_from_one_model_share_its_fit(home, store):
+    groups = [
+        make_group(),
+        make_group(then={"method": "randomized_threshold", "attributes": "origin", "width": 0.5}),
+        make_group(then=None),
+    ]
+    keys = [fit(group, store, home) for group in groups]
+    assert len(set(keys)) == 3
+    assert {key(group.base, store, home) for group in groups} == {keys[2]}
+    assert len(list((store.folder / KIND).glob("*/*"))) == 3
+
+
+def test_a_row_without_a_post_processor_is_described_as_before(home):
+    described = describe(make_group(then=None), home)
+    assert "then" not in described
+    assert describe(make_group(), home)["then"]["method"] == "randomized_threshold"
+
+
+def test_attributes_are_named_alone_or_in_lists(home, store):
+    crossed = make_group(then={"method": "randomized_threshold", "attributes": ["origin"]})
+    fit(crossed, store, home)
+    unknown = make_group(then={"method": "randomized_threshold", "attributes": ["orgin"]})
+    with pytest.raises(ConfigError, match=r"orgin.*Did you mean 'origin'"):
+        fit(unknown, store, home)
+
+
+def test_without_calibration_rows_the_mend_is_said(tmp_path, store):
+    home = make_project(tmp_path)
+    with pytest.raises(ConfigError, match=r"no calibration part.*calibration: 0.2"):
+        fit(make_group(), store, home)
+
+
+def test_a_group_without_calibration_rows_is_named(home, store, monkeypatch):
+    split = load("loans", 0, select_on="validation", home=home)
+    assert split.calibration is not None
+    kept = np.flatnonzero(split.calibration.group("origin") != 1)
+    poorer = dataclasses.replace(split, calibration=split.calibration.take(kept))
+    monkeypatch.setattr("tasks.train.fit_group.load_split", lambda *_: poorer)
+    level = split.calibration.attributes["origin"][1]
+    with pytest.raises(DataError, match=f"origin={level}"):
+        fit(make_group(members=(Member(0, {}, {}),)), store, home)
+
+
+def test_what_skips_the_model_skips_the_row(home, store):
+    home_group = make_group(
+        estimator="reweigh", members=(Member(0, {"n_estimators": 2, "attribute": 0}, {}),)
+    )
+    assert read_facts(store.path(KIND, fit(home_group, store, home)))["skipped"] is None
+    direct = make_group(estimator="randomized_threshold", then=None, members=(Member(0, {}, {}),))
+    told = read_facts(store.path(KIND, fit(direct, store, home)))["skipped"]
+    assert "then: randomized_threshold" in told
+    assert json.loads((store.path(KIND, fit(direct, store, home)) / "fit.json").read_text())
