@@ -32,7 +32,12 @@ KERNELS = (
     "tasks.train.minibatch",
     "tasks.train.network",
     "tasks.train.optimiser",
+    "tasks.train.postprocess.conditional",
+    "tasks.train.postprocess.criterion",
+    "tasks.train.postprocess.descent",
     "tasks.train.postprocess.histogram",
+    "tasks.train.postprocess.odds",
+    "tasks.train.postprocess.ramp",
     "tasks.train.postprocess.rule",
     "tasks.train.postprocess.threshold",
 )
