@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ import numpy as np
 import pytest
 import yaml
 from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
 
 from tasks.evaluate.verb import evaluate
 from tasks.metric.registry import learn
-from tasks.prepare.split import Part, Split
+from tasks.prepare.split import CounterfactualSet, Part, Split, Variant
 from tasks.runtime.errors import StoreError
 from tasks.train.base import Estimator
+from tasks.train.postprocess.base import PostProcessor
 from tasks.train.registry import create, load_model, methods
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,8 +38,58 @@ CASES = [(name, task) for name, cls in methods().items() for task in sorted(cls.
 COUNTED = [(name, task) for name, task in CASES if methods()[name].weights_are_counts]
 TOLD = [(name, task) for name, task in CASES if "progress" in methods()[name].fit_takes]
 
+SCORERS = [name for name, cls in methods().items() if issubclass(cls, PostProcessor)]
+
 every_method = pytest.mark.parametrize("name", methods())
 every_case = pytest.mark.parametrize(("name", "task"), CASES)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredVariants:
+    """The variants of a part, with a model's score as their one feature."""
+
+    variants: CounterfactualSet
+    model: LogisticRegression
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.variants.names
+
+    def __iter__(self) -> Iterator[Variant]:
+        for each in self.variants:
+            yield replace(each, X=self.model.predict_proba(each.X)[:, 1:])
+
+    def take(self, rows: np.ndarray) -> ScoredVariants:
+        return ScoredVariants(self.variants.take(rows), self.model)
+
+
+def score_part(part: Part, model: LogisticRegression) -> Part:
+    sets = {name: ScoredVariants(each, model) for name, each in part.counterfactuals.items()}
+    return replace(part, X=model.predict_proba(part.X)[:, 1:], counterfactuals=sets)
+
+
+@cache
+def score_split(split: Split) -> Split:
+    """Return the split as a post-processor is given it: the scores of a model for its features."""
+    model = LogisticRegression(max_iter=1000).fit(split.train.X, split.train.y)
+    parts = {name: score_part(part, model) for name, part in split.parts()}
+    return split.replace(feature_names=("score",), protected_columns={}, **parts)
+
+
+def splits_for(name: str, tiny: dict[str, Split]) -> dict[str, Split]:
+    """Return the splits that a method is held to."""
+    if not issubclass(methods()[name], PostProcessor):
+        return tiny
+    return {
+        task: score_split(split) if task in methods()[name].task else split
+        for task, split in tiny.items()
+    }
+
+
+@pytest.fixture
+def splits(name: str, tiny: dict[str, Split]) -> dict[str, Split]:
+    """Return, by task, what the method of a test is given."""
+    return splits_for(name, tiny)
 
 
 def make(name: str, **parameters: Any) -> Estimator:
@@ -78,7 +131,8 @@ def fitted(name: str, task: str, splits: tuple[tuple[str, Split], ...]) -> Estim
 def trained(request: pytest.FixtureRequest, tiny: dict[str, Split]) -> tuple[Estimator, Split]:
     """Return a model that several tests look at and none changes, with its split."""
     name, task = request.getfixturevalue("name"), request.getfixturevalue("task")
-    return fitted(name, task, tuple(tiny.items())), tiny[task]
+    splits = splits_for(name, tiny)
+    return fitted(name, task, tuple(splits.items())), splits[task]
 
 
 def test_there_are_methods():
@@ -169,7 +223,7 @@ def test_same_seed_same_answers(name, task, trained):
 
 
 @every_case
-def test_fit_forgets_the_fit_before(name, task, trained, tiny):
+def test_fit_forgets_the_fit_before(name, task, trained):
     model, split = trained
     used = fit(make(name), split, split.train.take(np.arange(60)))
     refitted = fit(used, split)
@@ -178,8 +232,8 @@ def test_fit_forgets_the_fit_before(name, task, trained, tiny):
 
 
 @every_case
-def test_input_and_parameters_stay_as_they_are(name, task, tiny):
-    split = tiny[task]
+def test_input_and_parameters_stay_as_they_are(name, task, splits):
+    split = splits[task]
     part = split.train.take(np.arange(split.train.n_samples))
     model = make(name)
     before = model.get_params()
@@ -229,14 +283,14 @@ def test_damage_to_a_saved_model_is_found(name, task, trained, tmp_path):
 
 
 @every_case
-def test_supports_says_why_not(name, task, tiny):
+def test_supports_says_why_not(name, task, splits):
     model = make(name)
-    for other, split in tiny.items():
+    for other, split in splits.items():
         reason = model.supports(split)
         if other not in model.task:
             assert reason
             assert reason.endswith(".")
-    assert model.supports(tiny[task]) is None
+    assert model.supports(splits[task]) is None
 
 
 @pytest.mark.parametrize(("name", "task"), COUNTED)
@@ -248,8 +302,8 @@ def test_order_of_rows_does_not_matter(name, task, trained):
 
 
 @pytest.mark.parametrize(("name", "task"), COUNTED)
-def test_weights_count_rows(name, task, tiny):
-    split = tiny[task]
+def test_weights_count_rows(name, task, splits):
+    split = splits[task]
     n_samples = split.train.n_samples
     counts = np.random.default_rng(2).integers(1, 4, n_samples)
     repeated = fit(make(name), split, split.train.take(np.repeat(np.arange(n_samples), counts)))
@@ -261,10 +315,32 @@ def test_weights_count_rows(name, task, tiny):
     assert np.abs(answer(plain, split.test) - answer(weighted, split.test)).max() > 2e-3
 
 
+@pytest.mark.parametrize(("name", "task"), [(name, "binary") for name in SCORERS])
+def test_a_decision_belongs_to_its_row(name, task, trained):
+    model, split = trained
+    part = split.test
+    whole = model.predict(part.X, groups=part.groups, ids=part.ids)
+    assert whole.dtype == np.int64
+    assert set(np.unique(whole)) <= {0, 1}
+    for rows in (np.arange(10), np.random.default_rng(3).permutation(part.n_samples)):
+        some = model.predict(part.X[rows], groups=part.groups[rows], ids=part.ids[rows])
+        np.testing.assert_array_equal(some, whole[rows])
+    probability = answer(model, part)[:, 1]
+    sure = np.isin(probability, (0.0, 1.0))
+    np.testing.assert_array_equal(whole[sure], probability[sure])
+    if not model.randomized:
+        np.testing.assert_array_equal(whole, probability >= 0.5)
+
+
+@pytest.mark.parametrize("name", SCORERS)
+def test_features_are_no_scores(name, tiny):
+    assert "scores" in make(name).supports(tiny["binary"])
+
+
 @pytest.mark.parametrize(("name", "task"), TOLD)
-def test_progress_counts_up_to_the_end(name, task, tiny):
+def test_progress_counts_up_to_the_end(name, task, splits):
     seen: list[tuple[int, int]] = []
-    fit(make(name), tiny[task], progress=lambda done, of: seen.append((done, of)))
+    fit(make(name), splits[task], progress=lambda done, of: seen.append((done, of)))
     assert seen
     assert seen == sorted(seen)
     assert seen[-1][0] == seen[-1][1]

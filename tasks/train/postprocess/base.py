@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -15,6 +16,9 @@ from tasks.train.base import Estimator
 
 Scale = Literal["probability", "margin", "signed"]
 SCALES = ("probability", "margin", "signed")
+
+# Combinations of levels up to which groups are numbered by counting.
+MOST_CELLS = 1 << 20
 
 
 class PostProcessor(Estimator):
@@ -94,9 +98,12 @@ class PostProcessor(Estimator):
 
     def learn_cells(self, groups: np.ndarray) -> np.ndarray:
         """Set ``cells_`` from the rows of a fit and return their codes, int64, (n_samples,)."""
-        chosen = choose_columns(groups, self.attributes, self.name)
-        self.cells_, codes = np.unique(chosen, axis=0, return_inverse=True)
-        return codes.reshape(-1).astype(np.int64)
+        self.cells_, codes = number_cells(self.cross(groups))
+        return codes
+
+    def cross(self, groups: np.ndarray) -> np.ndarray:
+        """Return the columns of ``groups`` whose combinations are told apart."""
+        return choose_columns(groups, self.attributes, self.name)
 
     def encode(self, groups: np.ndarray) -> np.ndarray:
         """Return the codes of ``groups`` among ``cells_``, int64, (n_samples,).
@@ -106,8 +113,7 @@ class PostProcessor(Estimator):
         DataError
             For a combination that no row of the fit had.
         """
-        chosen = choose_columns(groups, self.attributes, self.name)
-        present, inverse = np.unique(chosen, axis=0, return_inverse=True)
+        present, inverse = number_cells(self.cross(groups))
         places = {tuple(cell): code for code, cell in enumerate(self.cells_.tolist())}
         codes = [places.get(tuple(cell), -1) for cell in present.tolist()]
         if -1 in codes:
@@ -117,7 +123,8 @@ class PostProcessor(Estimator):
                 "to decide on.",
                 "Fit it on rows of every group, or merge small groups in the dataset's YAML.",
             )
-        return np.asarray(codes, dtype=np.int64)[inverse.reshape(-1)]
+        numbered: np.ndarray = np.asarray(codes, dtype=np.int64)[inverse]
+        return numbered
 
 
 def choose_columns(groups: np.ndarray, attributes: int | list[int] | None, name: str) -> np.ndarray:
@@ -133,6 +140,33 @@ def choose_columns(groups: np.ndarray, attributes: int | list[int] | None, name:
             "Name columns from 0, or leave attributes out to cross them all.",
         )
     return matrix[:, columns]
+
+
+def number_cells(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct rows of a matrix of codes in ascending order, and which one each row is.
+
+    Parameters
+    ----------
+    matrix : ndarray of int64, shape (n_samples, n_attributes)
+
+    Returns
+    -------
+    cells : ndarray of int64, shape (n_cells, n_attributes)
+    codes : ndarray of int64, shape (n_samples,)
+
+    Notes
+    -----
+    O(n) where the attributes' levels combine to ``MOST_CELLS`` at most, by counting; else a sort.
+    """
+    if matrix.shape[0] and matrix.min() >= 0:
+        sizes = tuple(int(size) + 1 for size in matrix.max(axis=0))
+        if math.prod(sizes) <= MOST_CELLS:
+            flat = np.ravel_multi_index(tuple(matrix.T), sizes)
+            held = np.bincount(flat, minlength=math.prod(sizes)) > 0
+            cells = np.column_stack(np.unravel_index(np.flatnonzero(held), sizes))
+            return cells, (np.cumsum(held) - 1)[flat]
+    cells, codes = np.unique(matrix, axis=0, return_inverse=True)
+    return cells, codes.reshape(-1).astype(np.int64)
 
 
 def read_scores(X: np.ndarray, scale: Scale, name: str) -> np.ndarray:

@@ -1,0 +1,98 @@
+"""Scores made into probabilities on request, by scikit-learn's isotonic or logistic regression."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from scipy.special import expit
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+
+Kind = Literal["isotonic", "sigmoid"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+# Log odds beyond those of this probability are cut: a saturated score has infinite ones.
+LEAST = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """A rising map of scores f ∈ [−1, 1] to 2 P(y=1 | f) − 1.
+
+    isotonic:  p interpolated between the points (place, value)
+    sigmoid:   p = σ(a m + b) of the log odds m = log((1 + f)/(1 − f))
+
+    Attributes
+    ----------
+    kind : {"isotonic", "sigmoid"}
+    place, value : ndarray of float64
+        Scores and probabilities of the isotonic fit; a and b of the other, one entry each.
+
+    References
+    ----------
+    B. Zadrozny, C. Elkan. Transforming classifier scores into accurate multiclass probability
+    estimates. KDD 2002.
+    J. Platt. Probabilistic outputs for support vector machines. 1999.
+    """
+
+    kind: Kind
+    place: np.ndarray
+    value: np.ndarray
+
+    def apply(self, signed: np.ndarray) -> np.ndarray:
+        """Return calibrated scores in [−1, 1], float64, shape (n_samples,)."""
+        if self.kind == "isotonic":
+            probability = np.interp(signed, self.place, self.value)
+        else:
+            probability = expit(self.place[0] * log_odds(signed) + self.value[0])
+        calibrated: np.ndarray = 2.0 * probability - 1.0
+        return calibrated
+
+
+def fit_calibration(
+    kind: Kind, signed: np.ndarray, y: np.ndarray, weight: np.ndarray
+) -> Calibration:
+    """Fit a calibration map.
+
+    Parameters
+    ----------
+    kind : {"isotonic", "sigmoid"}
+    signed : ndarray of float64, shape (n_samples,)
+        f ∈ [−1, 1].
+    y : ndarray of int64, shape (n_samples,)
+        Labels 0 and 1.
+    weight : ndarray of float64, shape (n_samples,)
+        Case weights ≥ 0.
+
+    Returns
+    -------
+    Calibration
+
+    Notes
+    -----
+    Isotonic: O(n log n); it makes groups of rows that share a score. Sigmoid: with Platt's targets
+    (N₁ + 1)/(N₁ + 2) and 1/(N₀ + 2), each row counting for both labels in that proportion, so that
+    it ends even where the scores separate the labels.
+    """
+    if kind == "isotonic":
+        model = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
+        model.fit(signed, y, sample_weight=weight)
+        return Calibration(kind, model.X_thresholds_, model.y_thresholds_)
+    positives = float(weight @ y)
+    negatives = float(weight.sum()) - positives
+    target = np.where(y == 1, (positives + 1) / (positives + 2), 1 / (negatives + 2))
+    odds = np.tile(log_odds(signed), 2)[:, None]
+    labels = np.repeat([1, 0], y.size)
+    shares = np.concatenate([weight * target, weight * (1 - target)])
+    line = LogisticRegression(C=np.inf, solver="newton-cholesky", max_iter=1000, tol=1e-8)
+    line.fit(odds, labels, sample_weight=shares)
+    return Calibration(kind, line.coef_.reshape(-1), line.intercept_.reshape(-1))
+
+
+def log_odds(signed: np.ndarray) -> np.ndarray:
+    """Return log((1 + f)/(1 − f)), cut at the log odds of probabilities 1e-6 and 1 − 1e-6."""
+    probability = np.clip((1.0 + signed) / 2.0, LEAST, 1.0 - LEAST)
+    odds: np.ndarray = np.log(probability) - np.log1p(-probability)
+    return odds

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from tasks.train.postprocess.calibration import fit_calibration, log_odds
+
+
+def make_scores(n=400):
+    generator = np.random.default_rng(0)
+    signed = np.clip(generator.normal(0.2, 0.5, n), -1, 1)
+    y = (generator.random(n) < 1 / (1 + np.exp(1 - 2 * signed))).astype(np.int64)
+    return signed, y, generator.integers(1, 4, n).astype(float)
+
+
+def test_sigmoid_minimises_platts_loss():
+    signed, y, weight = make_scores()
+    found = fit_calibration("sigmoid", signed, y, weight)
+    positives, negatives = weight @ y, weight @ (1 - y)
+    target = np.where(y == 1, (positives + 1) / (positives + 2), 1 / (negatives + 2))
+    odds = log_odds(signed)
+
+    def loss(ab):
+        margin = ab[0] * odds + ab[1]
+        return weight @ (np.logaddexp(0, margin) - target * margin)
+
+    best = minimize(loss, [1.0, 0.0], tol=1e-10).x
+    assert [found.place[0], found.value[0]] == pytest.approx(best, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["isotonic", "sigmoid"])
+def test_weights_are_copies_and_means_are_kept(kind):
+    signed, y, weight = make_scores()
+    found = fit_calibration(kind, signed, y, weight)
+    copies = np.repeat(np.arange(y.size), weight.astype(int))
+    twin = fit_calibration(kind, signed[copies], y[copies], np.ones(copies.size))
+    assert twin.apply(signed) == pytest.approx(found.apply(signed), abs=1e-5)
+    mean = np.average((1 + found.apply(signed)) / 2, weights=weight)
+    assert mean == pytest.approx(np.average(y, weights=weight), abs=2e-3)
+
+
+@pytest.mark.parametrize("kind", ["isotonic", "sigmoid"])
+def test_ends_and_separable_scores_stay_in_range(kind):
+    signed = np.array([-1.0, -1.0, -0.5, 0.5, 1.0, 1.0])
+    found = fit_calibration(kind, signed, (signed > 0).astype(int), np.ones(6))
+    applied = found.apply(np.linspace(-1, 1, 21))
+    assert np.isfinite(applied).all()
+    assert np.abs(applied).max() <= 1
+    assert applied[0] < 0 < applied[-1]

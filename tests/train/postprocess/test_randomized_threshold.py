@@ -1,0 +1,329 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tasks.prepare.split import Part
+from tasks.runtime.errors import ConfigError, DataError
+from tasks.train.postprocess.choice import WIDTHS
+from tasks.train.postprocess.randomized_threshold import RandomizedThreshold
+from tasks.train.registry import create
+
+ATTRIBUTES = {"sex": ("Female", "Male"), "race": ("A", "B", "C")}
+
+
+def make_part(seed: int = 0, n: int = 3000, name: str = "train") -> Part:
+    """Draw probabilities that are calibrated, and lean on sex and race."""
+    generator = np.random.default_rng(seed)
+    groups = np.column_stack([generator.integers(2, size=n), generator.integers(3, size=n)])
+    score = generator.beta(2 + groups[:, 0], 4 - 0.5 * groups[:, 1])
+    return Part(
+        dataset="made",
+        name=name,
+        ids=generator.permutation(10 * n)[:n].astype(np.int64),
+        X=score[:, None],
+        y=(generator.random(n) < score).astype(np.int64),
+        groups=groups.astype(np.int64),
+        protected=groups.astype(np.float64),
+        weight=np.ones(n),
+        attributes=ATTRIBUTES,
+        classes=("no", "yes"),
+    )
+
+
+TRAIN, CHECK, TEST = (
+    make_part(0),
+    make_part(1, 2000, "validation"),
+    make_part(2, 2000, "test"),
+)
+
+
+def fit(part: Part = TRAIN, y=True, **parameters) -> RandomizedThreshold:
+    keywords = {"validation": parameters.pop("validation", None), "groups": part.groups}
+    model = create("randomized_threshold", **parameters)
+    return model.fit(part.X, part.y if y else None, sample_weight=part.weight, **keywords)
+
+
+def rates(model: RandomizedThreshold, part: Part) -> np.ndarray:
+    """Return E[h | sex, race]."""
+    h = model.predict_proba(part.X, groups=part.groups)[:, 1]
+    cell = part.groups @ [3, 1]
+    return np.bincount(cell, part.weight * h, 6) / np.bincount(cell, part.weight, 6)
+
+
+@pytest.mark.parametrize("solver", ["exact", "histogram"])
+def test_every_cell_of_the_cross_gets_the_rate(solver):
+    model = fit(width=0.1, rate=0.3, solver=solver, y=False)
+    assert rates(model, TRAIN) == pytest.approx(np.full(6, 0.3), abs=2e-4)
+    assert model.result_["rates"] == pytest.approx(rates(model, TRAIN).tolist())
+    assert model.cells_.tolist() == [[a, b] for a in range(2) for b in range(3)]
+    assert (model.width_, model.rate_) == (0.1, 0.3)
+    assert np.isnan(model.base_rate_)
+    assert model.candidates_.empty
+
+
+def test_parity_on_one_attribute_leaves_the_other_alone():
+    model = fit(attributes=0, width=0.05, rate=0.4)
+    h = model.predict_proba(TRAIN.X, groups=TRAIN.groups)[:, 1]
+    by = [[h[TRAIN.groups[:, j] == k].mean() for k in range(3 if j else 2)] for j in range(2)]
+    assert by[0] == pytest.approx([0.4, 0.4])
+    assert np.ptp(by[1]) > 0.02
+    within = fit(attributes=[0, 1], width=0.05, rate=0.4)
+    assert np.ptp(rates(within, TRAIN)) < 1e-9
+
+
+def test_budget_leaves_room():
+    model = fit(width=0.1, rate=0.3, budget=0.1)
+    assert np.ptp(rates(model, TRAIN)) == pytest.approx(0.1, abs=1e-9)
+    assert fit(width=0.1, rate=0.3, budget=2.0).rule_.threshold.tolist() == [0.0] * 6
+
+
+def expected_accuracy(model: RandomizedThreshold, part: Part) -> float:
+    h = model.predict_proba(part.X, groups=part.groups)[:, 1]
+    return float(np.average(np.where(part.y == 1, h, 1 - h), weights=part.weight))
+
+
+def test_choice_is_the_best_of_the_grid_on_validation():
+    weighted = replace(CHECK, weight=1.0 + np.arange(2000) % 3)
+    model = fit(validation=weighted)
+    table = model.candidates_
+    assert len(table) == len(WIDTHS) * 5
+    assert model.base_rate_ == pytest.approx(TRAIN.y.mean())
+    offsets = np.unique((table.rate - model.base_rate_).round(9))
+    assert offsets == pytest.approx([-0.1, -0.05, 0, 0.05, 0.1])
+    for row in table.iloc[[0, 7, 33, 64]].itertuples():
+        single = fit(width=row.width, rate=row.rate)
+        assert expected_accuracy(single, weighted) == pytest.approx(row.accuracy)
+        assert np.ptp(rates(single, weighted)) == pytest.approx(row.gap)
+    best = table.loc[table.accuracy.idxmax()]
+    assert (model.width_, model.rate_) == (best.width, best.rate)
+    assert expected_accuracy(model, weighted) == pytest.approx(table.accuracy.max())
+    again = fit(width=model.width_, rate=model.rate_)
+    assert again.rule_.to_json() == model.rule_.to_json()
+
+
+def test_one_of_the_two_may_be_given():
+    assert set(fit(width=0.2).candidates_.width) == {0.2}
+    table = fit(rate=0.25).candidates_
+    assert set(table.rate) == {0.25}
+    assert len(table) == len(WIDTHS)
+
+
+def test_without_validation_the_fitted_rows_judge():
+    model = fit(width_grid=[0.1, 0.4])
+    assert model.candidates_.accuracy.max() == pytest.approx(expected_accuracy(model, TRAIN))
+
+
+def test_ties_go_to_the_narrowest_and_the_nearest():
+    # Scores at both ends decide alike under every width and rate offset of 0.
+    part = replace(TRAIN, X=TRAIN.y[:, None].astype(float), groups=TRAIN.groups * 0)
+    model = fit(part, budget=2.0)
+    assert (model.candidates_.accuracy == 1).all()
+    assert model.width_ == 0.01
+    assert model.rate_ == pytest.approx(model.base_rate_)
+
+
+@pytest.mark.parametrize("solver", ["sgd", "authors"])
+def test_descents_come_near_the_exact_rule(solver):
+    exact = fit(attributes=0, width=0.3, rate=0.3)
+    model = fit(attributes=0, width=0.3, rate=0.3, solver=solver)
+    assert model.rule_.threshold == pytest.approx(exact.rule_.threshold, abs=0.03)
+    assert model.result_["dual_objective"] >= -exact.result_["objective"] - 1e-9
+    assert model.result_["dual_objective"] == pytest.approx(-exact.result_["objective"], abs=1e-3)
+    few = fit(attributes=0, width=0.3, rate=0.3, solver=solver, steps=50, batch_size=4)
+    assert few.result_["steps"] < model.result_["steps"]
+    chosen = fit(attributes=0, solver=solver, width_grid=[0.2, 0.5], steps=100)
+    assert chosen.width_ == fit(attributes=0, width_grid=[0.2, 0.5]).width_
+
+
+def test_width_0_tosses_coins_at_scores():
+    coarse = replace(TRAIN, X=np.round(TRAIN.X, 1))
+    model = fit(coarse, width=0, rate=0.35)
+    assert rates(model, coarse) == pytest.approx(np.full(6, 0.35))
+    h = model.predict_proba(coarse.X, groups=coarse.groups)[:, 1]
+    assert len(set(np.unique(h)) - {0.0, 1.0}) == 6
+
+
+def test_margins_and_signed_scores_are_the_same_scores():
+    p = TRAIN.X[:, 0]
+    plain = fit(width=0.1, rate=0.3)
+    for scale, score in (("margin", np.log(p / (1 - p))), ("signed", 2 * p - 1)):
+        other = fit(replace(TRAIN, X=score), width=0.1, rate=0.3, scale=scale)
+        assert other.rule_.threshold == pytest.approx(plain.rule_.threshold)
+
+
+@pytest.mark.parametrize("kind", ["isotonic", "sigmoid"])
+def test_calibration_mends_squeezed_scores(kind, tmp_path):
+    squeezed = replace(TRAIN, X=0.4 + 0.2 * TRAIN.X)
+    model = fit(squeezed, width=0.1, rate=0.3, calibrate=kind)
+    inner = model.calibration_.apply(np.array([-0.1, 0.0, 0.1]))
+    assert inner == pytest.approx([-0.5, 0.0, 0.5], abs=0.15)
+    assert (np.diff(model.calibration_.apply(np.linspace(-1, 1, 50))) >= 0).all()
+    assert rates(model, squeezed) == pytest.approx(np.full(6, 0.3))
+    loaded = RandomizedThreshold.load(model.save(tmp_path / "model"))
+    answers = [each.predict_proba(squeezed.X, groups=TRAIN.groups) for each in (model, loaded)]
+    assert answers[0].tobytes() == answers[1].tobytes()
+    plain = model.set_params(calibrate=None).fit(squeezed.X, groups=squeezed.groups)
+    assert plain.calibration_ is None
+
+
+def covariances(model: RandomizedThreshold, part: Part) -> list[float]:
+    h = model.predict_proba(part.X, groups=part.groups)[:, 1]
+    found = []
+    for k in range(3):
+        held = part.groups[:, 1] == k
+        found.append(np.cov(h[held], part.groups[held, 0], ddof=0)[0, 1])
+    return found
+
+
+def test_covariance_within_subgroups():
+    free = fit(criterion="covariance", attributes=0, within=1, width=0.1, budget=1.0)
+    assert min(covariances(free, TRAIN)) > 0.02
+    for budget in (0.0, 0.01):
+        model = fit(criterion="covariance", attributes=0, within=1, width=0.1, budget=budget)
+        assert covariances(model, TRAIN) == pytest.approx([budget] * 3, abs=1e-9)
+        assert model.rate_ is None
+        assert model.result_["converged"]
+    assert list(model.cells_[0]) == [0, 0]
+    named = fit(criterion="covariance", within=[1], width=0.1, budget=0.01)
+    assert named.rule_.to_json() == model.rule_.to_json()
+    alone = fit(criterion="covariance", attributes=0, width=0.1)
+    h = alone.predict_proba(TRAIN.X, groups=TRAIN.groups)[:, 1]
+    assert np.cov(h, TRAIN.groups[:, 0])[0, 1] == pytest.approx(0, abs=1e-9)
+
+
+def estimated(model: RandomizedThreshold, part: Part) -> np.ndarray:
+    """Return the true and false positive rates by sex, as the scores estimate them."""
+    h, p = model.predict_proba(part.X, groups=part.groups)[:, 1], part.X[:, 0]
+    sex = part.groups[:, 0]
+    return np.array(
+        [
+            [np.average(h[sex == k], weights=z[sex == k]) for k in range(2)]
+            for z in (p, 1 - p)
+        ]
+    )  # fmt: skip
+
+
+def test_error_rates_as_the_scores_estimate_them():
+    opportunity = fit(criterion="equal_opportunity", attributes=0, width=0.1, rate=0.6)
+    assert estimated(opportunity, TRAIN)[0] == pytest.approx([0.6, 0.6])
+    odds = fit(criterion="equalized_odds", attributes=0, width=0.1, rate=[0.5, 0.3])
+    assert odds.result_["converged"]
+    assert estimated(odds, TRAIN).tolist() == [pytest.approx([0.5, 0.5]), pytest.approx([0.3, 0.3])]
+    assert odds.rate_ == (0.5, 0.3)
+    beyond = fit(criterion="equalized_odds", attributes=0, width=0.1, rate=[1.0, 0.0])
+    assert not beyond.result_["converged"]
+    assert min(beyond.result_["violation"]) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("criterion", "columns"),
+    [
+        ("covariance", []),
+        ("equal_opportunity", ["rate"]),
+        ("equalized_odds", ["tpr", "fpr"]),
+    ],
+)
+def test_other_criteria_choose_by_accuracy_too(criterion, columns, tmp_path):
+    part = TRAIN.take(np.arange(400))
+    model = fit(part, criterion=criterion, attributes=0, width_grid=[0.1, 0.5], validation=CHECK)
+    table = model.candidates_
+    assert list(table.columns) == ["width", *columns, "accuracy", "gap"]
+    assert len(table) == (12 if columns else 2)
+    assert expected_accuracy(model, CHECK) == pytest.approx(table.accuracy.max())
+    loaded = RandomizedThreshold.load(model.save(tmp_path / "model"))
+    assert loaded.rate_ == model.rate_
+    assert loaded.candidates_.equals(table)
+    answers = [each.predict_proba(TEST.X, groups=TEST.groups) for each in (model, loaded)]
+    assert answers[0].tobytes() == answers[1].tobytes()
+    given = fit(part, criterion=criterion, attributes=0, width=model.width_, rate=model.rate_)
+    assert given.rule_.to_json() == model.rule_.to_json()
+
+
+def test_decisions_depend_on_seed_row_score_and_group_alone():
+    model = fit(width=0.5, rate=0.3)
+    whole = model.predict(TEST.X, groups=TEST.groups, ids=TEST.ids)
+    order = np.random.default_rng(0).permutation(TEST.n_samples)
+    moved = TEST.take(order)
+    np.testing.assert_array_equal(
+        model.predict(moved.X, groups=moved.groups, ids=moved.ids), whole[order]
+    )
+    chunks = [TEST.take(rows) for rows in np.array_split(np.arange(TEST.n_samples), 7)]
+    pieces = [model.predict(each.X, groups=each.groups, ids=each.ids) for each in chunks]
+    np.testing.assert_array_equal(np.concatenate(pieces), whole)
+    probability = model.predict_proba(TEST.X, groups=TEST.groups)[:, 1]
+    assert abs(whole.mean() - probability.mean()) < 0.03
+    other = model.set_params(random_state=1).predict(TEST.X, groups=TEST.groups, ids=TEST.ids)
+    assert 0.05 < np.mean(other != whole) < 0.6
+    renamed = model.predict(TEST.X, groups=TEST.groups, ids=TEST.ids + 1)
+    assert (renamed != other).any()
+    with pytest.raises(ConfigError, match="no ids"):
+        model.predict(TEST.X, groups=TEST.groups)
+
+
+def test_a_group_without_validation_rows_is_named():
+    kept = CHECK.take(np.flatnonzero((CHECK.groups != [1, 2]).any(axis=1)))
+    with pytest.raises(DataError, match=r"No validation row .* sex=Male, race=C"):
+        fit(validation=kept)
+    # Nothing is chosen, so nothing is missing.
+    fit(validation=kept, width=0.1, rate=0.3)
+    with pytest.raises(DataError, match=r"No fitted row .* \[1, 2\]"):
+        fit(replace(TRAIN, weight=1.0 - (TRAIN.groups == [1, 2]).all(axis=1)))
+
+
+def test_an_unknown_group_is_refused():
+    few = TRAIN.take(np.flatnonzero(TRAIN.groups[:, 1] < 2))
+    model = fit(few, width=0.1, rate=0.3)
+    with pytest.raises(DataError, match=r"without a row of the group \[0, 2\]"):
+        model.predict_proba(TEST.X, groups=TEST.groups)
+    with pytest.raises(DataError, match="without a row"):
+        fit(few, validation=CHECK)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "named"),
+    [
+        ({"rate": 1.2}, "rate"),
+        ({"rate": -0.1}, "rate"),
+        ({"rate": [0.3, 0.2]}, "rate"),
+        ({"rate": 0.3, "criterion": "covariance"}, "rate"),
+        ({"rate": 0.3, "criterion": "equalized_odds"}, "rate"),
+        ({"width": -1.0}, "width"),
+        ({"width": 1e-9}, "width"),
+        ({"width": 0.0, "solver": "histogram"}, "width"),
+        ({"width": 0.0, "criterion": "equalized_odds"}, "width"),
+        ({"width_grid": []}, "width_grid"),
+        ({"width_grid": [0.1, 0.0], "solver": "sgd"}, "width_grid"),
+        ({"rate_offsets": 0.1}, "rate_offsets"),
+        ({"budget": -0.1}, "budget"),
+        ({"criterion": "fairness"}, "criterion"),
+        ({"solver": "sgd", "criterion": "covariance"}, "solver"),
+        ({"solver": "adam"}, "solver"),
+        ({"within": 1}, "within"),
+        ({"bins": 0}, "bins"),
+        ({"steps": 0}, "steps"),
+        ({"learning_rate": 0.1}, "learning_rate"),
+        ({"calibrate": "platt"}, "calibrate"),
+        ({"scale": "logit"}, "scale"),
+    ],
+)
+def test_parameters_that_cannot_be(parameters, named):
+    with pytest.raises(ConfigError, match=f"parameter '{named}'"):
+        fit(**parameters)
+
+
+def test_other_faults_of_the_caller():
+    with pytest.raises(ConfigError, match="needs labels for 'rate'"):
+        fit(y=False, width=0.1)
+    with pytest.raises(ConfigError, match="needs labels for 'calibrate'"):
+        fit(y=False, width=0.1, rate=0.3, calibrate="sigmoid")
+    with pytest.raises(DataError, match="labels other than 0 and 1"):
+        fit(replace(TRAIN, y=TRAIN.y + 1))
+    with pytest.raises(ConfigError, match="more than two levels"):
+        fit(criterion="covariance", attributes=1)
+    with pytest.raises(ConfigError, match="Name one column"):
+        fit(criterion="covariance")
+    with pytest.raises(DataError, match="lie in 0 to 1"):
+        fit(replace(TRAIN, X=2 * TRAIN.X - 1))
