@@ -234,7 +234,7 @@ def _look_first(missing: Sequence[FitGroup], home: Path) -> None:
     split = (first.seeds[0], first.rows, first.select_on, str(home))
     prepare_table(first.dataset, *split)
     if any(group.then is not None for group in missing):
-        require_calibration(load_split(first, first.seeds[0], home))
+        require_calibration(load_split(first, first.members[0], home))
     with_metric = [group for group in missing if group.metric is not None]
     if with_metric:
         learn_metric(dict(with_metric[0].metric or {}), first.dataset, *split)

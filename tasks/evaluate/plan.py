@@ -14,7 +14,7 @@ from pydantic import Field
 from tasks.evaluate.claim import Block, refuse_claims
 from tasks.evaluate.mention import refuse_figures, refuse_measures
 from tasks.evaluate.study import DEFAULT_PROFILE, FIXED_KEYS, MethodRow, StudyConfig, ThenRow
-from tasks.prepare.config import read_lineage
+from tasks.prepare.config import read_dataset, read_lineage, replace_noise
 from tasks.prepare.loader import find_dataset
 from tasks.runtime.config import Model, parse, read_yaml
 from tasks.runtime.errors import ConfigError, nearest
@@ -161,7 +161,7 @@ def expand(study: StudyConfig, home: Path | None = None) -> tuple[Planned, ...]:
                 continue
             names[name] = (row, batch)
             members = batches.setdefault(batch, (row, [], [row.block]))[1]
-            members.append(Member(seed, row.parameters, row.setting))
+            members.append(Member(seed, row.parameters, row.setting, row.noise))
     return tuple(
         Planned(tuple(dict.fromkeys(blocks)), FitGroup(**row.shared, members=tuple(members)))
         for row, members, blocks in batches.values()
@@ -181,11 +181,14 @@ class _Row:
     shared: dict[str, Any]
     parameters: dict[str, Any]
     setting: dict[str, Any]
+    noise: float | None
     structure: list[Any] | None
 
     def trains_like(self, other: _Row) -> bool:
         """Tell whether both rows train the same model."""
-        mine, theirs = ((each.shared, each.parameters, each.structure) for each in (self, other))
+        mine, theirs = (
+            (each.shared, each.parameters, each.noise, each.structure) for each in (self, other)
+        )
         return mine == theirs
 
 
@@ -252,7 +255,9 @@ def _settle(study: StudyConfig, home: Path, path: Path | None) -> Iterator[_Row]
 
     registered = methods()
     where = str(path) if path else f"Study {study.study}"
-    lineage = read_lineage(find_dataset(study.dataset, home), home)
+    file = find_dataset(study.dataset, home)
+    lineage = read_lineage(file, home)
+    config = read_dataset(file, home)
     for block, rows, select_on in study.blocks():
         for label, row in rows.methods.items():
             key = f"{where}: {'published.' if block == 'published' else ''}methods.{label}"
@@ -282,8 +287,11 @@ def _settle(study: StudyConfig, home: Path, path: Path | None) -> Iterator[_Row]
                     f"{key}: {name} needs a fair metric, and the study names none.",
                     "Add metric: {name: subspace} to the study.",
                 )
-            for chosen, (then, told) in itertools.product(
+            for noise in row.noise or ():
+                replace_noise(config, noise, file)
+            for chosen, noise, (then, told) in itertools.product(
                 _sweep({**grid, **row.parameters}),
+                row.noise or (None,),
                 list(_settle_then(row.then, lineage, registered, home, key)),
             ):
                 parameters = {**preset, **chosen}
@@ -292,6 +300,7 @@ def _settle(study: StudyConfig, home: Path, path: Path | None) -> Iterator[_Row]
                     **chosen,
                     **({"preset": row.preset} if row.preset else {}),
                     **({"metric": row.metric} if row.metric else {}),
+                    **({"noise": noise} if noise is not None else {}),
                     **told,
                     **({"rows": rows.rows} if rows.rows is not None else {}),
                     "select_on": select_on,
@@ -309,7 +318,7 @@ def _settle(study: StudyConfig, home: Path, path: Path | None) -> Iterator[_Row]
                     "then": then,
                 }
                 structure = list(model.structure()) if model.batched else None
-                yield _Row(block, rows.seeds, shared, parameters, setting, structure)
+                yield _Row(block, rows.seeds, shared, parameters, setting, noise, structure)
 
 
 def _settle_then(

@@ -95,7 +95,7 @@ def _measure(group: FitGroup, folder: Path, home: Path) -> pd.DataFrame:
         return tables[0]
     tables = []
     for number, member in enumerate(group.members):
-        split = load_split(group, member.seed, home)
+        split = load_split(group, member, home)
         scores = read_scores(folder / f"scores-{number}.npz")
         tables += [
             tabulate(

@@ -12,6 +12,7 @@ from tasks.runtime.config import Model, fault
 
 # A table or figure of a paper: budro.table2.
 Reference = Annotated[str, Field(pattern=r"^[a-z0-9_-]+\.[a-z0-9_-]+$")]
+Share = Annotated[float, Field(ge=0, le=1)]
 DEFAULT_PROFILE = "default"
 # What a profile cannot change: it says how much of the same study is run.
 FIXED_KEYS = ("study", "profiles")
@@ -39,6 +40,10 @@ class ThenRow(BaseModel):
         return dict(self.model_extra or {})
 
 
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, list | tuple) or value is None else (value,)
+
+
 def _name_method(value: Any) -> Any:
     return {"method": value} if isinstance(value, str) else value
 
@@ -58,6 +63,8 @@ class MethodRow(BaseModel):
         Names in ``conf/methods/METHOD.yaml``; what the row says itself wins over both.
     metric : mapping
         Laid over the study's metric for this row.
+    noise : tuple of float or None
+        Shares of rows whose group is wrong, a sweep; what the dataset's YAML says when None.
     then : ThenRow or None
         A post-processor fitted on this row's scores of the calibration part: its name, or
         ``{method: NAME, **parameters}``.
@@ -69,6 +76,7 @@ class MethodRow(BaseModel):
     preset: str | None = None
     grid: str | None = None
     metric: dict[str, Any] = Field(default_factory=dict)
+    noise: Annotated[tuple[Share, ...], BeforeValidator(_listed)] | None = None
     then: Annotated[ThenRow, BeforeValidator(_name_method)] | None = None
 
     @property
@@ -79,6 +87,8 @@ class MethodRow(BaseModel):
     @property
     def sweeps(self) -> bool:
         """Whether the row may stand for several settings."""
+        if self.noise is not None and len(self.noise) > 1:
+            return True
         given = [*self.parameters.values(), *(self.then.parameters.values() if self.then else ())]
         return self.grid is not None or any(isinstance(each, list) for each in given)
 

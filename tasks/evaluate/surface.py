@@ -143,7 +143,7 @@ def draw_surfaces(scene: Scene) -> Picture:
             "Run the study first, with a method that supports its dataset.",
         )
     first = next(iter(shown.values()))[0]
-    split = load_split(first[0], first[1].seed, scene.home)
+    split = load_split(first[0], first[1], scene.home)
     plane = Plane.around(split.train.X)
     rows: list[tuple[str, list[Surface]]] = []
     alone: list[Surface] = []

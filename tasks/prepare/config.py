@@ -21,6 +21,7 @@ from tasks.prepare.section import (
     Level,
     Missing,
     Name,
+    Noise,
     Perturb,
     Rows,
     Source,
@@ -156,6 +157,28 @@ def read_dataset(path: Path, home: Path | None = None) -> DatasetConfig:
         When the file is not there, is not YAML, or says something that cannot be.
     """
     return parse(DatasetConfig, _extend(path, home), path)
+
+
+def replace_noise(config: DatasetConfig, noise: float | None, path: Path) -> DatasetConfig:
+    """Return the dataset with another share of wrong groups, in every attribute that has noise.
+
+    Raises
+    ------
+    ConfigError
+        When the dataset injects no noise, or ``noise`` is no share.
+    """
+    if noise is None:
+        return config
+    if not 0 <= noise <= 1:
+        raise ConfigError(f"The noise {noise} is no share of rows.", "Give a number from 0 to 1.")
+    if not config.perturb.noisy_groups:
+        raise ConfigError(
+            f"{path}: a noise of {noise} is asked for, and perturb names no noisy groups.",
+            "Name the attribute: perturb: {noisy_groups: {race: {share: 0.1}}}, for example.",
+        )
+    noisy = {name: Noise(share=noise) for name in config.perturb.noisy_groups}
+    perturb = config.perturb.model_copy(update={"noisy_groups": noisy})
+    return config.model_copy(update={"perturb": perturb})
 
 
 def read_lineage(path: Path, home: Path | None = None) -> tuple[str, ...]:

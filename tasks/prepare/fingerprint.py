@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from tasks.prepare.config import read_dataset
+from tasks.prepare.config import read_dataset, replace_noise
 from tasks.prepare.loader import SelectOn, find_dataset
 from tasks.prepare.table import digest_file, list_files
 from tasks.runtime.store import canonical_json
@@ -18,12 +18,13 @@ def fingerprint(
     rows: int | None = None,
     select_on: SelectOn | None = None,
     home: Path,
+    noise: float | None = None,
 ) -> str:
     """Return the sha256 of the raw files, of what shapes the arrays, and of the request.
 
     Parameters
     ----------
-    name, seed, rows, select_on, home
+    name, seed, rows, select_on, home, noise
         As in ``tasks.prepare.load``.
 
     Returns
@@ -43,7 +44,7 @@ def fingerprint(
     read nor fetched: its stated digest is taken.
     """
     path = find_dataset(name, home)
-    config = read_dataset(path)
+    config = replace_noise(read_dataset(path, home), noise, path)
     files: list[str] = []
     for file in config.source.path:
         if file.sources:

@@ -13,7 +13,13 @@ import numpy as np
 import pandas as pd
 
 from tasks.prepare.column import keep_rows, make_columns, unique_levels, used_columns
-from tasks.prepare.config import DatasetConfig, check_columns, expand_rest, read_dataset
+from tasks.prepare.config import (
+    DatasetConfig,
+    check_columns,
+    expand_rest,
+    read_dataset,
+    replace_noise,
+)
 from tasks.prepare.counterfactual import Edit, Edits, make_edits
 from tasks.prepare.download import Progress
 from tasks.prepare.encoder import (
@@ -75,6 +81,7 @@ def load(
     home: Path | str | None = None,
     backend: Backend = "numpy",
     partitions: int | None = None,
+    noise: float | None = None,
     progress: Progress | None = None,
 ) -> Split:
     """Load a dataset as a Split; files that its YAML names sources for are fetched first.
@@ -96,6 +103,9 @@ def load(
         of a part then come in the table's order, whatever the split's kind.
     partitions : int, optional
         Partitions of each part (dask only); as the files are read by default.
+    noise : float, optional
+        Share of rows whose group is wrong, in place of the shares under the YAML's
+        ``perturb: noisy_groups``, which says in which attributes.
     progress : callable, optional
         Called with (name, bytes that arrived, bytes in all or None) while a file is fetched.
 
@@ -118,7 +128,7 @@ def load(
     """
     root = Path(home).resolve() if home is not None else find_home()
     path = find_dataset(name, root)
-    config = read_dataset(path, root)
+    config = replace_noise(read_dataset(path, root), noise, path)
     if path.parent == root / "conf" / "datasets" and path.stem != config.dataset:
         raise ConfigError(
             f"{path}: dataset: the file calls itself {config.dataset!r}.",

@@ -31,6 +31,7 @@ from tasks.train.postprocess.base import score_part
 from tasks.train.postprocess.model import (
     PostProcessed,
     refuse_unknown_groups,
+    require_calibration,
     score_split,
 )
 from tasks.train.prediction import Prediction, predict_part, predict_variants
@@ -65,11 +66,19 @@ class Member:
         Resolved parameters of the estimator; group attributes by name or column.
     setting : mapping
         What points.parquet shows as ``setting``.
+    noise : float or None
+        Share of wrong groups; what the dataset's YAML says when None.
     """
 
     seed: int
     parameters: Mapping[str, Any]
     setting: Mapping[str, Any]
+    noise: float | None = None
+
+    @property
+    def data(self) -> tuple[int, float | None]:
+        """What its split depends on, of all that a group's members can differ in."""
+        return self.seed, self.noise
 
 
 @dataclass(frozen=True)
@@ -149,7 +158,7 @@ def describe(group: FitGroup, home: Path) -> dict[str, Any]:
         "estimator": group.estimator,
         "members": [{"seed": each.seed, "parameters": each.parameters} for each in group.members],
         "metric": metric,
-        "data": [_digest_split(group, seed, home) for seed in group.seeds],
+        "data": [_digest_split(group, each, home) for each in group.members],
         "threads": group.threads,
         "device": "cupy" if "cupy" in cls.backends and device_present() else "numpy",
         "source": source_digest(modules),
@@ -229,26 +238,26 @@ def _train(
     progress: Callable[[int, int], None] | None,
 ) -> _Fitted:
     with limited_threads(group.threads):
-        splits = {seed: load_split(group, seed, home) for seed in group.seeds}
+        splits = {each.data: load_split(group, each, home) for each in group.members}
         models = [
-            _create(group, group.estimator, each.parameters, splits[each.seed], each.seed)
+            _create(group, group.estimator, each.parameters, splits[each.data], each.seed)
             for each in group.members
         ]
         reasons = [
-            model.supports(splits[each.seed])
+            model.supports(splits[each.data])
             for model, each in zip(models, group.members, strict=True)
         ]
         reason = next((each for each in reasons if each is not None), None)
         if reason is not None:
             return models, [], reason
-        metrics = {seed: _metric_for(group, split) for seed, split in splits.items()}
+        metrics = {data: _metric_for(group, split) for data, split in splits.items()}
         data = [
-            _keywords(group.estimator, splits[each.seed], metrics[each.seed], client)
+            _keywords(group.estimator, splits[each.data], metrics[each.data], client)
             for each in group.members
         ]
         type(models[0]).fit_batch(models, data, progress=progress)
         predictions = [
-            {name: predict_part(model, part) for name, part in splits[each.seed].parts()}
+            {name: predict_part(model, part) for name, part in splits[each.data].parts()}
             for model, each in zip(models, group.members, strict=True)
         ]
     return models, predictions, None
@@ -271,14 +280,15 @@ def _post_process(
     predictions: list[dict[str, Prediction]] = []
     with limited_threads(group.threads):
         for number, member in enumerate(group.members):
-            split = load_split(group, member.seed, home)
+            split = load_split(group, member, home)
+            processor = _create(group, name, parameters, split, member.seed)
+            reason = processor.supports(split.replace(feature_names=("score",)))
+            if reason is not None:
+                return [], [], reason
+            require_calibration(split)
             stored = read_scores(folder / f"scores-{number}.npz")
             checked = stored["validation"].score if "validation" in stored else None
             scored = score_split(split, stored["calibration"].score, checked)
-            processor = _create(group, name, parameters, split, member.seed)
-            reason = processor.supports(scored)
-            if reason is not None:
-                return [], [], reason
             refuse_unknown_groups(split, processor.attributes, name)
             processor.fit(**_keywords(name, scored, None, None))
             chain = PostProcessed(load_model(folder / f"model-{number}"), processor)
@@ -296,10 +306,10 @@ def _post_process(
     return processors, predictions, None
 
 
-def load_split(group: FitGroup, seed: int, home: Path) -> Split:
-    """Return a split of a fit group; the last few are kept, since groups share them."""
-    digest = _digest_split(group, seed, home)
-    return _load(group.dataset, seed, group.rows, group.select_on, home, digest)
+def load_split(group: FitGroup, member: Member, home: Path) -> Split:
+    """Return the split of a member; the last few are kept, since groups share them."""
+    digest = _digest_split(group, member, home)
+    return _load(group.dataset, *member.data, group.rows, group.select_on, home, digest)
 
 
 def learn_metric(metric: Mapping[str, Any], split: Split) -> FairMetric:
@@ -419,31 +429,33 @@ def _keywords(
     return {"X": train.X, "y": train.y, **chosen}
 
 
-def _digest_split(group: FitGroup, seed: int, home: Path) -> str:
-    return _fingerprint(group.dataset, seed, group.rows, group.select_on, home)
+def _digest_split(group: FitGroup, member: Member, home: Path) -> str:
+    return _fingerprint(group.dataset, *member.data, group.rows, group.select_on, home)
 
 
 @lru_cache(maxsize=4)
 def _load(
     dataset: str,
     seed: int,
+    noise: float | None,
     rows: int | None,
     select_on: Literal["validation", "train"],
     home: Path,
     digest: str,  # noqa: ARG001 - an edited table or YAML is another split
 ) -> Split:
-    return load(dataset, seed, rows=rows, select_on=select_on, home=home)
+    return load(dataset, seed, rows=rows, select_on=select_on, home=home, noise=noise)
 
 
 @lru_cache(maxsize=256)
 def _fingerprint(
     dataset: str,
     seed: int,
+    noise: float | None,
     rows: int | None,
     select_on: Literal["validation", "train"],
     home: Path,
 ) -> str:
-    return fingerprint(dataset, seed, rows=rows, select_on=select_on, home=home)
+    return fingerprint(dataset, seed, rows=rows, select_on=select_on, home=home, noise=noise)
 
 
 @cache

@@ -10,6 +10,7 @@ from tasks.evaluate.plan import expand, load_study, studies
 from tasks.runtime.errors import ConfigError, nearest
 from tasks.runtime.store import canonical_json
 from tasks.train.base import Estimator
+from tasks.train.postprocess.base import PostProcessor
 
 DATASET = {
     "dataset": "toy",
@@ -69,10 +70,26 @@ class Fair(Estimator):
         self.depth = depth
 
 
+class Rule(PostProcessor):
+    name = "rule"
+
+    def __init__(
+        self,
+        attributes: str | None = None,
+        budget: float = 0.0,
+        scale: str = "probability",
+        random_state: int = 0,
+    ) -> None:
+        self.attributes = attributes
+        self.budget = budget
+        self.scale = scale
+        self.random_state = random_state
+
+
 @pytest.fixture
 def home(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(
-        "tasks.train.registry.methods", lambda: {"boosting": Boosting, "fair": Fair}
+        "tasks.train.registry.methods", lambda: {"boosting": Boosting, "fair": Fair, "rule": Rule}
     )
     for folder in ("studies", "datasets", "methods"):
         (tmp_path / "conf" / folder).mkdir(parents=True)
@@ -368,3 +385,78 @@ def test_a_row_that_names_another_learner_starts_anew(home):
     }
     assert found["fair"] == {"name": "subspace", "penalty": 3.0, "units": False}
     assert found["fair-face"] == {"name": "face", "directions": 2}
+
+
+def test_post_processors_sweep_beside_their_models(home):
+    then = {"method": "rule", "attributes": "sex", "budget": [0, 0.1]}
+    row = {"method": "fair", "preset": "published", "budget": [0.1, 0.2], "then": then}
+    change(home, "methods", "fair+rule", value=row)
+    found = [(key, each) for key, each in plan(home).items() if key[0] == "fair+rule"]
+    assert len(found) == 2 * 2 * 2
+    settings = {setting for (_, setting, _), _ in found}
+    assert (
+        canonical_json(
+            {
+                "budget": 0.2,
+                "preset": "published",
+                "then": "rule",
+                "then.attributes": "sex",
+                "then.budget": 0.1,
+                "rows": 100,
+                "select_on": "validation",
+            }
+        )
+        in settings
+    )
+    told = {
+        "method": "rule",
+        "attributes": "sex",
+        "budget": 0.1,
+    }
+    assert told in [each.group.then for _, each in found]
+    bases = {each.group.members[0].parameters["budget"] for _, each in found}
+    assert bases == {0.1, 0.2}
+
+
+@pytest.mark.parametrize(
+    ("then", "message"),
+    [
+        ("fair", r"methods.fair.then: there is no post-processor 'fair'"),
+        ({"method": "rule", "budgte": 1}, r"methods.fair.then: rule takes no parameter 'budgte'"),
+        ({"method": "rule", "scale": "percent"}, r"methods.fair.then: .*probability, margin or"),
+        ({"method": "rule", "preset": "published"}, r"rule has no preset 'published'"),
+        ({"attributes": "sex"}, r"methods.fair.then.method"),
+    ],
+)
+def test_faults_of_post_processors_name_their_place(home, then, message):
+    change(home, "methods", "fair", "then", value=then)
+    with pytest.raises(ConfigError, match=message):
+        load_study("toy", home=home)
+
+
+def test_a_published_row_with_a_sweeping_post_processor_is_refused(home):
+    change(home, "published", "methods", "fair", "then", value={"method": "rule", "budget": [0, 1]})
+    with pytest.raises(ConfigError, match="lists several values"):
+        load_study("toy", home=home)
+
+
+def test_noise_sweeps_the_data_of_a_row(home):
+    change(home, "methods", "fair", "noise", value=[0.1, 0.3])
+    with pytest.raises(ConfigError, match="perturb names no noisy groups"):
+        load_study("toy", home=home)
+    noisy = {**DATASET, "perturb": {"noisy_groups": {"race": {"share": 0.0}}}}
+    write(home / "conf/datasets/toy.yaml", noisy)
+    found = [each.group for key, each in plan(home).items() if key[0] == "fair"]
+    members = [member for group in found for member in group.members]
+    assert {member.noise for member in members if "noise" in member.setting} == {0.1, 0.3}
+    assert all(member.setting["noise"] == member.noise for member in members if member.noise)
+
+
+def test_a_preset_holds_for_datasets_that_extend_its_own(home):
+    write(home / "conf/datasets/more.yaml", {"dataset": "more", "extends": "toy"})
+    change(home, "dataset", value="more")
+    assert {
+        each.group.members[0].parameters["depth"]
+        for key, each in plan(home).items()
+        if key[0] == "fair"
+    } == {14}

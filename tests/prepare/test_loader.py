@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from tasks.prepare import load
+from tasks.prepare.fingerprint import fingerprint
 from tasks.prepare.loader import datasets
 from tasks.runtime.errors import ConfigError, DataError
 
@@ -366,3 +367,22 @@ def test_part_ids_are_rows_of_the_concatenated_source():
     assert ids.max() > 45_222
     assert np.unique(ids).size == 45_222
     assert isinstance(pd.Index(ids).max(), int | np.integer)
+
+
+def test_noise_replaces_the_share_of_the_yaml(project, tmp_path):
+    def path(share):
+        return project(perturb={"noisy_groups": {"origin": {"share": share}}})
+
+    asked = load(path(0.0), home=tmp_path, noise=0.4)
+    written = load(path(0.4), home=tmp_path)
+    none = load(path(0.4), home=tmp_path, noise=0.0)
+    for part, other, clean in zip(asked.parts(), written.parts(), none.parts(), strict=True):
+        assert np.array_equal(part[1].groups, other[1].groups)
+        assert np.array_equal(part[1].true_groups, clean[1].groups)
+        assert np.array_equal(clean[1].true_groups, clean[1].groups)
+    assert asked.digest == written.digest != none.digest
+    assert fingerprint(path(0.0), home=tmp_path, noise=0.4) == fingerprint(path(0.4), home=tmp_path)
+    with pytest.raises(ConfigError, match="perturb names no noisy groups"):
+        load(project(), home=tmp_path, noise=0.1)
+    with pytest.raises(ConfigError, match="no share"):
+        load(path(0.1), home=tmp_path, noise=1.1)
