@@ -25,7 +25,6 @@ ATTEMPTS = 4
 PAUSE_SECONDS = 0.5
 # More than this must be announced by the source: a server that never ends would fill the disk.
 LIMIT_BYTES = 4 * 2**30
-BLOCK_BYTES = 2**18
 
 
 class FetchError(DataError):
@@ -249,7 +248,8 @@ def _receive(
         part.note(url, _name_version(response))
         with part.path.open("ab" if start else "wb") as stream:
             arrived = start
-            for block in response.iter_raw(BLOCK_BYTES):
+            # As they come: blocks of a size would lose a partial one when the connection breaks.
+            for block in response.iter_raw():
                 arrived += len(block)
                 _check_extent(url, arrived, size, whole=False)
                 stream.write(block)

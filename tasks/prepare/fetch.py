@@ -18,7 +18,6 @@ from urllib.request import url2pathname
 
 from tasks.prepare.archive import open_member
 from tasks.prepare.download import (
-    BLOCK_BYTES,
     FetchError,
     Part,
     Progress,
@@ -285,7 +284,7 @@ def _take_out(archive: Path, origin: Origin, cache: Path, sha256: str) -> Path:
             open_member(opened, member, archive) as content,
             part.path.open("wb") as stream,
         ):
-            shutil.copyfileobj(content, stream, BLOCK_BYTES)
+            shutil.copyfileobj(content, stream)
     except zipfile.BadZipFile:
         raise FetchError(f"{archive} is no zip archive.", "Correct the source.") from None
     return _publish(part, name_file(origin), sha256, f"{member} in {archive.name}")

@@ -35,7 +35,7 @@ def show_bytes(also: Progress | None) -> Iterator[Progress]:
 
         def move(name: str, arrived: int, total: int | None) -> None:
             if name not in rows:
-                rows[name] = bar.add_task(name, total=None)
+                rows[name] = bar.add_task(name, total=total)
             bar.update(rows[name], completed=arrived, total=total)
             if also is not None:
                 also(name, arrived, total)
