@@ -9,14 +9,13 @@ import tracemalloc
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
-
-from rich import box
-from rich.console import Console
-from rich.table import Table
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tasks.runtime.errors import StoreError
 from tasks.runtime.home import find_home
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Result = TypeVar("Result")
 MIB = 2**20
@@ -140,7 +139,15 @@ def write_records(name: str, records: Sequence[Record], folder: Path | None = No
 
 
 def show_records(title: str, records: Sequence[Record], console: Console | None = None) -> None:
-    """Print the records as a table that fits 80 columns."""
+    """Print the records as a table that fits 80 columns; as plain lines where rich is missing."""
+    try:
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+    except ImportError:
+        for each in records:
+            print(json.dumps(asdict(each)))
+        return
     peers = dict.fromkeys(f"{each.peer} ({each.backend})" for each in records)
     table = Table(title=title, caption=f"peer: {', '.join(peers)}", box=box.SIMPLE)
     table.add_column("case")
