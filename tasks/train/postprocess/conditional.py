@@ -88,7 +88,8 @@ def solve_covariance(
     -----
     O(n log n + n K): a sort of the breakpoints of each group, and one pass over its rows for each
     step of a binary search among them. A subgroup without members, or of members only, has
-    covariance 0 under any rule.
+    covariance 0 under any rule. At width 0, where a member and another row tie at w but for
+    rounding, either may toss the coin, with the same objective.
     """
     rows = read_rows(score, subgroup, n_subgroups, weight, ("width", width), ("budget", budget))
     xp = array_namespace(rows.score)
@@ -204,12 +205,11 @@ def _find_root(f: Array, z: Array, share: Array, width: float, low: float, high:
         h = xp.clip((f - w * z) / width, 0.0, 1.0) if width > 0 else xp.astype(f > 0, f.dtype)
         return float(xp.sum(share * z * h))
 
-    start = mean(0.0)
+    start, moving = mean(0.0), z != 0
     if start < low - TOLERANCE:
         return _find_root(f, -z, share, width, -high, -low).mirror()
-    if start <= high + TOLERANCE:
+    if start <= high + TOLERANCE or not bool(xp.any(moving)):
         return _Root(0.0, 1)
-    moving = z != 0
     f, z, share = f[moving], z[moving], share[moving]
     if width == 0:
         return _find_coin(f, z, share, high)
