@@ -31,6 +31,7 @@ KERNELS = (
     "tasks.train.individual.budro.transport",
     "tasks.train.minibatch",
     "tasks.train.network",
+    "tasks.train.noisy.projection",
     "tasks.train.optimiser",
     "tasks.train.postprocess.conditional",
     "tasks.train.postprocess.criterion",
