@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self, get_args
 import numpy as np
 import pandas as pd
 
-from tasks.prepare.split import Part
+from tasks.prepare.split import Part, Split
 from tasks.runtime.errors import ConfigError, DataError
 from tasks.train.base import unit_weight
 from tasks.train.persistence import State
@@ -213,6 +213,20 @@ class RandomizedThreshold(PostProcessor):
         held = speed is None or (self.solver == "sgd" and _is_number(speed) and speed > 0)
         self.require("learning_rate", held, "a number above 0 with the solver sgd, or null")
         self.require("calibrate", self.calibrate in (None, *KINDS), "isotonic, sigmoid or null")
+
+    def supports(self, split: Split) -> str | None:
+        """Return why it cannot be fitted on ``split``, or None when it can."""
+        reason = super().supports(split)
+        if reason is not None or self.criterion != "covariance":
+            return reason
+        column = int(self.cross(np.arange(len(split.train.attributes))[None, :])[0, 0])
+        attribute, levels = list(split.train.attributes.items())[column]
+        if len(levels) > 2:
+            return (
+                f"{self.name} bounds the covariance with an attribute of two levels, and "
+                f"{attribute} has {len(levels)}."
+            )
+        return None
 
     def _takes_rate(self) -> bool:
         rate: Any = self.rate

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tasks.prepare.split import Part
+from tasks.prepare.split import Part, Split
 from tasks.runtime.errors import ConfigError, DataError
 from tasks.train.postprocess.choice import WIDTHS
 from tasks.train.postprocess.randomized_threshold import RandomizedThreshold
@@ -280,6 +280,15 @@ def test_an_unknown_group_is_refused():
         model.predict_proba(TEST.X, groups=TEST.groups)
     with pytest.raises(DataError, match="without a row"):
         fit(few, validation=CHECK)
+
+
+def test_supports_says_why_not():
+    split = Split("made", 0, "binary", ("score",), {}, {}, train=TRAIN)
+    for parameters in ({}, {"criterion": "covariance", "attributes": 0, "within": 1}):
+        assert create("randomized_threshold", **parameters).supports(split) is None
+    race = create("randomized_threshold", criterion="covariance", attributes=1)
+    assert "race has 3" in race.supports(split)
+    assert "scores" in race.supports(split.replace(feature_names=("a", "b")))
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,8 @@ def test_example_1_of_the_paper(width):
     if width == 0:
         assert found.rule.threshold.tolist() == [0, 0]
         assert found.rule.coin == pytest.approx([0, 0.7])
+    # Without constraints group 1 would choose nothing, and group 0 its last point, as it does.
+    assert found.binding.tolist() == [False, True]
 
 
 def test_width_0_is_the_limit():
@@ -192,6 +194,9 @@ def test_order_copies_and_labels_of_groups_do_not_matter(seed):
 def test_scale_of_the_weights_does_not_matter():
     rows = make_rows(2, n=30)
     for weight in (rows.weight, np.ones(30)):
+        assert build_problem(rows.score, rows.code, 2, 3 * weight).total == pytest.approx(
+            3 * weight.sum()
+        )
         results = [
             solve_exact(build_problem(rows.score, rows.code, 2, unit * weight), 0.1, 0.3)
             for unit in (1.0, 1e-3, 1e6)
