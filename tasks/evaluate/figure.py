@@ -23,6 +23,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7
 # One more than a multiple of the colours, so that no pair of colour and marker comes twice soon.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h", "p")
 LEGEND_COLUMNS = 5
+# At the legend's size; the key and the space around it take as much room as some letters.
+LETTERS_PER_INCH, KEY_LETTERS = 14.0, 7
 INK, GREY = "#30363d", "#8b949e"
 NAMED_AT_MOST = 12
 STYLE: Any = {
@@ -320,7 +322,9 @@ def _draw_legend(
             key("published", markerfacecolor="white", color=GREY, mew=1.6, ms=9),
             key("ours, published setting", markerfacecolor=f"{GREY}66", color=GREY, mew=1.6, ms=9),
         ]
-    columns = min(LEGEND_COLUMNS, max(len(methods), len(meaning)))
+    longest = max(len(str(each.get_label())) for each in (*methods, *meaning))
+    fitting = max(2, int(figure.get_figwidth() * LETTERS_PER_INCH / (longest + KEY_LETTERS)))
+    columns = min(LEGEND_COLUMNS, fitting, max(len(methods), len(meaning)))
     lines = [methods[first : first + columns] for first in range(0, len(methods), columns)]
     nothing = key(" ", marker="")
     padded = [[*line, *[nothing] * (columns - len(line))] for line in (*lines, meaning)]
