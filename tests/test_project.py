@@ -31,6 +31,8 @@ KERNELS = (
     "tasks.train.individual.budro.transport",
     "tasks.train.minibatch",
     "tasks.train.network",
+    "tasks.train.noisy.ambiguity",
+    "tasks.train.noisy.cell",
     "tasks.train.noisy.projection",
     "tasks.train.optimiser",
     "tasks.train.postprocess.conditional",

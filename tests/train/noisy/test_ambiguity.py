@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from tasks.runtime.arrays import to_numpy
+from tasks.runtime.errors import ConfigError, DataError
+from tasks.train.noisy.ambiguity import (
+    ascend_in_ball,
+    bound_rate_of_cells,
+    bound_rate_over_ball,
+    centre_rows,
+    maximise_over_ball,
+)
+from tasks.train.noisy.cell import RATE_CELLS, count_cells, find_rate
+from tests.runtime.test_arrays import namespaces
+
+
+def make_rows(seed, n=9, m=3, models=2, tied=False):
+    rng = np.random.default_rng(seed)
+    h = rng.standard_normal((models, n))
+    if tied:
+        h = h.round(0)
+    codes = rng.permutation(np.arange(n) % m)
+    level = rng.choice([0.0, 0.1, 1 / 3, 0.5, 0.9, 1.0, 1.4], size=(models, m))
+    weight = rng.integers(0, 4, n).astype(float)
+    weight[[np.flatnonzero(codes == k)[0] for k in range(m)]] += 1
+    return h, codes, level, weight
+
+
+def solve_ball(h, centre, level, support):
+    """Solve the programme over p̃ = p̂ + u − v."""
+    n = h.size
+    eye, ones = np.eye(n), np.ones((1, n))
+    found = linprog(
+        -np.concatenate([h, -h]),
+        A_ub=np.vstack([np.hstack([ones, ones]), np.hstack([-eye, eye])]),
+        b_ub=np.concatenate([[2 * level], centre]),
+        A_eq=np.hstack([ones, -ones]),
+        b_eq=[0.0],
+        bounds=[(0, None if on else 0) for on in support] + [(0, None)] * n,
+    )
+    assert found.success
+    return h @ centre - found.fun
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), tied=st.booleans(), weighted=st.booleans())
+def test_maximum_equals_a_linear_programme(seed, tied, weighted):
+    h, codes, level, weight = make_rows(seed, tied=tied)
+    given_weight = weight if weighted else None
+    used = weight if weighted else np.ones_like(weight)
+    found = maximise_over_ball(h, codes, level, weight=given_weight)
+    spread = found.spread(h, codes, given_weight)
+    centre = centre_rows(codes, 3, given_weight)
+    for model in range(2):
+        for j in range(3):
+            p = spread[model, j]
+            best = solve_ball(h[model], centre[j], level[model, j], used > 0)
+            assert found.value[model, j] == pytest.approx(best, abs=1e-9)
+            assert p @ h[model] == pytest.approx(best, abs=1e-9)
+            assert p.min() >= 0
+            assert p.sum() == pytest.approx(1)
+            assert np.abs(p - centre[j]).sum() <= 2 * level[model, j] + 1e-9
+            assert found.moved[model, j] <= level[model, j] + 1e-12
+            assert (p[used == 0] == 0).all()
+    multiplier = np.random.default_rng(seed).random((2, 3))
+    combined = found.combine(multiplier, h, codes, given_weight)
+    np.testing.assert_allclose(combined, np.einsum("mj,mjn->mn", multiplier, spread), atol=1e-12)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_row_weights_are_the_gradient(seed):
+    h, codes, level, weight = make_rows(seed, models=1)
+    found = maximise_over_ball(h, codes, level, weight=weight)
+    gradient = found.combine(np.ones((1, 3)), h, codes, weight)[0]
+    for i in range(h.shape[1]):
+        step = np.zeros_like(h)
+        step[0, i] = 1e-6
+        after = maximise_over_ball(h + step, codes, level, weight=weight).value.sum()
+        before = maximise_over_ball(h - step, codes, level, weight=weight).value.sum()
+        assert gradient[i] == pytest.approx((after - before) / 2e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ascent_reaches_the_maximum(seed):
+    h, codes, level, _ = make_rows(seed, n=20)
+    found = maximise_over_ball(h, codes, level)
+    centre = centre_rows(codes, 3)
+    p = np.broadcast_to(centre, (2, 3, 20))
+    values = []
+    for _ in range(100):
+        p = ascend_in_ball(p, 20 * h[:, None, :], centre, level)
+        values.append((p * h[:, None, :]).sum(axis=-1))
+    assert (np.diff(values, axis=0) >= -1e-12).all()
+    np.testing.assert_allclose(values[-1], found.value, atol=1e-8)
+
+
+def test_the_authors_step_stays_in_the_ball_but_leaves_the_simplex():
+    h, codes, level, _ = make_rows(3, n=20)
+    centre = centre_rows(codes, 3)
+    p = ascend_in_ball(
+        np.broadcast_to(centre, (2, 3, 20)), h[:, None, :], centre, level, variant="authors"
+    )
+    assert p.min() >= 0
+    assert (np.abs(p - centre).sum(axis=-1) <= 2 * level + 1e-9).all()
+    assert np.abs(p.sum(axis=-1) - 1).max() > 0.1
+    with pytest.raises(ConfigError, match="variant"):
+        ascend_in_ball(p, h[:, None, :], centre, level, variant="code")
+
+
+def test_rows_at_the_maximum_give_nothing_away():
+    h = np.array([1.0, 1.0, 0.0, 1.0])
+    found = maximise_over_ball(h, np.array([0, 0, 0, 1]), np.array([0.9, 0.9]))
+    np.testing.assert_allclose(found.moved, [[1 / 3, 0.0]])
+    np.testing.assert_allclose(found.value, [[1.0, 1.0]])
+
+
+def test_more_true_groups_than_noisy_ones():
+    h, codes, _, _ = make_rows(5, m=2)
+    level = np.array([0.1, 0.3, 0.6])
+    found = maximise_over_ball(h, codes, level, centre=(1, 0, 1))
+    for j, k in enumerate((1, 0, 1)):
+        alone = maximise_over_ball(h, codes, np.full(2, level[j])).value[:, k]
+        np.testing.assert_array_equal(found.value[:, j], alone)
+
+
+def test_an_absent_group_is_named():
+    h = np.arange(4.0)
+    codes = np.array([0, 0, 2, 2])
+    with pytest.raises(DataError, match="noisy group 1"):
+        maximise_over_ball(h, codes, np.full(3, 0.1))
+    with pytest.raises(DataError, match="noisy group 1"):
+        centre_rows(codes, 3)
+    with pytest.raises(DataError, match="noisy group 1"):
+        bound_rate_over_ball(h / 4, h > 1, codes, np.full(3, 0.1))
+    weight = np.array([1.0, 1.0, 0.0, 0.0])
+    with pytest.raises(DataError, match="noisy group 2"):
+        maximise_over_ball(h, codes, np.full(1, 0.1), weight=weight, centre=(2,))
+
+
+def least_by_programme(outcome, among, centre, level, support):
+    """Return the least ratio by Charnes and Cooper: q = t p̃ with Σ q d = 1."""
+    n = outcome.size
+    d = among.astype(float)
+    eye, ones = np.eye(n), np.ones((1, n))
+    column = centre[:, None]
+    # Variables q, the absolute deviation e ≥ |q − t c|, and t.
+    found = linprog(
+        np.concatenate([d * outcome, np.zeros(n + 1)]),
+        A_ub=np.vstack(
+            [
+                np.hstack([eye, -eye, -column]),
+                np.hstack([-eye, -eye, column]),
+                np.hstack([0 * ones, ones, [[-2 * level]]]),
+            ]
+        ),
+        b_ub=np.zeros(2 * n + 1),
+        A_eq=np.vstack(
+            [np.hstack([d[None], 0 * ones, [[0.0]]]), np.hstack([ones, 0 * ones, [[-1.0]]])]
+        ),
+        b_eq=[1.0, 0.0],
+        bounds=[(0, None if on else 0) for on in support] + [(0, None)] * (n + 1),
+    )
+    return found.fun if found.success else np.nan
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), whole=st.booleans(), weighted=st.booleans())
+def test_worst_rates_equal_linear_programmes(seed, whole, weighted):
+    _, codes, level, weight = make_rows(seed)
+    rng = np.random.default_rng(seed)
+    decision = rng.random(9).round(0 if whole else 2)
+    y = (rng.random(9) < rng.choice([0.2, 0.5])).astype(int)
+    given_weight = weight if weighted else None
+    used = weight if weighted else np.ones_like(weight)
+    centre = centre_rows(codes, 3, given_weight)
+    name = rng.choice(list(RATE_CELLS))
+    outcome = np.where(y == 1, decision, 1 - decision) if name == "accuracy" else decision
+    among = {"tpr": y == 1, "fpr": y == 0}.get(name, np.ones(9, dtype=bool))
+    low, high = bound_rate_over_ball(outcome, among, codes, level[0], weight=given_weight)
+    for j in range(3):
+        args = (among, centre[j], level[0, j], used > 0)
+        assert low[j] == pytest.approx(least_by_programme(outcome, *args), abs=1e-8, nan_ok=True)
+        best = 1 - least_by_programme(1 - outcome, *args)
+        assert high[j] == pytest.approx(best, abs=1e-8, nan_ok=True)
+    cells = count_cells(decision, y, codes, 3, given_weight)
+    below, above = bound_rate_of_cells(cells, level[0], find_rate(name))
+    if whole:
+        np.testing.assert_allclose(below, low, atol=1e-9)
+        np.testing.assert_allclose(above, high, atol=1e-9)
+    else:
+        # Within a cell some rows are worse than others, but none worse than a whole decision.
+        assert (below[~np.isnan(low)] <= low[~np.isnan(low)] + 1e-9).all()
+        assert (above[~np.isnan(low)] >= high[~np.isnan(low)] - 1e-9).all()
+
+
+@pytest.mark.parametrize("namespace", namespaces())
+def test_every_backend_gives_the_same(namespace):
+    xp = namespace()
+    h, codes, level, weight = make_rows(11, n=30)
+    moved = [xp.asarray(each) for each in (h, codes, level, weight)]
+    ours = maximise_over_ball(*moved[:3], weight=moved[3])
+    theirs = maximise_over_ball(h, codes, level, weight=weight)
+    np.testing.assert_allclose(to_numpy(ours.value), theirs.value)
+    np.testing.assert_allclose(
+        to_numpy(ours.spread(moved[0], moved[1], moved[3])),
+        theirs.spread(h, codes, weight),
+        atol=1e-15,
+    )
+    even = maximise_over_ball(*moved[:3])
+    np.testing.assert_allclose(
+        to_numpy(even.combine(moved[2], moved[0], moved[1])),
+        maximise_over_ball(h, codes, level).combine(level, h, codes),
+        atol=1e-15,
+    )
+    centre = centre_rows(moved[1], 3)
+    step = ascend_in_ball(centre, 0.1 * centre, centre, moved[2][0, :])
+    assert step.shape == (3, 30)
+    share = moved[3] / 4
+    rates = bound_rate_over_ball(share, moved[0][0, :] > 0, moved[1], moved[2][0, :])
+    expected = bound_rate_over_ball(weight / 4, h[0] > 0, codes, level[0])
+    np.testing.assert_allclose(to_numpy(rates[0]), expected[0])
+    cells = count_cells(share, xp.astype(moved[0][0, :] > 0, xp.int64), moved[1], 3)
+    assert bound_rate_of_cells(cells, moved[2], find_rate("fpr"))[0].shape == (2, 3)
