@@ -1,0 +1,534 @@
+"""Tables of scores, groups and labels that may be larger than memory: read batch by batch."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from tasks.prepare.column import MISSING_LEVEL
+from tasks.prepare.section import level_text
+from tasks.prepare.table import check_header, digest_file, unpack
+from tasks.runtime.errors import ConfigError, DataError, nearest
+
+Scale = Literal["probability", "margin", "signed"]
+BOUNDS = {"probability": (0.0, 1.0), "margin": (-np.inf, np.inf), "signed": (-1.0, 1.0)}
+# What read_scores forgives, for rounding.
+SLACK = 1e-9
+BATCH_ROWS = 1 << 17
+BLOCK_BYTES = 1 << 22
+# A column with more levels is no protected attribute, but a number or a name.
+MAX_LEVELS = 1000
+ZERO, ONE = ("0", "False", "false"), ("1", "True", "true")
+_WHOLE = r"^(0|-?[1-9][0-9]*)$"
+_MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True)
+class ScoreColumns:
+    """Which column holds what.
+
+    Attributes
+    ----------
+    scores : str
+        Scores of a trained model, on ``scale``.
+    groups : tuple of str
+        Protected attributes; the combinations of their levels are the groups.
+    labels : str or None
+        True outcomes: 0 and 1, false and true, or any levels where ``positive`` is given.
+    positive : str or None
+        The level of ``labels`` that means 1; every other one means 0.
+    weights : str or None
+        Case weights ≥ 0.
+    ids : str or None
+        Row ids, whole numbers or text; the row number, from 0, by default.
+    scale : {"probability", "margin", "signed"}
+        Scores in [0, 1], log odds, or [−1, 1].
+    """
+
+    scores: str
+    groups: tuple[str, ...]
+    labels: str | None = None
+    positive: str | None = None
+    weights: str | None = None
+    ids: str | None = None
+    scale: Scale = "probability"
+
+    def used(self) -> dict[str, str]:
+        """Return column -> the option that names it."""
+        named = {self.scores: "scores", **dict.fromkeys(self.groups, "groups")}
+        for option in ("labels", "weights", "ids"):
+            column = getattr(self, option)
+            if column is not None:
+                named.setdefault(column, option)
+        return named
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreBatch:
+    """Consecutive rows of a table.
+
+    Attributes
+    ----------
+    start : int
+        Number of the first row.
+    score : ndarray of float64, shape (n,)
+        As written, within the bounds of the scale.
+    cell : ndarray of int64, shape (n,)
+        Position of each row's combination of levels in ``levels``.
+    levels : tuple of tuple of str
+        The combinations that occur in this batch, one level for each column of groups.
+    label : ndarray of float64, shape (n,), or None
+        0 or 1.
+    weight : ndarray of float64, shape (n,)
+        Ones where no column is named.
+    ids : ndarray of uint64, shape (n,)
+        What the draws of a row belong to; see `number_ids`.
+    names : pyarrow.Array
+        The ids as written.
+    share : float
+        How much of the table has been read, from 0 to 1.
+    """
+
+    start: int
+    score: np.ndarray
+    cell: np.ndarray
+    levels: tuple[tuple[str, ...], ...]
+    label: np.ndarray | None
+    weight: np.ndarray
+    ids: np.ndarray
+    names: pa.Array
+    share: float
+
+    @property
+    def n_samples(self) -> int:
+        """Number of rows."""
+        return int(self.score.shape[0])
+
+
+class ScoreTable:
+    """A Parquet file, a folder of them, or a CSV file (plain or gzip), read in batches.
+
+    Parameters
+    ----------
+    path : Path
+        Text is UTF-8 with a header line, separated by commas, or by tabs in a ``.tsv``.
+    columns : ScoreColumns
+        Which column holds what; the others are not read.
+    batch_rows : int
+        Rows of Parquet in a batch at most; text comes in blocks of some 4 MiB.
+
+    Raises
+    ------
+    ConfigError
+        When the file or a column is not there.
+    DataError
+        When the file is neither Parquet nor CSV.
+
+    Notes
+    -----
+    Memory is bounded by a batch times the used columns, whatever the number of rows. Levels are
+    written as everywhere here: 2, 2.0 and "2" are one level, and a missing cell is the level
+    ``missing``.
+    """
+
+    def __init__(self, path: Path, columns: ScoreColumns, batch_rows: int = BATCH_ROWS) -> None:
+        self.path = path
+        self.columns = columns
+        self._batch_rows = batch_rows
+        self._files = _list_files(path)
+        self._parquet = _is_parquet(self._files[0])
+        for file in self._files:
+            self._check_columns(file)
+
+    def digest(self) -> str:
+        """Return the sha256 of the file; of the digests of its files for a folder."""
+        digests = [digest_file(file) for file in self._files]
+        if len(digests) == 1:
+            return digests[0]
+        return hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+    def batches(self) -> Iterator[ScoreBatch]:
+        """Yield all rows in their order.
+
+        Raises
+        ------
+        DataError
+            For a cell that cannot be used, with its column and its row (from 0); for a file that
+            is damaged or holds no rows.
+        ConfigError
+            When no label is ``positive``.
+        """
+        start = 0
+        seen: set[str] = set()
+        for raw, share in self._read_raw():
+            if raw.num_rows:
+                yield self._convert(raw, start, share, seen)
+                start += raw.num_rows
+        if not start:
+            raise DataError(f"{self.path} holds no rows.", "Check that the file is complete.")
+        positive = self.columns.positive
+        if positive is not None and positive not in seen:
+            raise ConfigError(
+                f"{self.path}: column {self.columns.labels!r} never is {positive!r} (--positive).",
+                nearest(positive, seen),
+            )
+
+    def _check_columns(self, file: Path) -> None:
+        with _explain(file):
+            if self._parquet:
+                with _open_parquet(file) as opened:
+                    names = list(opened.schema_arrow.names)
+            else:
+                names = list(_read_header(file))
+        check_header(names, file)
+        for column, option in self.columns.used().items():
+            if column not in names:
+                mend = nearest(column, names)
+                if len(names) == 1 and re.search("[;\t|]", names[0]):
+                    mend = "Separate its columns by commas, or by tabs in a file named .tsv."
+                raise ConfigError(f"{file} has no column {column!r} (--{option}).", mend)
+
+    def _read_raw(self) -> Iterator[tuple[pa.RecordBatch, float]]:
+        """Yield record batches with the share that has been read."""
+        wanted = list(self.columns.used())
+        total = sum(file.stat().st_size for file in self._files) or 1
+        done = 0
+        for file in self._files:
+            size = file.stat().st_size
+            with _explain(file):
+                if self._parquet:
+                    with _open_parquet(file) as opened:
+                        rows, read = opened.metadata.num_rows or 1, 0
+                        for batch in opened.iter_batches(self._batch_rows, columns=wanted):
+                            read += batch.num_rows
+                            yield batch, (done + size * read / rows) / total
+                else:
+                    for batch, position in _read_text(file, wanted):
+                        yield batch, (done + position) / total
+            done += size
+
+    def _convert(self, raw: pa.RecordBatch, start: int, share: float, seen: set[str]) -> ScoreBatch:
+        columns = self.columns
+        score = self._numbers(raw, columns.scores, start)
+        low, high = BOUNDS[columns.scale]
+        outside = (score < low - SLACK) | (score > high + SLACK)
+        if outside.any():
+            row = int(outside.argmax())
+            raise DataError(
+                f"{self.path}: column {columns.scores!r} holds {score[row]:g} in row "
+                f"{start + row}, and a {columns.scale} score lies in {low:g} to {high:g}.",
+                "Say what the scores are with --scale: probability, margin or signed.",
+            )
+        cell, levels = cross([self._levels(raw, name) for name in columns.groups])
+        weight = np.ones(raw.num_rows)
+        if columns.weights is not None:
+            weight = self._numbers(raw, columns.weights, start)
+            if weight.min() < 0:
+                row = int((weight < 0).argmax())
+                raise DataError(
+                    f"{self.path}: column {columns.weights!r} holds {weight[row]:g} in row "
+                    f"{start + row}, and a weight is not negative.",
+                    "Correct it, or leave --weights out.",
+                )
+        names = pa.array(np.arange(start, start + raw.num_rows))
+        ids = names.to_numpy().view(np.uint64)
+        if columns.ids is not None:
+            names = self._present(raw, columns.ids, start)
+            names, ids = number_ids(names, columns.ids, self.path, start)
+        label = None if columns.labels is None else self._labels(raw, start, seen)
+        return ScoreBatch(start, score, cell, levels, label, weight, ids, names, share)
+
+    def _present(self, raw: pa.RecordBatch, name: str, start: int) -> pa.Array:
+        """Return a column without its dictionary and blanks; no cell may be missing."""
+        column = _decode(raw.column(name))
+        if column.null_count:
+            row = column.is_null().index(True).as_py()
+            raise DataError(
+                f"{self.path}: column {name!r} is missing in row {start + row}.",
+                "Fill it in, or leave the row out.",
+            )
+        return column
+
+    def _numbers(self, raw: pa.RecordBatch, name: str, start: int) -> np.ndarray:
+        """Return a column as finite float64."""
+        column = self._present(raw, name, start)
+        if not _is_text(column.type):
+            if not (
+                pa.types.is_floating(column.type)
+                or pa.types.is_integer(column.type)
+                or pa.types.is_decimal(column.type)
+            ):
+                raise DataError(
+                    f"{self.path}: column {name!r} holds {column.type}, which are no numbers.",
+                    "Name a column of numbers.",
+                )
+            numbers = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(False))
+        else:
+            try:
+                numbers = np.asarray(column.cast(pa.float64()).to_numpy(False))
+            except pa.ArrowInvalid:
+                row = next(i for i, text in enumerate(column.to_pylist()) if not _is_number(text))
+                raise DataError(
+                    f"{self.path}: column {name!r} holds {column[row].as_py()!r} in row "
+                    f"{start + row}, which is no number.",
+                    "Correct it, or name a column of numbers.",
+                ) from None
+        finite = np.isfinite(numbers)
+        if not finite.all():
+            row = int((~finite).argmax())
+            raise DataError(
+                f"{self.path}: column {name!r} holds {numbers[row]:g} in row {start + row}.",
+                "Every row needs a finite number: correct it, or leave the row out.",
+            )
+        return numbers
+
+    def _levels(self, raw: pa.RecordBatch, name: str) -> tuple[np.ndarray, tuple[str, ...]]:
+        """Return the codes and the levels of a column; missing cells are a level."""
+        encoded = pc.dictionary_encode(_decode(raw.column(name)))
+        values = encoded.dictionary.to_pylist()
+        if len(values) > MAX_LEVELS:
+            raise DataError(
+                f"{self.path}: column {name!r} has more than {MAX_LEVELS} levels, too many for "
+                "groups.",
+                "Name a column with few levels: put numbers into ranges first.",
+            )
+        texts = [_write_level(value) for value in values] + [MISSING_LEVEL]
+        levels = tuple(dict.fromkeys(texts))
+        place = np.array([levels.index(text) for text in texts], dtype=np.int64)
+        indices = encoded.indices.fill_null(len(values)).to_numpy(False)
+        return place[np.asarray(indices)], levels
+
+    def _labels(self, raw: pa.RecordBatch, start: int, seen: set[str]) -> np.ndarray:
+        """Return labels as 0 and 1, and add their levels to ``seen``."""
+        name = str(self.columns.labels)
+        self._present(raw, name, start)
+        codes, levels = self._levels(raw, name)
+        seen.update(levels[code] for code in np.unique(codes))
+        if self.columns.positive is not None:
+            meaning = {level: float(level == self.columns.positive) for level in levels}
+        else:
+            meaning = dict.fromkeys(ZERO, 0.0) | dict.fromkeys(ONE, 1.0)
+        meanings = np.array([meaning.get(level, np.nan) for level in levels])
+        label = np.asarray(meanings[codes])
+        unknown = np.isnan(label)
+        if unknown.any():
+            row = int(unknown.argmax())
+            raise DataError(
+                f"{self.path}: column {name!r} holds {levels[codes[row]]!r} in row "
+                f"{start + row}, which is neither 0 nor 1.",
+                "Name the level that means 1 with --positive.",
+            )
+        return label
+
+
+def cross(
+    columns: Sequence[tuple[np.ndarray, tuple[str, ...]]],
+) -> tuple[np.ndarray, tuple[tuple[str, ...], ...]]:
+    """Return the codes of the combinations of several columns, and those that occur.
+
+    Parameters
+    ----------
+    columns : sequence of (ndarray of int64 of shape (n,), tuple of str)
+        Codes and levels of each column.
+
+    Returns
+    -------
+    ndarray of int64, shape (n,), and tuple of tuple of str
+    """
+    joint = np.zeros(columns[0][0].shape[0], dtype=np.int64)
+    for codes, levels in columns:
+        joint = joint * len(levels) + codes
+    present, code = np.unique(joint, return_inverse=True)
+    combinations = []
+    for cell in present.tolist():
+        combination: tuple[str, ...] = ()
+        for _, levels in reversed(columns):
+            cell, position = divmod(cell, len(levels))
+            combination = (levels[position], *combination)
+        combinations.append(combination)
+    return np.asarray(code, dtype=np.int64).reshape(-1), tuple(combinations)
+
+
+def number_ids(
+    names: pa.Array, column: str, path: Path, start: int = 0
+) -> tuple[pa.Array, np.ndarray]:
+    """Return ids as they are kept, and the 64-bit words that the draws of their rows belong to.
+
+    A whole number, or its decimal text, is that number modulo 2⁶⁴; any other text is the first
+    eight bytes of the sha256 of its UTF-8, the lowest first.
+
+    Raises
+    ------
+    DataError
+        When ids are neither whole numbers nor text.
+    """
+    kind = names.type
+    if pa.types.is_integer(kind):
+        signed = pa.int64() if pa.types.is_signed_integer(kind) else pa.uint64()
+        return names, np.asarray(names.cast(signed).to_numpy(False)).view(np.uint64)
+    if pa.types.is_floating(kind):
+        numbers = np.asarray(names.cast(pa.float64()).to_numpy(False))
+        wrong = ~(np.abs(numbers) < 2.0**53) | (numbers != np.floor(numbers))
+        if not wrong.any():
+            return pa.array(numbers.astype(np.int64)), numbers.astype(np.int64).view(np.uint64)
+        raise DataError(
+            f"{path}: column {column!r} holds {numbers[int(wrong.argmax())]!r} in row "
+            f"{start + int(wrong.argmax())}, and an id is a whole number or text.",
+            "Name another column with --ids, or leave it out to use the row number.",
+        )
+    if not _is_text(kind):
+        raise DataError(
+            f"{path}: column {column!r} holds {kind}, and ids are whole numbers or text.",
+            "Name another column with --ids, or leave it out to use the row number.",
+        )
+    short = pc.and_(pc.match_substring_regex(names, _WHOLE), pc.less(pc.utf8_length(names), 18))
+    if pc.all(short).as_py():
+        return names, np.asarray(names.cast(pa.int64()).to_numpy(False)).view(np.uint64)
+    return names, np.array([_number_id(text) for text in names.to_pylist()], dtype=np.uint64)
+
+
+def _number_id(text: str) -> int:
+    if re.fullmatch(_WHOLE, text):
+        return int(text) & _MASK
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _decode(column: pa.Array) -> pa.Array:
+    """Return a column without its dictionary, without NaN and, where it is text, without blanks."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if _is_text(column.type):
+        return pc.utf8_trim_whitespace(column.cast(pa.string()))
+    if pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py():
+        return pc.if_else(pc.is_nan(column), None, column)
+    return column
+
+
+def _write_level(value: Any) -> str:
+    return str(level_text(value))
+
+
+def _list_files(path: Path) -> list[Path]:
+    if path.is_dir():
+        found = sorted(path.glob("*.parquet"))
+        if not found:
+            raise ConfigError(
+                f"{path} is a folder without Parquet files.",
+                "Name a file, or a folder of *.parquet.",
+            )
+        return found
+    if not path.is_file():
+        siblings = [each.name for each in path.parent.glob("*")] if path.parent.is_dir() else []
+        raise ConfigError(
+            f"There is no file {path}.",
+            nearest(path.name, siblings) if siblings else "Check the path.",
+        )
+    return [path]
+
+
+def _is_parquet(path: Path) -> bool:
+    with _explain(path), path.open("rb") as file:
+        return file.read(4) == b"PAR1"
+
+
+def _open_parquet(path: Path) -> pq.ParquetFile:
+    # Read through a small buffer: else the used columns of a whole row group are held at once.
+    return pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
+
+
+@contextmanager
+def _open_text(path: Path) -> Iterator[tuple[pa.NativeFile, IO[bytes]]]:
+    """Yield the text of a file, unzipped, and the file itself, which knows where it stands."""
+    with path.open("rb") as file:
+        zipped = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+        stream = pa.PythonFile(file, mode="r")
+        yield (pa.CompressedInputStream(stream, "gzip") if zipped else stream), file
+
+
+def _parse_options(path: Path) -> pa_csv.ParseOptions:
+    tabs = path.name.lower().removesuffix(".gz").endswith((".tsv", ".tab"))
+    return pa_csv.ParseOptions(delimiter="\t" if tabs else ",", newlines_in_values=True)
+
+
+def _read_header(path: Path) -> dict[str, str]:
+    """Return stripped column name -> name as written.
+
+    Raises
+    ------
+    DataError
+        When the file is no text.
+    """
+    with _open_text(path) as (stream, _):
+        start = bytes(stream.read(1 << 20))
+    unpack(start, path)
+    if not start.strip():
+        raise DataError(f"{path} is empty.", "Check that the file is complete.")
+    # The header line, without what may be cut off behind it.
+    line = start.splitlines(keepends=True)[0]
+    options = pa_csv.ReadOptions(use_threads=False)
+    names = pa_csv.read_csv(io.BytesIO(line), options, _parse_options(path)).column_names
+    check_header([name.strip() for name in names], path)
+    return {name.strip(): name for name in names}
+
+
+def _read_text(path: Path, wanted: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Yield batches in which every cell is text, and how many bytes of the file were read."""
+    names = _read_header(path)
+    written = [names[name] for name in wanted]
+    with _open_text(path) as (stream, file):
+        reader = pa_csv.open_csv(
+            stream,
+            # One thread: then what is wrong is said with its row.
+            pa_csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False),
+            _parse_options(path),
+            pa_csv.ConvertOptions(
+                include_columns=written,
+                column_types=dict.fromkeys(written, pa.string()),
+                null_values=[""],
+                strings_can_be_null=True,
+            ),
+        )
+        for batch in reader:
+            yield batch.rename_columns(list(wanted)), file.tell()
+
+
+@contextmanager
+def _explain(path: Path) -> Iterator[None]:
+    """Turn what Arrow says of a damaged file into a DataError."""
+    try:
+        yield
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, UnicodeDecodeError) as error:
+        if isinstance(error, PermissionError):
+            raise DataError(f"{path} cannot be read: {error.strerror}.", "Mend its mode.") from None
+        told = str(error).strip().splitlines()[0].rstrip(".")[:200] if str(error) else "it is cut"
+        raise DataError(
+            f"{path} is not a whole Parquet or CSV file: {told}.",
+            "Name a Parquet file, or a CSV file in UTF-8 with the same cells in every row.",
+        ) from None
