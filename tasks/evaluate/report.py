@@ -31,6 +31,7 @@ LOG_ODDS = 1.0
 # A difference from the paper above this is worth a note.
 WORTH_A_NOTE = 0.03
 TEMPLATE = Path(__file__).with_name("report.html.j2")
+STYLE = TEMPLATE.with_name("style.css.j2")
 
 
 def render_report(

@@ -21,7 +21,7 @@ from tasks.evaluate.figure import draw_frontier
 from tasks.evaluate.frontier import build_frontier, list_fits
 from tasks.evaluate.plan import Planned, expand
 from tasks.evaluate.publication import compare, read_publication
-from tasks.evaluate.report import TEMPLATE, render_report
+from tasks.evaluate.report import STYLE, TEMPLATE, render_report
 from tasks.evaluate.study import StudyConfig
 from tasks.evaluate.summary import build_summary, check_claims, list_versions
 from tasks.runtime.errors import DataError, StoreError
@@ -173,7 +173,7 @@ def describe_results(
             for each, key in zip(plan, points, strict=True)
         ],
         "references": {path.name: hash_file(path) for path in references},
-        "template": hash_file(TEMPLATE),
+        "template": [hash_file(TEMPLATE), hash_file(STYLE)],
         "source": source_digest([__name__, *figures]),
         "libraries": list_versions(),
     }
