@@ -1,4 +1,4 @@
-"""Fitted models on disk without pickle: npz for arrays, UBJ for boosters, JSON for the rest."""
+"""Fitted models on disk without pickle: npz, UBJ for boosters, skops for learners, JSON."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, BadZipFile
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from tasks.runtime.errors import StoreError
 
 MANIFEST = "manifest.json"
 FORMAT = 1
+# Beyond NumPy's and scikit-learn's own, which skops trusts. Whoever loads trees checks their nodes:
+# scikit-learn follows the indices in them without looking.
+TRUSTED = ("sklearn.tree._tree.Tree",)
 
 
 @dataclass(frozen=True)
@@ -27,12 +31,15 @@ class State:
         Numeric arrays, without object dtypes.
     boosters : mapping of str to xgboost.Booster
         Tree ensembles.
+    learners : mapping of str to estimator
+        Fitted estimators of scikit-learn.
     facts : mapping
         Numbers, strings, lists and mappings of them.
     """
 
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
     boosters: Mapping[str, Any] = field(default_factory=dict)
+    learners: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -50,6 +57,8 @@ def write_state(folder: Path, name: str, parameters: Mapping[str, Any], state: S
             np.savez(folder / "arrays.npz", allow_pickle=False, **dict(state.arrays))
         for key, booster in state.boosters.items():
             booster.save_model(folder / f"{key}.ubj")
+        for key, learner in state.learners.items():
+            _write_learner(folder / f"{key}.skops", learner)
         manifest = {
             "format": FORMAT,
             "method": name,
@@ -73,6 +82,7 @@ def read_state(folder: Path, name: str) -> tuple[dict[str, Any], State]:
         manifest = json.loads((folder / MANIFEST).read_text())
         arrays: dict[str, np.ndarray] = {}
         boosters: dict[str, Any] = {}
+        learners: dict[str, Any] = {}
         if manifest["method"] != name or manifest["format"] != FORMAT:
             raise StoreError(
                 f"{folder} holds the method {manifest['method']!r} in format "
@@ -87,6 +97,8 @@ def read_state(folder: Path, name: str) -> tuple[dict[str, Any], State]:
                 import xgboost
 
                 boosters[path.stem] = xgboost.Booster(model_file=path)
+            elif path.suffix == ".skops":
+                learners[path.stem] = _read_learner(path)
         if "arrays.npz" in manifest["files"]:
             with (
                 (folder / "arrays.npz").open("rb") as file,
@@ -95,4 +107,26 @@ def read_state(folder: Path, name: str) -> tuple[dict[str, Any], State]:
                 arrays = {key: stored[key] for key in stored.files}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{folder} holds no complete model.", mend) from error
-    return manifest["parameters"], State(arrays, boosters, manifest["facts"])
+    return manifest["parameters"], State(arrays, boosters, learners, manifest["facts"])
+
+
+def _write_learner(path: Path, learner: Any) -> None:
+    import skops.io
+
+    skops.io.dump(learner, path, compression=ZIP_DEFLATED, compresslevel=1)
+
+
+def _read_learner(path: Path) -> Any:
+    """Read a learner if it consists of trusted types only; nothing of it is built before."""
+    import skops.io
+
+    try:
+        strangers = sorted(set(skops.io.get_untrusted_types(file=path)) - set(TRUSTED))
+        if not strangers:
+            return skops.io.load(path, trusted=list(TRUSTED))
+    except (BadZipFile, ImportError, AttributeError) as error:
+        raise ValueError(f"{path} is no learner that skops wrote") from error
+    raise StoreError(
+        f"The file {path} holds types that are not trusted: {', '.join(strangers)}.",
+        "Load only models that you saved yourself; train this one again.",
+    )
