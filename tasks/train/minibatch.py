@@ -11,7 +11,7 @@ class BalancedRows:
     Parameters
     ----------
     y : int64 array of shape (n_samples,)
-        Labels; classes that do not occur get no share.
+        Labels; classes that do not occur get no share. All the same: rows are drawn regardless.
     batch_size : int
         Rows of a batch; what the classes do not divide goes to the first ones.
     replacement : bool

@@ -100,6 +100,8 @@ class Tables:
     n_classes : int
     dtype : {"float32", "float64"}
     backend : {"numpy", "cupy"}
+    balanced : bool
+        Whether case weights count within their class: the classes of a batch are equally many.
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class Tables:
         n_classes: int,
         dtype: str,
         backend: Backend,
+        balanced: bool = True,
     ) -> None:
         self.dtype, self.backend = dtype, backend
         self._x: list[Array] = []
@@ -119,7 +122,10 @@ class Tables:
             self._x.append(kept[id(X)])
         self._label = [np.asarray(each["y"]) for each in data]
         self._one_hot = np.eye(n_classes)
-        self._weight = [_relative_weight(each.get("sample_weight"), each["y"]) for each in data]
+        self._weight = [
+            _relative_weight(each.get("sample_weight"), each["y"] if balanced else None)
+            for each in data
+        ]
 
     def move(self, values: np.ndarray) -> Array:
         """Return a NumPy array on the backend, in the dtype of the training."""
@@ -157,11 +163,15 @@ class Tables:
         return as_backend(rows, self.backend)
 
 
-def _relative_weight(weight: np.ndarray | None, y: np.ndarray) -> np.ndarray | None:
-    """Return case weights over the mean of their class, or None where they change nothing."""
+def _relative_weight(weight: np.ndarray | None, y: np.ndarray | None) -> np.ndarray | None:
+    """Return case weights over their mean, that of their class where classes are given.
+
+    None stands for weights that change nothing.
+    """
     if weight is None:
         return None
     weight = np.asarray(weight, dtype=np.float64)
+    y = np.zeros(weight.size, dtype=np.int64) if y is None else y
     mean = np.bincount(y, weights=weight) / np.maximum(np.bincount(y), 1)
     relative = weight / mean[y]
     return None if np.all(relative == 1.0) else relative
@@ -213,6 +223,8 @@ class NeuralNetwork(Estimator):
     # Parameters in which the models of a batch may differ.
     varies: ClassVar[frozenset[str]] = frozenset({"learning_rate", "random_state"})
 
+    # Whether every class fills the same share of a minibatch.
+    balanced: bool = True
     hidden: int | Sequence[int]
     learning_rate: float
     batch_size: int
@@ -293,10 +305,10 @@ class NeuralNetwork(Estimator):
         sizes = (n_features, *leader.layers, n_classes)
         work = leader._work(sizes) * len(models)
         backend = choose_backend(leader.backend, work)
-        held = Tables(tables, n_classes, leader.dtype, backend)
+        held = Tables(tables, n_classes, leader.dtype, backend, leader.balanced)
         samplers = [
             BalancedRows(
-                each["y"],
+                each["y"] if model.balanced else np.zeros_like(each["y"]),
                 model.batch_size,
                 replacement=model.replacement,
                 generator=derive_generator("network", "rows", model.random_state),

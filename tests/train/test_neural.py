@@ -140,3 +140,27 @@ def test_a_device_trains_the_same_net():
 def test_what_cannot_be_is_said(parameters):
     with pytest.raises(ConfigError, match=next(iter(parameters))):
         fit(make_split(60).train, **parameters)
+
+
+def test_without_balance_probabilities_have_the_base_rate():
+    split = make_split(n=2000)
+    rare = np.flatnonzero((split.train.y == 0) | (np.arange(1000) % 5 == 0))
+    part = split.train.take(rare)
+    settings = {"hidden": 8, "learning_rate": 0.01, "steps": 600, "batch_size": 100}
+    plain = create("nn", balanced=False, **settings).fit(part.X, part.y)
+    level = create("nn", **settings).fit(part.X, part.y)
+    rate = part.y.mean()
+    assert rate < 0.2
+    assert abs(plain.predict_proba(part.X)[:, 1].mean() - rate) < 0.04
+    assert level.predict_proba(part.X)[:, 1].mean() > rate + 0.1
+
+
+def test_without_balance_weights_count_over_all_rows():
+    split = make_split(n=2000)
+    part = split.train
+    weight = np.where(part.y == 1, 9.0, 1.0)
+    settings = {"hidden": 8, "learning_rate": 0.01, "steps": 600, "batch_size": 100}
+    model = create("nn", balanced=False, **settings)
+    model.fit(part.X, part.y, sample_weight=weight)
+    expected = weight[part.y == 1].sum() / weight.sum()
+    assert abs(np.average(model.predict_proba(part.X)[:, 1], weights=weight) - expected) < 0.04

@@ -32,6 +32,7 @@ class _Net(NeuralNetwork):
         batch_size: int = 1000,
         steps: int = 1000,
         replacement: bool = True,
+        balanced: bool = True,
         dtype: Literal["float32", "float64"] = "float32",
         backend: Literal["auto", "numpy", "cupy"] = "auto",
         record_every: int = 100,
@@ -42,6 +43,7 @@ class _Net(NeuralNetwork):
         self.batch_size = batch_size
         self.steps = steps
         self.replacement = replacement
+        self.balanced = balanced
         self.dtype = dtype
         self.backend = backend
         self.record_every = record_every
@@ -50,9 +52,11 @@ class _Net(NeuralNetwork):
 
 @method("nn")
 class Net(_Net):
-    """A multilayer perceptron with ReLU, trained on balanced minibatches by Adam.
+    """A multilayer perceptron with ReLU, trained on minibatches by Adam.
 
     min_θ  mean over classes k of E[ℓ(y, h_θ(x)) | y = k],   ℓ the softmax cross-entropy
+
+    or, where minibatches are not balanced, E ℓ(y, h_θ(x)).
 
     Parameters
     ----------
@@ -61,9 +65,12 @@ class Net(_Net):
     learning_rate : float
         Of Adam.
     batch_size, steps : int
-        Rows of a minibatch, every class equally often; number of minibatches.
+        Rows of a minibatch; number of minibatches.
     replacement : bool
         Whether a row can stand in a minibatch more than once.
+    balanced : bool
+        Whether every class fills the same share of a minibatch. Probabilities are then those of
+        classes that are equally frequent.
     dtype : {"float32", "float64"}
         Of the training; predictions are float64.
     backend : {"auto", "numpy", "cupy"}
