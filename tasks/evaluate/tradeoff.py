@@ -1,0 +1,174 @@
+"""Bias against accuracy: what post-processors reach on test rows as what they sweep moves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.base import clone
+
+from tasks.evaluate.classifier import Scored
+from tasks.train.postprocess.choice import choose_best, list_rates
+from tasks.train.postprocess.hardt import Hardt
+from tasks.train.postprocess.randomized_threshold import RandomizedThreshold
+from tasks.train.postprocess.reject_option import GRID, trace_curve
+from tasks.train.postprocess.threshold import expect_accuracy, solve_grid
+
+# Values of ε from 0 on.
+BUDGETS = 25
+# Tolerances of Hardt et al., as shares of the way from the row's own to the unmodified bias.
+SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)
+# fairlearn's time grows with the number of distinct scores: along the curve they are rounded.
+DECIMALS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A path through bias and accuracy.
+
+    Attributes
+    ----------
+    swept : ndarray of float64, shape (n_points,)
+        ε, the tolerance, or θ.
+    bias : ndarray of float64, shape (n_points,)
+        max_k E[h | k] − min_k E[h | k].
+    accuracy : ndarray of float64, shape (n_points,)
+        Expected accuracy.
+    """
+
+    swept: np.ndarray
+    bias: np.ndarray
+    accuracy: np.ndarray
+
+
+def average(curves: Sequence[Curve]) -> Curve:
+    """Return the mean of curves, place by place; ``swept`` may differ between them."""
+    fields = ("swept", "bias", "accuracy")
+    return Curve(*(np.mean([getattr(each, name) for each in curves], axis=0) for name in fields))
+
+
+def trace_thresholds(
+    processor: RandomizedThreshold, calibration: Scored, validation: Scored, test: Scored
+) -> Curve:
+    """Sweep ε of randomised thresholds, from 0 up to where one of the rates needs no threshold.
+
+    For every ε the thresholds of each width and rate are solved on ``calibration``, the pair of
+    the highest expected accuracy on ``validation`` is kept, and measured on ``test``: what the
+    estimator would do with that ε.
+
+    Parameters
+    ----------
+    processor : RandomizedThreshold
+        Says which widths and rates are tried.
+    calibration, validation, test : Scored
+        Rows with the same groups.
+
+    Returns
+    -------
+    Curve
+        ``BUDGETS`` points.
+
+    Notes
+    -----
+    One sort of each part: O(n log n + BUDGETS G K log n) for G pairs.
+    """
+    calibration, validation, test = (
+        each.calibrated(processor.calibration_) for each in (calibration, validation, test)
+    )
+    problem = calibration.problem()
+    base_rate, offsets = calibration.base_rate(), processor.rate_offsets
+    widths: list[float] = (
+        [processor.width] if processor.width is not None else list(processor.width_grid)
+    )
+    given = processor.rate
+    # Only other criteria than parity have pairs of rates.
+    rates = [given] if isinstance(given, float | int) else list_rates(base_rate, offsets)
+    width, rate = (each.reshape(-1) for each in np.meshgrid(widths, rates, indexing="ij"))
+    labelled, reported = validation.labelled(), test.labelled()
+    # At ε = 2 every |E[h | k] − ρ| ≤ ε/2, so that all thresholds are 0.
+    free = solve_grid(problem, widths[:1], rates, 2.0)
+    misses = np.nanmax(np.abs(free.rate[0] - np.asarray(rates)[:, None]), axis=1)
+    budgets = np.linspace(0.0, 2.0 * misses.min(), BUDGETS)
+    points = []
+    for budget in budgets:
+        grid = solve_grid(problem, widths, rates, float(budget))
+        accuracy, _ = expect_accuracy(labelled, grid)
+        chosen = choose_best(width, rate, accuracy.reshape(-1), base_rate)
+        reached, bias = expect_accuracy(reported, grid)
+        points.append((bias.reshape(-1)[chosen], reached.reshape(-1)[chosen]))
+    bias, accuracy = np.asarray(points).T
+    return Curve(budgets, bias, accuracy)
+
+
+def trace_hardt(processor: Hardt, decision: np.ndarray, calibration: Scored, test: Scored) -> Curve:
+    """Sweep the tolerance of Hardt et al. up to the bias of the unmodified classifier.
+
+    Parameters
+    ----------
+    processor : Hardt
+        Says what is maximised, and on which grid.
+    decision : ndarray of float64, shape (n_test,)
+        What it decided on ``test``: where the curve starts.
+    calibration, test : Scored
+        Rows with the same groups; fitted on the first, measured on the other.
+
+    Returns
+    -------
+    Curve
+        From the second point on, of rules on scores f that are rounded to thousandths.
+
+    Notes
+    -----
+    Five fits by fairlearn of 2,001 distinct scores at most.
+    """
+    rounded, asked = np.round(calibration.score, DECIMALS), np.round(test.score, DECIMALS)
+    most = max(measure_unmodified(calibration)[0], processor.tolerance)
+    tolerances = processor.tolerance + (most - processor.tolerance) * np.array([0.0, *SHARES])
+    points = [measure_decision(test, decision)]
+    for tolerance in tolerances[1:].tolist():
+        rule = clone(processor).set_params(attributes=0, scale="signed", tolerance=tolerance)
+        rule.fit(rounded, calibration.y, groups=calibration.code[:, None])
+        h = rule.predict_proba(asked, groups=test.code[:, None])[:, 1]
+        points.append(measure_decision(test, h))
+    return Curve(tolerances, *np.asarray(points).T)
+
+
+def trace_reject_option(test: Scored) -> Curve:
+    """Sweep θ of the reject option from 0, the unmodified classifier, to 1."""
+    # Combinations of levels without rows have no rate.
+    _, code = np.unique(test.code, return_inverse=True)
+    gain = test.weight / test.weight.sum()
+    theta = np.array([0.0, *GRID])
+    curve, _ = trace_curve(test.score, code, test.y == 1, gain, test.weight, theta)
+    return Curve(theta, curve.bias, curve.objective)
+
+
+def measure_unmodified(rows: Scored) -> tuple[float, float]:
+    """Return bias and expected accuracy of the decisions 1{P(Y=1|x) ≥ 1/2}."""
+    return measure_decision(rows, (rows.score >= 0.0).astype(np.float64))
+
+
+def measure_decision(rows: Scored, decision: np.ndarray) -> tuple[float, float]:
+    """Return bias and expected accuracy of decision probabilities h.
+
+    Parameters
+    ----------
+    rows : Scored
+        Labels, groups and weights.
+    decision : ndarray of float64, shape (n_samples,)
+        h.
+
+    Returns
+    -------
+    bias : float
+        max_k E[h | k] − min_k E[h | k] over the groups that have rows.
+    accuracy : float
+        E[y h + (1 − y)(1 − h)].
+    """
+    size = len(rows.levels)
+    mass = np.bincount(rows.code, rows.weight, size)
+    chosen = np.bincount(rows.code, rows.weight * decision, size)
+    right = np.where(rows.y == 1, decision, 1.0 - decision)
+    rates = chosen[mass > 0] / mass[mass > 0]
+    return float(np.ptp(rates)), float(np.average(right, weights=rows.weight))

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tasks.evaluate.drawing import Scene
+from tests.evaluate.debiased import make_scene
+
+
+@pytest.fixture(scope="session")
+def debiased_folder(tmp_path_factory) -> Path:
+    """Return the folder that keeps the fits of the small study of post-processors."""
+    return tmp_path_factory.mktemp("debiased")
+
+
+@pytest.fixture(scope="session")
+def debiased(debiased_folder) -> Scene:
+    """Return the small study of post-processors, run."""
+    return make_scene(debiased_folder)
