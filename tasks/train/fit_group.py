@@ -255,12 +255,23 @@ def _train(
             _keywords(group.estimator, splits[each.data], metrics[each.data], client)
             for each in group.members
         ]
-        type(models[0]).fit_batch(models, data, progress=progress)
+        for alike in _group_by_width(data):
+            type(models[0]).fit_batch(
+                [models[i] for i in alike], [data[i] for i in alike], progress=progress
+            )
         predictions = [
             {name: predict_part(model, part) for name, part in splits[each.data].parts()}
             for model, each in zip(models, group.members, strict=True)
         ]
     return models, predictions, None
+
+
+def _group_by_width(data: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+    """Group tables by their number of features: a rare level may be absent from a split."""
+    found: dict[int, list[int]] = {}
+    for position, each in enumerate(data):
+        found.setdefault(each["X"].shape[1], []).append(position)
+    return list(found.values())
 
 
 def _post_process(

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from tasks.prepare import load
@@ -156,3 +157,23 @@ def test_what_skips_the_model_skips_the_row(home, store):
     told = read_facts(store.path(KIND, fit(direct, store, home)))["skipped"]
     assert "then: randomized_threshold" in told
     assert json.loads((store.path(KIND, fit(direct, store, home)) / "fit.json").read_text())
+
+
+def test_a_batch_may_hold_splits_of_different_width(tmp_path, store):
+    # So rare a region is in the training rows of one split only.
+    table = make_project(tmp_path) / "data" / "raw" / "loans.csv"
+    frame = pd.read_csv(table)
+    rare = load("loans", 0, home=tmp_path).train.ids[0]
+    frame.loc[rare, "region"] = "nowhere"
+    frame.to_csv(table, index=False)
+    seeds = [seed for seed in range(8) if rare not in load("loans", seed, home=tmp_path).train.ids]
+    small = {"hidden": 4, "steps": 20, "batch_size": 20}
+    group = make_group(
+        estimator="nn",
+        then=None,
+        select_on="train",
+        members=tuple(Member(seed, small, {}) for seed in (0, seeds[0])),
+    )
+    entry = store.path(KIND, fit(group, store, tmp_path))
+    widths = [load_model(entry / f"model-{number}").n_features_in_ for number in range(2)]
+    assert widths[0] == widths[1] + 1
