@@ -2,9 +2,12 @@ import json
 
 import numpy as np
 import pytest
+import skops.io
+from sklearn.preprocessing import FunctionTransformer
 
 from tasks.runtime.errors import ConfigError, StoreError
 from tasks.train import create
+from tasks.train.persistence import State, _digest, read_state, write_state
 from tasks.train.registry import load_model, methods
 from tests.train.tables import make_split
 
@@ -66,3 +69,67 @@ def test_unknown_names_offer_the_nearest():
         create("budor")
     with pytest.raises(ConfigError, match="budget"):
         create("budro", bugdet=1.0)
+
+
+class Stranger:
+    """A type that no list names."""
+
+    built = 0
+
+    def __init__(self):
+        Stranger.built += 1
+
+
+@pytest.fixture
+def forest(tmp_path):
+    split = make_split(100)
+    model = create("random_forest", n_estimators=3).fit(split.train.X, split.train.y)
+    return model.save(tmp_path / "forest")
+
+
+def sign(folder):
+    """Write the digests of what lies in the folder, as someone who tampers with it can."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"] = {name: _digest(folder / name) for name in manifest["files"]}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_an_altered_learner_is_refused(forest):
+    with (forest / "forest.skops").open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(StoreError, match=r"forest\.skops is not what was saved"):
+        load_model(forest)
+
+
+def test_what_is_no_learner_is_refused(forest):
+    (forest / "forest.skops").write_bytes(b"not a file of skops")
+    sign(forest)
+    with pytest.raises(StoreError, match="no complete model"):
+        load_model(forest)
+
+
+def test_types_that_are_not_trusted_are_refused_unbuilt(forest):
+    skops.io.dump({"trees": [1, 2], "more": Stranger()}, forest / "forest.skops")
+    sign(forest)
+    made = Stranger.built
+    with pytest.raises(StoreError, match=r"not trusted.*Stranger") as refused:
+        load_model(forest)
+    assert "train this one again" in refused.value.mend
+    assert Stranger.built == made
+
+
+def test_functions_are_refused(forest):
+    # A trusted estimator may carry a function that is not.
+    skops.io.dump(FunctionTransformer(func=make_split), forest / "forest.skops")
+    sign(forest)
+    with pytest.raises(StoreError, match=r"not trusted.*make_split"):
+        load_model(forest)
+
+
+def test_state_holds_several_kinds_at_once(tmp_path):
+    learner = FunctionTransformer().fit(np.zeros((2, 2)))
+    state = State({"a": np.arange(3.0)}, {}, {"b": learner}, {"c": [1, "d"]})
+    _, back = read_state(write_state(tmp_path / "model", "made", {"e": 2}, state), "made")
+    assert back.arrays["a"].tolist() == [0.0, 1.0, 2.0]
+    assert isinstance(back.learners["b"], FunctionTransformer)
+    assert back.facts == {"c": [1, "d"]}

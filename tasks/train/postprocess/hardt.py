@@ -33,7 +33,7 @@ FIELDS = ("share", "threshold", "above", "ignored", "constant")
 class Hardt(PostProcessor):
     """The most accurate mixture of two thresholds per group that meets a criterion of fairness.
 
-    h_k(f) = c_k q_k + (1 − c_k) Σ_{j=0,1} p_kj 1{f > t_kj}   (1{f < t_kj} where it says so)
+    h_k(f) = c_k q_k + (1 − c_k) Σ_{j=0,1} p_kj 1{f > t_kj}   (or 1{f < t_kj}, by ``flip``)
 
     For every value of the rate that is to be equal, on a grid, each group takes the best point on
     the upper hull of what its thresholds reach: a mixture of two of them. The value that is best
@@ -55,6 +55,8 @@ class Hardt(PostProcessor):
         Largest difference of that rate between groups, in [0, 1]; 0 for equalised odds.
     grid_size : int
         Steps of the grid of rates over [0, 1].
+    flip : bool
+        Whether decision 1 may lie below a threshold, for groups whose scores point the wrong way.
     random_state : int
         Seed of the draws of ``predict``.
 
@@ -106,6 +108,7 @@ class Hardt(PostProcessor):
         objective: Literal["accuracy", "balanced_accuracy"] = "accuracy",
         tolerance: float = 0.0,
         grid_size: int = 1000,
+        flip: bool = False,
         random_state: int = 0,
     ) -> None:
         self.attributes = attributes
@@ -114,6 +117,7 @@ class Hardt(PostProcessor):
         self.objective = objective
         self.tolerance = tolerance
         self.grid_size = grid_size
+        self.flip = flip
         self.random_state = random_state
 
     def check(self) -> None:
@@ -144,6 +148,7 @@ class Hardt(PostProcessor):
             constraints=CONSTRAINTS[self.criterion],
             objective=OBJECTIVES[self.objective],
             grid_size=self.grid_size,
+            flip=self.flip,
             prefit=True,
             predict_method="decision_function",
             tol=self.tolerance or None,

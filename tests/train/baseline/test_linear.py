@@ -1,7 +1,10 @@
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold
 
+from tasks.runtime.errors import ConfigError, DataError
 from tasks.train.baseline.linear import Linear
 from tests.train.tables import make_split
 
@@ -30,3 +33,63 @@ def test_three_classes_and_balance():
     balanced = Linear(penalty=1e-3, class_weight="balanced").fit(X, y)
     assert plain.predict_proba(X).sum(axis=1) == pytest.approx(np.ones(250))
     assert (balanced.predict(X) == 2).sum() >= (plain.predict(X) == 2).sum()
+
+
+def choose_by_hand(X, y, weight, grid, folds):
+    """Return the C of the best mean of weighted accuracies over the folds, and all of them."""
+    found = []
+    for C in grid:
+        each = []
+        for train, held in StratifiedKFold(folds).split(X, y):
+            model = LogisticRegression(C=C, tol=1e-10, max_iter=10_000)
+            model.fit(X[train], y[train], sample_weight=weight[train])
+            each.append(np.average(model.predict(X[held]) == y[held], weights=weight[held]))
+        found.append(np.mean(each))
+    return grid[int(np.argmax(found))], found
+
+
+def test_folds_choose_the_penalty():
+    split = make_split(240, n_features=12)
+    X, y = split.train.X, split.train.y
+    weight = np.random.default_rng(0).exponential(size=len(y))
+    grid = np.logspace(-4, 4, 10)
+    C, found = choose_by_hand(X, y, weight, grid, 4)
+    assert len(set(found)) > 3
+    model = Linear(folds=4).fit(X, y, sample_weight=weight)
+    assert model.penalty_ == pytest.approx(1.0 / (C * weight.sum()))
+    # The model is that of the chosen penalty.
+    alone = Linear(penalty=model.penalty_).fit(X, y, sample_weight=weight)
+    assert alone.coefficient_ == pytest.approx(model.coefficient_, rel=1e-6)
+
+
+def test_penalties_can_be_given(tmp_path):
+    split = make_split(200)
+    X, y = split.train.X, split.train.y
+    given = [10.0, 1e-3, 0.1]
+    model = Linear(folds=5, penalties=given).fit(X, y)
+    C, _ = choose_by_hand(X, y, np.ones(len(y)), 1.0 / (np.sort(given)[::-1] * len(y)), 5)
+    assert model.penalty_ == pytest.approx(1.0 / (C * len(y)))
+    assert Linear.load(model.save(tmp_path / "model")).penalty_ == model.penalty_
+
+
+def test_folds_of_three_classes():
+    generator = np.random.default_rng(2)
+    y = np.repeat([0, 1, 2], 60)
+    X = generator.normal(size=(180, 3)) + np.eye(3)[y]
+    model = Linear(folds=3).fit(X, y)
+    assert (model.predict(X) == y).mean() > 0.5
+
+
+def test_what_cannot_be():
+    split = make_split(60)
+    X, y = split.train.X, split.train.y
+    with pytest.raises(ConfigError, match="folds too"):
+        Linear(penalties=[1.0]).fit(X, y)
+    with pytest.raises(ConfigError, match="penalties"):
+        Linear(penalties=[0.0], folds=3).fit(X, y)
+    with pytest.raises(ConfigError, match="folds"):
+        Linear(folds=1).fit(X, y)
+    rare = np.zeros_like(y)
+    rare[:3] = 1
+    with pytest.raises(DataError, match="5 folds, and a class has 3 rows"):
+        Linear(folds=5).fit(X, rare)

@@ -1,0 +1,95 @@
+import json
+import warnings
+
+import numpy as np
+import pytest
+import skops.io
+from sklearn.ensemble import RandomForestClassifier
+
+from tasks.runtime.errors import ConfigError, StoreError
+from tasks.train.baseline.random_forest import RandomForest
+from tasks.train.persistence import _digest
+from tests.train.tables import make_split
+
+
+def fit(n_estimators=5, **parameters):
+    split = make_split(200)
+    model = RandomForest(n_estimators=n_estimators, max_depth=4, **parameters)
+    return split, model.fit(split.train.X, split.train.y)
+
+
+def replace_forest(folder, forest):
+    """Put another forest into a saved model, digest and all."""
+    skops.io.dump(forest, folder / "forest.skops")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"]["forest.skops"] = _digest(folder / "forest.skops")
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_it_is_scikit_learns_forest():
+    split, model = fit(random_state=3)
+    weight = np.random.default_rng(0).exponential(size=len(split.train.y))
+    weighted = RandomForest(n_estimators=5, max_depth=4, min_samples_leaf=2, random_state=3)
+    weighted.fit(split.train.X, split.train.y, sample_weight=weight)
+    for ours, leaf, each in [(model, 1, None), (weighted, 2, weight)]:
+        peer = RandomForestClassifier(5, max_depth=4, min_samples_leaf=leaf, random_state=3)
+        peer.fit(split.train.X, split.train.y, sample_weight=each)
+        assert np.array_equal(ours.predict_proba(split.test.X), peer.predict_proba(split.test.X))
+
+
+def test_threads_change_nothing():
+    split, one = fit(n_estimators=20)
+    _, two = fit(n_estimators=20, n_jobs=2)
+    assert np.array_equal(one.predict_proba(split.test.X), two.predict_proba(split.test.X))
+
+
+def test_it_comes_back_the_same_and_without_a_warning(tmp_path):
+    split, model = fit()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        back = RandomForest.load(model.save(tmp_path / "model"))
+    assert np.array_equal(back.predict_proba(split.test.X), model.predict_proba(split.test.X))
+    assert back.n_features_in_ == model.n_features_in_
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("left_child", 10**6),  # outside the tree
+        ("right_child", 0),  # back to the root: a walk without end
+        ("left_child", -5),
+        ("feature", 5),  # of 5 features, the sixth
+        ("feature", -3),
+    ],
+)
+def test_trees_that_lead_nowhere_are_refused(tmp_path, field, value):
+    _, model = fit()
+    folder = model.save(tmp_path / "model")
+    tree = model.forest_.estimators_[2].tree_
+    state = tree.__getstate__()
+    nodes = state["nodes"].copy()
+    nodes[field][0] = value
+    tree.__setstate__({**state, "nodes": nodes})
+    replace_forest(folder, model.forest_)
+    with pytest.raises(StoreError, match="lead nowhere"):
+        RandomForest.load(folder)
+
+
+def test_a_leaf_with_one_child_is_refused(tmp_path):
+    _, model = fit()
+    folder = model.save(tmp_path / "model")
+    tree = model.forest_.estimators_[0].tree_
+    state = tree.__getstate__()
+    nodes = state["nodes"].copy()
+    nodes["left_child"][0] = -1
+    tree.__setstate__({**state, "nodes": nodes})
+    replace_forest(folder, model.forest_)
+    with pytest.raises(StoreError, match="lead nowhere"):
+        RandomForest.load(folder)
+
+
+@pytest.mark.parametrize("wrong", [{"n_estimators": 0}, {"max_depth": 0}, {"min_samples_leaf": 0}])
+def test_parameters_that_cannot_be(wrong):
+    split = make_split(50)
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        RandomForest(**wrong).fit(split.train.X, split.train.y)
