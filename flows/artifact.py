@@ -1,10 +1,11 @@
-"""What the Prefect server shows of a study: the frontier, the card, links and progress."""
+"""What the Prefect server shows of a run: tables, the card with its figure, links, progress."""
 
 from __future__ import annotations
 
 import base64
 import json
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -32,11 +33,10 @@ def to_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
-def start_progress(slug: str) -> UUID:
+def start_progress(slug: str, what: str = "fits") -> UUID:
     """Publish a progress bar and return its id."""
-    return UUID(
-        str(create_progress_artifact(0.0, key=make_key(slug, "fits"), description="Fits done"))
-    )
+    key, description = make_key(slug, what), f"{what.capitalize()} done"
+    return UUID(str(create_progress_artifact(0.0, key=key, description=description)))
 
 
 def show_progress(artifact: UUID, share: float) -> None:
@@ -58,15 +58,33 @@ def publish_results(slug: str, folder: Path) -> None:
     create_markdown_artifact(
         write_card(slug, folder), key=make_key(slug, "card"), description=f"Card of {slug}"
     )
-    linked = [*(folder / name for name in LINKED), *sorted(folder.glob("*.png"))]
-    for path in linked:
+    publish_links(slug, [*(folder / name for name in LINKED), *sorted(folder.glob("*.png"))])
+
+
+def publish_links(slug: str, paths: Iterable[Path]) -> None:
+    """Publish links to those of the files that are there."""
+    for path in paths:
         if path.is_file():
             link, key = path.resolve().as_uri(), make_key(slug, path.name)
             create_link_artifact(link, link_text=path.name, key=key)
 
 
-def write_card(slug: str, folder: Path) -> str:
-    """Return the card of a study: counts, claims and the figure, as unindented markdown."""
+def publish_debiasing(slug: str, folder: Path, names: Sequence[str]) -> None:
+    """Publish what debiasing left in its folder: groups, bias, the card with its figure, links."""
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    shown = summary["reported_on"]
+    groups = pd.read_csv(folder / "groups.csv")
+    rows = groups.loc[groups["part"] == shown].drop(columns="part")
+    publish_table(slug, "groups", rows, f"Rates of the groups of {slug}, before and after")
+    bias = pd.DataFrame([each for each in summary["bias"] if each["part"] == shown])
+    publish_table(slug, "bias", bias, f"Bias of {slug}, before and after")
+    card = write_card(slug, folder, "groups.png")
+    create_markdown_artifact(card, key=make_key(slug, "card"), description=f"Card of {slug}")
+    publish_links(slug, [folder / name for name in names])
+
+
+def write_card(slug: str, folder: Path, picture: str = "frontier.png") -> str:
+    """Return the card of a run: counts, claims and a figure, as unindented markdown."""
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     lines = [f"# {slug}", ""]
     if "seconds" in summary:
@@ -76,9 +94,9 @@ def write_card(slug: str, folder: Path) -> str:
     for claim in summary.get("claims", []):
         held = {True: "holds", False: "**does not hold**"}.get(claim["held"], "not checked")
         lines.append(f"- {claim['sentence']} — {held}")
-    figure = folder / "frontier.png"
+    figure = folder / picture
     if figure.is_file():
         code = base64.b64encode(figure.read_bytes()).decode("ascii")
-        lines += ["", f"![frontier](data:image/png;base64,{code})"]
+        lines += ["", f"![{figure.stem}](data:image/png;base64,{code})"]
     lines += ["", f"Files: `{folder}`"]
     return "\n".join(lines)

@@ -1,10 +1,10 @@
-"""What a run shows of itself while fits are trained."""
+"""What a run shows of itself while fits are trained, or a table is read."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Self
 
@@ -13,6 +13,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -106,3 +107,56 @@ class FitProgress:
 
     def _show(self) -> None:
         self._bar.update(self._task, running=", ".join(self._running.values()))
+
+
+class PassProgress:
+    """How far a table has been read, in each of several passes; a context manager and a callback.
+
+    Parameters
+    ----------
+    title : str
+        What runs.
+    passes : sequence of str
+        Names of the passes, in their order.
+    console : Console, optional
+        Standard error by default, so that standard output stays for results.
+    """
+
+    def __init__(self, title: str, passes: Sequence[str], console: Console | None = None) -> None:
+        self.console = console or Console(stderr=True)
+        self._title = title
+        self._passes = tuple(passes)
+        self._started = self._written = time.monotonic()
+        self._bar = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=24),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("[dim]{task.fields[running]}"),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self._task = self._bar.add_task(title, total=100.0, running="")
+        # Per cent of all passes.
+        self.share = 0.0
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, name: str, share: float) -> None:
+        """Show that so much of a pass is done, from 0 to 1."""
+        self.share = 100.0 * (self._passes.index(name) + share) / len(self._passes)
+        self._bar.update(self._task, completed=self.share, running=name)
+        now = time.monotonic()
+        if not self.console.is_terminal and now - self._written > QUIET_SECONDS:
+            self._written = now
+            self.console.print(
+                f"{self._title}: {self.share:.0f}%, {name}, {now - self._started:.0f} s",
+                highlight=False,
+            )

@@ -17,7 +17,9 @@ from tasks.runtime.config import Model, fault
 from tasks.runtime.errors import ConfigError, DataError
 from tasks.runtime.seeds import derive_integer, uniforms
 from tasks.train.postprocess.base import read_scores
+from tasks.train.postprocess.choice import WIDTHS, choose_best, list_rates
 from tasks.train.postprocess.histogram import BINS
+from tasks.train.postprocess.randomized_threshold import LEAST_WIDTH
 from tasks.train.postprocess.rule import ThresholdRule
 from tasks.train.postprocess.rulebook import (
     Rulebook,
@@ -29,9 +31,6 @@ from tasks.train.postprocess.rulebook import (
 from tasks.train.postprocess.sample import Collector, Sample, Solver
 from tasks.train.postprocess.threshold import ThresholdProblem, expect_accuracy, solve_grid
 
-# The paper's grid (appendix F): γ, and ρ as the base rate and so much more or less.
-WIDTHS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-SHIFTS = (-0.1, -0.05, 0.0, 0.05, 0.1)
 # Without labels there is nothing to choose a width by.
 WIDTH = 0.1
 HOLDOUT = 0.5
@@ -43,6 +42,7 @@ FITTED = frozenset(
     {"groups", "scale", "budget", "width", "rate", "seed", "solver", "bins", "holdout"}
 )
 
+READING, DECIDING = PASSES = ("reading scores", "deciding")
 Progress = Callable[[str, float], None]
 Name = Annotated[str, Field(min_length=1)]
 
@@ -118,6 +118,8 @@ class DebiasConfig(Model):
             raise fault("groups names a column twice|Name each column once.")
         if self.positive is not None and self.labels is None:
             raise fault("positive is given without labels|Name their column with --labels.")
+        if self.width is not None and 0 < self.width < LEAST_WIDTH:
+            raise fault(f"width is {self.width:g}|Give 0, or at least {LEAST_WIDTH:g}.")
         if self.width == 0 and self.solver == "histogram":
             raise fault(
                 "a histogram solves for positive widths only, and width is 0|"
@@ -172,9 +174,17 @@ class Debiasing:
         """Whether there are labels."""
         return self.config.labels is not None
 
-    def codes(self, column: str) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Return, for one column of groups, the code of each whole group, and its levels."""
-        return merge_codes(self.rulebook.cells, self.columns.groups.index(column))
+    def attributes(self) -> dict[str, tuple[np.ndarray, tuple[str, ...]]]:
+        """Return what is audited: each column of groups, and their cross product ``sex×race``.
+
+        Each comes with the code of every whole group, and with its levels.
+        """
+        cells, columns = self.rulebook.cells, self.columns.groups
+        found = {name: merge_codes(cells, place) for place, name in enumerate(columns)}
+        if len(columns) > 1:
+            crossed = tuple("×".join(cell) for cell in cells)
+            found["×".join(columns)] = (np.arange(len(cells)), crossed)
+        return found
 
     def rules(self) -> dict[str, ThresholdRule]:
         """Return every rule that is measured, the unmodified one first."""
@@ -191,7 +201,7 @@ def fit_debiasing(config: DebiasConfig, progress: Progress | None = None) -> Deb
 
     on the calibration rows. Where γ or ρ is not given and there are labels, each pair of the
     paper's grid is solved and the one with the highest expected accuracy on the validation rows is
-    taken; of equal ones the widest ramp, then the rate nearest to the base rate.
+    taken; see `choose_best` for equal ones.
 
     Parameters
     ----------
@@ -218,16 +228,13 @@ def fit_debiasing(config: DebiasConfig, progress: Progress | None = None) -> Deb
     References
     ----------
     I. Alabdulmohsin, M. Lucic. A near-optimal algorithm for debiasing trained machine learning
-    models. NeurIPS 2021, equation 6 and appendix F.
+    models. NeurIPS 2021, equation 6 and section 5.
     """
     path = Path(config.table)
-    if config.apply is not None:
-        rulebook = read_rulebook(Path(config.apply))
-        columns = config.columns(rulebook)
-        ScoreTable(path, columns)
+    table, rulebook = check_config(config)
+    columns = table.columns
+    if rulebook is not None:
         return Debiasing(config, columns, rulebook, {}, pd.DataFrame(), {})
-    columns = config.columns()
-    table = ScoreTable(path, columns)
     collector = Collector(config.solver, config.bins, str(path))
     rows = 0
     for batch in table.batches():
@@ -238,10 +245,24 @@ def fit_debiasing(config: DebiasConfig, progress: Progress | None = None) -> Deb
         collector.add(signed, batch.cell, batch.levels, y, batch.weight, held_out)
         rows += batch.n_samples
         if progress is not None:
-            progress("reading scores", batch.share)
+            progress(READING, batch.share)
     sample = collector.finish()
     check_sample(sample, config, path)
     return _solve(sample, config, columns, table, rows)
+
+
+def check_config(config: DebiasConfig) -> tuple[ScoreTable, Rulebook | None]:
+    """Open the table, and the earlier rule where one is applied; no row is read.
+
+    Raises
+    ------
+    ConfigError
+        When a file or column is not there, or the rule cannot be read.
+    DataError
+        When the table is neither Parquet nor CSV.
+    """
+    rulebook = None if config.apply is None else read_rulebook(Path(config.apply))
+    return ScoreTable(Path(config.table), config.columns(rulebook)), rulebook
 
 
 def _solve(
@@ -258,11 +279,10 @@ def _solve(
     widths, rates = list_grid(config, base)
     grid = solve_grid(problem, widths, rates, config.budget)
     accuracy, _ = expect_accuracy(labelled, grid)
-    # Sums of millions of terms: what differs by rounding is equal.
-    best = np.argwhere(accuracy >= accuracy.max() - 1e-12).tolist()
-    place = max(best, key=lambda at: (widths[at[0]], -abs(rates[at[1]] - base)))
-    found = grid.pick(*place)
-    width, rate = widths[place[0]], rates[place[1]]
+    tried = np.array([(width, rate) for width in widths for rate in rates])
+    place = choose_best(tried[:, 0], tried[:, 1], accuracy.reshape(-1), base)
+    found = grid.pick(*divmod(place, len(rates)))
+    width, rate = tried[place].tolist()
     alone = {}
     for position, column in enumerate(columns.groups if len(columns.groups) > 1 else ()):
         merged, _ = merge_codes(sample.cells, position)
@@ -303,8 +323,7 @@ def list_grid(config: DebiasConfig, base: float) -> tuple[list[float], list[floa
         widths = list(WIDTHS) if config.labels else [WIDTH]
     if config.rate is not None:
         return widths, [config.rate]
-    shifts = SHIFTS if config.labels else (0.0,)
-    return widths, sorted({min(1.0, max(0.0, base + shift)) for shift in shifts})
+    return widths, list_rates(base) if config.labels else [base]
 
 
 def trace_curve(

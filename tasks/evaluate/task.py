@@ -1,4 +1,4 @@
-"""Prefect's door to evaluating: the points of all fits, and what a study leaves behind."""
+"""Prefect's door to evaluating: the points of all fits, what a study leaves, and debiasing."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pandas as pd
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from tasks.evaluate.debias import DebiasConfig, Debiasing, Progress, fit_debiasing
+from tasks.evaluate.debias_result import write_debiasing
 from tasks.evaluate.plan import Planned
 from tasks.evaluate.points import tabulate_group
 from tasks.evaluate.result import KIND, keep_results, write_results
@@ -101,3 +103,26 @@ def write_study(
     )
     keep_results(files, place.store, description)
     return len(files)
+
+
+@task(
+    name="fit_thresholds",
+    task_run_name="fit thresholds on {name}",
+    tags=["evaluate"],
+    cache_policy=NO_CACHE,
+)
+def fit_thresholds(name: str, config: DebiasConfig, progress: Progress) -> Debiasing:  # noqa: ARG001
+    """Read a table of scores once and fit its thresholds; see `fit_debiasing`."""
+    return fit_debiasing(config, progress)
+
+
+@task(name="decide", task_run_name="decide on {name}", tags=["evaluate"], cache_policy=NO_CACHE)
+def write_decisions(
+    name: str,  # noqa: ARG001
+    debiasing: Debiasing,
+    folder: Path,
+    started: float,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Read the table again, decide, and write what debiasing leaves; see `write_debiasing`."""
+    return write_debiasing(debiasing, folder, started, progress)

@@ -1,0 +1,92 @@
+"""The debias flow: a table of any model's scores in, thresholds, decisions and an audit out."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from prefect import flow
+
+from flows.artifact import make_key, publish_debiasing, show_progress, start_progress
+from flows.frontier import PUBLISH_SECONDS, check_folder
+from flows.history import mark_run
+from flows.progress import PassProgress
+from tasks.evaluate.debias import PASSES, DebiasConfig, check_config
+from tasks.evaluate.debias_result import FILES
+from tasks.evaluate.task import fit_thresholds, write_decisions
+from tasks.runtime.home import find_home
+
+
+class DebiasParameters(DebiasConfig):
+    """What a debias run is asked for; the form that the Prefect server shows.
+
+    Attributes
+    ----------
+    out : str or None
+        The folder that gets the results; data/results/debias/NAME by default.
+    home : str or None
+        The project root; found from the current folder by default.
+    """
+
+    out: str | None = None
+    home: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The table's name without its endings."""
+        return Path(Path(self.table).name.removesuffix(".gz")).stem
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the results."""
+        if self.out is not None:
+            return Path(self.out).expanduser().absolute()
+        home = Path(self.home) if self.home else find_home()
+        return home / "data" / "results" / "debias" / self.name
+
+    def check(self) -> None:
+        """Raise a FairfrontierError for what can be known to be wrong before anything is read."""
+        check_config(self)
+        check_folder(self.folder)
+
+
+@flow(name="debias", flow_run_name="{run.name}", persist_result=False)
+def debias(run: DebiasParameters) -> dict[str, Any]:
+    """Fit thresholds by group on a table of scores, decide on its rows, and audit the decisions.
+
+    Parameters
+    ----------
+    run : DebiasParameters
+        Which table and columns, and what the decisions are held to.
+
+    Returns
+    -------
+    dict
+        ``folder``, and what stands in summary.json.
+
+    Raises
+    ------
+    FairfrontierError
+        For whatever the user can mend; then no file of an earlier run has changed.
+    """
+    started = time.monotonic()
+    mark_run()
+    run.check()
+    slug = make_key("debias", run.folder.name)
+    artifact = start_progress(slug, "rows")
+    with PassProgress(run.name, PASSES) as shown:
+        published = started
+
+        def progress(name: str, share: float) -> None:
+            nonlocal published
+            shown(name, share)
+            if time.monotonic() - published > PUBLISH_SECONDS:
+                published = time.monotonic()
+                show_progress(artifact, shown.share)
+
+        debiasing = fit_thresholds(run.name, run, progress)
+        summary = write_decisions(run.name, debiasing, run.folder, started, progress)
+    show_progress(artifact, shown.share)
+    publish_debiasing(slug, run.folder, FILES)
+    return {"folder": str(run.folder), **summary}
