@@ -125,7 +125,9 @@ class ShiftInference(PostProcessor):
         What the scores are.
     priors : {"labels", "em"}
         Where π_k comes from: the labels of the fitted rows, or their scores alone, by EM
-        (``estimate_priors``), which assumes that they are calibrated for the base rate π.
+        (``estimate_priors``). That assumes scores which are calibrated for the base rate π in every
+        group; scores that know the group, by it or by what goes with it, have π_k in them already,
+        and EM overstates how the groups differ.
     random_state : int
         Of no effect: nothing is random.
 
@@ -210,7 +212,9 @@ class ShiftInference(PostProcessor):
             raise DataError(
                 f"{self.name} finds the base rate {found[certain][0]:g} in the group "
                 f"{self.cells_[certain][0].tolist()}, which no correction can reach.",
-                "Merge small groups in the dataset's YAML, or choose fewer attributes.",
+                "Merge small groups in the dataset's YAML, or choose fewer attributes."
+                if self.priors == "labels"
+                else "Take priors: labels, for scores that know the group already.",
             )
         self.prior_, self.priors_ = prior, found
         self.n_features_in_ = 1

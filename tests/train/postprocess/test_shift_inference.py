@@ -102,11 +102,12 @@ def test_em_ends_at_an_end_where_the_likelihood_does():
     assert estimate_priors(posterior, code, weight, 0.5).prior.tolist() == [0.0, 1.0, 0.0]
 
 
-@pytest.mark.parametrize("priors", ["labels", "em"])
-def test_a_group_without_both_labels_is_refused(priors):
+@pytest.mark.parametrize(("priors", "mend"), [("labels", "Merge"), ("em", "priors: labels")])
+def test_a_base_rate_of_0_is_refused(priors, mend):
     score = np.array([0.01, 0.01, 0.01, 0.01, 0.6, 0.8, 0.7, 0.5])
-    with pytest.raises(DataError, match=r"base rate 0 in the group \[0\]"):
+    with pytest.raises(DataError, match=r"base rate 0 in the group \[0\]") as refused:
         ShiftInference(priors=priors).fit(score, LABELS * GROUPS[:, 0], groups=GROUPS)
+    assert mend in refused.value.mend
 
 
 def test_one_label_everywhere_is_refused():
