@@ -37,6 +37,18 @@ class PublishedRow(Model):
     remark: str = ""
 
 
+class Derived(Model):
+    """A number of a paper that is made of our measures: the largest of factor · mean + shift.
+
+    The means are those over the splits, so that it is the measure with the largest *mean* which is
+    shown, with that measure's own spread.
+    """
+
+    largest_of: tuple[str, ...] = Field(min_length=1)
+    factor: float = 1.0
+    shift: float = 0.0
+
+
 class PublishedTable(Model):
     """A published table.
 
@@ -49,7 +61,10 @@ class PublishedTable(Model):
     n_splits : int
         Splits behind a published mean.
     measures : tuple of str
-        ``measure`` or ``measure:group``, in our names, in the order of the rows' numbers.
+        ``measure`` or ``measure:group``, in our names, or names of ``derived``, in the order of
+        the rows' numbers.
+    derived : mapping of str to Derived
+        What is made of our measures.
     rows : mapping of str to PublishedRow
         By our label of the method.
     """
@@ -61,6 +76,7 @@ class PublishedTable(Model):
     spread_kind: Literal["sd", "se"]
     n_splits: int = Field(gt=0)
     measures: tuple[str, ...]
+    derived: dict[str, Derived] = Field(default_factory=dict)
     rows: dict[str, PublishedRow]
 
     @model_validator(mode="after")
@@ -151,7 +167,7 @@ def compare(
     for row in (*published.rows, *extra):
         numbers = published.rows.get(row)
         for position, measure in enumerate(published.measures):
-            found = ours.loc[(row, measure)] if (row, measure) in ours.index else None
+            found = _find(ours, row, published.derived.get(measure, measure))
             spread = numbers.spread[position] if numbers and numbers.spread else np.nan
             records.append(
                 (
@@ -161,10 +177,21 @@ def compare(
                     numbers.mean[position] if numbers else np.nan,
                     spread,
                     published.spread_kind,
-                    np.nan if found is None else float(found["value"]),
-                    np.nan if found is None else float(found["sd"]),
-                    0 if found is None else int(found["n_seeds"]),
+                    *found,
                     profile,
                 )
             )
     return pd.DataFrame.from_records(records, columns=list(COLUMNS))
+
+
+def _find(ours: pd.DataFrame, row: str, measure: str | Derived) -> tuple[float, float, int]:
+    """Return the mean, standard deviation and number of splits of a measure of ours."""
+    asked = Derived(largest_of=(measure,)) if isinstance(measure, str) else measure
+    found = [ours.loc[(row, each)] for each in asked.largest_of if (row, each) in ours.index]
+    if len(found) < len(asked.largest_of):
+        return np.nan, np.nan, 0
+    values = [asked.factor * float(each["value"]) + asked.shift for each in found]
+    # A level that could not be estimated hides which is the largest.
+    place = int(np.argmax(values))
+    chosen = found[place]
+    return values[place], abs(asked.factor) * float(chosen["sd"]), int(chosen["n_seeds"])

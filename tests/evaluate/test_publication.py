@@ -93,6 +93,37 @@ def test_rows_of_one_side_only_stay():
     assert by_row.loc["gbdt", "ours_sd"].isna().all()
 
 
+def test_a_derived_number_is_the_largest_mean_with_its_own_spread():
+    study = make_study(published={**_block(), "seeds": 4})
+    plan = make_plan(study)
+    points = make_points(plan)
+    publication, _ = read_publication("budro.table2", HOME)
+    table = publication.tables["table2"]
+    derived = {
+        "error": {"largest_of": ["balanced_accuracy"], "factor": -1.0, "shift": 1.0},
+        "violation": {"largest_of": ["gap_rms:race", "gap_rms:sex"], "shift": -0.05},
+        "unknown": {"largest_of": ["gap_rms:race", "gap_rms:height"]},
+    }
+    content = table.model_dump() | {"measures": list(derived), "derived": derived}
+    content["rows"] = {"gbdt": {"label": "GBDT", "mean": [0.1, 0.2, 0.3]}}
+    made = publication.model_copy(update={"tables": {"one": type(table).model_validate(content)}})
+    found = compare(points, list_fits(plan, "published"), made, "one", "paper")
+    ours = found.set_index(["row", "measure"])
+    plain = compare(points, list_fits(plan, "published"), publication, "table2", "paper")
+    own = plain.set_index(["row", "measure"])
+    error, violation = ours.loc[("gbdt", "error")], ours.loc[("gbdt", "violation")]
+    assert error["ours_mean"] == pytest.approx(
+        1 - own.loc[("gbdt", "balanced_accuracy"), "ours_mean"]
+    )
+    assert error["ours_sd"] == pytest.approx(own.loc[("gbdt", "balanced_accuracy"), "ours_sd"])
+    gaps = own.loc["gbdt"].loc[["gap_rms:race", "gap_rms:sex"]]
+    largest = gaps["ours_mean"].idxmax()
+    assert violation["ours_mean"] == pytest.approx(gaps.loc[largest, "ours_mean"] - 0.05)
+    assert violation["ours_sd"] == pytest.approx(gaps.loc[largest, "ours_sd"])
+    assert (violation["published_mean"], violation["n_splits"]) == (0.2, 4)
+    assert np.isnan(ours.loc[("gbdt", "unknown"), "ours_mean"])
+
+
 def _block() -> dict[str, object]:
     return {"reproduces": "budro.table2", "methods": {"gbdt": {}, "budro": {}}}
 
