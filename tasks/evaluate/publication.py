@@ -187,11 +187,11 @@ def compare(
 def _find(ours: pd.DataFrame, row: str, measure: str | Derived) -> tuple[float, float, int]:
     """Return the mean, standard deviation and number of splits of a measure of ours."""
     asked = Derived(largest_of=(measure,)) if isinstance(measure, str) else measure
-    found = [ours.loc[(row, each)] for each in asked.largest_of if (row, each) in ours.index]
-    if len(found) < len(asked.largest_of):
+    if not all((row, each) in ours.index for each in asked.largest_of):
         return np.nan, np.nan, 0
-    values = [asked.factor * float(each["value"]) + asked.shift for each in found]
-    # A level that could not be estimated hides which is the largest.
+    found = ours.loc[[(row, each) for each in asked.largest_of]]
+    values = asked.factor * found["value"].to_numpy(dtype=np.float64) + asked.shift
+    # A level that could not be estimated hides which is the largest: NaN comes first.
     place = int(np.argmax(values))
-    chosen = found[place]
-    return values[place], abs(asked.factor) * float(chosen["sd"]), int(chosen["n_seeds"])
+    spread = abs(asked.factor) * float(found["sd"].to_numpy()[place])
+    return float(values[place]), spread, int(found["n_seeds"].to_numpy()[place])
