@@ -1,4 +1,4 @@
-"""The command line: fairfrontier run, reproduce, record, list, prepare, serve."""
+"""The command line: fairfrontier run, reproduce, debias, record, list, prepare, serve."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 KINDS = ("datasets", "methods", "measures", "studies")
 INTERRUPTED = 130
 # Columns that are not broken where the terminal is narrow; measures with a group neither.
-NARROW = {"method", "accuracy", "name"}
+NARROW = {"method", "accuracy", "name", "bias between", "unmodified", "debiased"}
 
 app = typer.Typer(
     name="fairfrontier",
@@ -135,6 +135,77 @@ def prepare(
 
 
 @app.command()
+def debias(
+    table: Annotated[str, typer.Argument(help="Parquet or CSV with a score in every row.")],
+    scores: Annotated[str | None, typer.Option(help="Column of scores.")] = None,
+    groups: Annotated[
+        str | None, typer.Option(help="Columns of protected attributes, as sex,race.")
+    ] = None,
+    labels: Annotated[str | None, typer.Option(help="Column of true outcomes, 0 and 1.")] = None,
+    positive: Annotated[str | None, typer.Option(help="The level of labels that is 1.")] = None,
+    weights: Annotated[str | None, typer.Option(help="Column of case weights.")] = None,
+    ids: Annotated[
+        str | None, typer.Option(help="Column of row ids; the row number by default.")
+    ] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="What scores are: probability (default), margin or signed.")
+    ] = None,
+    budget: Annotated[
+        float | None, typer.Option(help="Bias allowed between groups; 0 by default.")
+    ] = None,
+    width: Annotated[
+        float | None, typer.Option(help="Of the ramp; chosen with labels, else 0.1.")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Share decided 1; near the base rate by default.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the draws; 0 by default.")] = None,
+    holdout: Annotated[
+        float | None, typer.Option(help="Share of rows kept back; 0.5 by default.")
+    ] = None,
+    solver: Annotated[
+        str | None, typer.Option(help="auto (default), exact (in memory) or histogram.")
+    ] = None,
+    bins: Annotated[int | None, typer.Option(help="Of the histogram; 65536 by default.")] = None,
+    apply: Annotated[
+        Path | None, typer.Option(help="Decide by an earlier thresholds.json instead of fitting.")
+    ] = None,
+    conf: Conf = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The folder that gets the files; data/results/debias/NAME by default."),
+    ] = None,
+) -> None:
+    """Turn any model's scores into decisions of equal rates between groups."""
+    asked_for = locals()
+    given = {name: asked_for[name] for name in asked_for if asked_for[name] is not None}
+    given.pop("conf", None)
+    given |= {
+        name: str(Path(given[name]).expanduser().absolute())
+        for name in ("table", "apply", "out")
+        if name in given
+    }
+    if groups is not None:
+        given["groups"] = [name.strip() for name in groups.split(",")]
+    home = settle_home(conf)
+
+    def parameters() -> Any:
+        from flows.debias import read_options
+
+        asked = read_options({**given, "home": str(home)})
+        asked.check()
+        return asked
+
+    def start(asked: Any) -> dict[str, Any]:
+        from flows.debias import debias as flow
+
+        return flow(asked)
+
+    kept = ("No file was changed", "start again")
+    _show_debiasing(_with_server(home, parameters, start, kept))
+
+
+@app.command()
 def record(
     study: Annotated[str, typer.Argument(help="A name in conf/studies, or a YAML file.")],
     profile: Profile = "default",
@@ -234,7 +305,12 @@ def _resolve(name: str) -> str:
     return str(Path(name).absolute()) if name.endswith((".yaml", ".yml")) else name
 
 
-def _with_server(home: Path, parameters: Callable[[], Any], start: Callable[[Any], Any]) -> Any:
+def _with_server(
+    home: Path,
+    parameters: Callable[[], Any],
+    start: Callable[[Any], Any],
+    kept: tuple[str, str] = ("What is finished is kept", "go on"),
+) -> Any:
     """Check what is asked while the server starts, then run the flow there."""
     from flows.server import set_environment, start_server
 
@@ -248,25 +324,25 @@ def _with_server(home: Path, parameters: Callable[[], Any], start: Callable[[Any
 
         crash_dead_runs()
         try:
-            with _telling_how_to_resume():
+            with _telling_how_to_resume(*kept):
                 return start(asked)
         finally:
             send_rest()
 
 
 @contextmanager
-def _telling_how_to_resume() -> Iterator[None]:
+def _telling_how_to_resume(kept: str, verb: str) -> Iterator[None]:
     command = shlex.join(["fairfrontier", *sys.argv[1:]])
     try:
         yield
     except KeyboardInterrupt:
-        _say_error(f"Interrupted. What is finished is kept; go on with: {command}")
+        _say_error(f"Interrupted. {kept}; {verb} with: {command}")
         sys.exit(INTERRUPTED)
     except FairfrontierError:
-        _say(f"What is finished is kept; when this is mended go on with: {command}")
+        _say(f"{kept}; when this is mended {verb} with: {command}")
         raise
     except Exception:
-        _say(f"What is finished is kept; go on with: {command}")
+        _say(f"{kept}; {verb} with: {command}")
         raise
 
 
@@ -345,6 +421,24 @@ def _join_spread(mean: float, spread: float) -> str:
     if mean != mean:
         return "-"
     return f"{mean:.3f}" if spread != spread else f"{mean:.3f} ± {spread:.3f}"
+
+
+def _show_debiasing(done: dict[str, Any]) -> None:
+    import pandas as pd
+
+    shown: dict[str, dict[str, str]] = {}
+    for each in done["bias"]:
+        # What parity on one column alone would give stands in the report.
+        if each["part"] == done["reported_on"] and each["rule"] in ("unmodified", "debiased"):
+            row = shown.setdefault(each["attribute"], {"bias between": each["attribute"]})
+            row[each["rule"]] = f"{each['value']:.3f} [{each['low']:.3f}, {each['high']:.3f}]"
+    rows = done["counts"][done["reported_on"]]
+    _print_table(f"{done['name']}: bias on {rows:,} rows", pd.DataFrame(shown.values()))
+    typer.echo(
+        f"{done['counts']['rows']:,} rows decided in {done['seconds']:.0f} s. "
+        f"Rule: {Path(done['folder']) / 'thresholds.json'}. "
+        f"Report: {Path(done['folder']) / 'report.html'}"
+    )
 
 
 def _show_end(done: dict[str, Any]) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from prefect import flow
+from pydantic import ValidationError
 
 from flows.artifact import make_key, publish_debiasing, show_progress, start_progress
 from flows.frontier import PUBLISH_SECONDS, check_folder
@@ -15,6 +17,7 @@ from flows.progress import PassProgress
 from tasks.evaluate.debias import PASSES, DebiasConfig, check_config
 from tasks.evaluate.debias_result import FILES
 from tasks.evaluate.task import fit_thresholds, write_decisions
+from tasks.runtime.errors import ConfigError
 from tasks.runtime.home import find_home
 
 
@@ -49,6 +52,28 @@ class DebiasParameters(DebiasConfig):
         """Raise a FairfrontierError for what can be known to be wrong before anything is read."""
         check_config(self)
         check_folder(self.folder)
+
+
+def read_options(given: Mapping[str, Any]) -> DebiasParameters:
+    """Make parameters of the options of a command line.
+
+    Raises
+    ------
+    ConfigError
+        Names the option and what was expected.
+    """
+    try:
+        return DebiasParameters.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        message, _, mend = first["msg"].partition("|")
+        if not first["loc"]:
+            raise ConfigError(f"{message[0].upper()}{message[1:]}.", mend) from None
+        option = str(first["loc"][0])
+        raise ConfigError(
+            f"--{option} is {given[option]!r}: {message[0].lower()}{message[1:]}.",
+            "`fairfrontier debias --help` says what the options are.",
+        ) from None
 
 
 @flow(name="debias", flow_run_name="{run.name}", persist_result=False)

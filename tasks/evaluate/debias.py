@@ -55,7 +55,8 @@ class DebiasConfig(Model):
     table : str
         A Parquet file, a folder of them, or a CSV file.
     scores : str or None
-        The column of scores; that of the rule by default where one is applied.
+        The column of scores. Where an earlier rule is applied, its columns of scores and ids are
+        the defaults.
     groups : tuple of str
         Columns whose combinations of levels are the groups.
     labels, positive, weights, ids : str or None
@@ -129,12 +130,12 @@ class DebiasConfig(Model):
 
     def columns(self, rulebook: Rulebook | None = None) -> ScoreColumns:
         """Return which columns are read; an earlier rule says what is not given here."""
-        scores, groups, scale = self.scores, self.groups, self.scale
+        scores, ids, groups, scale = self.scores, self.ids, self.groups, self.scale
         if rulebook is not None:
-            scores = scores or rulebook.score.column
+            scores, ids = scores or rulebook.score.column, ids or rulebook.draw.column
             groups, scale = rulebook.groups.columns, rulebook.score.scale
         return ScoreColumns(
-            str(scores), groups, self.labels, self.positive, self.weights, self.ids, scale
+            str(scores), groups, self.labels, self.positive, self.weights, ids, scale
         )
 
 
@@ -300,6 +301,7 @@ def _solve(
         rate=rate,
         budget=config.budget,
         seed=config.seed,
+        ids=config.ids,
         file=table.path.name,
         sha256=table.digest(),
         rows=rows,

@@ -301,7 +301,7 @@ class ScoreTable:
         if len(values) > MAX_LEVELS:
             raise DataError(
                 f"{self.path}: column {name!r} has more than {MAX_LEVELS} levels, too many for "
-                "groups.",
+                f"--{self.columns.used()[name]}.",
                 "Name a column with few levels: put numbers into ranges first.",
             )
         texts = [_write_level(value) for value in values] + [MISSING_LEVEL]

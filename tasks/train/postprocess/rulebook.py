@@ -114,10 +114,11 @@ class TargetSection(Model):
 
 
 class DrawSection(Model):
-    """How decisions are drawn."""
+    """How decisions are drawn; ``column`` held the ids of the fit's rows, None their numbers."""
 
     seed: int
     algorithm: str = DRAW
+    column: str | None = None
     ids: str = IDS
     check: Mapping[str, tuple[int | float, ...]]
 
@@ -218,6 +219,7 @@ def make_rulebook(
     rate: float,
     budget: float,
     seed: int,
+    ids: str | None,
     file: str,
     sha256: str,
     rows: int,
@@ -240,6 +242,8 @@ def make_rulebook(
         ρ and ε.
     seed : int
         Whose draws decide.
+    ids : str or None
+        The column of row ids.
     file, sha256, rows
         The table of the fit.
     """
@@ -268,7 +272,7 @@ def make_rulebook(
         rule=RuleSection(width=rule.width, formula=RAMP if rule.width > 0 else STEP),
         thresholds=tuple(thresholds),
         target=TargetSection(rate=rate, budget=budget),
-        draw=DrawSection(seed=seed, check=check),
+        draw=DrawSection(seed=seed, column=ids, check=check),
         input=InputSection(file=file, sha256=sha256, rows=rows),
     )
 
