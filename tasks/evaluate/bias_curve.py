@@ -80,9 +80,10 @@ class Tradeoff:
     title="Bias against accuracy",
     what="Accuracy on test against bias, the largest less the smallest share of positive "
     "decisions over the groups, both in expectation and as means over the splits. Large markers "
-    "are what the rows of the study chose, with the range over the splits. Curves sweep the "
-    "bound ε of randomised thresholds, whose width and rate are chosen on validation for every ε, "
-    "the tolerance of Hardt et al., and θ of the reject option, beyond the least bias too.",
+    "are what the rows of the study decide, with the range over the splits. Curves sweep the bound "
+    "ε of randomised thresholds (at the width and rate that were chosen on validation), the "
+    "tolerance of Hardt et al., and θ of the reject option, dotted beyond the least bias. The widest "
+    "bound still differs from the unmodified classifier where scores tie at one half: it decides 0.",
     supports=refuse_dataset,
 )
 def draw_bias_curve(scene: Scene) -> Picture:
@@ -119,8 +120,7 @@ def trace_tradeoff(scene: Scene, classifier: Classifier) -> Tradeoff:
     curves: dict[str, list[Curve]] = {}
     for seed, base in classifier.base.fits.items():
         parts = {
-            part: base.scored(part, attributes, scene.home)
-            for part in ("calibration", "validation", "test")
+            part: base.scored(part, attributes, scene.home) for part in ("calibration", "test")
         }
         for name, row in rows.items():
             points[name].append(_measure(row, seed, parts["test"]))
@@ -212,7 +212,12 @@ def _draw_panel(axes: Axes, found: Tradeoff) -> None:
     axes.set_axisbelow(True)
     for name, curve in found.curves.items():
         width = 2.2 if name == THRESHOLDS else 1.3
-        axes.plot(curve.bias, curve.accuracy, color=LOOKS[name].colour, lw=width)
+        # A θ wider than that of the least bias turns it round: dotted.
+        turn = int(curve.bias.argmin()) if name == REJECT else len(curve.bias) - 1
+        for part, line in ((slice(turn + 1), "-"), (slice(turn, None), ":")):
+            axes.plot(
+                curve.bias[part], curve.accuracy[part], line, color=LOOKS[name].colour, lw=width
+            )
     for name, points in found.points.items():
         look = LOOKS[name]
         bias, accuracy = points.mean(axis=0)
@@ -235,4 +240,5 @@ def _fit_to_points(axes: Axes, found: Sequence[Tradeoff]) -> None:
     accuracy = np.concatenate([points[:, 1], *paths])
     room = 0.08 * (np.ptp(accuracy) or 0.1)
     axes.set_ylim(accuracy.min() - room, accuracy.max() + room)
+    axes.locator_params(axis="x", nbins=5)
     axes.set_xlim(-0.02 * points[:, 0].max(), 1.06 * points[:, 0].max())

@@ -207,7 +207,7 @@ def _draw_descent(axes: Axes, found: Convergence) -> None:
             annotation_clip=False,
         )
     axes.set_xlim(0, found.epochs[-1])
-    axes.set_title("Descent to the thresholds", fontsize=10.5, fontweight="bold", loc="left")
+    axes.set_title("Descent", fontsize=10.5, fontweight="bold", loc="left")
     axes.set_title("thin: steps, thick: their average, dashed: exact", fontsize=9, loc="right")
     axes.set_xlabel("passes over the calibration rows")
     axes.set_ylabel("threshold t = λ − μ")

@@ -161,14 +161,14 @@ def _draw(rules: Sequence[Rules], positive: str) -> bytes:
     layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.06)
     with mpl.rc_context(STYLE):
         picture = Figure(
-            figsize=(max(8.4, 2.6 * len(rules) + 0.8), 1.95 * len(levels) + 1.0),
+            figsize=(max(8.4, 2.6 * len(rules) + 0.8), 2.05 * len(levels) + 1.2),
             dpi=140,
             layout=layout,
         )
         FigureCanvasAgg(picture)
         panels = picture.subplots(len(levels), len(rules), squeeze=False, sharex=True, sharey=True)
         for column, each in zip(panels.T, rules, strict=True):
-            column[0].set_title(each.label, fontsize=10.5, fontweight="bold", loc="left")
+            column[0].set_title(each.label, fontsize=10.5, fontweight="bold", loc="left", pad=19)
             for place, axes in enumerate(column):
                 _draw_panel(axes, each, place)
         for axes, level in zip(panels[:, 0], levels, strict=True):
@@ -192,16 +192,12 @@ def _draw_panel(axes: Axes, rules: Rules, group: int) -> None:
     axes.set_xlim(-1.03, 1.03)
     axes.set_ylim(0, 1.03)
     axes.set_xticks([-1, -0.5, 0, 0.5, 1], ["−1", "−.5", "0", ".5", "1"])
-    crossings = [GRID[np.argmax(h >= 0.5)] for h in (rules.hardt[group], rules.ramp[group])]
-    leftwards = 1.0 + min(crossings) > 1.0 - max(crossings)
-    told = (("Hardt et al.", HARDT_COLOUR), ("ramp", RAMP_COLOUR))
-    for place, ((name, colour), rate) in enumerate(zip(told, rules.rate[:, group], strict=True)):
-        axes.text(
-            0.03 if leftwards else 0.98,
-            0.6 - 0.13 * place,
-            f"{name} {rate:.1%}",
-            color=colour,
-            fontsize=8.5,
-            ha="left" if leftwards else "right",
-            transform=axes.transAxes,
-        )
+    shares = rules.rate[:, group]
+    axes.text(
+        0, 1.03, f"Hardt et al. {shares[0]:.1%}", color=HARDT_COLOUR, fontsize=8.5,
+        transform=axes.transAxes,
+    )  # fmt: skip
+    axes.text(
+        1, 1.03, f"ramp {shares[1]:.1%}", color=RAMP_COLOUR, fontsize=8.5, ha="right",
+        transform=axes.transAxes,
+    )  # fmt: skip

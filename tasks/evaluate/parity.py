@@ -416,4 +416,6 @@ def _name_stages_beside(axes: Axes, gaps: Sequence[Gaps], pair: Pair) -> None:
             ha="right" if leftwards else "left",
             va="center",
             fontsize=8.5,
+            # The line at 0 must not cross the words.
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4},
         )

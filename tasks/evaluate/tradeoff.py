@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from sklearn.base import clone
 
 from tasks.evaluate.classifier import Scored
-from tasks.train.postprocess.choice import choose_best, list_rates
 from tasks.train.postprocess.hardt import Hardt
 from tasks.train.postprocess.randomized_threshold import RandomizedThreshold
 from tasks.train.postprocess.reject_option import GRID, trace_curve
-from tasks.train.postprocess.threshold import expect_accuracy, solve_grid
+from tasks.train.postprocess.threshold import expect_accuracy, solve_exact, solve_grid
 
 # Values of ε from 0 on.
 BUDGETS = 25
@@ -48,56 +48,35 @@ def average(curves: Sequence[Curve]) -> Curve:
     return Curve(*(np.mean([getattr(each, name) for each in curves], axis=0) for name in fields))
 
 
-def trace_thresholds(
-    processor: RandomizedThreshold, calibration: Scored, validation: Scored, test: Scored
-) -> Curve:
-    """Sweep ε of randomised thresholds, from 0 up to where one of the rates needs no threshold.
-
-    For every ε the thresholds of each width and rate are solved on ``calibration``, the pair of
-    the highest expected accuracy on ``validation`` is kept, and measured on ``test``: what the
-    estimator would do with that ε.
+def trace_thresholds(processor: RandomizedThreshold, calibration: Scored, test: Scored) -> Curve:
+    """Sweep ε of randomised thresholds, from 0 up to where every threshold is 0.
 
     Parameters
     ----------
     processor : RandomizedThreshold
-        Says which widths and rates are tried.
-    calibration, validation, test : Scored
-        Rows with the same groups.
+        Fitted, by parity; its width and rate, given or chosen on validation, serve every ε.
+    calibration, test : Scored
+        Rows with the same groups; solved on the first, measured on the other.
 
     Returns
     -------
     Curve
-        ``BUDGETS`` points.
+        ``BUDGETS`` points; on ``calibration`` the bias is never above ε, and never falls.
 
     Notes
     -----
-    One sort of each part: O(n log n + BUDGETS G K log n) for G pairs.
+    One sort of each part: O(n log n + BUDGETS K log n).
     """
-    calibration, validation, test = (
-        each.calibrated(processor.calibration_) for each in (calibration, validation, test)
-    )
-    problem = calibration.problem()
-    base_rate, offsets = calibration.base_rate(), processor.rate_offsets
-    widths: list[float] = (
-        [processor.width] if processor.width is not None else list(processor.width_grid)
-    )
-    given = processor.rate
-    # Only other criteria than parity have pairs of rates.
-    rates = [given] if isinstance(given, float | int) else list_rates(base_rate, offsets)
-    width, rate = (each.reshape(-1) for each in np.meshgrid(widths, rates, indexing="ij"))
-    labelled, reported = validation.labelled(), test.labelled()
+    calibration, test = (each.calibrated(processor.calibration_) for each in (calibration, test))
+    problem, labelled = calibration.problem(), test.labelled()
+    # Other criteria than parity have other rates.
+    width, rate = processor.width_, cast(float, processor.rate_)
     # At ε = 2 every |E[h | k] − ρ| ≤ ε/2, so that all thresholds are 0.
-    free = solve_grid(problem, widths[:1], rates, 2.0)
-    misses = np.nanmax(np.abs(free.rate[0] - np.asarray(rates)[:, None]), axis=1)
-    budgets = np.linspace(0.0, 2.0 * misses.min(), BUDGETS)
-    points = []
-    for budget in budgets:
-        grid = solve_grid(problem, widths, rates, float(budget))
-        accuracy, _ = expect_accuracy(labelled, grid)
-        chosen = choose_best(width, rate, accuracy.reshape(-1), base_rate)
-        reached, bias = expect_accuracy(reported, grid)
-        points.append((bias.reshape(-1)[chosen], reached.reshape(-1)[chosen]))
-    bias, accuracy = np.asarray(points).T
+    free = solve_exact(problem, width, rate, 2.0)
+    budgets = np.linspace(0.0, 2.0 * float(np.nanmax(np.abs(free.rate - rate))), BUDGETS)
+    grids = [solve_grid(problem, [width], [rate], budget) for budget in budgets.tolist()]
+    points = [expect_accuracy(labelled, grid) for grid in grids]
+    accuracy, bias = (np.array([each[place][0, 0] for each in points]) for place in (0, 1))
     return Curve(budgets, bias, accuracy)
 
 

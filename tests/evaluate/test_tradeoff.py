@@ -14,7 +14,6 @@ from tasks.evaluate.tradeoff import (
     trace_reject_option,
     trace_thresholds,
 )
-from tasks.train.postprocess.base import score_part
 from tasks.train.postprocess.randomized_threshold import RandomizedThreshold
 from tests.evaluate.debiased import ROOT
 
@@ -27,7 +26,7 @@ def plain(debiased):
 
 @pytest.fixture(scope="module")
 def parts(plain):
-    names = ("calibration", "validation", "test")
+    names = ("calibration", "test")
     return {name: plain.base.fits[0].scored(name, ("sex",), ROOT) for name in names}
 
 
@@ -41,53 +40,48 @@ def test_bias_and_accuracy_of_decisions_are_those_of_the_rows(parts):
     assert measure_unmodified(rows) == measure_decision(rows, 1.0 * (rows.score >= 0))
 
 
-def test_no_budget_leaves_no_bias_on_the_fitted_part(plain, parts):
+def test_no_budget_leaves_no_bias_where_it_was_fitted_and_the_widest_is_the_model(plain, parts):
     processor = plain.find("randomized_threshold").fits[0].model()
-    # Measured where it was fitted.
-    curve = trace_thresholds(processor, parts["calibration"], parts["validation"],
-                             parts["calibration"])  # fmt: skip
+    rows = parts["calibration"]
+    curve = trace_thresholds(processor, rows, rows)
     assert curve.bias[0] == pytest.approx(0, abs=1e-9)
-    # A budget is never overdrawn, and where the last one needs no threshold the bias is the
-    # unmodified classifier's, up to the ramp.
+    assert (np.diff(curve.bias) >= -1e-9).all()
     assert (curve.bias <= curve.swept + 1e-9).all()
-    unmodified = measure_unmodified(parts["calibration"])[0]
-    assert unmodified > 0.1
-    assert curve.swept[-1] >= unmodified - 0.01
-    assert curve.bias[-1] > 0.8 * unmodified
-    # A wider budget never makes the chosen rule worse than bias 0 by more than noise.
-    assert curve.accuracy[-1] > curve.accuracy[0]
+    # The last rule has its ramp where the unmodified one has a step, at a score of 0.
+    free = np.clip(rows.score / processor.width_, 0, 1)
+    assert (curve.bias[-1], curve.accuracy[-1]) == pytest.approx(measure_decision(rows, free))
+    assert measure_unmodified(rows)[0] > 0.1
 
 
-def test_every_point_is_what_the_estimator_would_do(plain, parts):
+def test_every_point_is_what_the_estimator_would_decide(plain, parts):
     stored = plain.find("randomized_threshold").fits[0]
-    curve = trace_thresholds(stored.model(), **parts)
+    processor = stored.model()
+    curve = trace_thresholds(processor, parts["calibration"], parts["test"])
     assert curve.swept.size == BUDGETS
     decided = measure_decision(parts["test"], stored.predictions()["test"].decision)
     assert (curve.bias[0], curve.accuracy[0]) == pytest.approx(decided)
-    # Some budget in between, fitted anew.
-    split = plain.base.fits[0].split(ROOT)
-    scores = plain.base.fits[0].predictions()
-    fresh = RandomizedThreshold(attributes=0, budget=float(curve.swept[9])).fit(
-        scores["calibration"].score,
-        split.calibration.y,
-        groups=split.calibration.groups,
-        validation=score_part(split.validation, scores["validation"].score),
-    )
-    h = fresh.predict_proba(scores["test"].score, groups=split.test.groups)[:, 1]
-    found = (curve.bias[9], curve.accuracy[9])
-    assert found == pytest.approx(measure_decision(parts["test"], h))
+    for place in (5, 15):
+        fresh = RandomizedThreshold(
+            attributes=0,
+            scale="signed",
+            width=processor.width_,
+            rate=processor.rate_,
+            budget=float(curve.swept[place]),
+        ).fit(parts["calibration"].score, groups=parts["calibration"].code[:, None])
+        h = fresh.predict_proba(parts["test"].score, groups=parts["test"].code[:, None])[:, 1]
+        found = (curve.bias[place], curve.accuracy[place])
+        assert found == pytest.approx(measure_decision(parts["test"], h))
 
 
-def test_given_widths_and_rates_stay_what_they_are(parts):
-    processor = RandomizedThreshold(attributes=0, width=0.5, rate=0.3).fit(
-        parts["calibration"].score / 2 + 0.5, groups=parts["calibration"].code[:, None]
-    )
-    curve = trace_thresholds(processor, **parts)
-    h = processor.predict_proba(parts["test"].score / 2 + 0.5, groups=parts["test"].code[:, None])[
-        :, 1
-    ]
+def test_scores_are_calibrated_where_the_estimator_does(parts):
+    rows = parts["calibration"]
+    processor = RandomizedThreshold(
+        attributes=0, scale="signed", width=0.3, rate=0.3, calibrate="isotonic"
+    ).fit(rows.score, rows.y, groups=rows.code[:, None])
+    curve = trace_thresholds(processor, rows, parts["test"])
+    h = processor.predict_proba(parts["test"].score, groups=parts["test"].code[:, None])[:, 1]
     found = (curve.bias[0], curve.accuracy[0])
-    assert found == pytest.approx(measure_decision(parts["test"], h), abs=1e-9)
+    assert found == pytest.approx(measure_decision(parts["test"], h))
 
 
 def test_the_curve_of_the_reject_option_starts_unmodified_and_holds_the_chosen_point(plain, parts):
