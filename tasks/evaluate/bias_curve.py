@@ -82,8 +82,8 @@ class Tradeoff:
     "decisions over the groups, both in expectation and as means over the splits. Large markers "
     "are what the rows of the study decide, with the range over the splits. Curves sweep the bound "
     "ε of randomised thresholds (at the width and rate that were chosen on validation), the "
-    "tolerance of Hardt et al., and θ of the reject option, dotted beyond the least bias. The widest "
-    "bound still differs from the unmodified classifier where scores tie at one half: it decides 0.",
+    "tolerance of Hardt et al., and θ of the reject option, dotted beyond the least bias. Where "
+    "scores tie at one half, the widest bound decides 0 and the unmodified classifier 1.",
     supports=refuse_dataset,
 )
 def draw_bias_curve(scene: Scene) -> Picture:
