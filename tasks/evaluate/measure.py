@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tasks.evaluate.box import BoxBound
     from tasks.evaluate.certificate import Certificate
 
-Need = Literal["score", "decision", "counterfactuals", "group", "certificate", "box"]
+Need = Literal["score", "decision", "counterfactuals", "group", "true_group", "certificate", "box"]
 
 
 class Row(NamedTuple):
@@ -98,7 +98,8 @@ class Measure:
     compute : callable
         Audit -> rows.
     needs : frozenset of str
-        Of ``score``, ``decision``, ``counterfactuals``, ``group``, ``certificate``, ``box``.
+        Of ``score``, ``decision``, ``counterfactuals``, ``group``, ``true_group``,
+        ``certificate``, ``box``.
     task : frozenset of str
         The tasks it is for.
     direction : {"higher", "lower", "zero", "none"}

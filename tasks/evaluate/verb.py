@@ -146,6 +146,8 @@ def _missing(each: Measure, audit: Audit) -> str | None:
         return "counterfactuals"
     if "certificate" in each.needs and not audit.certificates:
         return "a certificate"
+    if "true_group" in each.needs and audit.part.true_groups is None:
+        return "true groups beside noisy ones"
     if "box" in each.needs and not audit.boxes:
         return "a bound over the box, which is for nets"
     return "groups" if "group" in each.needs and not audit.part.attributes else None

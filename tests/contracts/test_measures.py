@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from types import MappingProxyType
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from tasks.evaluate.certificate import Certificate, centre_logits, certify_rows
-from tasks.evaluate.measure import Audit, Row, measures
+from tasks.evaluate.measure import Audit, Need, Row, measures
 from tasks.prepare.split import Part, Split
 from tasks.train.prediction import Prediction
 
@@ -82,6 +83,7 @@ def values(rows: list[Row]) -> dict[str, float]:
 def case(request: pytest.FixtureRequest, tiny: dict[str, Split]) -> tuple[str, Part, Prediction]:
     """Return the measure's name, the rows it is computed on, and predictions for them."""
     part = tiny[request.getfixturevalue("task")].train
+    part = replace(part, true_groups=np.roll(part.groups, 1, axis=0))
     return request.getfixturevalue("name"), part, predict(part)
 
 
@@ -98,7 +100,7 @@ def test_says_what_it_is(name):
     assert measure.task
     assert measure.task <= set(TASKS)
     assert measure.needs
-    assert measure.needs <= {"score", "decision", "counterfactuals", "group", "certificate", "box"}
+    assert measure.needs <= set(get_args(Need))
     assert measure.direction in ("higher", "lower", "zero", "none")
 
 
@@ -177,6 +179,7 @@ def test_uses_what_it_declares_and_nothing_else(name, task, case):
             ("decision", part, replace(prediction, decision=other.decision)),
             ("counterfactuals", part, replace(prediction, counterfactuals=other.counterfactuals)),
             ("group", replace(part, groups=part.groups[rows]), prediction),
+            ("true_group", replace(part, true_groups=part.groups[rows]), prediction),
         ):
             found = values(compute(name, changed, predicted))
             # A measure that needs no groups may tell of them, but not let them into the rest.
