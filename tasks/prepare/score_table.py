@@ -126,8 +126,9 @@ class ScoreTable:
         Text is UTF-8 with a header line, separated by commas, or by tabs in a ``.tsv``.
     columns : ScoreColumns
         Which column holds what; the others are not read.
-    batch_rows : int
-        Rows of Parquet in a batch at most; text comes in blocks of some 4 MiB.
+    batch_rows : int, optional
+        Rows of Parquet in a batch at most, ``BATCH_ROWS`` by default; text comes in blocks of
+        some 4 MiB.
 
     Raises
     ------
@@ -143,10 +144,10 @@ class ScoreTable:
     ``missing``.
     """
 
-    def __init__(self, path: Path, columns: ScoreColumns, batch_rows: int = BATCH_ROWS) -> None:
+    def __init__(self, path: Path, columns: ScoreColumns, batch_rows: int | None = None) -> None:
         self.path = path
         self.columns = columns
-        self._batch_rows = batch_rows
+        self._batch_rows = batch_rows or BATCH_ROWS
         self._files = _list_files(path)
         self._parquet = _is_parquet(self._files[0])
         for file in self._files:

@@ -4,8 +4,9 @@ import io
 
 from rich.console import Console
 
+from flows import progress
 from flows.artifact import make_key, to_rows
-from flows.progress import FitProgress
+from flows.progress import FitProgress, PassProgress
 
 
 def make(terminal):
@@ -34,6 +35,21 @@ def test_a_log_gets_a_line_at_the_end():
 
 def test_nothing_to_do_is_all_done():
     assert FitProgress("adult", 0, console=make(terminal=False)).share == 100.0
+
+
+def test_passes_over_a_table_are_shown(monkeypatch):
+    console = make(terminal=True)
+    with PassProgress("scores", ("reading", "deciding"), console) as shown:
+        shown("reading", 0.5)
+        assert shown.share == 25.0
+        shown("deciding", 1.0)
+        assert shown.share == 100.0
+    assert "deciding" in console.file.getvalue()
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
+    log = make(terminal=False)
+    with PassProgress("scores", ("reading", "deciding"), log) as shown:
+        shown("deciding", 0.5)
+    assert log.file.getvalue().startswith("scores: 75%, deciding")
 
 
 def test_keys_and_rows_are_what_prefect_takes():
