@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 
 from tasks.prepare.column import MISSING_LEVEL
 from tasks.prepare.section import level_text
-from tasks.prepare.table import check_header, digest_file, unpack
+from tasks.prepare.stream import list_files, read_batches, read_names
+from tasks.prepare.table import check_header, digest_file
 from tasks.runtime.errors import ConfigError, DataError, nearest
 
 Scale = Literal["probability", "margin", "signed"]
@@ -27,7 +24,6 @@ BOUNDS = {"probability": (0.0, 1.0), "margin": (-np.inf, np.inf), "signed": (-1.
 # What read_scores forgives, for rounding.
 SLACK = 1e-9
 BATCH_ROWS = 1 << 17
-BLOCK_BYTES = 1 << 22
 # A column with more levels is no protected attribute, but a number or a name.
 MAX_LEVELS = 1000
 ZERO, ONE = ("0", "False", "false"), ("1", "True", "true")
@@ -148,8 +144,7 @@ class ScoreTable:
         self.path = path
         self.columns = columns
         self._batch_rows = batch_rows or BATCH_ROWS
-        self._files = _list_files(path)
-        self._parquet = _is_parquet(self._files[0])
+        self._files = list_files(path)
         for file in self._files:
             self._check_columns(file)
 
@@ -173,7 +168,8 @@ class ScoreTable:
         """
         start = 0
         seen: set[str] = set()
-        for raw, share in self._read_raw():
+        wanted = list(self.columns.used())
+        for raw, share in read_batches(self._files, wanted, self._batch_rows):
             if raw.num_rows:
                 yield self._convert(raw, start, share, seen)
                 start += raw.num_rows
@@ -187,12 +183,7 @@ class ScoreTable:
             )
 
     def _check_columns(self, file: Path) -> None:
-        with _explain(file):
-            if self._parquet:
-                with _open_parquet(file) as opened:
-                    names = list(opened.schema_arrow.names)
-            else:
-                names = list(_read_header(file))
+        names = read_names(file)
         check_header(names, file)
         for column, option in self.columns.used().items():
             if column not in names:
@@ -200,25 +191,6 @@ class ScoreTable:
                 if len(names) == 1 and re.search("[;\t|]", names[0]):
                     mend = "Separate its columns by commas, or by tabs in a file named .tsv."
                 raise ConfigError(f"{file} has no column {column!r} (--{option}).", mend)
-
-    def _read_raw(self) -> Iterator[tuple[pa.RecordBatch, float]]:
-        """Yield record batches with the share that has been read."""
-        wanted = list(self.columns.used())
-        total = sum(file.stat().st_size for file in self._files) or 1
-        done = 0
-        for file in self._files:
-            size = file.stat().st_size
-            with _explain(file):
-                if self._parquet:
-                    with _open_parquet(file) as opened:
-                        rows, read = opened.metadata.num_rows or 1, 0
-                        for batch in opened.iter_batches(self._batch_rows, columns=wanted):
-                            read += batch.num_rows
-                            yield batch, (done + size * read / rows) / total
-                else:
-                    for batch, position in _read_text(file, wanted):
-                        yield batch, (done + position) / total
-            done += size
 
     def _convert(self, raw: pa.RecordBatch, start: int, share: float, seen: set[str]) -> ScoreBatch:
         columns = self.columns
@@ -433,103 +405,3 @@ def _decode(column: pa.Array) -> pa.Array:
 
 def _write_level(value: Any) -> str:
     return str(level_text(value))
-
-
-def _list_files(path: Path) -> list[Path]:
-    if path.is_dir():
-        found = sorted(path.glob("*.parquet"))
-        if not found:
-            raise ConfigError(
-                f"{path} is a folder without Parquet files.",
-                "Name a file, or a folder of *.parquet.",
-            )
-        return found
-    if not path.is_file():
-        siblings = [each.name for each in path.parent.glob("*")] if path.parent.is_dir() else []
-        raise ConfigError(
-            f"There is no file {path}.",
-            nearest(path.name, siblings) if siblings else "Check the path.",
-        )
-    return [path]
-
-
-def _is_parquet(path: Path) -> bool:
-    with _explain(path), path.open("rb") as file:
-        return file.read(4) == b"PAR1"
-
-
-def _open_parquet(path: Path) -> pq.ParquetFile:
-    # Read through a small buffer: else the used columns of a whole row group are held at once.
-    return pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
-
-
-@contextmanager
-def _open_text(path: Path) -> Iterator[tuple[pa.NativeFile, IO[bytes]]]:
-    """Yield the text of a file, unzipped, and the file itself, which knows where it stands."""
-    with path.open("rb") as file:
-        zipped = file.read(2) == b"\x1f\x8b"
-        file.seek(0)
-        stream = pa.PythonFile(file, mode="r")
-        yield (pa.CompressedInputStream(stream, "gzip") if zipped else stream), file
-
-
-def _parse_options(path: Path) -> pa_csv.ParseOptions:
-    tabs = path.name.lower().removesuffix(".gz").endswith((".tsv", ".tab"))
-    return pa_csv.ParseOptions(delimiter="\t" if tabs else ",", newlines_in_values=True)
-
-
-def _read_header(path: Path) -> dict[str, str]:
-    """Return stripped column name -> name as written.
-
-    Raises
-    ------
-    DataError
-        When the file is no text.
-    """
-    with _open_text(path) as (stream, _):
-        start = bytes(stream.read(1 << 20))
-    unpack(start, path)
-    if not start.strip():
-        raise DataError(f"{path} is empty.", "Check that the file is complete.")
-    # The header line, without what may be cut off behind it.
-    line = start.splitlines(keepends=True)[0]
-    options = pa_csv.ReadOptions(use_threads=False)
-    names = pa_csv.read_csv(io.BytesIO(line), options, _parse_options(path)).column_names
-    check_header([name.strip() for name in names], path)
-    return {name.strip(): name for name in names}
-
-
-def _read_text(path: Path, wanted: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Yield batches in which every cell is text, and how many bytes of the file were read."""
-    names = _read_header(path)
-    written = [names[name] for name in wanted]
-    with _open_text(path) as (stream, file):
-        reader = pa_csv.open_csv(
-            stream,
-            # One thread: then what is wrong is said with its row.
-            pa_csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False),
-            _parse_options(path),
-            pa_csv.ConvertOptions(
-                include_columns=written,
-                column_types=dict.fromkeys(written, pa.string()),
-                null_values=[""],
-                strings_can_be_null=True,
-            ),
-        )
-        for batch in reader:
-            yield batch.rename_columns(list(wanted)), file.tell()
-
-
-@contextmanager
-def _explain(path: Path) -> Iterator[None]:
-    """Turn what Arrow says of a damaged file into a DataError."""
-    try:
-        yield
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, UnicodeDecodeError) as error:
-        if isinstance(error, PermissionError):
-            raise DataError(f"{path} cannot be read: {error.strerror}.", "Mend its mode.") from None
-        told = str(error).strip().splitlines()[0].rstrip(".")[:200] if str(error) else "it is cut"
-        raise DataError(
-            f"{path} is not a whole Parquet or CSV file: {told}.",
-            "Name a Parquet file, or a CSV file in UTF-8 with the same cells in every row.",
-        ) from None

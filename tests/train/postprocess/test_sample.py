@@ -53,9 +53,7 @@ def test_batches_change_nothing(small, solver):
         np.testing.assert_array_equal(parts.weights, whole.weights)
         for name in ("calibration", "validation"):
             first, second = getattr(whole, name), getattr(parts, name)
-            for one, two in zip(
-                first.labelled().segments, second.labelled().segments, strict=True
-            ):
+            for one, two in zip(first.labelled().segments, second.labelled().segments, strict=True):
                 np.testing.assert_array_equal(one.score, two.score)
                 np.testing.assert_array_equal(one.mass, two.mass)
 
