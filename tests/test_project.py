@@ -32,6 +32,7 @@ KERNELS = (
     "tasks.train.minibatch",
     "tasks.train.network",
     "tasks.train.noisy.ambiguity",
+    "tasks.train.noisy.assignment",
     "tasks.train.noisy.cell",
     "tasks.train.noisy.projection",
     "tasks.train.optimiser",
