@@ -78,15 +78,17 @@ def count_cells(prediction: Prediction, part: Part) -> Mapping[str, Cells]:
     """
     label, decision = _binary(prediction, part)
     attributes = dict(part.attributes)
+    names = list(attributes)
     sizes = [len(levels) for levels in attributes.values()]
     columns = [read_codes(part, name, size) for name, size in zip(attributes, sizes, strict=True)]
     pairs = [
         (a, b)
         for a, b in combinations(range(len(sizes)), 2)
-        if 4 * sizes[a] * sizes[b] <= max(JOINT_LIMIT, part.n_samples)
+        # A cross product is crossed already.
+        if not any("×" in names[each] for each in (a, b))
+        and 4 * sizes[a] * sizes[b] <= max(JOINT_LIMIT, part.n_samples)
     ]
     wanted: list[tuple[int, ...]] = [(), *((a,) for a in range(len(sizes))), *pairs]
-    names = list(attributes)
     if 4 * math.prod(sizes) <= JOINT_LIMIT:
         blocks: list[tuple[int, ...]] = [tuple(range(len(sizes)))]
     else:

@@ -3,9 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tasks.train.postprocess.model import post_process as post_process
     from tasks.train.registry import create as create
 
-__all__ = ["create"]
+__all__ = ["create", "post_process"]
 
 
 def __getattr__(name: str) -> Any:
@@ -14,4 +15,8 @@ def __getattr__(name: str) -> Any:
         from tasks.train.registry import create
 
         return create
+    if name == "post_process":
+        from tasks.train.postprocess.model import post_process
+
+        return post_process
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

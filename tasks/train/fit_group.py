@@ -22,7 +22,7 @@ from tasks.prepare.fingerprint import fingerprint
 from tasks.prepare.loader import load
 from tasks.prepare.split import Part, Split
 from tasks.runtime.arrays import device_present
-from tasks.runtime.errors import ConfigError, nearest
+from tasks.runtime.errors import ConfigError
 from tasks.runtime.source import source_digest
 from tasks.runtime.store import Store
 from tasks.runtime.thread import limited_threads
@@ -30,6 +30,8 @@ from tasks.train.base import Estimator
 from tasks.train.postprocess.base import score_part
 from tasks.train.postprocess.model import (
     PostProcessed,
+    fit_processor,
+    name_columns,
     refuse_unknown_groups,
     require_calibration,
     score_split,
@@ -301,7 +303,7 @@ def _post_process(
             checked = stored["validation"].score if "validation" in stored else None
             scored = score_split(split, stored["calibration"].score, checked)
             refuse_unknown_groups(split, processor.attributes, name)
-            processor.fit(**_keywords(name, scored, None, None))
+            fit_processor(processor, scored)
             chain = PostProcessed(load_model(folder / f"model-{number}"), processor)
             processors.append(processor)
             predictions.append(
@@ -386,25 +388,7 @@ def _create(
     for name, number in {"n_jobs": group.threads, "random_state": seed}.items():
         if name in known:
             chosen.setdefault(name, number)
-    attributes = list(split.train.attributes)
-
-    def column(name: str, value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
-        if value not in attributes:
-            raise ConfigError(
-                f"{group.method}: {name} is {value!r}, which is no group attribute of "
-                f"{split.dataset}.",
-                nearest(value, attributes),
-            )
-        return attributes.index(value)
-
-    for name in cls.group_parameters:
-        value = chosen.get(name)
-        if isinstance(value, list | tuple):
-            chosen[name] = [column(name, each) for each in value]
-        elif value is not None:
-            chosen[name] = column(name, value)
+    chosen = name_columns(cls, chosen, split, group.method)
     return tasks.train.registry.create(method, **chosen)
 
 

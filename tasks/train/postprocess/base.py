@@ -133,7 +133,12 @@ def choose_columns(groups: np.ndarray, attributes: int | list[int] | None, name:
     matrix = matrix[:, None] if matrix.ndim == 1 else matrix
     if attributes is None:
         return matrix
-    columns = [attributes] if isinstance(attributes, int) else list(attributes)
+    columns = list(attributes) if isinstance(attributes, list | tuple) else [attributes]
+    if any(isinstance(each, str) for each in columns):
+        raise ConfigError(
+            f"{name} knows groups by their columns, and attributes is {attributes!r}.",
+            "Give the column's number, or let post_process(model, split, ...) look names up.",
+        )
     if not columns or max(columns) >= matrix.shape[1] or min(columns) < 0:
         raise ConfigError(
             f"{name} is to use the columns {columns} of groups, which has {matrix.shape[1]}.",

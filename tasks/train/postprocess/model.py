@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 import numpy as np
 
 from tasks.prepare.split import Part, Split
-from tasks.runtime.errors import ConfigError, DataError
+from tasks.runtime.errors import ConfigError, DataError, nearest
+from tasks.train.base import Estimator
 from tasks.train.postprocess.base import PostProcessor, choose_columns, score_part
+from tasks.train.registry import create, find
 
 
 class PostProcessed:
@@ -41,8 +44,7 @@ class PostProcessed:
     @property
     def predict_needs(self) -> frozenset[str]:
         """Keywords of ``predict_proba``: the post-processor's and the model's."""
-        needs: frozenset[str] = self.processor.predict_needs | self.model.predict_needs
-        return needs
+        return self.processor.predict_needs | _needs(self.model)
 
     def predict_proba(
         self, X: np.ndarray, *, groups: np.ndarray, ids: np.ndarray | None = None
@@ -57,11 +59,128 @@ class PostProcessed:
         """Return decisions, int64, (n_samples,); ``ids`` are needed where they are drawn."""
         return self.processor.predict(self._score(X, groups, ids), groups=groups, ids=ids)
 
+    def ask(self, part: Part) -> np.ndarray:
+        """Return the model's P(Y = 1 | x) on the rows of a part, float64, (n_samples,)."""
+        return self._score(part.X, part.groups, part.ids)
+
     def _score(self, X: np.ndarray, groups: np.ndarray, ids: np.ndarray | None) -> np.ndarray:
         offered = {"groups": groups, "ids": ids}
-        asked = {key: offered[key] for key in self.model.predict_needs}
+        asked = {key: offered[key] for key in _needs(self.model)}
         probability: np.ndarray = self.model.predict_proba(X, **asked)[:, 1]
         return probability
+
+
+def _needs(model: Any) -> frozenset[str]:
+    """Return what a model's predictions need; nothing where it is no estimator of the house."""
+    needs: frozenset[str] = getattr(model, "predict_needs", frozenset())
+    return needs
+
+
+def post_process(
+    model: Any, split: Split, method: str = "randomized_threshold", **parameters: Any
+) -> PostProcessed:
+    """Fit a post-processor behind a trained model: on calibration rows, tuned on validation rows.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted on ``split.train``; of the house, or anything with a ``predict_proba``.
+    split : Split
+        With a calibration part, and a validation part where parameters are to be chosen.
+    method : str
+        A registered post-processor.
+    **parameters
+        Its parameters; ``attributes`` may be names.
+
+    Returns
+    -------
+    PostProcessed
+        The model with the post-processor behind it.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown post-processor, parameter or attribute, or a split without calibration rows.
+    DataError
+        When a group has validation or test rows and no calibration row.
+    """
+    cls = find(method)
+    if not issubclass(cls, PostProcessor):
+        raise ConfigError(
+            f"The method {method!r} does not decide from scores.",
+            "Choose a post-processor: randomized_threshold, hardt, reject_option, shift_inference.",
+        )
+    found = create(method, **name_columns(cls, parameters, split, method))
+    reason = found.supports(split.replace(feature_names=("score",)))
+    if reason is not None:
+        raise ConfigError(reason, "Post-process a model of two classes on a split with groups.")
+    processor = cast("PostProcessor", found)
+    chain = PostProcessed(model, processor)
+    fresh, checked = require_calibration(split), split.validation
+    scores = chain.ask(fresh)
+    scored = score_split(split, scores, None if checked is None else chain.ask(checked))
+    refuse_unknown_groups(split, processor.attributes, method)
+    fit_processor(processor, scored)
+    return chain
+
+
+def fit_processor(processor: PostProcessor, scored: Split) -> None:
+    """Fit a post-processor on what ``score_split`` returned."""
+    part = scored.train
+    offered = {
+        "sample_weight": part.weight,
+        "groups": part.groups,
+        "validation": scored.validation,
+    }
+    taken = {
+        name: value
+        for name, value in offered.items()
+        if name in processor.fit_takes and value is not None
+    }
+    processor.fit(part.X, part.y, **taken)
+
+
+def name_columns(
+    cls: type[Estimator], parameters: Mapping[str, Any], split: Split, label: str
+) -> dict[str, Any]:
+    """Replace names of group attributes by their columns, in the parameters that take them.
+
+    Parameters
+    ----------
+    cls : type of Estimator
+        Its ``group_parameters`` say which parameters those are.
+    parameters : mapping
+        Names, columns, or lists of either.
+    split : Split
+        Whose attributes are meant.
+    label : str
+        What the user calls the row, for the message.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown attribute; the sentence offers the nearest.
+    """
+    attributes = list(split.train.attributes)
+
+    def column(name: str, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        if value not in attributes:
+            raise ConfigError(
+                f"{label}: {name} is {value!r}, which is no group attribute of {split.dataset}.",
+                nearest(value, attributes),
+            )
+        return attributes.index(value)
+
+    named = dict(parameters)
+    for name in cls.group_parameters:
+        value = named.get(name)
+        if isinstance(value, list | tuple):
+            named[name] = [column(name, each) for each in value]
+        elif value is not None:
+            named[name] = column(name, value)
+    return named
 
 
 def score_split(split: Split, train: np.ndarray, validation: np.ndarray | None) -> Split:

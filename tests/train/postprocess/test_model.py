@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.ensemble import RandomForestClassifier
+
+from tasks.evaluate import evaluate
+from tasks.prepare import load
+from tasks.prepare.split import Split
+from tasks.runtime.errors import ConfigError
+from tasks.train import create, post_process
+from tests.flows.project import DATASET, make_project
+
+FRESH = "split: {kind: random, train: 0.4, calibration: 0.2, validation: 0.2, test: 0.2}"
+
+
+@pytest.fixture(scope="module")
+def split(tmp_path_factory: pytest.TempPathFactory) -> Split:
+    dataset = DATASET.replace("split: {kind: random, train: 0.6, test: 0.4}", FRESH)
+    home: Path = make_project(tmp_path_factory.mktemp("project"), dataset=dataset)
+    return load("loans", home=home)
+
+
+@pytest.fixture(scope="module")
+def model(split: Split) -> RandomForestClassifier:
+    # Not of the house: it knows nothing of groups, ids or saving.
+    forest = RandomForestClassifier(n_estimators=20, max_depth=4, random_state=0)
+    return forest.fit(split.train.X, split.train.y)
+
+
+@pytest.mark.parametrize(
+    "method", ["randomized_threshold", "hardt", "reject_option", "shift_inference"]
+)
+def test_any_model_is_post_processed(model, split, method):
+    chain = post_process(model, split, method, attributes="origin")
+    rows = evaluate(chain, split.test).set_index(["measure", "group"])["value"]
+    plain = evaluate(model, split.test).set_index(["measure", "group"])["value"]
+    key = ("selection_rate_difference", "origin")
+    assert 0 <= rows[key] <= 1
+    assert rows["accuracy", ""] > 0.5
+    if method == "randomized_threshold":
+        assert rows[key] < plain[key]
+        fresh = split.calibration
+        decided = chain.predict_proba(fresh.X, groups=fresh.groups)[:, 1]
+        rates = [decided[fresh.group("origin") == code].mean() for code in range(3)]
+        assert np.ptp(rates) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_draws_belong_to_rows(model, split):
+    chain = post_process(model, split, attributes="origin", random_state=5)
+    part = split.test
+    whole = chain.predict(part.X, groups=part.groups, ids=part.ids)
+    order = np.random.default_rng(0).permutation(part.n_samples)
+    some = order[:40]
+    np.testing.assert_array_equal(
+        chain.predict(part.X[some], groups=part.groups[some], ids=part.ids[some]), whole[some]
+    )
+    with pytest.raises(ConfigError, match="no ids"):
+        chain.predict(part.X, groups=part.groups)
+
+
+def test_equals_the_parts_put_together_by_hand(split):
+    model = create("linear").fit(split.train.X, split.train.y)
+    chain = post_process(model, split, attributes="origin", width=0.2, rate=0.4)
+    fresh, part = split.calibration, split.test
+    rule = create("randomized_threshold", attributes=0, width=0.2, rate=0.4)
+    rule.fit(model.predict_proba(fresh.X)[:, 1], fresh.y, groups=fresh.groups)
+    np.testing.assert_array_equal(
+        chain.predict_proba(part.X, groups=part.groups),
+        rule.predict_proba(model.predict_proba(part.X)[:, 1], groups=part.groups),
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "parameters", "message"),
+    [
+        ({"calibration": None}, {}, "no calibration part"),
+        ({}, {"attributes": "orgin"}, r"orgin.*Did you mean 'origin'"),
+        ({}, {"method": "linear"}, "does not decide from scores"),
+        ({}, {"widht": 1}, r"widht.*Did you mean 'width'"),
+        ({"task": "regression"}, {}, "learns binary"),
+    ],
+)
+def test_what_cannot_be_is_said(model, split, changes, parameters, message):
+    with pytest.raises(ConfigError, match=message):
+        post_process(model, split.replace(**changes), **parameters)
+
+
+def test_names_are_refused_where_columns_are_meant(model, split):
+    fresh = split.calibration
+    rule = create("randomized_threshold", attributes="origin")
+    with pytest.raises(ConfigError, match="knows groups by their columns"):
+        rule.fit(model.predict_proba(fresh.X)[:, 1], fresh.y, groups=fresh.groups)
