@@ -111,7 +111,8 @@ def test_groups_are_named_as_everywhere(name, task, case):
     groups = [row.group for row in rows]
     assert len(set(groups)) == len(groups) > 0
     crossed = {"×".join(pair) for pair in [("sex", "region"), ("region", "sex")]}
-    known = {"", "budget", *part.attributes, *part.counterfactuals, *crossed}
+    inside = {" inside ".join(pair) for pair in [("sex", "region"), ("region", "sex")]}
+    known = {"", "budget", *part.attributes, *part.counterfactuals, *crossed, *inside}
     for group in groups:
         attribute, is_level, level = group.partition("=")
         assert attribute in known
