@@ -25,7 +25,7 @@ BEFORE_LOOK: Any = {"color": INK, "marker": "o", "markerfacecolor": "white"}
 AFTER_LOOK: Any = {"color": COLOURS[2], "marker": "D"}
 PANELS_AT_MOST = 12
 ROWS_AT_MOST = 40
-# Ends of long names of groups would push the panels together.
+# Longer names of groups would push the panels together.
 NAME_LENGTH = 34
 
 
@@ -89,7 +89,9 @@ def draw_groups(bars: Sequence[Bar], rate: float) -> Picture:
         axes.grid(True, axis="x", color="#d0d7de", lw=0.6, alpha=0.7)
         axes.set_axisbelow(True)
         axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
-        axes.set_xlabel("share decided 1, with 95% intervals")
+        left_out = len(bars) - len(kept)
+        more = f" ({left_out} smaller groups stand in the table)" if left_out else ""
+        axes.set_xlabel(f"share decided 1, with 95% intervals{more}")
         handles = [
             _key("unmodified", ls="none", ms=6, **BEFORE_LOOK),
             _key("debiased", ls="none", ms=6, **AFTER_LOOK),
@@ -150,6 +152,9 @@ def draw_rules(
             code = np.full(fine.shape, group)
             h = rule.probability(fine, code)
             axes.plot(place(fine), h, color=COLOURS[2], lw=2.0)
+            if rule.width == 0:
+                at = place(rule.threshold[group : group + 1])
+                axes.plot(at, rule.coin[group], "o", color=COLOURS[2], ms=5, zorder=3)
             axes.axvline(place(np.zeros(1))[0], color=INK, lw=1.0, ls=":")
             axes.set_title(
                 f"{_shorten(names[group])}, n = {counts[group]:,}", fontsize=8.8, loc="left"
@@ -162,7 +167,7 @@ def draw_rules(
         handles = [
             _key("probability of deciding 1", color=COLOURS[2], lw=2.0),
             _key("unmodified threshold", color=INK, lw=1.0, ls=":"),
-            _key("scores (share of the fullest bin)", color="#b6c8d9", lw=6),
+            _key("scores, to the fullest bin", color="#b6c8d9", lw=6),
         ]
         figure.legend(
             handles=handles,
@@ -239,7 +244,9 @@ def _keep_largest(bars: Sequence[Bar]) -> list[Bar]:
 
 
 def _shorten(name: str) -> str:
-    return name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 1]}…"
+    """Take the middle out of a long name: names of groups differ at both ends."""
+    half = NAME_LENGTH // 2
+    return name if len(name) <= NAME_LENGTH else f"{name[:half]}…{name[-half + 1 :]}"
 
 
 def _key(label: str, **look: Any) -> Any:
