@@ -45,26 +45,43 @@ def add_noise(
         When ``confusion`` names a group that the attribute lacks.
     """
     noisy = groups.copy()
-    n = len(groups)
     for position, attribute in enumerate(attributes):
         rule = rules.get(attribute.name)
         if rule is None:
             continue
         # One stream per attribute: adding a second noisy attribute leaves the first alone.
         generator = np.random.default_rng([seed, 1, position])
-        n_levels = len(attribute.names)
+        codes = groups[:, position]
         if rule.share is not None:
-            moved = generator.choice(n, size=round(rule.share * n), replace=False)
-            step = generator.integers(1, n_levels, size=moved.size)
-            noisy[moved, position] = (groups[moved, position] + step) % n_levels
-            continue
-        chance = _confusion(rule, attribute, file)
-        edges = np.cumsum(chance, axis=1)
-        draw = generator.random(n)
-        noisy[:, position] = np.minimum(
-            (draw[:, None] >= edges[groups[:, position]]).sum(axis=1), n_levels - 1
-        )
+            noisy[:, position] = move_share(codes, rule.share, len(attribute.names), generator)
+        else:
+            chance = _confusion(rule, attribute, file)
+            noisy[:, position] = draw_confused(codes, chance, generator)
     return cross_codes(attributes, noisy)
+
+
+def move_share(
+    codes: np.ndarray, share: float, n_levels: int, generator: np.random.Generator
+) -> np.ndarray:
+    """Move round(share · n) rows, drawn without replacement, to another group each, uniformly."""
+    noisy = codes.copy()
+    moved = generator.choice(len(codes), size=round(share * len(codes)), replace=False)
+    step = generator.integers(1, n_levels, size=moved.size)
+    noisy[moved] = (codes[moved] + step) % n_levels
+    return noisy
+
+
+def draw_confused(
+    codes: np.ndarray, chance: np.ndarray, generator: np.random.Generator
+) -> np.ndarray:
+    """Draw the group that each row is seen in, with probability chance[true, seen].
+
+    ``chance`` may have more or fewer columns than rows: the groups seen may be others.
+    """
+    edges = np.cumsum(chance, axis=1)
+    draw = generator.random(len(codes))
+    passed = (draw[:, None] >= edges[codes]).sum(axis=1)
+    return np.asarray(np.minimum(passed, chance.shape[1] - 1))
 
 
 def _confusion(rule: Noise, attribute: Attribute, file: Path | str) -> np.ndarray:
