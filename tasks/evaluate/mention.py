@@ -58,8 +58,8 @@ def refuse_measures(study: StudyConfig, path: Path, home: Path) -> None:
         # One level of an attribute stands as sex=Female, a cross product as sex×race, and what is
         # told of one attribute in a level of another as "sex inside race=Black".
         attribute = group.partition("=")[0]
-        named = attribute.split(" inside ") if " inside " in attribute else attribute.split("×")
-        for each in named if attribute not in declared else ():
+        parts = attribute.split(" inside ") if " inside " in attribute else attribute.split("×")
+        for each in parts if attribute not in declared else ():
             if each and each not in declared:
                 raise ConfigError(
                     f"{path}: {key} names {name!r}, but {study.dataset} has no {each!r} under "
