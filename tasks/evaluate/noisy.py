@@ -16,7 +16,7 @@ from tasks.runtime.errors import ConfigError, DataError, nearest
 from tasks.train.noisy.ambiguity import bound_rate_over_ball
 from tasks.train.noisy.assignment import bound_rates
 from tasks.train.noisy.cell import RATE_CELLS, RateCells, count_cells, find_rate, sum_cells
-from tasks.train.noisy.noise import NoiseInterval, NoiseModel
+from tasks.train.noisy.noise import NoiseModel
 from tasks.train.prediction import Prediction, task_of
 
 Verdict = Literal["below", "above", "within", "open"]
@@ -267,9 +267,12 @@ def audit_decisions(
     chosen = [find_rate(name) for name in rates]
     rows = _check(decision, y, codes, noise, weight)
     titles = tuple(noise.names if names is None else names)
-    # A statement about two groups rests on one interval for each and each noisy group.
-    estimated = noise.counts is not None
-    interval = noise.interval(confidence, 2 * len(noise.noisy_names)) if estimated else None
+    levels = {"model": noise.valid_level}
+    posteriors: dict[str, tuple[np.ndarray, np.ndarray] | None] = {"model": None}
+    if noise.counts is not None:
+        levels["limit"] = noise.interval(confidence).valid_level_limit
+        # A statement about two groups rests on a share of each in every noisy group.
+        posteriors["limit"] = noise.interval(confidence, 2 * len(noise.noisy_names)).posterior
     bounds: list[RateBound] = []
     conclusions: list[Conclusion] = []
     for rate in chosen:
@@ -282,10 +285,11 @@ def audit_decisions(
                 rate.name, "", "overall", "", np.nan, overall, counted, overall, overall, True
             )
         )
-        ranges = {"model": bound_rates(rows.cells, noise.posterior, rate)}
-        if interval is not None:
-            ranges["limit"] = bound_rates(rows.cells, noise.posterior, rate, interval.posterior)
-        bounds.extend(_bound(rate, rows, noise, interval, titles, ranges))
+        ranges = {
+            kind: bound_rates(rows.cells, noise.posterior, rate, limits)
+            for kind, limits in posteriors.items()
+        }
+        bounds.extend(_bound(rate, rows, noise, levels, titles, ranges))
         for kind, (low, high) in ranges.items():
             conclusions.extend(_conclude(rate.name, kind, low, high, overall, titles, budget))
     return NoisyAudit(tuple(bounds), tuple(conclusions))
@@ -339,15 +343,12 @@ def _bound(
     rate: RateCells,
     rows: _Rows,
     noise: NoiseModel,
-    interval: NoiseInterval | None,
+    levels: dict[str, np.ndarray],
     names: tuple[str, ...],
     ranges: dict[str, tuple[np.ndarray, np.ndarray]],
 ) -> Iterator[RateBound]:
     """Yield the bounds of one rate for every true group."""
     outcome, among = rows.outcome(rate)
-    levels = {"model": noise.valid_level}
-    if interval is not None:
-        levels["limit"] = interval.valid_level_limit
     for j, (name, k) in enumerate(zip(names, noise.centre, strict=True)):
         own = rows.codes == k
         n = int((own & among).sum())
