@@ -243,7 +243,7 @@ def bound_rates(
     References
     ----------
     Kallus, Mao and Zhou, Assessing algorithmic fairness with unobserved protected class using data
-    combination, Management Science 68, 2022, propositions 6 to 9. Wang et al., Robust optimization
+    combination, Management Science 68, 2022, proposition 8. Wang et al., Robust optimization
     for fairness with noisy protected groups, NeurIPS 2020, equations 11 to 15.
     """
     xp = array_namespace(cells)
