@@ -17,7 +17,7 @@ from tasks.runtime.config import Model, fault
 from tasks.runtime.errors import ConfigError, DataError
 from tasks.runtime.seeds import derive_integer, uniforms
 from tasks.train.postprocess.base import read_scores
-from tasks.train.postprocess.choice import WIDTHS, choose_best, list_rates
+from tasks.train.postprocess.choice import WIDTHS, choose_parity, list_rates
 from tasks.train.postprocess.histogram import BINS
 from tasks.train.postprocess.randomized_threshold import LEAST_WIDTH
 from tasks.train.postprocess.rule import ThresholdRule
@@ -278,12 +278,10 @@ def _solve(
     labelled = (sample.validation or sample.calibration).labelled()
     base = _base_rate(sample.calibration.labelled() if config.labels else problem, config)
     widths, rates = list_grid(config, base)
-    grid = solve_grid(problem, widths, rates, config.budget)
-    accuracy, _ = expect_accuracy(labelled, grid)
-    tried = np.array([(width, rate) for width in widths for rate in rates])
-    place = choose_best(tried[:, 0], tried[:, 1], accuracy.reshape(-1), base)
-    found = grid.pick(*divmod(place, len(rates)))
-    width, rate = tried[place].tolist()
+    choice = choose_parity(
+        problem, labelled, widths=widths, rates=rates, budget=config.budget, centre=base
+    )
+    width, rate = choice.width, choice.rate
     alone = {}
     for position, column in enumerate(columns.groups if len(columns.groups) > 1 else ()):
         merged, _ = merge_codes(sample.cells, position)
@@ -291,13 +289,13 @@ def _solve(
         rule = single.pick(0, 0).rule
         alone[column] = ThresholdRule(width, rule.threshold[merged], rule.coin[merged])
     rulebook = make_rulebook(
-        found.rule,
+        choice.rule,
         score=columns.scores,
         scale=columns.scale,
         columns=columns.groups,
         cells=sample.cells,
         counts=sample.counts[0],
-        rates=found.rate,
+        rates=choice.reached,
         rate=rate,
         budget=config.budget,
         seed=config.seed,

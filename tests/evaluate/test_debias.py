@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 from pydantic import ValidationError
 
-from tasks.evaluate.debias import AFTER, DebiasConfig, fit_debiasing, hold_out, list_grid
+from tasks.evaluate.debias import AFTER, DebiasConfig, fit_debiasing, hold_out
+from tasks.prepare.split import Part
 from tasks.runtime.errors import ConfigError, DataError
 from tasks.train.postprocess import sample
 from tasks.train.postprocess.randomized_threshold import RandomizedThreshold
@@ -61,24 +62,42 @@ def test_a_budget_lets_rates_differ_by_so_much(scored):
     assert (abs(rates - 0.4) <= 0.05 + 1e-9).all()
 
 
-def test_width_and_rate_are_chosen_as_the_estimator_chooses_them(scored):
+def make_part(frame, groups):
+    """Return rows of a table as a part, for the estimator."""
+    return Part(
+        dataset="scores",
+        name="validation",
+        ids=frame["id"].to_numpy(),
+        X=frame["s"].to_numpy()[:, None],
+        y=frame["y"].to_numpy(),
+        groups=groups,
+        protected=groups.astype(np.float64),
+        weight=np.ones(len(frame)),
+        attributes={"sex": ("Female", "Male"), "race": ("A", "B")},
+        classes=("0", "1"),
+    )
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("solver", ["exact", "histogram"])
+def test_width_and_rate_are_chosen_as_the_estimator_chooses_them(scored, tmp_path, tied, solver):
     frame = pd.read_parquet(scored)
-    found = fit_debiasing(ask(scored, labels="y"))
+    if tied:
+        # Scores that know the label: under a loose budget every width and rate is always right.
+        frame["s"] = frame["y"].astype(float)
+    frame.to_parquet(tmp_path / "scores.parquet")
+    given = {"budget": 1.0 if tied else 0.0, "solver": solver, "bins": 1 << 12}
+    found = fit_debiasing(ask(tmp_path / "scores.parquet", labels="y", **given))
     kept = hold_out(frame["id"].to_numpy(), found.config)
     groups = np.column_stack([frame["sex"] == "Male", frame["race"] == "B"]).astype(np.int64)
-    y = frame["y"].to_numpy()
-    widths, rates = list_grid(found.config, float(y[~kept].mean()))
-    best = (-1.0, 0.0, 0.0)
-    for width in widths:
-        for rate in rates:
-            model = RandomizedThreshold(width=width, rate=rate)
-            model.fit(frame["s"].to_numpy()[~kept], y[~kept], groups=groups[~kept])
-            h = model.predict_proba(frame["s"].to_numpy()[kept], groups=groups[kept])[:, 1]
-            accuracy = float(np.mean(np.where(y[kept] == 1, h, 1 - h)))
-            best = max(best, (round(accuracy, 9), width, rate))
-    assert found.rulebook.rule.width == best[1]
-    assert found.rulebook.target.rate == pytest.approx(best[2])
-    assert found.fitted["settings"] == len(widths) * len(rates) == 65
+    fitted, checked = (make_part(frame[each], groups[each]) for each in (~kept, kept))
+    model = RandomizedThreshold(**given)
+    model.fit(fitted.X, fitted.y, groups=fitted.groups, validation=checked)
+    assert (np.ptp(model.candidates_.accuracy) < 1e-9) == tied
+    assert found.rulebook.rule.width == model.width_
+    assert found.rulebook.target.rate == pytest.approx(model.rate_)
+    np.testing.assert_allclose(found.rulebook.threshold_rule.threshold, model.rule_.threshold)
+    assert found.fitted["settings"] == len(model.candidates_) == 65
 
 
 def test_a_histogram_is_within_its_bound_of_the_scores(scored):

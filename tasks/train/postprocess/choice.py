@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -11,16 +11,11 @@ import pandas as pd
 
 from tasks.train.postprocess.conditional import solve_covariance, solve_opportunity
 from tasks.train.postprocess.criterion import Solution
-from tasks.train.postprocess.histogram import ScoreHistogram
 from tasks.train.postprocess.odds import propose_rates, solve_odds
 from tasks.train.postprocess.ramp import RampRule
 from tasks.train.postprocess.rule import ThresholdRule
-from tasks.train.postprocess.threshold import (
-    ThresholdProblem,
-    build_problem,
-    expect_accuracy,
-    solve_grid,
-)
+from tasks.train.postprocess.sample import Rows
+from tasks.train.postprocess.threshold import ThresholdProblem, expect_accuracy, solve_grid
 
 Conditional = Literal["covariance", "equal_opportunity", "equalized_odds"]
 Rate = float | tuple[float, float] | None
@@ -30,27 +25,6 @@ WIDTHS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 RATE_OFFSETS = (-0.1, -0.05, 0.0, 0.05, 0.1)
 # Accuracies that differ by less are equal: rounding must not decide.
 DECIMALS = 9
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Rows that rules are fitted on, or judged by.
-
-    Attributes
-    ----------
-    signed : ndarray of float64, shape (n_samples,)
-        f ∈ [−1, 1].
-    code : ndarray of int64, shape (n_samples,)
-        Cells 0, …, n_cells − 1.
-    weight : ndarray of float64, shape (n_samples,)
-    y : ndarray of int64, shape (n_samples,), or None
-        Labels 0 and 1.
-    """
-
-    signed: np.ndarray
-    code: np.ndarray
-    weight: np.ndarray
-    y: np.ndarray | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +48,21 @@ class Choice:
     rate: Rate
     facts: Mapping[str, Any]
     candidates: pd.DataFrame
+
+
+@dataclass(frozen=True, eq=False)
+class ParityChoice(Choice):
+    """A choice under parity.
+
+    Attributes
+    ----------
+    reached : ndarray of float64, shape (n_groups,)
+        E[h | cell] on the fitted rows.
+    """
+
+    rule: ThresholdRule
+    rate: float
+    reached: np.ndarray
 
 
 def list_rates(base_rate: float, offsets: Sequence[float] = RATE_OFFSETS) -> list[float]:
@@ -113,49 +102,33 @@ def choose_best(
 
 
 def choose_parity(
-    rows: Rows,
-    fresh: Rows,
-    n_groups: int,
+    problem: ThresholdProblem,
+    labelled: ThresholdProblem | None,
     *,
     widths: Sequence[float],
     rates: Sequence[float],
     budget: float,
     centre: float,
-    bins: int | None = None,
-) -> Choice:
-    """Solve every pair of a width and a rate on ``rows``, and choose the best on ``fresh``.
+) -> ParityChoice:
+    """Solve every pair of a width and a rate, and choose the one that is right most often.
 
     Parameters
     ----------
-    rows, fresh : Rows
-        The fitted rows, and those whose labels judge where there is more than one pair.
-    n_groups : int
+    problem : ThresholdProblem
+        The fitted rows.
+    labelled : ThresholdProblem or None
+        The rows whose labels judge, by codes 2 k + y; None where there is one pair only.
     widths, rates, budget
         As in `threshold.solve_grid`.
     centre : float
         See `choose_best`.
-    bins : int, optional
-        Count the scores in so many bins instead of sorting them.
-
-    Notes
-    -----
-    One sort of each, whatever the number of pairs.
     """
-
-    def pose(posed: Rows, n_codes: int) -> ThresholdProblem:
-        if bins is None:
-            return build_problem(posed.signed, posed.code, n_codes, posed.weight)
-        empty = ScoreHistogram.empty(n_codes, bins)
-        return empty.add(posed.signed, posed.code, posed.weight).problem()
-
-    grid = solve_grid(pose(rows, n_groups), widths, rates, budget)
+    grid = solve_grid(problem, widths, rates, budget)
     width, rate = (each.reshape(-1) for each in np.meshgrid(widths, rates, indexing="ij"))
     place = 0
     table = {name: np.zeros(0) for name in ("width", "rate", "accuracy", "gap")}
-    if len(width) > 1 and fresh.y is not None:
-        labelled = replace(fresh, code=2 * fresh.code + fresh.y)
-        judged = expect_accuracy(pose(labelled, 2 * n_groups), grid)
-        accuracy, gap = (each.reshape(-1) for each in judged)
+    if len(width) > 1 and labelled is not None:
+        accuracy, gap = (each.reshape(-1) for each in expect_accuracy(labelled, grid))
         table = {"width": width, "rate": rate, "accuracy": accuracy, "gap": gap}
         place = choose_best(width, rate, accuracy, centre)
     found = grid.pick(*divmod(place, len(rates)))
@@ -166,7 +139,7 @@ def choose_parity(
         "converged": True,
     }
     chosen = float(width[place]), float(rate[place])
-    return Choice(found.rule, *chosen, facts, pd.DataFrame(table))
+    return ParityChoice(found.rule, *chosen, facts, pd.DataFrame(table), found.rate)
 
 
 def choose_conditional(
@@ -184,7 +157,7 @@ def choose_conditional(
     Parameters
     ----------
     rows, fresh : Rows
-        As in `choose_parity`.
+        The fitted rows, and those whose labels judge where there is more than one candidate.
     cells : ndarray of int64, shape (n_cells, n_attributes)
         For covariance the first column is 1 for members of S, and the others make the subgroups.
     criterion : {"covariance", "equal_opportunity", "equalized_odds"}
@@ -201,7 +174,7 @@ def choose_conditional(
     rates: list[Rate] = [rate]
     if rate is None and criterion != "covariance":
         proposed = propose_rates(
-            rows.signed, rows.code, len(cells), criterion=criterion, weight=rows.weight
+            rows.signed, rows.code, rows.n_groups, criterion=criterion, weight=rows.weight
         )
         rates = [tuple(each) if isinstance(each, list) else each for each in proposed.tolist()]
     tried = [(width, each) for width in widths for each in rates]
@@ -214,7 +187,7 @@ def choose_conditional(
     table |= {"accuracy": np.zeros(len(tried)), "gap": np.zeros(len(tried))}
     place = 0
     if len(tried) > 1 and fresh.y is not None:
-        judged = np.array([judge_rule(each, fresh, len(cells)) for each in rules])
+        judged = np.array([judge_rule(each, fresh) for each in rules])
         table["accuracy"], table["gap"] = judged.T
         first = np.nan_to_num(columns[:, -1])
         met = np.array([each.converged for each in solutions])
@@ -232,22 +205,22 @@ def choose_conditional(
     return Choice(rules[place], float(width[place]), tried[place][1], facts, pd.DataFrame(table))
 
 
-def judge_rule(rule: ThresholdRule | RampRule, rows: Rows, n_cells: int) -> tuple[float, float]:
+def judge_rule(rule: ThresholdRule | RampRule, rows: Rows) -> tuple[float, float]:
     """Return the exact expected accuracy of a rule, and max − min of E[h | cell]; O(n)."""
     if rows.y is None:
         raise ValueError("rows without labels judge no rule")
     h = rule.probability(rows.signed, rows.code)
     right = np.where(rows.y == 1, h, 1.0 - h)
-    rates = measure_rates(h, rows, n_cells)
+    rates = measure_rates(h, rows)
     return float(np.average(right, weights=rows.weight)), float(np.ptp(rates))
 
 
-def measure_rates(h: np.ndarray, rows: Rows, n_cells: int) -> np.ndarray:
-    """Return E[h | cell], float64, shape (n_cells,), of cells that all have weight."""
-    rates: np.ndarray = np.bincount(rows.code, rows.weight * h, n_cells) / np.bincount(
-        rows.code, rows.weight, n_cells
+def measure_rates(h: np.ndarray, rows: Rows) -> np.ndarray:
+    """Return E[h | cell], float64, shape (n_groups,), of cells that all have weight."""
+    chosen, total = (
+        np.bincount(rows.code, weight, rows.n_groups) for weight in (rows.weight * h, rows.weight)
     )
-    return rates
+    return np.asarray(chosen / total)
 
 
 def _solve(
@@ -259,7 +232,7 @@ def _solve(
         return solve_covariance(
             rows.signed, member[rows.code], subgroup[rows.code], int(subgroup.max()) + 1, **options
         )
-    groups = (rows.signed, rows.code, len(cells))
+    groups = (rows.signed, rows.code, rows.n_groups)
     if criterion == "equal_opportunity":
         return solve_opportunity(*groups, rate=rate, **options)
     return solve_odds(*groups, rates=rate, **options)

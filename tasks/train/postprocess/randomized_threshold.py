@@ -20,7 +20,6 @@ from tasks.train.postprocess.choice import (
     WIDTHS,
     Choice,
     Rate,
-    Rows,
     choose_conditional,
     choose_parity,
     list_rates,
@@ -30,6 +29,7 @@ from tasks.train.postprocess.descent import DescentResult, solve_authors, solve_
 from tasks.train.postprocess.histogram import BINS
 from tasks.train.postprocess.ramp import RampRule
 from tasks.train.postprocess.rule import ThresholdRule
+from tasks.train.postprocess.sample import Rows
 from tasks.train.registry import method
 
 Criterion = Literal["parity", "covariance", "equal_opportunity", "equalized_odds"]
@@ -261,7 +261,8 @@ class RandomizedThreshold(PostProcessor):
                 self.calibrate, signed, self._need_labels(labels, "calibrate"), weight
             )
             signed = self.calibration_.apply(signed)
-        rows = Rows(signed, self.learn_cells(groups), weight, labels)
+        code = self.learn_cells(groups)
+        rows = Rows(signed, code, weight, labels, len(self.cells_))
         if self.criterion == "covariance" and self.cells_[:, 0].max(initial=0) > 1:
             raise ConfigError(
                 f"{self.name} is to bound the covariance with an attribute of more than two "
@@ -294,15 +295,15 @@ class RandomizedThreshold(PostProcessor):
                 widths=widths, rate=rate, budget=self.budget,
             )  # fmt: skip
         fixed: Any = self.rate
+        binned = self.solver == "histogram"
+        fitted, judging = (each.count(self.bins) if binned else each for each in (rows, fresh))
         return choose_parity(
-            rows,
-            fresh,
-            len(self.cells_),
+            fitted.problem(),
+            judging.labelled() if self._chooses() else None,
             widths=widths,
             rates=list_rates(self.base_rate_, self.rate_offsets) if fixed is None else [fixed],
             budget=self.budget,
             centre=self.base_rate_ if fixed is None else fixed,
-            bins=self.bins if self.solver == "histogram" else None,
         )
 
     def _descend(self, rows: Rows) -> DescentResult:
@@ -315,7 +316,7 @@ class RandomizedThreshold(PostProcessor):
         found: DescentResult = solve(
             rows.signed,
             rows.code,
-            len(self.cells_),
+            rows.n_groups,
             width=self.width_,
             rate=self.rate_,
             budget=self.budget,
@@ -380,6 +381,7 @@ class RandomizedThreshold(PostProcessor):
             self.encode(part.groups),
             np.asarray(part.weight, dtype=np.float64),
             self._read_labels(part.y),
+            len(self.cells_),
         )
         self._refuse_empty(fresh, part.name, part.attributes)
         return fresh
@@ -409,7 +411,7 @@ class RandomizedThreshold(PostProcessor):
     def _describe(self, rows: Rows, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Return the facts of a fit, with E[h | cell] on the fitted rows."""
         h = self.rule_.probability(rows.signed, rows.code)
-        return {**facts, "rates": measure_rates(h, rows, len(self.cells_)).tolist()}
+        return {**facts, "rates": measure_rates(h, rows).tolist()}
 
     def get_state(self) -> State:
         """Return the rule, the cells, the candidates and how scores are calibrated."""

@@ -25,25 +25,25 @@ MAX_GROUPS = 200
 
 
 @dataclass(frozen=True, eq=False)
-class ExactScores:
-    """The scores of one part, as they are.
+class Rows:
+    """Rows that rules are fitted on or judged by, their scores as they are.
 
     Attributes
     ----------
-    signed : ndarray of float64, shape (n,)
+    signed : ndarray of float64, shape (n_samples,)
         f ∈ [−1, 1].
-    code : ndarray of int64, shape (n,)
-        Group codes.
-    y : ndarray of int64, shape (n,)
+    code : ndarray of int64, shape (n_samples,)
+        Group codes 0, …, n_groups − 1.
+    weight : ndarray of float64, shape (n_samples,)
+    y : ndarray of int64, shape (n_samples,), or None
         Labels 0 and 1.
-    weight : ndarray of float64, shape (n,)
     n_groups : int
     """
 
     signed: np.ndarray
     code: np.ndarray
-    y: np.ndarray
     weight: np.ndarray
+    y: np.ndarray | None
     n_groups: int
 
     def problem(self, merged: np.ndarray | None = None) -> ThresholdProblem:
@@ -60,7 +60,14 @@ class ExactScores:
 
     def labelled(self) -> ThresholdProblem:
         """Return the problem by codes 2 k + y, for `expect_accuracy`."""
+        if self.y is None:
+            raise ValueError("rows without labels judge no rule")
         return build_problem(self.signed, 2 * self.code + self.y, 2 * self.n_groups, self.weight)
+
+    def count(self, bins: int) -> BinnedScores:
+        """Return the scores counted in bins."""
+        empty = ScoreHistogram.empty(self.n_groups, bins)
+        return BinnedScores(empty.add(self.signed, self.code, self.weight, self.y))
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +77,7 @@ class BinnedScores:
     histogram: ScoreHistogram
 
     def problem(self, merged: np.ndarray | None = None) -> ThresholdProblem:
-        """Return the solver's problem; see `ExactScores.problem`."""
+        """Return the solver's problem; see `Rows.problem`."""
         held = self.histogram
         return (held if merged is None else _regroup(held, merged)).problem()
 
@@ -79,7 +86,7 @@ class BinnedScores:
         return self.histogram.labelled()
 
 
-Scores = ExactScores | BinnedScores
+Scores = Rows | BinnedScores
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,9 +101,9 @@ class Sample:
         Rows of calibration and of validation by group.
     weights : ndarray of float64, shape (2, n_groups)
         Their weight.
-    calibration : ExactScores or BinnedScores
+    calibration : Rows or BinnedScores
         What thresholds are fitted on.
-    validation : ExactScores, BinnedScores or None
+    validation : Rows, BinnedScores or None
         What they are chosen on; None where no row was kept back.
     """
 
@@ -114,7 +121,7 @@ class Sample:
     @property
     def exact(self) -> bool:
         """Whether the scores are kept as they are."""
-        return isinstance(self.calibration, ExactScores)
+        return isinstance(self.calibration, Rows)
 
 
 @dataclass
@@ -220,7 +227,7 @@ class Collector:
         parts = []
         for inside in (~whole.held_out, whole.held_out):
             signed, y, weight = (each[inside] for each in (whole.signed, whole.y, whole.weight))
-            parts.append(ExactScores(signed, code[inside], y, weight, len(cells)))
+            parts.append(Rows(signed, code[inside], weight, y, len(cells)))
         size = len(cells)
         counts = np.stack([np.bincount(each.code, minlength=size) for each in parts])
         weights = np.stack([np.bincount(each.code, each.weight, size) for each in parts])
