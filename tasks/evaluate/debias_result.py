@@ -112,7 +112,7 @@ def write_debiasing(
         curve = tabulate_curve(debiasing, findings)
         pictures = draw_pictures(debiasing, findings, groups, curve)
         summary = summarise(debiasing, findings, folder.name)
-        (work / "thresholds.json").write_text(debiasing.rulebook.write(), encoding="utf-8")
+        debiasing.rulebook.write(work / "thresholds.json")
         _write_csv(groups, work / "groups.csv")
         if not curve.empty:
             _write_csv(curve, work / "curve.csv")

@@ -302,7 +302,7 @@ def _post_process(
             stored = read_scores(folder / f"scores-{number}.npz")
             checked = stored["validation"].score if "validation" in stored else None
             scored = score_split(split, stored["calibration"].score, checked)
-            refuse_unknown_groups(split, processor.attributes, name)
+            refuse_unknown_groups(split, processor)
             fit_processor(processor, scored)
             chain = PostProcessed(load_model(folder / f"model-{number}"), processor)
             processors.append(processor)

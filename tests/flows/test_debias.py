@@ -5,13 +5,17 @@ import logging
 
 import pandas as pd
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 from flows import cli
 from flows.debias import DebiasParameters, debias, read_options
 from tasks.evaluate.debias_result import FILES
+from tasks.prepare import load
 from tasks.runtime.errors import ConfigError, DataError, StoreError
+from tasks.train import post_process
+from tasks.train.postprocess.rulebook import export_rulebook
 from tests.evaluate.scored import make_scores
-from tests.flows.project import call
+from tests.flows.project import DATASET, call, make_project
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +78,35 @@ def test_an_earlier_rule_is_applied_from_the_command_line(done, scored, fresh):
     first = pd.read_parquet(f"{done['folder']}/decisions.parquet")
     pd.testing.assert_frame_equal(first, pd.read_parquet(out / "decisions.parquet"))
     assert not (fresh / "data" / "results").exists()
+
+
+def test_thresholds_from_python_decide_alike_on_a_table(harness, tmp_path):
+    dataset = DATASET.replace(
+        "  origin: {column: origin}\n",
+        "  origin: {column: origin}\n  age: {column: age, below: 40, names: [young, older]}\n",
+    ).replace("train: 0.6, test: 0.4", "train: 0.4, calibration: 0.3, test: 0.3")
+    home = make_project(tmp_path, dataset=dataset)
+    split = load("loans", home=home)
+    model = LogisticRegression(max_iter=1000).fit(split.train.X, split.train.y)
+    fair = post_process(
+        model, split, attributes=["age", "origin"], width=0.6, rate=0.4, random_state=11
+    )
+    export_rulebook(fair, split).write(home / "thresholds.json")
+    part = split.test
+    table = pd.DataFrame({"id": part.ids, "score": model.predict_proba(part.X)[:, 1]})
+    for name, levels in part.attributes.items():
+        table[name] = pd.Categorical.from_codes(part.group(name), levels)
+    table.to_parquet(home / "applicants.parquet")
+    asked = {"table": str(home / "applicants.parquet"), "apply": str(home / "thresholds.json")}
+    done = debias(read_options({**asked, "home": str(home)}))
+    found = pd.read_parquet(f"{done['folder']}/decisions.parquet")
+    assert found["id"].tolist() == part.ids.tolist()
+    decided = fair.predict(part.X, groups=part.groups, ids=part.ids)
+    assert found["decision"].tolist() == decided.tolist()
+    h = fair.predict_proba(part.X, groups=part.groups)[:, 1]
+    assert found["probability"].tolist() == h.tolist()
+    # Draws decide on a good part of the rows.
+    assert ((h > 0) & (h < 1)).mean() > 0.3
 
 
 def test_bad_options_are_one_line_and_exit_code_two(scored, fresh):

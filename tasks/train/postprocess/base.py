@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -104,6 +105,15 @@ class PostProcessor(Estimator):
     def cross(self, groups: np.ndarray) -> np.ndarray:
         """Return the columns of ``groups`` whose combinations are told apart."""
         return choose_columns(groups, self.attributes, self.name)
+
+    def name_cell(
+        self, cell: np.ndarray, attributes: Mapping[str, Sequence[str]]
+    ) -> dict[str, str]:
+        """Return attribute -> level of one of ``cells_``, from all attributes and their levels."""
+        named = list(attributes.items())
+        columns = self.cross(np.arange(len(named))[None, :])[0]
+        chosen = [named[column] for column in columns.tolist()]
+        return {name: levels[code] for (name, levels), code in zip(chosen, cell, strict=True)}
 
     def encode(self, groups: np.ndarray) -> np.ndarray:
         """Return the codes of ``groups`` among ``cells_``, int64, (n_samples,).

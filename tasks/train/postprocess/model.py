@@ -10,7 +10,7 @@ import numpy as np
 from tasks.prepare.split import Part, Split
 from tasks.runtime.errors import ConfigError, DataError, nearest
 from tasks.train.base import Estimator
-from tasks.train.postprocess.base import PostProcessor, choose_columns, score_part
+from tasks.train.postprocess.base import PostProcessor, score_part
 from tasks.train.registry import create, find
 
 
@@ -119,7 +119,7 @@ def post_process(
     fresh, checked = require_calibration(split), split.validation
     scores = chain.ask(fresh)
     scored = score_split(split, scores, None if checked is None else chain.ask(checked))
-    refuse_unknown_groups(split, processor.attributes, method)
+    refuse_unknown_groups(split, processor)
     fit_processor(processor, scored)
     return chain
 
@@ -231,17 +231,15 @@ def require_calibration(split: Split) -> Part:
     return split.calibration
 
 
-def refuse_unknown_groups(split: Split, attributes: int | list[int] | None, name: str) -> None:
+def refuse_unknown_groups(split: Split, processor: PostProcessor) -> None:
     """Refuse groups that have validation or test rows, and no calibration row, by their names.
 
     Parameters
     ----------
     split : Split
         With a calibration part.
-    attributes : int, list of int or None
-        Columns of the groups whose cross product makes the groups; None crosses all.
-    name : str
-        The post-processor's, for the message.
+    processor : PostProcessor
+        Knows which attributes are crossed.
 
     Raises
     ------
@@ -249,21 +247,14 @@ def refuse_unknown_groups(split: Split, attributes: int | list[int] | None, name
         Naming the group and the part.
     """
     fresh = require_calibration(split)
-    seen = set(map(tuple, choose_columns(fresh.groups, attributes, name).tolist()))
-    labels = list(fresh.attributes.items())
-    if attributes is not None:
-        chosen = [attributes] if isinstance(attributes, int) else attributes
-        labels = [labels[column] for column in chosen]
+    seen = set(map(tuple, processor.cross(fresh.groups).tolist()))
     for part in (split.validation, split.test):
         if part is None:
             continue
-        present = np.unique(choose_columns(part.groups, attributes, name), axis=0)
-        for cell in map(tuple, present.tolist()):
-            if cell not in seen:
-                told = ", ".join(
-                    f"{label}={levels[code]}"
-                    for (label, levels), code in zip(labels, cell, strict=True)
-                )
+        for cell in np.unique(processor.cross(part.groups), axis=0):
+            if tuple(cell.tolist()) not in seen:
+                named = processor.name_cell(cell, part.attributes)
+                told = ", ".join(f"{attribute}={level}" for attribute, level in named.items())
                 raise DataError(
                     f"No calibration row of {part.dataset} is of the group {told}, and "
                     f"{part.name} rows are.",

@@ -102,8 +102,8 @@ class RandomizedThreshold(PostProcessor):
     cells_ : ndarray of int64, shape (n_cells, n_attributes)
         The groups; for covariance the attribute and then those of ``within``.
     result_ : dict
-        Plain facts: the objective of (6), duality gap, E[h] by cell on the fitted rows, which
-        constraints bind, whether the solver met them, steps.
+        Plain facts: the objective of (6), duality gap, the fitted rows of each cell and E[h] on
+        them, which constraints bind, whether the solver met them, steps.
     candidates_ : DataFrame
         One row for each width and rate tried: expected accuracy and ``gap``, the largest less the
         smallest E[h | cell], both exact expectations on ``validation``. Empty where nothing was
@@ -398,10 +398,8 @@ class RandomizedThreshold(PostProcessor):
         cell = self.cells_[int(np.argmin(held))]
         told = str(cell.tolist())
         if attributes is not None:
-            columns = self.cross(np.arange(len(attributes))[None, :])[0]
-            named = [list(attributes.items())[column] for column in columns]
-            told = ", ".join(f"{key}={names[code]}" for (key, names), code in
-                             zip(named, cell, strict=True))  # fmt: skip
+            named = self.name_cell(cell, attributes)
+            told = ", ".join(f"{attribute}={level}" for attribute, level in named.items())
         raise DataError(
             f"No {name} row with weight is of the group {told}, for which {self.name} is to find "
             "a threshold.",
@@ -409,9 +407,10 @@ class RandomizedThreshold(PostProcessor):
         )
 
     def _describe(self, rows: Rows, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the facts of a fit, with E[h | cell] on the fitted rows."""
+        """Return the facts of a fit, with the number of fitted rows and E[h | cell] on them."""
         h = self.rule_.probability(rows.signed, rows.code)
-        return {**facts, "rates": measure_rates(h, rows).tolist()}
+        counts = np.bincount(rows.code, minlength=rows.n_groups)
+        return {**facts, "rows": counts.tolist(), "rates": measure_rates(h, rows).tolist()}
 
     def get_state(self) -> State:
         """Return the rule, the cells, the candidates and how scores are calibrated."""

@@ -7,17 +7,20 @@ import math
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from tasks.prepare.column import MISSING_LEVEL
 from tasks.prepare.score_table import Scale
+from tasks.prepare.split import Split
 from tasks.runtime.config import Model, fault, parse
 from tasks.runtime.errors import ConfigError, DataError
 from tasks.runtime.seeds import uniforms
 from tasks.train.postprocess.base import read_scores
+from tasks.train.postprocess.model import PostProcessed
+from tasks.train.postprocess.randomized_threshold import RandomizedThreshold
 from tasks.train.postprocess.rule import ThresholdRule
 
 FORMAT = "fairfrontier thresholds"
@@ -124,7 +127,17 @@ class DrawSection(Model):
 
 
 class InputSection(Model):
-    """The table that the thresholds were fitted on."""
+    """What the thresholds were fitted on: a table, or the calibration part of a dataset.
+
+    Attributes
+    ----------
+    file : str
+        The table's file, or the dataset's name.
+    sha256 : str
+        Of the file, or the digest of the Split.
+    rows : int
+        Of the table, or of the calibration part.
+    """
 
     file: str
     sha256: str
@@ -202,9 +215,74 @@ class Rulebook(Model):
         """Draw decisions by row id, int8."""
         return (uniforms(self.draw.seed, ids) < probability).astype(np.int8)
 
-    def write(self) -> str:
-        """Return the JSON."""
-        return json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
+    def write(self, path: str | Path) -> None:
+        """Write the JSON, which `read_rulebook` and ``fairfrontier debias --apply`` read."""
+        text = json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
+        Path(path).write_text(text, encoding="utf-8")
+
+
+def export_rulebook(
+    fitted: RandomizedThreshold | PostProcessed,
+    split: Split,
+    *,
+    score: str = "score",
+    ids: str = "id",
+) -> Rulebook:
+    """Put a fitted randomised threshold into its document, under the names of a split's levels.
+
+    A table gets the decisions of ``fitted.predict`` from it when its column ``score`` holds what
+    the rule decides from (probabilities, behind `post_process`), ``ids`` the rows' ids, and a
+    column for each of the rule's attributes their levels' names.
+
+    Parameters
+    ----------
+    fitted : RandomizedThreshold or PostProcessed
+        Of the criterion parity, without calibration of the scores.
+    split : Split
+        Which it was fitted on.
+    score, ids : str
+        What tables call the columns of scores and row ids.
+
+    Raises
+    ------
+    ConfigError
+        When the rule is of another kind, or was fitted on other groups than those of the split.
+    """
+    rule = fitted.processor if isinstance(fitted, PostProcessed) else fitted
+    if not isinstance(rule, RandomizedThreshold):
+        raise ConfigError(
+            f"A rulebook holds randomised thresholds, and {type(rule).__name__} has another rule.",
+            "Post-process with randomized_threshold.",
+        )
+    if not isinstance(rule.rule_, ThresholdRule) or rule.calibration_ is not None:
+        kind = "of calibrated scores" if rule.calibration_ is not None else f"for {rule.criterion}"
+        raise ConfigError(
+            f"A rulebook holds thresholds for parity on scores as they are, and not those {kind}.",
+            "Fit with criterion parity and without calibrate.",
+        )
+    try:
+        named = [rule.name_cell(cell, split.train.attributes) for cell in rule.cells_]
+    except IndexError:
+        raise ConfigError(
+            f"The thresholds were fitted on other groups than those of {split.dataset}.",
+            "Pass the split that they were fitted on.",
+        ) from None
+    return make_rulebook(
+        rule.rule_,
+        score=score,
+        scale=rule.scale,
+        columns=tuple(named[0]),
+        cells=tuple(tuple(each.values()) for each in named),
+        counts=np.array(rule.result_["rows"]),
+        rates=np.array(rule.result_["rates"]),
+        rate=cast("float", rule.rate_),
+        budget=rule.budget,
+        seed=int(rule.random_state),
+        ids=ids,
+        file=split.dataset,
+        sha256=split.digest,
+        rows=sum(rule.result_["rows"]),
+    )
 
 
 def make_rulebook(

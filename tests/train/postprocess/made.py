@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tasks.prepare.split import Part
+
 
 @dataclass(frozen=True, eq=False)
 class Rows:
@@ -63,3 +65,22 @@ def group_rates(rows: Rows, h: np.ndarray) -> np.ndarray:
     """Return E[h | group k]."""
     held = [rows.code == k for k in range(rows.n_groups)]
     return np.array([np.average(h[each], weights=rows.weight[each]) for each in held])
+
+
+def make_part(seed: int = 0, n: int = 3000, name: str = "train") -> Part:
+    """Draw probabilities that are calibrated, and lean on sex and race."""
+    generator = np.random.default_rng(seed)
+    groups = np.column_stack([generator.integers(2, size=n), generator.integers(3, size=n)])
+    score = generator.beta(2 + groups[:, 0], 4 - 0.5 * groups[:, 1])
+    return Part(
+        dataset="made",
+        name=name,
+        ids=generator.permutation(10 * n)[:n].astype(np.int64),
+        X=score[:, None],
+        y=(generator.random(n) < score).astype(np.int64),
+        groups=groups.astype(np.int64),
+        protected=groups.astype(np.float64),
+        weight=np.ones(n),
+        attributes={"sex": ("Female", "Male"), "race": ("A", "B", "C")},
+        classes=("no", "yes"),
+    )

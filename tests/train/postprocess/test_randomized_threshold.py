@@ -10,28 +10,7 @@ from tasks.runtime.errors import ConfigError, DataError
 from tasks.train.postprocess.choice import WIDTHS
 from tasks.train.postprocess.randomized_threshold import RandomizedThreshold
 from tasks.train.registry import create
-
-ATTRIBUTES = {"sex": ("Female", "Male"), "race": ("A", "B", "C")}
-
-
-def make_part(seed: int = 0, n: int = 3000, name: str = "train") -> Part:
-    """Draw probabilities that are calibrated, and lean on sex and race."""
-    generator = np.random.default_rng(seed)
-    groups = np.column_stack([generator.integers(2, size=n), generator.integers(3, size=n)])
-    score = generator.beta(2 + groups[:, 0], 4 - 0.5 * groups[:, 1])
-    return Part(
-        dataset="made",
-        name=name,
-        ids=generator.permutation(10 * n)[:n].astype(np.int64),
-        X=score[:, None],
-        y=(generator.random(n) < score).astype(np.int64),
-        groups=groups.astype(np.int64),
-        protected=groups.astype(np.float64),
-        weight=np.ones(n),
-        attributes=ATTRIBUTES,
-        classes=("no", "yes"),
-    )
-
+from tests.train.postprocess.made import make_part
 
 TRAIN, CHECK, TEST = (
     make_part(0),

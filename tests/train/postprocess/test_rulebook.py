@@ -3,14 +3,26 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from tasks.prepare.score_table import ScoreColumns, ScoreTable
+from tasks.prepare.split import Split
 from tasks.runtime.errors import ConfigError, DataError
 from tasks.runtime.seeds import uniforms
+from tasks.train.postprocess.model import PostProcessed
 from tasks.train.postprocess.rule import ThresholdRule
-from tasks.train.postprocess.rulebook import make_rulebook, read_rulebook, rescale
+from tasks.train.postprocess.rulebook import (
+    export_rulebook,
+    make_rulebook,
+    read_rulebook,
+    rescale,
+)
+from tasks.train.registry import create
+from tests.train.postprocess.made import make_part
 
 MASK = 2**64 - 1
 
@@ -64,7 +76,8 @@ def decide(book, score, group, row_id):
 @pytest.mark.parametrize("width", [0.0, 0.1, 2.0])
 def test_the_json_can_be_implemented_from_its_own_words(scale, width, tmp_path):
     book = make(width, scale)
-    described = json.loads(book.write())
+    book.write(tmp_path / "a.json")
+    described = json.loads((tmp_path / "a.json").read_text())
     rng = np.random.default_rng(0)
     score = rng.random(300) if scale != "margin" else rng.normal(0, 2, 300)
     # Scores at the threshold, where the coin decides.
@@ -100,9 +113,10 @@ def test_thresholds_stand_in_the_scale_of_the_scores():
 def test_written_and_read_it_is_the_same(tmp_path):
     path = tmp_path / "thresholds.json"
     book = make()
-    path.write_text(book.write())
+    book.write(path)
     assert read_rulebook(path) == book
-    assert read_rulebook(path).write() == book.write()
+    read_rulebook(path).write(tmp_path / "again.json")
+    assert path.read_bytes() == (tmp_path / "again.json").read_bytes()
 
 
 def test_unknown_groups_are_named():
@@ -127,7 +141,8 @@ def test_unknown_groups_are_named():
 )
 def test_a_json_that_says_what_cannot_be_is_refused(tmp_path, change, told):
     path = tmp_path / "thresholds.json"
-    book = json.loads(make().write())
+    make().write(path)
+    book = json.loads(path.read_text())
     change(book)
     path.write_text(json.dumps(book))
     with pytest.raises(ConfigError, match=told) as caught:
@@ -140,3 +155,69 @@ def test_what_is_no_json_is_refused(tmp_path):
     for name in ("a.json", "b.json"):
         with pytest.raises(ConfigError, match="cannot be read as JSON"):
             read_rulebook(tmp_path / name)
+
+
+SPLIT = Split("made", 0, "binary", ("score",), {}, {}, train=make_part(), digest="1" * 64)
+
+
+def fit(**parameters):
+    part = SPLIT.train
+    model = create("randomized_threshold", random_state=3, **parameters)
+    return model.fit(part.X, part.y, groups=part.groups)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"width": 0.5, "rate": 0.3},
+        {"width": 0.0, "rate": 0.4, "attributes": [1, 0]},
+        {"attributes": 1, "budget": 0.1, "width_grid": [0.1, 0.3]},
+        {"width": 0.5, "rate": 0.3, "scale": "margin"},
+        {"width": 0.5, "rate": 0.3, "solver": "sgd", "steps": 1000},
+    ],
+)
+def test_a_rule_fitted_on_arrays_decides_alike_on_tables(parameters, tmp_path):
+    model = fit(**parameters)
+    part = make_part(1, 500)
+    book = export_rulebook(model, SPLIT, score="s", ids="person")
+    book.write(tmp_path / "thresholds.json")
+    book = read_rulebook(tmp_path / "thresholds.json")
+    columns = {name: np.array(levels)[part.group(name)] for name, levels in part.attributes.items()}
+    table = pd.DataFrame({"s": part.X[:, 0], "person": part.ids, **columns})
+    table.to_csv(tmp_path / "new.csv", index=False)
+    read = ScoreColumns(
+        book.score.column, book.groups.columns, ids=book.draw.column, scale=book.score.scale
+    )
+    (batch,) = ScoreTable(tmp_path / "new.csv", read).batches()
+    h = book.probability(batch.score, book.encode(batch.cell, batch.levels, "new.csv"))
+    np.testing.assert_array_equal(h, model.predict_proba(part.X, groups=part.groups)[:, 1])
+    np.testing.assert_array_equal(
+        book.decide(h, batch.ids), model.predict(part.X, groups=part.groups, ids=part.ids)
+    )
+    assert sum(each.n for each in book.thresholds) == book.input.rows == SPLIT.train.n_samples
+    assert [each.rate for each in book.thresholds] == pytest.approx(model.result_["rates"])
+    assert (book.target.rate, book.target.budget) == (model.rate_, model.budget)
+    assert (book.input.file, book.input.sha256) == ("made", "1" * 64)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "told"),
+    [
+        ({"criterion": "equal_opportunity", "width": 0.1, "rate": 0.5}, "for equal_opportunity"),
+        ({"criterion": "covariance", "attributes": 0, "width": 0.1}, "for covariance"),
+        ({"calibrate": "sigmoid", "width": 0.1, "rate": 0.4}, "of calibrated scores"),
+    ],
+)
+def test_what_has_no_place_in_a_rulebook_is_refused(parameters, told):
+    with pytest.raises(ConfigError, match=told):
+        export_rulebook(fit(**parameters), SPLIT)
+
+
+def test_other_processors_and_other_groups_are_refused():
+    part = SPLIT.train
+    other = create("shift_inference").fit(part.X, part.y, groups=part.groups)
+    with pytest.raises(ConfigError, match="ShiftInference has another rule"):
+        export_rulebook(PostProcessed(None, other), SPLIT)
+    merged = replace(part, attributes={"sex": ("all",), "race": ("A", "B", "C")})
+    with pytest.raises(ConfigError, match="other groups than those of made"):
+        export_rulebook(fit(width=0.1, rate=0.3), SPLIT.replace(train=merged))
