@@ -79,6 +79,15 @@ class PublishedTable(Model):
     derived: dict[str, Derived] = Field(default_factory=dict)
     rows: dict[str, PublishedRow]
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Our measures that the numbers are, or are made of."""
+        return tuple(
+            each
+            for name in self.measures
+            for each in (self.derived[name].largest_of if name in self.derived else (name,))
+        )
+
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
         for name, row in self.rows.items():

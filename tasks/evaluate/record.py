@@ -12,7 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from tasks.evaluate.study import StudyConfig, split_name
+from tasks.evaluate.publication import read_publication
+from tasks.evaluate.study import StudyConfig
 from tasks.runtime.errors import StoreError
 
 # What the tables of the papers are made of, where a dataset has it.
@@ -50,11 +51,12 @@ def record_run(study: StudyConfig, folder: Path, home: Path) -> Path:
             f"{folder} holds no finished run.",
             f"Run `fairfrontier run {study.study} --profile {study.profile}` first.",
         ) from error
-    wanted = {*MEASURES, study.frontier.accuracy}
-    wanted |= {split_name(each)[0] for each in study.frontier.fairness}
-    test = points[(points.part == "test") & points.measure.isin(wanted)]
-    # Levels of an attribute are left out: the record is a table to compare with, not an audit.
-    test = test[~test.group.str.contains("=")]
+    test = points[points.part == "test"]
+    names = (test.measure + ":" + test.group).str.removesuffix(":")
+    # Levels and cross products are left out but for those that are spoken of: the record is a table
+    # to compare with, not an audit.
+    plain = test.measure.isin(MEASURES) & ~test.group.str.contains("[=×]")
+    test = test[plain | names.isin(_list_mentioned(study, home))]
     by = ["method", "setting", "measure", "group"]
     table = test.groupby(by, sort=True).value.agg(["mean", "std", "count"]).reset_index()
     record = {
@@ -64,7 +66,7 @@ def record_run(study: StudyConfig, folder: Path, home: Path) -> Path:
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
         "seconds": summary["seconds"],
         "versions": summary["versions"],
-        "claims": summary["claims"],
+        "claims": [_round(each) for each in summary["claims"]],
         "part": "test",
         "rows": [_row(each) for each in table.to_dict("records")],
     }
@@ -93,11 +95,33 @@ def _row(each: Mapping[Hashable, Any]) -> dict[str, Any]:
     }
 
 
+def _list_mentioned(study: StudyConfig, home: Path) -> set[str]:
+    """Return the measures that the frontier, the claims and the published table speak of."""
+    named = {study.frontier.accuracy, *study.frontier.fairness}
+    for claim in study.claims:
+        named |= set(claim.check.measure)
+    if study.published is not None:
+        publication, table = read_publication(study.published.reproduces, home)
+        named |= set(publication.tables[table].sources)
+    return named
+
+
+def _round(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, 5)
+    if isinstance(value, Mapping):
+        return {key: _round(each) for key, each in value.items()}
+    return [_round(each) for each in value] if isinstance(value, list) else value
+
+
 def _layout(record: dict[str, Any]) -> str:
-    """Return JSON with one row of the table per line, so that a diff can be read."""
-    rows = ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in record["rows"])
-    head = json.dumps({**record, "rows": []}, indent=1, ensure_ascii=False)
-    return head.replace('"rows": []', f'"rows": [\n  {rows}\n ]') + "\n"
+    """Return JSON with one row of the table or one claim per line, so that a diff can be read."""
+    text = json.dumps({**record, "claims": [], "rows": []}, indent=1, ensure_ascii=False)
+    for name in ("claims", "rows"):
+        lines = ",\n  ".join(json.dumps(each, ensure_ascii=False) for each in record[name])
+        if lines:
+            text = text.replace(f'"{name}": []', f'"{name}": [\n  {lines}\n ]')
+    return text + "\n"
 
 
 def _commit(home: Path) -> str:

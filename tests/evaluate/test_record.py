@@ -3,6 +3,7 @@ import json
 import pandas as pd
 import pytest
 
+from tasks.evaluate.claim import Claim
 from tasks.evaluate.plan import load_study
 from tasks.evaluate.record import record_run
 from tasks.runtime.errors import StoreError
@@ -15,6 +16,8 @@ def leave_results(folder):
         ("balanced_accuracy", ""),
         ("gap_rms", "age"),
         ("accuracy", "age=young"),
+        ("gap_rms", "age×sex"),
+        ("tpr", "age=young"),
         ("auc", ""),
     )
     keys = ("method", "seed", "value", "part", "measure", "group")
@@ -26,7 +29,8 @@ def leave_results(folder):
     ]
     folder.mkdir()
     pd.DataFrame(rows).to_parquet(folder / "points.parquet")
-    summary = {"seconds": 3.5, "versions": {"python": "3"}, "claims": []}
+    claims = [{"id": "one", "held": True, "evidence": {"numbers": [{"left": 0.123456789}]}}]
+    summary = {"seconds": 3.5, "versions": {"python": "3"}, "claims": claims}
     (folder / "summary.json").write_text(json.dumps(summary))
 
 
@@ -43,6 +47,27 @@ def test_a_run_becomes_a_short_table(root, tmp_path):
     assert row["setting"] == {"budget": 1.0}
     assert (row["mean"], row["n_splits"]) == (0.75, 2)
     assert row["sd"] == pytest.approx(0.07071)
+
+
+def test_levels_and_claims_that_are_spoken_of_are_kept(root, tmp_path):
+    claim = {
+        "id": "one",
+        "sentence": "A sentence.",
+        "compare": {"left": "budro", "value": 0.5, "measure": "tpr:age=young", "relation": ">"},
+    }
+    study = load_study("smoke", home=root)
+    study = study.model_copy(update={"claims": (Claim.model_validate(claim),)})
+    leave_results(tmp_path / "smoke")
+    path = record_run(study, tmp_path / "smoke", tmp_path)
+    record = json.loads(path.read_text())
+    assert [row["measure"] for row in record["rows"]] == [
+        "balanced_accuracy",
+        "gap_rms:age",
+        "tpr:age=young",
+    ]
+    assert record["claims"][0]["evidence"]["numbers"] == [{"left": 0.12346}]
+    # One line a row and a claim.
+    assert len(path.read_text().splitlines()) < 25
 
 
 def test_an_unfinished_run_is_no_evidence(root, tmp_path):
