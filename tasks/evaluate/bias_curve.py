@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from tasks.evaluate.classifier import (
     refuse_dataset,
 )
 from tasks.evaluate.drawing import Picture, Scene, figure
-from tasks.evaluate.figure import COLOURS, INK, STYLE
+from tasks.evaluate.figure import COLOURS, INK, encode_png, open_figure
 from tasks.evaluate.tradeoff import (
     Curve,
     average,
@@ -96,8 +95,7 @@ def draw_bias_curve(scene: Scene) -> Picture:
     """
     classifiers = list_classifiers(scene, NAME)
     found = tuple(trace_tradeoff(scene, each) for each in classifiers)
-    first = next(iter(classifiers[0].base.fits.values()))
-    positive = first.split(scene.home).train.classes[1]
+    positive = classifiers[0].positive(scene.home)
     return Picture(_draw(found, positive), _describe(found, positive))
 
 
@@ -108,8 +106,7 @@ def trace_tradeoff(scene: Scene, classifier: Classifier) -> Tradeoff:
     -----
     0.5 s a split of 10,000 rows a part, nearly all of it fairlearn's.
     """
-    thresholds = classifier.find(THRESHOLDS)
-    assert thresholds is not None  # noqa: S101 - what list_classifiers promises
+    thresholds = classifier.thresholds
     attributes = thresholds.attributes
     rows = {UNMODIFIED: classifier.base}
     for method in LOOKS:
@@ -167,18 +164,11 @@ def _describe(found: Sequence[Tradeoff], positive: str) -> str:
 
 
 def _draw(found: Sequence[Tradeoff], positive: str) -> bytes:
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib.lines import Line2D
 
     columns = min(2, len(found))
     lines = math.ceil(len(found) / columns)
-    layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
-    with mpl.rc_context(STYLE):
-        picture = Figure(figsize=(4.9 * columns, 3.1 * lines + 0.7), dpi=140, layout=layout)
-        FigureCanvasAgg(picture)
+    with open_figure(4.9 * columns, 3.1 * lines + 0.7, w_pad=0.08, h_pad=0.08) as picture:
         panels = picture.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
         for axes in panels.flat[len(found) :]:
             axes.set_visible(False)
@@ -201,9 +191,7 @@ def _draw(found: Sequence[Tradeoff], positive: str) -> bytes:
             for name in shown
         ]  # fmt: skip
         picture.legend(handles=handles, loc="outside upper left", ncols=len(handles), frameon=False)
-        buffer = io.BytesIO()
-        picture.savefig(buffer, format="png", metadata={"Software": None})
-    return buffer.getvalue()
+        return encode_png(picture)
 
 
 def _draw_panel(axes: Axes, found: Tradeoff) -> None:

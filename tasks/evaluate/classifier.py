@@ -140,6 +140,10 @@ class Row:
     attributes: tuple[str, ...]
     fits: Mapping[int, Stored]
 
+    def split(self, home: Path) -> Split:
+        """Return the split of its first seed."""
+        return next(iter(self.fits.values())).split(home)
+
 
 @dataclass(frozen=True, eq=False)
 class Classifier:
@@ -160,6 +164,24 @@ class Classifier:
     def label(self) -> str:
         """What the study calls the unmodified classifier."""
         return self.base.label
+
+    @property
+    def thresholds(self) -> Row:
+        """Its first row of randomised thresholds, which all that `list_classifiers` returns have.
+
+        Raises
+        ------
+        LookupError
+            When it has none.
+        """
+        row = self.find(THRESHOLDS)
+        if row is None:
+            raise LookupError(f"{self.label} has no {THRESHOLDS}")
+        return row
+
+    def positive(self, home: Path) -> str:
+        """Return the name of class 1."""
+        return self.base.split(home).train.classes[1]
 
     def find(self, method: str, attributes: Iterable[str] | None = None) -> Row | None:
         """Return the first row of a post-processor for parity, of these attributes in any order."""

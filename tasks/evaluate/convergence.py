@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tasks.evaluate.classifier import THRESHOLDS, list_classifiers, refuse_dataset
+from tasks.evaluate.classifier import list_classifiers, refuse_dataset
 from tasks.evaluate.drawing import Picture, Scene, figure
-from tasks.evaluate.figure import COLOURS, GREY, STYLE
+from tasks.evaluate.figure import COLOURS, GREY, encode_png, open_figure
 from tasks.runtime.errors import ConfigError
 from tasks.train.postprocess.descent import solve_sgd
 from tasks.train.postprocess.threshold import solve_exact
@@ -91,8 +90,7 @@ def trace_convergence(scene: Scene) -> Convergence:
     0.2 s for a million steps.
     """
     classifier = list_classifiers(scene, NAME)[0]
-    row = classifier.find(THRESHOLDS)
-    assert row is not None  # noqa: S101 - what list_classifiers promises
+    row = classifier.thresholds
     seed, stored = next(iter(row.fits.items()))
     processor = stored.model()
     if not processor.width_ > 0:
@@ -118,7 +116,7 @@ def trace_convergence(scene: Scene) -> Convergence:
     path = np.vstack([np.zeros(int(present.sum())), descent.trace[:, present]])
     return Convergence(
         label=classifier.label,
-        positive=stored.split(scene.home).train.classes[1],
+        positive=classifier.positive(scene.home),
         levels=tuple(level for level, held in zip(rows.levels, present, strict=True) if held),
         threshold=exact.rule.threshold[present],
         epochs=epochs,
@@ -142,21 +140,11 @@ def _describe(found: Convergence) -> str:
 
 
 def _draw(found: Convergence) -> bytes:
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1, wspace=0.06)
-    with mpl.rc_context(STYLE):
-        picture = Figure(figsize=(9.6, 3.7), dpi=140, layout=layout)
-        FigureCanvasAgg(picture)
+    with open_figure(9.6, 3.7, w_pad=0.1, h_pad=0.1, wspace=0.06) as picture:
         left, right = picture.subplots(1, 2)
         _draw_rule(left, found)
         _draw_descent(right, found)
-        buffer = io.BytesIO()
-        picture.savefig(buffer, format="png", metadata={"Software": None})
-    return buffer.getvalue()
+        return encode_png(picture)
 
 
 def _draw_rule(axes: Axes, found: Convergence) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +11,12 @@ import numpy as np
 import pandas as pd
 
 from tasks.evaluate.drawing import Picture
-from tasks.evaluate.figure import COLOURS, INK, STYLE
+from tasks.evaluate.figure import COLOURS, INK, encode_png, open_figure
 from tasks.evaluate.tally import Estimate
 from tasks.train.postprocess.rule import ThresholdRule
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 BEFORE_LOOK: Any = {"color": INK, "marker": "o", "markerfacecolor": "white"}
 AFTER_LOOK: Any = {"color": COLOURS[2], "marker": "D"}
@@ -27,6 +24,7 @@ PANELS_AT_MOST = 12
 ROWS_AT_MOST = 40
 # Longer names of groups would push the panels together.
 NAME_LENGTH = 34
+LAYOUT = {"w_pad": 0.1, "h_pad": 0.08}
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ def draw_groups(bars: Sequence[Bar], rate: float) -> Picture:
     kept = _keep_largest(bars)
     attributes = list(dict.fromkeys(bar.attribute for bar in kept))
     height = 1.3 + 0.27 * len(kept) + 0.34 * len(attributes)
-    with _styled(7.6, height) as figure:
+    with open_figure(7.6, height, **LAYOUT) as figure:
         axes = figure.subplots()
         places: list[float] = []
         names: list[str] = []
@@ -98,7 +96,7 @@ def draw_groups(bars: Sequence[Bar], rate: float) -> Picture:
             _key(f"target rate {rate:.3f}", color=COLOURS[2], lw=1.0, ls="--"),
         ]
         figure.legend(handles=handles, loc="outside upper left", ncols=3, frameon=False)
-        png = _save(figure)
+        png = encode_png(figure)
     told = "; ".join(
         f"{bar.attribute} {bar.level} {bar.before.value:.3f} and {bar.after.value:.3f}"
         for bar in kept
@@ -132,7 +130,7 @@ def draw_rules(
     shown = np.sort(order).tolist()
     columns = min(3, len(shown))
     lines = math.ceil(len(shown) / columns)
-    with _styled(3.35 * columns + 0.4, 2.05 * lines + 1.0) as figure:
+    with open_figure(3.35 * columns + 0.4, 2.05 * lines + 1.0, **LAYOUT) as figure:
         panels = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
         for axes in panels.flat[len(shown) :]:
             axes.set_visible(False)
@@ -176,7 +174,7 @@ def draw_rules(
             frameon=False,
             fontsize=8.8,
         )
-        png = _save(figure)
+        png = encode_png(figure)
     thresholds = place(np.asarray(rule.threshold))
     told = "; ".join(f"{names[group]} {thresholds[group]:.3f}" for group in shown)
     return Picture(png, f"Scores of each group and where its rule begins to decide 1: {told}.")
@@ -202,7 +200,7 @@ def draw_curve(
     groups : str
         What the bias is between, e.g. ``sex×race``.
     """
-    with _styled(6.4, 4.3) as figure:
+    with open_figure(6.4, 4.3, **LAYOUT) as figure:
         axes = figure.subplots()
         axes.grid(True, color="#d0d7de", lw=0.6, alpha=0.7)
         axes.set_axisbelow(True)
@@ -221,7 +219,7 @@ def draw_curve(
             _key("other bounds ε", color=COLOURS[2], lw=2.2),
         ]
         figure.legend(handles=handles, loc="outside upper left", ncols=3, frameon=False)
-        png = _save(figure)
+        png = encode_png(figure)
     return Picture(
         png,
         f"Bias between groups of {groups} against {label}: unmodified {before[0].value:.3f} and "
@@ -253,25 +251,3 @@ def _key(label: str, **look: Any) -> Any:
     from matplotlib.lines import Line2D
 
     return Line2D([], [], label=label, **look)
-
-
-@contextmanager
-def _styled(width: float, height: float) -> Iterator[Figure]:
-    """Yield an empty figure, in inches; what is drawn in the block has the style of the house."""
-    # A run that draws nothing has no need of matplotlib.
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    with mpl.rc_context(STYLE):
-        layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
-        figure = Figure(figsize=(width, height), dpi=140, layout=layout)
-        FigureCanvasAgg(figure)
-        yield figure
-
-
-def _save(figure: Figure) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", metadata={"Software": None})
-    return buffer.getvalue()

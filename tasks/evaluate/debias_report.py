@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tasks.evaluate.debias import AFTER, BEFORE, Debiasing, name_alone
 from tasks.evaluate.drawing import Picture
-from tasks.evaluate.report import show_number
+from tasks.evaluate.report import open_template
 
 TEMPLATE = Path(__file__).with_name("debias.html.j2")
 
@@ -44,16 +43,8 @@ def render_debiasing(
     str
         HTML. Every text that comes from data or configuration is escaped.
     """
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATE.parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["number"] = show_number
     shown = groups.loc[groups["part"] == summary["reported_on"]]
-    return environment.get_template(TEMPLATE.name).render(
+    return open_template(TEMPLATE).render(
         summary=summary,
         config=debiasing.config,
         columns=debiasing.columns,

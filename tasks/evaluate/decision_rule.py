@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tasks.evaluate.classifier import (
-    THRESHOLDS,
     Classifier,
     Scored,
     list_classifiers,
@@ -18,7 +16,7 @@ from tasks.evaluate.classifier import (
     require_row,
 )
 from tasks.evaluate.drawing import Picture, Scene, figure
-from tasks.evaluate.figure import COLOURS, STYLE
+from tasks.evaluate.figure import COLOURS, encode_png, open_figure
 from tasks.train.postprocess.model import require_calibration
 from tasks.train.postprocess.threshold import solve_exact
 
@@ -81,8 +79,7 @@ def draw_rules(scene: Scene) -> Picture:
     """
     classifiers = list_classifiers(scene, NAME)
     rules = tuple(compare_rules(scene, each) for each in classifiers)
-    first = next(iter(classifiers[0].base.fits.values()))
-    positive = first.split(scene.home).train.classes[1]
+    positive = classifiers[0].positive(scene.home)
     return Picture(_draw(rules, positive), _describe(rules, positive))
 
 
@@ -94,9 +91,7 @@ def compare_rules(scene: Scene, classifier: Classifier) -> Rules:
     ConfigError
         When the classifier has no row of Hardt et al. on the attributes of its thresholds.
     """
-    thresholds = classifier.find(THRESHOLDS)
-    assert thresholds is not None  # noqa: S101 - what list_classifiers promises
-    attributes = thresholds.attributes
+    attributes = classifier.thresholds.attributes
     seed, stored = next(iter(require_row(classifier, NAME, HARDT, attributes).fits.items()))
     base = classifier.base.fits[seed]
     rows = base.scored("calibration", attributes, scene.home)
@@ -152,20 +147,9 @@ def _describe(rules: Sequence[Rules], positive: str) -> str:
 
 
 def _draw(rules: Sequence[Rules], positive: str) -> bytes:
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
     levels = rules[0].levels
-    layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.06)
-    with mpl.rc_context(STYLE):
-        picture = Figure(
-            figsize=(max(8.4, 2.6 * len(rules) + 0.8), 2.05 * len(levels) + 1.2),
-            dpi=140,
-            layout=layout,
-        )
-        FigureCanvasAgg(picture)
+    size = max(8.4, 2.6 * len(rules) + 0.8), 2.05 * len(levels) + 1.2
+    with open_figure(*size, w_pad=0.06, h_pad=0.06) as picture:
         panels = picture.subplots(len(levels), len(rules), squeeze=False, sharex=True, sharey=True)
         for column, each in zip(panels.T, rules, strict=True):
             column[0].set_title(each.label, fontsize=10.5, fontweight="bold", loc="left", pad=19)
@@ -180,9 +164,7 @@ def _draw(rules: Sequence[Rules], positive: str) -> bytes:
             f"{WIDTH:g}, with the share so decided.",
             fontsize=9.5, x=0.012, ha="left",
         )  # fmt: skip
-        buffer = io.BytesIO()
-        picture.savefig(buffer, format="png", metadata={"Software": None})
-    return buffer.getvalue()
+        return encode_png(picture)
 
 
 def _draw_panel(axes: Axes, rules: Rules, group: int) -> None:

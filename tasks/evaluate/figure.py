@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from tasks.evaluate.study import split_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, which colour-blind readers tell apart; the marker says the same again.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F6A00", "#555555")
@@ -57,6 +59,38 @@ NAMES = {
     "rmse": "RMSE",
     "r2": "R²",
 }
+
+
+@contextmanager
+def open_figure(width: float, height: float, **layout: Any) -> Iterator[Figure]:
+    """Yield an empty figure; what is drawn and encoded in the block has the style of the house.
+
+    Parameters
+    ----------
+    width, height : float
+        Inches.
+    **layout
+        Room between and around the panels; see matplotlib's ConstrainedLayoutEngine.
+    """
+    # A worker that measures models has no need of matplotlib.
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    with mpl.rc_context(STYLE):
+        engine = ConstrainedLayoutEngine(**layout)
+        figure = Figure(figsize=(width, height), dpi=140, layout=engine)
+        FigureCanvasAgg(figure)
+        yield figure
+
+
+def encode_png(figure: Figure) -> bytes:
+    """Return a figure as a PNG: the same picture is the same file."""
+    buffer = io.BytesIO()
+    # No software version, no date.
+    figure.savefig(buffer, format="png", metadata={"Software": None})
+    return buffer.getvalue()
 
 
 def name_measure(name: str) -> str:
@@ -111,12 +145,6 @@ def draw_frontier(
     The step line joins what the chosen settings attain on the reported part; a chosen setting
     that another one beats there lies below the line.
     """
-    # A worker that measures models has no need of matplotlib.
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
     fairness = list(dict.fromkeys(frontier["fairness"]))
     shown = set(frontier["method"])
     if published is not None:
@@ -127,10 +155,7 @@ def draw_frontier(
     swept = _find_swept(frontier)
     columns = min(2, len(fairness))
     rows = math.ceil(len(fairness) / columns)
-    layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12)
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(5.4 * columns, 3.9 * rows + 1.0), dpi=140, layout=layout)
-        FigureCanvasAgg(figure)
+    with open_figure(5.4 * columns, 3.9 * rows + 1.0, w_pad=0.12, h_pad=0.12) as figure:
         panels = figure.subplots(rows, columns, squeeze=False)
         for axes in panels.flat[len(fairness) :]:
             axes.set_visible(False)
@@ -148,10 +173,7 @@ def draw_frontier(
             _label_panel(axes, name, accuracy)
         figure.suptitle(title, fontsize=13, fontweight="bold", x=0.012, ha="left")
         _draw_legend(figure, looks, swept, select_on, published is not None)
-        buffer = io.BytesIO()
-        # No software version, no date: the same picture is the same file.
-        figure.savefig(buffer, format="png", metadata={"Software": None})
-    return buffer.getvalue()
+        return encode_png(figure)
 
 
 def _draw_panel(

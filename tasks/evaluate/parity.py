@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,13 +12,12 @@ from tasks.evaluate.classifier import (
     THRESHOLDS,
     Classifier,
     Row,
-    Stored,
     list_classifiers,
     refuse_dataset,
     require_row,
 )
 from tasks.evaluate.drawing import Picture, Scene, figure
-from tasks.evaluate.figure import COLOURS, GREY, INK, STYLE
+from tasks.evaluate.figure import COLOURS, GREY, INK, encode_png, open_figure
 from tasks.evaluate.interval import newcombe
 from tasks.prepare.config import DatasetConfig
 from tasks.runtime.errors import ConfigError
@@ -119,8 +117,7 @@ def draw_parity(scene: Scene) -> Picture:
         When the study lacks a row that the figure shows.
     """
     pair, counts, gaps = measure_gaps(scene)
-    any_fit = _first_fit(list_classifiers(scene, NAME)[0].base)
-    positive = any_fit.split(scene.home).train.classes[1]
+    positive = list_classifiers(scene, NAME)[0].positive(scene.home)
     return Picture(_draw(pair, counts, gaps, positive), _describe(pair, gaps, positive))
 
 
@@ -151,7 +148,7 @@ def measure_gaps(scene: Scene) -> tuple[Pair, np.ndarray, tuple[Gaps, ...]]:
         for each in classifiers
     ]
     rates = _index_rates(scene)
-    attributes = _first_fit(classifiers[0].base).split(scene.home).train.attributes
+    attributes = classifiers[0].base.split(scene.home).train.attributes
     pair = _choose_pair(classifiers, rates, outer, inner, attributes)
     crossed = [
         [
@@ -173,10 +170,6 @@ def measure_gaps(scene: Scene) -> tuple[Pair, np.ndarray, tuple[Gaps, ...]]:
 
 
 _NOTHING = (np.nan, 0, np.nan, np.nan)
-
-
-def _first_fit(row: Row) -> Stored:
-    return next(iter(row.fits.values()))
 
 
 def _key(row: Row) -> tuple[str, str]:
@@ -323,18 +316,9 @@ def _describe(pair: Pair, gaps: Sequence[Gaps], positive: str) -> str:
 
 
 def _draw(pair: Pair, counts: np.ndarray, gaps: Sequence[Gaps], positive: str) -> bytes:
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
     levels = (EVERYONE, *pair.within)
-    layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.08, hspace=0.05)
-    with mpl.rc_context(STYLE):
-        picture = Figure(
-            figsize=(2.45 * len(gaps) + 1.9, 2.9 + 0.52 * len(levels)), dpi=140, layout=layout
-        )
-        FigureCanvasAgg(picture)
+    size = 2.45 * len(gaps) + 1.9, 2.9 + 0.52 * len(levels)
+    with open_figure(*size, w_pad=0.06, h_pad=0.08, hspace=0.05) as picture:
         panels = picture.subplots(
             2,
             len(gaps),
@@ -364,9 +348,7 @@ def _draw(pair: Pair, counts: np.ndarray, gaps: Sequence[Gaps], positive: str) -
             fontsize=9.5,
         )
         _name_stages_beside(panels[1, 0], gaps, pair)
-        buffer = io.BytesIO()
-        picture.savefig(buffer, format="png", metadata={"Software": None})
-    return buffer.getvalue()
+        return encode_png(picture)
 
 
 def _draw_scores(axes: Axes, gaps: Gaps, pair: Pair, positive: str) -> None:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from tasks.evaluate import drawing
@@ -69,16 +69,7 @@ def render_report(
     str
         HTML. Every text that comes from data or configuration is escaped.
     """
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATE.parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(number=show_number, measure=name_measure)
-    template = environment.get_template(TEMPLATE.name)
-    return template.render(
+    return open_template(TEMPLATE).render(
         study=study,
         summary=summary,
         figure=base64.b64encode(figure).decode(),
@@ -101,6 +92,19 @@ def render_report(
         log_odds=LOG_ODDS,
         tau=LOG_ODDS**2 / 4,
     )
+
+
+def open_template(path: Path) -> Template:
+    """Return a template of HTML that escapes what goes in; ``number`` and ``measure`` filter it."""
+    environment = Environment(
+        loader=FileSystemLoader(path.parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(number=show_number, measure=name_measure)
+    return environment.get_template(path.name)
 
 
 def show_number(value: float | None, digits: int = 3) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tasks.evaluate.drawing import Picture, Scene, figure
-from tasks.evaluate.figure import COLOURS, GREY, INK, STYLE
+from tasks.evaluate.figure import COLOURS, GREY, INK, encode_png, open_figure
 from tasks.prepare.config import DatasetConfig
 from tasks.prepare.section import REST
 from tasks.prepare.split import Part
@@ -229,23 +228,15 @@ def _draw(
     part: Part,
     names: Sequence[str],
 ) -> bytes:
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LinearSegmentedColormap, Normalize
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib.lines import Line2D
 
     # Pale, so that the points stay in front; white where the model is undecided.
     colours = LinearSegmentedColormap.from_list("surface", ["#6FB1DB", "#ffffff", "#F0A070"])
     columns = max(len(surfaces) for _, surfaces in rows)
-    layout = ConstrainedLayoutEngine(w_pad=0.05, h_pad=0.07)
-    with mpl.rc_context(STYLE):
-        picture = Figure(
-            figsize=(2.35 * columns + 1.2, 2.75 * len(rows) + 0.75), dpi=140, layout=layout
-        )
-        FigureCanvasAgg(picture)
+    size = 2.35 * columns + 1.2, 2.75 * len(rows) + 0.75
+    with open_figure(*size, w_pad=0.05, h_pad=0.07) as picture:
         panels = picture.subplots(len(rows), columns, squeeze=False, sharex=True, sharey=True)
         for line, (label, surfaces) in zip(panels, rows, strict=True):
             for axes in line[len(surfaces) :]:
@@ -264,9 +255,7 @@ def _draw(
         ]
         handles.append(Line2D([], [], color=INK, lw=2, label="decision boundary"))
         picture.legend(handles=handles, loc="outside lower left", ncols=3, frameon=False)
-        buffer = io.BytesIO()
-        picture.savefig(buffer, format="png", metadata={"Software": None})
-    return buffer.getvalue()
+        return encode_png(picture)
 
 
 def _is_near_square(plane: Plane) -> bool:
