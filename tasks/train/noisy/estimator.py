@@ -1,0 +1,938 @@
+"""Fair classifiers from noisy groups: naive, distributionally robust, and by soft assignments."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from scipy.special import expit
+
+from tasks.runtime.arrays import Backend, as_backend, choose_backend, to_numpy
+from tasks.runtime.errors import ConfigError, DataError, nearest
+from tasks.runtime.seeds import derive_generator, uniforms
+from tasks.train.base import Estimator, unit_weight
+from tasks.train.network import Network, draw_network, forward
+from tasks.train.neural import PREDICTION_ROWS, TrainingWarning
+from tasks.train.noisy.ambiguity import bound_rate_of_cells
+from tasks.train.noisy.assignment import bound_rates
+from tasks.train.noisy.assignment_program import solve_program
+from tasks.train.noisy.ball_player import BallAscentPlayer, BallMaximumPlayer
+from tasks.train.noisy.cell import RATE_CELLS, count_cells
+from tasks.train.noisy.ideal import IdealProblem, solve_ideal
+from tasks.train.noisy.lagrangian import TOLERANCE, Training, score_rows, train
+from tasks.train.noisy.noise import NoiseModel
+from tasks.train.noisy.player import AssignmentPlayer, Game, Player, hard_player
+from tasks.train.noisy.rate import CRITERIA, Rate, find_rates
+from tasks.train.noisy.row import Rows, arrange_rows, sum_scores
+from tasks.train.persistence import State
+from tasks.train.registry import method
+
+Array = Any
+Progress = Callable[[int, int], None]
+Approach = Literal[
+    "unconstrained",
+    "true_groups",
+    "naive",
+    "dro",
+    "soft_assignments",
+    "soft_assignments_ideal",
+]
+APPROACHES = (
+    "unconstrained",
+    "true_groups",
+    "naive",
+    "dro",
+    "soft_assignments",
+    "soft_assignments_ideal",
+)
+ROBUST = ("dro", "soft_assignments", "soft_assignments_ideal")
+# Shifts of the scores by which the ideal algorithm's classifiers differ from the iterates.
+SHIFTS = (-1.0, -0.5, 0.0, 0.5, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """The training rows of one member of a batch, as asked for by its approach."""
+
+    X: np.ndarray
+    y: np.ndarray
+    codes: np.ndarray
+    n_groups: int
+    weight: np.ndarray
+    noise: NoiseModel | None
+
+
+@method("noisy_groups")
+class NoisyGroups(Estimator):
+    """Classifiers that are fair to true groups, trained on rows whose groups are noisy.
+
+    min_θ E[(1 − ỹ φ_θ(x))₊]  s.t.  g_rj(θ) ≤ 0 for every rate r of the criterion and true group j
+
+    where g_rj bounds by how much group j fares worse than all rows, TPR − TPR_j − α for true
+    positive rates and FPR_j − FPR − α for false ones. Decisions are 1{φ ≥ 0}. Of the groups G only
+    noisy ones Ĝ are seen, and the approach says what stands for them.
+
+    Parameters
+    ----------
+    approach : str
+        ``unconstrained``; ``true_groups`` (needs them); ``naive``: Ĝ as if it were G; ``dro``: the
+        worst distribution within total variation γ_j of the rows of Ĝ = j; ``soft_assignments``:
+        the worst w(j | ŷ, y, k) that agrees with P(G=j | Ĝ=k); ``soft_assignments_ideal``: a
+        stochastic classifier from a finite class, near-optimal and near-feasible (small problems).
+    criterion : str
+        ``equal_opportunity`` (TPR), ``equalized_odds`` (TPR and FPR), ``demographic_parity``
+        (selection rates within α on both sides) or ``accuracy``.
+    budget : float
+        α ≥ 0, the allowed difference.
+    slack : float
+        β ≥ 0, added to α for hinges in training. With α + β < 1 no scores satisfy all hinge
+        constraints, with α + β = 1 only scores within [−1, 1] do.
+    attribute : int
+        Column of the attribute in ``groups``; a study's YAML may name it.
+    level : float, list of float or None
+        The noise: the share γ of rows that are in a wrong group, each other one being as likely.
+        A list gives γ_j of ``dro``, one for each group. None: estimated from ``true_groups``.
+    confusion : list of list of float, optional
+        The noise, instead: P(Ĝ=k | G=j) in row j.
+    tv : {"paper", "valid"}
+        γ_j of ``dro`` from a noise model: P(Ĝ≠j | G=j), which bounds the distance if P(G=j) =
+        P(Ĝ=j); or max{P(Ĝ≠j | G=j), P(G≠j | Ĝ=j)}, which always does.
+    inner : {"ascent", "exact", "joint"}
+        How the worst case is found: by projected ascent, a step at a time (what the published
+        numbers come from; its solutions need not be robust), or in closed form at every step.
+        ``joint``, for soft assignments: one assignment for the sum of all constraints (HiGHS).
+    variant : {"paper", "authors"}
+        Of the ascent. ``authors``, as their code: constraints as ratios of the adversary's masses,
+        one p̃_j for all rates of a group, masses from 0 on, and rougher projections.
+    radius : float
+        R, the largest sum of multipliers.
+    iterations : int
+        Steps of training.
+    learning_rate, multiplier_rate, inner_rate : float
+        Of Adam, on θ, on λ, and on p̃ or w.
+    inner_steps : int, optional
+        Steps of ascent for each step of θ; 1 for ``dro``, 5 for soft assignments by default.
+    layers : int or sequence of int
+        Widths of hidden layers; 0 for a linear model, which starts at 0.
+    best : {"paper", "ranks", "last"}
+        Which iterate is kept: the one of least error that satisfies the constraints as the inner
+        player sees them, else the least violated; by Cotter's ranks among the recorded ones; or
+        the last.
+    record_every : int
+        Steps between records of the history.
+    response : {"exact", "nested"}
+        Best responses of the ideal algorithm: in closed form, or by its algorithm 3.
+    response_steps, game_steps : int
+        Q of algorithm 3 and T of algorithm 1, whose radius is T^{1/4}.
+    response_slack, response_tolerance, response_radius : float
+        τ, κ and R' of algorithm 3; R' = B'/τ when None.
+    dtype : {"float32", "float64"}
+    backend : {"auto", "numpy", "cupy"}
+    random_state : int
+        Seed of the start of nets, and of the decisions of stochastic classifiers.
+
+    Attributes
+    ----------
+    network_ : Network
+        Weights and biases, float64, with an axis for the classifiers of a mixture, else of
+        length 1.
+    probability_ : ndarray of float64, shape (n_classifiers,)
+        Of each.
+    step_ : int
+        Which iterate it is.
+    error_, violation_ : float
+        Its error and largest constraint in training, as the inner player saw it.
+    level_ : ndarray of float64, shape (m,)
+        γ_j of ``dro``.
+    joint_ : ndarray of float64, shape (m, m̂)
+        P(G=j, Ĝ=k) of the noise model; empty where none is used.
+    carried_ : ndarray of float64, shape (R, m, m̂, 4)
+        The adversary's masses of the cells, relative to their weight; see ``constraints``.
+    history_ : dict of str to float64 ndarray
+        See ``lagrangian.Training``.
+
+    Notes
+    -----
+    Equal rows are merged, and models of one table train together: O(n d) a step and model for a
+    linear model, in products of matrices, and as much again for ``dro``. The constraints are told
+    of any rows by ``constraints`` and ``violation``. P(Y=1|x) is reported as 1 / (1 + exp(−φ)),
+    which is not calibrated.
+
+    References
+    ----------
+    S. Wang, W. Guo, H. Narasimhan, A. Cotter, M. Gupta, M. I. Jordan. Robust optimization for
+    fairness with noisy protected groups. NeurIPS 2020. N. Kallus, X. Mao, A. Zhou. Assessing
+    algorithmic fairness with unobserved protected class using data combination. Management Science
+    68, 2022.
+    """
+
+    fit_needs: ClassVar[frozenset[str]] = frozenset({"groups"})
+    fit_takes: ClassVar[frozenset[str]] = frozenset(
+        {"groups", "true_groups", "sample_weight", "progress"}
+    )
+    group_parameters: ClassVar[tuple[str, ...]] = ("attribute",)
+    backends: ClassVar[tuple[str, ...]] = ("numpy", "cupy")
+    batched: ClassVar[bool] = True
+    paper: ClassVar[str] = (
+        "Wang, Guo, Narasimhan, Cotter, Gupta, Jordan, Robust optimization for fairness with noisy "
+        "protected groups, NeurIPS 2020"
+    )
+    # Parameters in which the models of a batch may differ.
+    varies: ClassVar[frozenset[str]] = frozenset(
+        {
+            "budget",
+            "slack",
+            "level",
+            "confusion",
+            "radius",
+            "learning_rate",
+            "multiplier_rate",
+            "inner_rate",
+            "random_state",
+        }
+    )
+    example: ClassVar[Mapping[str, Any]] = {
+        "approach": "dro",
+        "level": 0.1,
+        "tv": "valid",
+        "budget": 0.2,
+        "iterations": 30,
+        "learning_rate": 0.1,
+        "record_every": 10,
+    }
+
+    network_: Network
+    probability_: np.ndarray
+    step_: int
+    error_: float
+    violation_: float
+    level_: np.ndarray
+    joint_: np.ndarray
+    carried_: np.ndarray
+    history_: dict[str, np.ndarray]
+
+    def __init__(
+        self,
+        *,
+        approach: Approach = "naive",
+        criterion: str = "equal_opportunity",
+        budget: float = 0.05,
+        slack: float = 1.25,
+        attribute: int = 0,
+        level: float | Sequence[float] | None = None,
+        confusion: Sequence[Sequence[float]] | None = None,
+        tv: Literal["paper", "valid"] = "paper",
+        inner: Literal["ascent", "exact", "joint"] = "ascent",
+        variant: Literal["paper", "authors"] = "paper",
+        radius: float = 1.0,
+        iterations: int = 750,
+        learning_rate: float = 0.01,
+        multiplier_rate: float = 0.5,
+        inner_rate: float = 0.01,
+        inner_steps: int | None = None,
+        layers: int | Sequence[int] = 0,
+        best: Literal["paper", "ranks", "last"] = "paper",
+        record_every: int = 25,
+        response: Literal["exact", "nested"] = "exact",
+        game_steps: int = 2000,
+        response_steps: int = 200,
+        response_slack: float = 0.01,
+        response_tolerance: float = 0.0,
+        response_radius: float | None = None,
+        dtype: Literal["float32", "float64"] = "float32",
+        backend: Backend = "auto",
+        random_state: int = 0,
+    ) -> None:
+        self.approach = approach
+        self.criterion = criterion
+        self.budget = budget
+        self.slack = slack
+        self.attribute = attribute
+        self.level = level
+        self.confusion = confusion
+        self.tv = tv
+        self.inner = inner
+        self.variant = variant
+        self.radius = radius
+        self.iterations = iterations
+        self.learning_rate = learning_rate
+        self.multiplier_rate = multiplier_rate
+        self.inner_rate = inner_rate
+        self.inner_steps = inner_steps
+        self.layers = layers
+        self.best = best
+        self.record_every = record_every
+        self.response = response
+        self.game_steps = game_steps
+        self.response_steps = response_steps
+        self.response_slack = response_slack
+        self.response_tolerance = response_tolerance
+        self.response_radius = response_radius
+        self.dtype = dtype
+        self.backend = backend
+        self.random_state = random_state
+
+    @property
+    def randomized(self) -> bool:  # type: ignore[override]
+        """Whether decisions are drawn: those of the ideal algorithm."""
+        return self.approach == "soft_assignments_ideal"
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Widths of the hidden layers."""
+        if isinstance(self.layers, Sequence):
+            return tuple(self.layers)
+        return (self.layers,) if self.layers else ()
+
+    def structure(self) -> tuple[tuple[str, Any], ...]:
+        """Return what the models of a batch must have in common; hashable."""
+        parameters = self.get_params(deep=False)
+        shared = {key: value for key, value in parameters.items() if key not in self.varies}
+        return tuple(sorted({**shared, "layers": self.widths}.items()))
+
+    def check(self) -> None:
+        """Raise ConfigError for parameters that cannot be."""
+        for name, known in (("approach", APPROACHES), ("criterion", tuple(CRITERIA))):
+            if getattr(self, name) not in known:
+                raise ConfigError(
+                    f"The parameter {name!r} of {self.name!r} is {getattr(self, name)!r}.",
+                    nearest(str(getattr(self, name)), known),
+                )
+        self.require("tv", self.tv in ("paper", "valid"), "paper or valid")
+        self.require("inner", self.inner in ("ascent", "exact", "joint"), "ascent, exact or joint")
+        self.require("variant", self.variant in ("paper", "authors"), "paper or authors")
+        self.require("best", self.best in ("paper", "ranks", "last"), "paper, ranks or last")
+        self.require("response", self.response in ("exact", "nested"), "exact or nested")
+        self.require("dtype", self.dtype in ("float32", "float64"), "float32 or float64")
+        joint = self.inner != "joint" or self.approach == "soft_assignments"
+        self.require("inner", joint, "ascent or exact: joint is for soft_assignments")
+        for name in ("budget", "slack"):
+            self.require(name, 0 <= getattr(self, name) < np.inf, "a number of 0 or more")
+        for name in ("radius", "learning_rate", "multiplier_rate", "inner_rate", "response_slack"):
+            self.require(name, 0 < getattr(self, name) < np.inf, "a number above 0")
+        for name in ("iterations", "record_every", "game_steps", "response_steps"):
+            self.require(name, getattr(self, name) >= 1, "1 or more")
+        self.require("inner_steps", (self.inner_steps or 1) >= 1, "1 or more, or null")
+        self.require("response_tolerance", self.response_tolerance >= 0, "a number of 0 or more")
+        self.require("layers", all(each >= 1 for each in self.widths), "widths of 1 or more")
+        levels = [] if self.level is None else np.atleast_1d(self.level).tolist()
+        self.require("level", all(0 <= each < 1 for each in levels), "shares in [0, 1), or null")
+        single = self.approach == "dro" or np.ndim(self.level or 0) == 0
+        self.require("level", single, "one share: a list is for dro")
+        both = self.level is None or self.confusion is None
+        self.require("confusion", both, "the confusion or the level, not both")
+
+    def supports(self, split: Any) -> str | None:
+        """Return why this method cannot be trained on ``split``, or None when it can."""
+        reason = super().supports(split)
+        given = self.level is not None or self.confusion is not None
+        if reason is None and self.approach in ROBUST and not given:
+            if split.train.true_groups is not None:
+                return None
+            return (
+                f"{self.name} needs a noise level, a confusion or true groups for "
+                f"{self.approach}, and {split.dataset} injects no noise."
+            )
+        return reason
+
+    def fit(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        *,
+        groups: np.ndarray,
+        true_groups: np.ndarray | None = None,
+        sample_weight: np.ndarray | None = None,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Train on rows X with labels y (0 and 1) and noisy groups.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_samples, n_features)
+        y : ndarray of int64, shape (n_samples,)
+        groups : ndarray of int64, shape (n_samples, n_attributes)
+            Noisy groups, a column per attribute.
+        true_groups : ndarray of int64, shape (n_samples, n_attributes), optional
+            Constrained under ``true_groups``, where the noisy ones are taken when None; elsewhere
+            only the noise model is estimated from them, unless it is given.
+        sample_weight : ndarray of float64, shape (n_samples,), optional
+        progress : callable, optional
+            Called with (steps done, steps).
+
+        Raises
+        ------
+        ConfigError
+            For parameters that cannot be, among them a noise model that does not sum to 1.
+        DataError
+            For labels other than 0 and 1, and groups that are missing where they are needed.
+        """
+        data = {
+            "X": X,
+            "y": y,
+            "groups": groups,
+            "true_groups": true_groups,
+            "sample_weight": sample_weight,
+        }
+        type(self).fit_batch([self], [data], progress=progress)
+        return self
+
+    @classmethod
+    def fit_batch(
+        cls,
+        models: Sequence[Self],
+        data: Sequence[Mapping[str, Any]],
+        *,
+        progress: Progress | None = None,
+    ) -> None:
+        """Fit several models, those on the same table at once.
+
+        Parameters
+        ----------
+        models : sequence of NoisyGroups
+            Of equal ``structure``.
+        data : sequence of mapping
+            For each model X, y and the keywords that ``fit`` takes, but ``progress``. Models that
+            are given the same objects train together.
+        progress : callable, optional
+            Called with (steps done, steps), over all tables.
+        """
+        wanted = dict(models[0].structure())
+        tables: dict[tuple[int | None, ...], list[int]] = {}
+        for place, (model, each) in enumerate(zip(models, data, strict=True)):
+            model.check()
+            for key, value in model.structure():
+                if value != wanted[key]:
+                    raise ConfigError(
+                        f"Models of {cls.name!r} with {key} {wanted[key]!r} and {value!r} cannot "
+                        "be fitted in one batch.",
+                        f"Vary only {', '.join(sorted(cls.varies))} within a batch.",
+                    )
+            names = ("X", "y", "groups", "true_groups", "sample_weight")
+            tables.setdefault(tuple(id(each.get(name)) for name in names), []).append(place)
+        rounds = len(tables)
+        for number, places in enumerate(tables.values()):
+            told = _share_progress(progress, number, rounds)
+            _fit_table([models[place] for place in places], data[places[0]], told)
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        """Return probabilities of the decisions 0 and 1, float64, shape (n_samples, 2).
+
+        Of a deterministic classifier 1 / (1 + exp(−φ)), which says of the decision only on which
+        side of one half it lies; of a stochastic one the exact probabilities.
+        """
+        if self.randomized:
+            positive = (self.decide(X) * self.probability_).sum(axis=1)
+        else:
+            positive = expit(self.score(X)[:, 0])
+        return np.stack([1 - positive, positive], axis=1)
+
+    def predict(self, X: np.ndarray, *, ids: np.ndarray | None = None) -> np.ndarray:
+        """Return decisions, int64, shape (n_samples,).
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_samples, n_features)
+        ids : ndarray of int64, shape (n_samples,), optional
+            Row ids, by which stochastic decisions are drawn; the rows' places when None.
+        """
+        positive = self.predict_proba(X)[:, 1]
+        if not self.randomized:
+            return (positive >= 0.5).astype(np.int64)
+        rows = np.arange(len(positive)) if ids is None else ids
+        return (uniforms(self.random_state, rows) < positive).astype(np.int64)
+
+    def score(self, X: np.ndarray) -> np.ndarray:  # type: ignore[override]
+        """Return φ of every classifier, float64, shape (n_samples, n_classifiers)."""
+        rows = np.asarray(X, dtype=np.float64)
+        if len(self.network_.weight) == 1:
+            found = rows @ self.network_.weight[0][:, :, 0].T
+            return np.asarray(found + self.network_.bias[0][:, 0, 0])
+        parts = [
+            forward(self.network_, rows[start : start + PREDICTION_ROWS]).logits[..., 0].T
+            for start in range(0, len(rows), PREDICTION_ROWS)
+        ]
+        return np.concatenate(parts) if parts else np.zeros((0, len(self.probability_)))
+
+    def decide(self, X: np.ndarray) -> np.ndarray:
+        """Return 1{φ ≥ 0} of every classifier, float64, shape (n_samples, n_classifiers)."""
+        return (self.score(X) >= 0).astype(np.float64)
+
+    def constraints(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        groups: np.ndarray,
+        *,
+        true_groups: np.ndarray | None = None,
+        sample_weight: np.ndarray | None = None,
+        inner: Literal["ascent", "exact"] | None = None,
+    ) -> np.ndarray:
+        """Return the constraints of the approach on any rows, with indicators.
+
+        Parameters
+        ----------
+        X, y, groups, true_groups, sample_weight
+            As in ``fit``.
+        inner : {"ascent", "exact"}, optional
+            How the worst case is told. ``exact``: the true maximum over the ball or over W(θ), on
+            these rows. ``ascent``: under the masses that the adversary had given each noisy group,
+            decision and label when the iterate was chosen. By default as in training.
+
+        Returns
+        -------
+        ndarray of float64, shape (R, m)
+            By rate and group, in units of the rate; ≤ 0 where satisfied, NaN where a group has no
+            row of the event. Under ``unconstrained`` there are none: shape (0, m). Of a stochastic
+            classifier the expectation of its classifiers' constraints.
+        """
+        return np.asarray(self._constraints(X, y, groups, true_groups, sample_weight, inner))
+
+    def violation(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        groups: np.ndarray,
+        *,
+        true_groups: np.ndarray | None = None,
+        sample_weight: np.ndarray | None = None,
+        inner: Literal["ascent", "exact"] | None = None,
+    ) -> float:
+        """Return the largest of the ``constraints``: ≤ 0 where all are satisfied.
+
+        −∞ under ``unconstrained``, which has none; NaN where no group has a row of any event.
+        """
+        found = self._constraints(X, y, groups, true_groups, sample_weight, inner)
+        if found.size == 0:
+            return -np.inf
+        return float(np.nan if np.isnan(found).all() else np.nanmax(found))
+
+    def _constraints(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        groups: np.ndarray,
+        true_groups: np.ndarray | None,
+        sample_weight: np.ndarray | None,
+        inner: str | None,
+    ) -> np.ndarray:
+        codes = groups if self.approach != "true_groups" or true_groups is None else true_groups
+        codes = np.asarray(codes)[:, self.attribute]
+        rates = find_rates(self.criterion)
+        hard = self.approach in ("unconstrained", "true_groups", "naive")
+        known = self.carried_.shape[-2]
+        if codes.size and codes.max() >= known:
+            raise DataError(
+                f"There is a group with the code {codes.max()}, and training had {known} groups.",
+                "Ask about the groups that the model was trained with.",
+            )
+        if self.approach == "unconstrained":
+            return np.zeros((0, known))
+        weight = unit_weight(sample_weight, len(y))
+        cells = count_cells(self.decide(X).T, np.asarray(y), codes, known, weight)
+        means = [self._rate_constraints(cells, each, hard, inner) for each in rates]
+        found = np.stack(means, axis=1)
+        return np.asarray(np.einsum("k,krj->rj", self.probability_, found))
+
+    def _rate_constraints(
+        self, cells: np.ndarray, rate: Rate, hard: bool, inner: str | None
+    ) -> np.ndarray:
+        """Return a rate's constraints of every classifier, shape (n_classifiers, m)."""
+        among, wrong = _cell_flags(rate)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            overall = (cells * wrong).sum(axis=(1, 2)) / (cells * among).sum(axis=(1, 2))
+            if hard:
+                bad = (cells * wrong).sum(axis=2) / (cells * among).sum(axis=2)
+            elif (inner or self.inner) == "ascent" and not self.randomized:
+                place = [each.name for each in find_rates(self.criterion)].index(rate.name)
+                mass = self.carried_[place] * cells[:, None]
+                bad = (mass * wrong).sum(axis=(2, 3)) / (mass * among).sum(axis=(2, 3))
+            else:
+                kind = RATE_CELLS[rate.cells]
+                if self.approach == "dro":
+                    low, high = bound_rate_of_cells(cells, self.level_, kind, self._centre())
+                else:
+                    low, high = bound_rates(cells, self._posterior(), kind)
+                bad = 1 - low if rate.floor else high
+        return np.asarray(bad - overall[:, None] - self.budget)
+
+    def _posterior(self) -> np.ndarray:
+        return np.asarray((self.joint_ / self.joint_.sum(axis=0)).T)
+
+    def _centre(self) -> tuple[int, ...] | None:
+        if self.joint_.size == 0:
+            return None
+        m, seen = self.joint_.shape
+        names = tuple(str(each) for each in range(m)), tuple(str(each) for each in range(seen))
+        return NoiseModel(self.joint_, *names).centre
+
+    def get_state(self) -> State:
+        """Return the classifiers, the noise model and the history."""
+        arrays = {f"parameter_{i}": each for i, each in enumerate(self.network_.arrays)}
+        arrays |= {f"history_{key}": each for key, each in self.history_.items()}
+        arrays |= {
+            "probability": self.probability_,
+            "level": self.level_,
+            "joint": self.joint_,
+            "carried": self.carried_,
+        }
+        facts = {
+            "n_features": self.n_features_in_,
+            "step": self.step_,
+            "error": self.error_,
+            "violation": None if np.isinf(self.violation_) else self.violation_,
+        }
+        return State(arrays=arrays, facts=facts)
+
+    def set_state(self, state: State) -> None:
+        """Restore what ``get_state`` returned."""
+        count = sum(key.startswith("parameter_") for key in state.arrays)
+        self.network_ = Network.of([state.arrays[f"parameter_{i}"] for i in range(count)])
+        self.history_ = {
+            key.removeprefix("history_"): each
+            for key, each in state.arrays.items()
+            if key.startswith("history_")
+        }
+        self.probability_, self.level_ = state.arrays["probability"], state.arrays["level"]
+        self.joint_, self.carried_ = state.arrays["joint"], state.arrays["carried"]
+        self.n_features_in_ = state.facts["n_features"]
+        self.step_, self.error_ = state.facts["step"], state.facts["error"]
+        violation = state.facts["violation"]
+        self.violation_ = -np.inf if violation is None else violation
+
+
+def _cell_flags(rate: Rate) -> tuple[np.ndarray, np.ndarray]:
+    """Return which cells c = 2ŷ + y are of a rate's event, and which of them are bad."""
+    sign = np.asarray([rate.sign[c % 2] for c in range(4)])
+    decision = np.asarray([1 if c // 2 else -1 for c in range(4)])
+    return (sign != 0).astype(np.float64), (sign == decision).astype(np.float64)
+
+
+def _share_progress(progress: Progress | None, number: int, rounds: int) -> Progress | None:
+    """Return what tells the progress of one table of several."""
+    if progress is None:
+        return None
+    tell = progress
+
+    def told(done: int, steps: int) -> None:
+        tell(number * steps + done, rounds * steps)
+
+    return told
+
+
+def _fit_table(
+    models: Sequence[NoisyGroups], data: Mapping[str, Any], progress: Progress | None
+) -> None:
+    """Fit the models of one table."""
+    leader = models[0]
+    tables = [_prepare(model, data) for model in models]
+    table = tables[0]
+    n, d = table.X.shape
+    sizes = (d, *leader.widths, 1)
+    work = 4.0 * n * d * leader.iterations * len(models) * max([1, *leader.widths])
+    backend = choose_backend(leader.backend, work)
+    rows = _move_rows(
+        arrange_rows(table.X, table.y, table.codes, table.n_groups, table.weight, leader.dtype),
+        backend,
+    )
+
+    def stack(values: Sequence[Any]) -> Array:
+        return as_backend(np.asarray(values, dtype=np.float64), backend)
+
+    rates = find_rates(leader.criterion)
+    game = Game(
+        rows,
+        rates,
+        stack([model.budget for model in models]),
+        stack([model.slack for model in models]),
+    )
+    if leader.approach != "unconstrained":
+        _refuse_empty(game, rates, leader.approach)
+    levels = [
+        _levels(model, each.noise, table.n_groups)
+        for model, each in zip(models, tables, strict=True)
+    ]
+
+    def play(player: Player, constrained: bool, snapshots: bool = False) -> Training:
+        starts = [_start(sizes, model.random_state) for model in models]
+        arrays = [np.concatenate(each) for each in zip(*starts, strict=True)]
+        network = Network.of([as_backend(each.astype(leader.dtype), backend) for each in arrays])
+        return train(
+            game,
+            player,
+            network,
+            learning_rate=stack([model.learning_rate for model in models]),
+            multiplier_rate=stack([model.multiplier_rate for model in models]),
+            radius=stack([model.radius for model in models]),
+            iterations=leader.iterations,
+            constrained=constrained,
+            best=leader.best,
+            record_every=leader.record_every,
+            snapshots=snapshots,
+            progress=progress,
+        )
+
+    ideal = leader.approach == "soft_assignments_ideal"
+    player = _player(leader, models, tables, levels, game, stack)
+    done = play(player, leader.approach != "unconstrained", snapshots=ideal)
+    pools = [done, play(hard_player(game, len(models)), False, True)] if ideal else []
+    for place, (model, each, level) in enumerate(zip(models, tables, levels, strict=True)):
+        model.n_features_in_ = d
+        model.level_ = level if level is not None else np.zeros(0)
+        model.joint_ = np.zeros((0, 0)) if each.noise is None else each.noise.joint
+        model.history_ = {key: value[place].copy() for key, value in done.history.items()}
+        if ideal:
+            _mix(model, [_pool(one, place) for one in pools], rows, each)
+            continue
+        own = slice(place, place + 1)
+        model.network_ = Network.of(
+            [to_numpy(array)[own].astype(np.float64) for array in done.network.arrays]
+        )
+        model.probability_ = np.ones(1)
+        model.step_ = int(done.step[place])
+        model.error_ = float(done.error[place])
+        model.violation_ = float(done.violation[place])
+        model.carried_ = done.carried[place].copy()
+
+
+def _prepare(model: NoisyGroups, data: Mapping[str, Any]) -> _Table:
+    """Return the rows with the groups that the approach constrains, and the noise model."""
+    X, y = np.asarray(data["X"]), np.asarray(data["y"])
+    values = np.unique(y)
+    if not np.isin(values, (0, 1)).all():
+        raise DataError(
+            f"The labels are {values.tolist()[:5]}, and {model.name} learns 0 and 1.",
+            "Choose a dataset with two classes.",
+        )
+    if len(values) < 2:
+        raise DataError(f"All training labels are {values[0]}.", "Train on rows of both classes.")
+    weight = unit_weight(data.get("sample_weight"), len(y))
+    column = model.attribute
+    noisy = np.asarray(data["groups"])[:, column].astype(np.int64)
+    true = data.get("true_groups")
+    true = None if true is None else np.asarray(true)[:, column].astype(np.int64)
+    codes = true if model.approach == "true_groups" and true is not None else noisy
+    n_groups = int(codes.max()) + 1
+    shares = np.bincount(codes, weights=weight, minlength=n_groups)
+    if (shares <= 0).any():
+        raise DataError(
+            f"The group {int(np.argmin(shares))} has no training row, or none of positive weight.",
+            "Merge it with another group in the dataset's YAML.",
+        )
+    noise = None
+    if model.approach in ROBUST:
+        noise = _noise(model, noisy, true, shares / shares.sum(), weight)
+    return _Table(X, y.astype(np.int64), codes, n_groups, weight, noise)
+
+
+def _noise(
+    model: NoisyGroups,
+    noisy: np.ndarray,
+    true: np.ndarray | None,
+    shares: np.ndarray,
+    weight: np.ndarray,
+) -> NoiseModel | None:
+    """Return the noise model that was given, or the one of the rows whose true groups are known."""
+    n_groups = len(shares)
+    if model.confusion is not None:
+        confusion = np.asarray(model.confusion, dtype=np.float64)
+        if confusion.ndim == 2 and confusion.shape[1] != n_groups:
+            raise ConfigError(
+                f"The confusion has {confusion.shape[1]} columns, and there are {n_groups} noisy "
+                "groups.",
+                "Give P(Ĝ=k | G=j) for every noisy group k in row j.",
+            )
+        return NoiseModel.from_confusion(confusion, noisy_prior=shares)
+    if model.level is None:
+        if true is None:
+            raise DataError(
+                f"{model.name} with {model.approach} knows no noise of the groups.",
+                "Give level or confusion, or rows with true_groups.",
+            )
+        return _estimate(true, noisy, weight)
+    if np.ndim(model.level):
+        model.require(
+            "level", len(np.atleast_1d(model.level)) == n_groups, f"{n_groups} shares, or one"
+        )
+        return None
+    level = float(np.asarray(model.level))
+    if model.approach == "dro" and model.tv == "paper":
+        return None
+    confusion = np.full((n_groups, n_groups), level / max(n_groups - 1, 1))
+    np.fill_diagonal(confusion, 1 - level)
+    return NoiseModel.from_confusion(confusion, noisy_prior=shares)
+
+
+def _estimate(true: np.ndarray, noisy: np.ndarray, weight: np.ndarray) -> NoiseModel:
+    """Return the noise model of weighted rows whose true groups are known."""
+    if np.all(weight == weight[0]):
+        return NoiseModel.from_table(true, noisy)
+    m, seen = int(true.max()) + 1, int(noisy.max()) + 1
+    m, seen = max(m, seen), max(m, seen)
+    counts = np.bincount(true * seen + noisy, weights=weight, minlength=m * seen)
+    names = tuple(str(code) for code in range(m))
+    return NoiseModel(counts.reshape(m, seen) / counts.sum(), names, names)
+
+
+def _levels(model: NoisyGroups, noise: NoiseModel | None, n_groups: int) -> np.ndarray | None:
+    """Return γ_j of the balls, and warn where the paper's choice of it need not hold."""
+    if model.approach != "dro":
+        return None
+    if noise is None:
+        level = np.asarray(model.level, dtype=np.float64)
+        return np.broadcast_to(level, (n_groups,)).copy()
+    if model.tv == "valid":
+        return noise.valid_level
+    if not noise.level_holds.all():
+        short = [
+            name for name, holds in zip(noise.names, noise.level_holds, strict=True) if not holds
+        ]
+        warnings.warn(
+            f"P(Ĝ≠j | G=j) need not bound the distance of the groups {', '.join(short)}, of which "
+            "there are more noisy rows than true ones: the model may be less fair than it claims. "
+            "With tv: valid the level always holds.",
+            TrainingWarning,
+            stacklevel=2,
+        )
+    return noise.level
+
+
+def _refuse_empty(game: Game, rates: Sequence[Rate], approach: str) -> None:
+    """Refuse groups that have no row in the event of a rate, where rates of them are divided."""
+    share = to_numpy(game.share)
+    for rate in rates:
+        labels = [label for label in (0, 1) if rate.sign[label]]
+        inside = share[:, labels].sum(axis=1)
+        missing = inside.sum() <= 0 if approach.startswith("soft") else (inside <= 0).any()
+        if missing:
+            group = int(np.argmin(inside))
+            wanted = " or ".join(str(label) for label in labels)
+            raise DataError(
+                f"The group {group} has no training row with the label {wanted}, so that it has "
+                f"no rate {rate.cells}.",
+                "Merge it with another group in the dataset's YAML, or choose another criterion.",
+            )
+
+
+def _player(
+    leader: NoisyGroups,
+    models: Sequence[NoisyGroups],
+    tables: Sequence[_Table],
+    levels: Sequence[np.ndarray | None],
+    game: Game,
+    stack: Callable[[Sequence[Any]], Array],
+) -> Player:
+    """Return the inner player of the approach."""
+    rate = stack([model.inner_rate for model in models])[:, None, None]
+    if leader.approach == "dro":
+        level = stack([np.zeros(0) if each is None else each for each in levels])
+        centre = None if tables[0].noise is None else tables[0].noise.centre
+        if leader.inner == "exact":
+            return BallMaximumPlayer(game, level, centre)
+        steps = leader.inner_steps or 1
+        return BallAscentPlayer(
+            game, level, rate, centre=centre, steps=steps, variant=leader.variant
+        )
+    if leader.approach in ROBUST:
+        posterior = [each.noise.posterior for each in tables if each.noise is not None]
+        exact = leader.approach == "soft_assignments_ideal"
+        return AssignmentPlayer(
+            game,
+            stack(posterior),
+            inner="exact" if exact else leader.inner,
+            rate=rate,
+            steps=leader.inner_steps or 5,
+            variant=leader.variant if leader.inner == "ascent" and not exact else "paper",
+            joint=_solve_jointly,
+        )
+    return hard_player(game, len(models))
+
+
+def _solve_jointly(gain: Array, cells: Array, posterior: Array) -> Array:
+    """Return the w that maximises the sum of all gains, a noisy group being a problem of its own.
+
+    ``assignment_program`` for gains (M, m, m̂, 4) of whole cells that differ by noisy group.
+    """
+    like = cells
+    gain, cells, posterior = (to_numpy(each) for each in (gain, cells, posterior))
+    models, m, seen, _ = gain.shape
+    each = gain / np.where(cells > 0, cells, 1.0)[:, None]
+    found = solve_program(
+        np.moveaxis(each, 2, 1).reshape(models * seen, m, 4),
+        cells.reshape(models * seen, 1, 4),
+        posterior.reshape(models * seen, 1, m),
+    ).weight
+    weight = np.moveaxis(found.reshape(models, seen, m, 4), 1, 2)
+    backend: Backend = "numpy" if isinstance(like, np.ndarray) else "cupy"
+    return as_backend(np.ascontiguousarray(weight), backend)
+
+
+def _start(sizes: Sequence[int], seed: int) -> list[np.ndarray]:
+    """Return where a model starts: 0 for a linear one, whose problem is convex; else drawn."""
+    if len(sizes) == 2:
+        return [np.zeros((1, *sizes)), np.zeros((1, 1, 1))]
+    return draw_network(sizes, derive_generator("noisy_groups", "weights", seed))
+
+
+def _move_rows(rows: Rows, backend: Backend) -> Rows:
+    return Rows(
+        as_backend(rows.x, backend),
+        as_backend(rows.weight, backend),
+        as_backend(rows.weighted, backend),
+        rows.borders,
+        rows.n_groups,
+        rows.total,
+    )
+
+
+def _pool(done: Training, place: int) -> list[np.ndarray]:
+    """Return the recorded iterates of a model, arrays with a leading axis for them."""
+    return [
+        np.stack([to_numpy(array)[place] for array in arrays])
+        for arrays in zip(*(each.arrays for each in done.snapshots), strict=True)
+    ]
+
+
+def _mix(model: NoisyGroups, pools: Sequence[list[np.ndarray]], rows: Rows, table: _Table) -> None:
+    """Run the ideal algorithm on the recorded iterates, shifted, and the two constant decisions."""
+    arrays = [np.concatenate(each).astype(np.float64) for each in zip(*pools, strict=True)]
+    shifted = [np.concatenate([array] * len(SHIFTS)) for array in arrays]
+    shifted[-1] = shifted[-1] + np.repeat(SHIFTS, len(arrays[0]))[:, None, None]
+    constant = [np.zeros((2, *array.shape[1:])) for array in arrays]
+    constant[-1][:, 0, 0] = (-1.0, 1.0)
+    every = Network.of([np.concatenate(each) for each in zip(shifted, constant, strict=True)])
+    x, weight, weighted = (
+        to_numpy(each).astype(np.float64) for each in (rows.x, rows.weight, rows.weighted)
+    )
+    wide = Rows(x, weight, weighted, rows.borders, rows.n_groups, rows.total)
+    cells = sum_scores(wide, score_rows(wide, every)).count
+    cells = np.maximum(cells, 0.0)
+    error = cells[:, :, 1:3].sum(axis=(1, 2))
+    noise = table.noise
+    if noise is None:
+        raise DataError("There is no noise model.", "Give level, confusion or true_groups.")
+    found = solve_ideal(
+        IdealProblem(error, cells, noise.posterior, find_rates(model.criterion), model.budget),
+        iterations=model.game_steps,
+        response=model.response,
+        inner_iterations=model.response_steps,
+        slack=model.response_slack,
+        tolerance=model.response_tolerance,
+        inner_radius=model.response_radius,
+    )
+    chosen = np.flatnonzero(found.probability > 0)
+    model.network_ = Network.of([array[chosen] for array in every.arrays])
+    model.probability_ = found.probability[chosen]
+    model.step_, model.error_ = found.iterations, found.error
+    model.violation_ = float(found.violation.max())
+    m, seen = noise.joint.shape
+    model.carried_ = np.zeros((len(find_rates(model.criterion)), m, seen, 4))
+    if model.violation_ > 100 * TOLERANCE + found.gap:
+        warnings.warn(
+            f"The mixture violates a constraint by {model.violation_:.3f}.",
+            TrainingWarning,
+            stacklevel=2,
+        )
