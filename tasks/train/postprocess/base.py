@@ -29,7 +29,8 @@ class PostProcessor(Estimator):
     groups)`` take as X the scores of a trained model, shape (n_samples,) or (n_samples, 1), on the
     parameter ``scale``: probabilities P(Y=1|x), log odds, or [−1, 1]. ``attributes`` names the
     columns of ``groups`` whose cross product makes the groups; None crosses all of them.
-    ``validation`` is a Part whose X holds scores likewise.
+    ``validation`` is a Part whose X holds scores likewise. A subclass brings ``fit`` and
+    ``probability``.
 
     Attributes
     ----------
@@ -95,6 +96,12 @@ class PostProcessor(Estimator):
         self, X: np.ndarray, *, groups: np.ndarray
     ) -> np.ndarray:
         """Return the exact probabilities of the decisions 0 and 1, float64, (n_samples, 2)."""
+        signed = read_scores(X, self.scale, self.name)
+        chance = self.probability(signed, self.encode(groups))
+        return np.column_stack([1.0 - chance, chance])
+
+    def probability(self, signed: np.ndarray, code: np.ndarray) -> np.ndarray:
+        """Return P(decision = 1) for scores f ∈ [−1, 1] and codes of ``cells_``, float64."""
         raise NotImplementedError
 
     def learn_cells(self, groups: np.ndarray) -> np.ndarray:

@@ -164,19 +164,15 @@ class Hardt(PostProcessor):
         self.n_features_in_ = 1
         return self
 
-    def predict_proba(  # type: ignore[override]
-        self, X: np.ndarray, *, groups: np.ndarray
-    ) -> np.ndarray:
-        """Return the exact probabilities of the decisions 0 and 1, float64, (n_samples, 2)."""
-        score = read_scores(X, self.scale, self.name)
-        code = self.encode(groups)
-        threshold = self.threshold_[code]
-        passed = np.where(self.above_[code], score[:, None] > threshold, score[:, None] < threshold)
+    def probability(self, signed: np.ndarray, code: np.ndarray) -> np.ndarray:
+        """Return P(decision = 1) for scores f ∈ [−1, 1] and codes of ``cells_``, float64."""
+        score, threshold = signed[:, None], self.threshold_[code]
+        passed = np.where(self.above_[code], score > threshold, score < threshold)
         mixed = (self.share_[code] * passed).sum(axis=1)
         ignored = self.ignored_[code]
         # Shares add up to 1 up to rounding only.
-        chance = np.clip(ignored * self.constant_[code] + (1.0 - ignored) * mixed, 0.0, 1.0)
-        return np.stack([1.0 - chance, chance], axis=1)
+        chance = ignored * self.constant_[code] + (1.0 - ignored) * mixed
+        return np.asarray(np.clip(chance, 0.0, 1.0))
 
     def get_state(self) -> State:
         """Return the thresholds."""

@@ -326,12 +326,9 @@ class RandomizedThreshold(PostProcessor):
         )
         return found
 
-    def predict_proba(  # type: ignore[override]
-        self, X: np.ndarray, *, groups: np.ndarray
-    ) -> np.ndarray:
-        """Return the exact probabilities of the decisions 0 and 1, float64, (n_samples, 2)."""
-        h = self.rule_.probability(self._read(X), self.encode(groups))
-        return np.column_stack([1.0 - h, h])
+    def probability(self, signed: np.ndarray, code: np.ndarray) -> np.ndarray:
+        """Return h for scores f ∈ [−1, 1] and codes of ``cells_``, float64, (n_samples,)."""
+        return np.asarray(self.rule_.probability(self._calibrate(signed), code))
 
     def cross(self, groups: np.ndarray) -> np.ndarray:
         """Return the columns of ``groups`` whose combinations are told apart."""
@@ -354,8 +351,7 @@ class RandomizedThreshold(PostProcessor):
     def _chooses(self) -> bool:
         return self.width is None or (self.rate is None and self.criterion != "covariance")
 
-    def _read(self, X: np.ndarray) -> np.ndarray:
-        signed = read_scores(X, self.scale, self.name)
+    def _calibrate(self, signed: np.ndarray) -> np.ndarray:
         return signed if self.calibration_ is None else self.calibration_.apply(signed)
 
     def _read_labels(self, y: np.ndarray) -> np.ndarray:
@@ -377,7 +373,7 @@ class RandomizedThreshold(PostProcessor):
 
     def _read_validation(self, part: Part) -> Rows:
         fresh = Rows(
-            self._read(part.X),
+            self._calibrate(read_scores(part.X, self.scale, self.name)),
             self.encode(part.groups),
             np.asarray(part.weight, dtype=np.float64),
             self._read_labels(part.y),

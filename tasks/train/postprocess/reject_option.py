@@ -252,15 +252,10 @@ class RejectOption(PostProcessor):
         gain: np.ndarray = weight / weight.sum()
         return gain
 
-    def predict_proba(  # type: ignore[override]
-        self, X: np.ndarray, *, groups: np.ndarray
-    ) -> np.ndarray:
-        """Return the decisions as probabilities 0.0 and 1.0, float64, (n_samples, 2)."""
-        score = read_scores(X, self.scale, self.name)
-        favoured = self.favoured_[self.encode(groups)]
-        critical = np.abs(score) < self.theta_ - ROUNDING
-        decided = np.where(critical, ~favoured, score >= 0).astype(np.float64)
-        return np.stack([1.0 - decided, decided], axis=1)
+    def probability(self, signed: np.ndarray, code: np.ndarray) -> np.ndarray:
+        """Return the decisions, 0.0 or 1.0, for scores f ∈ [−1, 1] and codes of ``cells_``."""
+        critical = np.abs(signed) < self.theta_ - ROUNDING
+        return np.where(critical, ~self.favoured_[code], signed >= 0).astype(np.float64)
 
     def get_state(self) -> State:
         """Return θ, the favoured groups and the curve."""

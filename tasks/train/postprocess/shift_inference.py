@@ -220,17 +220,15 @@ class ShiftInference(PostProcessor):
         self.n_features_in_ = 1
         return self
 
-    def predict_proba(  # type: ignore[override]
-        self, X: np.ndarray, *, groups: np.ndarray
-    ) -> np.ndarray:
-        """Return the corrected class probabilities, float64, (n_samples, 2)."""
-        posterior = (1.0 + read_scores(X, self.scale, self.name)) / 2.0
-        own = self.priors_[self.encode(groups)]
+    def probability(self, signed: np.ndarray, code: np.ndarray) -> np.ndarray:
+        """Return the corrected P(Y=1|x) for scores f ∈ [−1, 1] and codes of ``cells_``."""
+        posterior = (1.0 + signed) / 2.0
+        own = self.priors_[code]
         # Odds instead of logits: scores of 0 and 1 stay what they are.
         one = posterior * (self.prior_ / own)
         zero = (1.0 - posterior) * ((1.0 - self.prior_) / (1.0 - own))
-        corrected = one / (one + zero)
-        return np.stack([1.0 - corrected, corrected], axis=1)
+        corrected: np.ndarray = one / (one + zero)
+        return corrected
 
     def get_state(self) -> State:
         """Return the base rates."""
