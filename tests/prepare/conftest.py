@@ -1,9 +1,9 @@
-"""A project with a table of its own: mixed types, missing cells, three groups, unordered labels."""
+"""What tests of tables share: a project with a table of its own, and a server of files."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+
+from tests.prepare.server import Server, serve
 
 HOUSING = {
     "dataset": "housing",
@@ -82,3 +84,19 @@ def project(tmp_path: Path, people: pd.DataFrame) -> Callable[..., Path]:
         return path
 
     return write
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """Run a server of files on loopback."""
+    with serve() as running:
+        yield running
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let downloads try again at once, and go through no proxy."""
+    monkeypatch.setattr("tasks.prepare.download.PAUSE_SECONDS", 0)
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)

@@ -14,26 +14,13 @@ from tasks.prepare import download as module
 from tasks.prepare.download import FetchError, UnreachableError, download
 from tests.prepare.server import serve
 
+pytestmark = pytest.mark.usefixtures("impatient")
 CONTENT = np.random.default_rng(0).bytes(3_000_000)
 OTHER = np.random.default_rng(1).bytes(3_000_000)
 
 
 def digest(content):
     return hashlib.sha256(content).hexdigest()
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    monkeypatch.setattr(module, "PAUSE_SECONDS", 0)
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
-
-
-@pytest.fixture
-def server():
-    with serve() as running:
-        yield running
 
 
 def get(server, folder, path="/table.csv", content=CONTENT, **options):

@@ -24,6 +24,7 @@ from tasks.prepare.section import Origin
 from tasks.runtime.errors import ConfigError, DataError
 from tests.prepare.server import serve
 
+pytestmark = pytest.mark.usefixtures("impatient")
 ROOT = Path(__file__).resolve().parents[2]
 CONTENT = b"a,b\n" + b"1,2\n" * 50_000
 
@@ -33,20 +34,6 @@ def digest(content):
 
 
 PINNED = digest(CONTENT)
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    monkeypatch.setattr("tasks.prepare.download.PAUSE_SECONDS", 0)
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
-
-
-@pytest.fixture
-def server():
-    with serve() as running:
-        yield running
 
 
 def kept(home, content=CONTENT):

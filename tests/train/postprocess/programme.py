@@ -43,7 +43,8 @@ def find_best(rows: Rows, means: np.ndarray, low: np.ndarray, high: np.ndarray) 
         options={"ftol": 1e-13, "maxiter": 500},
     )
     within = np.all(means @ found.x <= high + 1e-7) and np.all(means @ found.x >= low - 1e-7)
-    return float(found.fun) if found.success and within else None
+    # Status 8: at the end of its line search, as low as it gets.
+    return float(found.fun) if (found.success or found.status == 8) and within else None
 
 
 def least_violation(means: np.ndarray, low: np.ndarray, high: np.ndarray) -> float:

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import linprog, minimize
 
 from tasks.train.postprocess.threshold import (
     build_problem,
@@ -15,47 +14,12 @@ from tasks.train.postprocess.threshold import (
 )
 from tests.runtime.test_arrays import namespaces
 from tests.train.postprocess.made import Rows, group_rates, make_rows, objective, ramp
+from tests.train.postprocess.programme import find_best, group_means
 
 
 def solve(rows: Rows):
     problem = build_problem(rows.score, rows.code, rows.n_groups, rows.weight)
     return solve_exact(problem, rows.width, rows.rate, rows.budget)
-
-
-def best_objective(rows: Rows) -> float:
-    """Solve (6) over h itself: a linear programme at width 0, a quadratic one elsewhere."""
-    share = rows.weight / rows.weight.sum()
-    means = np.zeros((rows.n_groups, rows.score.size))
-    for k in range(rows.n_groups):
-        held = rows.code == k
-        means[k, held] = rows.weight[held] / rows.weight[held].sum()
-    low, high = rows.rate - rows.budget / 2, rows.rate + rows.budget / 2
-    if rows.width == 0:
-        found = linprog(
-            -share * rows.score,
-            A_ub=np.vstack([means, -means]),
-            b_ub=np.repeat([high, -low], rows.n_groups),
-            bounds=(0, 1),
-        )
-        assert found.success
-        return float(found.fun)
-    found = minimize(
-        lambda h: share @ (rows.width / 2 * h**2 - h * rows.score),
-        np.full(rows.score.size, rows.rate),
-        jac=lambda h: share * (rows.width * h - rows.score),
-        bounds=[(0, 1)] * rows.score.size,
-        constraints=[
-            {"type": "ineq", "fun": lambda h: means @ h - low, "jac": lambda _: means},
-            {"type": "ineq", "fun": lambda h: high - means @ h, "jac": lambda _: -means},
-        ],
-        method="SLSQP",
-        options={"ftol": 1e-12, "maxiter": 300},
-    )
-    # Feasible and at the end of its line search: as low as it gets.
-    assert found.success or found.status == 8
-    assert np.all(means @ found.x <= high + 1e-7)
-    assert np.all(means @ found.x >= low - 1e-7)
-    return float(found.fun)
 
 
 @pytest.mark.parametrize("seed", range(240))
@@ -64,7 +28,9 @@ def test_exact_equals_the_programme_over_h(seed):
     found = solve(rows)
     h = found.rule.probability(rows.score, rows.code)
     assert found.objective == pytest.approx(objective(rows, h), abs=1e-12)
-    assert found.objective == pytest.approx(best_objective(rows), abs=1e-6)
+    means = group_means(rows, np.ones(rows.score.size), rates=False)
+    ends = [np.full(rows.n_groups, rows.rate + sign * rows.budget / 2) for sign in (-1, 1)]
+    assert found.objective == pytest.approx(find_best(rows, means, *ends), abs=1e-6)
 
 
 @settings(max_examples=150)
