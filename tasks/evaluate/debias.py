@@ -29,12 +29,11 @@ from tasks.train.postprocess.rulebook import (
     read_rulebook,
 )
 from tasks.train.postprocess.sample import Collector, Sample, Solver
-from tasks.train.postprocess.threshold import ThresholdProblem, expect_accuracy, solve_grid
+from tasks.train.postprocess.threshold import ThresholdProblem, solve_exact, trace_budgets
 
 # Without labels there is nothing to choose a width by.
 WIDTH = 0.1
 HOLDOUT = 0.5
-CURVE_POINTS = 25
 CALIBRATION, VALIDATION = "calibration", "validation"
 BEFORE, AFTER = "unmodified", "debiased"
 # Parameters that an earlier rule brings with it.
@@ -285,8 +284,8 @@ def _solve(
     alone = {}
     for position, column in enumerate(columns.groups if len(columns.groups) > 1 else ()):
         merged, _ = merge_codes(sample.cells, position)
-        single = solve_grid(sample.calibration.problem(merged), [width], [rate], config.budget)
-        rule = single.pick(0, 0).rule
+        single = sample.calibration.problem(merged)
+        rule = solve_exact(single, width, rate, config.budget).rule
         alone[column] = ThresholdRule(width, rule.threshold[merged], rule.coin[merged])
     rulebook = make_rulebook(
         choice.rule,
@@ -311,7 +310,8 @@ def _solve(
     }
     if not sample.exact:
         fitted |= {"bins": config.bins, "parity_error_at_most": 1.0 / (config.bins * width)}
-    curve = trace_curve(problem, labelled, width, rate)
+    budget, bias, accuracy = trace_budgets(problem, labelled, width, rate)
+    curve = pd.DataFrame({"budget": budget, "bias": bias, "accuracy": accuracy})
     return Debiasing(config, columns, rulebook, alone, curve, fitted, rows)
 
 
@@ -324,35 +324,6 @@ def list_grid(config: DebiasConfig, base: float) -> tuple[list[float], list[floa
     if config.rate is not None:
         return widths, [config.rate]
     return widths, list_rates(base) if config.labels else [base]
-
-
-def trace_curve(
-    problem: ThresholdProblem, labelled: ThresholdProblem, width: float, rate: float
-) -> pd.DataFrame:
-    """Return bias and accuracy as ε grows from 0 until it binds no group.
-
-    Parameters
-    ----------
-    problem : ThresholdProblem
-        Rows that thresholds are fitted on.
-    labelled : ThresholdProblem
-        Rows that they are measured on, by codes 2 k + y.
-    width, rate : float
-        γ and ρ, the same for every ε.
-
-    Returns
-    -------
-    DataFrame
-        Columns budget, bias (between the groups) and accuracy (expected), ``CURVE_POINTS`` rows.
-    """
-    # |E[h] − ρ| ≤ 1 always: this is t = 0 for every group.
-    free = solve_grid(problem, [width], [rate], 2.0).pick(0, 0)
-    top = 2.0 * float(np.nanmax(np.abs(free.rate - rate)))
-    points = []
-    for budget in np.linspace(0.0, top, CURVE_POINTS):
-        accuracy, gap = expect_accuracy(labelled, solve_grid(problem, [width], [rate], budget))
-        points.append({"budget": budget, "bias": gap[0, 0], "accuracy": accuracy[0, 0]})
-    return pd.DataFrame(points)
 
 
 def hold_out(ids: np.ndarray, config: DebiasConfig) -> np.ndarray:

@@ -13,10 +13,8 @@ from tasks.evaluate.classifier import Scored
 from tasks.train.postprocess.hardt import Hardt
 from tasks.train.postprocess.randomized_threshold import RandomizedThreshold
 from tasks.train.postprocess.reject_option import GRID, trace_curve
-from tasks.train.postprocess.threshold import expect_accuracy, solve_exact, solve_grid
+from tasks.train.postprocess.threshold import trace_budgets
 
-# Values of ε from 0 on.
-BUDGETS = 25
 # Tolerances of Hardt et al., as shares of the way from the row's own to the unmodified bias.
 SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)
 # fairlearn's time grows with the number of distinct scores: along the curve they are rounded.
@@ -61,23 +59,12 @@ def trace_thresholds(processor: RandomizedThreshold, calibration: Scored, test: 
     Returns
     -------
     Curve
-        ``BUDGETS`` points; on ``calibration`` the bias is never above ε, and never falls.
-
-    Notes
-    -----
-    One sort of each part: O(n log n + BUDGETS K log n).
+        See `threshold.trace_budgets`.
     """
     calibration, test = (each.calibrated(processor.calibration_) for each in (calibration, test))
-    problem, labelled = calibration.problem(), test.labelled()
     # Other criteria than parity have other rates.
-    width, rate = processor.width_, cast(float, processor.rate_)
-    # At ε = 2 every |E[h | k] − ρ| ≤ ε/2, so that all thresholds are 0.
-    free = solve_exact(problem, width, rate, 2.0)
-    budgets = np.linspace(0.0, 2.0 * float(np.nanmax(np.abs(free.rate - rate))), BUDGETS)
-    grids = [solve_grid(problem, [width], [rate], budget) for budget in budgets.tolist()]
-    points = [expect_accuracy(labelled, grid) for grid in grids]
-    accuracy, bias = (np.array([each[place][0, 0] for each in points]) for place in (0, 1))
-    return Curve(budgets, bias, accuracy)
+    rate = cast(float, processor.rate_)
+    return Curve(*trace_budgets(calibration.problem(), test.labelled(), processor.width_, rate))
 
 
 def trace_hardt(processor: Hardt, decision: np.ndarray, calibration: Scored, test: Scored) -> Curve:

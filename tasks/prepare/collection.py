@@ -43,7 +43,6 @@ from tasks.prepare.table import (
     check_digest,
     check_header,
     check_start,
-    digest_file,
     list_files,
     read_text,
     strip_text,
@@ -52,6 +51,7 @@ from tasks.prepare.table import (
     unpack,
 )
 from tasks.runtime.errors import DataError
+from tasks.runtime.store import hash_file
 
 BLOCK_BYTES = 64 * 2**20
 
@@ -87,7 +87,7 @@ def read_blocks(source: Source, home: Path, folder: Path) -> Blocks:
     columns: list[str] = []
     for file in source.path:
         for path in list_files(file, source, home, folder):
-            digest = digest_file(path)
+            digest = hash_file(path)
             check_digest(path, digest, file.sha256 or source.sha256)
             if source.format == "parquet":
                 names, pieces = _parquet(path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import re
@@ -15,6 +14,7 @@ from pathlib import Path
 import httpx
 
 from tasks.runtime.errors import DataError
+from tasks.runtime.store import hash_file
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -71,8 +71,7 @@ class Part:
 
     def digest(self) -> str:
         """Return the sha256 of what has arrived."""
-        with self.path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        return hash_file(self.path)
 
     def publish(self, name: str) -> Path:
         """Give the whole its name, at once."""

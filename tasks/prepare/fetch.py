@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import logging
 import re
 import shutil
@@ -28,6 +27,7 @@ from tasks.prepare.package import download_wheel, find_wheel
 from tasks.prepare.progress import show_bytes
 from tasks.prepare.section import Origin, Source, SourceFile
 from tasks.runtime.errors import DataError
+from tasks.runtime.store import hash_file
 
 FOLDER = Path("data", "cache", "downloads")
 # File systems without locks; there the digest alone tells of two writers.
@@ -121,7 +121,7 @@ def find(
             place = next((each for each in places if origin.path and each.is_file()), None)
             if place is None:
                 continue
-            digest = _digest(place)
+            digest = hash_file(place)
             if digest != sha256:
                 raise FetchError(
                     f"{place} has sha256 {digest[:12]}…, and {sha256[:12]}… is expected.",
@@ -195,7 +195,7 @@ def _find_kept(cache: Path, sha256: str) -> Path | None:
         # Names that begin with a dot are of unfinished work.
         if path.name.startswith(".") or not path.is_file():
             continue
-        if _digest(path) == sha256:
+        if hash_file(path) == sha256:
             return path
         refused = path.with_name(f".refused-{path.name}")
         # Another process may have done so, and a shared cache may be read-only.
@@ -311,11 +311,6 @@ def clean_name(path: str) -> str:
     """Return the last step of a path or URL as a plain, visible file name."""
     name = re.sub(r"[^\w.+=-]", "_", PurePosixPath(unquote(path)).name)
     return name.lstrip(".")[-100:] or "file"
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tasks.prepare.config import read_dataset, replace_noise
 from tasks.prepare.loader import SelectOn, find_dataset
-from tasks.prepare.table import digest_file, list_files
-from tasks.runtime.store import canonical_json
+from tasks.prepare.table import list_files
+from tasks.runtime.store import canonical_json, hash_file
 
 
 def fingerprint(
@@ -52,7 +52,7 @@ def fingerprint(
             files.append(str(file.sha256))
         else:
             found = list_files(file, config.source, home, path.parent)
-            files.extend(digest_file(each) for each in found)
+            files.extend(hash_file(each) for each in found)
     request = {"seed": seed, "rows": rows, "select_on": select_on}
     text = canonical_json({"files": files, "config": config.shape(), **request})
     return hashlib.sha256(text.encode()).hexdigest()

@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 from tasks.prepare.column import MISSING_LEVEL
 from tasks.prepare.section import level_text
 from tasks.prepare.stream import list_files, read_batches, read_names
-from tasks.prepare.table import check_header, digest_file
+from tasks.prepare.table import check_header
 from tasks.runtime.errors import ConfigError, DataError, nearest
+from tasks.runtime.store import hash_file
 
 Scale = Literal["probability", "margin", "signed"]
 BOUNDS = {"probability": (0.0, 1.0), "margin": (-np.inf, np.inf), "signed": (-1.0, 1.0)}
@@ -150,7 +151,7 @@ class ScoreTable:
 
     def digest(self) -> str:
         """Return the sha256 of the file; of the digests of its files for a folder."""
-        digests = [digest_file(file) for file in self._files]
+        digests = [hash_file(file) for file in self._files]
         if len(digests) == 1:
             return digests[0]
         return hashlib.sha256("\n".join(digests).encode()).hexdigest()

@@ -84,12 +84,6 @@ def list_files(file: SourceFile, source: Source, home: Path, folder: Path) -> li
     return found
 
 
-def digest_file(path: Path) -> str:
-    """Return the sha256 of a file, read in blocks."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def check_digest(path: Path, digest: str, expected: str | None) -> None:
     """Refuse a file that is not the one the YAML was written for.
 
