@@ -302,6 +302,11 @@ def _list_skipped(plan: Sequence[Planned], keys: Sequence[str], store: Store) ->
     """Return row label -> why its method could not be trained on this dataset."""
     skipped: dict[str, str] = {}
     for each, found in zip(plan, keys, strict=True):
+        if not store.path(KIND, found).is_dir():
+            raise StoreError(
+                f"{name_fit(each.group)} was kept under another key than it was asked for.",
+                "The code or a dataset changed while the study ran: run it again.",
+            )
         reason = read_facts(store.path(KIND, found))["skipped"]
         if reason is not None:
             skipped[each.group.method] = str(reason)
