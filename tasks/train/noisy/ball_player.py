@@ -152,7 +152,7 @@ class BallMaximumPlayer(_BallPlayer):
         xp = array_namespace(stage.count)
         self._found, hinge, exact = [], [], []
         for place, (rate, event) in enumerate(zip(self._game.rates, self._events, strict=True)):
-            rest = xp.astype(stage.rest[:, place][:, None], score.dtype)
+            rest = xp.astype(stage.rest[:, place : place + 1], score.dtype)
             h = event.pad(event.hinge(0, score) + rest)
             found = maximise_over_ball(
                 h, event.codes, self._level, weight=event.count, centre=self._centre
@@ -164,7 +164,7 @@ class BallMaximumPlayer(_BallPlayer):
             )
             bad = 1.0 - low if rate.floor else high
             bad = xp.where(xp.isnan(bad), 0.0, bad)
-            exact.append(bad - stage.overall[:, place][:, None])
+            exact.append(bad - stage.overall[:, place : place + 1])
         shape = (score.shape[0], len(self._events), self.n_groups, *stage.count.shape[1:])
         nothing = xp.zeros(shape, dtype=xp.float64, device=self._game.device)
         return Standing(xp.stack(hinge, axis=1), xp.stack(exact, axis=1), nothing)
@@ -177,7 +177,7 @@ class BallMaximumPlayer(_BallPlayer):
         xp = array_namespace(stage.count)
         factors, pull = [], []
         for place, (event, (h, found)) in enumerate(zip(self._events, self._found, strict=True)):
-            scale = xp.astype(multiplier[:, place] / self._nominal[place, :], score.dtype)
+            scale = xp.astype(multiplier[:, place, :] / self._nominal[place, :], score.dtype)
             mass = found.combine(scale, h, event.codes, event.count)[:, : event.n]
             pull.append(xp.astype(xp.sum(mass, axis=1), xp.float64))
             factors.append((event, 0, mass / event.count[: event.n]))
@@ -239,20 +239,20 @@ class BallAscentPlayer(_BallPlayer):
         carried: dict[int, Array] = {}
         for block in self._blocks:
             table = block.tabulate(score, self._game)
-            relative = table / xp.where(stage.count > 0, stage.count, 1.0)[:, None]
+            relative = table / xp.where(stage.count > 0, stage.count, 1.0)[:, None, ...]
             for number, place in enumerate(block.event.places):
-                flags = (self._game.up + self._game.down)[place, 0]
+                flags = (self._game.up + self._game.down)[place, 0, :]
                 inside = xp.sum(table * flags, axis=(2, 3))
-                wrong = xp.sum(table * self._game.wrong[place, 0], axis=(2, 3))
+                wrong = xp.sum(table * self._game.wrong[place, 0, :], axis=(2, 3))
                 total = block.total(number, score)
-                rest = stage.rest[:, place][:, None]
+                rest = stage.rest[:, place : place + 1]
                 safe = xp.where(inside > 0, inside, 1.0)
                 hinge[place] = (
                     total / safe + rest
                     if self._ratio
                     else (total + inside * rest) / self._nominal[place, :]
                 )
-                exact[place] = wrong / safe - stage.overall[:, place][:, None]
+                exact[place] = wrong / safe - stage.overall[:, place : place + 1]
                 carried[place] = relative
         every = range(len(self._game.rates))
         return Standing(
@@ -276,7 +276,7 @@ class BallAscentPlayer(_BallPlayer):
         for block in self._blocks:
             for number, place in enumerate(block.event.places):
                 inside = block.inside(number)
-                scale = multiplier[:, place] / (
+                scale = multiplier[:, place, :] / (
                     xp.where(inside > 0, inside, 1.0) if self._ratio else self._nominal[place, :]
                 )
                 pull[place] = xp.sum(scale * inside, axis=1)
@@ -293,10 +293,10 @@ class BallAscentPlayer(_BallPlayer):
             if self._ratio:
                 inside = block.inside(number)
                 safe = xp.where(inside > 0, inside, 1.0)
-                level, scale = block.total(number, score) / safe, multiplier[:, place] / safe
+                level, scale = block.total(number, score) / safe, multiplier[:, place, :] / safe
             else:
-                level = -stage.rest[:, place][:, None] + 0.0 * self._nominal[place, :]
-                scale = multiplier[:, place] / self._nominal[place, :]
+                level = -stage.rest[:, place : place + 1] + 0.0 * self._nominal[place, :]
+                scale = multiplier[:, place, :] / self._nominal[place, :]
             sign = xp.abs(block.event.signs[number])
             part = h[:, None, :] - xp.astype(level, h.dtype)[:, :, None] * sign
             part *= xp.astype(scale, h.dtype)[:, :, None]
@@ -327,7 +327,7 @@ class _Block:
         self._optimiser = Adam([self.mass[:, :, : event.n]], rate)
         # Where the roots lay at the last step: where the next ones are looked for.
         self._upper = xp.zeros_like(self._half)
-        self._lower = [xp.zeros_like(self._half[:, 0]) for _ in range(m)]
+        self._lower = [xp.zeros_like(self._half[:, 0, :]) for _ in range(m)]
 
     def inside(self, number: int) -> Array:
         """Return the mass in a rate's event, float64, shape (M, m)."""
@@ -408,7 +408,9 @@ class _Block:
         for j, own in enumerate(self._own):
             values = xp.concat([offset[:, j, each] for each in own], axis=-1)
             count = xp.concat([self.event.count[each] for each in own])
-            low = find_floor(values, self._base[j], count, half[:, j], self._lower[j][models, ...])
+            low = find_floor(
+                values, self._base[j], count, half[:, j, :], self._lower[j][models, ...]
+            )
             self._lower[j][models, ...] = low
             for each in own:
                 loss = xp.minimum(xp.maximum(low - offset[:, j, each], 0.0), self._base[j])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -15,18 +13,19 @@ from tasks.runtime.errors import ConfigError, DataError, nearest
 from tasks.runtime.seeds import derive_generator, uniforms
 from tasks.train.base import Estimator, unit_weight
 from tasks.train.network import Network, draw_network, forward
-from tasks.train.neural import PREDICTION_ROWS, TrainingWarning
+from tasks.train.neural import PREDICTION_ROWS
 from tasks.train.noisy.ambiguity import bound_rate_of_cells
 from tasks.train.noisy.assignment import bound_rates
 from tasks.train.noisy.assignment_program import solve_program
 from tasks.train.noisy.ball_player import BallAscentPlayer, BallMaximumPlayer
 from tasks.train.noisy.cell import RATE_CELLS, count_cells
-from tasks.train.noisy.ideal import IdealProblem, solve_ideal
-from tasks.train.noisy.lagrangian import TOLERANCE, Training, score_rows, train
+from tasks.train.noisy.lagrangian import Training, train
+from tasks.train.noisy.mixture import mix_iterates, take_iterates
 from tasks.train.noisy.noise import NoiseModel
 from tasks.train.noisy.player import AssignmentPlayer, Game, Player, hard_player
 from tasks.train.noisy.rate import CRITERIA, Rate, find_rates
-from tasks.train.noisy.row import Rows, arrange_rows, sum_scores
+from tasks.train.noisy.row import Rows, arrange_rows
+from tasks.train.noisy.training_table import ROBUST, TrainingTable, choose_levels, prepare_table
 from tasks.train.persistence import State
 from tasks.train.registry import method
 
@@ -48,21 +47,6 @@ APPROACHES = (
     "soft_assignments",
     "soft_assignments_ideal",
 )
-ROBUST = ("dro", "soft_assignments", "soft_assignments_ideal")
-# Shifts of the scores by which the ideal algorithm's classifiers differ from the iterates.
-SHIFTS = (-1.0, -0.5, 0.0, 0.5, 1.0)
-
-
-@dataclass(frozen=True, eq=False)
-class _Table:
-    """The training rows of one member of a batch, as asked for by its approach."""
-
-    X: np.ndarray
-    y: np.ndarray
-    codes: np.ndarray
-    n_groups: int
-    weight: np.ndarray
-    noise: NoiseModel | None
 
 
 @method("noisy_groups")
@@ -519,6 +503,12 @@ class NoisyGroups(Estimator):
         sample_weight: np.ndarray | None,
         inner: str | None,
     ) -> np.ndarray:
+        if inner == "ascent" and self.approach in ROBUST and self._method() == "exact":
+            raise ConfigError(
+                f"The parameter 'inner' of constraints is 'ascent', and this {self.name} was not "
+                "trained by ascent.",
+                "Leave it out, or ask for 'exact'.",
+            )
         codes = groups if self.approach != "true_groups" or true_groups is None else true_groups
         codes = np.asarray(codes)[:, self.attribute]
         rates = find_rates(self.criterion)
@@ -546,7 +536,7 @@ class NoisyGroups(Estimator):
             overall = (cells * wrong).sum(axis=(1, 2)) / (cells * among).sum(axis=(1, 2))
             if hard:
                 bad = (cells * wrong).sum(axis=2) / (cells * among).sum(axis=2)
-            elif (inner or self.inner) == "ascent" and not self.randomized:
+            elif (inner or self._method()) == "ascent":
                 place = [each.name for each in find_rates(self.criterion)].index(rate.name)
                 mass = self.carried_[place] * cells[:, None]
                 bad = (mass * wrong).sum(axis=(2, 3)) / (mass * among).sum(axis=(2, 3))
@@ -558,6 +548,10 @@ class NoisyGroups(Estimator):
                     low, high = bound_rates(cells, self._posterior(), kind)
                 bad = 1 - low if rate.floor else high
         return np.asarray(bad - overall[:, None] - self.budget)
+
+    def _method(self) -> Literal["ascent", "exact"]:
+        """Return how the worst case was told in training."""
+        return "ascent" if self.inner == "ascent" and not self.randomized else "exact"
 
     def _posterior(self) -> np.ndarray:
         return np.asarray((self.joint_ / self.joint_.sum(axis=0)).T)
@@ -612,7 +606,7 @@ def _cell_flags(rate: Rate) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _share_progress(progress: Progress | None, number: int, rounds: int) -> Progress | None:
-    """Return what tells the progress of one table of several."""
+    """Return what tells the progress of one run of several."""
     if progress is None:
         return None
     tell = progress
@@ -628,7 +622,7 @@ def _fit_table(
 ) -> None:
     """Fit the models of one table."""
     leader = models[0]
-    tables = [_prepare(model, data) for model in models]
+    tables = [prepare_table(model, data) for model in models]
     table = tables[0]
     n, d = table.X.shape
     sizes = (d, *leader.widths, 1)
@@ -652,11 +646,13 @@ def _fit_table(
     if leader.approach != "unconstrained":
         _refuse_empty(game, rates, leader.approach)
     levels = [
-        _levels(model, each.noise, table.n_groups)
+        choose_levels(model, each.noise, table.n_groups)
         for model, each in zip(models, tables, strict=True)
     ]
 
-    def play(player: Player, constrained: bool, snapshots: bool = False) -> Training:
+    ideal = leader.approach == "soft_assignments_ideal"
+
+    def play(player: Player, constrained: bool, number: int = 0) -> Training:
         starts = [_start(sizes, model.random_state) for model in models]
         arrays = [np.concatenate(each) for each in zip(*starts, strict=True)]
         network = Network.of([as_backend(each.astype(leader.dtype), backend) for each in arrays])
@@ -671,21 +667,20 @@ def _fit_table(
             constrained=constrained,
             best=leader.best,
             record_every=leader.record_every,
-            snapshots=snapshots,
-            progress=progress,
+            snapshots=ideal,
+            progress=_share_progress(progress, number, 1 + ideal),
         )
 
-    ideal = leader.approach == "soft_assignments_ideal"
     player = _player(leader, models, tables, levels, game, stack)
-    done = play(player, leader.approach != "unconstrained", snapshots=ideal)
-    pools = [done, play(hard_player(game, len(models)), False, True)] if ideal else []
+    done = play(player, leader.approach != "unconstrained")
+    pools = [done, play(hard_player(game, len(models)), False, 1)] if ideal else []
     for place, (model, each, level) in enumerate(zip(models, tables, levels, strict=True)):
         model.n_features_in_ = d
         model.level_ = level if level is not None else np.zeros(0)
         model.joint_ = np.zeros((0, 0)) if each.noise is None else each.noise.joint
         model.history_ = {key: value[place].copy() for key, value in done.history.items()}
-        if ideal:
-            _mix(model, [_pool(one, place) for one in pools], rows, each)
+        if ideal and each.noise is not None:
+            mix_iterates(model, [take_iterates(one, place) for one in pools], rows, each.noise)
             continue
         own = slice(place, place + 1)
         model.network_ = Network.of(
@@ -696,108 +691,6 @@ def _fit_table(
         model.error_ = float(done.error[place])
         model.violation_ = float(done.violation[place])
         model.carried_ = done.carried[place].copy()
-
-
-def _prepare(model: NoisyGroups, data: Mapping[str, Any]) -> _Table:
-    """Return the rows with the groups that the approach constrains, and the noise model."""
-    X, y = np.asarray(data["X"]), np.asarray(data["y"])
-    values = np.unique(y)
-    if not np.isin(values, (0, 1)).all():
-        raise DataError(
-            f"The labels are {values.tolist()[:5]}, and {model.name} learns 0 and 1.",
-            "Choose a dataset with two classes.",
-        )
-    if len(values) < 2:
-        raise DataError(f"All training labels are {values[0]}.", "Train on rows of both classes.")
-    weight = unit_weight(data.get("sample_weight"), len(y))
-    column = model.attribute
-    noisy = np.asarray(data["groups"])[:, column].astype(np.int64)
-    true = data.get("true_groups")
-    true = None if true is None else np.asarray(true)[:, column].astype(np.int64)
-    codes = true if model.approach == "true_groups" and true is not None else noisy
-    n_groups = int(codes.max()) + 1
-    shares = np.bincount(codes, weights=weight, minlength=n_groups)
-    if (shares <= 0).any():
-        raise DataError(
-            f"The group {int(np.argmin(shares))} has no training row, or none of positive weight.",
-            "Merge it with another group in the dataset's YAML.",
-        )
-    noise = None
-    if model.approach in ROBUST:
-        noise = _noise(model, noisy, true, shares / shares.sum(), weight)
-    return _Table(X, y.astype(np.int64), codes, n_groups, weight, noise)
-
-
-def _noise(
-    model: NoisyGroups,
-    noisy: np.ndarray,
-    true: np.ndarray | None,
-    shares: np.ndarray,
-    weight: np.ndarray,
-) -> NoiseModel | None:
-    """Return the noise model that was given, or the one of the rows whose true groups are known."""
-    n_groups = len(shares)
-    if model.confusion is not None:
-        confusion = np.asarray(model.confusion, dtype=np.float64)
-        if confusion.ndim == 2 and confusion.shape[1] != n_groups:
-            raise ConfigError(
-                f"The confusion has {confusion.shape[1]} columns, and there are {n_groups} noisy "
-                "groups.",
-                "Give P(Ĝ=k | G=j) for every noisy group k in row j.",
-            )
-        return NoiseModel.from_confusion(confusion, noisy_prior=shares)
-    if model.level is None:
-        if true is None:
-            raise DataError(
-                f"{model.name} with {model.approach} knows no noise of the groups.",
-                "Give level or confusion, or rows with true_groups.",
-            )
-        return _estimate(true, noisy, weight)
-    if np.ndim(model.level):
-        model.require(
-            "level", len(np.atleast_1d(model.level)) == n_groups, f"{n_groups} shares, or one"
-        )
-        return None
-    level = float(np.asarray(model.level))
-    if model.approach == "dro" and model.tv == "paper":
-        return None
-    confusion = np.full((n_groups, n_groups), level / max(n_groups - 1, 1))
-    np.fill_diagonal(confusion, 1 - level)
-    return NoiseModel.from_confusion(confusion, noisy_prior=shares)
-
-
-def _estimate(true: np.ndarray, noisy: np.ndarray, weight: np.ndarray) -> NoiseModel:
-    """Return the noise model of weighted rows whose true groups are known."""
-    if np.all(weight == weight[0]):
-        return NoiseModel.from_table(true, noisy)
-    m, seen = int(true.max()) + 1, int(noisy.max()) + 1
-    m, seen = max(m, seen), max(m, seen)
-    counts = np.bincount(true * seen + noisy, weights=weight, minlength=m * seen)
-    names = tuple(str(code) for code in range(m))
-    return NoiseModel(counts.reshape(m, seen) / counts.sum(), names, names)
-
-
-def _levels(model: NoisyGroups, noise: NoiseModel | None, n_groups: int) -> np.ndarray | None:
-    """Return γ_j of the balls, and warn where the paper's choice of it need not hold."""
-    if model.approach != "dro":
-        return None
-    if noise is None:
-        level = np.asarray(model.level, dtype=np.float64)
-        return np.broadcast_to(level, (n_groups,)).copy()
-    if model.tv == "valid":
-        return noise.valid_level
-    if not noise.level_holds.all():
-        short = [
-            name for name, holds in zip(noise.names, noise.level_holds, strict=True) if not holds
-        ]
-        warnings.warn(
-            f"P(Ĝ≠j | G=j) need not bound the distance of the groups {', '.join(short)}, of which "
-            "there are more noisy rows than true ones: the model may be less fair than it claims. "
-            "With tv: valid the level always holds.",
-            TrainingWarning,
-            stacklevel=2,
-        )
-    return noise.level
 
 
 def _refuse_empty(game: Game, rates: Sequence[Rate], approach: str) -> None:
@@ -820,7 +713,7 @@ def _refuse_empty(game: Game, rates: Sequence[Rate], approach: str) -> None:
 def _player(
     leader: NoisyGroups,
     models: Sequence[NoisyGroups],
-    tables: Sequence[_Table],
+    tables: Sequence[TrainingTable],
     levels: Sequence[np.ndarray | None],
     game: Game,
     stack: Callable[[Sequence[Any]], Array],
@@ -886,53 +779,3 @@ def _move_rows(rows: Rows, backend: Backend) -> Rows:
         rows.n_groups,
         rows.total,
     )
-
-
-def _pool(done: Training, place: int) -> list[np.ndarray]:
-    """Return the recorded iterates of a model, arrays with a leading axis for them."""
-    return [
-        np.stack([to_numpy(array)[place] for array in arrays])
-        for arrays in zip(*(each.arrays for each in done.snapshots), strict=True)
-    ]
-
-
-def _mix(model: NoisyGroups, pools: Sequence[list[np.ndarray]], rows: Rows, table: _Table) -> None:
-    """Run the ideal algorithm on the recorded iterates, shifted, and the two constant decisions."""
-    arrays = [np.concatenate(each).astype(np.float64) for each in zip(*pools, strict=True)]
-    shifted = [np.concatenate([array] * len(SHIFTS)) for array in arrays]
-    shifted[-1] = shifted[-1] + np.repeat(SHIFTS, len(arrays[0]))[:, None, None]
-    constant = [np.zeros((2, *array.shape[1:])) for array in arrays]
-    constant[-1][:, 0, 0] = (-1.0, 1.0)
-    every = Network.of([np.concatenate(each) for each in zip(shifted, constant, strict=True)])
-    x, weight, weighted = (
-        to_numpy(each).astype(np.float64) for each in (rows.x, rows.weight, rows.weighted)
-    )
-    wide = Rows(x, weight, weighted, rows.borders, rows.n_groups, rows.total)
-    cells = sum_scores(wide, score_rows(wide, every)).count
-    cells = np.maximum(cells, 0.0)
-    error = cells[:, :, 1:3].sum(axis=(1, 2))
-    noise = table.noise
-    if noise is None:
-        raise DataError("There is no noise model.", "Give level, confusion or true_groups.")
-    found = solve_ideal(
-        IdealProblem(error, cells, noise.posterior, find_rates(model.criterion), model.budget),
-        iterations=model.game_steps,
-        response=model.response,
-        inner_iterations=model.response_steps,
-        slack=model.response_slack,
-        tolerance=model.response_tolerance,
-        inner_radius=model.response_radius,
-    )
-    chosen = np.flatnonzero(found.probability > 0)
-    model.network_ = Network.of([array[chosen] for array in every.arrays])
-    model.probability_ = found.probability[chosen]
-    model.step_, model.error_ = found.iterations, found.error
-    model.violation_ = float(found.violation.max())
-    m, seen = noise.joint.shape
-    model.carried_ = np.zeros((len(find_rates(model.criterion)), m, seen, 4))
-    if model.violation_ > 100 * TOLERANCE + found.gap:
-        warnings.warn(
-            f"The mixture violates a constraint by {model.violation_:.3f}.",
-            TrainingWarning,
-            stacklevel=2,
-        )

@@ -133,9 +133,11 @@ def solve_ideal(
 
     Notes
     -----
-    O(T K C) with exact responses, O(T Q K C m m̂) with nested ones. E f exceeds that of the best
-    feasible classifier by O(R/√T) at most, and E max_w g_c is at most B/R + O(1/√T), up to the
-    errors of the responses: a small class and a long run are what it is for.
+    O(T K C) with exact responses, O(T Q K C m m̂) with nested ones. With exact responses E f exceeds
+    that of the best feasible classifier by O(R/√T) at most, and E max_w g_c is at most
+    B/R + O(1/√T), with B a bound of f. Nested responses come without a guarantee: the proof of
+    theorem 5 moves the maximum over w into the mean over q (23), and a mixture that does well
+    against one w for all its classifiers may do badly against a w for each. ``gap`` tells.
 
     References
     ----------

@@ -62,10 +62,11 @@ class Game:
     def stage(self, sums: Sums) -> Stage:
         """Return the sums of one step, rate by rate."""
         xp = array_namespace(sums.up)
-        bad = sums.up[:, None] * self.up + sums.down[:, None] * self.down
-        good = sums.up[:, None] * self.down + sums.down[:, None] * self.up
-        event = sums.count[:, None] * (self.up + self.down)
-        wrong = sums.count[:, None] * self.wrong
+        up, down, count = (each[:, None, ...] for each in (sums.up, sums.down, sums.count))
+        bad = up * self.up + down * self.down
+        good = up * self.down + down * self.up
+        event = count * (self.up + self.down)
+        wrong = count * self.wrong
         size = xp.sum(event, axis=(2, 3))
         rest = xp.sum(good, axis=(2, 3)) / size - 1.0 - (self.budget + self.slack)[:, None]
         overall = xp.sum(wrong, axis=(2, 3)) / size + self.budget[:, None]
@@ -175,16 +176,15 @@ class CellPlayer:
         self._ratio, self._by_decision = ratio, by_decision
         self.n_groups = int(mass.shape[2])
         xp = array_namespace(mass)
-        label = xp.stack([game.share[:, 0], game.share[:, 1], 0 * game.share[:, 0]], axis=-1)
-        whole = xp.stack([label[:, 0], label[:, 1], label[:, 2], label[:, 2]], axis=-1)
-        # Any split of the labels' rows by decision has the same mass at first.
+        # However decisions split the rows of a label, at first their mass is the same.
+        whole = xp.concat([game.share, 0.0 * game.share], axis=-1)
         self._nominal = self._inside(whole * (game.up + game.down))
 
     def _inside(self, table: Array) -> Array:
         """Return Σ mass · table, shape (M, R, m), for a table (M or 1, R, m̂, 4)."""
         xp = array_namespace(self._mass)
         table = table[None, ...] if table.ndim == 3 else table
-        return xp.sum(self._mass * table[:, :, None], axis=(3, 4))
+        return xp.sum(self._mass * table[:, :, None, ...], axis=(3, 4))
 
     def judge(self, score: Array, stage: Stage) -> Standing:  # noqa: ARG002 - as row players
         """Return the constraints at these scores."""
@@ -280,35 +280,39 @@ class AssignmentPlayer(CellPlayer):
         """Return w(j | c, k) / P(G=j) with an axis for the rates."""
         prior = self._prior[:, None, :, None, None]
         if weight.ndim == 4:
-            weight = weight[:, None]
+            weight = weight[:, None, ...]
         return weight / prior
 
     def judge(self, score: Array, stage: Stage) -> Standing:
-        """Return the constraints at these scores: true maxima where the inner player is exact."""
-        if self._inner != "exact":
+        """Return the constraints at these scores.
+
+        With indicators they are true maxima over W(θ) unless w is what ascent has made of it.
+        """
+        if self._inner == "ascent":
             return super().judge(score, stage)
         xp = array_namespace(self._posterior)
-        gain = stage.bad + stage.rest[:, :, None, None] * stage.event
-        worst = [
-            fill_worst(gain[:, place], stage.count, self._posterior)
-            for place in range(len(self._game.rates))
-        ]
-        self._mass = self._relative(xp.stack(worst, axis=1))
+        if self._inner == "exact":
+            gain = stage.bad + stage.rest[:, :, None, None] * stage.event
+            worst = [
+                fill_worst(gain[:, place, ...], stage.count, self._posterior)
+                for place in range(len(self._game.rates))
+            ]
+            self._mass = self._relative(xp.stack(worst, axis=1))
         standing = super().judge(score, stage)
         exact = []
         for place, rate in enumerate(self._game.rates):
             low, high = bound_rates(stage.count, self._posterior, RATE_CELLS[rate.cells])
             bad = 1.0 - low if rate.floor else high
             bad = xp.where(xp.isnan(bad), 0.0, bad)
-            exact.append(bad - stage.overall[:, place][:, None])
+            exact.append(bad - stage.overall[:, place : place + 1])
         return Standing(standing.hinge, xp.stack(exact, axis=1), standing.carried)
 
     def move(self, multiplier: Array, score: Array, stage: Stage) -> None:  # noqa: ARG002
         """Take steps on w, or solve for it."""
         xp = array_namespace(multiplier)
         if self._inner == "joint" and self._joint is not None:
-            gain = (stage.bad + stage.rest[:, :, None, None] * stage.event)[:, :, None]
-            scale = (multiplier / (self._nominal * self._prior[:, None]))[..., None, None]
+            gain = (stage.bad + stage.rest[:, :, None, None] * stage.event)[:, :, None, ...]
+            scale = (multiplier / (self._nominal * self._prior[:, None, :]))[..., None, None]
             self._weight = self._joint(xp.sum(scale * gain, axis=1), stage.count, self._posterior)
             self._mass = self._relative(self._weight)
         elif self._inner == "ascent":
@@ -322,7 +326,18 @@ class AssignmentPlayer(CellPlayer):
                     rounds=self._rounds,
                     variant=self._variant,
                 )
+                if self._variant == "paper":
+                    self._weight = self._keep_possible(self._weight)
                 self._mass = self._relative(self._weight)
+
+    def _keep_possible(self, weight: Array) -> Array:
+        """Return w without groups of which a noisy group has no rows: some rounds leave a rest."""
+        xp = array_namespace(weight)
+        possible = xp.matrix_transpose(self._posterior)[..., None] > 0
+        kept = xp.where(possible, weight, 0.0 * weight)
+        total = xp.sum(kept, axis=1, keepdims=True)
+        plain = xp.matrix_transpose(self._posterior)[..., None] + 0.0 * weight
+        return xp.where(total > 0, kept / xp.where(total > 0, total, 1.0), plain)
 
     def _gradient(self, multiplier: Array, stage: Stage) -> Array:
         """Return ∂/∂w Σ λ_rj g_rj, shape (M, m, 4 m̂)."""
@@ -331,11 +346,11 @@ class AssignmentPlayer(CellPlayer):
             inside = self._inside(stage.event)
             inside = xp.where(inside > 0, inside, 1.0)
             level = (self._inside(stage.bad) / inside)[..., None, None]
-            gain = stage.bad[:, :, None] - level * stage.event[:, :, None]
+            gain = stage.bad[:, :, None, ...] - level * stage.event[:, :, None, ...]
         else:
             inside = self._nominal
-            gain = (stage.bad + stage.rest[:, :, None, None] * stage.event)[:, :, None]
-        scale = multiplier / (inside * self._prior[:, None])
+            gain = (stage.bad + stage.rest[:, :, None, None] * stage.event)[:, :, None, ...]
+        scale = multiplier / (inside * self._prior[:, None, :])
         total = xp.sum(scale[..., None, None] * gain, axis=1)
         return xp.reshape(total, (*total.shape[:2], -1))
 
@@ -362,12 +377,12 @@ def fill_worst(gain: Array, cells: Array, posterior: Array) -> Array:
     xp = array_namespace(gain)
     each = gain / xp.where(cells > 0, cells, 1.0)
     order = xp.argsort(each, axis=-1, descending=True)
-    held = xp.take_along_axis(cells, order, axis=-1)[:, None]
+    held = xp.take_along_axis(cells, order, axis=-1)[:, None, ...]
     budget = xp.matrix_transpose(posterior * xp.sum(cells, axis=-1)[..., None])[..., None]
     before = xp.cumulative_sum(held, axis=-1) - held
     taken = xp.minimum(xp.maximum(budget - before, 0.0), held)
-    back = xp.broadcast_to(xp.argsort(order, axis=-1)[:, None], taken.shape)
+    back = xp.broadcast_to(xp.argsort(order, axis=-1)[:, None, ...], taken.shape)
     mass = xp.take_along_axis(taken, back, axis=-1)
     plain = xp.matrix_transpose(posterior)[..., None]
-    cells = cells[:, None]
+    cells = cells[:, None, ...]
     return xp.where(cells > 0, mass / xp.where(cells > 0, cells, 1.0), plain)

@@ -157,6 +157,8 @@ def sum_scores(rows: Rows, score: Array) -> Sums:
             whole = xp.sum(weight)
             above = xp.astype(phi >= 0, phi.dtype) @ weight
             high = xp.maximum(phi, 0.0) @ weight
+            # Rounding must not leave a negative number of rows.
+            above = xp.minimum(above, whole)
             below, low = whole - above, phi @ weight - high
             up = whole + xp.maximum(phi, -1.0) @ weight
             down = whole - xp.minimum(phi, 1.0) @ weight

@@ -1,0 +1,62 @@
+"""Small tables with groups, and games on them, for the tests of training."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tasks.train.network import Network
+from tasks.train.noisy.player import Game
+from tasks.train.noisy.rate import find_rates
+from tasks.train.noisy.row import Rows, arrange_rows
+
+
+def make_table(n=120, m=3, seed=0, d=4, levels=3):
+    """Return one-hot rows, labels, groups that the labels lean on, and noisy groups."""
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(levels, size=(n, d))
+    group = rng.integers(m, size=n)
+    chance = codes[:, 0] + codes[:, 1] - 0.8 * group + rng.normal(size=n)
+    y = (chance > np.median(chance)).astype(np.int64)
+    moved = rng.random(n) < 0.25
+    noisy = np.where(moved, (group + rng.integers(1, m, size=n)) % m, group)
+    X = np.hstack([np.eye(levels)[codes[:, i]] for i in range(d)] + [np.eye(m)[noisy]])
+    return X, y, group, noisy
+
+
+def make_rows(xp=np, dtype="float64", m=3, **changes):
+    """Return arranged rows on a namespace, with noisy groups."""
+    X, y, _, noisy = make_table(m=m, **changes)
+    rows = arrange_rows(X, y, noisy, m, np.ones(len(y)), dtype)
+    return Rows(
+        xp.asarray(rows.x),
+        xp.asarray(rows.weight),
+        xp.asarray(rows.weighted),
+        rows.borders,
+        rows.n_groups,
+        rows.total,
+    )
+
+
+def make_game(rows, criterion="equalized_odds", models=3, budget=0.05, slack=1.25):
+    xp = rows.x.__array_namespace__() if not isinstance(rows.x, np.ndarray) else np
+    budgets = xp.asarray(np.full(models, budget))
+    return Game(rows, find_rates(criterion), budgets, xp.asarray(np.full(models, slack)))
+
+
+def make_scores(rows, models=3, seed=0, scale=1.5):
+    """Return scores (M, n), some of them beyond the hinges' kinks."""
+    xp = rows.x.__array_namespace__() if not isinstance(rows.x, np.ndarray) else np
+    rng = np.random.default_rng(seed)
+    return xp.asarray(rng.normal(scale=scale, size=(models, rows.n)))
+
+
+def labels_of(rows):
+    """Return the labels and groups of arranged rows, as NumPy arrays."""
+    sizes = np.diff(rows.borders)
+    m = rows.n_groups
+    return np.repeat(np.arange(2 * m) // m, sizes), np.repeat(np.arange(2 * m) % m, sizes)
+
+
+def start_network(rows, models, xp=np):
+    zeros = xp.zeros((models, rows.x.shape[1], 1), dtype=rows.x.dtype)
+    return Network((zeros,), (xp.zeros((models, 1, 1), dtype=rows.x.dtype),))
