@@ -17,7 +17,7 @@ from tasks.runtime.config import Model, fault
 from tasks.runtime.errors import ConfigError, DataError
 from tasks.runtime.seeds import derive_integer, uniforms
 from tasks.train.postprocess.base import read_scores
-from tasks.train.postprocess.choice import WIDTHS, choose_parity, list_rates
+from tasks.train.postprocess.choice import WIDTHS, choose_parity, list_rates, trace_budgets
 from tasks.train.postprocess.histogram import BINS
 from tasks.train.postprocess.randomized_threshold import LEAST_WIDTH
 from tasks.train.postprocess.rule import ThresholdRule
@@ -29,7 +29,7 @@ from tasks.train.postprocess.rulebook import (
     read_rulebook,
 )
 from tasks.train.postprocess.sample import Collector, Sample, Solver
-from tasks.train.postprocess.threshold import ThresholdProblem, solve_exact, trace_budgets
+from tasks.train.postprocess.threshold import ThresholdProblem, solve_exact
 
 # Without labels there is nothing to choose a width by.
 WIDTH = 0.1

@@ -10,10 +10,10 @@ import numpy as np
 from sklearn.base import clone
 
 from tasks.evaluate.classifier import Scored
+from tasks.train.postprocess.choice import trace_budgets
 from tasks.train.postprocess.hardt import Hardt
 from tasks.train.postprocess.randomized_threshold import RandomizedThreshold
 from tasks.train.postprocess.reject_option import GRID, trace_curve
-from tasks.train.postprocess.threshold import trace_budgets
 
 # Tolerances of Hardt et al., as shares of the way from the row's own to the unmodified bias.
 SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)
@@ -59,7 +59,7 @@ def trace_thresholds(processor: RandomizedThreshold, calibration: Scored, test: 
     Returns
     -------
     Curve
-        See `threshold.trace_budgets`.
+        See `choice.trace_budgets`.
     """
     calibration, test = (each.calibrated(processor.calibration_) for each in (calibration, test))
     # Other criteria than parity have other rates.

@@ -1,4 +1,4 @@
-"""Which width and rate a randomised threshold takes: the paper's grid, and the best of it."""
+"""Which width and rate a randomised threshold takes of the paper's grid, and what ε changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ from tasks.train.postprocess.odds import propose_rates, solve_odds
 from tasks.train.postprocess.ramp import RampRule
 from tasks.train.postprocess.rule import ThresholdRule
 from tasks.train.postprocess.sample import Rows
-from tasks.train.postprocess.threshold import ThresholdProblem, expect_accuracy, solve_grid
+from tasks.train.postprocess.threshold import (
+    ThresholdProblem,
+    expect_accuracy,
+    solve_exact,
+    solve_grid,
+)
 
 Conditional = Literal["covariance", "equal_opportunity", "equalized_odds"]
 Rate = float | tuple[float, float] | None
@@ -203,6 +208,40 @@ def choose_conditional(
         "converged": found.converged,
     }
     return Choice(rules[place], float(width[place]), tried[place][1], facts, pd.DataFrame(table))
+
+
+def trace_budgets(
+    problem: ThresholdProblem,
+    labelled: ThresholdProblem,
+    width: float,
+    rate: float,
+    n_points: int = 25,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return bias and expected accuracy as ε grows from 0 until it binds no group.
+
+    Parameters
+    ----------
+    problem : ThresholdProblem
+        Rows that thresholds are fitted on.
+    labelled : ThresholdProblem
+        Rows that they are measured on, by codes 2 k + y.
+    width, rate : float
+        γ and ρ, the same for every ε.
+    n_points : int
+        Values of ε, evenly spread.
+
+    Returns
+    -------
+    budget, bias, accuracy : ndarray of float64, shape (n_points,)
+        On the rows of ``problem`` the bias is never above ε, and never falls.
+    """
+    # At ε = 2 every |E[h | k] − ρ| ≤ ε/2, so that all thresholds are 0.
+    free = solve_exact(problem, width, rate, 2.0)
+    budgets = np.linspace(0.0, 2.0 * float(np.nanmax(np.abs(free.rate - rate))), n_points)
+    grids = [solve_grid(problem, [width], [rate], budget) for budget in budgets.tolist()]
+    points = np.array([expect_accuracy(labelled, grid) for grid in grids])
+    accuracy, bias = points.reshape(n_points, 2).T
+    return budgets, bias, accuracy
 
 
 def judge_rule(rule: ThresholdRule | RampRule, rows: Rows) -> tuple[float, float]:

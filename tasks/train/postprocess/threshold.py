@@ -329,40 +329,6 @@ def expect_accuracy(
     return right / labelled.total, np.ptp(np.stack(rates), axis=0)
 
 
-def trace_budgets(
-    problem: ThresholdProblem,
-    labelled: ThresholdProblem,
-    width: float,
-    rate: float,
-    n_points: int = 25,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return bias and expected accuracy as ε grows from 0 until it binds no group.
-
-    Parameters
-    ----------
-    problem : ThresholdProblem
-        Rows that thresholds are fitted on.
-    labelled : ThresholdProblem
-        Rows that they are measured on, by codes 2 k + y.
-    width, rate : float
-        γ and ρ, the same for every ε.
-    n_points : int
-        Values of ε, evenly spread.
-
-    Returns
-    -------
-    budget, bias, accuracy : ndarray of float64, shape (n_points,)
-        On the rows of ``problem`` the bias is never above ε, and never falls.
-    """
-    # At ε = 2 every |E[h | k] − ρ| ≤ ε/2, so that all thresholds are 0.
-    free = solve_exact(problem, width, rate, 2.0)
-    budgets = np.linspace(0.0, 2.0 * float(np.nanmax(np.abs(free.rate - rate))), n_points)
-    grids = [solve_grid(problem, [width], [rate], budget) for budget in budgets.tolist()]
-    points = np.array([expect_accuracy(labelled, grid) for grid in grids])
-    accuracy, bias = points.reshape(n_points, 2).T
-    return budgets, bias, accuracy
-
-
 def _solve_segment(segment: Segment, width: Array, rate: Array, budget: float) -> dict[str, Array]:
     """Solve one group for pairs of width and rate, arrays of shape (G,)."""
     xp = array_namespace(width)
