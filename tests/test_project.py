@@ -40,6 +40,7 @@ KERNELS = (
     "tasks.train.noisy.player",
     "tasks.train.noisy.projection",
     "tasks.train.noisy.rate",
+    "tasks.train.noisy.root",
     "tasks.train.noisy.row",
     "tasks.train.optimiser",
     "tasks.train.postprocess.conditional",

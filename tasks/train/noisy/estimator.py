@@ -8,24 +8,15 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from scipy.special import expit
 
-from tasks.runtime.arrays import Backend, as_backend, choose_backend, to_numpy
-from tasks.runtime.errors import ConfigError, DataError, nearest
-from tasks.runtime.seeds import derive_generator, uniforms
-from tasks.train.base import Estimator, unit_weight
-from tasks.train.network import Network, draw_network, forward
+from tasks.runtime.arrays import Backend
+from tasks.runtime.errors import ConfigError, nearest
+from tasks.runtime.seeds import uniforms
+from tasks.train.network import Network, forward
 from tasks.train.neural import PREDICTION_ROWS
-from tasks.train.noisy.ambiguity import bound_rate_of_cells
-from tasks.train.noisy.assignment import bound_rates
-from tasks.train.noisy.assignment_program import solve_program
-from tasks.train.noisy.ball_player import BallAscentPlayer, BallMaximumPlayer
-from tasks.train.noisy.cell import RATE_CELLS, count_cells
-from tasks.train.noisy.lagrangian import Training, train
-from tasks.train.noisy.mixture import mix_iterates, take_iterates
-from tasks.train.noisy.noise import NoiseModel
-from tasks.train.noisy.player import AssignmentPlayer, Game, Player, hard_player
-from tasks.train.noisy.rate import CRITERIA, Rate, find_rates
-from tasks.train.noisy.row import Rows, arrange_rows
-from tasks.train.noisy.training_table import ROBUST, TrainingTable, choose_levels, prepare_table
+from tasks.train.noisy.constrained import Constrained
+from tasks.train.noisy.fitting import fit_table, share_progress
+from tasks.train.noisy.rate import CRITERIA
+from tasks.train.noisy.training_table import ROBUST
 from tasks.train.persistence import State
 from tasks.train.registry import method
 
@@ -50,7 +41,7 @@ APPROACHES = (
 
 
 @method("noisy_groups")
-class NoisyGroups(Estimator):
+class NoisyGroups(Constrained):
     """Classifiers that are fair to true groups, trained on rows whose groups are noisy.
 
     min_θ E[(1 − ỹ φ_θ(x))₊]  s.t.  g_rj(θ) ≤ 0 for every rate r of the criterion and true group j
@@ -399,8 +390,8 @@ class NoisyGroups(Estimator):
             tables.setdefault(tuple(id(each.get(name)) for name in names), []).append(place)
         rounds = len(tables)
         for number, places in enumerate(tables.values()):
-            told = _share_progress(progress, number, rounds)
-            _fit_table([models[place] for place in places], data[places[0]], told)
+            told = share_progress(progress, number, rounds)
+            fit_table([models[place] for place in places], data[places[0]], told)
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         """Return probabilities of the decisions 0 and 1, float64, shape (n_samples, 2).
@@ -445,124 +436,6 @@ class NoisyGroups(Estimator):
         """Return 1{φ ≥ 0} of every classifier, float64, shape (n_samples, n_classifiers)."""
         return (self.score(X) >= 0).astype(np.float64)
 
-    def constraints(
-        self,
-        X: np.ndarray,
-        y: np.ndarray,
-        groups: np.ndarray,
-        *,
-        true_groups: np.ndarray | None = None,
-        sample_weight: np.ndarray | None = None,
-        inner: Literal["ascent", "exact"] | None = None,
-    ) -> np.ndarray:
-        """Return the constraints of the approach on any rows, with indicators.
-
-        Parameters
-        ----------
-        X, y, groups, true_groups, sample_weight
-            As in ``fit``.
-        inner : {"ascent", "exact"}, optional
-            How the worst case is told. ``exact``: the true maximum over the ball or over W(θ), on
-            these rows. ``ascent``: under the masses that the adversary had given each noisy group,
-            decision and label when the iterate was chosen. By default as in training.
-
-        Returns
-        -------
-        ndarray of float64, shape (R, m)
-            By rate and group, in units of the rate; ≤ 0 where satisfied, NaN where a group has no
-            row of the event. Under ``unconstrained`` there are none: shape (0, m). Of a stochastic
-            classifier the expectation of its classifiers' constraints.
-        """
-        return np.asarray(self._constraints(X, y, groups, true_groups, sample_weight, inner))
-
-    def violation(
-        self,
-        X: np.ndarray,
-        y: np.ndarray,
-        groups: np.ndarray,
-        *,
-        true_groups: np.ndarray | None = None,
-        sample_weight: np.ndarray | None = None,
-        inner: Literal["ascent", "exact"] | None = None,
-    ) -> float:
-        """Return the largest of the ``constraints``: ≤ 0 where all are satisfied.
-
-        −∞ under ``unconstrained``, which has none; NaN where no group has a row of any event.
-        """
-        found = self._constraints(X, y, groups, true_groups, sample_weight, inner)
-        if found.size == 0:
-            return -np.inf
-        return float(np.nan if np.isnan(found).all() else np.nanmax(found))
-
-    def _constraints(
-        self,
-        X: np.ndarray,
-        y: np.ndarray,
-        groups: np.ndarray,
-        true_groups: np.ndarray | None,
-        sample_weight: np.ndarray | None,
-        inner: str | None,
-    ) -> np.ndarray:
-        if inner == "ascent" and self.approach in ROBUST and self._method() == "exact":
-            raise ConfigError(
-                f"The parameter 'inner' of constraints is 'ascent', and this {self.name} was not "
-                "trained by ascent.",
-                "Leave it out, or ask for 'exact'.",
-            )
-        codes = groups if self.approach != "true_groups" or true_groups is None else true_groups
-        codes = np.asarray(codes)[:, self.attribute]
-        rates = find_rates(self.criterion)
-        hard = self.approach in ("unconstrained", "true_groups", "naive")
-        known = self.carried_.shape[-2]
-        if codes.size and codes.max() >= known:
-            raise DataError(
-                f"There is a group with the code {codes.max()}, and training had {known} groups.",
-                "Ask about the groups that the model was trained with.",
-            )
-        if self.approach == "unconstrained":
-            return np.zeros((0, known))
-        weight = unit_weight(sample_weight, len(y))
-        cells = count_cells(self.decide(X).T, np.asarray(y), codes, known, weight)
-        means = [self._rate_constraints(cells, each, hard, inner) for each in rates]
-        found = np.stack(means, axis=1)
-        return np.asarray(np.einsum("k,krj->rj", self.probability_, found))
-
-    def _rate_constraints(
-        self, cells: np.ndarray, rate: Rate, hard: bool, inner: str | None
-    ) -> np.ndarray:
-        """Return a rate's constraints of every classifier, shape (n_classifiers, m)."""
-        among, wrong = _cell_flags(rate)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            overall = (cells * wrong).sum(axis=(1, 2)) / (cells * among).sum(axis=(1, 2))
-            if hard:
-                bad = (cells * wrong).sum(axis=2) / (cells * among).sum(axis=2)
-            elif (inner or self._method()) == "ascent":
-                place = [each.name for each in find_rates(self.criterion)].index(rate.name)
-                mass = self.carried_[place] * cells[:, None]
-                bad = (mass * wrong).sum(axis=(2, 3)) / (mass * among).sum(axis=(2, 3))
-            else:
-                kind = RATE_CELLS[rate.cells]
-                if self.approach == "dro":
-                    low, high = bound_rate_of_cells(cells, self.level_, kind, self._centre())
-                else:
-                    low, high = bound_rates(cells, self._posterior(), kind)
-                bad = 1 - low if rate.floor else high
-        return np.asarray(bad - overall[:, None] - self.budget)
-
-    def _method(self) -> Literal["ascent", "exact"]:
-        """Return how the worst case was told in training."""
-        return "ascent" if self.inner == "ascent" and not self.randomized else "exact"
-
-    def _posterior(self) -> np.ndarray:
-        return np.asarray((self.joint_ / self.joint_.sum(axis=0)).T)
-
-    def _centre(self) -> tuple[int, ...] | None:
-        if self.joint_.size == 0:
-            return None
-        m, seen = self.joint_.shape
-        names = tuple(str(each) for each in range(m)), tuple(str(each) for each in range(seen))
-        return NoiseModel(self.joint_, *names).centre
-
     def get_state(self) -> State:
         """Return the classifiers, the noise model and the history."""
         arrays = {f"parameter_{i}": each for i, each in enumerate(self.network_.arrays)}
@@ -596,186 +469,3 @@ class NoisyGroups(Estimator):
         self.step_, self.error_ = state.facts["step"], state.facts["error"]
         violation = state.facts["violation"]
         self.violation_ = -np.inf if violation is None else violation
-
-
-def _cell_flags(rate: Rate) -> tuple[np.ndarray, np.ndarray]:
-    """Return which cells c = 2ŷ + y are of a rate's event, and which of them are bad."""
-    sign = np.asarray([rate.sign[c % 2] for c in range(4)])
-    decision = np.asarray([1 if c // 2 else -1 for c in range(4)])
-    return (sign != 0).astype(np.float64), (sign == decision).astype(np.float64)
-
-
-def _share_progress(progress: Progress | None, number: int, rounds: int) -> Progress | None:
-    """Return what tells the progress of one run of several."""
-    if progress is None:
-        return None
-    tell = progress
-
-    def told(done: int, steps: int) -> None:
-        tell(number * steps + done, rounds * steps)
-
-    return told
-
-
-def _fit_table(
-    models: Sequence[NoisyGroups], data: Mapping[str, Any], progress: Progress | None
-) -> None:
-    """Fit the models of one table."""
-    leader = models[0]
-    tables = [prepare_table(model, data) for model in models]
-    table = tables[0]
-    n, d = table.X.shape
-    sizes = (d, *leader.widths, 1)
-    work = 4.0 * n * d * leader.iterations * len(models) * max([1, *leader.widths])
-    backend = choose_backend(leader.backend, work)
-    rows = _move_rows(
-        arrange_rows(table.X, table.y, table.codes, table.n_groups, table.weight, leader.dtype),
-        backend,
-    )
-
-    def stack(values: Sequence[Any]) -> Array:
-        return as_backend(np.asarray(values, dtype=np.float64), backend)
-
-    rates = find_rates(leader.criterion)
-    game = Game(
-        rows,
-        rates,
-        stack([model.budget for model in models]),
-        stack([model.slack for model in models]),
-    )
-    if leader.approach != "unconstrained":
-        _refuse_empty(game, rates, leader.approach)
-    levels = [
-        choose_levels(model, each.noise, table.n_groups)
-        for model, each in zip(models, tables, strict=True)
-    ]
-
-    ideal = leader.approach == "soft_assignments_ideal"
-
-    def play(player: Player, constrained: bool, number: int = 0) -> Training:
-        starts = [_start(sizes, model.random_state) for model in models]
-        arrays = [np.concatenate(each) for each in zip(*starts, strict=True)]
-        network = Network.of([as_backend(each.astype(leader.dtype), backend) for each in arrays])
-        return train(
-            game,
-            player,
-            network,
-            learning_rate=stack([model.learning_rate for model in models]),
-            multiplier_rate=stack([model.multiplier_rate for model in models]),
-            radius=stack([model.radius for model in models]),
-            iterations=leader.iterations,
-            constrained=constrained,
-            best=leader.best,
-            record_every=leader.record_every,
-            snapshots=ideal,
-            progress=_share_progress(progress, number, 1 + ideal),
-        )
-
-    player = _player(leader, models, tables, levels, game, stack)
-    done = play(player, leader.approach != "unconstrained")
-    pools = [done, play(hard_player(game, len(models)), False, 1)] if ideal else []
-    for place, (model, each, level) in enumerate(zip(models, tables, levels, strict=True)):
-        model.n_features_in_ = d
-        model.level_ = level if level is not None else np.zeros(0)
-        model.joint_ = np.zeros((0, 0)) if each.noise is None else each.noise.joint
-        model.history_ = {key: value[place].copy() for key, value in done.history.items()}
-        if ideal and each.noise is not None:
-            mix_iterates(model, [take_iterates(one, place) for one in pools], rows, each.noise)
-            continue
-        own = slice(place, place + 1)
-        model.network_ = Network.of(
-            [to_numpy(array)[own].astype(np.float64) for array in done.network.arrays]
-        )
-        model.probability_ = np.ones(1)
-        model.step_ = int(done.step[place])
-        model.error_ = float(done.error[place])
-        model.violation_ = float(done.violation[place])
-        model.carried_ = done.carried[place].copy()
-
-
-def _refuse_empty(game: Game, rates: Sequence[Rate], approach: str) -> None:
-    """Refuse groups that have no row in the event of a rate, where rates of them are divided."""
-    share = to_numpy(game.share)
-    for rate in rates:
-        labels = [label for label in (0, 1) if rate.sign[label]]
-        inside = share[:, labels].sum(axis=1)
-        missing = inside.sum() <= 0 if approach.startswith("soft") else (inside <= 0).any()
-        if missing:
-            group = int(np.argmin(inside))
-            wanted = " or ".join(str(label) for label in labels)
-            raise DataError(
-                f"The group {group} has no training row with the label {wanted}, so that it has "
-                f"no rate {rate.cells}.",
-                "Merge it with another group in the dataset's YAML, or choose another criterion.",
-            )
-
-
-def _player(
-    leader: NoisyGroups,
-    models: Sequence[NoisyGroups],
-    tables: Sequence[TrainingTable],
-    levels: Sequence[np.ndarray | None],
-    game: Game,
-    stack: Callable[[Sequence[Any]], Array],
-) -> Player:
-    """Return the inner player of the approach."""
-    rate = stack([model.inner_rate for model in models])[:, None, None]
-    if leader.approach == "dro":
-        level = stack([np.zeros(0) if each is None else each for each in levels])
-        centre = None if tables[0].noise is None else tables[0].noise.centre
-        if leader.inner == "exact":
-            return BallMaximumPlayer(game, level, centre)
-        steps = leader.inner_steps or 1
-        return BallAscentPlayer(
-            game, level, rate, centre=centre, steps=steps, variant=leader.variant
-        )
-    if leader.approach in ROBUST:
-        posterior = [each.noise.posterior for each in tables if each.noise is not None]
-        exact = leader.approach == "soft_assignments_ideal"
-        return AssignmentPlayer(
-            game,
-            stack(posterior),
-            inner="exact" if exact else leader.inner,
-            rate=rate,
-            steps=leader.inner_steps or 5,
-            variant=leader.variant if leader.inner == "ascent" and not exact else "paper",
-            joint=_solve_jointly,
-        )
-    return hard_player(game, len(models))
-
-
-def _solve_jointly(gain: Array, cells: Array, posterior: Array) -> Array:
-    """Return the w that maximises the sum of all gains, a noisy group being a problem of its own.
-
-    ``assignment_program`` for gains (M, m, m̂, 4) of whole cells that differ by noisy group.
-    """
-    like = cells
-    gain, cells, posterior = (to_numpy(each) for each in (gain, cells, posterior))
-    models, m, seen, _ = gain.shape
-    each = gain / np.where(cells > 0, cells, 1.0)[:, None]
-    found = solve_program(
-        np.moveaxis(each, 2, 1).reshape(models * seen, m, 4),
-        cells.reshape(models * seen, 1, 4),
-        posterior.reshape(models * seen, 1, m),
-    ).weight
-    weight = np.moveaxis(found.reshape(models, seen, m, 4), 1, 2)
-    backend: Backend = "numpy" if isinstance(like, np.ndarray) else "cupy"
-    return as_backend(np.ascontiguousarray(weight), backend)
-
-
-def _start(sizes: Sequence[int], seed: int) -> list[np.ndarray]:
-    """Return where a model starts: 0 for a linear one, whose problem is convex; else drawn."""
-    if len(sizes) == 2:
-        return [np.zeros((1, *sizes)), np.zeros((1, 1, 1))]
-    return draw_network(sizes, derive_generator("noisy_groups", "weights", seed))
-
-
-def _move_rows(rows: Rows, backend: Backend) -> Rows:
-    return Rows(
-        as_backend(rows.x, backend),
-        as_backend(rows.weight, backend),
-        as_backend(rows.weighted, backend),
-        rows.borders,
-        rows.n_groups,
-        rows.total,
-    )

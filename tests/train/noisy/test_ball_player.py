@@ -12,11 +12,10 @@ from tasks.train.noisy.ambiguity import (
 from tasks.train.noisy.ball_player import (
     BallAscentPlayer,
     BallMaximumPlayer,
-    find_floor,
-    find_level,
 )
 from tasks.train.noisy.cell import RATE_CELLS
 from tasks.train.noisy.rate import bound_hinge, constrain
+from tasks.train.noisy.root import find_floor, find_level
 from tasks.train.noisy.row import arrange_rows, sum_scores
 from tasks.train.optimiser import Adam
 from tests.train.noisy.made import labels_of, make_game, make_rows, make_scores, make_table
