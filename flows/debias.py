@@ -52,6 +52,22 @@ class DebiasParameters(DebiasConfig):
         """Raise a FairfrontierError for what can be known to be wrong before anything is read."""
         check_config(self)
         check_folder(self.folder)
+        self._refuse_overwriting()
+
+    def _refuse_overwriting(self) -> None:
+        """Refuse a folder of results in which an input would be replaced."""
+        out, table = self.folder.resolve(), Path(self.table).expanduser().resolve()
+        written = {out / name: name for name in FILES}
+        rule = None if self.apply is None else Path(self.apply).expanduser().resolve()
+        lost = table if table == out or table in written else None
+        # A rule may be applied where it lies: it is written again as it is.
+        if rule in written and written[rule] != "thresholds.json":
+            lost = rule
+        if lost is not None:
+            raise ConfigError(
+                f"The results in {out} would replace what is read: {lost}.",
+                "Give another folder with --out.",
+            )
 
 
 def read_options(given: Mapping[str, Any]) -> DebiasParameters:

@@ -70,22 +70,33 @@ class Comparison(Model):
     value``; ``==`` holds to within ``tolerance``. Lists of rows are compared one by one, a single
     right side with each.
 
-    With ``noise`` the sampling error of one split takes part: δ = sqrt(δ_l² + δ_r²), each the
-    half-width of a row's own 95% interval towards the other side, averaged over the seeds. ``>=``
-    then means not below by more than δ, ``>`` above by more than δ, ``==`` no further than δ. δ
-    takes the rows' errors as independent; those of two rules on the same people are not, and
-    their difference is known better than that.
+    With ``noise`` a sampling error δ takes part: ``>=`` then means not below by more than δ, ``>``
+    above by more than δ, ``==`` no further than δ, ``!=`` further. Against a value, δ is the reach
+    of the row's own 95% interval towards it on one split, averaged over the seeds. Two rows are
+    compared split by split: δ = t·sd/√S, of their differences on S splits; with one split
+    δ = sqrt(δ_l² + δ_r²), as if their errors were independent. A largest difference, which is
+    never below 0, is above 0 by sampling alone: compare signed gaps with 0.
     """
 
     left: Rows
     right: Rows | None = None
     value: float | None = None
     measure: Measures
-    relation: Literal[">", ">=", "<", "<=", "=="]
+    relation: Literal[">", ">=", "<", "<=", "==", "!="]
     tolerance: float = Field(default=1e-9, ge=0)
     noise: bool = False
     part: PartName = "test"
     block: Block | None = None
+
+    @model_validator(mode="after")
+    def _can_fail(self) -> Self:
+        folded = [name for name in self.measure if name.partition(":")[0].endswith("_difference")]
+        if self.noise and self.value == 0 and self.relation in (">", "!=") and folded:
+            raise fault(
+                f"{folded[0]} is never below 0, so that sampling alone puts it above"
+                "|Compare a signed gap, with the relation !=."
+            )
+        return self
 
     @model_validator(mode="after")
     def _has_one_right_side(self) -> Self:

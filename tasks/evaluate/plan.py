@@ -14,7 +14,7 @@ from pydantic import Field
 from tasks.evaluate.claim import Block, refuse_claims
 from tasks.evaluate.mention import refuse_figures, refuse_measures
 from tasks.evaluate.study import DEFAULT_PROFILE, FIXED_KEYS, MethodRow, StudyConfig, ThenRow
-from tasks.prepare.config import read_dataset, read_lineage, replace_noise
+from tasks.prepare.config import DatasetConfig, read_dataset, read_lineage, replace_noise
 from tasks.prepare.loader import find_dataset
 from tasks.runtime.config import Model, parse, read_yaml
 from tasks.runtime.errors import ConfigError, nearest
@@ -292,7 +292,7 @@ def _settle(study: StudyConfig, home: Path, path: Path | None) -> Iterator[_Row]
             for chosen, noise, (then, told) in itertools.product(
                 _sweep({**grid, **row.parameters}),
                 row.noise or (None,),
-                list(_settle_then(row.then, lineage, registered, home, key)),
+                list(_settle_then(row.then, lineage, config, registered, home, key)),
             ):
                 parameters = {**preset, **chosen}
                 model = _make_model(registered[name], parameters, key)
@@ -324,6 +324,7 @@ def _settle(study: StudyConfig, home: Path, path: Path | None) -> Iterator[_Row]
 def _settle_then(
     row: ThenRow | None,
     lineage: Sequence[str],
+    config: DatasetConfig,
     registered: Mapping[str, type[Estimator]],
     home: Path,
     key: str,
@@ -342,13 +343,33 @@ def _settle_then(
         )
     preset = _MethodFile.read(row.method, home).preset(row.preset, lineage, where)
     _check_parameters(known[row.method], (*preset, *row.parameters), where, ThenRow.model_fields)
+    if "scale" in {*preset, *row.parameters}:
+        raise ConfigError(
+            f"{where}: behind a method scores are its probabilities.", "Leave out scale."
+        )
     for chosen in _sweep(row.parameters):
         parameters = {**preset, **chosen}
+        _check_attributes(known[row.method], parameters, config, where)
         _make_model(known[row.method], parameters, where)
         told = {f"then.{name}": value for name, value in chosen.items()}
         if row.preset:
             told["then.preset"] = row.preset
         yield {"method": row.method, **parameters}, {"then": row.method, **told}
+
+
+def _check_attributes(
+    method: type[Estimator], parameters: Mapping[str, Any], config: DatasetConfig, key: str
+) -> None:
+    """Refuse group attributes that the dataset does not have, before any model is trained."""
+    for name in method.group_parameters:
+        value = parameters.get(name)
+        for each in value if isinstance(value, list | tuple) else [value]:
+            if each is None or isinstance(each, int) or each in config.groups:
+                continue
+            raise ConfigError(
+                f"{key}: {name} is {each!r}, which is no group attribute of {config.dataset}.",
+                nearest(str(each), config.groups),
+            )
 
 
 def _check_parameters(
@@ -398,6 +419,9 @@ def _make_model(method: type[Estimator], parameters: Mapping[str, Any], key: str
 
 def _sweep(parameters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield every combination of the listed values."""
+    for name, each in parameters.items():
+        if each == []:
+            raise ConfigError(f"{name} lists no value to sweep.", "List one, or leave it out.")
     values: list[Iterable[Any]] = [
         each if isinstance(each, list) else [each] for each in parameters.values()
     ]

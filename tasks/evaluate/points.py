@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pandas as pd
 
 from tasks.evaluate.box import BoxBound, bound_part
 from tasks.evaluate.certificate import Certificate, certify_part
+from tasks.evaluate.measure import measures
 from tasks.evaluate.verb import COLUMNS, tabulate
 from tasks.metric.fair_metric import FairMetric
 from tasks.metric.registry import find
@@ -78,7 +80,8 @@ def points_key(fit_key: str, group: FitGroup, store: Store) -> str:
 
 
 def _describe(fit_key: str, group: FitGroup) -> dict[str, Any]:
-    modules = [__name__]
+    # Measures are found by walking, which the digest of this module's imports does not see.
+    modules = [__name__, *sorted({each.compute.__module__ for each in measures().values()})]
     if group.certificate is not None:
         modules.append(find(group.certificate["metric"]["name"]).__module__)
     return {
@@ -101,12 +104,17 @@ def _measure(group: FitGroup, folder: Path, home: Path) -> pd.DataFrame:
             tabulate(
                 scores[name],
                 part,
-                certificates=_certify(group, split, scores[name], part),
+                certificates=_certify(group, split, _outputs(group, scores[name]), part),
                 boxes=_bound(group, split, folder / f"model-{number}", part),
             ).assign(member=number, dataset=split.dataset, part=name)
             for name, part in split.parts()
         ]
     return pd.concat(tables, ignore_index=True)
+
+
+def _outputs(group: FitGroup, scores: Prediction) -> Prediction:
+    """Return what is certified: a post-processor's decisions in the place of its model's scores."""
+    return scores if group.then is None else replace(scores, score=scores.decision)
 
 
 def _certify(

@@ -11,11 +11,12 @@ from typing import Any, cast
 
 import numpy as np
 import pandas as pd
+from scipy.special import stdtrit
 
 from tasks.evaluate.claim import Claim, Comparison, RowAt, Trend, claim_block, order_settings
 from tasks.evaluate.frontier import list_fits, summarise
 from tasks.evaluate.plan import Planned
-from tasks.evaluate.study import StudyConfig
+from tasks.evaluate.study import StudyConfig, split_name
 
 # Of the difference left − right, and what is forgiven.
 RELATIONS: dict[str, Callable[[float, float], bool]] = {
@@ -24,6 +25,7 @@ RELATIONS: dict[str, Callable[[float, float], bool]] = {
     "<": lambda gap, slack: gap < -slack,
     "<=": lambda gap, slack: gap <= slack,
     "==": lambda gap, slack: abs(gap) <= slack,
+    "!=": lambda gap, slack: abs(gap) > slack,
 }
 # xgboost and xgboost-cpu are the same module under two names.
 PACKAGES = (
@@ -80,7 +82,7 @@ def _check_claim(
     block = claim_block(study, claim)
     table = summarise(points, list_fits(plan, block), claim.check.part)
     found = (
-        _compare(claim.compare, table)
+        _compare(claim.compare, points.loc[points["part"] == claim.compare.part], table)
         if claim.compare is not None
         else _follow(cast("Trend", claim.trend), table)
     )
@@ -98,12 +100,12 @@ def _check_claim(
     }
 
 
-def _compare(compare: Comparison, table: pd.DataFrame) -> dict[str, Any]:
+def _compare(compare: Comparison, points: pd.DataFrame, table: pd.DataFrame) -> dict[str, Any]:
     """Return the two sides of a comparison for all rows and measures, and whether each held."""
     return {
         "relation": compare.relation,
         "numbers": [
-            _compare_pair(compare, table, left, right, measure)
+            _compare_pair(compare, points, table, left, right, measure)
             for left, right in compare.pairs()
             for measure in compare.measure
         ],
@@ -111,7 +113,12 @@ def _compare(compare: Comparison, table: pd.DataFrame) -> dict[str, Any]:
 
 
 def _compare_pair(
-    compare: Comparison, table: pd.DataFrame, left: RowAt, right: RowAt | None, measure: str
+    compare: Comparison,
+    points: pd.DataFrame,
+    table: pd.DataFrame,
+    left: RowAt,
+    right: RowAt | None,
+    measure: str,
 ) -> dict[str, Any]:
     mine = _find(table, left, measure)
     other = _find(table, right, measure) if right is not None else None
@@ -120,19 +127,47 @@ def _compare_pair(
     slack = held = None
     if value is not None and against is not None:
         gap = value - against
-        slack = compare.tolerance if compare.relation == "==" else 0.0
+        slack = compare.tolerance if compare.relation in ("==", "!=") else 0.0
         if compare.noise:
-            slack = math.hypot(_reach(mine, up=gap < 0), _reach(other, up=gap > 0))
-        held = RELATIONS[compare.relation](gap, slack)
+            slack = _find_noise(points, mine, other, gap)
+        held = None if math.isnan(slack) else RELATIONS[compare.relation](gap, slack)
     return {
         "measure": measure,
         "left_row": str(left),
         "left": value,
         "right_row": None if right is None else str(right),
         "right": against,
-        "noise": slack if compare.noise else None,
+        "noise": None if not compare.noise or slack is None or math.isnan(slack) else slack,
         "held": held,
     }
+
+
+def _find_noise(
+    points: pd.DataFrame,
+    mine: Mapping[str, Any] | None,
+    other: Mapping[str, Any] | None,
+    gap: float,
+) -> float:
+    """Return δ of ``Comparison``: of paired differences where there are splits to pair."""
+    if mine is not None and other is not None:
+        gaps = (_list_values(points, mine) - _list_values(points, other)).dropna()
+        if len(gaps) > 1:
+            quantile = float(stdtrit(len(gaps) - 1, 0.975))
+            return quantile * float(gaps.std(ddof=1)) / math.sqrt(len(gaps))
+    return math.hypot(_reach(mine, up=gap < 0), _reach(other, up=gap > 0))
+
+
+def _list_values(points: pd.DataFrame, row: Mapping[str, Any]) -> pd.Series[float]:
+    """Return the values of a summarised row by seed."""
+    measure, group = split_name(row["name"])
+    found = points.loc[
+        (points["method"] == row["method"])
+        & (points["setting"] == row["setting"])
+        & (points["measure"] == measure)
+        & (points["group"] == group)
+    ]
+    values: pd.Series[float] = found.set_index("seed")["value"]
+    return values
 
 
 def _reach(row: Mapping[str, Any] | None, *, up: bool) -> float:

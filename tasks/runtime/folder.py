@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
@@ -46,6 +47,8 @@ def filling(folder: Path, owned: Iterable[str]) -> Iterator[Path]:
         yield work
         written = sorted(path for path in work.iterdir() if path.is_file())
         for path in written:
+            if (folder / path.name).is_dir():
+                raise IsADirectoryError(errno.EISDIR, f"{path.name} is a folder there")
             _flush(path)
         for path in written:
             path.replace(folder / path.name)

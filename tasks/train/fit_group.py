@@ -308,15 +308,24 @@ def _post_process(
             processors.append(processor)
             predictions.append(
                 {
-                    # The model has answered for the rows themselves already.
-                    part.name: replace(
-                        predict_part(processor, score_part(part, stored[part.name].score)),
-                        counterfactuals=predict_variants(chain, part),
-                    )
+                    part.name: _decide(chain, part, stored[part.name].score)
                     for _, part in split.parts()
                 }
             )
     return processors, predictions, None
+
+
+def _decide(chain: PostProcessed, part: Part, score: np.ndarray) -> Prediction:
+    """Return a post-processor's decisions from the stored scores of its model.
+
+    The score stays the model's estimate of P(Y=1|x), unless it is this that is corrected.
+    """
+    decided = predict_part(chain.processor, score_part(part, score))
+    return replace(
+        decided,
+        score=decided.score if chain.processor.rescores else score,
+        counterfactuals=predict_variants(chain, part),
+    )
 
 
 def load_split(group: FitGroup, member: Member, home: Path) -> Split:

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from tasks.evaluate.frontier import build_frontier, list_fits, summarise
 from tasks.evaluate.summary import build_summary, check_claims, list_versions
@@ -196,6 +198,43 @@ def test_the_noise_of_two_rows_adds_in_squares():
     up = own["budro"]["high"] - own["budro"]["value"]
     down = own["gbdt"]["value"] - own["gbdt"]["low"]
     assert number["noise"] == pytest.approx((up**2 + down**2) ** 0.5)
+
+
+def test_two_rows_on_several_splits_are_compared_split_by_split():
+    asked = {"left": "reweigh", "right": "gbdt", "measure": "auc", "block": "frontier"}
+    study = make_study(
+        claims=[
+            {
+                "id": "one",
+                "sentence": "A sentence.",
+                "compare": {**asked, "relation": "<", "noise": True},
+            }
+        ]
+    )
+    plan = make_plan(study)
+    points = make_points(plan)
+    points = points.loc[points["measure"] == "balanced_accuracy"].assign(measure="auc")
+    # Far apart from split to split, and one row always a little behind the other.
+    points["value"] = 0.5 + 0.1 * points["seed"]
+    behind = (points["method"] == "reweigh") & points["setting"].str.contains("rows")
+    points.loc[behind, "value"] -= 0.01 + 0.001 * points["seed"]
+    found = check_claims(study, points, plan)[0]
+    number = found["evidence"]["numbers"][0]
+    assert found["held"] is True
+    gaps = -(0.01 + 0.001 * np.arange(3))
+    assert number["left"] - number["right"] == pytest.approx(gaps.mean())
+    assert number["noise"] == pytest.approx(4.302653 * gaps.std(ddof=1) / 3**0.5)
+
+
+def test_what_is_never_below_zero_is_not_compared_with_it():
+    with pytest.raises(ValidationError, match="never below 0"):
+        check(
+            left="gbdt",
+            value=0,
+            measure="selection_rate_difference:sex",
+            relation=">",
+            noise=True,
+        )
 
 
 def test_other_blocks_and_parts():

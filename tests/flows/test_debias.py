@@ -143,3 +143,19 @@ def test_the_command_line_passes_on_what_was_given(scored, project, monkeypatch)
         *("table", "scores", "groups", "budget", "width", "seed", "home"),
     }
     logging.getLogger("tasks").handlers.clear()
+
+
+@pytest.mark.parametrize("name", ["groups.csv", "decisions.parquet", "curve.csv"])
+def test_results_never_replace_what_is_read(tmp_path, name):
+    table = tmp_path / name
+    table.write_text("s,sex\n0.5,f\n")
+    asked = DebiasParameters(table=str(table), scores="s", groups=("sex",), out=str(tmp_path))
+    with pytest.raises(ConfigError, match=f"would replace what is read.*{name}"):
+        asked.check()
+
+
+def test_results_do_not_join_the_parts_of_the_table(tmp_path):
+    pd.DataFrame({"s": [0.5], "sex": ["f"]}).to_parquet(tmp_path / "part.parquet")
+    asked = DebiasParameters(table=str(tmp_path), scores="s", groups=("sex",), out=str(tmp_path))
+    with pytest.raises(ConfigError, match="would replace what is read"):
+        asked.check()

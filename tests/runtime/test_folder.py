@@ -57,3 +57,17 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="--out"), filling(tmp_path / "file" / "a", []):
         pass
+
+
+def test_a_folder_in_the_way_is_said_before_anything_is_moved(tmp_path):
+    (tmp_path / "report.html").mkdir()
+    (tmp_path / "a.csv").write_text("old")
+
+    def write():
+        with filling(tmp_path, ["a.csv", "report.html"]) as work:
+            (work / "a.csv").write_text("new")
+            (work / "report.html").write_text("new")
+
+    with pytest.raises(StoreError, match=r"report\.html is a folder"):
+        write()
+    assert (tmp_path / "a.csv").read_text() == "old"

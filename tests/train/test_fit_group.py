@@ -69,7 +69,8 @@ def test_decisions_are_those_of_the_rule_on_the_models_scores(home, store):
         for name, part in split.parts():
             asked = predict_part(chain, part)
             np.testing.assert_array_equal(stored[name].decision, asked.decision)
-            np.testing.assert_array_equal(stored[name].score, asked.decision)
+            # The score stays the model's: how good it is, is no matter of the rule.
+            np.testing.assert_array_equal(stored[name].score, predict_part(model, part).score)
             assert list(stored[name].counterfactuals) == ["origin"]
             for mine, theirs in zip(
                 stored[name].counterfactuals["origin"],
@@ -177,3 +178,46 @@ def test_a_batch_may_hold_splits_of_different_width(tmp_path, store):
     entry = store.path(KIND, fit(group, store, tmp_path))
     widths = [load_model(entry / f"model-{number}").n_features_in_ for number in range(2)]
     assert widths[0] == widths[1] + 1
+
+
+def test_a_corrected_score_is_kept(home, store):
+    group = make_group(
+        then={"method": "shift_inference", "attributes": "origin"}, members=(Member(0, {}, {}),)
+    )
+    stored = read_scores(store.path(KIND, fit(group, store, home)) / "scores-0.npz")["test"]
+    base = read_scores(store.path(KIND, fit(group.base, store, home)) / "scores-0.npz")["test"]
+    assert not np.array_equal(stored.score, base.score)
+    np.testing.assert_array_equal(stored.decision, stored.score >= 0.5)
+
+
+def test_width_and_rate_are_chosen_on_validation_rows(home, store, monkeypatch):
+    split = load("loans", 0, select_on="validation", home=home)
+    group = make_group(
+        then={"method": "randomized_threshold", "attributes": "origin"},
+        members=(Member(0, {}, {}),),
+    )
+    chosen = load_model(store.path(KIND, fit(group, store, home)) / "model-0")
+    assert split.validation is not None
+    turned = dataclasses.replace(split.validation, y=1 - split.validation.y)
+    monkeypatch.setattr(
+        "tasks.train.fit_group.load_split",
+        lambda *_: dataclasses.replace(split, validation=turned),
+    )
+    other = Store(store.folder / "other")
+    worse = load_model(other.path(KIND, fit(group, other, home)) / "model-0")
+    assert (worse.width_, worse.rate_) != (chosen.width_, chosen.rate_)
+
+
+def test_noise_and_post_processor_are_in_the_key(home):
+    plain = describe(make_group(), home)
+    wider = make_group(then={"method": "randomized_threshold", "attributes": "origin", "width": 1})
+    assert describe(wider, home) != plain
+    noisy = DATASET.replace("missing:", "perturb: {noisy_groups: {origin: {share: 0.1}}}\nmissing:")
+    (home / "conf" / "datasets" / "noisy.yaml").write_text(
+        noisy.replace("dataset: loans", "dataset: noisy")
+    )
+    members = [(Member(0, {}, {}, noise),) for noise in (0.1, 0.2)]
+    one, two = (
+        describe(make_group(dataset="noisy", then=None, members=each), home) for each in members
+    )
+    assert one["data"] != two["data"]

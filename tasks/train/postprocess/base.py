@@ -48,6 +48,9 @@ class PostProcessor(Estimator):
     predict_needs: ClassVar[frozenset[str]] = frozenset({"groups"})
     group_parameters: ClassVar[tuple[str, ...]] = ("attributes",)
 
+    # Whether its probabilities are P(Y=1|x) corrected, and not those of a decision.
+    rescores: ClassVar[bool] = False
+
     attributes: int | list[int] | None
     scale: Scale
     random_state: int

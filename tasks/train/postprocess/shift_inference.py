@@ -156,6 +156,7 @@ class ShiftInference(PostProcessor):
     """
 
     fit_takes: ClassVar[frozenset[str]] = frozenset({"groups", "sample_weight"})
+    rescores: ClassVar[bool] = True
     paper: ClassVar[str] = "Saerens et al., Adjusting to new a priori probabilities, 2002"
     example: ClassVar[Mapping[str, Any]] = {"attributes": 0}
 
