@@ -116,6 +116,11 @@ class Measure:
     direction: Direction
     reference: str
 
+    @property
+    def module(self) -> str:
+        """Where it is written."""
+        return str(getattr(self.compute, "func", self.compute).__module__)
+
 
 _MEASURES: dict[str, Measure] = {}
 

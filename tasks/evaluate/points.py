@@ -81,7 +81,7 @@ def points_key(fit_key: str, group: FitGroup, store: Store) -> str:
 
 def _describe(fit_key: str, group: FitGroup) -> dict[str, Any]:
     # Measures are found by walking, which the digest of this module's imports does not see.
-    modules = [__name__, *sorted({each.compute.__module__ for each in measures().values()})]
+    modules = [__name__, *sorted({each.module for each in measures().values()})]
     if group.certificate is not None:
         modules.append(find(group.certificate["metric"]["name"]).__module__)
     return {
