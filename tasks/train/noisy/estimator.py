@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from scipy.special import expit
 
+from tasks.prepare.split import Split
 from tasks.runtime.arrays import Backend
 from tasks.runtime.errors import ConfigError, nearest
 from tasks.runtime.seeds import uniforms
@@ -300,7 +301,7 @@ class NoisyGroups(Constrained):
         both = self.level is None or self.confusion is None
         self.require("confusion", both, "the confusion or the level, not both")
 
-    def supports(self, split: Any) -> str | None:
+    def supports(self, split: Split) -> str | None:
         """Return why this method cannot be trained on ``split``, or None when it can."""
         reason = super().supports(split)
         given = self.level is not None or self.confusion is not None
@@ -402,7 +403,7 @@ class NoisyGroups(Constrained):
         if self.randomized:
             positive = (self.decide(X) * self.probability_).sum(axis=1)
         else:
-            positive = expit(self.score(X)[:, 0])
+            positive = expit(self.scores(X)[:, 0])
         return np.stack([1 - positive, positive], axis=1)
 
     def predict(self, X: np.ndarray, *, ids: np.ndarray | None = None) -> np.ndarray:
@@ -420,7 +421,7 @@ class NoisyGroups(Constrained):
         rows = np.arange(len(positive)) if ids is None else ids
         return (uniforms(self.random_state, rows) < positive).astype(np.int64)
 
-    def score(self, X: np.ndarray) -> np.ndarray:  # type: ignore[override]
+    def scores(self, X: np.ndarray) -> np.ndarray:
         """Return φ of every classifier, float64, shape (n_samples, n_classifiers)."""
         rows = np.asarray(X, dtype=np.float64)
         if len(self.network_.weight) == 1:
@@ -434,7 +435,7 @@ class NoisyGroups(Constrained):
 
     def decide(self, X: np.ndarray) -> np.ndarray:
         """Return 1{φ ≥ 0} of every classifier, float64, shape (n_samples, n_classifiers)."""
-        return (self.score(X) >= 0).astype(np.float64)
+        return (self.scores(X) >= 0).astype(np.float64)
 
     def get_state(self) -> State:
         """Return the classifiers, the noise model and the history."""

@@ -235,7 +235,7 @@ def test_the_mixture_is_exact_and_drawn_by_row():
     assert model.probability_.sum() == pytest.approx(1)
     assert len(model.probability_) > 1
     assert ((positive > 0) & (positive < 1)).any()
-    by_hand = (model.score(part.X) >= 0) @ model.probability_
+    by_hand = (model.scores(part.X) >= 0) @ model.probability_
     np.testing.assert_allclose(positive, by_hand)
     np.testing.assert_allclose(np.abs(positive - part.y).mean(), model.error_)
     drawn = np.mean([model.predict(part.X, ids=part.ids + 1000 * i) for i in range(400)], axis=0)
