@@ -37,7 +37,8 @@ def encode_label(column: pd.Series, label: Label, file: Path | str) -> Target:
 
     A binary label becomes 1 where the column holds a ``positive`` level and 0 elsewhere; without
     ``positive`` it must have two levels, and the later one in sorted order is 1. Classes of a
-    multiclass label are sorted. A regression target y in ``range`` [a, b] becomes (y − a)/(b − a).
+    multiclass label are sorted. A regression target y in ``range`` [a, b] becomes (y − a)/(b − a);
+    with ``positive`` it is 1.0 where the column holds such a level and 0.0 elsewhere.
 
     Raises
     ------
@@ -47,7 +48,7 @@ def encode_label(column: pd.Series, label: Label, file: Path | str) -> Target:
     ConfigError
         When ``positive`` or ``favourable`` names a level that does not occur.
     """
-    if label.task == "regression":
+    if label.task == "regression" and label.positive is None:
         return _regression(column, label, file)
     text = as_levels(column)
     levels = sort_levels(text.unique())
@@ -63,6 +64,8 @@ def encode_label(column: pd.Series, label: Label, file: Path | str) -> Target:
         y = codes.to_numpy(dtype=np.int64)
     else:
         y, classes, meaning = _binary(text, levels, label, file, where)
+    if label.task == "regression":
+        return Target(y.astype(np.float64), (), None)
     favourable = 1 if label.task == "binary" else None
     if label.favourable is not None:
         if label.favourable not in meaning:

@@ -148,7 +148,8 @@ class Label(Model):
     """What is learnt.
 
     Regression targets are mapped from ``range`` to [0, 1] when it is given; ``clip`` moves what
-    lies outside to the nearer end.
+    lies outside to the nearer end. With ``positive`` a regression target is 1 where the column
+    holds one of these levels and 0 elsewhere: what is predicted is then a share, not a class.
     """
 
     column: Name
@@ -162,8 +163,12 @@ class Label(Model):
 
     @model_validator(mode="after")
     def _check(self) -> Label:
-        if self.task != "binary" and (self.positive or self.names):
+        if (self.task == "multiclass" and self.positive) or (self.task != "binary" and self.names):
             raise fault(f"positive and names belong to a binary label, and this one is {self.task}")
+        if self.task == "regression" and self.positive and self.range:
+            raise fault(
+                "positive makes targets of 0 and 1, and range maps numbers: give one of them"
+            )
         if self.task != "regression" and self.range:
             raise fault(f"range belongs to a regression label, and this one is {self.task}")
         if self.clip and not self.range:

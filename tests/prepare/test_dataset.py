@@ -209,7 +209,8 @@ def test_law_and_communities_targets_lie_in_the_unit_interval():
     assert (frame["race"] == "White").sum() == 18_285
     assert abs(law.train.n_samples - law.test.n_samples) <= 2
     communities = load("communities")
-    assert len(communities.feature_names) == 96
+    assert len(communities.feature_names) == 98
+    assert communities.protected_columns["majority"] == (96, 97)
     assert not any(name.startswith("race") for name in communities.feature_names)
     for split in (law, communities):
         for _, part in split.parts():

@@ -49,6 +49,18 @@ def test_regression_is_scaled_and_clipped():
         encode([3, 3], task="regression")
 
 
+def test_a_share_is_learnt_from_levels():
+    target = encode(["<1", ">1", ">1."], task="regression", positive=[">1", ">1."])
+    assert target.y.tolist() == [0.0, 1.0, 1.0]
+    assert target.y.dtype == np.float64
+    assert (target.classes, target.favourable) == ((), None)
+    with pytest.raises(ConfigError, match=r"never is '>2'"):
+        encode(["<1", ">1"], task="regression", positive=">2")
+    for wrong in ({"range": [0, 1]}, {"names": ["a", "b"]}):
+        with pytest.raises(ValueError, match="positive"):
+            Label(column="y", task="regression", positive=">1", **wrong)
+
+
 def test_what_is_no_label():
     with pytest.raises(DataError, match="one class only: a"):
         encode(["a", "a"])
