@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.prepare.column import MISSING_LEVEL
-from tasks.prepare.section import level_text
+from tasks.prepare.batch_column import BatchColumn, is_text
 from tasks.prepare.stream import list_files, read_batches, read_names
 from tasks.prepare.table import check_header
 from tasks.runtime.errors import ConfigError, DataError, nearest
@@ -25,9 +24,6 @@ BOUNDS = {"probability": (0.0, 1.0), "margin": (-np.inf, np.inf), "signed": (-1.
 # What read_scores forgives, for rounding.
 SLACK = 1e-9
 BATCH_ROWS = 1 << 17
-# A column with more levels is no protected attribute, but a number or a name.
-MAX_LEVELS = 1000
-ZERO, ONE = ("0", "False", "false"), ("1", "True", "true")
 _WHOLE = r"^(0|-?[1-9][0-9]*)$"
 _MASK = (1 << 64) - 1
 
@@ -147,7 +143,7 @@ class ScoreTable:
         self._batch_rows = batch_rows or BATCH_ROWS
         self._files = list_files(path)
         for file in self._files:
-            self._check_columns(file)
+            check_columns(file, columns.used())
 
     def digest(self) -> str:
         """Return the sha256 of the file; of the digests of its files for a folder."""
@@ -183,19 +179,9 @@ class ScoreTable:
                 nearest(positive, seen),
             )
 
-    def _check_columns(self, file: Path) -> None:
-        names = read_names(file)
-        check_header(names, file)
-        for column, option in self.columns.used().items():
-            if column not in names:
-                mend = nearest(column, names)
-                if len(names) == 1 and re.search("[;\t|]", names[0]):
-                    mend = "Separate its columns by commas, or by tabs in a file named .tsv."
-                raise ConfigError(f"{file} has no column {column!r} (--{option}).", mend)
-
     def _convert(self, raw: pa.RecordBatch, start: int, share: float, seen: set[str]) -> ScoreBatch:
         columns = self.columns
-        score = self._numbers(raw, columns.scores, start)
+        score = self._column(raw, columns.scores, start).numbers()
         low, high = BOUNDS[columns.scale]
         outside = (score < low - SLACK) | (score > high + SLACK)
         if outside.any():
@@ -205,106 +191,36 @@ class ScoreTable:
                 f"{start + row}, and a {columns.scale} score lies in {low:g} to {high:g}.",
                 "Say what the scores are with --scale: probability, margin or signed.",
             )
-        cell, levels = cross([self._levels(raw, name) for name in columns.groups])
+        cell, levels = cross([self._column(raw, name, start).levels() for name in columns.groups])
         weight = np.ones(raw.num_rows)
         if columns.weights is not None:
-            weight = self._numbers(raw, columns.weights, start)
-            if weight.min() < 0:
-                row = int((weight < 0).argmax())
-                raise DataError(
-                    f"{self.path}: column {columns.weights!r} holds {weight[row]:g} in row "
-                    f"{start + row}, and a weight is not negative.",
-                    "Correct it, or leave --weights out.",
-                )
+            weight = self._column(raw, columns.weights, start).weights()
         names = pa.array(np.arange(start, start + raw.num_rows))
         ids = names.to_numpy().view(np.uint64)
         if columns.ids is not None:
-            names = self._present(raw, columns.ids, start)
+            names = self._column(raw, columns.ids, start).present()
             names, ids = number_ids(names, columns.ids, self.path, start)
-        label = None if columns.labels is None else self._labels(raw, start, seen)
+        label = None
+        if columns.labels is not None:
+            label = self._column(raw, columns.labels, start).binary(
+                columns.positive, "positive", seen
+            )
         return ScoreBatch(start, score, cell, levels, label, weight, ids, names, share)
 
-    def _present(self, raw: pa.RecordBatch, name: str, start: int) -> pa.Array:
-        """Return a column without its dictionary and blanks; no cell may be missing."""
-        column = _decode(raw.column(name))
-        if column.null_count:
-            row = column.is_null().index(True).as_py()
-            raise DataError(
-                f"{self.path}: column {name!r} is missing in row {start + row}.",
-                "Fill it in, or leave the row out.",
-            )
-        return column
+    def _column(self, raw: pa.RecordBatch, name: str, start: int) -> BatchColumn:
+        return BatchColumn(raw.column(name), name, self.columns.used()[name], self.path, start)
 
-    def _numbers(self, raw: pa.RecordBatch, name: str, start: int) -> np.ndarray:
-        """Return a column as finite float64."""
-        column = self._present(raw, name, start)
-        if not _is_text(column.type):
-            if not (
-                pa.types.is_floating(column.type)
-                or pa.types.is_integer(column.type)
-                or pa.types.is_decimal(column.type)
-            ):
-                raise DataError(
-                    f"{self.path}: column {name!r} holds {column.type}, which are no numbers.",
-                    "Name a column of numbers.",
-                )
-            numbers = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(False))
-        else:
-            try:
-                numbers = np.asarray(column.cast(pa.float64()).to_numpy(False))
-            except pa.ArrowInvalid:
-                row = next(i for i, text in enumerate(column.to_pylist()) if not _is_number(text))
-                raise DataError(
-                    f"{self.path}: column {name!r} holds {column[row].as_py()!r} in row "
-                    f"{start + row}, which is no number.",
-                    "Correct it, or name a column of numbers.",
-                ) from None
-        finite = np.isfinite(numbers)
-        if not finite.all():
-            row = int((~finite).argmax())
-            raise DataError(
-                f"{self.path}: column {name!r} holds {numbers[row]:g} in row {start + row}.",
-                "Every row needs a finite number: correct it, or leave the row out.",
-            )
-        return numbers
 
-    def _levels(self, raw: pa.RecordBatch, name: str) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Return the codes and the levels of a column; missing cells are a level."""
-        encoded = pc.dictionary_encode(_decode(raw.column(name)))
-        values = encoded.dictionary.to_pylist()
-        if len(values) > MAX_LEVELS:
-            raise DataError(
-                f"{self.path}: column {name!r} has more than {MAX_LEVELS} levels, too many for "
-                f"--{self.columns.used()[name]}.",
-                "Name a column with few levels: put numbers into ranges first.",
-            )
-        texts = [_write_level(value) for value in values] + [MISSING_LEVEL]
-        levels = tuple(dict.fromkeys(texts))
-        place = np.array([levels.index(text) for text in texts], dtype=np.int64)
-        indices = encoded.indices.fill_null(len(values)).to_numpy(False)
-        return place[np.asarray(indices)], levels
-
-    def _labels(self, raw: pa.RecordBatch, start: int, seen: set[str]) -> np.ndarray:
-        """Return labels as 0 and 1, and add their levels to ``seen``."""
-        name = str(self.columns.labels)
-        self._present(raw, name, start)
-        codes, levels = self._levels(raw, name)
-        seen.update(levels[code] for code in np.unique(codes))
-        if self.columns.positive is not None:
-            meaning = {level: float(level == self.columns.positive) for level in levels}
-        else:
-            meaning = dict.fromkeys(ZERO, 0.0) | dict.fromkeys(ONE, 1.0)
-        meanings = np.array([meaning.get(level, np.nan) for level in levels])
-        label = np.asarray(meanings[codes])
-        unknown = np.isnan(label)
-        if unknown.any():
-            row = int(unknown.argmax())
-            raise DataError(
-                f"{self.path}: column {name!r} holds {levels[codes[row]]!r} in row "
-                f"{start + row}, which is neither 0 nor 1.",
-                "Name the level that means 1 with --positive.",
-            )
-        return label
+def check_columns(file: Path, used: Mapping[str, str]) -> None:
+    """Raise a ConfigError when a file lacks a column; ``used`` is column -> option that names it."""
+    names = read_names(file)
+    check_header(names, file)
+    for column, option in used.items():
+        if column not in names:
+            mend = nearest(column, names)
+            if len(names) == 1 and re.search("[;\t|]", names[0]):
+                mend = "Separate its columns by commas, or by tabs in a file named .tsv."
+            raise ConfigError(f"{file} has no column {column!r} (--{option}).", mend)
 
 
 def cross(
@@ -362,7 +278,7 @@ def number_ids(
             f"{start + int(wrong.argmax())}, and an id is a whole number or text.",
             "Name another column with --ids, or leave it out to use the row number.",
         )
-    if not _is_text(kind):
+    if not is_text(kind):
         raise DataError(
             f"{path}: column {column!r} holds {kind}, and ids are whole numbers or text.",
             "Name another column with --ids, or leave it out to use the row number.",
@@ -377,32 +293,3 @@ def _number_id(text: str) -> int:
     if re.fullmatch(_WHOLE, text):
         return int(text) & _MASK
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _decode(column: pa.Array) -> pa.Array:
-    """Return a column without its dictionary, without NaN and, where it is text, without blanks."""
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if _is_text(column.type):
-        return pc.utf8_trim_whitespace(column.cast(pa.string()))
-    if pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py():
-        return pc.if_else(pc.is_nan(column), None, column)
-    return column
-
-
-def _write_level(value: Any) -> str:
-    return str(level_text(value))
