@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import inspect
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any
 
 from tasks.evaluate.claim import Block, refuse_claims
 from tasks.evaluate.mention import refuse_figures, refuse_measures
+from tasks.evaluate.method_file import MethodFile
 from tasks.evaluate.study import DEFAULT_PROFILE, FIXED_KEYS, MethodRow, StudyConfig, ThenRow
 from tasks.prepare.config import DatasetConfig, read_dataset, read_lineage, replace_noise
 from tasks.prepare.loader import find_dataset
-from tasks.runtime.config import Model, parse, read_yaml
+from tasks.runtime.config import parse, read_yaml
 from tasks.runtime.errors import ConfigError, nearest
 from tasks.runtime.home import find_home
 from tasks.runtime.store import canonical_json
@@ -141,6 +141,7 @@ def expand(study: StudyConfig, home: Path | None = None) -> tuple[Planned, ...]:
     home = home or find_home()
     batches: dict[str, tuple[_Row, list[Member], list[Block]]] = {}
     names: dict[tuple[str, str, int], tuple[_Row, str]] = {}
+    shared: Counter[tuple[str, Block]] = Counter()
     for row in _settle(study, home, None):
         for seed in row.seeds:
             name = (row.shared["method"], canonical_json(row.setting), seed)
@@ -151,17 +152,26 @@ def expand(study: StudyConfig, home: Path | None = None) -> tuple[Planned, ...]:
             )
             if name in names:
                 other, where = names[name]
-                if where != batch or not row.trains_like(other):
+                if not row.trains_like(other):
                     raise ConfigError(
                         f"Study {study.study}: two different fits are both called {name[0]} "
                         f"{name[1]}.",
                         "Give one of the rows another label.",
                     )
                 batches[where][2].append(row.block)
+                shared[where, row.block] += 1
                 continue
             names[name] = (row, batch)
             members = batches.setdefault(batch, (row, [], [row.block]))[1]
             members.append(Member(seed, row.parameters, row.setting, row.noise))
+    for (where, block), count in shared.items():
+        row, of_batch, _ = batches[where]
+        if count < len(of_batch):
+            raise ConfigError(
+                f"Study {study.study}: the {block} block asks for {count} of the {len(of_batch)} "
+                f"fits of {row.shared['method']} that the {row.block} block trains at once.",
+                "Ask for the same seeds and values in both, or give one of the rows another label.",
+            )
     return tuple(
         Planned(tuple(dict.fromkeys(blocks)), FitGroup(**row.shared, members=tuple(members)))
         for row, members, blocks in batches.values()
@@ -269,7 +279,7 @@ def _settle(study: StudyConfig, home: Path, path: Path | None) -> Iterator[_Row]
             name = row.method or label
             if name not in registered:
                 raise ConfigError(f"{key}: there is no method {name!r}.", nearest(name, registered))
-            presets = _MethodFile.read(name, home)
+            presets = MethodFile.read(name, home)
             preset = presets.preset(row.preset, lineage, key)
             own_metric = preset.pop("metric", {})
             grid = presets.grid(row.grid, key)
@@ -341,7 +351,7 @@ def _settle_then(
         raise ConfigError(
             f"{where}: there is no post-processor {row.method!r}.", nearest(row.method, known)
         )
-    preset = _MethodFile.read(row.method, home).preset(row.preset, lineage, where)
+    preset = MethodFile.read(row.method, home).preset(row.preset, lineage, where)
     _check_parameters(known[row.method], (*preset, *row.parameters), where, ThenRow.model_fields)
     if "scale" in {*preset, *row.parameters}:
         raise ConfigError(
@@ -443,49 +453,3 @@ def _check_metric(metric: Mapping[str, Any], key: str) -> None:
             raise ConfigError(
                 f"{key}: the metric {name} takes no parameter {given!r}.", nearest(given, accepted)
             )
-
-
-class _MethodFile(Model):
-    """``conf/methods/METHOD.yaml``: named presets and grids of one method."""
-
-    method: str
-    # preset -> dataset or "any" -> parameters
-    presets: dict[str, dict[str, dict[str, Any]]] = Field(default_factory=dict)
-    # grid -> parameter -> values
-    grids: dict[str, dict[str, list[Any]]] = Field(default_factory=dict)
-    notes: str = ""
-
-    @classmethod
-    def read(cls, name: str, home: Path) -> Self:
-        """Read the file of a method; a method without one has no presets."""
-        path = home / "conf" / "methods" / f"{name}.yaml"
-        if not path.is_file():
-            return cls(method=name)
-        return parse(cls, read_yaml(path), path)
-
-    def preset(self, name: str | None, lineage: Sequence[str], key: str) -> dict[str, Any]:
-        """Return a preset's parameters: the dataset's, those of what it extends, or for any."""
-        if name is None:
-            return {}
-        if name not in self.presets:
-            raise ConfigError(
-                f"{key}: {self.method} has no preset {name!r}.", nearest(name, self.presets)
-            )
-        by_dataset = self.presets[name]
-        for each in (*lineage, "any"):
-            if each in by_dataset:
-                return dict(by_dataset[each])
-        raise ConfigError(
-            f"{key}: the preset {name!r} of {self.method} has nothing for {lineage[0]}.",
-            f"It covers {', '.join(sorted(by_dataset))}; give the parameters in the study.",
-        )
-
-    def grid(self, name: str | None, key: str) -> dict[str, list[Any]]:
-        """Return a grid: parameter -> values."""
-        if name is None:
-            return {}
-        if name not in self.grids:
-            raise ConfigError(
-                f"{key}: {self.method} has no grid {name!r}.", nearest(name, self.grids)
-            )
-        return dict(self.grids[name])

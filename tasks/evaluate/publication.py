@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -29,9 +31,25 @@ COLUMNS = (
 
 
 class PublishedRow(Model):
-    """One row of a published table: means, and spreads where the paper gives them."""
+    """One row of a published table: means, and spreads where the paper gives them.
+
+    Attributes
+    ----------
+    label : str
+        As readers see it.
+    method : str or None
+        Our label of the method; the row's own name when None.
+    at : mapping
+        What our setting says besides, of a method that is run at several: ``{noise: 0.1}``.
+    mean, spread : tuple of float
+        The numbers, one a measure.
+    remark : str
+        What a reader has to know of them.
+    """
 
     label: str
+    method: str | None = None
+    at: dict[str, Any] = Field(default_factory=dict)
     mean: tuple[float, ...]
     spread: tuple[float, ...] | None = None
     remark: str = ""
@@ -66,7 +84,7 @@ class PublishedTable(Model):
     derived : mapping of str to Derived
         What is made of our measures.
     rows : mapping of str to PublishedRow
-        By our label of the method.
+        By their names, which are our labels of methods where a row does not say another.
     """
 
     title: str
@@ -155,7 +173,7 @@ def compare(
     points : DataFrame
         Columns of points.parquet; the part ``test`` is used.
     fits : DataFrame
-        Our fits under the paper's protocol: columns method, setting, seed; one setting a method.
+        Our fits under the paper's protocol: columns method, setting, seed.
     publication : Publication
         What was published.
     table : str
@@ -170,8 +188,12 @@ def compare(
         rows that it does not have. What one side lacks is NaN; ``n_splits`` counts ours.
     """
     published = publication.tables[table]
-    ours = summarise(points, fits, "test").set_index(["method", "name"])
-    extra = [each for each in dict.fromkeys(fits["method"]) if each not in published.rows]
+    ours = summarise(points, fits, "test")
+    settings = fits[["method", "setting"]].drop_duplicates()
+    named = _name_rows([(str(m), str(s)) for m, s in settings.to_numpy()], published)
+    ours["row"] = [named[each] for each in zip(ours["method"], ours["setting"], strict=True)]
+    ours = ours.set_index(["row", "name"])
+    extra = [each for each in named.values() if each not in published.rows]
     records = []
     for row in (*published.rows, *extra):
         numbers = published.rows.get(row)
@@ -191,6 +213,37 @@ def compare(
                 )
             )
     return pd.DataFrame.from_records(records, columns=list(COLUMNS))
+
+
+def _name_rows(
+    settings: Sequence[tuple[str, str]], published: PublishedTable
+) -> dict[tuple[str, str], str]:
+    """Return the name of the row of each (method, setting): the table's, or one of our own."""
+    named: dict[tuple[str, str], str] = {}
+    for name, row in published.rows.items():
+        fitting = [
+            (method, setting)
+            for method, setting in settings
+            if method == (row.method or name) and row.at.items() <= json.loads(setting).items()
+        ]
+        if len(fitting) > 1:
+            raise ConfigError(
+                f"The published row {name} is of one setting, and {fitting[0][0]} has "
+                f"{len(fitting)} that fit it.",
+                "Say which under `at:` in data/reference, or list fewer in the study.",
+            )
+        named |= dict.fromkeys(fitting, name)
+    for method, setting in settings:
+        if (method, setting) not in named:
+            others = [json.loads(each) for name, each in settings if name == method]
+            own = json.loads(setting)
+            telling = [
+                f"{key} = {value}"
+                for key, value in own.items()
+                if any(each.get(key) != value for each in others)
+            ]
+            named[method, setting] = ", ".join([method, *telling])
+    return named
 
 
 def _find(ours: pd.DataFrame, row: str, measure: str | Derived) -> tuple[float, float, int]:

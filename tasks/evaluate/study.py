@@ -86,9 +86,7 @@ class MethodRow(BaseModel):
 
     @property
     def sweeps(self) -> bool:
-        """Whether the row may stand for several settings."""
-        if self.noise is not None and len(self.noise) > 1:
-            return True
+        """Whether the row may stand for several settings on the same data."""
         given = [*self.parameters.values(), *(self.then.parameters.values() if self.then else ())]
         return self.grid is not None or any(isinstance(each, list) for each in given)
 

@@ -124,6 +124,49 @@ def test_a_derived_number_is_the_largest_mean_with_its_own_spread():
     assert np.isnan(ours.loc[("gbdt", "unknown"), "ours_mean"])
 
 
+def _table_of(publication, rows):
+    table = publication.tables["table2"]
+    content = table.model_dump() | {"measures": ["gap_rms:sex"], "rows": rows}
+    return publication.model_copy(update={"tables": {"one": type(table).model_validate(content)}})
+
+
+def test_rows_of_a_table_may_be_settings_of_one_method():
+    plan = make_plan(make_study())
+    points, fits = make_points(plan), list_fits(plan, "frontier")
+    publication, _ = read_publication("budro.table2", HOME)
+    rows = {
+        "loose": {"label": "Loose", "method": "budro", "at": {"budget": 0.8}, "mean": [0.2]},
+        "tight": {"label": "Tight", "method": "budro", "at": {"budget": 0.05}, "mean": [0.1]},
+        "gbdt": {"label": "GBDT", "mean": [0.3]},
+        "absent": {"label": "Absent", "method": "budro", "at": {"budget": 7}, "mean": [0.4]},
+    }
+    found = compare(points, fits, _table_of(publication, rows), "one", "paper").set_index("row")
+    others = [f"budro, budget = {value}" for value in (0.1, 0.2, 0.4)]
+    assert set(found.index) == {*rows, *others, "project", "reweigh", "logistic"}
+    assert list(found.index[:4]) == list(rows)
+    for row, budget in (("loose", 0.8), ("tight", 0.05), (others[1], 0.2)):
+        values = points.loc[
+            (points["method"] == "budro")
+            & (points["part"] == "test")
+            & (points["measure"] == "gap_rms")
+            & (points["group"] == "sex")
+            & points["setting"].str.contains(f'"budget":{budget}[,}}]')
+            & points["setting"].str.contains("8000"),
+            "value",
+        ]
+        assert len(values) == 3
+        assert found.loc[row, "ours_mean"] == pytest.approx(values.mean())
+    assert np.isnan(found.loc["absent", "ours_mean"])
+
+
+def test_a_row_that_several_settings_fit_is_refused():
+    plan = make_plan(make_study())
+    publication, _ = read_publication("budro.table2", HOME)
+    made = _table_of(publication, {"budro": {"label": "BuDRO", "mean": [0.2]}})
+    with pytest.raises(ConfigError, match="row budro is of one setting, and budro has 5"):
+        compare(make_points(plan), list_fits(plan, "frontier"), made, "one", "paper")
+
+
 def _block() -> dict[str, object]:
     return {"reproduces": "budro.table2", "methods": {"gbdt": {}, "budro": {}}}
 

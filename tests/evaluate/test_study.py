@@ -368,6 +368,42 @@ def test_a_batched_method_is_trained_in_one_group(home, monkeypatch):
     assert all(len(group.members) == 1 for group in groups if group.method == "fair")
 
 
+def noisy_study(home, monkeypatch, **frontier):
+    """Write a study both of whose blocks sweep the noise of a batched method."""
+    monkeypatch.setattr("tasks.train.registry.methods", lambda: {"boosting": Batched, "fair": Fair})
+    noisy = {**DATASET, "perturb": {"noisy_groups": {"race": {"share": 0.0}}}}
+    write(home / "conf/datasets/toy.yaml", noisy)
+    row = {"preset": "published", "noise": [0.1, 0.3]}
+    published = {**STUDY["published"], "methods": {"boosting": row}, "seeds": 2}
+    content = {
+        **STUDY,
+        "rows": None,
+        "select_on": "train",
+        "methods": {"boosting": row, "fair": {}},
+        "published": published,
+        "claims": [],
+        **frontier,
+    }
+    write(home / "conf/studies/toy.yaml", content)
+
+
+def test_a_batch_that_both_blocks_ask_for_is_trained_once(home, monkeypatch):
+    noisy_study(home, monkeypatch)
+    found = expand(load_study("toy", home=home), home)
+    both = [each for each in found if each.group.method == "boosting"]
+    assert [each.blocks for each in both] == [("published", "frontier")]
+    assert {(member.seed, member.noise) for member in both[0].group.members} == {
+        (seed, noise) for seed in (0, 1) for noise in (0.1, 0.3)
+    }
+
+
+def test_a_batch_of_which_a_block_asks_for_a_part_is_refused(home, monkeypatch):
+    noisy_study(home, monkeypatch, seeds=1)
+    study = load_study("toy", home=home)
+    with pytest.raises(ConfigError, match="frontier block asks for 2 of the 4 fits of boosting"):
+        expand(study, home)
+
+
 def test_a_row_that_names_another_learner_starts_anew(home):
     methods = {
         "fair": {"metric": {"penalty": 3.0}},

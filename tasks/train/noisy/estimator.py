@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from scipy.special import expit
 
-from tasks.prepare.split import Split
+from tasks.prepare.split import Part, Split
 from tasks.runtime.arrays import Backend
 from tasks.runtime.errors import ConfigError, nearest
 from tasks.runtime.seeds import uniforms
@@ -17,6 +17,7 @@ from tasks.train.neural import PREDICTION_ROWS
 from tasks.train.noisy.constrained import Constrained
 from tasks.train.noisy.fitting import fit_table, share_progress
 from tasks.train.noisy.rate import CRITERIA
+from tasks.train.noisy.selection import CHOSEN, list_candidates, settle
 from tasks.train.noisy.training_table import ROBUST
 from tasks.train.persistence import State
 from tasks.train.registry import method
@@ -63,7 +64,7 @@ class NoisyGroups(Constrained):
         (selection rates within α on both sides) or ``accuracy``.
     budget : float
         α ≥ 0, the allowed difference.
-    slack : float
+    slack : float or list of float
         β ≥ 0, added to α for hinges in training. With α + β < 1 no scores satisfy all hinge
         constraints, with α + β = 1 only scores within [−1, 1] do.
     attribute : int
@@ -87,8 +88,10 @@ class NoisyGroups(Constrained):
         R, the largest sum of multipliers.
     iterations : int
         Steps of training.
-    learning_rate, multiplier_rate, inner_rate : float
-        Of Adam, on θ, on λ, and on p̃ or w.
+    learning_rate, multiplier_rate, inner_rate : float or list of float
+        Of Adam, on θ, on λ, and on p̃ or w. Of lists, and of a list of slacks, every combination is
+        trained, and that is kept which has the least error on the validation rows among those
+        that satisfy the approach's constraints there, else the least violated.
     inner_steps : int, optional
         Steps of ascent for each step of θ; 1 for ``dro``, 5 for soft assignments by default.
     layers : int or sequence of int
@@ -123,6 +126,11 @@ class NoisyGroups(Constrained):
         Its error and largest constraint in training, as the inner player saw it.
     level_ : ndarray of float64, shape (m,)
         γ_j of ``dro``.
+    chosen_ : dict of str to float
+        The slack and the rates it was trained with.
+    trials_ : ndarray of float64, shape (n_combinations, 2)
+        Error and largest constraint of every combination on the validation rows; on the training
+        rows where ``fit`` was given no others.
     joint_ : ndarray of float64, shape (m, m̂)
         P(G=j, Ĝ=k) of the noise model; empty where none is used.
     carried_ : ndarray of float64, shape (R, m, m̂, 4)
@@ -147,7 +155,7 @@ class NoisyGroups(Constrained):
 
     fit_needs: ClassVar[frozenset[str]] = frozenset({"groups"})
     fit_takes: ClassVar[frozenset[str]] = frozenset(
-        {"groups", "true_groups", "sample_weight", "progress"}
+        {"groups", "true_groups", "sample_weight", "validation", "progress"}
     )
     group_parameters: ClassVar[tuple[str, ...]] = ("attribute",)
     backends: ClassVar[tuple[str, ...]] = ("numpy", "cupy")
@@ -188,6 +196,8 @@ class NoisyGroups(Constrained):
     level_: np.ndarray
     joint_: np.ndarray
     carried_: np.ndarray
+    chosen_: dict[str, float]
+    trials_: np.ndarray
     history_: dict[str, np.ndarray]
 
     def __init__(
@@ -196,7 +206,7 @@ class NoisyGroups(Constrained):
         approach: Approach = "naive",
         criterion: str = "equal_opportunity",
         budget: float = 0.05,
-        slack: float = 1.25,
+        slack: float | Sequence[float] = 1.25,
         attribute: int = 0,
         level: float | Sequence[float] | None = None,
         confusion: Sequence[Sequence[float]] | None = None,
@@ -205,9 +215,9 @@ class NoisyGroups(Constrained):
         variant: Literal["paper", "authors"] = "paper",
         radius: float = 1.0,
         iterations: int = 750,
-        learning_rate: float = 0.01,
-        multiplier_rate: float = 0.5,
-        inner_rate: float = 0.01,
+        learning_rate: float | Sequence[float] = 0.01,
+        multiplier_rate: float | Sequence[float] = 0.5,
+        inner_rate: float | Sequence[float] = 0.01,
         inner_steps: int | None = None,
         layers: int | Sequence[int] = 0,
         best: Literal["paper", "ranks", "last"] = "paper",
@@ -285,10 +295,15 @@ class NoisyGroups(Constrained):
         self.require("dtype", self.dtype in ("float32", "float64"), "float32 or float64")
         joint = self.inner != "joint" or self.approach == "soft_assignments"
         self.require("inner", joint, "ascent or exact: joint is for soft_assignments")
-        for name in ("budget", "slack"):
-            self.require(name, 0 <= getattr(self, name) < np.inf, "a number of 0 or more")
-        for name in ("radius", "learning_rate", "multiplier_rate", "inner_rate", "response_slack"):
+        self.require("budget", 0 <= self.budget < np.inf, "a number of 0 or more")
+        for name in ("radius", "response_slack"):
             self.require(name, 0 < getattr(self, name) < np.inf, "a number above 0")
+        for name in CHOSEN:
+            given = np.atleast_1d(getattr(self, name))
+            least = given >= 0 if name == "slack" else given > 0
+            allowed = given.ndim == 1 and given.size > 0 and (least & np.isfinite(given)).all()
+            wanted = "0 or more" if name == "slack" else "more than 0"
+            self.require(name, bool(allowed), f"a number of {wanted}, or a list of them")
         for name in ("iterations", "record_every", "game_steps", "response_steps"):
             self.require(name, getattr(self, name) >= 1, "1 or more")
         self.require("inner_steps", (self.inner_steps or 1) >= 1, "1 or more, or null")
@@ -322,6 +337,7 @@ class NoisyGroups(Constrained):
         groups: np.ndarray,
         true_groups: np.ndarray | None = None,
         sample_weight: np.ndarray | None = None,
+        validation: Part | None = None,
         progress: Progress | None = None,
     ) -> Self:
         """Train on rows X with labels y (0 and 1) and noisy groups.
@@ -336,6 +352,8 @@ class NoisyGroups(Constrained):
             Constrained under ``true_groups``, where the noisy ones are taken when None; elsewhere
             only the noise model is estimated from them, unless it is given.
         sample_weight : ndarray of float64, shape (n_samples,), optional
+        validation : Part, optional
+            Rows that choose among listed slacks and rates.
         progress : callable, optional
             Called with (steps done, steps).
 
@@ -352,6 +370,7 @@ class NoisyGroups(Constrained):
             "groups": groups,
             "true_groups": true_groups,
             "sample_weight": sample_weight,
+            "validation": validation,
         }
         type(self).fit_batch([self], [data], progress=progress)
         return self
@@ -377,7 +396,7 @@ class NoisyGroups(Constrained):
             Called with (steps done, steps), over all tables.
         """
         wanted = dict(models[0].structure())
-        tables: dict[tuple[int | None, ...], list[int]] = {}
+        tables: dict[tuple[int, ...], list[int]] = {}
         for place, (model, each) in enumerate(zip(models, data, strict=True)):
             model.check()
             for key, value in model.structure():
@@ -392,7 +411,10 @@ class NoisyGroups(Constrained):
         rounds = len(tables)
         for number, places in enumerate(tables.values()):
             told = share_progress(progress, number, rounds)
-            fit_table([models[place] for place in places], data[places[0]], told)
+            trained = [list_candidates(models[place]) for place in places]
+            fit_table([each for some in trained for each in some], data[places[0]], told)
+            for place, candidates in zip(places, trained, strict=True):
+                settle(models[place], candidates, data[place])
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         """Return probabilities of the decisions 0 and 1, float64, shape (n_samples, 2).
@@ -446,12 +468,14 @@ class NoisyGroups(Constrained):
             "level": self.level_,
             "joint": self.joint_,
             "carried": self.carried_,
+            "trials": self.trials_,
         }
         facts = {
             "n_features": self.n_features_in_,
             "step": self.step_,
             "error": self.error_,
             "violation": None if np.isinf(self.violation_) else self.violation_,
+            "chosen": self.chosen_,
         }
         return State(arrays=arrays, facts=facts)
 
@@ -468,5 +492,6 @@ class NoisyGroups(Constrained):
         self.joint_, self.carried_ = state.arrays["joint"], state.arrays["carried"]
         self.n_features_in_ = state.facts["n_features"]
         self.step_, self.error_ = state.facts["step"], state.facts["error"]
+        self.trials_, self.chosen_ = state.arrays["trials"], state.facts["chosen"]
         violation = state.facts["violation"]
         self.violation_ = -np.inf if violation is None else violation

@@ -286,7 +286,7 @@ def test_what_is_saved_is_restored(approach, changes, tmp_path):
         ({"approach": "dro", "confusion": [[0.5, 0.5], [0, 1]]}, ConfigError, "2 columns"),
         ({"approach": "dro", "inner": "joint"}, ConfigError, "soft_assignments"),
         ({"budget": -0.1}, ConfigError, "0 or more"),
-        ({"learning_rate": 0.0}, ConfigError, "above 0"),
+        ({"learning_rate": 0.0}, ConfigError, "more than 0"),
         ({"layers": [0]}, ConfigError, "widths"),
     ],
 )
