@@ -35,7 +35,7 @@ class RateBound:
         The rate.
     group : str
         The true group; "" for all rows.
-    bound : {"overall", "assignment", "ball", "theorem_1"}
+    bound : {"overall", "assignment", "ball", "theorem_1", "theorem_3"}
         What bounds it; see ``audit_decisions``.
     noise : {"", "model", "paper", "limit"}
         Which noise: the model's probabilities; lemma 1's level P(Ĝ≠j | G=j), where it is not the
@@ -195,7 +195,7 @@ def audit_decisions(
 ) -> NoisyAudit:
     """Bound the rates of true groups from decisions, labels and noisy groups.
 
-    Four kinds of rows come out for each rate r and true group j, with Ĝ=k the noisy group that
+    Five kinds of rows come out for each rate r and true group j, with Ĝ=k the noisy group that
     stands for j, γ_j a bound of TV(p_j, p̂_k), and D the rows of the rate's denominator:
 
     - ``overall``: the rate of all rows.
@@ -206,6 +206,9 @@ def audit_decisions(
     - ``theorem_1``: r̂_k ± γ_j / P(D | Ĝ=k), cut to [0, 1]: theorem 1, which bounds means by γ_j, in
       units of the rate. It holds the ball's bounds, and equals them for whole decisions as long as
       some row can take the mass.
+    - ``theorem_3``: r̂_k ± s γ_j / P(D | Ĝ=k), cut to what decisions in D allow, with s the largest
+      minus the smallest decision in D: theorem 3 with the metric c = s 1{(x, y) ≠ (x', y')}, in
+      units of the rate. For whole decisions of both kinds s = 1, and it is theorem 1.
 
     Parameters
     ----------
@@ -250,10 +253,10 @@ def audit_decisions(
     in W(θ), which makes the bounds wide but never wrong. In a ball a row keeps its own probability.
 
     Theorem 3 replaces the total variation by a Wasserstein distance W_c for an h that is Lipschitz
-    in a metric c on (x, y). Rates of decisions are made of indicators, which are Lipschitz in the
-    discrete metric 1{(x, y) ≠ (x', y')} only; there W_c is the total variation, and theorem 3 is
-    theorem 1. Nothing is offered for other metrics: it would need a table that holds G and x, and
-    an h that is smooth in x.
+    in a metric c on (x, y). Of h = 1{D} (a − ρ), with a the decision and ρ a candidate for the
+    bound, nothing is known but its range, and the least metric in which it is Lipschitz whatever x
+    is the discrete one times s; there W_c = s TV ≤ s γ_j. Other metrics would need a table that
+    holds G and x, and an h that is smooth in x, which decisions are not: nothing is offered.
 
     References
     ----------
@@ -349,6 +352,7 @@ def _bound(
 ) -> Iterator[RateBound]:
     """Yield the bounds of one rate for every true group."""
     outcome, among = rows.outcome(rate)
+    offered = outcome[among & (rows.weight > 0)]
     for j, (name, k) in enumerate(zip(names, noise.centre, strict=True)):
         own = rows.codes == k
         n = int((own & among).sum())
@@ -370,7 +374,7 @@ def _bound(
         if abs(noise.level[j] - noise.valid_level[j]) > ROUNDING:
             used["paper"] = (float(noise.level[j]), bool(noise.level_holds[j]))
         for kind, (level, holds) in used.items():
-            limits = {"ball": (np.nan, np.nan), "theorem_1": (np.nan, np.nan)}
+            limits = dict.fromkeys(("ball", "theorem_1", "theorem_3"), (np.nan, np.nan))
             if mass > 0:
                 least, most = bound_rate_over_ball(
                     outcome, among, rows.codes, np.array([level]), weight=rows.weight, centre=(k,)
@@ -379,6 +383,9 @@ def _bound(
             if part > 0:
                 reach = level * mass / part
                 limits["theorem_1"] = (max(0.0, value - reach), min(1.0, value + reach))
+                least, most = float(offered.min()), float(offered.max())
+                reach *= most - least
+                limits["theorem_3"] = (max(least, value - reach), min(most, value + reach))
             for bound, (low_j, high_j) in limits.items():
                 yield row(
                     bound=bound,

@@ -212,7 +212,7 @@ class ScoreTable:
 
 
 def check_columns(file: Path, used: Mapping[str, str]) -> None:
-    """Raise a ConfigError when a file lacks a column; ``used`` is column -> option that names it."""
+    """Raise a ConfigError when a file lacks one of the columns, which map to their options."""
     names = read_names(file)
     check_header(names, file)
     for column, option in used.items():

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 from tasks.evaluate.noisy import (
     RATES,
@@ -163,6 +164,58 @@ def test_every_group_within_the_level_lies_in_the_ball(seed):
         assert theorem.high >= ball.high - 1e-12 or np.isnan(theorem.high)
 
 
+def transport(p, q, cost):
+    """Return W_c of two distributions on the same points, by a linear programme."""
+    n = p.size
+    rows = np.kron(np.eye(n), np.ones(n))
+    columns = np.kron(np.ones(n), np.eye(n))
+    solved = linprog(cost.ravel(), A_eq=np.vstack([rows, columns]), b_eq=np.concatenate([p, q]))
+    return solved.fun
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_theorem_3_holds_every_group_within_its_wasserstein_distance(seed):
+    # Decisions of a randomised rule that never is sure: the metric has s < 1.
+    decision, y, codes = make_rows(seed, whole=False)
+    decision = 0.3 + 0.4 * decision if seed % 2 else np.round(decision)
+    noise = noise_of([[4, 2], [2, 4]])
+    table = tabulate_audit(audit_decisions(decision, y, codes, noise)).query("noise == 'model'")
+    centre = (codes == 0) / 6
+    for name in RATES:
+        outcome = np.where(y == 1, decision, 1 - decision) if name == "accuracy" else decision
+        among = {"tpr": y == 1, "fpr": y == 0}.get(name, np.ones(y.size, dtype=bool))
+        spread = np.ptp(outcome[among])
+        rows = table[(table.measure == name) & (table.group == "a")].set_index("bound")
+        found, first, ball = (rows.loc[each] for each in ("theorem_3", "theorem_1", "ball"))
+        if np.isnan(found.low):
+            assert not (among & (codes == 0)).any()
+            continue
+        assert first.low - 1e-12 <= found.low <= ball.low + 1e-12
+        assert ball.high - 1e-12 <= found.high <= first.high + 1e-12
+        if spread == 1:
+            assert (found.low, found.high) == pytest.approx((first.low, first.high))
+        for chosen in itertools.product([False, True], repeat=12):
+            group = np.array(chosen)
+            if np.abs(group / max(group.sum(), 1) - centre).sum() / 2 > 1 / 3 + 1e-12:
+                continue
+            value = rate_of(name, decision, y, group)
+            if not np.isnan(value):
+                assert found.low - 1e-12 <= value <= found.high + 1e-12
+    # The distance in that metric is s times the total variation.
+    other = np.random.default_rng(seed).dirichlet(np.ones(12))
+    cost = 0.4 * (1 - np.eye(12))
+    assert transport(centre, other, cost) == pytest.approx(0.2 * np.abs(centre - other).sum())
+
+
+def test_theorem_3_knows_a_rate_of_which_all_decisions_are_the_same():
+    _, y, codes = make_rows(0)
+    noise = noise_of([[4, 2], [2, 4]])
+    table = tabulate_audit(audit_decisions(np.full(12, 0.3), y, codes, noise, rates=["tpr"]))
+    known = table[(table.bound == "theorem_3") & table.low.notna()]
+    assert len(known) == 2
+    np.testing.assert_allclose(known[["low", "high"]], 0.3)
+
+
 def test_the_ball_is_reached_where_enough_rows_take_the_mass():
     # Noisy group 0: four of six positives chosen; two other positives outside are not.
     y = np.ones(12, dtype=int)
@@ -216,7 +269,7 @@ def test_limits_of_an_estimated_model_are_wider():
     noise = NoiseModel.from_table(true, codes[:60], names="ab")
     audited = audit_decisions(decision, y, codes, noise)
     table = tabulate_audit(audited).set_index(["measure", "group", "bound", "noise"])
-    for name, group, bound in itertools.product(RATES, "ab", ("assignment", "ball", "theorem_1")):
+    for name, group, bound in itertools.product(RATES, "ab", ("assignment", "ball", "theorem_3")):
         model, limit = (table.loc[(name, group, bound, kind)] for kind in ("model", "limit"))
         assert limit.low <= model.low
         assert limit.high >= model.high
@@ -263,7 +316,7 @@ def test_groups_of_other_numbers_and_absent_ones():
     few = tabulate_audit(
         audit_decisions(decision, y, np.zeros(12, dtype=int), NoiseModel.from_share(0.1, [0.5] * 2))
     )
-    gone = few[(few.group == "1") & few.bound.isin(["ball", "theorem_1"])]
+    gone = few[(few.group == "1") & few.bound.isin(["ball", "theorem_1", "theorem_3"])]
     assert gone.low.isna().all()
     assert (gone.n == 0).all()
     assert few[few.bound == "assignment"].low.notna().all()
