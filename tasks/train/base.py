@@ -47,6 +47,14 @@ class Estimator(BaseEstimator):
         Authors, title, year.
     example : mapping
         Parameters of a fit that takes a moment, for the contract tests.
+    report_ : dict
+        Of methods that have one after ``fit``: plain numbers and lists of them about the training
+        itself (steps, calls, seconds), which a stored fit keeps in its ``fit.json``.
+
+    Notes
+    -----
+    A regression that draws one of K regressors for every answer has ``predict_components``, which
+    gives float64 (n_samples, K), and ``probability_``, shape (K,); its ``predict`` is their mean.
     """
 
     name: ClassVar[str] = ""

@@ -185,7 +185,8 @@ def fit(
 
     The entry holds, for member i, ``model-i/`` (as the estimator saves it) and ``scores-i.npz``
     (scores and decisions on every part and on every counterfactual variant); and ``fit.json``
-    (seconds; why the method was skipped where it does not support the split). A group with a
+    (seconds; why the method was skipped where it does not support the split; what its models
+    report of their training in ``report_``, plain numbers and lists of them). A group with a
     post-processor trains, or finds, the models in an entry of their own; its ``model-i/`` is the
     post-processor.
 
@@ -223,7 +224,11 @@ def fit(
         for number, parts in enumerate(predictions):
             models[number].save(folder / f"model-{number}")
             write_scores(folder / f"scores-{number}.npz", parts)
-        facts = {"seconds": round(time.monotonic() - started, 3), "skipped": reason}
+        facts = {
+            "seconds": round(time.monotonic() - started, 3),
+            "skipped": reason,
+            "reports": [getattr(model, "report_", {}) for model in models[: len(predictions)]],
+        }
         (folder / "fit.json").write_text(json.dumps(facts) + "\n", encoding="utf-8")
     return found
 
@@ -341,7 +346,7 @@ def learn_metric(metric: Mapping[str, Any], split: Split) -> FairMetric:
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
-    """Return ``seconds`` and ``skipped`` of a stored fit."""
+    """Return ``seconds``, ``skipped`` and ``reports`` (one for each model) of a stored fit."""
     facts: dict[str, Any] = json.loads((folder / "fit.json").read_text(encoding="utf-8"))
     return facts
 
@@ -352,10 +357,20 @@ def write_scores(path: Path, parts: Mapping[str, Prediction]) -> None:
     for name, each in parts.items():
         arrays[f"{name}/score"] = each.score
         arrays[f"{name}/decision"] = each.decision
+        if each.components is not None and each.probability is not None:
+            arrays[f"{name}/components"] = _narrow(each.components)
+            arrays[f"{name}/probability"] = each.probability
         for set_name, variants in each.counterfactuals.items():
             for variant, decision in variants:
                 arrays[f"{name}/counterfactual/{set_name}/{variant}"] = decision
     np.savez_compressed(path, allow_pickle=False, **arrays)
+
+
+def _narrow(array: np.ndarray) -> np.ndarray:
+    """Return the array in 32 bits where that loses nothing: what trees say has no more."""
+    with np.errstate(over="ignore"):
+        narrow = array.astype(np.float32)
+    return narrow if np.array_equal(narrow, array) else array
 
 
 def read_scores(path: Path) -> dict[str, Prediction]:
@@ -369,7 +384,7 @@ def read_scores(path: Path) -> dict[str, Prediction]:
                 variants = sets.setdefault(part, {}).setdefault(rest[0], [])
                 variants.append((rest[1], stored[name]))
             else:
-                fields.setdefault(part, {})[field] = stored[name]
+                fields.setdefault(part, {})[field] = stored[name].astype(np.float64, copy=False)
     return {
         part: Prediction(
             counterfactuals=MappingProxyType(

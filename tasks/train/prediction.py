@@ -28,11 +28,27 @@ class Prediction:
         for randomised ones. Class codes for K > 2 classes, the value for a regression.
     counterfactuals : mapping of str to tuple of (str, ndarray)
         Name of a counterfactual set -> (variant name, decision on that variant), in order.
+    components : ndarray of float64, shape (n_samples, n_components), or None
+        Of a randomised regression: what each of its regressors says. The score is their mean.
+    probability : ndarray of float64, shape (n_components,), or None
+        Probability that a regressor answers, the same in every row; above 0, adding up to 1.
     """
 
     score: np.ndarray
     decision: np.ndarray
     counterfactuals: Mapping[str, Variants] = field(default_factory=lambda: MappingProxyType({}))
+    components: np.ndarray | None = None
+    probability: np.ndarray | None = None
+
+    @property
+    def outcomes(self) -> tuple[np.ndarray, np.ndarray]:
+        """The values that a regression may give every row, (n, K), and their probabilities, (K,).
+
+        One value, the score, with probability 1 where nothing is drawn.
+        """
+        if self.components is None or self.probability is None:
+            return self.score[:, None], np.ones(1)
+        return self.components, self.probability
 
 
 def task_of(part: Part) -> Task:
@@ -51,7 +67,9 @@ def predict_part(model: Any, part: Part) -> Prediction:
         Scikit-learn shaped. For classes ``predict_proba`` is asked, or ``predict`` where there
         is none (its codes then serve as scores); for a regression ``predict``. ``groups=`` and
         ``ids=`` are passed when its attribute ``predict_needs`` names them. With the
-        attribute ``randomized = True`` the probabilities are those of the decision itself.
+        attribute ``randomized = True`` the probabilities are those of the decision itself. A
+        regression that draws one of K regressors for every answer has ``predict_components``,
+        which gives (n_samples, K), and ``probability_``, shape (K,).
     part : Part
         Rows with their counterfactual sets.
 
@@ -64,13 +82,16 @@ def predict_part(model: Any, part: Part) -> Prediction:
     ------
     DataError
         When the model's answer has the wrong shape, is not finite, is no probability, or names
-        classes that the part does not have.
+        classes that the part does not have; when a regression is asked about classes.
 
     Notes
     -----
     Variants are made and asked one at a time: memory is one copy of X, whatever their number.
     A rule that depends on groups gets the variant's groups, so its thresholds follow the flip.
+    Regressors that are never drawn are left out of ``components``.
     """
+    if task_of(part) == "regression" and hasattr(model, "predict_components"):
+        return _ask_components(model, part)
     score, decision = _ask(model, part, part.X, part.groups)
     return Prediction(score, decision, predict_variants(model, part))
 
@@ -85,14 +106,46 @@ def predict_variants(model: Any, part: Part) -> Mapping[str, Variants]:
     return MappingProxyType(counterfactuals)
 
 
+def _ask_components(model: Any, part: Part) -> Prediction:
+    """Return what a regression that draws among regressors says about a part."""
+    probability = np.asarray(model.probability_, dtype=np.float64)
+    components = np.asarray(
+        model.predict_components(part.X, **_keywords(model, part, part.groups)), dtype=np.float64
+    )
+    _check(model, part, components, (part.n_samples, probability.size))
+    if not (probability >= 0).all() or abs(probability.sum() - 1) > 1e-9:
+        raise DataError(
+            f"The probabilities of the regressors of {type(model).__name__} are no distribution.",
+            "Let them be 0 or more and add up to 1.",
+        )
+    drawn = np.flatnonzero(probability)
+    components, probability = components[:, drawn], probability[drawn]
+    score = components @ probability
+    variants = predict_variants(model, part)
+    if drawn.size == 1:
+        return Prediction(score, score, variants)
+    return Prediction(score, score, variants, components, probability)
+
+
+def _keywords(model: Any, part: Part, groups: np.ndarray) -> dict[str, np.ndarray]:
+    """Return what a model needs to be told beside the features."""
+    needs: frozenset[str] = getattr(model, "predict_needs", frozenset())
+    offered = {"groups": groups, "ids": part.ids}
+    return {key: offered[key] for key in offered if key in needs}
+
+
 def _ask(
     model: Any, part: Part, X: np.ndarray, groups: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return (score, decision) of the model on one version of the part's rows."""
-    needs: frozenset[str] = getattr(model, "predict_needs", frozenset())
-    offered = {"groups": groups, "ids": part.ids}
-    keywords = {key: offered[key] for key in offered if key in needs}
+    keywords = _keywords(model, part, groups)
     task = task_of(part)
+    if task != "regression" and getattr(model, "task", None) == frozenset({"regression"}):
+        raise DataError(
+            f"{type(model).__name__} is a regression, and the label of {part.dataset} has classes: "
+            "its values are no decisions.",
+            "Give the dataset a label with task: regression, as adult-regression has.",
+        )
     if task == "regression" or not hasattr(model, "predict_proba"):
         answer = np.asarray(model.predict(X, **keywords), dtype=np.float64)
         _check(model, part, answer, (X.shape[0],))

@@ -58,7 +58,12 @@ def test_the_example_is_valid_and_frozen():
         ("label.task", "ordinal", "label.task: .*'binary'"),
         ("label.range", [0, 1], "label: range belongs to a regression label"),
         ("label", {"column": "a", "task": "regression", "range": [1, 0]}, "lowest < highest"),
-        ("label", {"column": "a", "task": "regression", "positive": 1}, "belong to a binary"),
+        ("label", {"column": "a", "task": "multiclass", "positive": 1}, "belong to a binary"),
+        (
+            "label",
+            {"column": "a", "task": "regression", "positive": 1, "range": [0, 1]},
+            "give one of them",
+        ),
         ("label", {"column": "a", "task": "regression", "clip": True}, "clip needs a range"),
         ("source.format", "xlsx", "source.format: .*'csv'"),
         ("source.sha256", "abc", "source.sha256"),

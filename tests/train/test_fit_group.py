@@ -20,9 +20,10 @@ from tasks.train.fit_group import (
     key,
     read_facts,
     read_scores,
+    write_scores,
 )
 from tasks.train.postprocess.model import PostProcessed
-from tasks.train.prediction import predict_part
+from tasks.train.prediction import Prediction, predict_part
 from tasks.train.registry import load_model
 from tests.flows.project import DATASET, make_project
 
@@ -221,3 +222,30 @@ def test_noise_and_post_processor_are_in_the_key(home):
         describe(make_group(dataset="noisy", then=None, members=each), home) for each in members
     )
     assert one["data"] != two["data"]
+
+
+@pytest.mark.parametrize("width", [np.float32, np.float64])
+def test_components_are_stored_without_loss(tmp_path, width):
+    rng = np.random.default_rng(0)
+    components = rng.random((50, 3)).astype(width).astype(np.float64)
+    probability = np.array([0.2, 0.3, 0.5])
+    score = components @ probability
+    drawn = Prediction(score, score, components=components, probability=probability)
+    sure = Prediction(score, score)
+    write_scores(tmp_path / "scores.npz", {"train": drawn, "test": sure})
+    found = read_scores(tmp_path / "scores.npz")
+    for name, each in {"components": components, "probability": probability}.items():
+        assert getattr(found["train"], name).tobytes() == each.tobytes()
+        assert getattr(found["train"], name).dtype == np.float64
+        assert getattr(found["test"], name) is None
+    with np.load(tmp_path / "scores.npz") as stored:
+        assert stored["train/components"].dtype == width
+
+
+def test_what_a_model_reports_of_its_training_is_kept(home, store, monkeypatch):
+    report = {"oracle_calls": 12, "gap": [0.5, 0.25]}
+    monkeypatch.setattr("tasks.train.baseline.linear.Linear.report_", report, raising=False)
+    plain = make_group(then=None)
+    assert read_facts(store.path(KIND, fit(plain, store, home)))["reports"] == [report, report]
+    # A rule behind the model reports for itself.
+    assert read_facts(store.path(KIND, fit(make_group(), store, home)))["reports"] == [{}, {}]

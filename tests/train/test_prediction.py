@@ -102,6 +102,54 @@ def test_regression():
     assert task_of(part) == "regression"
 
 
+class Mixture:
+    """Draws one of three lines through the origin."""
+
+    task = frozenset({"regression"})
+
+    def __init__(self, probability):
+        self.probability_ = np.asarray(probability)
+
+    def predict_components(self, X):
+        return X * np.array([1.0, 2.0, 5.0])
+
+    def predict(self, X):
+        return self.predict_components(X) @ self.probability_
+
+
+def test_a_randomised_regression_keeps_what_each_regressor_says():
+    part = make_part(X[:, 0], GROUPS, {"sex": "FM"}, X=X, classes=(), counterfactuals={"s": FLIP})
+    found = predict_part(Mixture([0.25, 0.0, 0.75]), part)
+    np.testing.assert_array_equal(found.components, X * np.array([1.0, 5.0]))
+    np.testing.assert_array_equal(found.probability, [0.25, 0.75])
+    np.testing.assert_allclose(found.score, 4 * X[:, 0])
+    np.testing.assert_array_equal(found.outcomes[0], found.components)
+    np.testing.assert_allclose(found.counterfactuals["s"][0][1], 4 * (X[:, 0] - 2))
+    sure = predict_part(Mixture([0.0, 1.0, 0.0]), part)
+    assert sure.components is None
+    values, probability = sure.outcomes
+    np.testing.assert_array_equal(values[:, 0], 2 * X[:, 0])
+    assert probability.tolist() == [1.0]
+
+
+@pytest.mark.parametrize("probability", [[0.5, 0.5, 0.5], [1.5, -0.5, 0.0], [0.5, 0.5, np.nan]])
+def test_probabilities_of_regressors_add_up_to_one(probability):
+    part = make_part(X[:, 0], GROUPS, {"sex": "FM"}, X=X, classes=())
+    with pytest.raises(DataError, match="are no distribution"):
+        predict_part(Mixture(probability), part)
+
+
+def test_regressors_answer_every_row():
+    part = make_part(X[:, 0], GROUPS, {"sex": "FM"}, X=X, classes=())
+    with pytest.raises(DataError, match=r"shape \(20, 3\) on made/test, where \(20, 2\)"):
+        predict_part(Mixture([0.5, 0.5]), part)
+
+
+def test_a_regression_decides_nothing():
+    with pytest.raises(DataError, match="Mixture is a regression, and the label of made has class"):
+        predict_part(Mixture([1.0, 0.0, 0.0]), PART)
+
+
 @pytest.mark.parametrize(
     ("answer", "sentence"),
     [
