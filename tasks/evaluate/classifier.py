@@ -215,7 +215,7 @@ def list_classifiers(scene: Scene, figure: str) -> tuple[Classifier, ...]:
     ConfigError
         When no row has randomised thresholds, or the unmodified classifier is no row.
     """
-    rows = _list_rows(scene)
+    rows = list_rows(scene)
     bases = {_name_models(row, scene): row for row in rows if row.then is None}
     behind: dict[str, list[Row]] = {}
     for row in rows:
@@ -286,7 +286,7 @@ def cross_groups(part: Part, attributes: Iterable[str]) -> tuple[np.ndarray, tup
     return code, levels
 
 
-def _list_rows(scene: Scene) -> list[Row]:
+def list_rows(scene: Scene) -> list[Row]:
     """Return the rows of the frontier at each of their settings, without those left out."""
     found: dict[tuple[str, str], dict[int, Stored]] = {}
     for each in scene.plan:

@@ -1,0 +1,428 @@
+"""Violations as the noise of groups grows: of true groups, of noisy ones, and of the worst case."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tasks.evaluate.approach import (
+    DRO,
+    MEASURES,
+    NAIVE,
+    NAMES,
+    ROBUST,
+    SOFT,
+    TRUE_GROUPS,
+    UNCONSTRAINED,
+    Line,
+    Results,
+    Trained,
+    choose_budget,
+    list_trained,
+    refuse_groups,
+    select,
+    trace,
+)
+from tasks.evaluate.drawing import Picture, Scene, figure
+from tasks.evaluate.figure import INK, choose_looks, encode_png, name_measure, open_figure
+from tasks.runtime.errors import ConfigError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TRUE, NOISY, ROBUST_NAME, BY_RATE = (
+    "violation_by_noise",
+    "noisy_violation",
+    "robust_violation",
+    "violation_by_rate",
+)
+# The worst case that each robust approach guards against.
+WORST = {DRO: "ball", SOFT: "assignment"}
+LINES = (
+    "At 0 the constraint is met with equality; the classifier that decides 0 for everyone has the "
+    "violation −α. Bars are the standard error over the splits."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """One panel.
+
+    Attributes
+    ----------
+    title : str
+        What it shows.
+    lines : tuple of Line
+        At least one.
+    references : tuple of Line
+        Drawn thin.
+    """
+
+    title: str
+    lines: tuple[Line, ...]
+    references: tuple[Line, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Violations:
+    """The panels of one figure, in rows.
+
+    Attributes
+    ----------
+    panels : tuple of tuple of Panel
+    budget : float
+        α.
+    what : str
+        What is violated, for the axis.
+    """
+
+    panels: tuple[tuple[Panel, ...], ...]
+    budget: float
+    what: str
+
+    def labels(self) -> tuple[str, ...]:
+        """Return the rows of the study that are shown, sorted."""
+        shown = [each for row in self.panels for panel in row for each in _all_lines(panel)]
+        return tuple(sorted({each.label for each in shown}))
+
+
+@figure(
+    TRUE,
+    title="Violations on true groups by noise",
+    what="By how much the true group with the largest mean violation violates the constraint on "
+    "test rows, against the share γ of rows whose group is wrong. " + LINES,
+    supports=refuse_groups,
+)
+def draw_true(scene: Scene) -> Picture:
+    """Draw naive training, and both robust approaches by ascent.
+
+    Raises
+    ------
+    ConfigError
+        When the study lacks a row that the figure shows.
+    """
+    return _picture(trace_by_approach(scene, TRUE, "true"))
+
+
+@figure(
+    NOISY,
+    title="Violations on noisy groups by noise",
+    what="By how much the noisy group with the largest mean violation violates the constraint on "
+    "test rows, against the share γ of rows whose group is wrong. " + LINES,
+    supports=refuse_groups,
+)
+def draw_noisy(scene: Scene) -> Picture:
+    """Draw naive training, and both robust approaches by ascent.
+
+    Raises
+    ------
+    ConfigError
+        When the study lacks a row that the figure shows.
+    """
+    return _picture(trace_by_approach(scene, NOISY, "noisy"))
+
+
+@figure(
+    ROBUST_NAME,
+    title="Violations in the worst case",
+    what="By how much the true group with the largest mean violation may violate the constraint on "
+    "test rows, as far as the noise allows: left over the total variation balls, right over the "
+    "soft assignments, each an exact maximum. Training by ascent seeks this worst case a step at a "
+    "time, exact training finds it at every step. " + LINES,
+    supports=refuse_groups,
+)
+def draw_robust(scene: Scene) -> Picture:
+    """Draw both robust approaches, by ascent and exact where the study has it.
+
+    Raises
+    ------
+    ConfigError
+        When the study lacks a row that the figure shows.
+    """
+    return _picture(trace_robust(scene))
+
+
+@figure(
+    BY_RATE,
+    title="Violations on true groups by rate",
+    what="The largest mean violation over the true groups on test rows, of true positive rates "
+    "above and of false positive ones below, against the share γ of rows whose group is wrong. "
+    + LINES,
+    supports=refuse_groups,
+)
+def draw_by_rate(scene: Scene) -> Picture:
+    """Draw naive training, and both robust approaches by ascent, for each rate.
+
+    Raises
+    ------
+    ConfigError
+        When the study lacks a row that the figure shows, or has one rate only.
+    """
+    return _picture(trace_by_rate(scene))
+
+
+def trace_by_approach(
+    scene: Scene, name: str, kind: str, measures: Sequence[str] | None = None
+) -> Violations:
+    """Return the violations of one kind: a panel each for naive, DRO and soft assignments.
+
+    Parameters
+    ----------
+    scene : Scene
+    name : str
+        Which figure asks, for messages.
+    kind : {"true", "noisy"}
+        Of which groups.
+    measures : sequence of str, optional
+        Among the criterion's; all of them by default.
+
+    Raises
+    ------
+    ConfigError
+        When the study lacks one of the three.
+    """
+    rows = list_trained(scene, name)
+    budget = choose_budget(rows)
+    results = Results.of(scene.points, rows)
+
+    def measure(row: Trained) -> tuple[float, float, str]:
+        return results.violation(row, kind, budget, measures)
+
+    references = trace(_keep(rows, budget, UNCONSTRAINED, TRUE_GROUPS), name, "noise", measure)
+    panels = []
+    for approach in (NAIVE, DRO, SOFT):
+        chosen = select(rows, name, approach, "ascent" if approach in ROBUST else "")
+        own = trace(_keep(chosen, budget, approach), name, "noise", measure)
+        panels.append(Panel(NAMES[approach], _require(own, name, approach, budget), references))
+    return Violations((tuple(panels),), budget, f"violation, {kind} groups")
+
+
+def trace_robust(scene: Scene) -> Violations:
+    """Return what the exact worst case makes of both robust approaches, and of the others.
+
+    Raises
+    ------
+    ConfigError
+        When the study lacks one of the two.
+    """
+    rows = list_trained(scene, ROBUST_NAME)
+    budget = choose_budget(rows)
+    results = Results.of(scene.points, rows)
+    panels = []
+    for approach in ROBUST:
+
+        def measure(row: Trained, kind: str = WORST[approach]) -> tuple[float, float, str]:
+            return results.violation(row, kind, budget)
+
+        others = _keep(rows, budget, UNCONSTRAINED, TRUE_GROUPS, NAIVE)
+        chosen = _keep(select(rows, ROBUST_NAME, approach), budget, approach)
+        lines = trace(chosen, ROBUST_NAME, "noise", measure)
+        panels.append(
+            Panel(
+                f"{NAMES[approach]}: over {'balls' if approach == DRO else 'assignments'}",
+                _require(lines, ROBUST_NAME, approach, budget),
+                trace(others, ROBUST_NAME, "noise", measure),
+            )
+        )
+    return Violations((tuple(panels),), budget, "violation in the worst case")
+
+
+def trace_by_rate(scene: Scene) -> Violations:
+    """Return the violations of true groups, a row of panels for each rate.
+
+    Raises
+    ------
+    ConfigError
+        When the study lacks one of the three approaches, or has one rate only.
+    """
+    rows = list_trained(scene, BY_RATE)
+    rates = MEASURES[rows[0].criterion]
+    if len(rates) < 2:
+        raise ConfigError(
+            f"{scene.study.study}: {BY_RATE} shows true and false positive rates apart, and under "
+            f"{rows[0].criterion} there are no others than in {TRUE}.",
+            "Take the figure out, or train with criterion: equalized_odds.",
+        )
+    found = [trace_by_approach(scene, BY_RATE, "true", (rate,)) for rate in rates]
+    panels = tuple(
+        tuple(
+            Panel(f"{panel.title}: {name_measure(rate)}", panel.lines, panel.references)
+            for panel in each.panels[0]
+        )
+        for rate, each in zip(rates, found, strict=True)
+    )
+    return Violations(panels, found[0].budget, "violation, true groups")
+
+
+def _keep(rows: Sequence[Trained], budget: float, *approaches: str) -> tuple[Trained, ...]:
+    """Return the rows of some approaches at a budget, which training without limits lacks."""
+    return tuple(
+        each
+        for each in rows
+        if each.approach in approaches and (each.budget == budget or each.approach == UNCONSTRAINED)
+    )
+
+
+def _require(lines: tuple[Line, ...], name: str, approach: str, budget: float) -> tuple[Line, ...]:
+    if not lines:
+        raise ConfigError(
+            f"{name} shows all approaches at one budget, and no row of {approach} has "
+            f"{budget:g}, as most others have.",
+            f"Add budget: {budget:g} to a row of {approach}.",
+        )
+    return lines
+
+
+def _all_lines(panel: Panel) -> tuple[Line, ...]:
+    return (*panel.lines, *panel.references)
+
+
+def _picture(found: Violations) -> Picture:
+    return Picture(_draw(found), _describe(found))
+
+
+def _describe(found: Violations) -> str:
+    """Return the picture in words."""
+    told = []
+    for row in found.panels:
+        for panel in row:
+            lines = [
+                f"{each.label} "
+                + ", ".join(
+                    f"{value:+.3f}{'' if np.isnan(error) else f' ± {error:.3f}'} at {at:g}"
+                    f"{f' ({_name_worst(worst)})' if worst else ''}"
+                    for at, value, error, worst in zip(
+                        each.at, each.mean, each.error, each.worst, strict=True
+                    )
+                )
+                for each in panel.lines
+            ]
+            told.append(f"{panel.title}: {'; '.join(lines)}")
+    return (
+        f"The {found.what} against the noise γ, at α = {found.budget:g}. " + ". ".join(told) + "."
+    )
+
+
+def _name_worst(worst: str) -> str:
+    return worst.partition("=")[2]
+
+
+def _draw(found: Violations) -> bytes:
+    looks = choose_looks(found.labels())
+    columns = len(found.panels[0])
+    height = 2.75 * len(found.panels) + 0.9
+    with open_figure(3.1 * columns + 0.6, height, w_pad=0.06, h_pad=0.08) as picture:
+        grid = picture.subplots(
+            len(found.panels), columns, squeeze=False, sharex=True, sharey="row"
+        )
+        for axes, panel in zip(
+            grid.flat, (each for row in found.panels for each in row), strict=True
+        ):
+            axes.set_title(panel.title, fontsize=10.5, fontweight="bold", loc="left")
+            _draw_panel(axes, panel, found.budget, looks)
+        for axes in grid[-1]:
+            axes.set_xlabel("noise γ: share of rows in a wrong group")
+        for row in grid:
+            row[0].set_ylabel(found.what)
+            row[-1].set_title(f"α = {found.budget:g}", fontsize=9, loc="right")
+        add_legend(picture, _list_keys(found, looks), columns + 1)
+        return encode_png(picture)
+
+
+def _draw_panel(axes: Axes, panel: Panel, budget: float, looks: dict[str, tuple[str, str]]) -> None:
+    axes.axhline(0, color=INK, lw=1.1)
+    axes.axhline(-budget, color=INK, lw=0.9, ls=(0, (1, 2)))
+    levels = sorted({float(at) for line in _all_lines(panel) for at in line.at})
+    for line in panel.references:
+        draw_reference(axes, line, looks)
+    for line in panel.lines:
+        draw_line(axes, line, looks)
+    mark_levels(axes, levels)
+
+
+def mark_levels(axes: Axes, levels: Sequence[float]) -> None:
+    """Put ticks at the levels of noise, and room beside them."""
+    room = 0.12 * (max(levels) - min(levels)) or 0.05
+    axes.set_xlim(min(levels) - room, max(levels) + room)
+    axes.set_xticks(list(levels), [f"{each:g}".lstrip("0") or "0" for each in levels])
+    axes.grid(True, axis="y", color="#d0d7de", lw=0.6, alpha=0.7)
+    axes.set_axisbelow(True)
+
+
+def draw_line(axes: Axes, line: Line, looks: dict[str, tuple[str, str]]) -> None:
+    """Draw means with their standard errors; dashed and hollow where training is exact."""
+    colour, marker = looks[line.label]
+    exact = line.inner == "exact"
+    axes.errorbar(
+        line.at,
+        line.mean,
+        yerr=None if np.isnan(line.error).all() else np.nan_to_num(line.error),
+        color=colour,
+        marker=marker,
+        mfc="white" if exact else colour,
+        ls=(0, (4, 2)) if exact else "-",
+        lw=1.7,
+        ms=6,
+        mew=1.4,
+        capsize=3,
+        zorder=3,
+    )
+
+
+def draw_reference(axes: Axes, line: Line, looks: dict[str, tuple[str, str]]) -> None:
+    """Draw means thin; across the panel where they were measured at one level of noise."""
+    colour, marker = looks[line.label]
+    if line.at.size == 1:
+        axes.axhline(line.mean[0], color=colour, lw=1, ls="--", alpha=0.8, zorder=2)
+    else:
+        axes.plot(
+            line.at, line.mean, color=colour, marker=marker, ms=3.5, lw=1, alpha=0.8, zorder=2
+        )
+
+
+def _list_keys(found: Violations, looks: dict[str, tuple[str, str]]) -> list[tuple[str, object]]:
+    lines = {
+        each.label: each for row in found.panels for panel in row for each in _all_lines(panel)
+    }
+    thick = {each.label for row in found.panels for panel in row for each in panel.lines}
+    return [
+        *list_line_keys(list(lines.values()), thick, looks),
+        ("constraint met with equality", {"color": INK, "lw": 1.1}),
+        ("all decided 0: −α", {"color": INK, "lw": 0.9, "ls": (0, (1, 2))}),
+    ]
+
+
+def list_line_keys(
+    lines: Sequence[Line], thick: set[str], looks: dict[str, tuple[str, str]]
+) -> list[tuple[str, object]]:
+    """Return the words and look of each line for a legend, those drawn thick first."""
+    keys: list[tuple[str, object]] = []
+    for line in sorted(lines, key=lambda each: each.label not in thick):
+        colour, marker = looks[line.label]
+        strong = line.label in thick
+        exact = strong and line.inner == "exact"
+        look = {
+            "color": colour,
+            "marker": marker,
+            "ms": 6 if strong else 3.5,
+            "lw": 1.7 if strong else 1,
+            "mfc": "white" if exact else colour,
+            "ls": (0, (4, 2)) if exact else "-",
+        }
+        named = line.label if line.label == line.name else f"{line.label}: {line.name}"
+        keys.append((named, look))
+    return keys
+
+
+def add_legend(picture: Figure, keys: Sequence[tuple[str, object]], columns: int) -> None:
+    """Put keys below the panels."""
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], label=name, **look) for name, look in keys]  # type: ignore[arg-type]
+    picture.legend(
+        handles=handles, loc="outside lower left", ncols=columns, frameon=False, fontsize=8.5
+    )
