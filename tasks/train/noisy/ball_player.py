@@ -21,8 +21,9 @@ from tasks.train.optimiser import Adam
 
 Array = Any
 
-# Entries of the rows that are projected at a time on a CPU.
-BLOCK_ENTRIES = 1 << 18
+# Entries of the rows that are projected at a time on a CPU: with what is made of them they stay in
+# the cache of a core, and models whose roots are found do not wait for many others.
+BLOCK_ENTRIES = 1 << 17
 
 
 class Event:

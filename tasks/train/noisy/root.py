@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from array_api_compat import device
+
 from tasks.runtime.arrays import array_namespace
 
 Array = Any
@@ -31,22 +33,28 @@ def find_level(values: Array, count: Array, total: Array, start: Array) -> Array
     Notes
     -----
     The sum is convex and falls with τ: from below steps go up to the root, and from above the first
-    one lands below it.
+    one lands below it. Later steps go down by rounding alone, and a small one ends the search; from
+    afar rounding is coarse. A row's root does not depend on how long others take.
     """
     xp = array_namespace(values)
     top = xp.max(values, axis=-1, keepdims=True)
     far = top - total / xp.min(count)
     rounding = 4 * xp.finfo(values.dtype).eps
-    at = start
-    for _ in range(MOST_PASSES):
+    at, done = start, xp.zeros(start.shape, dtype=xp.bool, device=device(values))
+    for number in range(MOST_PASSES):
         excess = xp.maximum(values - at, 0.0)
         slope = (xp.astype(excess > 0, values.dtype) @ count)[..., None]
         value = (excess @ count)[..., None] - total
         safe = xp.where(slope > 0, slope, 1.0)
-        # The top is the root where z is 0.
-        new = xp.where(slope > 0, xp.minimum(at + value / safe, top), far)
-        done = xp.abs(new - at) <= rounding * (xp.abs(top) + total / safe)
-        at = new
+        # The top is the root where z is 0, or too small to show below it.
+        above = at if number else far
+        new = xp.where(slope > 0, xp.minimum(at + value / safe, top), above)
+        near = rounding * (xp.abs(top) + total / safe)
+        found = xp.abs(new - at) <= near
+        if number:
+            found = found | ((new < at) & (at - new <= 16 * near))
+        at = xp.where(done, at, new)
+        done = done | found
         if bool(xp.all(done)):
             break
     return at

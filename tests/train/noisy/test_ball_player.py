@@ -209,6 +209,27 @@ def test_roots_are_found_from_anywhere(seed, n, scale, dtype):
     np.testing.assert_allclose(filled, part, atol=slack)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_rounding_does_not_keep_the_search_for_a_root_going(seed, monkeypatch):
+    rng = np.random.default_rng(seed)
+    count = rng.integers(1, 9, 3000).astype(np.float32)
+    count /= count.sum()
+    values = np.zeros((8, 3000), np.float32)
+    values[1:] = np.round(rng.standard_normal((7, 3000)), 1)
+    total = np.full((8, 1), 0.09581695, np.float32)
+    found = []
+    for passes in (20, 21):
+        monkeypatch.setattr("tasks.train.noisy.root.MOST_PASSES", passes)
+        found.append(find_level(values, count, total, np.zeros((8, 1), np.float32)))
+    np.testing.assert_array_equal(*found)
+    alone = [
+        find_level(values[row : row + 1], count, total[:1], np.zeros((1, 1), np.float32))
+        for row in range(8)
+    ]
+    # Sums of some thousand terms in float32.
+    np.testing.assert_allclose(np.concatenate(alone), found[0], atol=1e-5)
+
+
 def test_a_level_of_zero_leaves_the_groups_alone():
     rows = make_rows()
     game, score = make_game(rows), make_scores(rows)
