@@ -113,7 +113,7 @@ def count_features(described: DatasetConfig) -> str | None:
     if described.label.task != "binary":
         return f"its panels show two classes, and the label of {described.dataset} is no such"
     numbers = [*features.passthrough, *(features.numeric if features.numeric != REST else ())]
-    others = (features.categorical, features.quantile, features.binary, features.groups)
+    others = (features.categorical, features.binned, features.binary, features.groups)
     if len(numbers) != 2 or features.numeric == REST or any(others):
         return f"its panels have two numeric features as axes, and {described.dataset} has others"
     return None

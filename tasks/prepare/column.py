@@ -127,6 +127,8 @@ def used_columns(config: DatasetConfig) -> tuple[dict[str, str], dict[str, str]]
         numbers[name] = "features.numeric"
     for name in features.quantile.columns if features.quantile else ():
         numbers[name] = "features.quantile"
+    for name in features.cut:
+        numbers[name] = "features.cut"
     for name in features.passthrough:
         numbers[name] = "features.passthrough"
     if config.weight:

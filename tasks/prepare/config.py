@@ -74,7 +74,7 @@ class DatasetConfig(Model):
         used = {
             *(features.numeric if features.numeric != REST else ()),
             *(features.categorical if features.categorical != REST else ()),
-            *(features.quantile.columns if features.quantile else ()),
+            *features.binned,
             *features.binary,
             *features.passthrough,
         }
@@ -249,6 +249,7 @@ def _mentions(config: DatasetConfig) -> dict[str, tuple[str, ...]]:
         "label.column": (config.label.column,),
         "features.numeric": () if features.numeric == REST else tuple(features.numeric),
         "features.quantile": features.quantile.columns if features.quantile else (),
+        "features.cut": tuple(features.cut),
         "features.categorical": () if features.categorical == REST else tuple(features.categorical),
         "features.binary": tuple(features.binary),
         "features.passthrough": features.passthrough,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -58,13 +59,18 @@ class Standard(Block):
 
 @dataclass(frozen=True, eq=False)
 class Bins(Block):
-    """One column per interval between the ``edges``: bin k is [edge k−1, edge k)."""
+    """One column per interval between the ``edges``: bin k is [edge k−1, edge k).
+
+    With ``upper`` it is (edge k−1, edge k].
+    """
 
     edges: tuple[float, ...] = ()
+    upper: bool = False
 
     def encode(self, column: pd.Series) -> np.ndarray:
         """Return the one-hot bins, shape (n_samples, len(edges) + 1)."""
-        codes = np.searchsorted(np.asarray(self.edges), self.numbers(column), side="right")
+        side: Literal["left", "right"] = "left" if self.upper else "right"
+        codes = np.searchsorted(np.asarray(self.edges), self.numbers(column), side=side)
         return np.eye(len(self.names))[codes]
 
 
@@ -190,8 +196,7 @@ class Statistics:
 def filled_columns(config: DatasetConfig) -> dict[str, str]:
     """Return the numeric feature columns whose missing cells are filled, with mean or median."""
     features = config.features
-    binned = features.quantile.columns if features.quantile else ()
-    numeric = (*features.numeric, *binned, *features.passthrough)
+    numeric = (*features.numeric, *features.binned, *features.passthrough)
     policies = {name: policy_of(name, config, numeric=True) for name in numeric}
     return {name: rule for name, rule in policies.items() if rule in ("mean", "median")}
 
@@ -282,6 +287,9 @@ def make_encoder(
         edges = statistics.edges[name]
         names = tuple(f"{name}_q{number}" for number in range(1, len(edges) + 2))
         blocks.append(Bins(name, names, fill.get(name, np.nan), edges))
+    for name, edges in features.cut.items():
+        names = tuple(f"{name}_bin{number}" for number in range(1, len(edges) + 2))
+        blocks.append(Bins(name, names, fill.get(name, np.nan), edges, upper=True))
     for name in features.categorical:
         levels = features.levels.get(name) or statistics.levels[name]
         blocks.append(
@@ -300,7 +308,7 @@ def make_encoder(
     if not names:
         raise ConfigError(
             f"{file}: features names no column.",
-            "List columns under numeric, categorical, binary, quantile or passthrough.",
+            "List columns under numeric, categorical, binary, quantile, cut or passthrough.",
         )
     double = sorted({name for name in names if names.count(name) > 1})
     if double:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -188,7 +189,8 @@ class Quantile(Model):
 class Features(Model):
     """Which columns become features, and how.
 
-    ``numeric``: standardised; ``quantile``: binned and one-hot; ``categorical``: one-hot, ordered
+    ``numeric``: standardised; ``quantile``: binned and one-hot; ``cut``: column -> the inner edges
+    of its bins, each of which holds its upper edge, one-hot; ``categorical``: one-hot, ordered
     by level; ``binary``: column -> the level that becomes 1, one column named COLUMN_LEVEL;
     ``passthrough``: numbers as they are; ``groups``: group attributes as they are seen (noise
     included), one-hot. ``levels`` fixes the levels of categorical columns in advance. ``rest``
@@ -197,6 +199,9 @@ class Features(Model):
 
     numeric: tuple[Name, ...] | Literal["rest"] = ()
     quantile: Quantile | None = None
+    cut: Mapping[Name, Annotated[tuple[float, ...], Field(min_length=1)]] = Field(
+        default_factory=dict
+    )
     categorical: tuple[Name, ...] | Literal["rest"] = ()
     binary: Mapping[Name, Level] = Field(default_factory=dict)
     passthrough: tuple[Name, ...] = ()
@@ -204,10 +209,20 @@ class Features(Model):
     levels: Mapping[Name, Levels] = Field(default_factory=dict)
     drop: tuple[Name, ...] = ()
 
+    @property
+    def binned(self) -> tuple[Name, ...]:
+        """The columns that are cut into bins."""
+        return (*(self.quantile.columns if self.quantile else ()), *self.cut)
+
     @model_validator(mode="after")
     def _check(self) -> Features:
         if self.numeric == REST and self.categorical == REST:
             raise fault("only one of numeric and categorical can be 'rest'")
+        for name, edges in self.cut.items():
+            if any(low >= high for low, high in pairwise(edges)):
+                raise fault(f"the edges of cut.{name} do not rise")
+            if self.quantile and name in self.quantile.columns:
+                raise fault(f"{name} stands under quantile and under cut")
         if self.drop and REST not in (self.numeric, self.categorical):
             raise fault("drop only has a meaning beside 'rest'")
         return self

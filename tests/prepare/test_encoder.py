@@ -10,7 +10,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from tasks.prepare.config import DatasetConfig
 from tasks.prepare.encoder import fit_statistics, make_encoder, quantile_edges
 from tasks.runtime.config import parse
-from tasks.runtime.errors import DataError
+from tasks.runtime.errors import ConfigError, DataError
 from tests.prepare.conftest import HOUSING, make_people
 
 FEATURES = {
@@ -85,6 +85,35 @@ def test_quantiles_that_tie_make_fewer_bins():
     assert quantile_edges(np.array([0.0] * 9 + [5.0]), 4) == ()
     assert quantile_edges(np.array([0.0] * 6 + [1.0, 2.0, 3.0, 4.0]), 4) == (1.75,)
     assert quantile_edges(np.arange(5.0), 2) == (2.0,)
+
+
+def test_cut_columns_are_those_of_pandas():
+    frame = table()
+    frame["points"] = np.random.default_rng(0).integers(-3, 60, 400).astype(float)
+    edges = (1.0, 20.0, 41.5)
+    config = config_of({"cut": {"points": list(edges)}}, {})
+    encoder = make_encoder(config, fit_statistics(frame, config, "f"), {}, "f")
+    X = encoder.encode(frame)
+    assert encoder.feature_names == ("points_bin1", "points_bin2", "points_bin3", "points_bin4")
+    wanted = pd.cut(frame["points"], [-np.inf, *edges, np.inf], labels=False)
+    assert np.array_equal(X.argmax(axis=1), wanted)
+    assert (X.sum(axis=1) == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ({"cut": {"points": [3, 3]}}, r"edges of cut\.points do not rise"),
+        ({"cut": {"points": []}}, r"cut\.points"),
+        (
+            {"cut": {"points": [1]}, "quantile": {"columns": ["points"], "bins": 2}},
+            "points stands under quantile and under cut",
+        ),
+    ],
+)
+def test_cuts_that_cannot_be_are_refused(features, message):
+    with pytest.raises(ConfigError, match=message):
+        config_of(features, {})
 
 
 def test_means_fill_with_the_training_mean():
