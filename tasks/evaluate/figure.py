@@ -58,6 +58,14 @@ NAMES = {
     "mae": "MAE",
     "rmse": "RMSE",
     "r2": "R²",
+    "disparity": "Statistical-parity disparity",
+    "square_loss": "Square loss",
+    "absolute_loss": "Absolute loss",
+    "logistic_loss": "Logistic loss",
+    "logistic_loss_nats": "Logistic loss in nats",
+    "square_loss_max": "Largest square loss",
+    "absolute_loss_max": "Largest absolute loss",
+    "logistic_loss_max": "Largest logistic loss",
 }
 
 

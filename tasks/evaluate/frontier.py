@@ -212,7 +212,7 @@ def build_frontier(
     fits : DataFrame
         The fits that compete: columns method, setting, seed.
     accuracy : str
-        A measure, more is better.
+        A measure; its direction says which values are better, as of those of fairness.
     fairness : sequence of str
         Measures as ``measure:group``.
     select_on, report_on : str
@@ -231,7 +231,7 @@ def build_frontier(
         - ``accuracy``, ``fairness_value``: means on ``report_on``, with ``_sd`` over the seeds and
           95% ``_low`` and ``_high`` (see ``summarise``); ``n_seeds`` says how many seeds.
 
-        Sorted by measure in the order asked, frontier first, then accuracy downward.
+        Sorted by measure in the order asked, frontier first, then from the best accuracy on.
 
     Raises
     ------
@@ -281,8 +281,9 @@ def build_frontier(
             if prefix == "accuracy":
                 table["n_seeds"] = found["n_seeds"]
         table["n_seeds"] = table["n_seeds"].fillna(0).astype("int64")
+        table["better"] = oriented[:, 0]
         table = table.reset_index().sort_values(
-            ["on_frontier", "selected_accuracy", "method", "setting"],
+            ["on_frontier", "better", "method", "setting"],
             ascending=[False, False, True, True],
             kind="stable",
         )

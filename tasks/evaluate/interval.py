@@ -91,9 +91,9 @@ def fold(low: float, high: float) -> tuple[float, float]:
     return min(abs(low), abs(high)), max(abs(low), abs(high))
 
 
-def normal(value: float, error: float) -> tuple[float, float]:
-    """Return value ± 1.96 standard errors."""
-    return value - Z * error, value + Z * error
+def normal(value: float, error: float, reach: float = Z) -> tuple[float, float]:
+    """Return value ± 1.96 standard errors, or ± ``reach`` of them."""
+    return value - reach * error, value + reach * error
 
 
 def percentile(value: float, draws: np.ndarray) -> tuple[float, float]:

@@ -31,6 +31,14 @@ def refuse_measures(study: StudyConfig, path: Path, home: Path) -> None:
             raise ConfigError(
                 f"{path}: {key} names the unknown measure {measure!r}.", nearest(measure, known)
             )
+        if described.label.task not in known[measure].task:
+            fitting = sorted(each for each in known if described.label.task in known[each].task)
+            raise ConfigError(
+                f"{path}: {key} names {measure!r}, which is for "
+                f"{' or '.join(sorted(known[measure].task))} labels, and {study.dataset} poses a "
+                f"{described.label.task} task.",
+                f"Choose among: {', '.join(fitting)}.",
+            )
         if key.startswith("frontier") and known[measure].direction == "none":
             ranked = sorted(each for each in known if known[each].direction != "none")
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""How good predictions are: balanced accuracy, log loss, AUC; errors of a regression.
+"""How good predictions are: balanced accuracy, log loss, AUC; mean predictions of a regression.
 
 Accuracy is a rate of the group table (tasks/evaluate/rate.py), where it also stands by level.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 
 from tasks.evaluate.cell import read_codes
 from tasks.evaluate.interval import Z, effective_size, normal, wilson
@@ -119,57 +118,6 @@ def measure_auc(audit: Audit) -> Iterator[Row]:
     share = weight / np.where(y == 1, positive.sum(), negative.sum())
     low, high = normal(value, float(np.sqrt(np.sum((share * squares) ** 2))))
     yield Row("", value, y.size, max(low, 0.0), min(high, 1.0))
-
-
-@measure(
-    "rmse",
-    what="root mean squared error, in units of the target",
-    needs=("score",),
-    task=("regression",),
-    direction="lower",
-)
-def measure_rmse(audit: Audit) -> Iterator[Row]:
-    """Yield the root mean squared error; the interval is that of the mean square, rooted."""
-    y, score, weight = audit.part.y, audit.prediction.score, audit.part.weight
-    if not y.size:
-        yield Row("", np.nan, 0, np.nan, np.nan)
-        return
-    _, n, low, high = _mean((y - score) ** 2, weight)
-    value = float(root_mean_squared_error(y, score, sample_weight=weight))
-    yield Row("", value, n, float(np.sqrt(max(low, 0.0))), float(np.sqrt(high)))
-
-
-@measure(
-    "mae",
-    what="mean absolute error, in units of the target",
-    needs=("score",),
-    task=("regression",),
-    direction="lower",
-)
-def measure_mae(audit: Audit) -> Iterator[Row]:
-    """Yield the mean absolute error with its normal interval."""
-    y, score, weight = audit.part.y, audit.prediction.score, audit.part.weight
-    if not y.size:
-        yield Row("", np.nan, 0, np.nan, np.nan)
-        return
-    _, n, low, high = _mean(np.abs(y - score), weight)
-    yield Row("", float(mean_absolute_error(y, score, sample_weight=weight)), n, low, high)
-
-
-@measure(
-    "r2",
-    what="share of the target's variance that is explained",
-    needs=("score",),
-    task=("regression",),
-    direction="higher",
-)
-def measure_r2(audit: Audit) -> Iterator[Row]:
-    """Yield R², without an interval; not estimable for fewer than two rows or a constant target."""
-    y, score, weight = audit.part.y, audit.prediction.score, audit.part.weight
-    value = np.nan
-    if y.size > 1 and np.ptp(y) > 0:
-        value = float(r2_score(y, score, sample_weight=weight))
-    yield Row("", value, y.size, np.nan, np.nan)
 
 
 @measure(

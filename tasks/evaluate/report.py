@@ -11,20 +11,23 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from tasks.evaluate import drawing
 from tasks.evaluate.figure import name_measure
-from tasks.evaluate.frontier import list_fits, summarise
+from tasks.evaluate.frontier import list_fits, orient, summarise
 from tasks.evaluate.plan import Planned
 from tasks.evaluate.publication import Publication
 from tasks.evaluate.study import StudyConfig, split_name
 
 # Rates of an audit card, where the results have them.
-RATES = ("selection_rate", "mean_prediction", "tpr", "fpr", "accuracy", "rmse")
-AGGREGATES = ("selection_rate_ratio", "gap_max", "gap_rms", "mean_prediction_difference")
+RATES = (
+    "selection_rate", "mean_prediction", "tpr", "fpr", "accuracy", "disparity", "square_loss",
+)  # fmt: skip
+AGGREGATES = ("selection_rate_ratio", "gap_max", "gap_rms", "disparity", "square_loss_max")
 FOUR_FIFTHS = 0.8
 # Proposition 2.3 is read at this difference of log-odds: odds that are e times as high.
 LOG_ODDS = 1.0
@@ -81,7 +84,7 @@ def render_report(
             }
             for name, picture in pictures.items()
         ],
-        settings=_tabulate_settings(frontier),
+        settings=_tabulate_settings(frontier, study.frontier.accuracy),
         claims=summary["claims"],
         published=None if published is None else _tabulate_published(published, publication),
         cards=_make_cards(points, plan, frontier),
@@ -165,9 +168,9 @@ def _show_setting(setting: str) -> list[str]:
     ]
 
 
-def _tabulate_settings(frontier: pd.DataFrame) -> list[dict[str, Any]]:
+def _tabulate_settings(frontier: pd.DataFrame, accuracy: str) -> list[dict[str, Any]]:
     """Return one row per setting with all its measures, the chosen ones first."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for (method, setting), table in frontier.groupby(["method", "setting"], sort=False):
         first = table.iloc[0]
         rows.append(
@@ -189,7 +192,11 @@ def _tabulate_settings(frontier: pd.DataFrame) -> list[dict[str, Any]]:
                 },
             }
         )
-    return sorted(rows, key=lambda row: (not row["chosen"], not row["joint"], -row["accuracy"][0]))
+    best = -orient(accuracy, np.array([row["accuracy"][0] for row in rows], dtype=np.float64))
+    order = sorted(
+        range(len(rows)), key=lambda i: (not rows[i]["chosen"], not rows[i]["joint"], best[i])
+    )
+    return [rows[i] for i in order]
 
 
 def _tabulate_published(published: pd.DataFrame, publication: Publication | None) -> dict[str, Any]:

@@ -126,7 +126,7 @@ class FrontierConfig(Model):
     Attributes
     ----------
     accuracy : str
-        A measure, higher is better.
+        A measure; of losses, lower is better.
     fairness : tuple of str
         Measures as ``measure:group``, e.g. ``consistency:spouse`` or ``gap_rms:sex``.
     """

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tasks.prepare.split import Part, Variant
+from tasks.train.prediction import Prediction
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,3 +74,25 @@ def make_rows(
             for name, size in zip(names, levels, strict=True)
         },
     )
+
+
+def make_regression(
+    rows: int, seed: int = 0, *, weighted: bool = False, levels: Sequence[int] = (2, 3)
+) -> tuple[Part, Prediction]:
+    """Return targets in [0, 1], and predictions that follow them and lean on the groups.
+
+    Predictions are rounded to hundredths, so that there are ties.
+    """
+    y, groups, score, attributes = make_rows(rows, seed, levels)
+    rng = np.random.default_rng(seed + 1)
+    weight = rng.uniform(0.2, 3, rows) if weighted else np.ones(rows)
+    part = make_part(
+        rng.random(rows) * 0.5 + 0.5 * y, groups, attributes, weight=weight, classes=()
+    )
+    return part, Prediction(score, score)
+
+
+def mix(components: np.ndarray, probability: np.ndarray) -> Prediction:
+    """Return the prediction of a regression that draws one of several regressors."""
+    score = components @ probability
+    return Prediction(score, score, components=components, probability=probability)

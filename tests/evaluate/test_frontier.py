@@ -144,6 +144,22 @@ def test_a_smaller_gap_is_better():
     assert dict(zip(found["method"], found["on_frontier"], strict=True)) == {"a": False, "b": True}
 
 
+def test_a_smaller_loss_is_better_and_comes_first():
+    losses = {"a": 0.3, "b": 0.1, "c": 0.2}
+    gaps = {"a": 0.0, "b": 0.2, "c": 0.3}
+    points, fits = table(
+        [
+            point(method, 0, part, measure, group, values[method])
+            for method in losses
+            for part in ("train", "test")
+            for measure, group, values in (("rmse", "", losses), ("disparity", "sex", gaps))
+        ]
+    )
+    found = build_frontier(points, fits, "rmse", ["disparity:sex"], "train")
+    assert found["method"].tolist() == ["b", "a", "c"]
+    assert found["on_frontier"].tolist() == [True, True, False]
+
+
 def test_a_setting_that_cannot_be_estimated_is_not_on_the_frontier():
     found = two_parts({"a": (0.9, np.nan, 0.9, 0.1), "b": (0.8, 0.1, 0.8, 0.1)})
     assert dict(zip(found["method"], found["on_frontier"], strict=True)) == {"a": False, "b": True}

@@ -274,6 +274,7 @@ def test_a_study_is_frozen(home):
         (("published", "reproduces"), "table1", r"published.reproduces"),
         (("frontier", "accuracy"), "acuracy", r"unknown measure.*Did you mean 'accuracy'"),
         (("frontier", "accuracy"), "selection_rate", r"no value is better"),
+        (("frontier", "accuracy"), "rmse", r"is for regression labels.*a binary task.*accuracy"),
         (("frontier", "fairness"), ["gap_rms"], r"without a group"),
         (("frontier", "fairness"), ["gap_rms:sexe"], r"under groups.*Did you mean 'sex'"),
         (("frontier", "fairness"), ["gap_rms:sex×rce"], r"no 'rce'.*Did you mean 'race'"),
@@ -366,6 +367,18 @@ def test_a_batched_method_is_trained_in_one_group(home, monkeypatch):
     assert [group.seeds for group in batches] == [(0, 1), (0, 1)]
     assert {member.parameters["depth"] for member in batches[0].members} == {3}
     assert all(len(group.members) == 1 for group in groups if group.method == "fair")
+
+
+def test_a_batch_holds_one_split_where_more_do_not_pay(home, monkeypatch):
+    apart = type("Apart", (Batched,), {"across_splits": False})
+    noisy_study(home, monkeypatch)
+    monkeypatch.setattr("tasks.train.registry.methods", lambda: {"boosting": apart, "fair": Fair})
+    found = expand(load_study("toy", home=home), home)
+    both = [each for each in found if each.group.method == "boosting"]
+    assert sorted((m.seed, m.noise) for each in both for m in each.group.members) == [
+        (seed, noise) for seed in (0, 1) for noise in (0.1, 0.3)
+    ]
+    assert all(len(each.group.members) == 1 for each in both)
 
 
 def noisy_study(home, monkeypatch, **frontier):
