@@ -145,11 +145,14 @@ def expand(study: StudyConfig, home: Path | None = None) -> tuple[Planned, ...]:
     for row in _settle(study, home, None):
         for seed in row.seeds:
             name = (row.shared["method"], canonical_json(row.setting), seed)
-            batch = canonical_json(
-                {"of": row.shared, "block": row.block, "structure": row.structure}
-                if row.structure is not None
-                else {"name": name}
-            )
+            together: dict[str, Any] = {
+                "of": row.shared,
+                "block": row.block,
+                "structure": row.structure,
+            }
+            if not row.across_splits:
+                together |= {"seed": seed, "noise": row.noise}
+            batch = canonical_json(together if row.structure is not None else {"name": name})
             if name in names:
                 other, where = names[name]
                 if not row.trains_like(other):
@@ -183,7 +186,8 @@ class _Row:
     """One row of a block at one value of its sweep.
 
     ``shared`` has the fields of FitGroup that all its members share; ``structure`` is what models
-    of a batched method must share besides, and None for other methods.
+    of a batched method must share besides, and None for other methods; ``across_splits`` says
+    whether they may be of different splits.
     """
 
     block: Block
@@ -193,6 +197,7 @@ class _Row:
     setting: dict[str, Any]
     noise: float | None
     structure: list[Any] | None
+    across_splits: bool
 
     def trains_like(self, other: _Row) -> bool:
         """Tell whether both rows train the same model."""
@@ -328,7 +333,8 @@ def _settle(study: StudyConfig, home: Path, path: Path | None) -> Iterator[_Row]
                     "then": then,
                 }
                 structure = list(model.structure()) if model.batched else None
-                yield _Row(block, rows.seeds, shared, parameters, setting, noise, structure)
+                across = registered[name].across_splits
+                yield _Row(block, rows.seeds, shared, parameters, setting, noise, structure, across)
 
 
 def _settle_then(

@@ -43,6 +43,8 @@ class Estimator(BaseEstimator):
         Whether one fit can be spread over a Dask cluster.
     batched : bool
         Whether several models train at once by ``fit_batch``, those of one ``structure()``.
+    across_splits : bool
+        Whether that pays for models of different splits, too.
     paper : str
         Authors, title, year.
     example : mapping
@@ -68,6 +70,7 @@ class Estimator(BaseEstimator):
     backends: ClassVar[tuple[str, ...]] = ("numpy",)
     distributed: ClassVar[bool] = False
     batched: ClassVar[bool] = False
+    across_splits: ClassVar[bool] = True
     paper: ClassVar[str] = ""
     example: ClassVar[Mapping[str, Any]] = {}
 

@@ -160,6 +160,7 @@ class NoisyGroups(Constrained):
     group_parameters: ClassVar[tuple[str, ...]] = ("attribute",)
     backends: ClassVar[tuple[str, ...]] = ("numpy", "cupy")
     batched: ClassVar[bool] = True
+    across_splits: ClassVar[bool] = False
     paper: ClassVar[str] = (
         "Wang, Guo, Narasimhan, Cotter, Gupta, Jordan, Robust optimization for fairness with noisy "
         "protected groups, NeurIPS 2020"
