@@ -13,7 +13,7 @@ from typing import Any, Literal
 from tasks.runtime.arrays import array_namespace
 from tasks.runtime.errors import ConfigError, DataError
 from tasks.train.noisy.cell import N_CELLS, RateCells, sum_cells
-from tasks.train.noisy.projection import project_simplex
+from tasks.train.noisy.projection import project_leading_simplex
 
 Array = Any
 Side = Literal["below", "above"]
@@ -367,26 +367,41 @@ def project_assignment(
         raise ConfigError(
             f"The variant of the projection is {variant!r}.", "Choose 'paper' or 'authors'."
         )
-    size = xp.sum(cells, axis=-1, keepdims=True)
-    share = (cells / xp.where(size > 0, size, 1.0))[..., None, :, :]
-    square = xp.sum(share * share, axis=-1)
-    target = xp.matrix_transpose(posterior)
-    correction = xp.zeros_like(weight)
+    groups, seen = int(weight.shape[-3]), int(weight.shape[-2])
+    lead = weight.shape[:-3]
+    # True groups and cells first, so that a pass over all models and noisy groups is one operation.
+    point = xp.permute_dims(xp.reshape(weight, (-1, groups, seen, N_CELLS)), (1, 3, 0, 2)) + 0.0
+    held = xp.reshape(xp.broadcast_to(cells, (*lead, seen, N_CELLS)), (-1, seen, N_CELLS))
+    wanted = xp.reshape(xp.broadcast_to(posterior, (*lead, seen, groups)), (-1, seen, groups))
+    target = xp.permute_dims(wanted, (2, 0, 1)) + 0.0
+    size = xp.sum(held, axis=-1, keepdims=True)
+    share = xp.permute_dims(held / xp.where(size > 0, size, 1.0), (2, 0, 1)) + 0.0
+    square = _add([share[cell, ...] * share[cell, ...] for cell in range(N_CELLS)])
+    # A noisy group without rows binds nothing: its shares are 0.
+    pull = xp.where(square > 0, share / xp.where(square > 0, square, 1.0), 0.0)
+    correction = xp.zeros_like(point)
     for _ in range(rounds):
-        missing = target - xp.sum(weight * share, axis=-1)
-        # A noisy group without rows binds nothing: its shares are 0.
-        step = xp.where(square > 0, missing / xp.where(square > 0, square, 1.0), 0.0)
-        weight = weight + step[..., None] * share
+        product = point * share
+        missing = target - _add([product[:, cell, ...] for cell in range(N_CELLS)])
+        point += missing[:, None, ...] * pull
         if variant == "paper":
-            raised = weight + correction
-            columns = xp.moveaxis(raised, -3, -1)
-            weight = xp.moveaxis(project_simplex(columns), -1, -3)
-            correction = raised - weight
+            point += correction
+            correction = point
+            point = project_leading_simplex(point)
+            correction = correction - point
         else:
-            m = weight.shape[-3]
-            weight = weight - (xp.sum(weight, axis=-3, keepdims=True) - 1.0) / m
-            weight = xp.maximum(weight, 0.0)
-    return weight
+            point -= (_add([point[j, ...] for j in range(groups)]) - 1.0) / groups
+            point = xp.maximum(point, 0.0)
+    back = xp.permute_dims(point, (2, 0, 3, 1)) + 0.0
+    return xp.reshape(back, (*lead, groups, seen, N_CELLS))
+
+
+def _add(parts: list[Array]) -> Array:
+    """Return the sum of a few arrays."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
 
 
 def share_groups(cells: Array, posterior: Array) -> Array:

@@ -15,6 +15,8 @@ Array = Any
 MOST_PASSES = 400
 # Shorter rows are sorted: all at once in fewer operations than Newton has.
 SHORT = 64
+# Columns of so many entries are sorted by exchanges of whole rows.
+FEW = 6
 
 
 def project_simplex(point: Array, total: Array | float = 1.0) -> Array:
@@ -46,6 +48,42 @@ def project_simplex(point: Array, total: Array | float = 1.0) -> Array:
     and the l1 ball. Mathematical Programming 158, 2016.
     """
     return _by_row(_simplex, point, _spread(point, total))
+
+
+def project_leading_simplex(point: Array) -> Array:
+    """Project onto the simplex along the leading axis: ``project_simplex`` for many short columns.
+
+    Parameters
+    ----------
+    point : float array, shape (m, ...)
+        x, finite; m of a few.
+
+    Returns
+    -------
+    float array, shape (m, ...)
+
+    Notes
+    -----
+    O(m²) passes over an axis of all columns, which are sorted by exchanges: with few entries a
+    column this costs less than a sort of each.
+    """
+    xp = array_namespace(point)
+    m = int(point.shape[0])
+    if m > FEW:
+        columns = xp.moveaxis(point, 0, -1)
+        return xp.moveaxis(project_simplex(columns), -1, 0)
+    ordered = [point[place, ...] for place in range(m)]
+    for last in range(m - 1, 0, -1):
+        for place in range(last):
+            one, two = ordered[place], ordered[place + 1]
+            ordered[place], ordered[place + 1] = xp.maximum(one, two), xp.minimum(one, two)
+    # Seen from the largest, as in _find_top; the s that the first 1, 2, … entries would need.
+    top = ordered[0]
+    depth = total = 1.0 + 0.0 * top
+    for count in range(1, m):
+        total = total - (ordered[count] - top)
+        depth = xp.minimum(depth, total / (count + 1))
+    return xp.maximum(point - (top - depth), 0.0)
 
 
 def project_capped_simplex(point: Array, radius: Array | float) -> Array:

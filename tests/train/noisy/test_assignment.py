@@ -23,6 +23,7 @@ from tasks.train.noisy.assignment import (
 )
 from tasks.train.noisy.assignment_program import solve_program, weigh_scores
 from tasks.train.noisy.cell import RATE_CELLS, find_rate, sum_cells
+from tasks.train.noisy.projection import project_simplex
 from tests.runtime.test_arrays import namespaces
 
 RATES = sorted(RATE_CELLS)
@@ -259,6 +260,41 @@ def test_dykstra_ends_at_the_nearest_point(seed):
     away = x - ours
     best = linprog(-away.ravel(), **constraints(cells, posterior), bounds=(0, None))
     assert -best.fun == pytest.approx((away * ours).sum(), abs=1e-4)
+
+
+def alternate(weight, cells, posterior, rounds, variant):
+    """Alternate the projections of one model as they are written down."""
+    share = cells / np.maximum(cells.sum(axis=-1, keepdims=True), 1e-300)
+    square = (share**2).sum(axis=-1)
+    correction = np.zeros_like(weight)
+    for _ in range(rounds):
+        missing = posterior.T - (weight * share).sum(axis=-1)
+        step = np.where(square > 0, missing / np.where(square > 0, square, 1), 0)
+        weight = weight + step[..., None] * share
+        if variant == "authors":
+            weight = np.maximum(weight - (weight.sum(axis=0) - 1) / len(weight), 0)
+            continue
+        raised = weight + correction
+        weight = np.moveaxis(project_simplex(np.moveaxis(raised, 0, -1)), -1, 0)
+        correction = raised - weight
+    return weight
+
+
+@pytest.mark.parametrize("variant", ["paper", "authors"])
+@pytest.mark.parametrize("seed", range(8))
+def test_projections_alternate_as_written(seed, variant):
+    cells, posterior = make_problem(seed)
+    if seed % 2:
+        cells[0] = 0.0
+    rng = np.random.default_rng(seed)
+    x = (
+        rng.standard_normal((4, posterior.shape[1], *cells.shape))
+        * np.logspace(-3, 1, 4)[:, None, None, None]
+    )
+    found = project_assignment(x, cells, posterior, rounds=7, variant=variant)
+    for model in range(4):
+        plain = alternate(x[model], cells, posterior, 7, variant)
+        np.testing.assert_allclose(found[model], plain, atol=1e-11)
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -15,6 +15,7 @@ from tasks.train.noisy.projection import (
     project_capped_simplex,
     project_l1_ball,
     project_l1_simplex,
+    project_leading_simplex,
     project_simplex,
 )
 from tests.runtime.test_arrays import namespaces
@@ -177,6 +178,19 @@ def test_rows_are_projected_each_by_itself(namespace, n):
             np.testing.assert_allclose(
                 capped[m, j], project_capped_simplex(x[m, j], radius[m, j]), atol=1e-12
             )
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 4, 6, 9])
+@pytest.mark.parametrize("namespace", namespaces())
+def test_short_columns_are_projected_as_rows_are(namespace, m):
+    rng = np.random.default_rng(m)
+    x = rng.standard_normal((m, 40, 5)) * 10.0 ** rng.integers(-3, 3, (1, 40, 5))
+    x[:, :10] = np.round(x[:, :10])
+    x[:, 10:20] = x[:1, 10:20]
+    found = to_numpy(project_leading_simplex(namespace().asarray(x)))
+    rows = np.moveaxis(project_simplex(np.moveaxis(x, 0, -1)), -1, 0)
+    np.testing.assert_allclose(found, rows, atol=1e-12)
+    np.testing.assert_allclose(found.sum(axis=0), 1, atol=1e-12)
 
 
 def test_single_precision_stays_single():
