@@ -29,7 +29,10 @@ from tasks.evaluate.approach import (
 from tasks.evaluate.drawing import Picture, Scene, figure
 from tasks.evaluate.figure import GREY, INK, choose_looks, encode_png, open_figure
 from tasks.evaluate.violation import (
+    DOTS,
+    Key,
     add_legend,
+    choose_line_looks,
     draw_line,
     draw_reference,
     list_line_keys,
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ERROR, COST = "error_by_noise", "worst_case_cost"
+MARK = (0, (5, 2, 1, 2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,22 +150,20 @@ def _describe_error(found: Errors) -> str:
 
 def _draw_error(found: Errors) -> bytes:
     shown = (*found.lines, *found.references)
-    looks = choose_looks({each.label for each in shown})
+    looks = choose_line_looks(shown)
     with open_figure(6.4, 4.4, w_pad=0.1, h_pad=0.1) as picture:
         axes = picture.subplots()
-        axes.axhline(found.trivial, color=INK, lw=0.9, ls=(0, (1, 2)))
+        axes.axhline(found.trivial, color=INK, lw=0.9, ls=DOTS)
         for line in found.references:
             draw_reference(axes, line, looks)
         for line in found.lines:
             draw_line(axes, line, looks)
         mark_levels(axes, sorted({float(at) for line in shown for at in line.at}))
-        axes.set_title("Error by noise", fontsize=10.5, fontweight="bold", loc="left")
-        axes.set_title(f"α = {found.budget:g}", fontsize=9, loc="right")
         axes.set_xlabel("noise γ: share of rows in a wrong group")
-        axes.set_ylabel("error rate on test")
-        keys = list_line_keys(shown, {each.label for each in found.lines}, looks)
-        keys.append(("all decided 0", {"color": INK, "lw": 0.9, "ls": (0, (1, 2))}))
-        add_legend(picture, keys, 2)
+        axes.set_ylabel(f"error rate on test, α = {found.budget:g}")
+        keys = list_line_keys(shown, frozenset(each.label for each in found.lines), looks)
+        keys.append(("all decided 0", {"color": INK, "lw": 0.9, "ls": DOTS}))
+        add_legend(picture, keys)
         return encode_png(picture)
 
 
@@ -330,22 +332,25 @@ def _draw_cost(found: Sequence[Cost], trivial: float) -> bytes:
             _draw_cost_panel(axes, each, trivial, colours)
             axes.set_xlabel("α: allowed difference")
         panels[0].set_ylabel("error rate on test")
-        keys: list[tuple[str, object]] = [
+        keys: list[Key] = [
             (f"γ = {level:g}", {"color": colours[f"{level:g}"][0],
                                 "marker": colours[f"{level:g}"][1], "lw": 1.7, "ms": 6})
             for level in levels
         ]  # fmt: skip
+        if any(0 < each < np.inf for cost in found for each in cost.turning):
+            keys.append(("TPR ≤ α left of it", {"color": INK, "lw": 1.2, "ls": MARK}))
         keys.append(("least error with TPR ≤ α", {"color": GREY, "lw": 1.2, "ls": "--"}))
-        keys.append(("all decided 0", {"color": INK, "lw": 0.9, "ls": (0, (1, 2))}))
-        add_legend(picture, keys, 4)
+        keys.append(("all decided 0", {"color": INK, "lw": 0.9, "ls": DOTS}))
+        add_legend(picture, keys)
         return encode_png(picture)
 
 
 def _draw_cost_panel(
     axes: Axes, cost: Cost, trivial: float, colours: dict[str, tuple[str, str]]
 ) -> None:
-    axes.axhline(trivial, color=INK, lw=0.9, ls=(0, (1, 2)))
-    most = max(float(line.at.max()) for line in cost.lines)
+    axes.axhline(trivial, color=INK, lw=0.9, ls=DOTS)
+    finite = [each for each in cost.turning if np.isfinite(each)]
+    most = max([float(line.at.max()) for line in cost.lines] + finite)
     ends = np.array([0.0, min(1.0, 1.05 * most)])
     axes.plot(ends, (1 - ends) * trivial, color=GREY, lw=1.2, ls="--", zorder=1)
     everywhere = []
@@ -360,6 +365,8 @@ def _draw_cost_panel(
         if np.isinf(turning):
             everywhere.append(f"{noise:g}")
         elif turning > 0:
-            axes.axvline(turning, color=colour, lw=1.2, ls=(0, (5, 2, 1, 2)), zorder=2)
+            axes.axvline(turning, color=colour, lw=1.2, ls=MARK, zorder=2)
     if everywhere:
-        axes.set_title(f"TPR ≤ α at every α: γ = {', '.join(everywhere)}", fontsize=8, loc="right")
+        # Nothing lies below the dashed line, which falls to the right.
+        told = f"TPR ≤ α at every α\nfor γ = {', '.join(everywhere)}"
+        axes.text(0.03, 0.04, told, fontsize=9, va="bottom", transform=axes.transAxes)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,7 +27,17 @@ from tasks.evaluate.approach import (
     trace,
 )
 from tasks.evaluate.drawing import Picture, Scene, figure
-from tasks.evaluate.figure import INK, choose_looks, encode_png, name_measure, open_figure
+from tasks.evaluate.figure import (
+    COLOURS,
+    INK,
+    KEY_LETTERS,
+    LEGEND_COLUMNS,
+    LETTERS_PER_INCH,
+    MARKERS,
+    encode_png,
+    name_measure,
+    open_figure,
+)
 from tasks.runtime.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,6 +50,17 @@ TRUE, NOISY, ROBUST_NAME, BY_RATE = (
     "robust_violation",
     "violation_by_rate",
 )
+Key = tuple[str, Mapping[str, Any]]
+Looks = Mapping[str, tuple[str, str]]
+DOTS, DASHES = (0, (1, 2)), (0, (4, 2))
+# An approach has the same colour in every figure; the marker says the same again.
+LOOKS: Mapping[str, tuple[str, str]] = {
+    NAIVE: (COLOURS[1], "s"),
+    DRO: (COLOURS[0], "o"),
+    SOFT: (COLOURS[2], "^"),
+    UNCONSTRAINED: (COLOURS[4], "v"),
+    TRUE_GROUPS: (COLOURS[3], "D"),
+}
 # The worst case that each robust approach guards against.
 WORST = {DRO: "ball", SOFT: "assignment"}
 LINES = (
@@ -84,10 +105,16 @@ class Violations:
     budget: float
     what: str
 
-    def labels(self) -> tuple[str, ...]:
-        """Return the rows of the study that are shown, sorted."""
-        shown = [each for row in self.panels for panel in row for each in _all_lines(panel)]
-        return tuple(sorted({each.label for each in shown}))
+    def lines(self) -> tuple[Line, ...]:
+        """Return the lines of all panels, a row of the study once, those drawn thick first."""
+        panels = [panel for row in self.panels for panel in row]
+        shown = [line for panel in panels for line in panel.lines]
+        shown += [line for panel in panels for line in panel.references]
+        return tuple({each.label: each for each in reversed(shown)}.values())[::-1]
+
+    def thick(self) -> frozenset[str]:
+        """Return the labels of the lines that some panel is about."""
+        return frozenset(each.label for row in self.panels for panel in row for each in panel.lines)
 
 
 @figure(
@@ -198,7 +225,7 @@ def trace_by_approach(
         chosen = select(rows, name, approach, "ascent" if approach in ROBUST else "")
         own = trace(_keep(chosen, budget, approach), name, "noise", measure)
         panels.append(Panel(NAMES[approach], _require(own, name, approach, budget), references))
-    return Violations((tuple(panels),), budget, f"violation, {kind} groups")
+    return Violations((tuple(panels),), budget, f"violation of {kind} groups")
 
 
 def trace_robust(scene: Scene) -> Violations:
@@ -223,7 +250,7 @@ def trace_robust(scene: Scene) -> Violations:
         lines = trace(chosen, ROBUST_NAME, "noise", measure)
         panels.append(
             Panel(
-                f"{NAMES[approach]}: over {'balls' if approach == DRO else 'assignments'}",
+                f"{NAMES[approach]}: worst {'distribution' if approach == DRO else 'assignment'}",
                 _require(lines, ROBUST_NAME, approach, budget),
                 trace(others, ROBUST_NAME, "noise", measure),
             )
@@ -255,7 +282,7 @@ def trace_by_rate(scene: Scene) -> Violations:
         )
         for rate, each in zip(rates, found, strict=True)
     )
-    return Violations(panels, found[0].budget, "violation, true groups")
+    return Violations(panels, found[0].budget, "violation of true groups")
 
 
 def _keep(rows: Sequence[Trained], budget: float, *approaches: str) -> tuple[Trained, ...]:
@@ -312,10 +339,11 @@ def _name_worst(worst: str) -> str:
 
 
 def _draw(found: Violations) -> bytes:
-    looks = choose_looks(found.labels())
+    looks = choose_line_looks(found.lines())
     columns = len(found.panels[0])
     height = 2.75 * len(found.panels) + 0.9
-    with open_figure(3.1 * columns + 0.6, height, w_pad=0.06, h_pad=0.08) as picture:
+    width = max(3.1, 8.6 / columns)
+    with open_figure(width * columns + 0.6, height, w_pad=0.06, h_pad=0.08) as picture:
         grid = picture.subplots(
             len(found.panels), columns, squeeze=False, sharex=True, sharey="row"
         )
@@ -327,15 +355,14 @@ def _draw(found: Violations) -> bytes:
         for axes in grid[-1]:
             axes.set_xlabel("noise γ: share of rows in a wrong group")
         for row in grid:
-            row[0].set_ylabel(found.what)
-            row[-1].set_title(f"α = {found.budget:g}", fontsize=9, loc="right")
-        add_legend(picture, _list_keys(found, looks), columns + 1)
+            row[0].set_ylabel(f"{found.what}, α = {found.budget:g}")
+        add_legend(picture, _list_keys(found, looks))
         return encode_png(picture)
 
 
-def _draw_panel(axes: Axes, panel: Panel, budget: float, looks: dict[str, tuple[str, str]]) -> None:
+def _draw_panel(axes: Axes, panel: Panel, budget: float, looks: Looks) -> None:
     axes.axhline(0, color=INK, lw=1.1)
-    axes.axhline(-budget, color=INK, lw=0.9, ls=(0, (1, 2)))
+    axes.axhline(-budget, color=INK, lw=0.9, ls=DOTS)
     levels = sorted({float(at) for line in _all_lines(panel) for at in line.at})
     for line in panel.references:
         draw_reference(axes, line, looks)
@@ -353,7 +380,7 @@ def mark_levels(axes: Axes, levels: Sequence[float]) -> None:
     axes.set_axisbelow(True)
 
 
-def draw_line(axes: Axes, line: Line, looks: dict[str, tuple[str, str]]) -> None:
+def draw_line(axes: Axes, line: Line, looks: Looks) -> None:
     """Draw means with their standard errors; dashed and hollow where training is exact."""
     colour, marker = looks[line.label]
     exact = line.inner == "exact"
@@ -364,7 +391,7 @@ def draw_line(axes: Axes, line: Line, looks: dict[str, tuple[str, str]]) -> None
         color=colour,
         marker=marker,
         mfc="white" if exact else colour,
-        ls=(0, (4, 2)) if exact else "-",
+        ls=DASHES if exact else "-",
         lw=1.7,
         ms=6,
         mew=1.4,
@@ -373,7 +400,7 @@ def draw_line(axes: Axes, line: Line, looks: dict[str, tuple[str, str]]) -> None
     )
 
 
-def draw_reference(axes: Axes, line: Line, looks: dict[str, tuple[str, str]]) -> None:
+def draw_reference(axes: Axes, line: Line, looks: Looks) -> None:
     """Draw means thin; across the panel where they were measured at one level of noise."""
     colour, marker = looks[line.label]
     if line.at.size == 1:
@@ -384,24 +411,33 @@ def draw_reference(axes: Axes, line: Line, looks: dict[str, tuple[str, str]]) ->
         )
 
 
-def _list_keys(found: Violations, looks: dict[str, tuple[str, str]]) -> list[tuple[str, object]]:
-    lines = {
-        each.label: each for row in found.panels for panel in row for each in _all_lines(panel)
-    }
-    thick = {each.label for row in found.panels for panel in row for each in panel.lines}
+def _list_keys(found: Violations, looks: Looks) -> list[Key]:
     return [
-        *list_line_keys(list(lines.values()), thick, looks),
-        ("constraint met with equality", {"color": INK, "lw": 1.1}),
-        ("all decided 0: −α", {"color": INK, "lw": 0.9, "ls": (0, (1, 2))}),
+        *list_line_keys(found.lines(), found.thick(), looks),
+        ("met with equality", {"color": INK, "lw": 1.1}),
+        ("all decided 0: −α", {"color": INK, "lw": 0.9, "ls": DOTS}),
     ]
 
 
-def list_line_keys(
-    lines: Sequence[Line], thick: set[str], looks: dict[str, tuple[str, str]]
-) -> list[tuple[str, object]]:
-    """Return the words and look of each line for a legend, those drawn thick first."""
-    keys: list[tuple[str, object]] = []
-    for line in sorted(lines, key=lambda each: each.label not in thick):
+def choose_line_looks(lines: Sequence[Line]) -> Looks:
+    """Return a colour and a marker for each label: the approach's, or another marker of its colour.
+
+    Exact training shares them with training by ascent, and is drawn hollow.
+    """
+    looks: dict[str, tuple[str, str]] = {}
+    taken: set[tuple[str, str, str]] = set()
+    for line in lines:
+        colour, own = LOOKS.get(line.approach, (COLOURS[5], MARKERS[-1]))
+        free = (each for each in (own, *MARKERS) if (colour, each, line.inner) not in taken)
+        looks[line.label] = colour, next(free, own)
+        taken.add((*looks[line.label], line.inner))
+    return looks
+
+
+def list_line_keys(lines: Sequence[Line], thick: frozenset[str], looks: Looks) -> list[Key]:
+    """Return the words and look of each line for a legend."""
+    keys: list[Key] = []
+    for line in lines:
         colour, marker = looks[line.label]
         strong = line.label in thick
         exact = strong and line.inner == "exact"
@@ -411,18 +447,24 @@ def list_line_keys(
             "ms": 6 if strong else 3.5,
             "lw": 1.7 if strong else 1,
             "mfc": "white" if exact else colour,
-            "ls": (0, (4, 2)) if exact else "-",
+            "ls": DASHES if exact else "-",
         }
-        named = line.label if line.label == line.name else f"{line.label}: {line.name}"
-        keys.append((named, look))
+        plain = line.label.replace("-", " ").replace("_", " ").lower()
+        keys.append((plain if plain == line.name else f"{line.label}: {line.name}", look))
     return keys
 
 
-def add_legend(picture: Figure, keys: Sequence[tuple[str, object]], columns: int) -> None:
-    """Put keys below the panels."""
+def add_legend(picture: Figure, keys: Sequence[Key]) -> None:
+    """Put keys below the panels, as many beside each other as there is room for."""
     from matplotlib.lines import Line2D
 
-    handles = [Line2D([], [], label=name, **look) for name, look in keys]  # type: ignore[arg-type]
+    longest = max(len(name) for name, _ in keys)
+    fitting = int(picture.get_figwidth() * LETTERS_PER_INCH / (longest + KEY_LETTERS))
+    handles = [Line2D([], [], label=name, **look) for name, look in keys]
     picture.legend(
-        handles=handles, loc="outside lower left", ncols=columns, frameon=False, fontsize=8.5
+        handles=handles,
+        loc="outside lower left",
+        ncols=max(1, min(LEGEND_COLUMNS, fitting)),
+        frameon=False,
+        fontsize=8.5,
     )
