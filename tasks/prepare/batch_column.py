@@ -42,14 +42,16 @@ class BatchColumn:
     start: int = 0
 
     def present(self) -> pa.Array:
-        """Return the cells without a dictionary and without blanks.
+        """Return the cells without a dictionary and without blanks around text.
 
         Raises
         ------
         DataError
-            When one is missing.
+            When one is missing, or text of blanks alone.
         """
         column = _decode(self.values)
+        if is_text(column.type):
+            column = pc.if_else(pc.equal(column, ""), None, column)
         if column.null_count:
             row = column.is_null().index(True).as_py()
             raise DataError(

@@ -48,6 +48,7 @@ def test_zero_and_one_are_found():
         ([1.0, -1.0], "weights", "holds -1 in row 11.*leave --weights out"),
         ([[1], [2]], "levels", "holds list<item: int64>, which is no level"),
         ([{"a": 1}], "levels", "holds struct<a: int64>, which is no level"),
+        (["1", " "], "numbers", "'c' is missing in row 11"),
         ([[1]], "numbers", "holds list<item: int64>, which are no numbers"),
     ],
 )
