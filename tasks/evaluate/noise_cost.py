@@ -40,6 +40,7 @@ from tasks.evaluate.violation import (
 )
 from tasks.prepare.split import Part
 from tasks.runtime.errors import ConfigError
+from tasks.train.noisy.lagrangian import TOLERANCE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,12 +84,15 @@ class Cost:
     turning : tuple of float
         For each γ the α below which whoever satisfies the constraints has a TPR of at most α;
         ∞ where that is so at every α, 0 where at none.
+    met : tuple of ndarray of bool
+        For each line and α, whether the models of all splits satisfy the constraints in training.
     """
 
     approach: str
     noise: tuple[float, ...]
     lines: tuple[Line, ...]
     turning: tuple[float, ...]
+    met: tuple[np.ndarray, ...]
 
 
 @figure(
@@ -175,7 +179,8 @@ def _draw_error(found: Errors) -> bytes:
     "variation balls, right over the soft assignments. Left of a vertical mark in the colour of γ, "
     "or everywhere where the panel says so, whoever satisfies the constraints has a true positive "
     "rate of at most α, and so an error above the dashed line. The dotted line is the error of the "
-    "classifier that decides 0 for everyone.",
+    "classifier that decides 0 for everyone. Hollow marks: on some split training found no model "
+    "that satisfies the constraints on its own rows.",
     supports=refuse_groups,
 )
 def draw_cost(scene: Scene) -> Picture:
@@ -209,18 +214,32 @@ def trace_cost(scene: Scene) -> tuple[tuple[Cost, ...], float]:
                 "have the same.",
                 "Give a row of it several: budget: [0.05, 0.1, 0.2].",
             )
-        levels = sorted({each.noise for each in chosen})
-        lines: list[Line] = []
-        noise: list[float] = []
-        turning: list[float] = []
-        for level in levels:
-            own = [each for each in chosen if each.noise == level]
-            traced = trace(own, COST, "budget", results.error_rate)
-            lines += traced
-            noise += [level] * len(traced)
-            turning += [find_turning(own[0], scene)] * len(traced)
-        found.append(Cost(approach, tuple(noise), tuple(lines), tuple(turning)))
+        parts = [
+            [each for each in chosen if (each.noise, each.label) == place]
+            for place in sorted({(each.noise, each.label) for each in chosen})
+        ]
+        found.append(
+            Cost(
+                approach,
+                noise=tuple(own[0].noise for own in parts),
+                lines=tuple(
+                    line for own in parts for line in trace(own, COST, "budget", results.error_rate)
+                ),
+                turning=tuple(find_turning(own[0], scene) for own in parts),
+                met=tuple(_find_met(own) for own in parts),
+            )
+        )
     return tuple(found), refer_to_trivial(rows[0], scene)
+
+
+def _find_met(rows: Sequence[Trained]) -> np.ndarray:
+    ordered = sorted(rows, key=lambda each: each.budget)
+    return np.array(
+        [
+            all(each.model().violation_ <= TOLERANCE for each in trained.row.fits.values())
+            for trained in ordered
+        ]
+    )
 
 
 def find_turning(trained: Trained, scene: Scene) -> float:
@@ -303,12 +322,14 @@ def _describe_cost(found: Sequence[Cost], trivial: float) -> str:
     told = []
     for each in found:
         lines = [
-            f"γ = {noise:g}: "
+            f"γ = {noise:g}{'' if met.all() else ' (not met in training everywhere)'}: "
             + ", ".join(
                 f"{value:.3f} at {at:g}" for at, value in zip(line.at, line.mean, strict=True)
             )
             + f" ({_name_turning(turning)})"
-            for noise, line, turning in zip(each.noise, each.lines, each.turning, strict=True)
+            for noise, line, turning, met in zip(
+                each.noise, each.lines, each.turning, each.met, strict=True
+            )
         ]
         told.append(f"{NAMES[each.approach]}, exact: {'; '.join(lines)}")
     return f"Error on test against α. {'. '.join(told)}. Deciding 0 for everyone: {trivial:.3f}."
@@ -337,6 +358,13 @@ def _draw_cost(found: Sequence[Cost], trivial: float) -> bytes:
                                 "marker": colours[f"{level:g}"][1], "lw": 1.7, "ms": 6})
             for level in levels
         ]  # fmt: skip
+        if not all(met.all() for cost in found for met in cost.met):
+            keys.append(
+                (
+                    "hollow: not met in training",
+                    {"color": GREY, "marker": "o", "mfc": "white", "ls": ""},
+                )
+            )
         if any(0 < each < np.inf for cost in found for each in cost.turning):
             keys.append(("TPR ≤ α left of it", {"color": INK, "lw": 1.2, "ls": MARK}))
         keys.append(("least error with TPR ≤ α", {"color": GREY, "lw": 1.2, "ls": "--"}))
@@ -354,14 +382,21 @@ def _draw_cost_panel(
     ends = np.array([0.0, min(1.0, 1.05 * most)])
     axes.plot(ends, (1 - ends) * trivial, color=GREY, lw=1.2, ls="--", zorder=1)
     everywhere = []
-    for noise, line, turning in zip(cost.noise, cost.lines, cost.turning, strict=True):
+    for noise, line, turning, met in zip(
+        cost.noise, cost.lines, cost.turning, cost.met, strict=True
+    ):
         colour, marker = colours[f"{noise:g}"]
         axes.errorbar(
             line.at,
             line.mean,
             yerr=None if np.isnan(line.error).all() else np.nan_to_num(line.error),
-            color=colour, marker=marker, lw=1.7, ms=6, capsize=3, zorder=3,
+            color=colour, lw=1.7, capsize=3, zorder=3,
         )  # fmt: skip
+        for faces, some in ((colour, met), ("white", ~met)):
+            axes.plot(
+                line.at[some], line.mean[some],
+                color=colour, marker=marker, mfc=faces, ls="none", ms=6, mew=1.4, zorder=4,
+            )  # fmt: skip
         if np.isinf(turning):
             everywhere.append(f"{noise:g}")
         elif turning > 0:

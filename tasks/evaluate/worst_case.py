@@ -105,18 +105,20 @@ def _bound_balls(
     level = 1.0 - np.diag(joint) / np.where(true_mass > 0, true_mass, 1.0)
     low, high = np.full((2, level.size), np.nan)
     # A ball needs rows of the noisy group at its centre, and a level needs rows of the true one.
-    known = np.flatnonzero((joint.sum(axis=0) > 0) & (true_mass > 0))
+    present = joint.sum(axis=0) > 0
+    known = np.flatnonzero(present & (true_mass > 0))
     if known.size == 0:
         return low, high
-    centre = tuple(known.tolist())
-    whole = bool(((decision == 0) | (decision == 1)).all())
-    low[known], high[known] = (
-        bound_rate_of_cells(cells, level[known], RATE_CELLS[rate], centre)
-        if whole
-        else bound_rate_over_ball(
-            decision, among, noisy, level[known], weight=weight, centre=centre
+    if ((decision == 0) | (decision == 1)).all():
+        place = np.cumsum(present) - 1
+        found = bound_rate_of_cells(
+            cells[present], level[known], RATE_CELLS[rate], place[known].tolist()
         )
-    )
+    else:
+        found = bound_rate_over_ball(
+            decision, among, noisy, level[known], weight=weight, centre=known.tolist()
+        )
+    low[known], high[known] = found
     return low, high
 
 
