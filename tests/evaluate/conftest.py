@@ -6,6 +6,7 @@ import pytest
 
 from tasks.evaluate.drawing import Scene
 from tests.evaluate.debiased import make_scene
+from tests.evaluate.noised import make_noised
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +19,15 @@ def debiased_folder(tmp_path_factory) -> Path:
 def debiased(debiased_folder) -> Scene:
     """Return the small study of post-processors, run."""
     return make_scene(debiased_folder)
+
+
+@pytest.fixture(scope="session")
+def noised_folder(tmp_path_factory) -> Path:
+    """Return the folder that keeps the fits of the small study on noisy groups."""
+    return tmp_path_factory.mktemp("noised")
+
+
+@pytest.fixture(scope="session")
+def noised(noised_folder) -> Scene:
+    """Return the small study on noisy groups, run."""
+    return make_noised(noised_folder)
