@@ -83,9 +83,23 @@ def publish_debiasing(slug: str, folder: Path, names: Sequence[str]) -> None:
     publish_links(slug, [folder / name for name in names])
 
 
-def write_card(slug: str, folder: Path, picture: str = "frontier.png") -> str:
+def publish_audit(slug: str, folder: Path, names: Sequence[str]) -> None:
+    """Publish what an audit left in its folder: conclusions, bounds, the card with its figure."""
+    summary = json.loads((folder / "audit.json").read_text(encoding="utf-8"))
+    conclusions = pd.DataFrame(summary["conclusions"]).drop(columns="sentence")
+    publish_table(slug, "conclusions", conclusions, f"What holds of {slug} whatever the groups")
+    bounds = pd.read_csv(folder / "bounds.csv", keep_default_na=False, na_values={"value": [""]})
+    publish_table(slug, "bounds", bounds, f"Bounds of the rates of true groups of {slug}")
+    card = write_card(slug, folder, "bounds.png", "audit.json")
+    create_markdown_artifact(card, key=make_key(slug, "card"), description=f"Card of {slug}")
+    publish_links(slug, [folder / name for name in names])
+
+
+def write_card(
+    slug: str, folder: Path, picture: str = "frontier.png", summary_name: str = "summary.json"
+) -> str:
     """Return the card of a run: counts, claims and a figure, as unindented markdown."""
-    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    summary = json.loads((folder / summary_name).read_text(encoding="utf-8"))
     lines = [f"# {slug}", ""]
     if "seconds" in summary:
         lines += [f"Made in {float(summary['seconds']):.0f} s.", ""]

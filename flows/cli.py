@@ -1,30 +1,24 @@
-"""The command line: fairfrontier run, reproduce, debias, record, list, prepare, serve."""
+"""The command line: fairfrontier run, reproduce, debias, audit, record, list, prepare, serve."""
 
 from __future__ import annotations
 
 import json
-import logging
-import os
-import shlex
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flows.audit_command import audit
+from flows.terminal import print_table, resolve, say_error, settle_home, with_server
 from tasks.runtime.errors import ConfigError, FairfrontierError, nearest
-from tasks.runtime.home import VARIABLE, find_home
 
 # Dask's workers import this module again: what is heavy is imported where it is used.
 if TYPE_CHECKING:
     import pandas as pd
 
 KINDS = ("datasets", "methods", "measures", "studies")
-INTERRUPTED = 130
-# Columns that are not broken where the terminal is narrow; measures with a group neither.
-NARROW = {"method", "accuracy", "name", "bias between", "unmodified", "debiased"}
 
 app = typer.Typer(
     name="fairfrontier",
@@ -61,9 +55,9 @@ def run(
         from flows.frontier import FrontierParameters
 
         asked = FrontierParameters(
-            study=_resolve(study),
+            study=resolve(study),
             profile=profile,
-            cluster=_resolve(cluster),
+            cluster=resolve(cluster),
             out=None if out is None else str(out.absolute()),
             home=str(home),
         )
@@ -75,7 +69,7 @@ def run(
 
         return frontier(asked)
 
-    done = _with_server(home, parameters, start)
+    done = with_server(home, parameters, start)
     _show_frontier(done)
 
 
@@ -91,7 +85,7 @@ def reproduce(
 
         asked = ReproduceParameters(
             profile=profile,
-            cluster=_resolve(cluster),
+            cluster=resolve(cluster),
             out=None if out is None else str(out.absolute()),
             home=str(home),
         )
@@ -103,7 +97,7 @@ def reproduce(
 
         return flow(asked)
 
-    for done in _with_server(home, parameters, start):
+    for done in with_server(home, parameters, start):
         _show_published(done)
 
 
@@ -119,19 +113,19 @@ def prepare(
     def parameters() -> Any:
         from flows.prepare import PrepareParameters
 
-        return PrepareParameters(dataset=_resolve(dataset), seed=seed, home=str(home))
+        return PrepareParameters(dataset=resolve(dataset), seed=seed, home=str(home))
 
     def start(asked: Any) -> list[dict[str, Any]]:
         from flows.prepare import prepare as flow
 
         return flow(asked)
 
-    rows = _with_server(home, parameters, start)
+    rows = with_server(home, parameters, start)
     import pandas as pd
 
     # As objects, whole numbers stay whole beside shares.
     table = pd.DataFrame(rows).set_index("part").astype(object).T
-    _print_table(f"{dataset}, split {seed}", table.reset_index(names=""))
+    print_table(f"{dataset}, split {seed}", table.reset_index(names=""))
 
 
 @app.command()
@@ -202,7 +196,10 @@ def debias(
         return flow(asked)
 
     kept = ("No file was changed", "start again")
-    _show_debiasing(_with_server(home, parameters, start, kept))
+    _show_debiasing(with_server(home, parameters, start, kept))
+
+
+app.command()(audit)
 
 
 @app.command()
@@ -217,7 +214,7 @@ def record(
     from tasks.evaluate.record import record_run
 
     home = settle_home(conf)
-    asked = load_study(_resolve(study), profile, home)
+    asked = load_study(resolve(study), profile, home)
     base = home / "data" / "results" if out is None else out.absolute()
     typer.echo(record_run(asked, base / asked.slug, home))
 
@@ -239,7 +236,7 @@ def list_known(
         return
     import pandas as pd
 
-    _print_table(kind, pd.DataFrame(entries))
+    print_table(kind, pd.DataFrame(entries))
 
 
 @app.command()
@@ -275,75 +272,13 @@ def _find_version() -> str:
         return str(tomllib.loads(place.read_text(encoding="utf-8"))["project"]["version"])
 
 
-def settle_home(conf: Path | None) -> Path:
-    """Return the project root that --conf, FAIRFRONTIER_HOME or the current folder names."""
-    if conf is None:
-        return find_home()
-    folder = conf.expanduser().absolute()
-    home = folder.parent if folder.name == "conf" else folder
-    if not (home / "conf").is_dir():
-        raise ConfigError(
-            f"--conf is {conf}, which neither is nor holds a folder named conf.",
-            "Point it at a conf folder, or at the project root that holds one.",
-        )
-    # Worker processes and scheduled runs look here.
-    os.environ[VARIABLE] = str(home)
-    return home
-
-
 def main() -> None:
     """Run the command line; a fault of the user's is one line and exit code 2."""
     try:
         app()
     except FairfrontierError as error:
-        _say_error(str(error))
+        say_error(str(error))
         sys.exit(2)
-
-
-def _resolve(name: str) -> str:
-    """Return a name as it is, and a path as an absolute one: a flow may run elsewhere."""
-    return str(Path(name).absolute()) if name.endswith((".yaml", ".yml")) else name
-
-
-def _with_server(
-    home: Path,
-    parameters: Callable[[], Any],
-    start: Callable[[Any], Any],
-    kept: tuple[str, str] = ("What is finished is kept", "go on"),
-) -> Any:
-    """Check what is asked while the server starts, then run the flow there."""
-    from flows.server import set_environment, start_server
-
-    # What goes wrong is said once, by this module, and in full by the server's log.
-    set_environment(home, console_level="CRITICAL")
-    logging.getLogger("tasks").addHandler(logging.StreamHandler())
-    with start_server(home) as server:
-        asked = parameters()
-        server.wait()
-        from flows.history import crash_dead_runs, send_rest
-
-        crash_dead_runs()
-        try:
-            with _telling_how_to_resume(*kept):
-                return start(asked)
-        finally:
-            send_rest()
-
-
-@contextmanager
-def _telling_how_to_resume(kept: str, verb: str) -> Iterator[None]:
-    command = shlex.join(["fairfrontier", *sys.argv[1:]])
-    try:
-        yield
-    except KeyboardInterrupt:
-        _say_error(f"Interrupted. {kept}; {verb} with: {command}")
-        sys.exit(INTERRUPTED)
-    except FairfrontierError:
-        _say(f"{kept}; when this is mended {verb} with: {command}")
-        raise
-    except Exception:
-        _say(f"{kept}; {verb} with: {command}")
-        raise
 
 
 def _show_frontier(done: dict[str, Any]) -> None:
@@ -360,7 +295,7 @@ def _show_frontier(done: dict[str, Any]) -> None:
                 str(fairness): _join_interval(rows, "fairness_value", "fairness"),
             }
         )
-        _print_table(f"{done['study']}: accuracy against {fairness}, * on the frontier", shown)
+        print_table(f"{done['study']}: accuracy against {fairness}, * on the frontier", shown)
     _show_end(done)
 
 
@@ -398,7 +333,7 @@ def _show_published(done: dict[str, Any]) -> None:
             "splits": table["n_splits"],
         }
     )
-    _print_table(f"{done['study']}: published / ours ± sd", shown)
+    print_table(f"{done['study']}: published / ours ± sd", shown)
     _show_end(done)
 
 
@@ -408,7 +343,7 @@ def _show_claims(done: dict[str, Any]) -> None:
     summary = json.loads((Path(done["folder"]) / "summary.json").read_text(encoding="utf-8"))
     held = {True: "held", False: "not held", None: "not known"}
     rows = [(held[each["held"]], each["sentence"]) for each in summary["claims"]]
-    _print_table(f"{done['study']}: claims", pd.DataFrame(rows, columns=["", "claim"]))
+    print_table(f"{done['study']}: claims", pd.DataFrame(rows, columns=["", "claim"]))
     _show_end(done)
 
 
@@ -433,7 +368,7 @@ def _show_debiasing(done: dict[str, Any]) -> None:
             row = shown.setdefault(each["attribute"], {"bias between": each["attribute"]})
             row[each["rule"]] = f"{each['value']:.3f} [{each['low']:.3f}, {each['high']:.3f}]"
     rows = done["counts"][done["reported_on"]]
-    _print_table(f"{done['name']}: bias on {rows:,} rows", pd.DataFrame(shown.values()))
+    print_table(f"{done['name']}: bias on {rows:,} rows", pd.DataFrame(shown.values()))
     typer.echo(
         f"{done['counts']['rows']:,} rows decided in {done['seconds']:.0f} s. "
         f"Rule: {Path(done['folder']) / 'thresholds.json'}. "
@@ -448,28 +383,6 @@ def _show_end(done: dict[str, Any]) -> None:
         f"{done['fits']} fits, {done['trained']} of them new, in {done['seconds']:.0f} s. "
         f"Report: {Path(done['folder']) / 'report.html'}"
     )
-
-
-def _print_table(title: str, table: pd.DataFrame) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
-    for name in table.columns:
-        number = str(name) in NARROW or ":" in str(name)
-        shown.add_column(str(name), overflow="fold", no_wrap=number)
-    for row in table.itertuples(index=False):
-        shown.add_row(*(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row))
-    Console().print(shown)
-
-
-def _say(text: str) -> None:
-    typer.echo(text, err=True)
-
-
-def _say_error(text: str) -> None:
-    typer.secho(text, fg=typer.colors.RED, err=True)
 
 
 if __name__ == "__main__":

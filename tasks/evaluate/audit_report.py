@@ -58,7 +58,6 @@ def render_audit(findings: Findings, summary: Mapping[str, Any], picture: Pictur
         kinds=KINDS,
         rates=_tabulate_rates(findings),
         truth=(findings.bounds["bound"] == "truth").any(),
-        paper=findings.bounds.loc[findings.bounds["noise"] == "paper", "guaranteed"].tolist(),
         noise=findings.description.to_dict("records"),
         posterior=_tabulate_posterior(findings),
         source=SOURCES[findings.source],

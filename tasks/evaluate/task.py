@@ -1,4 +1,4 @@
-"""Prefect's door to evaluating: the points of all fits, what a study leaves, and debiasing."""
+"""Prefect's door to evaluating: the points of fits, what a study leaves, debiasing and audits."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import pandas as pd
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from tasks.evaluate.audit import Findings, run_audit
+from tasks.evaluate.audit_config import AuditConfig
+from tasks.evaluate.audit_result import write_audit
 from tasks.evaluate.debias import DebiasConfig, Debiasing, Progress, fit_debiasing
 from tasks.evaluate.debias_result import write_debiasing
 from tasks.evaluate.plan import Planned
@@ -126,3 +129,25 @@ def write_decisions(
 ) -> dict[str, Any]:
     """Read the table again, decide, and write what debiasing leaves; see `write_debiasing`."""
     return write_debiasing(debiasing, folder, started, progress)
+
+
+@task(name="audit", task_run_name="audit {name}", tags=["evaluate"], cache_policy=NO_CACHE)
+def bound_rates_of(
+    name: str,  # noqa: ARG001
+    config: AuditConfig,
+    home: Path,
+    progress: Progress,
+) -> Findings:
+    """Audit decisions on rows whose groups are noisy; see `run_audit`."""
+    return run_audit(config, home, progress)
+
+
+@task(name="report", task_run_name="report on {name}", tags=["evaluate"], cache_policy=NO_CACHE)
+def write_bounds(
+    name: str,  # noqa: ARG001
+    findings: Findings,
+    folder: Path,
+    started: float,
+) -> dict[str, Any]:
+    """Write what an audit leaves; see `write_audit`."""
+    return write_audit(findings, folder, started)

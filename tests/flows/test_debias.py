@@ -133,7 +133,7 @@ def test_an_option_that_cannot_be_is_named(options, told):
 def test_the_command_line_passes_on_what_was_given(scored, project, monkeypatch):
     asked = []
     monkeypatch.setattr(cli, "_show_debiasing", lambda done: None)
-    monkeypatch.setattr(cli, "_with_server", lambda home, make, *_: asked.append(make()))
+    monkeypatch.setattr(cli, "with_server", lambda home, make, *_: asked.append(make()))
     monkeypatch.setenv("FAIRFRONTIER_HOME", str(project))
     options = ["--scores", "s", "--groups", "sex, race", "--budget", "0.05", "--width", "0"]
     cli.app(["debias", str(scored), *options, "--seed", "0"], standalone_mode=False)

@@ -26,7 +26,7 @@ def flow_of(deployment):
 
 def test_every_flow_that_runs_long_is_deployed(described):
     flows = {flow_of(each).name for each in described["deployments"]}
-    assert flows == {"debias", "frontier", "reproduce"}
+    assert flows == {"audit", "debias", "frontier", "reproduce"}
     assert len({each["name"] for each in described["deployments"]}) == len(flows)
 
 
