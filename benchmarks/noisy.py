@@ -1,16 +1,18 @@
 """Training with noisy groups on Adult: one model, a grid of rates at once, exact against ascent.
 
-Run ``python -m benchmarks.noisy [--rows N] [--iterations T] [--threads K] [--backend
+Run ``python -m benchmarks.noisy [--rows N] [--iterations T] [--threads K ...] [--backend
 numpy|cupy]``. The rows are those of ``adult-noisy`` (29,305 for training, a tenth of them in a
-wrong group), in float32 on both sides, in the same process, with as many BLAS threads.
+wrong group); both sides compute in float32, in the same process, with as many BLAS threads. Seconds
+are those of a whole fit, with the sorting and merging of rows.
 
 Three comparisons. One naive model against full-batch training as one would write it in NumPy, row
 by row of the table and with a dense mask for every group; both must come to the same error, or the
-run stops. The grid of rates of one approach, trained at once, against the same fits one after the
-other; half of the fits must agree on nearly all decisions (rounding differs, and large steps make
-another model of it). The exact inner player against the paper's ascent:
-here the ratio is what ascent costs over the closed form, and each case names the largest
-violation of the robust constraints, exact and then by ascent.
+run stops. The grid of rates of one approach (naive 12 settings, the others 36), trained at once,
+against the same fits one after the other; after ten steps every pair must agree on 98 % of the
+decisions, or the run stops (in the end large steps have made different models of the rounding). The
+exact inner player against the paper's ascent: each case names the largest violation of the robust
+constraints on the training rows, a true maximum, of the model that exact play left and then of the
+one that ascent left.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import itertools
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -43,15 +46,20 @@ GRID = {
 ROBUST = ("dro", "soft_assignments")
 
 
-def measure_run(run: Callable[[int], Result], iterations: int, repeat: int = 1) -> Timed[Result]:
-    """Time a run of so many iterations; its memory is that of a run of ten, which is as much."""
+def measure_run(
+    run: Callable[[int], Result], iterations: int, repeat: int = 1
+) -> Timed[tuple[Result, Result]]:
+    """Time a run of so many iterations; its memory is that of a run of ten, which is as much.
+
+    The result is that of both runs, the short one last.
+    """
     best = float("inf")
     for _ in range(repeat):
         start = time.perf_counter()
         result = run(iterations)
         best = min(best, time.perf_counter() - start)
     short = measure_call(lambda: run(10), repeat=0)
-    return Timed(best, short.peak_mib, result)
+    return Timed(best, short.peak_mib, (result, short.result))
 
 
 def make_model(approach: str, iterations: int, backend: str, **changes: Any) -> Any:
@@ -115,12 +123,13 @@ def fit_densely(part: Part, iterations: int) -> float:
 
 def cap(multiplier: np.ndarray) -> np.ndarray:
     """Project onto {λ ≥ 0, Σ λ ≤ 1}, by a sort."""
-    inside = np.maximum(multiplier, 0)
+    inside: np.ndarray = np.maximum(multiplier, 0)
     if inside.sum() <= 1:
         return inside
     ordered = np.sort(multiplier)[::-1]
     level = ((np.cumsum(ordered) - 1) / np.arange(1, len(ordered) + 1)).max()
-    return np.maximum(multiplier - level, 0)
+    lowered: np.ndarray = multiplier - level
+    return lowered.clip(min=0)
 
 
 def compare_single(part: Part, iterations: int, backend: str) -> list[Record]:
@@ -132,20 +141,20 @@ def compare_single(part: Part, iterations: int, backend: str) -> list[Record]:
 
     ours = measure_run(run, iterations, repeat=2)
     peer = measure_run(lambda steps: fit_densely(part, steps), iterations, repeat=2)
-    np.testing.assert_allclose(ours.result.error_, peer.result, atol=2e-3)
+    np.testing.assert_allclose(ours.result[0].error_, peer.result[0], atol=2e-3)
     return [compare("one naive model", part.n_samples, ours, "a plain loop", peer, backend)]
 
 
 def compare_grid(part: Part, approach: str, iterations: int, backend: str) -> list[Record]:
     """Return the record of a grid of rates at once against one after the other."""
-    # Assignments take no longer for the rates of w: a third of the grid says as much.
-    names = list(GRID) if approach == "dro" else list(GRID)[:2]
+    # The naive approach has no inner player.
+    names = list(GRID) if approach in ROBUST else list(GRID)[:2]
     settings = [
         dict(zip(names, each, strict=True))
         for each in itertools.product(*(GRID[name] for name in names))
     ]
 
-    def run(*, at_once: bool) -> Timed[Sequence[Any]]:
+    def run(*, at_once: bool) -> Timed[tuple[Sequence[Any], Sequence[Any]]]:
         def fit(steps: int) -> Sequence[Any]:
             models = [
                 make_model(approach, steps, backend, best="last", **each) for each in settings
@@ -155,13 +164,8 @@ def compare_grid(part: Part, approach: str, iterations: int, backend: str) -> li
         return measure_run(fit, iterations)
 
     ours, peer = run(at_once=True), run(at_once=False)
-    agreement = np.median(
-        [
-            (one.predict(part.X) == two.predict(part.X)).mean()
-            for one, two in zip(ours.result, peer.result, strict=True)
-        ]
-    )
-    np.testing.assert_array_less(0.95, agreement)
+    for one, two in zip(ours.result[1], peer.result[1], strict=True):
+        np.testing.assert_array_less(0.98, (one.predict(part.X) == two.predict(part.X)).mean())
     case = f"{approach}, {len(settings)} rates at once"
     return [compare(case, part.n_samples, ours, "one by one", peer, backend)]
 
@@ -169,7 +173,7 @@ def compare_grid(part: Part, approach: str, iterations: int, backend: str) -> li
 def compare_inner(part: Part, approach: str, iterations: int, backend: str) -> list[Record]:
     """Return the record of the exact inner player against the paper's ascent."""
 
-    def run(inner: str) -> Timed[Any]:
+    def run(inner: str) -> Timed[tuple[Any, Any]]:
         def fit(steps: int) -> Any:
             models = [make_model(approach, steps, backend, inner=inner)]
             return fit_models(models, part, at_once=True)[0]
@@ -178,9 +182,10 @@ def compare_inner(part: Part, approach: str, iterations: int, backend: str) -> l
 
     timed = {inner: run(inner) for inner in ("exact", "ascent")}
     told = [
-        each.result.violation(part.X, part.y, part.groups, inner="exact") for each in timed.values()
+        result.violation(part.X, part.y, part.groups, inner="exact")
+        for result, _ in (each.result for each in timed.values())
     ]
-    case = f"{approach}, exact ({told[0]:+.3f}; {told[1]:+.3f})"
+    case = f"{approach}, exact ({told[0]:+.3f}, ascent {told[1]:+.3f})"
     return [compare(case, part.n_samples, timed["exact"], "ascent", timed["ascent"], backend)]
 
 
@@ -189,20 +194,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", type=int, default=None)
     parser.add_argument("--iterations", type=int, default=750)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--backend", choices=("numpy", "cupy"), default="numpy")
     chosen = parser.parse_args()
     part = load("adult-noisy", seed=0, rows=chosen.rows).train
     options = (chosen.iterations, chosen.backend)
     records: list[Record] = []
-    with limited_threads(chosen.threads):
-        records += compare_single(part, *options)
-        for approach in ROBUST:
-            records += compare_inner(part, approach, *options)
-        for approach in ("naive", *ROBUST):
-            records += compare_grid(part, approach, *options)
-    title = f"noisy groups, {chosen.iterations} iterations, {chosen.threads} thread(s)"
-    show_records(title, records)
+    for threads in chosen.threads:
+        with limited_threads(threads):
+            found = compare_single(part, *options)
+            for approach in ROBUST:
+                found += compare_inner(part, approach, *options)
+            for approach in ("naive", *ROBUST):
+                found += compare_grid(part, approach, *options)
+        show_records(
+            f"noisy groups, {chosen.iterations} iterations, float32, {threads} thread(s)", found
+        )
+        records += [replace(each, case=f"{each.case}, {threads} thread(s)") for each in found]
     print(write_records("noisy", records))
 
 
