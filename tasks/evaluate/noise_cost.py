@@ -159,13 +159,15 @@ def _draw_error(found: Errors) -> bytes:
         axes = picture.subplots()
         axes.axhline(found.trivial, color=INK, lw=0.9, ls=DOTS)
         for line in found.references:
-            draw_reference(axes, line, looks)
+            draw_reference(axes, line, looks, across=True)
         for line in found.lines:
             draw_line(axes, line, looks)
         mark_levels(axes, sorted({float(at) for line in shown for at in line.at}))
         axes.set_xlabel("noise γ: share of rows in a wrong group")
         axes.set_ylabel(f"error rate on test, α = {found.budget:g}")
-        keys = list_line_keys(shown, frozenset(each.label for each in found.lines), looks)
+        keys = list_line_keys(
+            shown, frozenset(each.label for each in found.lines), looks, across=True
+        )
         keys.append(("all decided 0", {"color": INK, "lw": 0.9, "ls": DOTS}))
         add_legend(picture, keys)
         return encode_png(picture)

@@ -99,11 +99,15 @@ class Violations:
         α.
     what : str
         What is violated, for the axis.
+    across : bool
+        Whether what a reference came to at one noise says something of others: not where the
+        violation itself is measured by the noise.
     """
 
     panels: tuple[tuple[Panel, ...], ...]
     budget: float
     what: str
+    across: bool
 
     def lines(self) -> tuple[Line, ...]:
         """Return the lines of all panels, a row of the study once, those drawn thick first."""
@@ -225,7 +229,7 @@ def trace_by_approach(
         chosen = select(rows, name, approach, "ascent" if approach in ROBUST else "")
         own = trace(_keep(chosen, budget, approach), name, "noise", measure)
         panels.append(Panel(NAMES[approach], _require(own, name, approach, budget), references))
-    return Violations((tuple(panels),), budget, f"violation of {kind} groups")
+    return Violations((tuple(panels),), budget, f"violation of {kind} groups", kind == "true")
 
 
 def trace_robust(scene: Scene) -> Violations:
@@ -255,7 +259,7 @@ def trace_robust(scene: Scene) -> Violations:
                 trace(others, ROBUST_NAME, "noise", measure),
             )
         )
-    return Violations((tuple(panels),), budget, "violation in the worst case")
+    return Violations((tuple(panels),), budget, "violation in the worst case", across=False)
 
 
 def trace_by_rate(scene: Scene) -> Violations:
@@ -282,7 +286,7 @@ def trace_by_rate(scene: Scene) -> Violations:
         )
         for rate, each in zip(rates, found, strict=True)
     )
-    return Violations(panels, found[0].budget, "violation of true groups")
+    return Violations(panels, found[0].budget, found[0].what, found[0].across)
 
 
 def _keep(rows: Sequence[Trained], budget: float, *approaches: str) -> tuple[Trained, ...]:
@@ -351,7 +355,7 @@ def _draw(found: Violations) -> bytes:
             grid.flat, (each for row in found.panels for each in row), strict=True
         ):
             axes.set_title(panel.title, fontsize=10.5, fontweight="bold", loc="left")
-            _draw_panel(axes, panel, found.budget, looks)
+            _draw_panel(axes, panel, found, looks)
         for axes in grid[-1]:
             axes.set_xlabel("noise γ: share of rows in a wrong group")
         for row in grid:
@@ -360,12 +364,12 @@ def _draw(found: Violations) -> bytes:
         return encode_png(picture)
 
 
-def _draw_panel(axes: Axes, panel: Panel, budget: float, looks: Looks) -> None:
+def _draw_panel(axes: Axes, panel: Panel, found: Violations, looks: Looks) -> None:
     axes.axhline(0, color=INK, lw=1.1)
-    axes.axhline(-budget, color=INK, lw=0.9, ls=DOTS)
+    axes.axhline(-found.budget, color=INK, lw=0.9, ls=DOTS)
     levels = sorted({float(at) for line in _all_lines(panel) for at in line.at})
     for line in panel.references:
-        draw_reference(axes, line, looks)
+        draw_reference(axes, line, looks, across=found.across)
     for line in panel.lines:
         draw_line(axes, line, looks)
     mark_levels(axes, levels)
@@ -400,11 +404,11 @@ def draw_line(axes: Axes, line: Line, looks: Looks) -> None:
     )
 
 
-def draw_reference(axes: Axes, line: Line, looks: Looks) -> None:
-    """Draw means thin; across the panel where they were measured at one level of noise."""
+def draw_reference(axes: Axes, line: Line, looks: Looks, *, across: bool) -> None:
+    """Draw means thin; ``across`` the panel where they were measured at one level of noise."""
     colour, marker = looks[line.label]
-    if line.at.size == 1:
-        axes.axhline(line.mean[0], color=colour, lw=1, ls="--", alpha=0.8, zorder=2)
+    if across and line.at.size == 1:
+        axes.axhline(line.mean[0], color=colour, lw=1.2, ls=DASHES, zorder=2)
     else:
         axes.plot(
             line.at, line.mean, color=colour, marker=marker, ms=3.5, lw=1, alpha=0.8, zorder=2
@@ -413,7 +417,7 @@ def draw_reference(axes: Axes, line: Line, looks: Looks) -> None:
 
 def _list_keys(found: Violations, looks: Looks) -> list[Key]:
     return [
-        *list_line_keys(found.lines(), found.thick(), looks),
+        *list_line_keys(found.lines(), found.thick(), looks, across=found.across),
         ("met with equality", {"color": INK, "lw": 1.1}),
         ("all decided 0: −α", {"color": INK, "lw": 0.9, "ls": DOTS}),
     ]
@@ -434,14 +438,16 @@ def choose_line_looks(lines: Sequence[Line]) -> Looks:
     return looks
 
 
-def list_line_keys(lines: Sequence[Line], thick: frozenset[str], looks: Looks) -> list[Key]:
-    """Return the words and look of each line for a legend."""
+def list_line_keys(
+    lines: Sequence[Line], thick: frozenset[str], looks: Looks, *, across: bool
+) -> list[Key]:
+    """Return the words and look of each line for a legend, as they are drawn."""
     keys: list[Key] = []
     for line in lines:
         colour, marker = looks[line.label]
         strong = line.label in thick
         exact = strong and line.inner == "exact"
-        look = {
+        look: dict[str, Any] = {
             "color": colour,
             "marker": marker,
             "ms": 6 if strong else 3.5,
@@ -449,6 +455,8 @@ def list_line_keys(lines: Sequence[Line], thick: frozenset[str], looks: Looks) -
             "mfc": "white" if exact else colour,
             "ls": DASHES if exact else "-",
         }
+        if not strong and line.at.size == 1:
+            look |= {"marker": "", "lw": 1.2, "ls": DASHES} if across else {"ls": ""}
         plain = line.label.replace("-", " ").replace("_", " ").lower()
         keys.append((plain if plain == line.name else f"{line.label}: {line.name}", look))
     return keys

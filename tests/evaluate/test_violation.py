@@ -10,6 +10,7 @@ from tasks.evaluate.violation import (
     draw_noisy,
     draw_robust,
     draw_true,
+    list_line_keys,
     trace_by_approach,
     trace_by_rate,
     trace_robust,
@@ -129,6 +130,24 @@ def test_rows_of_another_budget_and_of_one_rate_are_refused(noised_folder):
     scene = make_noised(noised_folder, one_rate, seeds=1, name="two-budgets")
     with pytest.raises(ConfigError, match=r"no row of dro has 0\.1"):
         draw_true(scene)
+
+
+def test_a_reference_of_one_noise_stands_for_others_where_noise_is_no_part_of_the_measure(noised):
+    true, worst = trace_by_approach(noised, "figure", "true"), trace_robust(noised)
+    assert (true.across, worst.across) == (True, False)
+    assert not trace_by_approach(noised, "figure", "noisy").across
+    assert trace_by_rate(noised).across
+    for found in (true, worst):
+        keys = dict(
+            list_line_keys(
+                found.lines(), found.thick(), choose_line_looks(found.lines()), across=found.across
+            )
+        )
+        # The row was trained at one noise: a line across the panel, or a point without a line.
+        look = keys["plain: unconstrained"]
+        assert (look["marker"] == "") == found.across
+        assert (look["ls"] == "") != found.across
+        assert keys["oracle: true groups"]["ls"] == "-"
 
 
 def test_rows_of_one_approach_share_a_colour_and_no_marker():
