@@ -84,9 +84,10 @@ class FairClassification(Estimator):
 
     Notes
     -----
-    One fit of the learner per iteration, and some more. Case weights do not enter: fairlearn has
-    none, and tables whose weights differ are refused. When the gradient ends after ``max_iter``
-    steps, parity holds up to 2 (budget + gap) only.
+    One fit of the learner per iteration, and some more; Newton's method for logistic regression,
+    O(n d² + d³) a step. The paper's curves come from a grid search. Case weights do not enter:
+    fairlearn has none, and tables whose weights differ are refused. When the gradient ends after
+    ``max_iter`` steps, parity holds up to 2 (budget + gap) only.
 
     References
     ----------
@@ -188,7 +189,9 @@ class FairClassification(Estimator):
 
     def _make_learner(self, n_samples: int) -> Any:
         if self.learner == "linear":
-            return LogisticRegression(C=1 / (self.penalty * n_samples), max_iter=10_000, tol=1e-6)
+            return LogisticRegression(
+                C=1 / (self.penalty * n_samples), solver="newton-cholesky", max_iter=1000, tol=1e-6
+            )
         return xgboost.XGBClassifier(
             n_estimators=self.n_estimators,
             max_depth=self.max_depth,

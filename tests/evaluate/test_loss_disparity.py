@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tasks.evaluate.drawing import find
+from tasks.evaluate.envelope import find_envelope
+from tasks.evaluate.loss_disparity import draw_losses, trace_losses
+from tasks.prepare.config import read_dataset
+from tasks.runtime.errors import ConfigError
+from tests.evaluate.regressed import METHODS, ROOT, make_scene
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("pay")
+
+
+@pytest.fixture(scope="module")
+def scene(folder):
+    return make_scene(folder)
+
+
+@pytest.fixture(scope="module")
+def found(scene):
+    return trace_losses(scene)
+
+
+def mean(scene, method, part, measure, column="value", group=""):
+    points = scene.points
+    rows = points[(points.method == method) & (points.part == part) & (points.measure == measure)]
+    return rows[rows.group == group].groupby("setting")[column].mean()
+
+
+def test_baselines_are_rows_of_one_setting_and_the_best_is_at_zero(scene, found):
+    assert [each.label for each in found.baselines] == ["squares", "logistic", "seo"]
+    losses = {
+        name: mean(scene, name, "test", "logistic_loss").item()
+        for name in ("squares", "logistic", "seo")
+    }
+    assert found.best == min(losses, key=losses.get)
+    assert found.least == pytest.approx(losses[found.best])
+    for each in found.baselines:
+        assert each.loss["value"].item() == pytest.approx(losses[each.label] - found.least)
+        reach = mean(scene, each.label, "test", "logistic_loss", "high") - losses[each.label]
+        assert (each.loss["high"] - each.loss["value"]).item() == pytest.approx(reach.item())
+        disparity = mean(scene, each.label, "test", "disparity", group="sex")
+        assert each.disparity["value"].item() == pytest.approx(disparity.item())
+
+
+def test_curves_are_chosen_on_train_and_shown_on_test(scene, found):
+    (curve,) = found.curves
+    assert curve.label == "fair"
+    loss = mean(scene, "fair", "train", "logistic_loss")
+    disparity = mean(scene, "fair", "train", "disparity", group="sex")[loss.index]
+    corners = find_envelope(loss.to_numpy(), disparity.to_numpy())
+    assert 1 < len(curve.settings) <= 4
+    assert set(curve.settings) == set(loss.index[corners])
+    np.testing.assert_allclose(curve.chosen_loss, loss[list(curve.settings)])
+    np.testing.assert_allclose(curve.chosen_disparity, disparity[list(curve.settings)])
+    assert (np.diff(curve.chosen_disparity) > 0).all()
+    test = mean(scene, "fair", "test", "logistic_loss")[list(curve.settings)]
+    np.testing.assert_allclose(curve.loss["value"], test - found.least)
+    budgets = [json.loads(each)["budget"] for each in curve.settings]
+    assert budgets == sorted(budgets)
+
+
+def test_the_same_scene_is_the_same_picture(scene, found):
+    picture = draw_losses(scene)
+    assert picture == draw_losses(scene)
+    assert picture.png.startswith(b"\x89PNG")
+    assert f"{found.least:.4f}, that of {found.best}" in picture.alt
+    assert "fair from" in picture.alt
+
+
+def test_what_it_does_not_show(folder):
+    curve = {"fair": {**METHODS["fair"], "budget": [0.05, 1.0]}}
+    with pytest.raises(ConfigError, match="no row of one setting"):
+        draw_losses(make_scene(folder, curve, "curve"))
+    for frontier in (
+        {"accuracy": "r2", "fairness": ["disparity:sex"]},
+        {"accuracy": "rmse", "fairness": ["r2:sex"]},
+    ):
+        with pytest.raises(ConfigError, match="of which less is better, and frontier"):
+            draw_losses(make_scene(folder, {"seo": METHODS["seo"]}, "other", frontier=frontier))
+    supports = find("loss_disparity").supports
+    datasets = ROOT / "conf" / "datasets"
+    assert supports(read_dataset(datasets / "law.yaml")) is None
+    assert "has a label with classes" in supports(read_dataset(datasets / "german.yaml"))
