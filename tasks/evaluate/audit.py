@@ -296,9 +296,16 @@ def _invert(
     _check_known(rows.levels, noisy_names)
     shares = dict(zip(rows.levels, rows.shares().tolist(), strict=True))
     noisy_prior = [shares.get(name, 0.0) for name in noisy_names]
-    return NoiseModel.from_confusion(
-        chance, noisy_prior=noisy_prior, names=names, noisy_names=noisy_names
-    )
+    try:
+        return NoiseModel.from_confusion(
+            chance, noisy_prior=noisy_prior, names=names, noisy_names=noisy_names
+        )
+    except ConfigError as error:
+        raise ConfigError(
+            error.fault,
+            "Correct the noise, merge small groups in the table, or give the shares of the true "
+            "groups with --prior.",
+        ) from None
 
 
 def _check_known(levels: tuple[str, ...], known: tuple[str, ...]) -> None:
