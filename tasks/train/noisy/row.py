@@ -11,6 +11,9 @@ from tasks.runtime.arrays import array_namespace
 
 Array = Any
 
+# Merged rows that are converted at a time.
+BLOCK_ROWS = 1 << 12
+
 
 @dataclass(frozen=True, eq=False)
 class Rows:
@@ -83,10 +86,12 @@ def arrange_rows(
     Notes
     -----
     O(n d + n log n). Rows are sorted by two 64-bit hashes of their bytes and merged where the bytes
-    agree; of binned tables half the rows or less remain (Adult: 15,400 of 29,305).
+    agree; of binned tables half the rows or so remain (Adult: 16,300 of 29,305). Holds two copies
+    of the table in float64 beside what it returns.
     """
     kept = weight > 0
-    X, y, codes, weight = X[kept], y[kept], codes[kept], weight[kept]
+    if not kept.all():
+        X, y, codes, weight = X[kept], y[kept], codes[kept], weight[kept]
     # Adding 0 turns −0 into 0.
     table = np.ascontiguousarray(X, dtype=np.float64) + 0.0
     words = table.view(np.uint64)
@@ -103,11 +108,18 @@ def arrange_rows(
     merged = np.add.reduceat(weight, starts)
     counts = np.bincount(y[starts] * n_groups + codes[starts], minlength=2 * n_groups)
     total = float(weight.sum())
-    x, share = table[starts], merged / total
+    share = merged / total
+    x = np.empty((len(starts), table.shape[1]), dtype=dtype)
+    weighted = np.empty_like(x)
+    for begin in range(0, len(starts), BLOCK_ROWS):
+        block = slice(begin, begin + BLOCK_ROWS)
+        chosen = table[starts[block]]
+        x[block] = chosen
+        weighted[block] = chosen * share[block, None]
     return Rows(
-        x.astype(dtype),
+        x,
         share.astype(dtype),
-        (share[:, None] * x).astype(dtype),
+        weighted,
         tuple(int(each) for each in np.concatenate([[0], np.cumsum(counts)])),
         n_groups,
         total,
