@@ -1,0 +1,547 @@
+"""Fair regression by reductions: statistical parity or bounded group loss, as an estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from scipy.special import expit
+
+from tasks.prepare.split import Split, Task
+from tasks.runtime.errors import ConfigError, DataError, StoreError
+from tasks.runtime.seeds import uniforms
+from tasks.train.base import Estimator, unit_weight
+from tasks.train.persistence import State
+from tasks.train.registry import method
+from tasks.train.regression.bounded_loss import build_bounded_loss, solve_bounded_loss
+from tasks.train.regression.grid import level_values, measure_disparity, round_down
+from tasks.train.regression.loss import LOSSES, Loss, find_loss, scale_labels
+from tasks.train.regression.oracle import Variant
+from tasks.train.regression.oracle_choice import choose_oracle, choose_risk_oracle
+from tasks.train.regression.parity import build_parity, solve_parity
+from tasks.train.regression.predictor import (
+    Predictor,
+    restore_predictors,
+    score_all,
+    store_predictors,
+)
+from tasks.train.regression.saddle import Progress, Schedule
+
+CONSTRAINTS = ("bounded_group_loss", "statistical_parity")
+View = Literal["randomised", "mean", "unrounded"]
+
+
+@dataclass(frozen=True, eq=False)
+class Distribution:
+    """What a randomised predictor says of each row.
+
+    Attributes
+    ----------
+    value : ndarray of float64, shape (n_values,) or (n_samples, n_values)
+        Predictions on the labels' range; one row for all where they are levels of the grid.
+    probability : ndarray of float64, shape (n_samples, n_values)
+        Their probabilities; they sum to 1 in every row.
+    """
+
+    value: np.ndarray
+    probability: np.ndarray
+
+
+@method("fair_regression")
+class FairRegression(Estimator):
+    """A randomised regression within budgets of statistical parity or of the groups' losses.
+
+    min_Q E[ℓ(Y, f(X))]  s.t.  |P[f(X) ≥ z | A = a] − P[f(X) ≥ z]| ≤ ε_a for all a, z, or
+                               E[ℓ(Y, f(X)) | A = a] ≤ ζ_a for all a,
+
+    over distributions Q of predictors f, by a game in which an oracle, a learner without fairness
+    constraints, answers multipliers.
+
+    Parameters
+    ----------
+    constraint : {"statistical_parity", "bounded_group_loss"}
+        Which of the two.
+    loss : str, Loss or None
+        ``square``, ``absolute``, ``quantile``, ``logistic``, ``poisson``, a registered name or an
+        object; None is ``logistic`` for classes and ``square`` for numbers.
+    shape : float or None
+        τ of ``quantile``, C of ``logistic``, κ of ``poisson``; the loss's default when None, for
+        ``poisson`` that of a label range that starts above 0.
+    oracle : {"ls", "lr", "cs"} or None
+        Least squares on targets; logistic regression on two weighted copies of each row; the
+        hinge loss over all thresholds (parity and linear only). None: ``lr`` for the logistic loss,
+        ``ls`` for the others.
+    learner : str or estimator
+        ``linear``, ``xgboost``, ``ridge``, ``decision_tree``, ``random_forest``, ``extra_trees``,
+        or an object of scikit-learn's shape that takes ``sample_weight``: a regressor for ``ls``, a
+        classifier for ``lr``.
+    budget : float or sequence of float
+        ε, or ζ in units of the scaled loss, whose values lie in [0, 1]; one for each group code, or
+        one for all.
+    attribute : int
+        Column of the attribute in ``groups``; a study's YAML may name it.
+    n_grid : int
+        N: thresholds 1/N, …, 1 on the scaled range.
+    radius : float or None
+        B ≥ ‖λ‖₁; by default 1 / max{ε, .01}, and 100 for bounded group loss.
+    tolerance : float or None
+        ν; by default half a standard error of the loss of the best constant.
+    iterations : int
+        Cap on the iterations, of two oracle calls each.
+    inflation : float
+        C' of assumptions 1 and 2: budgets grow by C' / sqrt(n_a).
+    schedule : {"adaptive", "theory"}
+        Steps of the multipliers; see ``saddle.SaddleProblem``. ``theory`` is the paper's, which
+        needs far more iterations.
+    rounded : bool
+        Whether predictions are the points at which the grid's levels were judged, (k + ½)/N, to
+        which alone the parity guarantee applies. Of no effect on bounded group loss.
+    variant : {"paper", "authors"}
+        Weights of the copies under ``lr``: from the derivative condition, or U itself.
+    label_range : pair of float or None
+        Lowest and highest label; [0, 1] when None.
+    penalty : float
+        ℓ2 penalty on the mean loss of linear ``lr``.
+    n_estimators, max_depth : int or None
+        Of XGBoost; those of the paper when None.
+    n_jobs : int
+        Threads of XGBoost and of scikit-learn's learners.
+    random_state : int
+        Seed of learners and of ``sample``.
+
+    Attributes
+    ----------
+    predictors_ : tuple of Predictor
+        Predictors of positive probability; empty when bounded group loss is infeasible.
+    probability_ : ndarray of float64, shape (n_predictors,)
+        Their probabilities.
+    multiplier_ : ndarray of float64
+        λ⁺ − λ⁻, shape (n_groups, N), or λ, shape (n_groups,).
+    levels_ : ndarray of int64, shape (n_groups,)
+        Group codes of the rows of ``multiplier_`` and ``group_value_``.
+    loss_ : float
+        Mean loss of the mixture on the training rows, scaled to [0, 1].
+    group_value_ : ndarray of float64, shape (n_groups,)
+        max_z |γ̂_{a,z}|, or the mean loss of each group.
+    reachable_, alone_ : ndarray of float64, shape (n_groups,)
+        For bounded group loss: see ``BoundedLossResult``.
+    gap_ : float
+        By how much a mixture within the budgets could be better: relative to the oracle unless
+        ``exact_``.
+    exact_, converged_, binary_ : bool
+        Whether the oracle is exact, the tolerance was met, the labels were classes.
+    iterations_, calls_ : int
+        Iterations, oracle calls.
+
+    Notes
+    -----
+    ``predict`` is the expectation over the draw, a deterministic view: its loss is no larger for a
+    convex loss, but its own disparity differs from that of the draw and is bounded by no budget;
+    ``disparity`` tells it. O(n + |A| N²) beside two oracle calls an iteration.
+
+    References
+    ----------
+    A. Agarwal, M. Dudík, Z. S. Wu. Fair regression: quantitative definitions and reduction-based
+    algorithms. ICML 2019, algorithms 1 and 2.
+    """
+
+    task: ClassVar[frozenset[Task]] = frozenset({"binary", "regression"})
+    fit_needs: ClassVar[frozenset[str]] = frozenset({"groups"})
+    fit_takes: ClassVar[frozenset[str]] = frozenset({"groups", "sample_weight", "progress"})
+    group_parameters: ClassVar[tuple[str, ...]] = ("attribute",)
+    # Rounding to levels turns the last digits of a sum into another best response.
+    weights_are_counts: ClassVar[bool] = False
+    paper: ClassVar[str] = "Agarwal, Dudík and Wu, Fair regression, ICML 2019"
+    example: ClassVar[Mapping[str, Any]] = {"budget": 0.2, "n_grid": 10, "iterations": 5}
+
+    predictors_: tuple[Predictor, ...]
+    probability_: np.ndarray
+    multiplier_: np.ndarray
+    levels_: np.ndarray
+    loss_: float
+    group_value_: np.ndarray
+    reachable_: np.ndarray
+    alone_: np.ndarray
+    gap_: float
+    exact_: bool
+    converged_: bool
+    binary_: bool
+    iterations_: int
+    calls_: int
+
+    def __init__(
+        self,
+        *,
+        constraint: str = "statistical_parity",
+        loss: str | Loss | None = None,
+        shape: float | None = None,
+        oracle: str | None = None,
+        learner: str | Any = "linear",
+        budget: float | Sequence[float] = 0.05,
+        attribute: int = 0,
+        n_grid: int = 40,
+        radius: float | None = None,
+        tolerance: float | None = None,
+        iterations: int = 50,
+        inflation: float = 0.0,
+        schedule: Schedule = "adaptive",
+        rounded: bool = True,
+        variant: Variant = "paper",
+        label_range: Sequence[float] | None = None,
+        penalty: float = 1e-4,
+        n_estimators: int | None = None,
+        max_depth: int | None = None,
+        n_jobs: int = 1,
+        random_state: int = 0,
+    ) -> None:
+        self.constraint = constraint
+        self.loss = loss
+        self.shape = shape
+        self.oracle = oracle
+        self.learner = learner
+        self.budget = budget
+        self.attribute = attribute
+        self.n_grid = n_grid
+        self.radius = radius
+        self.tolerance = tolerance
+        self.iterations = iterations
+        self.inflation = inflation
+        self.schedule = schedule
+        self.rounded = rounded
+        self.variant = variant
+        self.label_range = label_range
+        self.penalty = penalty
+        self.n_estimators = n_estimators
+        self.max_depth = max_depth
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def check(self) -> None:
+        """Raise ConfigError for parameters that cannot be."""
+        self.require("constraint", self.constraint in CONSTRAINTS, " or ".join(CONSTRAINTS))
+        self.require("oracle", self.oracle in (None, "cs", "ls", "lr"), "cs, ls or lr, or null")
+        hinge = self.oracle != "cs" or (
+            self.learner == "linear" and self.constraint == "statistical_parity"
+        )
+        self.require("oracle", hinge, "ls or lr: cs is for statistical parity of linear functions")
+        self.require("schedule", self.schedule in ("adaptive", "theory"), "adaptive or theory")
+        self.require("variant", self.variant in ("paper", "authors"), "paper or authors")
+        budgets = np.atleast_1d(np.asarray(self.budget, dtype=np.float64))
+        allowed = budgets.size > 0 and bool(((budgets >= 0) & (budgets <= 1)).all())
+        self.require("budget", allowed, "numbers from 0 to 1")
+        for name in ("n_grid", "iterations"):
+            self.require(name, getattr(self, name) >= 1, "1 or more")
+        for name in ("radius", "tolerance", "n_estimators", "max_depth"):
+            value = getattr(self, name)
+            self.require(name, value is None or 0 < value < np.inf, "a number above 0, or null")
+        self.require("penalty", 0 < self.penalty < np.inf, "a number above 0")
+        self.require("inflation", 0 <= self.inflation < np.inf, "a number of 0 or more")
+        if self.label_range is not None:
+            self.require("label_range", len(self.label_range) == 2, "[lowest, highest]")
+
+    def supports(self, split: Split) -> str | None:
+        """Return why this method cannot be trained on ``split``, or None when it can."""
+        reason = super().supports(split)
+        if reason is None and self.attribute >= len(split.train.attributes):
+            return f"{split.dataset} has no attribute in column {self.attribute} of its groups."
+        return reason
+
+    def fit(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        *,
+        groups: np.ndarray,
+        sample_weight: np.ndarray | None = None,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Play the game on rows X.
+
+        Parameters
+        ----------
+        X : ndarray of float64, shape (n_samples, n_features)
+        y : ndarray, shape (n_samples,)
+            Integers 0 and 1 are classes, floats are numbers within ``label_range``.
+        groups : ndarray of int64, shape (n_samples, n_attributes)
+        sample_weight : ndarray of float64, shape (n_samples,), optional
+        progress : callable, optional
+            Called with (iterations done, iterations).
+
+        Raises
+        ------
+        ConfigError
+            For parameters that cannot be.
+        DataError
+            For labels outside their range, and when all rows are in one group.
+        """
+        self.check()
+        y = np.asarray(y)
+        self.binary_ = bool(np.issubdtype(y.dtype, np.integer))
+        if self.binary_ and not np.isin(y, (0, 1)).all():
+            raise DataError(
+                f"{self.name} is given classes other than 0 and 1.",
+                "Give it two classes, or numbers as floats.",
+            )
+        low, high = self._range()
+        label = scale_labels(y.astype(np.float64), low, high)
+        loss = self._loss()
+        if loss.sharpness and not np.isin(label, (0.0, 1.0)).all():
+            raise DataError(
+                "The logistic loss is given labels between its two.",
+                "Choose the square loss, or labels 0 and 1.",
+            )
+        X = np.asarray(X, dtype=np.float64)
+        self.n_features_in_ = X.shape[1]
+        weight = unit_weight(sample_weight, len(y))
+        # Rows of weight 0 belong to nothing that is summed.
+        held = weight > 0
+        if not held.all():
+            X, label, weight, groups = X[held], label[held], weight[held], groups[held]
+        self.levels_, group = np.unique(groups[:, self.attribute], return_inverse=True)
+        shared = {
+            "loss": loss,
+            "budget": self._budgets(),
+            "radius": self.radius,
+            "tolerance": self.tolerance,
+            "iterations": self.iterations,
+            "inflation": self.inflation,
+            "schedule": self.schedule,
+        }
+        if self.constraint == "statistical_parity":
+            self._fit_parity(X, label, group, weight, shared, progress)
+        else:
+            self._fit_bounded_loss(X, label, group, weight, shared, progress)
+        return self
+
+    def _fit_parity(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        group: np.ndarray,
+        weight: np.ndarray,
+        shared: Mapping[str, Any],
+        progress: Progress | None,
+    ) -> None:
+        problem = build_parity(y, group, weight, n_grid=self.n_grid, **shared)
+        result = solve_parity(problem, choose_oracle(self, problem, X, weight), progress=progress)
+        self.group_value_ = np.abs(result.parity).max(axis=1)
+        self.reachable_ = self.alone_ = np.zeros(0)
+        self._keep(result)
+
+    def _fit_bounded_loss(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        group: np.ndarray,
+        weight: np.ndarray,
+        shared: Mapping[str, Any],
+        progress: Progress | None,
+    ) -> None:
+        problem = build_bounded_loss(y, group, weight, **shared)
+        oracle = choose_risk_oracle(self, problem, X, y, weight, shared["loss"])
+        result = solve_bounded_loss(problem, oracle, progress=progress)
+        self.group_value_ = result.group_loss
+        self.reachable_, self.alone_ = result.reachable, result.alone
+        self._keep(result)
+
+    def _keep(self, result: Any) -> None:
+        self.predictors_, self.probability_ = result.predictors, result.weight
+        self.multiplier_, self.loss_, self.gap_ = result.multiplier, result.loss, result.gap
+        self.exact_, self.converged_ = not result.relative, result.converged
+        self.iterations_, self.calls_ = result.iterations, result.calls
+
+    def predict_components(self, X: np.ndarray) -> np.ndarray:
+        """Return the prediction of every predictor, on the labels' range, shape (n_samples, K).
+
+        Raises
+        ------
+        DataError
+            When bounded group loss was infeasible, so that there is no predictor.
+        """
+        return self._unscale(self._components(X))
+
+    def predict_mean(self, X: np.ndarray) -> np.ndarray:
+        """Return the exact expected prediction, float64, shape (n_samples,)."""
+        mean: np.ndarray = self.predict_components(X) @ self.probability_
+        return mean
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        """Return the expected prediction, float64, or for classes the likelier one, int64."""
+        return super().predict(X) if self.binary_ else self.predict_mean(X)
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        """Return class probabilities in expectation over the draw, float64, (n_samples, 2).
+
+        P(Y=1|x) is E_f[σ(C(2 f(x) − 1))] of the logistic loss, and E_f[f(x)] of the others.
+        """
+        value, sharpness = self._components(X), self._loss().sharpness
+        chance = expit(sharpness * (2.0 * value - 1.0)) if sharpness else value
+        positive = np.clip(chance @ self.probability_, 0.0, 1.0)
+        return np.stack([1.0 - positive, positive], axis=1)
+
+    def predict_distribution(self, X: np.ndarray) -> Distribution:
+        """Return the exact distribution of each row's prediction.
+
+        Levels of the grid with their probabilities where predictions are rounded, else the value
+        of every predictor with its own.
+        """
+        if not self._on_grid():
+            value = self.predict_components(X)
+            share = np.broadcast_to(self.probability_, value.shape)
+            return Distribution(value, share)
+        level = round_down(score_all(self._predictors(), X), self.n_grid)
+        probability = np.zeros((len(level), self.n_grid + 1))
+        rows = np.arange(len(level))
+        for place, share in enumerate(self.probability_):
+            probability[rows, level[:, place]] += share
+        return Distribution(self._unscale(level_values(self.n_grid, probability)), probability)
+
+    def sample(self, X: np.ndarray, ids: np.ndarray | None = None) -> np.ndarray:
+        """Return drawn predictions, float64, shape (n_samples,).
+
+        Parameters
+        ----------
+        X : ndarray of float64, shape (n_samples, n_features)
+        ids : ndarray of int64, shape (n_samples,), optional
+            Row ids, by which a row's predictor is drawn whatever the batch; the rows' places when
+            None. Variants of a row with its id are answered by the same predictor.
+        """
+        component = self.predict_components(X)
+        rows = np.arange(len(component)) if ids is None else np.asarray(ids)
+        steps = np.cumsum(self.probability_)
+        drawn = np.searchsorted(steps[:-1], uniforms(self.random_state, rows), side="right")
+        found: np.ndarray = component[np.arange(len(component)), drawn]
+        return found
+
+    def disparity(
+        self, X: np.ndarray, groups: np.ndarray, *, view: View = "randomised"
+    ) -> np.ndarray:
+        """Return sup_z |P[f ≥ z | A = a] − P[f ≥ z]| over all real z for each group of the rows.
+
+        Parameters
+        ----------
+        X : ndarray of float64, shape (n_samples, n_features)
+        groups : ndarray of int64, shape (n_samples, n_attributes)
+        view : {"randomised", "mean", "unrounded"}
+            What is drawn; its expectation, ``predict_mean``; what would be drawn without rounding
+            to the grid, which no budget bounds.
+
+        Returns
+        -------
+        ndarray of float64, shape (n_groups,)
+            In the order of the codes that occur.
+        """
+        codes, group = np.unique(groups[:, self.attribute], return_inverse=True)
+        if view == "mean":
+            value, share = self.predict_mean(X), np.ones(len(X))
+        else:
+            value = self._components(X) if view == "randomised" else self._raw(X)
+            share = np.broadcast_to(self.probability_, value.shape)
+        found: np.ndarray = measure_disparity(value, group, share, codes.size)
+        return found
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the fitted model; see ``Estimator.save``.
+
+        Raises
+        ------
+        StoreError
+            When the loss or the learner is an object: names are written, never code.
+        """
+        if isinstance(self.loss, Loss) or not isinstance(self.learner, str):
+            raise StoreError(
+                f"This {self.name} has a loss or a learner that is an object.",
+                "Register the loss and name it, and name one of the house's learners.",
+            )
+        return super().save(folder)
+
+    def get_state(self) -> State:
+        """Return the mixture and what is known of it."""
+        stored = store_predictors(self.predictors_)
+        arrays = {
+            "probability": self.probability_,
+            "multiplier": self.multiplier_,
+            "levels": self.levels_,
+            "group_value": self.group_value_,
+            "reachable": self.reachable_,
+            "alone": self.alone_,
+        }
+        facts = {
+            "n_features": self.n_features_in_,
+            "loss": None if np.isinf(self.loss_) else self.loss_,
+            "gap": self.gap_,
+            "exact": self.exact_,
+            "converged": self.converged_,
+            "binary": self.binary_,
+            "iterations": self.iterations_,
+            "calls": self.calls_,
+        }
+        return replace(stored, arrays={**stored.arrays, **arrays}, facts={**stored.facts, **facts})
+
+    def set_state(self, state: State) -> None:
+        """Restore what ``get_state`` returned."""
+        self.predictors_ = restore_predictors(state)
+        for name in ("probability", "multiplier", "levels", "group_value", "reachable", "alone"):
+            setattr(self, f"{name}_", state.arrays[name])
+        for name in ("gap", "exact", "converged", "binary", "iterations", "calls"):
+            setattr(self, f"{name}_", state.facts[name])
+        loss = state.facts["loss"]
+        self.loss_ = np.inf if loss is None else loss
+        self.n_features_in_ = state.facts["n_features"]
+
+    def _range(self) -> tuple[float, float]:
+        if self.label_range is None:
+            return 0.0, 1.0
+        return float(self.label_range[0]), float(self.label_range[1])
+
+    def _loss(self) -> Loss:
+        if isinstance(self.loss, Loss):
+            return self.loss
+        low, high = self._range()
+        if self.loss == "poisson" and self.shape is None and low > 0:
+            return LOSSES["poisson"](low / (high - low))
+        return find_loss(self.loss or ("logistic" if self.binary_ else "square"), self.shape)
+
+    def _budgets(self) -> np.ndarray | float:
+        """Return the budgets of the groups that occur."""
+        if np.ndim(self.budget) == 0:
+            return float(np.asarray(self.budget))
+        budgets = np.asarray(self.budget, dtype=np.float64)
+        if budgets.size <= int(self.levels_.max()):
+            raise ConfigError(
+                f"There are {budgets.size} budgets, and the groups have codes up to "
+                f"{int(self.levels_.max())}.",
+                "Give one budget for each group, or one for all.",
+            )
+        found: np.ndarray = budgets[self.levels_]
+        return found
+
+    def _predictors(self) -> tuple[Predictor, ...]:
+        if not self.predictors_:
+            reached = ", ".join(f"{each:.4g}" for each in self.reachable_)
+            raise DataError(
+                "No mixture was found whose group losses keep the budget.",
+                f"Budgets that can be met are {reached} for the groups in their order.",
+            )
+        return self.predictors_
+
+    def _raw(self, X: np.ndarray) -> np.ndarray:
+        return score_all(self._predictors(), X)
+
+    def _on_grid(self) -> bool:
+        return self.rounded and self.constraint == "statistical_parity"
+
+    def _components(self, X: np.ndarray) -> np.ndarray:
+        """Return predictions in [0, 1], on the grid where they are rounded."""
+        value = self._raw(X)
+        if not self._on_grid():
+            return value
+        rounded: np.ndarray = level_values(self.n_grid, value)[round_down(value, self.n_grid)]
+        return rounded
+
+    def _unscale(self, value: np.ndarray) -> np.ndarray:
+        low, high = self._range()
+        return value if (low, high) == (0.0, 1.0) else low + (high - low) * value

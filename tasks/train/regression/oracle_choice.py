@@ -1,0 +1,93 @@
+"""Which oracle a method's parameters name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tasks.train.regression.bounded_loss import BoundedLossProblem
+from tasks.train.regression.hinge import HingeOracle
+from tasks.train.regression.loss import Loss
+from tasks.train.regression.oracle import (
+    GroupSquareOracle,
+    LearnerOracle,
+    LeastSquaresOracle,
+    LogisticOracle,
+    Oracle,
+    RiskOracle,
+    TreeOracle,
+    WeightedOracle,
+    make_learner,
+)
+from tasks.train.regression.parity import ParityProblem
+
+if TYPE_CHECKING:
+    from tasks.train.regression.estimator import FairRegression
+
+# C of the copies' logistic regression where the loss has none of its own.
+SHARPNESS = 5.0
+
+
+def choose_oracle(
+    model: FairRegression, problem: ParityProblem, X: np.ndarray, weight: np.ndarray
+) -> Oracle:
+    """Return the oracle for a parity problem on rows X."""
+    kind, sharpness = _read(model)
+    if kind == "cs":
+        return HingeOracle(X, weight, problem.cell, problem.n_grid)
+    if model.learner == "linear":
+        if kind == "ls":
+            return LeastSquaresOracle(X, weight, problem.cell, problem.n_cells)
+        return LogisticOracle(X, weight, sharpness, model.penalty, model.variant)
+    oracle: Oracle = _flexible(model, X, weight, sharpness)
+    return oracle
+
+
+def choose_risk_oracle(
+    model: FairRegression,
+    problem: BoundedLossProblem,
+    X: np.ndarray,
+    y: np.ndarray,
+    weight: np.ndarray,
+    loss: Loss,
+) -> RiskOracle:
+    """Return the oracle for a problem of bounded group loss on rows X with labels in [0, 1]."""
+    kind, sharpness = _read(model)
+    if model.learner != "linear":
+        fit = _flexible(model, X, weight, sharpness).fit
+        return WeightedOracle(fit, y, weight, problem.group, exact=False)
+    if kind == "lr":
+        learner = LogisticOracle(X, weight, sharpness, model.penalty)
+        return WeightedOracle(learner.fit, y, weight, problem.group, exact=False)
+    square = GroupSquareOracle(X, y, weight, problem.group, problem.share.size)
+    square.exact = loss.name == "square"
+    return square
+
+
+def _read(model: FairRegression) -> tuple[str, float]:
+    """Return the kind of oracle, and the C of a classifier or 0."""
+    sharpness = model._loss().sharpness
+    kind = model.oracle or ("lr" if sharpness else "ls")
+    return kind, (sharpness or SHARPNESS) if kind == "lr" else 0.0
+
+
+def _flexible(model: FairRegression, X: np.ndarray, weight: np.ndarray, sharpness: float) -> Any:
+    if isinstance(model.learner, str) and model.learner == "xgboost":
+        return TreeOracle(
+            X,
+            weight,
+            sharpness=sharpness,
+            variant=model.variant,
+            n_estimators=model.n_estimators,
+            max_depth=model.max_depth,
+            n_jobs=model.n_jobs,
+            random_state=model.random_state,
+        )
+    learner = make_learner(
+        model.learner,
+        classifier=sharpness > 0,
+        random_state=model.random_state,
+        n_jobs=model.n_jobs,
+    )
+    return LearnerOracle(X, weight, learner, sharpness, model.variant)

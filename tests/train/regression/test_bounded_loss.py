@@ -1,0 +1,109 @@
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from tasks.runtime.errors import DataError
+from tasks.train.regression.bounded_loss import (
+    build_bounded_loss,
+    solve_bounded_loss,
+    sum_group_losses,
+)
+from tasks.train.regression.loss import square
+from tasks.train.regression.oracle import GroupSquareOracle
+from tasks.train.regression.predictor import score_all
+
+
+def pose(budget, **changes):
+    rng = np.random.default_rng(0)
+    group = (np.arange(200) % 4 == 0).astype(int)
+    X = rng.normal(size=(200, 2))
+    # The groups' slopes differ, so no function serves both; the second is the smaller.
+    y = np.clip(0.5 + np.where(group == 1, -0.05, 0.1) * X[:, 0] + rng.normal(0, 0.05, 200), 0, 1)
+    weight = rng.random(200) + 0.5
+    parameters = {"tolerance": 1e-6, "iterations": 200, **changes}
+    problem = build_bounded_loss(y, group, weight, loss=square(), budget=budget, **parameters)
+    return X, y, problem, GroupSquareOracle(X, y, problem.weight, group, 2)
+
+
+def minimise_directly(X, y, problem):
+    """Return the least loss of a linear function within the budgets: the square loss is convex."""
+
+    def losses(theta):
+        rows = problem.weight * (y - X @ theta[:2] - theta[2]) ** 2 / 2
+        return np.bincount(problem.group, weights=rows) / problem.share
+
+    found = minimize(
+        lambda theta: problem.share @ losses(theta),
+        np.array([0.0, 0.0, 0.5]),
+        constraints={"type": "ineq", "fun": lambda theta: problem.budget - losses(theta)},
+        tol=1e-12,
+    )
+    return found.fun
+
+
+@pytest.mark.parametrize("budget", [[0.5, 0.5], [0.5, 0.006], [0.5, 0.003]])
+def test_bounded_losses_are_those_of_direct_minimisation(budget):
+    X, y, problem, oracle = pose(budget)
+    result = solve_bounded_loss(problem, oracle)
+    assert result.feasible
+    assert result.converged
+    assert not result.relative
+    best = minimise_directly(X, y, problem)
+    assert result.loss <= best + result.gap + 1e-6
+    # Mixtures of convex losses are no better than the function of the mean.
+    assert result.loss >= best - 1e-6
+    assert (result.group_loss <= problem.budget + 1e-6).all()
+    scores = score_all(result.predictors, X)
+    told = sum(
+        share * sum_group_losses(problem, score)
+        for share, score in zip(result.weight, scores.T, strict=True)
+    )
+    np.testing.assert_allclose(told, result.group_loss, atol=1e-12)
+
+
+def test_what_cannot_be_kept_is_said_with_what_can():
+    X, y, problem, oracle = pose(0.0012)
+    result = solve_bounded_loss(problem, oracle)
+    tight = solve_bounded_loss(*pose(0.0012, radius=1e5)[2:])
+    assert result.alone.max() < 0.0015
+    assert not tight.feasible
+    assert tight.predictors == ()
+    assert tight.loss == np.inf
+    # Nothing below is reachable, and what is said to be reachable is.
+    wanted = tight.reachable
+    excess = minimize(
+        lambda theta: max(
+            np.bincount(
+                problem.group, weights=problem.weight * (y - X @ theta[:2] - theta[2]) ** 2 / 2
+            )
+            / problem.share
+            - problem.budget
+        ),
+        np.array([0.02, 0.0, 0.5]),
+        method="Nelder-Mead",
+        options={"xatol": 1e-9, "fatol": 1e-12, "maxiter": 4000},
+    ).fun
+    assert wanted - problem.budget == pytest.approx(excess, abs=2e-5)
+    assert wanted[0] - problem.budget[0] == pytest.approx(wanted[1] - problem.budget[1])
+    again = solve_bounded_loss(*pose(wanted + 1e-5, radius=1e5)[2:])
+    assert again.feasible
+
+
+def test_acceptance_leaves_the_slack_of_the_theorem():
+    for radius in (10.0, 1e5):
+        _, _, problem, oracle = pose(0.003, radius=radius)
+        result = solve_bounded_loss(problem, oracle)
+        slack = (1 + 2 * problem.tolerance) / radius
+        most = (result.group_loss - problem.budget).max()
+        assert result.feasible == (most <= slack)
+
+
+def test_budgets_are_inflated_and_groups_are_needed():
+    problem = pose(0.1, inflation=0.3)[2]
+    assert (problem.budget > 0.1).all()
+    assert problem.budget[1] > problem.budget[0]
+    y = np.linspace(0, 1, 6)
+    with pytest.raises(DataError, match="one group"):
+        build_bounded_loss(y, np.zeros(6, dtype=int), np.ones(6), loss=square(), budget=0.1)
+    with pytest.raises(DataError, match="no weight"):
+        build_bounded_loss(y, np.repeat([0, 2], 3), np.ones(6), loss=square(), budget=0.1)

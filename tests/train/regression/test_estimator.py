@@ -1,0 +1,215 @@
+import json
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from sklearn.linear_model import Ridge
+
+from tasks.evaluate.disparity import find_distances
+from tasks.runtime.errors import ConfigError, DataError, StoreError
+from tasks.train.regression.estimator import FairRegression
+from tasks.train.regression.loss import define_loss
+from tests.train.regression.made import draw_rows
+
+SMALL = {"n_grid": 10, "iterations": 8}
+
+
+def fit(y=None, **changes):
+    X, target, group = draw_rows(240)
+    groups = np.stack([np.zeros_like(group), group], axis=1)
+    model = FairRegression(**{"attribute": 1, "budget": 0.04, **SMALL, **changes})
+    return X, groups, model.fit(X, target if y is None else y(target), groups=groups)
+
+
+def classes(y):
+    return (y > 0.55).astype(np.int64)
+
+
+def test_expectations_are_those_of_the_exact_distribution():
+    X, _, model = fit()
+    assert len(model.probability_) > 1
+    told = model.predict_distribution(X)
+    np.testing.assert_allclose(told.probability.sum(axis=1), 1, atol=1e-12)
+    assert told.value.shape == (11,)
+    mean = model.predict(X)
+    assert mean.dtype == np.float64
+    np.testing.assert_allclose(told.probability @ told.value, mean, atol=1e-12)
+    components = model.predict_components(X)
+    np.testing.assert_allclose(components @ model.probability_, mean, atol=1e-12)
+    free = model.set_params(rounded=False).predict_distribution(X)
+    assert free.value.shape == free.probability.shape == (240, len(model.probability_))
+
+
+def test_draws_belong_to_rows_and_follow_the_probabilities():
+    X, _, model = fit()
+    ids = np.arange(5000)
+    rows = np.repeat(X[:1], 5000, axis=0)
+    drawn = model.sample(rows, ids)
+    np.testing.assert_array_equal(model.sample(rows[::-1], ids[::-1])[::-1], drawn)
+    np.testing.assert_array_equal(model.sample(rows[7:9], ids[7:9]), drawn[7:9])
+    told = model.predict_distribution(X[:1])
+    for value, share in zip(told.value, told.probability[0], strict=True):
+        assert np.isclose(drawn, value).mean() == pytest.approx(share, abs=0.03)
+    np.testing.assert_array_equal(model.sample(X), model.sample(X, np.arange(240)))
+
+
+def test_budgets_hold_for_what_is_drawn_and_not_for_its_mean():
+    X, groups, model = fit()
+    weight = np.ones(240)
+    drawn = model.disparity(X, groups)
+    np.testing.assert_allclose(drawn, model.group_value_, atol=1e-12)
+    assert drawn.max() <= 0.04 + 1e-7
+    components = model.predict_components(X)
+    audit = find_distances(components, model.probability_, groups[:, 1], 2, weight)
+    np.testing.assert_allclose(drawn, audit, atol=1e-12)
+    mean = model.disparity(X, groups, view="mean")
+    alone = find_distances(model.predict(X)[:, None], np.ones(1), groups[:, 1], 2, weight)
+    np.testing.assert_allclose(mean, alone, atol=1e-12)
+    raw = model.set_params(rounded=False).predict_components(X)
+    unrounded = find_distances(raw, model.probability_, groups[:, 1], 2, weight)
+    np.testing.assert_allclose(model.disparity(X, groups, view="unrounded"), unrounded, atol=1e-12)
+    assert max(mean.max(), unrounded.max()) > drawn.max()
+
+
+def test_classes_get_probabilities_in_expectation():
+    X, groups, model = fit(classes)
+    assert model.binary_
+    probability = model.predict_proba(X)
+    value = model.predict_components(X)
+    expected = expit(5 * (2 * value - 1)) @ model.probability_
+    np.testing.assert_allclose(probability[:, 1], expected, atol=1e-12)
+    np.testing.assert_array_equal(model.predict(X), expected >= 0.5)
+    X, _, plain = fit(classes, loss="square")
+    shares = plain.predict_proba(X)[:, 1]
+    np.testing.assert_allclose(shares, plain.predict_mean(X), atol=1e-12)
+    free = fit(classes, budget=1.0)[2]
+    assert free.disparity(X, groups).max() > model.disparity(X, groups).max()
+
+
+def test_labels_of_any_range_are_scaled_there_and_back():
+    X, _, model = fit()
+    _, _, wide = fit(lambda y: 20.0 + 30.0 * y, label_range=(20.0, 50.0))
+    np.testing.assert_allclose(wide.predict(X), 20 + 30 * model.predict(X), atol=1e-9)
+    assert wide.loss_ == pytest.approx(model.loss_)
+    with pytest.raises(DataError, match="label_range"):
+        fit(lambda y: 20.0 + 30.0 * y)
+    counted = fit(lambda y: 10.0 + 10.0 * y, loss="poisson", label_range=(10.0, 20.0))[2]
+    assert counted._loss().scale == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("loss", ["absolute", "quantile", "poisson"])
+@pytest.mark.parametrize("oracle", ["ls", "lr", "cs"])
+def test_every_loss_goes_with_every_oracle(loss, oracle):
+    X, groups, model = fit(loss=loss, oracle=oracle, iterations=4)
+    assert model.disparity(X, groups).max() <= 0.04 + 1e-7
+    assert not model.exact_
+    free = fit(loss=loss, oracle=oracle, iterations=4, budget=1.0)[2]
+    assert free.disparity(X, groups).max() > 0.1
+    assert free.loss_ <= model.loss_
+
+
+@pytest.mark.parametrize(
+    ("learner", "oracle"), [("xgboost", "ls"), ("xgboost", "lr"), ("decision_tree", "ls")]
+)
+def test_trees_are_trained_and_saved(learner, oracle, tmp_path):
+    y = classes if oracle == "lr" else None
+    trees = {"n_estimators": 4, "max_depth": 2, "iterations": 3}
+    X, groups, model = fit(y, learner=learner, oracle=oracle, **trees)
+    assert model.disparity(X, groups).max() <= 0.04 + 1e-7
+    loaded = FairRegression.load(model.save(tmp_path / "model"))
+    np.testing.assert_array_equal(loaded.predict_components(X), model.predict_components(X))
+    np.testing.assert_array_equal(loaded.sample(X), model.sample(X))
+
+
+def test_objects_serve_python_callers_and_are_not_saved(tmp_path):
+    loss = define_loss("fourth", lambda y, u: abs(y - u) ** 4, lipschitz=4.0, xp=np)
+    _, _, model = fit(loss=loss, learner=Ridge(), oracle="ls")
+    assert len(model.predictors_) > 0
+    with pytest.raises(StoreError, match="object"):
+        model.save(tmp_path / "model")
+
+
+def test_bounded_group_loss_keeps_groups_below_their_bounds(tmp_path):
+    bounded = {"constraint": "bounded_group_loss", "budget": 1.0}
+    X, _, free = fit(**bounded)
+    worst = free.group_value_.max()
+    assert free.exact_
+    bounds = np.where(free.group_value_ == worst, 0.5 * (worst + free.alone_.max()), 1.0).tolist()
+    _, _, model = fit(**{**bounded, "budget": bounds, "radius": 1e4})
+    assert model.group_value_.max() < worst - 1e-7
+    assert model.loss_ > free.loss_
+    _, y, group = draw_rows(240)
+    rows = ((y[:, None] - model.predict_components(X)) ** 2 / 2) @ model.probability_
+    means = [rows[group == a].mean() for a in (0, 1)]
+    np.testing.assert_allclose(means, model.group_value_, atol=1e-12)
+    impossible = fit(**{**bounded, "budget": 0.0, "radius": 1e4})[2]
+    assert impossible.predictors_ == ()
+    assert (impossible.reachable_ > 0).all()
+    with pytest.raises(DataError, match=r"Budgets that can be met are 0\.00"):
+        impossible.predict(X)
+    loaded = FairRegression.load(impossible.save(tmp_path / "none"))
+    assert loaded.loss_ == np.inf
+    json.dumps(loaded.get_params())
+
+
+@pytest.mark.parametrize("learner", ["linear", "decision_tree"])
+def test_bounded_group_loss_of_classes(learner):
+    X, _, model = fit(classes, constraint="bounded_group_loss", budget=0.2, learner=learner)
+    assert not model.exact_
+    assert (model.group_value_ <= 0.2).all()
+    assert model.predict_proba(X).shape == (240, 2)
+
+
+def test_rows_without_weight_do_not_count():
+    X, y, group = draw_rows(240)
+    groups = group[:, None].copy()
+    weight = np.ones(240)
+    weight[:40] = 0.0
+    groups[:40] = 7
+    make = {"budget": 0.04, **SMALL}
+    one = FairRegression(**make).fit(X, y, groups=groups, sample_weight=weight)
+    other = FairRegression(**make).fit(X[40:], y[40:], groups=groups[40:])
+    np.testing.assert_allclose(one.predict(X), other.predict(X), atol=1e-12)
+    np.testing.assert_array_equal(one.levels_, [0, 1])
+
+
+def test_budgets_belong_to_codes():
+    model = fit(budget=[0.01, 0.3])[2]
+    assert model.group_value_[0] <= 0.01 + 1e-7
+    with pytest.raises(ConfigError, match="1 budgets"):
+        fit(budget=[0.01])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"constraint": "parity"},
+        {"oracle": "svm"},
+        {"oracle": "cs", "learner": "xgboost"},
+        {"oracle": "cs", "constraint": "bounded_group_loss"},
+        {"budget": -0.1},
+        {"budget": []},
+        {"n_grid": 0},
+        {"iterations": 0},
+        {"radius": 0.0},
+        {"penalty": 0.0},
+        {"inflation": -1.0},
+        {"label_range": [1.0]},
+        {"variant": "other"},
+        {"schedule": "other"},
+        {"loss": "sqare"},
+        {"learner": "forest"},
+    ],
+)
+def test_parameters_that_cannot_be_are_named(changes):
+    with pytest.raises(ConfigError):
+        fit(**changes)
+
+
+def test_rows_that_cannot_be_are_named():
+    with pytest.raises(DataError, match="one group"):
+        fit(attribute=0)
+    with pytest.raises(DataError, match="classes other than 0 and 1"):
+        fit(lambda y: (3 * y).astype(int))
+    with pytest.raises(DataError, match="between its two"):
+        fit(loss="logistic")

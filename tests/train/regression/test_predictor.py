@@ -1,0 +1,66 @@
+import numpy as np
+import pytest
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+
+from tasks.runtime.errors import StoreError
+from tasks.train.persistence import read_state, write_state
+from tasks.train.regression.oracle import LearnerOracle, TreeOracle
+from tasks.train.regression.predictor import (
+    ConstantPredictor,
+    LearnerPredictor,
+    LinearPredictor,
+    restore_predictors,
+    score_all,
+    store_predictors,
+)
+
+
+def make():
+    rng = np.random.default_rng(0)
+    X, u = rng.normal(size=(80, 2)), rng.random(80)
+    tree = TreeOracle(X, np.ones(80), sharpness=5.0, n_estimators=3).fit(u, np.ones(80))
+    learner = LearnerOracle(X, np.ones(80), DecisionTreeRegressor(max_depth=2))
+    return X, (
+        ConstantPredictor(0.4),
+        LinearPredictor(np.array([0.3, 2.0]), 0.5),
+        tree.predictor,
+        learner.fit(u, np.ones(80)).predictor,
+    )
+
+
+def test_predictors_of_all_kinds_come_back_from_disk(tmp_path):
+    X, predictors = make()
+    folder = write_state(tmp_path / "model", "mixture", {}, store_predictors(predictors))
+    again = restore_predictors(read_state(folder, "mixture")[1])
+    before, after = score_all(predictors, X), score_all(again, X)
+    np.testing.assert_array_equal(before, after)
+    assert before.shape == (80, 4)
+    assert before.min() >= 0
+    assert before.max() <= 1
+
+
+def test_trees_that_lead_nowhere_are_refused():
+    _, predictors = make()
+    state = store_predictors(predictors)
+    tree = state.learners["learner_3"].tree_
+    described = tree.__getstate__()
+    described["nodes"]["left_child"][0] = tree.node_count + 5
+    tree.__setstate__(described)
+    with pytest.raises(StoreError, match="lead nowhere"):
+        restore_predictors(state)
+
+
+def test_a_stranger_is_not_saved():
+    class Stranger:
+        def score(self, X):
+            return X[:, 0]
+
+    with pytest.raises(StoreError, match="Stranger"):
+        store_predictors((Stranger(),))
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_a_classifier_that_saw_one_class_says_it(label):
+    X = np.zeros((5, 1))
+    learner = DecisionTreeClassifier().fit(X, np.full(5, label))
+    np.testing.assert_array_equal(LearnerPredictor(learner, 5.0).score(X), label)
