@@ -192,6 +192,12 @@ def _ask_model(
             f"{part.dataset} has no binary label, and rates are of decisions 0 and 1.",
             "Audit a dataset with two classes.",
         )
+    if "binary" not in model.task:
+        raise ConfigError(
+            f"The model in {config.model} is of the method {model.name!r}, which learns no "
+            "decisions.",
+            "Audit a classifier.",
+        )
     attribute = _choose(config.attribute, part)
     if model.n_features_in_ != part.X.shape[1]:
         raise ConfigError(

@@ -117,6 +117,14 @@ class AuditConfig(Model):
             )
         if self.decisions is not None and self.scores is not None:
             raise fault("decisions and scores are both given|Leave one of them out.")
+        named = [
+            each
+            for each in (self.decisions, self.scores, self.labels, self.group, self.weights)
+            if each is not None
+        ]
+        twice = sorted({each for each in named if named.count(each) > 1})
+        if twice:
+            raise fault(f"the column {twice[0]!r} is named twice|Name a column for each purpose.")
         if self.scores is not None and (self.threshold is None) != self.randomised:
             raise fault(
                 "scores become decisions by a threshold, or are probabilities of deciding 1|"

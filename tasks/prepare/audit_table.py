@@ -180,11 +180,13 @@ def read_decisions(
             )
     codes, levels = groups.finish()
     weight = np.concatenate(weights) if weights else np.ones(codes.size)
-    if not weight.sum() > 0:
+    if not weight.max() > 0:
         raise DataError(
             f"{path}: all weights in column {columns.weights!r} are 0.",
             "Give a row a positive weight, or leave --weights out.",
         )
+    # Shares alone count, and sums of the largest numbers would overflow.
+    weight = weight / weight.max()
     y = np.concatenate(labels).astype(np.int64)
     return DecisionRows(np.concatenate(decided), y, codes, levels, weight).sorted()
 

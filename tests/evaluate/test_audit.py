@@ -240,6 +240,7 @@ def test_lists_records_and_empty_tables_are_said(tmp_path):
             {"decisions": None, "scores": "s", "threshold": 0.5, "randomised": True},
             "one of --threshold and --randomised",
         ),
+        ({"labels": "decision"}, "the column 'decision' is named twice"),
         ({"threshold": 0.5}, "threshold is given without scores"),
         ({"decisions": None, "scores": "s", "threshold": 1, "accepted": "a"}, "without decisions"),
         ({"level": None}, "nothing says how wrong the groups are"),

@@ -134,6 +134,10 @@ def test_a_model_of_other_rows_is_refused(fresh):
     asked = {"model": str(fresh / "model"), "dataset": "loans"}
     with pytest.raises(ConfigError, match="takes 3 features, and loans has"):
         run_audit(read_options({**asked, "attribute": "origin", "level": 0.1}), fresh)
+    y = split.train.y.astype(float)
+    create("linear_regression").fit(split.train.X, y).save(fresh / "line")
+    with pytest.raises(ConfigError, match="'linear_regression', which learns no decisions"):
+        run_audit(read_options({**asked, "model": str(fresh / "line"), "level": 0.1}), fresh)
     create("linear").fit(split.train.X, split.train.y).save(fresh / "whole")
     with pytest.raises(ConfigError, match="No noise was injected into loans"):
         run_audit(read_options({**asked, "model": str(fresh / "whole")}), fresh)

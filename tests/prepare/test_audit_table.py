@@ -65,13 +65,12 @@ def test_rows_are_those_of_the_table(tmp_path):
             "d": rows.decision.astype(int),
             "y": rows.y,
             "g": [rows.levels[code] for code in rows.codes],
-            "w": rows.weight,
+            "w": rows.weight * frame["w"].max(),
         }
     )
-    keys = ["w"]
     pd.testing.assert_frame_equal(
-        found.sort_values(keys, ignore_index=True),
-        frame.sort_values(keys, ignore_index=True),
+        found.sort_values("w", ignore_index=True),
+        frame.sort_values("w", ignore_index=True),
         check_dtype=False,
     )
 
@@ -128,3 +127,15 @@ def test_a_level_that_is_called_missing_is_a_level(tmp_path):
     frame = pd.DataFrame({"d": [0, 1], "y": [0, 1], "g": ["missing", "a"], "w": 1.0})
     frame.to_csv(tmp_path / "a.csv", index=False)
     assert read_decisions(tmp_path / "a.csv", COLUMNS).levels == ("a", "missing")
+
+
+def test_the_largest_weights_do_not_overflow(tmp_path):
+    make_frame().assign(w=1e308).to_csv(tmp_path / "a.csv", index=False)
+    rows = read_decisions(tmp_path / "a.csv", COLUMNS)
+    assert rows.shares().sum() == pytest.approx(1)
+
+
+def test_a_confusion_as_pandas_writes_it(tmp_path):
+    frame = pd.DataFrame([[0.9, 0.1], [0.2, 0.8]], index=["a", "b"], columns=["a", "b"])
+    frame.to_csv(tmp_path / "c.csv")
+    np.testing.assert_array_equal(read_confusion(tmp_path / "c.csv").chance, frame)
