@@ -3,137 +3,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
-from tasks.evaluate import study as module
-from tasks.evaluate.plan import expand, load_study, studies
+from tasks.evaluate.plan import load_study, studies
 from tasks.runtime.errors import ConfigError, nearest
 from tasks.runtime.store import canonical_json
-from tasks.train.base import Estimator
-from tasks.train.postprocess.base import PostProcessor
-
-DATASET = {
-    "dataset": "toy",
-    "source": {"path": "toy.csv"},
-    "label": {"column": "risk", "positive": "bad"},
-    "features": {"numeric": ["age"]},
-    "groups": {"sex": {"column": "sex"}, "race": {"column": "race"}},
-    "protected": ["sex"],
-    "counterfactuals": {"spouse": {"relationship": "all"}},
-    "split": {"kind": "random", "train": 0.8, "test": "rest"},
-}
-STUDY = {
-    "study": "toy",
-    "dataset": "toy",
-    "metric": {"name": "subspace"},
-    "methods": {
-        "boosting": {"preset": "published"},
-        "fair": {"preset": "published", "solver": "exact", "budget": [0.1, 0.2]},
-    },
-    "rows": 100,
-    "seeds": 2,
-    "frontier": {"fairness": ["consistency:spouse", "gap_rms:sex"]},
-    "published": {
-        "reproduces": "paper.table1",
-        "methods": {"boosting": {"preset": "published"}, "fair": {"preset": "published"}},
-        "seeds": 1,
-    },
-    "claims": [
-        {
-            "id": "fairer",
-            "sentence": "Fair is fairer.",
-            "compare": {
-                "left": "fair",
-                "right": "boosting",
-                "measure": "consistency:spouse",
-                "relation": ">",
-            },
-        }
-    ],
-    "profiles": {"paper": {"published": {"seeds": [3, 5]}, "threads": 2}},
-}
-
-
-class Boosting(Estimator):
-    def __init__(self, depth: int = 3, layers: list[int] | None = None) -> None:
-        self.depth = depth
-        self.layers = layers
-
-
-class Fair(Estimator):
-    fit_takes = frozenset({"metric"})
-    fit_needs = frozenset({"metric"})
-
-    def __init__(self, budget: float = 0.1, solver: str = "sgd", depth: int = 3) -> None:
-        self.budget = budget
-        self.solver = solver
-        self.depth = depth
-
-
-class Rule(PostProcessor):
-    name = "rule"
-
-    def __init__(
-        self,
-        attributes: str | None = None,
-        budget: float = 0.0,
-        scale: str = "probability",
-        random_state: int = 0,
-    ) -> None:
-        self.attributes = attributes
-        self.budget = budget
-        self.scale = scale
-        self.random_state = random_state
+from tests.evaluate.planned import DATASET, STUDY, change, make_home, plan, write
 
 
 @pytest.fixture
 def home(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setattr(
-        "tasks.train.registry.methods", lambda: {"boosting": Boosting, "fair": Fair, "rule": Rule}
-    )
-    for folder in ("studies", "datasets", "methods"):
-        (tmp_path / "conf" / folder).mkdir(parents=True)
-    write(tmp_path / "conf/datasets/toy.yaml", DATASET)
-    write(
-        tmp_path / "conf/methods/fair.yaml",
-        {
-            "method": "fair",
-            "presets": {"published": {"toy": {"budget": 0.4, "depth": 14}}},
-            "grids": {"paper": {"budget": [0.1, 0.3], "depth": [6, 8, 10]}},
-        },
-    )
-    write(
-        tmp_path / "conf/methods/boosting.yaml",
-        {"method": "boosting", "presets": {"published": {"any": {"depth": 5}}}},
-    )
-    write(tmp_path / "conf/studies/toy.yaml", STUDY)
-    return tmp_path
-
-
-def write(path: Path, content: object) -> Path:
-    path.write_text(yaml.safe_dump(content, sort_keys=False))
-    return path
-
-
-def change(home: Path, *keys: str, value: object) -> Path:
-    """Write the study with one key changed; None takes it out."""
-    content = yaml.safe_load(yaml.safe_dump(STUDY))
-    place = content
-    for key in keys[:-1]:
-        place = place[int(key) if isinstance(place, list) else key]
-    if value is None:
-        del place[keys[-1]]
-    else:
-        place[keys[-1]] = value
-    return write(home / "conf/studies/toy.yaml", content)
-
-
-def plan(home: Path, profile: str = "default") -> dict[tuple[str, str, int], module.Planned]:
-    return {
-        (each.group.method, canonical_json(member.setting), member.seed): each
-        for each in expand(load_study("toy", profile, home), home)
-        for member in each.group.members
-    }
+    return make_home(tmp_path, monkeypatch)
 
 
 def test_blocks_unfold_into_every_row_value_and_seed(home):
@@ -347,74 +226,6 @@ def test_a_certificate_that_cannot_be_is_refused(home, changes, told):
     write(home / "conf/studies/toy.yaml", {**STUDY, **changes})
     with pytest.raises(ConfigError, match=told):
         load_study("toy", home=home)
-
-
-class Batched(Boosting):
-    batched = True
-
-    def structure(self):
-        return (self.depth,)
-
-
-def test_a_batched_method_is_trained_in_one_group(home, monkeypatch):
-    monkeypatch.setattr("tasks.train.registry.methods", lambda: {"boosting": Batched, "fair": Fair})
-    methods = {"boosting": {"depth": [3, 5], "layers": [[1], [2]]}, "fair": {}}
-    write(home / "conf/studies/toy.yaml", {**STUDY, "methods": methods, "claims": []})
-    groups = [each.group for each in expand(load_study("toy", home=home), home)]
-    batches = [group for group in groups if group.method == "boosting" and group.rows]
-    # Two seeds and two values of what may differ, apart from those of another structure.
-    assert [len(group.members) for group in batches] == [4, 4]
-    assert [group.seeds for group in batches] == [(0, 1), (0, 1)]
-    assert {member.parameters["depth"] for member in batches[0].members} == {3}
-    assert all(len(group.members) == 1 for group in groups if group.method == "fair")
-
-
-def test_a_batch_holds_one_split_where_more_do_not_pay(home, monkeypatch):
-    apart = type("Apart", (Batched,), {"across_splits": False})
-    noisy_study(home, monkeypatch)
-    monkeypatch.setattr("tasks.train.registry.methods", lambda: {"boosting": apart, "fair": Fair})
-    found = expand(load_study("toy", home=home), home)
-    both = [each for each in found if each.group.method == "boosting"]
-    assert sorted((m.seed, m.noise) for each in both for m in each.group.members) == [
-        (seed, noise) for seed in (0, 1) for noise in (0.1, 0.3)
-    ]
-    assert all(len(each.group.members) == 1 for each in both)
-
-
-def noisy_study(home, monkeypatch, **frontier):
-    """Write a study both of whose blocks sweep the noise of a batched method."""
-    monkeypatch.setattr("tasks.train.registry.methods", lambda: {"boosting": Batched, "fair": Fair})
-    noisy = {**DATASET, "perturb": {"noisy_groups": {"race": {"share": 0.0}}}}
-    write(home / "conf/datasets/toy.yaml", noisy)
-    row = {"preset": "published", "noise": [0.1, 0.3]}
-    published = {**STUDY["published"], "methods": {"boosting": row}, "seeds": 2}
-    content = {
-        **STUDY,
-        "rows": None,
-        "select_on": "train",
-        "methods": {"boosting": row, "fair": {}},
-        "published": published,
-        "claims": [],
-        **frontier,
-    }
-    write(home / "conf/studies/toy.yaml", content)
-
-
-def test_a_batch_that_both_blocks_ask_for_is_trained_once(home, monkeypatch):
-    noisy_study(home, monkeypatch)
-    found = expand(load_study("toy", home=home), home)
-    both = [each for each in found if each.group.method == "boosting"]
-    assert [each.blocks for each in both] == [("published", "frontier")]
-    assert {(member.seed, member.noise) for member in both[0].group.members} == {
-        (seed, noise) for seed in (0, 1) for noise in (0.1, 0.3)
-    }
-
-
-def test_a_batch_of_which_a_block_asks_for_a_part_is_refused(home, monkeypatch):
-    noisy_study(home, monkeypatch, seeds=1)
-    study = load_study("toy", home=home)
-    with pytest.raises(ConfigError, match="frontier block asks for 2 of the 4 fits of boosting"):
-        expand(study, home)
 
 
 def test_a_row_that_names_another_learner_starts_anew(home):
