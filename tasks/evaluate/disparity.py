@@ -87,12 +87,15 @@ def bound_deviation(weight: np.ndarray) -> float:
     what="largest difference over all z between P(prediction ≥ z) of a level and of all rows; "
     "by level, and the largest of an attribute's levels",
     needs=("score", "group"),
-    task=("regression",),
+    task=("binary", "regression"),
     direction="lower",
     reference=REFERENCE,
 )
 def measure_disparity(audit: Audit) -> Iterator[Row]:
     """Yield max_a sup_z |F_a(z) − F(z)| for every attribute, and the distance of every level.
+
+    Of a classifier it is the scores that are compared, not the decisions: a disparity of 0 is
+    parity of decisions at every threshold.
 
     The interval is the paper's, the value ± sqrt(log(2/.05)/(2n)), kept in [0, 1]; n counts all
     rows for an attribute and the level's rows for a level. A level with fewer rows than the

@@ -1,4 +1,4 @@
-"""Losses of a regression, overall, by level and the largest of an attribute's levels.
+"""Losses of predictions that are numbers, overall, by level and the largest of the levels.
 
 Of a regression that draws one of several regressors the loss is the expectation over the draw.
 """
@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from scipy.special import logit
 
 from tasks.evaluate.cell import read_codes
 from tasks.evaluate.interval import normal
 from tasks.evaluate.measure import Audit, Row, measure
+from tasks.prepare.split import Task
+from tasks.train.prediction import task_of
 
 REFERENCE = (
     "Agarwal, Dudík and Wu, Fair regression: quantitative definitions and reduction-based "
@@ -58,11 +61,14 @@ class Loss:
         As a measure has them.
     compute : callable
         (targets, predictions) -> loss of every row.
+    task : tuple of str
+        As a measure has it.
     """
 
     name: str
     what: str
     compute: Compute
+    task: tuple[Task, ...] = ("regression",)
 
 
 LOSSES = (
@@ -72,13 +78,29 @@ LOSSES = (
         "logistic_loss",
         "mean of log(1 + exp(−5 (2y − 1)(2u − 1))) / (2 log(1 + e⁵))",
         compute_logistic,
+        ("binary", "regression"),
     ),
     Loss(
         "logistic_loss_nats",
         "mean of log(1 + exp(−5 (2y − 1)(2u − 1))), which is −log P(y) for targets of 0 and 1",
         compute_logistic_nats,
+        ("binary", "regression"),
     ),
 )
+
+
+def list_outcomes(audit: Audit) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers u that may be predicted for every row, (n, K), and their probabilities.
+
+    Of a classifier that gives probabilities alone, u = clip(1/2 + logit(p)/(2C), 0, 1), which
+    stands for p where p lies between σ(−C) and σ(C).
+    """
+    prediction = audit.prediction
+    if task_of(audit.part) == "binary" and prediction.components is None:
+        with np.errstate(divide="ignore"):
+            u = np.clip(0.5 + logit(prediction.score) / (2 * STEEPNESS), 0.0, 1.0)
+        return u[:, None], np.ones(1)
+    return prediction.outcomes
 
 
 def expect_loss(audit: Audit, compute: Compute) -> np.ndarray:
@@ -91,7 +113,7 @@ def expect_loss(audit: Audit, compute: Compute) -> np.ndarray:
     O(n K) time, O(n) memory.
     """
     y = np.asarray(audit.part.y, dtype=np.float64)
-    values, probability = audit.prediction.outcomes
+    values, probability = list_outcomes(audit)
     total = np.zeros(y.shape)
     for column, share in enumerate(probability):
         total += share * compute(y, values[:, column])
@@ -160,7 +182,7 @@ for each in LOSSES:
         each.name,
         what=f"{each.what}; overall and by level",
         needs=("score",),
-        task=("regression",),
+        task=each.task,
         direction="lower",
         reference=REFERENCE,
     )(partial(measure_loss, compute=each.compute))
@@ -168,7 +190,7 @@ for each in LOSSES:
         f"{each.name}_max",
         what=f"{each.what}; largest of an attribute's levels",
         needs=("score", "group"),
-        task=("regression",),
+        task=each.task,
         direction="lower",
         reference=REFERENCE,
     )(partial(measure_largest_loss, compute=each.compute))

@@ -77,9 +77,9 @@ class Losses:
 
 
 def _refuse(described: DatasetConfig) -> str | None:
-    if described.label.task == "regression":
+    if described.label.task != "multiclass":
         return None
-    return f"it shows losses of a regression, and {described.dataset} has a label with classes"
+    return f"it shows predictions that are numbers, and {described.dataset} has several classes"
 
 
 @figure(

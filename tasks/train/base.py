@@ -52,6 +52,9 @@ class Estimator(BaseEstimator):
     report_ : dict
         Of methods that have one after ``fit``: plain numbers and lists of them about the training
         itself (steps, calls, seconds), which a stored fit keeps in its ``fit.json``.
+    infeasible_ : str or None
+        Of methods that have one after ``fit``: a sentence that says why there is no model, and that
+        the row of a study is skipped with; None where there is one.
 
     Notes
     -----

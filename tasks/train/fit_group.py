@@ -185,10 +185,10 @@ def fit(
 
     The entry holds, for member i, ``model-i/`` (as the estimator saves it) and ``scores-i.npz``
     (scores and decisions on every part and on every counterfactual variant); and ``fit.json``
-    (seconds; why the method was skipped where it does not support the split; what its models
-    report of their training in ``report_``, plain numbers and lists of them). A group with a
-    post-processor trains, or finds, the models in an entry of their own; its ``model-i/`` is the
-    post-processor.
+    (seconds; why the method was skipped where it does not support the split, or found no model
+    within its constraints and says so in ``infeasible_``; what its models report of their training
+    in ``report_``, plain numbers and lists of them). A group with a post-processor trains, or
+    finds, the models in an entry of their own; its ``model-i/`` is the post-processor.
 
     Parameters
     ----------
@@ -266,6 +266,9 @@ def _train(
             type(models[0]).fit_batch(
                 [models[i] for i in alike], [data[i] for i in alike], progress=progress
             )
+        reason = next((each for m in models if (each := getattr(m, "infeasible_", None))), None)
+        if reason is not None:
+            return models, [], reason
         predictions = [
             {name: predict_part(model, part) for name, part in splits[each.data].parts()}
             for model, each in zip(models, group.members, strict=True)

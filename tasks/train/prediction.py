@@ -29,7 +29,8 @@ class Prediction:
     counterfactuals : mapping of str to tuple of (str, ndarray)
         Name of a counterfactual set -> (variant name, decision on that variant), in order.
     components : ndarray of float64, shape (n_samples, n_components), or None
-        Of a randomised regression: what each of its regressors says. The score is their mean.
+        Of a randomised regression: what each of its regressors says. Of targets the score is their
+        mean; of two classes it is P(Y=1|x), and these are the numbers u behind it.
     probability : ndarray of float64, shape (n_components,), or None
         Probability that a regressor answers, the same in every row; above 0, adding up to 1.
     """
@@ -90,10 +91,17 @@ def predict_part(model: Any, part: Part) -> Prediction:
     A rule that depends on groups gets the variant's groups, so its thresholds follow the flip.
     Regressors that are never drawn are left out of ``components``.
     """
-    if task_of(part) == "regression" and hasattr(model, "predict_components"):
-        return _ask_components(model, part)
-    score, decision = _ask(model, part, part.X, part.groups)
-    return Prediction(score, decision, predict_variants(model, part))
+    components, probability = _ask_components(model, part)
+    if task_of(part) == "regression" and components is not None:
+        score = decision = components @ probability
+    else:
+        score, decision = _ask(model, part, part.X, part.groups)
+    if probability.size == 1 and task_of(part) == "regression":
+        components = None
+    variants = predict_variants(model, part)
+    if components is None:
+        return Prediction(score, decision, variants)
+    return Prediction(score, decision, variants, components, probability)
 
 
 def predict_variants(model: Any, part: Part) -> Mapping[str, Variants]:
@@ -106,8 +114,10 @@ def predict_variants(model: Any, part: Part) -> Mapping[str, Variants]:
     return MappingProxyType(counterfactuals)
 
 
-def _ask_components(model: Any, part: Part) -> Prediction:
-    """Return what a regression that draws among regressors says about a part."""
+def _ask_components(model: Any, part: Part) -> tuple[np.ndarray | None, np.ndarray]:
+    """Return what each regressor of a model says that draws among some, and how often it does."""
+    if task_of(part) == "multiclass" or not hasattr(model, "predict_components"):
+        return None, np.ones(1)
     probability = np.asarray(model.probability_, dtype=np.float64)
     components = np.asarray(
         model.predict_components(part.X, **_keywords(model, part, part.groups)), dtype=np.float64
@@ -119,12 +129,7 @@ def _ask_components(model: Any, part: Part) -> Prediction:
             "Let them be 0 or more and add up to 1.",
         )
     drawn = np.flatnonzero(probability)
-    components, probability = components[:, drawn], probability[drawn]
-    score = components @ probability
-    variants = predict_variants(model, part)
-    if drawn.size == 1:
-        return Prediction(score, score, variants)
-    return Prediction(score, score, variants, components, probability)
+    return components[:, drawn], probability[drawn]
 
 
 def _keywords(model: Any, part: Part, groups: np.ndarray) -> dict[str, np.ndarray]:

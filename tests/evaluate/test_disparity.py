@@ -10,7 +10,8 @@ from scipy.stats import ks_2samp
 
 from tasks.evaluate.disparity import find_distances
 from tasks.evaluate.verb import tabulate
-from tests.evaluate.made import make_part, make_regression, mix
+from tasks.train.prediction import Prediction
+from tests.evaluate.made import make_part, make_regression, make_rows, mix
 
 # Few distinct values, so that ties between rows, regressors and groups are common.
 ROW = st.tuples(
@@ -85,6 +86,17 @@ def test_a_draw_hides_what_its_mean_shows():
     np.testing.assert_allclose(table["value"], 0.0, atol=1e-12)
     leaning = tabulate(mix(components, np.array([0.9, 0.1])), part, ["disparity"])
     np.testing.assert_allclose(leaning["value"], 0.4, atol=1e-12)
+
+
+def test_scores_of_a_classifier_are_compared_at_every_threshold():
+    y, groups, score, attributes = make_rows(300)
+    part = make_part(y, groups, attributes)
+    plain = tabulate(Prediction(score, np.zeros(300)), part, ["disparity"])
+    rows = part.group("attribute0") == 1
+    expected = ks_2samp(score[rows], score).statistic
+    assert plain.set_index("group")["value"]["attribute0=level1"] == pytest.approx(expected)
+    behind = Prediction(score, np.zeros(300), components=np.ones((300, 1)), probability=np.ones(1))
+    assert (tabulate(behind, part, ["disparity"])["value"] == 0).all()
 
 
 def test_rounding_is_no_disparity():

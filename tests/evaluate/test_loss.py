@@ -9,7 +9,8 @@ import pytest
 from tasks.evaluate.loss import LOSSES, compute_logistic, compute_logistic_nats
 from tasks.evaluate.measure import find
 from tasks.evaluate.verb import tabulate
-from tests.evaluate.made import make_part, make_regression, mix
+from tasks.train.prediction import Prediction
+from tests.evaluate.made import make_part, make_regression, make_rows, mix
 
 NAMES = [each.name for each in LOSSES]
 BY_HAND = {
@@ -88,10 +89,29 @@ def test_logistic_loss_is_the_log_likelihood_of_the_probability_it_stands_for():
 
 
 @every_loss
-def test_less_is_better_and_classes_have_none(name):
+def test_less_is_better_and_only_the_logistic_ones_are_for_classes(name):
     for each in (name, f"{name}_max"):
         assert find(each).direction == "lower"
-        assert find(each).task == {"regression"}
+        assert find(each).task == {"regression"} | ({"binary"} if "logistic" in name else set())
+
+
+def test_of_classes_it_is_the_log_loss_of_probabilities_or_of_the_numbers_behind_them():
+    y, groups, score, attributes = make_rows(200)
+    part, score = make_part(y, groups, attributes), np.clip(score, 0.02, 0.98)
+    decision = (score >= 0.5).astype(float)
+    plain = Prediction(score, decision)
+    table = tabulate(plain, part, ["logistic_loss_nats", "log_loss"]).set_index(
+        ["measure", "group"]
+    )["value"]
+    assert table["logistic_loss_nats", ""] == pytest.approx(table["log_loss", ""])
+    drawn = Prediction(
+        score, decision, components=np.column_stack([y, 1 - y]), probability=np.array([0.9, 0.1])
+    )
+    found = tabulate(drawn, part, ["logistic_loss"])["value"][0]
+    ends = [math.log(1 + math.exp(side)) for side in (-5, 5)]
+    assert found == pytest.approx((0.9 * ends[0] + 0.1 * ends[1]) / (2 * ends[1]))
+    sure = Prediction(y.astype(float), decision)
+    assert tabulate(sure, part, ["logistic_loss_nats"])["value"][0] == pytest.approx(ends[0])
 
 
 @every_loss

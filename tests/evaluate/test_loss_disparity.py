@@ -9,6 +9,7 @@ from tasks.evaluate.drawing import find
 from tasks.evaluate.envelope import find_envelope
 from tasks.evaluate.loss_disparity import draw_losses, trace_losses
 from tasks.prepare.config import read_dataset
+from tasks.prepare.section import Label
 from tasks.runtime.errors import ConfigError
 from tests.evaluate.regressed import METHODS, ROOT, make_scene
 
@@ -86,6 +87,7 @@ def test_what_it_does_not_show(folder):
         with pytest.raises(ConfigError, match="of which less is better, and frontier"):
             draw_losses(make_scene(folder, {"seo": METHODS["seo"]}, "other", frontier=frontier))
     supports = find("loss_disparity").supports
-    datasets = ROOT / "conf" / "datasets"
-    assert supports(read_dataset(datasets / "law.yaml")) is None
-    assert "has a label with classes" in supports(read_dataset(datasets / "german.yaml"))
+    law = read_dataset(ROOT / "conf" / "datasets" / "law.yaml")
+    assert supports(law) is None
+    grades = law.model_copy(update={"label": Label(column="UGPA", task="multiclass")})
+    assert supports(grades) == "it shows predictions that are numbers, and law has several classes"

@@ -249,3 +249,11 @@ def test_what_a_model_reports_of_its_training_is_kept(home, store, monkeypatch):
     assert read_facts(store.path(KIND, fit(plain, store, home)))["reports"] == [report, report]
     # A rule behind the model reports for itself.
     assert read_facts(store.path(KIND, fit(make_group(), store, home)))["reports"] == [{}, {}]
+
+
+def test_a_method_that_finds_no_model_is_skipped_with_its_reason(home, store, monkeypatch):
+    told = "linear found no model within 0.1."
+    monkeypatch.setattr("tasks.train.baseline.linear.Linear.infeasible_", told, raising=False)
+    entry = store.path(KIND, fit(make_group(then=None), store, home))
+    assert read_facts(entry)["skipped"] == told
+    assert not list(entry.glob("scores-*"))

@@ -132,6 +132,23 @@ def test_a_randomised_regression_keeps_what_each_regressor_says():
     assert probability.tolist() == [1.0]
 
 
+def test_the_numbers_behind_a_randomised_classifier_are_kept():
+    class Chance(Mixture):
+        task = frozenset({"binary", "regression"})
+
+        def predict_proba(self, X):
+            return two(1 / (1 + np.exp(-self.predict(X))))
+
+    for probability in ([0.25, 0.0, 0.75], [0.0, 1.0, 0.0]):
+        model = Chance(probability)
+        found = predict_part(model, PART)
+        np.testing.assert_array_equal(found.score, model.predict_proba(X)[:, 1])
+        np.testing.assert_array_equal(found.decision, found.score >= 0.5)
+        drawn = np.flatnonzero(probability)
+        np.testing.assert_array_equal(found.components, model.predict_components(X)[:, drawn])
+        np.testing.assert_array_equal(found.probability, np.array(probability)[drawn])
+
+
 @pytest.mark.parametrize("probability", [[0.5, 0.5, 0.5], [1.5, -0.5, 0.0], [0.5, 0.5, np.nan]])
 def test_probabilities_of_regressors_add_up_to_one(probability):
     part = make_part(X[:, 0], GROUPS, {"sex": "FM"}, X=X, classes=())
