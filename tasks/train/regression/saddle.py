@@ -186,24 +186,36 @@ def mix(loss: np.ndarray, constraint: np.ndarray, bound: np.ndarray, radius: flo
 
 @dataclass
 class _Play:
-    """Predictors seen, and the best bounds on the value so far."""
+    """Predictors seen, multipliers tried, and what the best of those predictors does to each."""
 
     problem: SaddleProblem
     columns: list[Column]
-    lower: float = -np.inf
-    multiplier: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    calls: int = 0
+    tried: list[np.ndarray] = field(default_factory=list)
+    least: list[float] = field(default_factory=list)
 
     def respond(self, multiplier: np.ndarray) -> Column:
-        """Answer λ, keep the predictor, and raise the lower bound where it can be."""
+        """Answer λ, and keep the predictor if it is new."""
         column = self.problem.respond(multiplier)
-        self.calls += 1
         if not any(self._same(column, each) for each in self.columns):
             self.columns.append(column)
-        value = float(np.min(self.losses + (self.constraints - self.problem.bound) @ multiplier))
-        if value > self.lower:
-            self.lower, self.multiplier = value, multiplier
+            # A response that is not exact can be worse than one found later.
+            gain = column.constraint - self.problem.bound
+            for place, each in enumerate(self.tried):
+                self.least[place] = min(self.least[place], column.loss + float(gain @ each))
+        self.tried.append(multiplier)
+        values = self.losses + (self.constraints - self.problem.bound) @ multiplier
+        self.least.append(float(np.min(values)))
         return column
+
+    @property
+    def lower(self) -> float:
+        """The best lower bound on the value, over the predictors seen."""
+        return max(self.least)
+
+    @property
+    def multiplier(self) -> np.ndarray:
+        """The multipliers of that bound."""
+        return self.tried[int(np.argmax(self.least))]
 
     @staticmethod
     def _same(column: Column, other: Column) -> bool:
@@ -322,7 +334,7 @@ def _conclude(play: _Play, iterations: int, converged: bool) -> SaddleResult:
         lower=play.lower,
         gap=upper - play.lower,
         iterations=iterations,
-        calls=play.calls,
+        calls=len(play.tried),
         converged=converged,
         seen=tuple(play.columns),
     )

@@ -68,3 +68,24 @@ def test_the_theory_converges_at_its_own_rate():
     excess = max(0.0, (result.constraint - problem.bound).max())
     assert result.loss + excess <= best + 2 * 0.05
     assert result.iterations <= 4 * np.log(6) / 0.05**2
+
+
+def test_bounds_of_a_careless_oracle_are_taken_back():
+    # It answers with any predictor, so a later one can beat what was the best response.
+    loss, constraint = draw(2)
+    order = iter(np.random.default_rng(0).permutation(np.repeat(np.arange(30), 20)))
+
+    def respond(multiplier):
+        place = int(next(order))
+        return Column(float(loss[place]), constraint[place], place)
+
+    problem = SaddleProblem(
+        np.full(5, 0.02), 20.0, respond, rate=0.01, tolerance=1e-9, iterations=60, exact=False
+    )
+    result = solve_saddle(problem)
+    among = [each.predictor for each in result.seen]
+    best = mix(loss[among], constraint[among], problem.bound, problem.radius).value
+    assert result.upper == pytest.approx(best, abs=1e-9)
+    assert result.lower <= best + 1e-9
+    values = loss[among] + (constraint[among] - problem.bound) @ result.multiplier
+    assert result.lower == pytest.approx(values.min(), abs=1e-12)
