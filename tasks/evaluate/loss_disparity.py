@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,9 @@ from tasks.evaluate.drawing import Picture, Scene, figure
 from tasks.evaluate.envelope import find_envelope
 from tasks.evaluate.figure import GREY, INK, choose_looks, encode_png, name_measure, open_figure
 from tasks.evaluate.frontier import list_fits, summarise
+from tasks.evaluate.loss import REACH
 from tasks.evaluate.measure import find
+from tasks.evaluate.paired_loss import ROW_LOSSES, pair_losses
 from tasks.evaluate.study import split_name
 from tasks.prepare.config import DatasetConfig
 from tasks.runtime.errors import ConfigError
@@ -35,8 +37,8 @@ class Trail:
     settings : tuple of str
         Canonical JSON of the settings, by ascending disparity on the part that chose them.
     loss, disparity : DataFrame
-        Columns value, low, high: on test, means over the seeds and over the seeds' own 95%
-        intervals; the loss less that of the best baseline.
+        Columns value, low, high: on test, means over the seeds, with 95% intervals of one split.
+        The loss is less that of the best baseline, and its interval that of the difference.
     chosen_loss, chosen_disparity : ndarray of float64, shape (n_settings,)
         On the part that chose them; the loss as it is.
     """
@@ -87,7 +89,8 @@ def _refuse(described: DatasetConfig) -> str | None:
     title="Loss against disparity",
     what="Left: the loss on test less that of the best baseline, against the disparity on test, of "
     "the settings on each row's lower convex envelope; bands and bars are 95% intervals of one "
-    "split's test rows (two standard errors of the loss, and the Kolmogorov-Smirnov bound). Right: "
+    "split's test rows (two standard errors of the difference, row by row, and the "
+    "Kolmogorov-Smirnov bound). Right: "
     "the envelopes on the rows that chose them, with all other settings faint. A point between "
     "two neighbours of a curve is attained by drawing between the two.",
     supports=_refuse,
@@ -98,7 +101,8 @@ def draw_losses(scene: Scene) -> Picture:
     Raises
     ------
     ConfigError
-        When either measure is not one of which less is better, or no row has a single setting.
+        When the first is no loss of rows, of the second less is not better, or no row has a single
+        setting.
     """
     found = trace_losses(scene)
     return Picture(_draw(found, _tabulate(scene, found.chosen_on)), _describe(found))
@@ -111,7 +115,8 @@ def trace_losses(scene: Scene) -> Losses:
     ----------
     scene : Scene
         Its study names the loss as ``frontier.accuracy`` and the disparity as the first of
-        ``frontier.fairness``; ``select_on`` is the part that chooses. Only points are read.
+        ``frontier.fairness``; ``select_on`` is the part that chooses. Values are those of the
+        points; the intervals of differences come from the stored scores.
 
     Returns
     -------
@@ -121,14 +126,14 @@ def trace_losses(scene: Scene) -> Losses:
     Raises
     ------
     ConfigError
-        When either measure is not one of which less is better, or no row has a single setting.
+        When the first is no loss of rows, of the second less is not better, or no row has a single
+        setting.
 
     Notes
     -----
-    Test rows choose nothing: the curve goes through the test points of all settings on the
-    envelope of ``select_on``, where the authors' code takes the envelope of these again. Their
-    bands are of differences to one baseline, row by row, and so narrower than these, which are
-    those of the loss itself.
+    Test rows choose nothing but the baseline: the curve goes through the test points of all
+    settings on the envelope of ``select_on``, where the authors' code takes the envelope of these
+    again.
 
     References
     ----------
@@ -136,13 +141,18 @@ def trace_losses(scene: Scene) -> Losses:
     algorithms. ICML 2019, Figures 1 and 2.
     """
     frontier = scene.study.frontier
-    for key, name in (("accuracy", frontier.accuracy), ("fairness", frontier.fairness[0])):
-        if find(split_name(name)[0]).direction != "lower":
-            raise ConfigError(
-                f"{scene.study.study}: {NAME} shows measures of which less is better, and "
-                f"frontier.{key} is {name!r}.",
-                "Choose a loss for accuracy, rmse for example, and disparity:ATTRIBUTE.",
-            )
+    if frontier.accuracy not in ROW_LOSSES:
+        raise ConfigError(
+            f"{scene.study.study}: {NAME} shows a loss of rows, and frontier.accuracy is "
+            f"{frontier.accuracy!r}.",
+            f"Choose among: {', '.join(ROW_LOSSES)}.",
+        )
+    if find(split_name(frontier.fairness[0])[0]).direction != "lower":
+        raise ConfigError(
+            f"{scene.study.study}: {NAME} shows a measure of which less is better, and the first "
+            f"of frontier.fairness is {frontier.fairness[0]!r}.",
+            "Write disparity:ATTRIBUTE, for example.",
+        )
     test, chosen = (_tabulate(scene, part) for part in ("test", scene.study.select_on))
     labels = list(dict.fromkeys(test.index.get_level_values("method")))
     trails = {label: _follow(label, chosen.loc[label], test.loc[label]) for label in labels}
@@ -156,8 +166,7 @@ def trace_losses(scene: Scene) -> Losses:
             "Add a row like `least-squares: {method: linear_regression}`.",
         )
     best = min(losses, key=lambda label: losses[label])
-    for trail in trails.values():
-        trail.loss.loc[:] -= losses[best]
+    _pair(scene, best, trails)
     return Losses(
         measure=frontier.accuracy,
         against=frontier.fairness[0],
@@ -208,6 +217,23 @@ def _follow(label: str, chosen: pd.DataFrame, test: pd.DataFrame) -> Trail:
         loss[corners],
         disparity[corners],
     )
+
+
+def _pair(scene: Scene, best: str, trails: Mapping[str, Trail]) -> None:
+    """Turn losses into differences to the best baseline, two standard errors to either side."""
+    measure = scene.study.frontier.accuracy
+    settings = [(label, each) for label, trail in trails.items() for each in trail.settings]
+    errors = pair_losses(scene, measure, (best, trails[best].settings[0]), settings)
+    least = float(trails[best].loss["value"].iloc[0])
+    for label, trail in trails.items():
+        reach = REACH * np.array([errors[label, each] for each in trail.settings])
+        value = trail.loss["value"].to_numpy(dtype=np.float64)
+        if measure == "rmse":
+            low, high = (np.sqrt(np.maximum(value**2 + each, 0.0)) for each in (-reach, reach))
+        else:
+            low, high = value - reach, value + reach
+        for column, each in {"value": value, "low": low, "high": high}.items():
+            trail.loss[column] = each - least
 
 
 def _describe(found: Losses) -> str:

@@ -39,29 +39,36 @@ METHODS: dict[str, dict[str, Any]] = {
 FRONTIER = {"accuracy": "logistic_loss", "fairness": ["disparity:sex"]}
 
 
-def write_dataset(folder: Path, rows: int = 700) -> Path:
+def write_dataset(folder: Path, rows: int = 700, *, weighted: bool = False) -> Path:
     """Write the table and its YAML, and return the latter's path."""
     rng = np.random.default_rng(0)
     sex = rng.choice(["woman", "man"], rows, p=[0.4, 0.6])
     skill, years = rng.normal(size=(2, rows))
     skill = skill + 0.8 * (sex == "man")
     above = np.where(skill + 0.5 * years + rng.normal(size=rows) > 0.5, "yes", "no")
-    pd.DataFrame({"skill": skill, "years": years, "sex": sex, "above": above}).to_csv(
-        folder / "pay.csv", index=False
-    )
+    table = {"skill": skill, "years": years, "sex": sex, "above": above}
+    table["weight"] = rng.uniform(0.5, 2, rows)
+    pd.DataFrame(table).to_csv(folder / "pay.csv", index=False)
     path = folder / "pay.yaml"
     content = {**DATASET, "source": {"path": str(folder / "pay.csv"), "format": "csv"}}
+    if weighted:
+        content["weight"] = "weight"
     path.write_text(yaml.safe_dump(content, sort_keys=False))
     return path
 
 
 def make_scene(
-    folder: Path, methods: Mapping[str, Any] = METHODS, name: str = "pay", **changes: Any
+    folder: Path,
+    methods: Mapping[str, Any] = METHODS,
+    name: str = "pay",
+    *,
+    weighted: bool = False,
+    **changes: Any,
 ) -> Scene:
     """Run a study of the table, whose fits stay in ``folder`` for the next one."""
     dataset = folder / "pay.yaml"
     if not dataset.is_file():
-        write_dataset(folder)
+        write_dataset(folder, weighted=weighted)
     path = folder / f"study-{name}.yaml"
     study = {
         "study": name,

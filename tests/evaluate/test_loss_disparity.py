@@ -8,6 +8,7 @@ import pytest
 from tasks.evaluate.drawing import find
 from tasks.evaluate.envelope import find_envelope
 from tasks.evaluate.loss_disparity import draw_losses, trace_losses
+from tasks.evaluate.paired_loss import pair_losses
 from tasks.prepare.config import read_dataset
 from tasks.prepare.section import Label
 from tasks.runtime.errors import ConfigError
@@ -45,10 +46,31 @@ def test_baselines_are_rows_of_one_setting_and_the_best_is_at_zero(scene, found)
     assert found.least == pytest.approx(losses[found.best])
     for each in found.baselines:
         assert each.loss["value"].item() == pytest.approx(losses[each.label] - found.least)
-        reach = mean(scene, each.label, "test", "logistic_loss", "high") - losses[each.label]
-        assert (each.loss["high"] - each.loss["value"]).item() == pytest.approx(reach.item())
+        reach = (each.loss["high"] - each.loss["value"]).item()
+        assert reach == pytest.approx((each.loss["value"] - each.loss["low"]).item())
+        assert reach == pytest.approx(0, abs=1e-12) if each.label == found.best else reach > 1e-4
+        if each.label == "squares":
+            # Two good models err on the same rows: their difference is surer than either loss.
+            own = mean(scene, "squares", "test", "logistic_loss", "high") - losses["squares"]
+            assert reach < own.item() / 2
         disparity = mean(scene, each.label, "test", "disparity", group="sex")
         assert each.disparity["value"].item() == pytest.approx(disparity.item())
+
+
+def test_bands_of_the_root_are_those_of_the_square(folder):
+    frontier = {"accuracy": "rmse", "fairness": ["disparity:sex"]}
+    two = {name: METHODS[name] for name in ("squares", "seo")}
+    scene = make_scene(folder, two, "root", frontier=frontier)
+    shown = trace_losses(scene)
+    (setting,) = shown.baselines[1].settings
+    (start,) = shown.baselines[0].settings
+    base, other = ("squares", start), ("seo", setting)
+    assert shown.best == "squares"
+    error = pair_losses(scene, "rmse", base, [other])[other]
+    value = shown.baselines[1].loss["value"].item() + shown.least
+    assert shown.baselines[1].loss["high"].item() == pytest.approx(
+        np.sqrt(value**2 + 2 * error) - shown.least
+    )
 
 
 def test_curves_are_chosen_on_train_and_shown_on_test(scene, found):
@@ -80,11 +102,12 @@ def test_what_it_does_not_show(folder):
     curve = {"fair": {**METHODS["fair"], "budget": [0.05, 1.0]}}
     with pytest.raises(ConfigError, match="no row of one setting"):
         draw_losses(make_scene(folder, curve, "curve"))
-    for frontier in (
-        {"accuracy": "r2", "fairness": ["disparity:sex"]},
-        {"accuracy": "rmse", "fairness": ["r2:sex"]},
+    for accuracy, fairness, sentence in (
+        ("r2", "disparity:sex", "a loss of rows, and frontier.accuracy is 'r2'.*rmse"),
+        ("rmse", "r2:sex", "of which less is better, and the first of .* is 'r2:sex'"),
     ):
-        with pytest.raises(ConfigError, match="of which less is better, and frontier"):
+        frontier = {"accuracy": accuracy, "fairness": [fairness]}
+        with pytest.raises(ConfigError, match=f"(?s){sentence}"):
             draw_losses(make_scene(folder, {"seo": METHODS["seo"]}, "other", frontier=frontier))
     supports = find("loss_disparity").supports
     law = read_dataset(ROOT / "conf" / "datasets" / "law.yaml")
