@@ -11,13 +11,19 @@ STEPS = 100
 # Rows whose products with their features are held at a time.
 BLOCK = 1 << 14
 # A step that keeps more than this share of the gradient asks for a new Hessian.
-SLOW = 0.1
+SLOW = 0.3
+# After a fresh estimate this share means that the estimate is bad, not that it is old.
+STUCK = 0.8
+# Rows from which a Hessian is estimated first: of so many a feature, and so many in all.
+PER_FEATURE, LEAST = 40, 2000
 
 
 class LogisticRegressor:
     """min_{β,b}  Σ w_i (log(1 + exp(m_i)) − p_i m_i) / Σ w + (penalty / 2) ‖β‖²,  m = Xβ + b.
 
-    Keeps the last solution and the last Hessian's factor, from which the next call starts.
+    Keeps the last solution and the last Hessian's factor, from which the next call starts. Where
+    rows are many, the Hessian is that of every k-th row, and of all rows where that is too slow:
+    it decides on the way, and the gradient on the end.
 
     Parameters
     ----------
@@ -29,11 +35,11 @@ class LogisticRegressor:
 
     Notes
     -----
-    A step by a kept factor costs O(n d), a new factor O(n d²). Labels p between 0 and 1 are the two
+    A step costs O(n d), a factor from all rows O(n d²). Labels p between 0 and 1 are the two
     weighted copies of a row, label 1 with weight p and label 0 with 1 − p.
     """
 
-    def __init__(self, X: np.ndarray, penalty: float, tolerance: float = 1e-7) -> None:
+    def __init__(self, X: np.ndarray, penalty: float, tolerance: float = 1e-6) -> None:
         self.X, self.penalty, self.tolerance = X, penalty, tolerance
         self.solution = np.zeros(X.shape[1] + 1)
         self._factor: tuple[np.ndarray, bool] | None = None
@@ -43,13 +49,15 @@ class LogisticRegressor:
         weight = weight / weight.sum()
         theta = self.solution
         value, gradient, chance = self._evaluate(theta, label, weight)
+        whole = False
         for _ in range(STEPS):
             size = float(np.abs(gradient).max())
             if size <= self.tolerance:
                 break
             fresh = self._factor is None
             if fresh:
-                self._factor = cho_factor(self._hessian(chance, weight))
+                stride = 1 if whole else self._stride
+                self._factor = cho_factor(self._hessian(chance, weight, stride))
             step = cho_solve(self._factor, gradient)
             length = 1.0
             while True:
@@ -60,14 +68,14 @@ class LogisticRegressor:
                 length /= 2.0
                 if length < 1e-6:
                     break
-            if length < 1e-6 and fresh:
+            failed = length < 1e-6
+            if failed and fresh and (whole or self._stride == 1):
                 break
-            if length < 1e-6:
-                self._factor = None
-                continue
-            theta, (value, gradient, chance) = tried, reached
-            if length < 1.0 or float(np.abs(gradient).max()) > SLOW * size:
-                self._factor = None
+            if not failed:
+                theta, (value, gradient, chance) = tried, reached
+            kept = float(np.abs(gradient).max()) / size
+            if failed or length < 1.0 or kept > SLOW:
+                self._factor, whole = None, failed or (fresh and kept > STUCK)
         self.solution = theta
         return theta
 
@@ -82,12 +90,17 @@ class LogisticRegressor:
         gradient = np.append(residual @ self.X + self.penalty * theta[:-1], residual.sum())
         return value, gradient, chance
 
-    def _hessian(self, chance: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        curve = weight * chance * (1.0 - chance)
-        size = self.X.shape[1]
+    @property
+    def _stride(self) -> int:
+        return max(1, len(self.X) // max(LEAST, PER_FEATURE * int(self.X.shape[1])))
+
+    def _hessian(self, chance: np.ndarray, weight: np.ndarray, stride: int) -> np.ndarray:
+        curve = (weight * chance * (1.0 - chance))[::stride]
+        curve *= 1.0 / weight[::stride].sum()
+        X, size = np.ascontiguousarray(self.X[::stride]), self.X.shape[1]
         hessian = np.zeros((size + 1, size + 1))
         for start in range(0, len(curve), BLOCK):
-            rows, some = self.X[start : start + BLOCK], curve[start : start + BLOCK]
+            rows, some = X[start : start + BLOCK], curve[start : start + BLOCK]
             raised = rows * some[:, None]
             hessian[:size, :size] += rows.T @ raised
             hessian[size, :size] += raised.sum(axis=0)
