@@ -10,6 +10,7 @@ from tasks.evaluate.loss import LOSSES, compute_logistic, compute_logistic_nats
 from tasks.evaluate.measure import find
 from tasks.evaluate.verb import tabulate
 from tasks.train.prediction import Prediction
+from tasks.train.regression.loss import find_loss
 from tests.evaluate.made import make_part, make_regression, make_rows, mix
 
 NAMES = [each.name for each in LOSSES]
@@ -127,3 +128,11 @@ def test_a_regressor_that_is_named_twice_is_one(name):
     np.testing.assert_array_equal(
         tabulate(alone, part, [name])["value"], tabulate(prediction, part, [name])["value"]
     )
+
+
+@pytest.mark.parametrize("name", ["square", "absolute", "logistic"])
+def test_what_is_measured_is_what_is_minimised(name):
+    rng = np.random.default_rng(0)
+    y, u = rng.random((2, 100))
+    (measured,) = (each for each in LOSSES if each.name == f"{name}_loss")
+    np.testing.assert_allclose(measured.compute(y, u), find_loss(name).value(y, u))
