@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Array = Any
 Progress = Callable[[int, int], None]
+# Numbers that training holds at once: of every model and row six, and seven more a group.
+BATCH_ENTRIES = 2**28
 
 
 def share_progress(progress: Progress | None, number: int, rounds: int) -> Progress | None:
@@ -42,10 +44,27 @@ def share_progress(progress: Progress | None, number: int, rounds: int) -> Progr
 def fit_table(
     models: Sequence[NoisyGroups], data: Mapping[str, Any], progress: Progress | None
 ) -> None:
-    """Fit the models of one table."""
-    leader = models[0]
-    tables = [prepare_table(model, data) for model in models]
-    table = tables[0]
+    """Fit the models of one table, as many at once as ``BATCH_ENTRIES`` allows."""
+    prepared: dict[str, TrainingTable] = {}
+    for model in models:
+        # Models of one structure differ in no more that concerns the table.
+        noise = repr((model.level, model.confusion))
+        if noise not in prepared:
+            prepared[noise] = prepare_table(model, data)
+    tables = [prepared[repr((model.level, model.confusion))] for model in models]
+    n, m = len(tables[0].y), tables[0].n_groups
+    size = max(1, BATCH_ENTRIES // (n * (6 + 7 * m)))
+    rounds = -(-len(models) // size)
+    for number in range(rounds):
+        some = slice(number * size, (number + 1) * size)
+        _fit_models(models[some], tables[some], share_progress(progress, number, rounds))
+
+
+def _fit_models(
+    models: Sequence[NoisyGroups], tables: Sequence[TrainingTable], progress: Progress | None
+) -> None:
+    """Fit models that train at once."""
+    leader, table = models[0], tables[0]
     n, d = table.X.shape
     sizes = (d, *leader.widths, 1)
     work = 4.0 * n * d * leader.iterations * len(models) * max([1, *leader.widths])

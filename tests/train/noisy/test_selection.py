@@ -75,6 +75,23 @@ def test_the_chosen_model_is_the_best_of_those_trained_alone(approach):
     assert chosen[:2] == pytest.approx(best[:2], abs=0.01)
 
 
+@pytest.mark.parametrize("approach", ["naive", "dro", "soft_assignments"])
+def test_models_that_do_not_fit_at_once_train_in_turn(approach, monkeypatch):
+    part = make_part()
+    whole = fit(approach, part, level=0.1, iterations=20, **RATES)
+    steps = []
+    monkeypatch.setattr("tasks.train.noisy.fitting.BATCH_ENTRIES", 3 * 240 * 27)
+    model = create(
+        "noisy_groups", approach=approach, level=0.1, **{**SMALL, "iterations": 20, **RATES}
+    )
+    data = {"X": part.X, "y": part.y, "groups": part.groups}
+    type(model).fit_batch([model], [data], progress=lambda *told: steps.append(told))
+    np.testing.assert_allclose(model.trials_, whole.trials_, atol=1e-9)
+    assert model.chosen_ == whole.chosen_
+    rounds = -(-len(list_candidates(model)) // 3)
+    assert steps == [(20 * (number + 1), 20 * rounds) for number in range(rounds)]
+
+
 def test_validation_rows_change_the_choice_and_training_rows_stand_in_for_them():
     part = make_part()
     model = fit("naive", part, **RATES)
