@@ -51,6 +51,8 @@ KERNELS = (
     "tasks.train.postprocess.ramp",
     "tasks.train.postprocess.rule",
     "tasks.train.postprocess.threshold",
+    "tasks.train.regression.grid",
+    "tasks.train.regression.loss",
 )
 
 

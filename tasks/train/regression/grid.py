@@ -12,7 +12,7 @@ Array = Any
 
 # What a prediction may lack to the grid point that it means, in cells: j/N is not exact.
 ROUNDING = 1e-9
-# Values of g that differ by less are equal: sums of equal costs in another order.
+# Values that differ by less are equal: sums of equal numbers in another order.
 TIE = 1e-12
 
 
@@ -229,7 +229,9 @@ def measure_disparity(score: Array, group: Array, weight: Array, n_groups: int) 
         score, weight = xp.reshape(score, (-1,)), xp.reshape(weight, (-1,))
     order = xp.argsort(score)
     score, group, weight = (xp.take(each, order) for each in (score, group, weight))
-    last = xp.concat([score[1:] > score[:-1], xp.ones_like(score[:1]) > 0])
+    # Rounding must not tell the rows of a constant prediction apart.
+    apart = TIE * (1.0 + xp.abs(score[1:]))
+    last = xp.concat([score[1:] - score[:-1] > apart, xp.ones_like(score[:1]) > 0])
     overall = xp.cumulative_sum(weight)
     gaps = []
     for a in range(n_groups):

@@ -12,7 +12,7 @@ from tasks.train.regression.predictor import LinearPredictor
 # Rounds of cuts; each is finite, and few are needed from pieces near the last solution.
 ROUNDS = 60
 # A row's loss may exceed what the programme believes by this share of the whole.
-SLACK = 1e-7
+SLACK = 1e-6
 
 
 class HingeOracle:
@@ -36,8 +36,9 @@ class HingeOracle:
     -----
     The hinges of a row add up to one convex function of ⟨β, x_i⟩, linear between (k + ½)/N; rows of
     a cell share it. HiGHS is given one variable per row and the pieces near the last solution, and
-    those that turn out violated are added: not exact as an oracle, for the hinge is a surrogate of
-    the costs.
+    those that turn out violated are added; by its interior-point method, faster here than the
+    simplex method. Some seconds for 1,000 rows of 40 features, less from a start that is near. Not
+    exact as an oracle, for the hinge is a surrogate of the costs.
     """
 
     exact = False
@@ -67,7 +68,7 @@ class HingeOracle:
         beta: np.ndarray = self.solution
         held = np.zeros((n_rows, n_pieces), dtype=bool)
         near = self._piece(beta)
-        for shift in (-2, -1, 0, 1, 2):
+        for shift in (-1, 0, 1):
             held[everyone, np.clip(near + shift, 0, n_pieces - 1)] = True
         held[:, [0, -1]] = True
         cost = np.concatenate([np.zeros(size), self.weight])
@@ -87,7 +88,7 @@ class HingeOracle:
                 A_ub=left.tocsr(),
                 b_ub=-height[row, piece],
                 bounds=bounds,
-                method="highs",
+                method="highs-ipm",
             )
             beta = found.x[:size]
             value = self.design @ beta

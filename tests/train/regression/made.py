@@ -8,8 +8,11 @@ from itertools import product
 import numpy as np
 from scipy.optimize import linprog
 
+from tasks.train.regression.estimator import FairRegression
 from tasks.train.regression.oracle import Costs, Response
 from tasks.train.regression.parity import ParityProblem, judge
+
+SMALL = {"n_grid": 10, "iterations": 8}
 
 
 @dataclass(frozen=True)
@@ -66,3 +69,14 @@ def draw_rows(n: int = 200, seed: int = 0, n_groups: int = 2):
     X = rng.normal(size=(n, 4)) + 0.6 * group[:, None] * np.array([1.0, 0.0, 0.5, 0.0])
     y = 1 / (1 + np.exp(-(X @ np.array([0.8, -0.5, 0.4, 0.0]) + rng.normal(0, 0.4, n))))
     return X, y, group
+
+
+def fit(y=None, **changes):
+    X, target, group = draw_rows(240)
+    groups = np.stack([np.zeros_like(group), group], axis=1)
+    model = FairRegression(**{"attribute": 1, "budget": 0.04, **SMALL, **changes})
+    return X, groups, model.fit(X, target if y is None else y(target), groups=groups)
+
+
+def classes(y):
+    return (y > 0.55).astype(np.int64)

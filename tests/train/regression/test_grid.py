@@ -172,6 +172,9 @@ def test_disparity_over_all_thresholds_equals_a_search(namespace, seed, n, n_gri
             expected[a] = max(expected[a], abs(rate - overall))
     ours = measure_disparity(*map(xp.asarray, (both, group, mass)), m)
     np.testing.assert_allclose(to_numpy(ours), expected, atol=1e-12)
+    # Last digits are no thresholds.
+    shaken = 0.5 + 1e-15 * np.arange(score.size) * group
+    assert not to_numpy(measure_disparity(*map(xp.asarray, (shaken, group, weight)), m)).any()
     plain = measure_disparity(*map(xp.asarray, (score, group, weight)), m)
     twice = measure_disparity(*map(xp.asarray, (both[:, [0, 0]], group, mass)), m)
     np.testing.assert_allclose(to_numpy(plain), to_numpy(twice), atol=1e-12)

@@ -63,6 +63,6 @@ def test_cuts_reach_the_optimum_of_the_whole_programme():
         cost = np.diff(costs.total, axis=-1).reshape(-1, 8)[problem.cell]
         response = oracle.respond(costs)
         ours = weight @ sum_hinges(response.score, cost)
-        assert ours == pytest.approx(solve_whole(X, weight, cost), rel=1e-6)
+        assert ours == pytest.approx(solve_whole(X, weight, cost), rel=2e-6)
         assert np.abs(oracle.solution).max() <= 1 + 1e-9
         np.testing.assert_array_equal(response.predictor.score(X), response.score)

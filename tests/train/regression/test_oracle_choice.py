@@ -1,0 +1,46 @@
+import numpy as np
+import pytest
+
+from tasks.train.regression.bounded_loss import build_bounded_loss
+from tasks.train.regression.estimator import FairRegression
+from tasks.train.regression.loss import find_loss
+from tasks.train.regression.oracle_choice import choose_oracle, choose_risk_oracle
+from tasks.train.regression.parity import build_parity
+from tests.train.regression.made import draw_rows
+
+
+@pytest.mark.parametrize(
+    ("loss", "oracle", "learner", "expected", "sharpness"),
+    [
+        ("square", None, "linear", "LeastSquaresOracle", None),
+        ("logistic", None, "linear", "LogisticOracle", 2.0),
+        ("square", "lr", "linear", "LogisticOracle", 5.0),
+        ("square", "cs", "linear", "HingeOracle", None),
+        ("logistic", "ls", "xgboost", "TreeOracle", 0.0),
+        ("logistic", "lr", "xgboost", "TreeOracle", 2.0),
+        ("square", None, "random_forest", "LearnerOracle", 0.0),
+    ],
+)
+def test_names_lead_to_oracles(loss, oracle, learner, expected, sharpness):
+    X, y, group = draw_rows(40)
+    y, weight = (y > 0.5).astype(float), np.ones(40)
+    shape = 2.0 if loss == "logistic" else None
+    model = FairRegression(loss=loss, shape=shape, oracle=oracle, learner=learner, n_grid=5)
+    model.binary_ = False
+    kind = find_loss(loss, shape)
+    problem = build_parity(y, group, weight, loss=kind, budget=0.1, n_grid=5)
+    chosen = choose_oracle(model, problem, X, weight)
+    assert type(chosen).__name__ == expected
+    assert not chosen.exact
+    if sharpness is not None:
+        assert chosen.sharpness == sharpness
+
+
+@pytest.mark.parametrize(("loss", "exact"), [("square", True), ("absolute", False)])
+def test_least_squares_is_exact_for_the_square_loss_alone(loss, exact):
+    X, y, group = draw_rows(40)
+    model = FairRegression(loss=loss, constraint="bounded_group_loss")
+    model.binary_ = False
+    problem = build_bounded_loss(y, group, np.ones(40), loss=find_loss(loss), budget=0.1)
+    oracle = choose_risk_oracle(model, problem, X, y, np.ones(40), find_loss(loss))
+    assert oracle.exact is exact
