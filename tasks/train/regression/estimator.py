@@ -219,6 +219,12 @@ class FairRegression(MixtureEstimator):
         reason = super().supports(split)
         if reason is None and self.attribute >= len(split.train.attributes):
             return f"{split.dataset} has no attribute in column {self.attribute} of its groups."
+        if reason is None and split.task == "regression":
+            y, (low, high) = split.train.y, self._range()
+            if y.min() < low or y.max() > high:
+                return f"{self.name} needs a label_range that holds the labels of {split.dataset}."
+            if self.loss == "logistic" and ((y != low) & (y != high)).any():
+                return f"{split.dataset} has labels between the two of the logistic loss."
         return reason
 
     def fit(

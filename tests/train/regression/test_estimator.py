@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from tasks.runtime.errors import ConfigError, DataError, StoreError
 from tasks.train.regression.estimator import FairRegression
 from tasks.train.regression.loss import define_loss
 from tests.train.regression.made import SMALL, classes, draw_rows, fit
+from tests.train.tables import make_split
 
 
 def test_labels_of_any_range_are_scaled_there_and_back():
@@ -137,3 +139,19 @@ def test_rows_that_cannot_be_are_named():
         fit(lambda y: (3 * y).astype(int))
     with pytest.raises(DataError, match="between its two"):
         fit(loss="logistic")
+
+
+def test_splits_that_cannot_be_learnt_are_skipped_with_a_reason():
+    split = make_split(40)
+    y = draw_rows(len(split.train.y))[1]
+    for labels, parameters, reason in (
+        (y, {}, None),
+        (y, {"loss": "logistic"}, "between the two"),
+        ((y > 0.5).astype(float), {"loss": "logistic"}, None),
+        (3 * y, {}, "label_range"),
+        (3 * y, {"label_range": (0.0, 3.0)}, None),
+        (y, {"attribute": 5}, "no attribute"),
+    ):
+        part = replace(split.train, y=labels, classes=())
+        told = FairRegression(**parameters).supports(split.replace(train=part, task="regression"))
+        assert told is None if reason is None else reason in told
