@@ -25,7 +25,8 @@ from array_api_compat import array_namespace
 from benchmarks.record import Record, compare, measure_call, show_records, write_records
 from tasks.runtime.arrays import as_backend, to_numpy
 from tasks.runtime.thread import limited_threads
-from tasks.train.individual.budro.transport import build_geometry, solve_exact, solve_sgd
+from tasks.train.individual.budro.geometry import build_geometry
+from tasks.train.individual.budro.transport import solve_exact, solve_sgd
 
 BUDGET = 0.4
 STEPS, BATCH = 100, 200

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 Array = Any
 
 
@@ -148,6 +150,44 @@ def minimise_dual(
         else:
             eta = _crossing(low, high)
     return Minimum(maps, seen.eta, dual, iteration, converged)
+
+
+def descend_dual(
+    pay: Callable[[np.ndarray, float], float],
+    sample: np.ndarray,
+    budget: float,
+    *,
+    eta: float,
+    momentum: float,
+    learning_rate: float,
+) -> float:
+    """Approach the minimum of M by stochastic subgradient steps.
+
+    v ← μ v + (ε − mean_b C_b),  η ← max(0, η − α v), over batches b of columns.
+
+    Parameters
+    ----------
+    pay : callable
+        (row numbers of a batch, η) -> mean cost of moving those columns at η.
+    sample : int64 ndarray of shape (steps, batch_size)
+        Row numbers of the columns that each step draws.
+    budget : float
+        ε.
+    eta : float
+        η before the first step.
+    momentum, learning_rate : float
+        μ and α.
+
+    Returns
+    -------
+    float
+        η after the last step.
+    """
+    velocity = 0.0
+    for rows in sample:
+        velocity = momentum * velocity + budget - pay(rows, eta)
+        eta = max(0.0, eta - learning_rate * velocity)
+    return eta
 
 
 def _crossing(low: Piece, high: Piece) -> float:

@@ -7,10 +7,12 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import xgboost
-from scipy.special import expit
+from scipy.special import softmax
 
 from tasks.metric.fair_metric import FairMetric
+from tasks.prepare.split import Split, Task
 from tasks.runtime.arrays import as_backend, to_numpy
+from tasks.runtime.errors import ConfigError
 from tasks.train.base import Estimator, unit_weight
 from tasks.train.boosting import (
     PositiveWeight,
@@ -19,13 +21,16 @@ from tasks.train.boosting import (
     probabilities,
     tree_parameters,
 )
-from tasks.train.individual.budro.transport import (
-    Geometry,
-    Transport,
-    build_geometry,
-    solve_exact,
-    solve_sgd,
+from tasks.train.individual.budro.geometry import Geometry, build_geometry
+from tasks.train.individual.budro.linear_program import LARGEST
+from tasks.train.individual.budro.objective import (
+    balance_classes,
+    boost_step,
+    evaluate_losses,
+    predict_margin,
 )
+from tasks.train.individual.budro.solver import SOLVERS, Problem, Setting, solve
+from tasks.train.individual.budro.transport import Transport
 from tasks.train.persistence import State
 from tasks.train.registry import method
 
@@ -38,23 +43,29 @@ class BuDRO(Estimator):
 
     min_f L(f),   L(f) = sup { E_P ℓ(f(X), Y) : W(P, P_n) ≤ ε },
 
-    where P lives on the training rows with either label, and W is the transport distance whose
-    cost is the fair distance between rows (infinite between labels). Every round solves the inner
-    problem for the present margins (`transport`) and takes one boosting step with the weights
+    where P lives on the training rows with any label, and W is the transport distance whose cost
+    is the fair distance between rows (infinite between labels). Every round solves the inner
+    problem for the present margins (`solver`) and takes one boosting step with the weights
     w(x_i, k) = P*(x_i, k) on the gradients and hessians of the original n rows, which is the same
-    step as boosting on the 2n rows {(x_i, 0), (x_i, 1)} with those weights.
+    step as boosting on all pairs (x_i, k) with those weights. ℓ is the logistic loss, or with K > 2
+    classes the softmax cross-entropy of K margins.
 
     Parameters
     ----------
     budget : float
         ε ≥ 0: mean fair distance that rows may be moved, in squared units of the metric.
-    solver : {"exact", "sgd"}
+    solver : {"exact", "sgd", "sinkhorn", "sinkhorn_sgd", "linear_program"}
         ``exact`` meets the budget in every round, to ``tolerance``; ``sgd`` takes the paper's
-        stochastic steps on the dual, which start anew from ``dual_start`` in every round.
+        stochastic steps on the dual, which start anew from ``dual_start`` in every round;
+        ``sinkhorn`` and ``sinkhorn_sgd`` are the same two with entropy, whose weights do not hang
+        on how ties are broken; ``linear_program`` is for 200 rows at most.
     tolerance : float
-        Duality gap of the exact solver, as a share of the objective.
+        Duality gap of ``exact``, or that of the entropic problem of ``sinkhorn``, as a share of the
+        objective.
+    entropy_weight : float
+        γ > 0 of the entropic solvers, in units of the loss; the default is the paper's for COMPAS.
     dual_start, batch_size, steps, momentum, dual_learning_rate
-        Of the stochastic solver; the defaults are the paper's for Adult.
+        Of the stochastic solvers; the defaults are the paper's for Adult.
     variant : {"paper", "authors"}
         First round: one plain step on the doubled rows, which is a constant (paper), or on the
         original rows with weight 1 (authors' code).
@@ -65,7 +76,8 @@ class BuDRO(Estimator):
     min_child_rows : float
         Smallest hessian of a leaf in units of one row's weight, 1/n.
     scale_pos_weight : float or "balanced"
-        Factor on the weights of class 1 in the boosting step.
+        Factor on the weights of class 1 in the boosting step. ``"balanced"`` gives every class the
+        weight of the first one; with more than two classes it is that or 1.
     backend : {"auto", "numpy", "cupy"}
         Where the transport is computed.
     n_jobs : int
@@ -78,36 +90,42 @@ class BuDRO(Estimator):
     booster_ : xgboost.Booster
         The trees; they start from margin 0.
     history_ : dict of str to ndarray of shape (n_estimators - 1,)
-        Per round: η, cost, objective, duality gap and passes (or steps) of the transport.
+        Per round: η, cost, objective, duality gap of (2.8) and passes (or steps) of the transport.
+    n_classes_ : int
+        Number of classes.
 
     Notes
     -----
     A round costs O(n² k) operations for k embedded dimensions, in blocks, and O(n k) memory; see
-    `transport`. Boosting itself is cheap beside it.
+    `transport` and `entropic`. Boosting itself is cheap beside it. The entropic solvers' gap holds
+    what entropy costs, at most γ log n with rows of equal weight.
 
     References
     ----------
     A. Vargo, F. Zhang, M. Yurochkin, Y. Sun. Individually fair gradient boosting. ICLR 2021,
-    Algorithms 1-3 and 7.
+    Algorithms 1-7.
     """
 
+    task: ClassVar[frozenset[Task]] = frozenset({"binary", "multiclass"})
     fit_needs: ClassVar[frozenset[str]] = frozenset({"metric"})
     fit_takes: ClassVar[frozenset[str]] = frozenset({"metric", "sample_weight", "progress"})
     backends: ClassVar[tuple[str, ...]] = ("numpy", "cupy")
-    # Coincident rows share weight, but hist's sketch and the batches count rows.
+    # Coincident rows share weight, but hist's sketch counts rows.
     weights_are_counts: ClassVar[bool] = False
     paper: ClassVar[str] = "Vargo et al., Individually fair gradient boosting, ICLR 2021"
     example: ClassVar[Mapping[str, Any]] = {"n_estimators": 4, "max_depth": 3, "budget": 0.2}
 
     booster_: xgboost.Booster
     history_: dict[str, np.ndarray]
+    n_classes_: int
 
     def __init__(
         self,
         *,
         budget: float = 0.4,
-        solver: Literal["exact", "sgd"] = "exact",
+        solver: Literal["exact", "sgd", "sinkhorn", "sinkhorn_sgd", "linear_program"] = "exact",
         tolerance: float = 1e-3,
+        entropy_weight: float = 5e-5,
         dual_start: float = 0.1,
         batch_size: int = 200,
         steps: int = 100,
@@ -128,6 +146,7 @@ class BuDRO(Estimator):
         self.budget = budget
         self.solver = solver
         self.tolerance = tolerance
+        self.entropy_weight = entropy_weight
         self.dual_start = dual_start
         self.batch_size = batch_size
         self.steps = steps
@@ -154,7 +173,7 @@ class BuDRO(Estimator):
         sample_weight: np.ndarray | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Self:
-        """Boost on rows X with labels y in {0, 1} under a fair metric.
+        """Boost on rows X with labels y in 0..K-1 under a fair metric.
 
         Parameters
         ----------
@@ -172,41 +191,45 @@ class BuDRO(Estimator):
         Raises
         ------
         ConfigError
-            For a budget below 0, or a solver or variant that does not exist.
+            For a budget below 0, a solver or variant that does not exist, a factor on class 1 where
+            there are more than two classes, or more rows than the linear programme takes.
         """
         self.check()
         n_samples = len(y)
         weight = unit_weight(sample_weight, n_samples)
         mass = weight / weight.sum()
-        scale = positive_weight(self.scale_pos_weight, y, weight)
+        n_classes = max(2, int(y.max()) + 1)
+        scale = self._scale(y, weight, n_classes)
         z = np.asarray(metric.embed(X))
         work = float(n_samples) ** 2 * z.shape[1] * self.n_estimators
-        geometry = build_geometry(as_backend(z, self.backend, work=work), y, mass=mass)
-        data = xgboost.DMatrix(X, y, nthread=self.n_jobs)
-        booster = xgboost.Booster(
-            tree_parameters(
-                max_depth=self.max_depth,
-                learning_rate=self.learning_rate,
-                reg_lambda=self.reg_lambda,
-                min_child_weight=self.min_child_rows / n_samples,
-                tree_method=self.tree_method,
-                base_score=0.5,
-                n_jobs=self.n_jobs,
-                random_state=self.random_state,
-            ),
-            [data],
+        geometry = build_geometry(
+            as_backend(z, self.backend, work=work), y, n_labels=n_classes, mass=mass
         )
+        data = xgboost.DMatrix(X, y, nthread=self.n_jobs)
+        parameters = tree_parameters(
+            max_depth=self.max_depth,
+            learning_rate=self.learning_rate,
+            reg_lambda=self.reg_lambda,
+            min_child_weight=self.min_child_rows / n_samples,
+            tree_method=self.tree_method,
+            base_score=0.5,
+            n_jobs=self.n_jobs,
+            random_state=self.random_state,
+        )
+        if n_classes > 2:
+            parameters |= {"objective": "multi:softprob", "num_class": n_classes}
+        booster = xgboost.Booster(parameters, [data])
+        label = np.arange(n_classes)
         if self.variant == "paper":
-            first = np.stack([mass / 2, mass / 2], axis=1)
+            first = np.repeat(mass[:, None] / n_classes, n_classes, axis=1)
         else:
-            first = np.stack([(y == 0) * weight, (y == 1) * weight], axis=1)
+            first = (y[:, None] == label) * weight[:, None]
         boost_step(booster, data, 0, first, scale)
         generator = np.random.default_rng(self.random_state)
         found: Transport | None = None
         rows = []
         for iteration in range(1, self.n_estimators):
-            margin = booster.predict(data, output_margin=True, training=True).astype(np.float64)
-            loss = np.stack([np.logaddexp(0.0, margin), np.logaddexp(0.0, -margin)], axis=1)
+            loss = evaluate_losses(predict_margin(booster, data))
             found = self._solve(geometry, loss, found, generator)
             rows.append([getattr(found, key) for key in HISTORY])
             boost_step(booster, data, iteration, to_numpy(found.weight), scale)
@@ -215,19 +238,29 @@ class BuDRO(Estimator):
         table = np.asarray(rows, dtype=np.float64).reshape(-1, len(HISTORY))
         self.booster_ = booster
         self.history_ = dict(zip(HISTORY, table.T, strict=True))
-        self.n_features_in_ = X.shape[1]
+        self.n_features_in_, self.n_classes_ = X.shape[1], n_classes
         return self
 
     def check(self) -> None:
         """Raise ConfigError for parameters that cannot be."""
         check_trees(self)
         self.require("budget", self.budget >= 0, "a number that is 0 or more")
-        self.require("solver", self.solver in ("exact", "sgd"), "exact or sgd")
+        self.require("solver", self.solver in SOLVERS, " or ".join(SOLVERS))
         self.require("variant", self.variant in ("paper", "authors"), "paper or authors")
         self.require("tolerance", self.tolerance > 0, "a number above 0")
+        self.require("entropy_weight", self.entropy_weight > 0, "a number above 0")
         self.require("dual_start", self.dual_start >= 0, "a number that is 0 or more")
         self.require("steps", self.steps >= 1, "1 or more")
         self.require("batch_size", self.batch_size >= 1, "1 or more")
+
+    def supports(self, split: Split) -> str | None:
+        """Return why this method cannot be trained on ``split``, or None when it can."""
+        rows = len(split.train.y)
+        if self.solver == "linear_program" and rows > LARGEST:
+            return f"Budro's linear programme takes {LARGEST} rows, not {rows}."
+        if split.task == "multiclass" and self.scale_pos_weight not in (1, "balanced"):
+            return "Budro's scale_pos_weight beyond two classes is balanced or 1."
+        return super().supports(split)
 
     def _solve(
         self,
@@ -238,29 +271,48 @@ class BuDRO(Estimator):
     ) -> Transport:
         work = float("inf") if not isinstance(geometry.point, np.ndarray) else 0.0
         losses = as_backend(loss, self.backend, work=work)
-        if self.solver == "exact":
-            return solve_exact(geometry, losses, self.budget, tolerance=self.tolerance, start=last)
-        return solve_sgd(
-            geometry,
-            losses,
-            self.budget,
-            sample=generator.integers(len(loss), size=(self.steps, self.batch_size)),
-            eta=self.dual_start,
+        setting = Setting(
+            tolerance=self.tolerance,
+            entropy_weight=self.entropy_weight,
+            dual_start=self.dual_start,
+            batch_size=self.batch_size,
+            steps=self.steps,
             momentum=self.momentum,
-            learning_rate=self.dual_learning_rate,
-            start=last,
+            dual_learning_rate=self.dual_learning_rate,
         )
+        problem = Problem(geometry, losses, self.budget)
+        return solve(problem, self.solver, setting, start=last, generator=generator)
+
+    def _scale(self, y: np.ndarray, weight: np.ndarray, n_classes: int) -> np.ndarray:
+        """Return the factor on every class's weights."""
+        if n_classes == 2:
+            return np.array([1.0, positive_weight(self.scale_pos_weight, y, weight)])
+        if self.scale_pos_weight == "balanced":
+            return balance_classes(y, weight, n_classes)
+        if self.scale_pos_weight != 1:
+            raise ConfigError(
+                f"scale_pos_weight is {self.scale_pos_weight!r}, but there are {n_classes} classes "
+                "and no positive one.",
+                "Give balanced or 1.",
+            )
+        return np.ones(n_classes)
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
-        """Return class probabilities, float64, shape (n_samples, 2)."""
-        return probabilities(self.booster_, X, self.n_jobs)
+        """Return class probabilities, float64, shape (n_samples, n_classes)."""
+        if self.n_classes_ == 2:
+            return probabilities(self.booster_, X, self.n_jobs)
+        self.booster_.set_param({"nthread": self.n_jobs})
+        rows = xgboost.DMatrix(X, nthread=self.n_jobs)
+        margin = self.booster_.predict(rows, output_margin=True)
+        probability: np.ndarray = softmax(margin.astype(np.float64), axis=1)
+        return probability
 
     def get_state(self) -> State:
         """Return the trees and the history."""
         return State(
             arrays=self.history_,
             boosters={"trees": self.booster_},
-            facts={"n_features": self.n_features_in_},
+            facts={"n_features": self.n_features_in_, "n_classes": self.n_classes_},
         )
 
     def set_state(self, state: State) -> None:
@@ -268,43 +320,4 @@ class BuDRO(Estimator):
         self.booster_ = state.boosters["trees"]
         self.history_ = dict(state.arrays)
         self.n_features_in_ = state.facts["n_features"]
-
-
-def boost_step(
-    booster: xgboost.Booster,
-    data: xgboost.DMatrix,
-    iteration: int,
-    weight: np.ndarray,
-    scale: float,
-) -> None:
-    """Add one tree for the weighted logistic loss on rows that carry both labels.
-
-    With p = σ(margin) and s the factor on class 1, row i has the gradient and hessian of its two
-    copies (x_i, 0) and (x_i, 1) added up:
-
-        g_i = s w_i1 (p_i − 1) + w_i0 p_i,     h_i = (s w_i1 + w_i0) p_i (1 − p_i).
-
-    Split gains add gradients and hessians over rows, so this is the boosting step on doubled,
-    weighted data: with tree method ``exact`` always, with ``hist`` where no feature has more
-    distinct values than bins.
-
-    Parameters
-    ----------
-    booster, data
-        What to boost, and its training rows.
-    iteration : int
-        Number of the round, from 0.
-    weight : float64 array of shape (n_samples, 2)
-        w(x_i, 0) and w(x_i, 1).
-    scale : float
-        s.
-    """
-    margin = booster.predict(data, output_margin=True, training=True).astype(np.float64)
-    p = expit(margin)
-    lower, upper = weight[:, 0], scale * weight[:, 1]
-    booster.boost(
-        data,
-        iteration,
-        grad=(upper * (p - 1.0) + lower * p).astype(np.float32),
-        hess=((upper + lower) * p * (1.0 - p)).astype(np.float32),
-    )
+        self.n_classes_ = state.facts["n_classes"]

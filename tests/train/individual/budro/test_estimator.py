@@ -4,7 +4,8 @@ import xgboost
 
 from tasks.metric import learn
 from tasks.runtime.errors import ConfigError
-from tasks.train.individual.budro.estimator import BuDRO, boost_step
+from tasks.train.individual.budro.estimator import BuDRO
+from tasks.train.individual.budro.objective import boost_step
 from tests.train.tables import make_split
 
 TREE = {"max_depth": 4, "reg_lambda": 0.01, "learning_rate": 0.3, "seed": 0, "nthread": 1}
@@ -16,7 +17,7 @@ def grow(X, weight, rounds, scale, tree_method):
     parameters = {**TREE, "tree_method": tree_method, "base_score": 0.5, "min_child_weight": 1e-6}
     booster = xgboost.Booster({**parameters, "objective": "binary:logistic"}, [data])
     for iteration in range(rounds):
-        boost_step(booster, data, iteration, weight, scale)
+        boost_step(booster, data, iteration, weight, np.array([1.0, scale]))
     return booster
 
 

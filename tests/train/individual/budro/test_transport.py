@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tasks.train.individual.budro.geometry import build_geometry
 from tasks.train.individual.budro.linear_program import solve_linear_program
-from tasks.train.individual.budro.transport import build_geometry, solve_exact, solve_sgd
+from tasks.train.individual.budro.transport import solve_exact, solve_sgd
 
 EXACT = {"tolerance": 1e-10, "dtype": "float64"}
 

@@ -1,0 +1,108 @@
+"""BuDRO's rows as points of the fair metric: what stays the same over the rounds."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, device
+
+from tasks.runtime.arrays import to_numpy
+
+Array = Any
+
+
+@dataclass(frozen=True, eq=False)
+class Geometry:
+    """What stays the same over the rounds: distinct points, and columns merged by (point, label).
+
+    Attributes
+    ----------
+    point : float64 array of shape (n_points, k)
+        Distinct embedded rows.
+    row_point, row_column : int64 arrays of shape (n_samples,)
+        Point and merged column of each row.
+    row_order, point_stop : int64 arrays of shape (n_samples,) and (n_points,)
+        Rows sorted by point, and one past the place of each point's last row in that order.
+    columns : tuple of (first, last)
+        Per label, the range of its merged columns.
+    column_point : int64 array of shape (n_columns,)
+        Point of each merged column; columns are sorted by label.
+    column_mass : float64 array of shape (n_columns,)
+        Sum of the merged masses m_j.
+    row_mass : float64 array of shape (n_samples,)
+        m_j of each row.
+    """
+
+    point: Array
+    row_point: Array
+    row_column: Array
+    row_order: Array
+    point_stop: Array
+    columns: tuple[tuple[int, int], ...]
+    column_point: Array
+    column_mass: Array
+    row_mass: Array
+
+    @property
+    def n_labels(self) -> int:
+        """Number of labels."""
+        return len(self.columns)
+
+
+def build_geometry(
+    z: Array, label: Array, *, n_labels: int | None = None, mass: Array | None = None
+) -> Geometry:
+    """Merge coincident rows and columns, once for all rounds.
+
+    Parameters
+    ----------
+    z : float64 array of shape (n_samples, k)
+        Embedded rows: ‖z_i − z_j‖² is the fair distance. Rows that agree to nine decimals are
+        one point.
+    label : int64 array of shape (n_samples,)
+        Codes 0..n_labels-1.
+    n_labels : int, optional
+        At least 1 + the largest label; 2 or more.
+    mass : float64 array of shape (n_samples,), optional
+        Column masses m_j > 0; 1/n each by default.
+
+    Returns
+    -------
+    Geometry
+        On the backend of ``z``.
+
+    Notes
+    -----
+    One lexicographic sort on the host, O(n k log n); memory O(n k).
+    """
+    xp = array_namespace(z)
+    rows, codes = to_numpy(z), to_numpy(label).astype(np.int64)
+    n_samples = rows.shape[0]
+    masses = np.full(n_samples, 1.0 / n_samples) if mass is None else to_numpy(mass)
+    # Rounding first, since a projection leaves the last digits of coincident rows unequal; + 0.0
+    # turns the negative zero into zero.
+    point, row_point = np.unique(np.round(rows, 9) + 0.0, axis=0, return_inverse=True)
+    row_point = row_point.reshape(-1)
+    pair, row_column = np.unique(codes * point.shape[0] + row_point, return_inverse=True)
+    row_column = row_column.reshape(-1)
+    total = max(2, int(codes.max()) + 1) if n_labels is None else n_labels
+    bounds = np.searchsorted(pair, np.arange(total + 1) * point.shape[0])
+    stop = np.cumsum(np.bincount(row_point, minlength=point.shape[0]))
+
+    def move(values: np.ndarray, kind: str) -> Array:
+        return xp.asarray(values.astype(kind), device=device(z))
+
+    return Geometry(
+        point=move(point, "float64"),
+        row_point=move(row_point, "int64"),
+        row_column=move(row_column, "int64"),
+        row_order=move(np.argsort(row_point, kind="stable"), "int64"),
+        point_stop=move(stop, "int64"),
+        columns=tuple((int(a), int(b)) for a, b in itertools.pairwise(bounds)),
+        column_point=move(pair % point.shape[0], "int64"),
+        column_mass=move(np.bincount(row_column, weights=masses), "float64"),
+        row_mass=move(masses, "float64"),
+    )
