@@ -22,6 +22,7 @@ from tasks.train.regression.oracle_choice import choose_oracle, choose_risk_orac
 from tasks.train.regression.parity import build_parity, solve_parity
 from tasks.train.regression.predictor import restore_predictors, store_predictors
 from tasks.train.regression.saddle import Progress, Schedule
+from tasks.train.regression.stopwatch import Stopwatch
 
 CONSTRAINTS = ("bounded_group_loss", "statistical_parity")
 
@@ -111,6 +112,9 @@ class FairRegression(MixtureEstimator):
         Whether the oracle is exact, the tolerance was met, the labels were classes.
     iterations_, calls_ : int
         Iterations, oracle calls.
+    report_ : dict
+        ``oracle_calls``, ``oracle_seconds``, ``iterations`` and ``gap``, of the fit that was made
+        here.
 
     Notes
     -----
@@ -126,7 +130,9 @@ class FairRegression(MixtureEstimator):
 
     task: ClassVar[frozenset[Task]] = frozenset({"binary", "regression"})
     fit_needs: ClassVar[frozenset[str]] = frozenset({"groups"})
-    fit_takes: ClassVar[frozenset[str]] = frozenset({"groups", "sample_weight", "progress"})
+    fit_takes: ClassVar[frozenset[str]] = frozenset(
+        {"client", "groups", "progress", "sample_weight"}
+    )
     group_parameters: ClassVar[tuple[str, ...]] = ("attribute",)
     # Rounding to levels turns the last digits of a sum into another best response.
     weights_are_counts: ClassVar[bool] = False
@@ -304,10 +310,12 @@ class FairRegression(MixtureEstimator):
         progress: Progress | None,
     ) -> None:
         problem = build_parity(y, group, weight, n_grid=self.n_grid, **shared)
-        result = solve_parity(problem, choose_oracle(self, problem, X, weight), progress=progress)
+        oracle, watch = choose_oracle(self, problem, X, weight), Stopwatch()
+        oracle.respond = watch.time(oracle.respond)  # type: ignore[assignment,method-assign]
+        result = solve_parity(problem, oracle, progress=progress)
         self.group_value_ = np.abs(result.parity).max(axis=1)
         self.reachable_ = self.alone_ = np.zeros(0)
-        self._keep(result)
+        self._keep(result, watch)
 
     def _fit_bounded_loss(
         self,
@@ -319,17 +327,25 @@ class FairRegression(MixtureEstimator):
         progress: Progress | None,
     ) -> None:
         problem = build_bounded_loss(y, group, weight, **shared)
-        oracle = choose_risk_oracle(self, problem, X, y, weight, shared["loss"])
+        oracle, watch = choose_risk_oracle(self, problem, X, y, weight, shared["loss"]), Stopwatch()
+        oracle.minimise = watch.time(oracle.minimise)  # type: ignore[assignment,method-assign]
         result = solve_bounded_loss(problem, oracle, progress=progress)
         self.group_value_ = result.group_loss
         self.reachable_, self.alone_ = result.reachable, result.alone
-        self._keep(result)
+        self._keep(result, watch)
 
-    def _keep(self, result: Any) -> None:
+    def _keep(self, result: Any, watch: Stopwatch) -> None:
         self.predictors_, self.probability_ = result.predictors, result.weight
         self.multiplier_, self.loss_, self.gap_ = result.multiplier, result.loss, result.gap
         self.exact_, self.converged_ = not result.relative, result.converged
         self.iterations_, self.calls_ = result.iterations, result.calls
+        self.report_ = {
+            "oracle_calls": watch.calls,
+            "oracle_seconds": watch.seconds,
+            "iterations": result.iterations,
+        }
+        if np.isfinite(result.gap):
+            self.report_["gap"] = result.gap
 
     def save(self, folder: str | Path) -> Path:
         """Write the fitted model; see ``Estimator.save``.
