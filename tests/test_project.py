@@ -27,6 +27,7 @@ KERNELS = (
     "tasks.metric.explore",
     "tasks.metric.face",
     "tasks.metric.mahalanobis",
+    "tasks.train.baseline.group_adversary",
     "tasks.train.individual.attack",
     "tasks.train.individual.budro.entropic",
     "tasks.train.individual.budro.geometry",

@@ -172,6 +172,40 @@ def forward(network: Network, x: Array) -> Pass:
     return forward_from(network, enter(network, x))
 
 
+def forward_dropped(network: Network, x: Array, masks: Sequence[Array]) -> Pass:
+    """Run the nets on rows with hidden units dropped.
+
+    h_l = max(a_l, 0) ∘ m_l,   m_l = 0 or 1 / (share kept)
+
+    Parameters
+    ----------
+    network : Network
+    x : array of shape (n_models, n, d) or (n, d)
+    masks : sequence of array, shapes (n_models, n, d_l)
+        m_1, …, m_{L−1}.
+
+    Returns
+    -------
+    Pass
+        Whose gates hold the masks, so that the ways back need not know of them.
+
+    References
+    ----------
+    N. Srivastava, G. Hinton, A. Krizhevsky, I. Sutskever, R. Salakhutdinov. Dropout: a simple way
+    to prevent neural networks from overfitting. JMLR 15, 2014.
+    """
+    xp = network.namespace
+    hidden, gates, value = [], [], enter(network, x)
+    for weight, bias, mask in zip(network.weight[1:], network.bias[1:], masks, strict=True):
+        gate = mask * xp.astype(value > 0, value.dtype)
+        value *= gate
+        hidden.append(value)
+        gates.append(gate)
+        value = value @ weight
+        value += bias
+    return Pass(tuple(hidden), tuple(gates), value)
+
+
 def first_gradient(network: Network, done: Pass, slope: Array) -> Array:
     """Return ∂/∂a_1, shape (n_models, n, d_1), for ∂/∂logits = slope; nothing else is computed."""
     for back, gate in zip(reversed(network.back[1:]), reversed(done.gate), strict=True):

@@ -71,11 +71,14 @@ class Slope:
         What the history keeps.
     active : ndarray of bool, shape (n_models,), or None
         Models that take the step; all when None.
+    pace : float or None
+        Factor on the steps of all models, of rates that fall; 1 when None.
     """
 
     gradient: Network
     facts: Mapping[str, np.ndarray]
     active: np.ndarray | None = None
+    pace: float | None = None
 
 
 class Rule(Protocol):
@@ -326,6 +329,8 @@ class NeuralNetwork(Estimator):
         for step in range(1, leader.steps + 1):
             slope = rule(network, held.take([each.draw() for each in samplers]))
             changes = optimiser.step(slope.gradient.arrays, slope.active)
+            if slope.pace is not None:
+                changes = [change * slope.pace for change in changes]
             network = Network.of(
                 [array - change for array, change in zip(network.arrays, changes, strict=True)]
             )

@@ -11,6 +11,7 @@ from tasks.train.network import (
     cross_entropy,
     draw_network,
     forward,
+    forward_dropped,
     input_gradient,
     parameter_gradient,
     softmax,
@@ -144,3 +145,22 @@ def test_the_kernels_need_nothing_but_numpy_and_array_api_compat():
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     foreign = {name for name in out.stdout.split() if not name.startswith("_")}
     assert foreign <= {"numpy", "array_api_compat", "tasks", "setuptools", "distutils"}
+
+
+@pytest.mark.parametrize("sizes", [(3, 4, 2), (4, 5, 3, 3)])
+def test_dropped_units_have_no_part_in_the_answer_and_its_gradients(sizes):
+    network, (x, target) = make_network(sizes), make_rows(sizes)
+    generator = np.random.default_rng(2)
+    masks = [(generator.random((2, 7, width)) < 0.6) / 0.6 for width in sizes[1:-1]]
+
+    def loss():
+        return cross_entropy(forward_dropped(network, x, masks).logits, target)[0].sum()
+
+    done = forward_dropped(network, x, masks)
+    for hidden, mask in zip(done.hidden, masks, strict=True):
+        assert not hidden[mask == 0].any()
+    found = parameter_gradient(network, x, done, cross_entropy(done.logits, target)[1]).arrays
+    for gradient, array in zip(found, network.arrays, strict=True):
+        assert gradient == pytest.approx(differences(loss, array), abs=1e-7)
+    whole = forward_dropped(network, x, [np.ones_like(each) for each in masks])
+    assert np.array_equal(whole.logits, forward(network, x).logits)
