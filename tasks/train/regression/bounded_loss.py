@@ -9,7 +9,7 @@ import numpy as np
 
 from tasks.runtime.errors import DataError
 from tasks.train.regression.loss import Loss
-from tasks.train.regression.oracle import RiskOracle
+from tasks.train.regression.oracle import Response, RiskOracle
 from tasks.train.regression.parity import standard_error
 from tasks.train.regression.predictor import Predictor
 from tasks.train.regression.saddle import (
@@ -58,6 +58,10 @@ class BoundedLossProblem:
     tolerance: float
     iterations: int
     schedule: Schedule
+
+    def sum_group_losses(self, response: Response) -> np.ndarray:
+        """Return the groups' mean losses of an answer; a problem of rows elsewhere asks there."""
+        return sum_group_losses(self, response.score)
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +209,7 @@ def solve_bounded_loss(
 
     def judge(factor: np.ndarray) -> Column:
         response = oracle.minimise(factor)
-        losses = sum_group_losses(problem, response.score)
+        losses = problem.sum_group_losses(response)
         return Column(float(problem.share @ losses), losses, response.predictor)
 
     # No group may lose all weight: a design of one group's rows alone can be singular.

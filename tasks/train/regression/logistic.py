@@ -82,31 +82,62 @@ class LogisticRegressor:
     def _evaluate(
         self, theta: np.ndarray, label: np.ndarray, weight: np.ndarray
     ) -> tuple[float, np.ndarray, np.ndarray]:
-        margin = self.X @ theta[:-1] + theta[-1]
-        chance = expit(margin)
-        value = float(weight @ (np.logaddexp(0.0, margin) - label * margin))
-        value += self.penalty / 2.0 * float(theta[:-1] @ theta[:-1])
-        residual = weight * (chance - label)
-        gradient = np.append(residual @ self.X + self.penalty * theta[:-1], residual.sum())
-        return value, gradient, chance
+        value, gradient, chance = self._sum(theta, label, weight)
+        pull = self.penalty * np.append(theta[:-1], 0.0)
+        return value + float(pull @ theta) / 2.0, gradient + pull, chance
+
+    def _sum(
+        self, theta: np.ndarray, label: np.ndarray, weight: np.ndarray
+    ) -> tuple[float, np.ndarray, np.ndarray]:
+        """Return loss and gradient without penalty, and what ``_sum_curvature`` is given."""
+        return sum_logistic(self.X, theta, label, weight)
+
+    def _sum_curvature(
+        self, chance: np.ndarray, weight: np.ndarray, stride: int
+    ) -> tuple[np.ndarray, float]:
+        """Return the Hessian of every ``stride``-th row without penalty, and their weight."""
+        some = weight[::stride]
+        curve = some * (chance * (1.0 - chance))[::stride]
+        return sum_curvature(np.ascontiguousarray(self.X[::stride]), curve), float(some.sum())
+
+    @property
+    def _n_samples(self) -> int:
+        return len(self.X)
 
     @property
     def _stride(self) -> int:
-        return max(1, len(self.X) // max(LEAST, PER_FEATURE * int(self.X.shape[1])))
+        return max(1, self._n_samples // max(LEAST, PER_FEATURE * (self.solution.size - 1)))
 
     def _hessian(self, chance: np.ndarray, weight: np.ndarray, stride: int) -> np.ndarray:
-        curve = (weight * chance * (1.0 - chance))[::stride]
-        curve *= 1.0 / weight[::stride].sum()
-        X, size = np.ascontiguousarray(self.X[::stride]), self.X.shape[1]
-        hessian = np.zeros((size + 1, size + 1))
-        for start in range(0, len(curve), BLOCK):
-            rows, some = X[start : start + BLOCK], curve[start : start + BLOCK]
-            raised = rows * some[:, None]
-            hessian[:size, :size] += rows.T @ raised
-            hessian[size, :size] += raised.sum(axis=0)
-        hessian[:size, size] = hessian[size, :size]
-        hessian[size, size] = curve.sum()
+        curvature, total = self._sum_curvature(chance, weight, stride)
+        hessian: np.ndarray = curvature / total
+        size = len(hessian) - 1
         hessian[np.arange(size), np.arange(size)] += self.penalty
         # A margin so large that the curvature vanishes must not make the factor fail.
         hessian[np.arange(size + 1), np.arange(size + 1)] += 1e-12
         return hessian
+
+
+def sum_logistic(
+    X: np.ndarray, theta: np.ndarray, label: np.ndarray, weight: np.ndarray
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """Return Σ w (log(1 + exp(m)) − p m), its gradient, and σ(m); the sums of partitions add up."""
+    margin = X @ theta[:-1] + theta[-1]
+    chance = expit(margin)
+    value = float(weight @ (np.logaddexp(0.0, margin) - label * margin))
+    residual = weight * (chance - label)
+    return value, np.append(residual @ X, residual.sum()), chance
+
+
+def sum_curvature(X: np.ndarray, curve: np.ndarray) -> np.ndarray:
+    """Return Σ c x xᵀ, x with a 1 appended, shape (n_features + 1, n_features + 1)."""
+    size = X.shape[1]
+    hessian = np.zeros((size + 1, size + 1))
+    for start in range(0, len(curve), BLOCK):
+        rows, some = X[start : start + BLOCK], curve[start : start + BLOCK]
+        raised = rows * some[:, None]
+        hessian[:size, :size] += rows.T @ raised
+        hessian[size, :size] += raised.sum(axis=0)
+    hessian[:size, size] = hessian[size, :size]
+    hessian[size, size] = curve.sum()
+    return hessian

@@ -234,9 +234,14 @@ class TreeOracle:
         self.data.set_label(target)
         self.data.set_weight(weight)
         booster = xgboost.train(self.parameters, self.data, self.rounds)
-        scale, shift = (0.5 / self.sharpness, 0.5) if self.sharpness else (1.0, 0.0)
+        scale, shift = self.units
         margin = booster.predict(self.data, output_margin=True).astype(np.float64)
         return Response(TreePredictor(booster, scale, shift), margin * scale + shift)
+
+    @property
+    def units(self) -> tuple[float, float]:
+        """Scale and shift that make a prediction of a margin."""
+        return (0.5 / self.sharpness, 0.5) if self.sharpness else (1.0, 0.0)
 
 
 class LearnerOracle:

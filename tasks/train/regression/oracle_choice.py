@@ -33,7 +33,7 @@ def choose_oracle(
     model: FairRegression, problem: ParityProblem, X: np.ndarray, weight: np.ndarray
 ) -> Oracle:
     """Return the oracle for a parity problem on rows X."""
-    kind, sharpness = _read(model)
+    kind, sharpness = read_oracle(model)
     if kind == "cs":
         return HingeOracle(X, weight, problem.cell, problem.n_grid)
     if model.learner == "linear":
@@ -53,7 +53,7 @@ def choose_risk_oracle(
     loss: Loss,
 ) -> RiskOracle:
     """Return the oracle for a problem of bounded group loss on rows X with labels in [0, 1]."""
-    kind, sharpness = _read(model)
+    kind, sharpness = read_oracle(model)
     if model.learner != "linear":
         fit = _flexible(model, X, weight, sharpness).fit
         return WeightedOracle(fit, y, weight, problem.group, exact=False)
@@ -65,7 +65,7 @@ def choose_risk_oracle(
     return square
 
 
-def _read(model: FairRegression) -> tuple[str, float]:
+def read_oracle(model: FairRegression) -> tuple[str, float]:
     """Return the kind of oracle, and the C of a classifier or 0."""
     sharpness = model._loss().sharpness
     kind = model.oracle or ("lr" if sharpness else "ls")

@@ -20,7 +20,7 @@ from tasks.train.regression.grid import (
     tabulate_loss,
 )
 from tasks.train.regression.loss import Loss
-from tasks.train.regression.oracle import Costs, Oracle
+from tasks.train.regression.oracle import Costs, Oracle, Response
 from tasks.train.regression.predictor import ConstantPredictor, Predictor
 from tasks.train.regression.saddle import (
     Column,
@@ -83,6 +83,10 @@ class ParityProblem:
     def n_cells(self) -> int:
         """Number of pairs of a group and a label."""
         return int(self.share.size * self.table.shape[0])
+
+    def judge(self, response: Response) -> tuple[float, np.ndarray]:
+        """Return ``judge`` of an oracle's answer; a problem of rows elsewhere asks there."""
+        return judge(self, response.score)
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,7 +274,7 @@ def solve_parity(
         upper, lower = multiplier.reshape(2, *shape)
         total = accumulate_costs(problem.table, upper - lower, problem.share)
         response = oracle.respond(Costs(total, choose_targets(total)[2], cell))
-        loss, parity = judge(problem, response.score)
+        loss, parity = problem.judge(response)
         return Column(
             loss, np.concatenate([parity.reshape(-1), -parity.reshape(-1)]), response.predictor
         )
