@@ -157,17 +157,19 @@ class _Softmax:
         bound = xp.maximum(bound, xp.take(levels.level, column)) - self.reach
         order = xp.argsort(bound, descending=True)
         column, mass, bound = (xp.take(each, order) for each in (column, mass, bound))
-        square = xp.take(self.square, column)[:, None] - self.noise
+        square = xp.take(self.square, column)[:, None]
         right = xp.concat(
             [xp.take(self.point, column, axis=0), xp.ones_like(square), square], axis=1
         )
         tiles = blocks(column.shape[0], max(1, TILE // self.n_points))
         ends = xp.asarray([stop - 1 for _, stop in tiles], device=device(bound))
         reached = xp.searchsorted(-levels.sorted, -xp.take(bound, ends), side="right")
+        nothing = xp.zeros((), dtype=xp.float64, device=device(mass))
         best, totals, paid = [], [], []
         for (first, stop), length in zip(tiles, to_numpy(reached), strict=True):
             n = max(1, int(length))
-            cost = xp.maximum(right[first:stop, :] @ levels.left[:n, :].T, xp.asarray(0.0))
+            cost = right[first:stop, :] @ levels.left[:n, :].T
+            cost = xp.where(cost > self.noise, cost, nothing)
             share, total = self._normalise(levels.sorted[None, :n] - eta * cost)
             best.append(xp.argmax(share, axis=1))
             totals.append(total)

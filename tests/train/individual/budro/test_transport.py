@@ -9,20 +9,9 @@ from hypothesis import strategies as st
 from tasks.train.individual.budro.geometry import build_geometry
 from tasks.train.individual.budro.linear_program import solve_linear_program
 from tasks.train.individual.budro.transport import solve_exact, solve_sgd
+from tests.train.individual.budro.problems import draw_problem
 
 EXACT = {"tolerance": 1e-10, "dtype": "float64"}
-
-
-def problem(seed, n=24, k=2, n_labels=2, levels=None, copies=0):
-    generator = np.random.default_rng(seed)
-    z = generator.normal(size=(n, k))
-    loss = generator.exponential(size=(n, n_labels))
-    if levels:
-        z = np.round(z * levels) / levels
-        loss = np.round(loss * levels) / levels
-    if copies:
-        z[:copies] = z[copies : 2 * copies]
-    return z, generator.integers(n_labels, size=n), loss
 
 
 def plan_value(found, geometry, loss, label, z):
@@ -52,7 +41,7 @@ def plan_value(found, geometry, loss, label, z):
 )
 def test_exact_equals_linear_programme(shape, budget):
     for seed in range(6):
-        z, label, loss = problem(seed, **shape)
+        z, label, loss = draw_problem(seed, **shape)
         geometry = build_geometry(z, label, n_labels=loss.shape[1])
         found = solve_exact(geometry, loss, budget, **EXACT)
         _, best = solve_linear_program(z, label, loss, budget)
@@ -66,7 +55,7 @@ def test_exact_equals_linear_programme(shape, budget):
 
 
 def test_budget_is_used_up_exactly_where_it_binds():
-    z, label, loss = problem(3, n=40)
+    z, label, loss = draw_problem(3, n=40)
     geometry = build_geometry(z, label)
     found = solve_exact(geometry, loss, 0.1, **EXACT)
     assert found.eta > 0
@@ -84,14 +73,14 @@ def test_a_budget_that_never_binds_takes_the_cheapest_worst_rows():
 
 
 def test_equal_losses_move_nothing():
-    z, label, _ = problem(0, n=30)
+    z, label, _ = draw_problem(0, n=30)
     found = solve_exact(build_geometry(z, label), np.full((30, 2), 0.69), 0.4, **EXACT)
     assert found.cost == 0
     assert found.weight.sum(axis=1) == pytest.approx(np.full(30, 1 / 30))
 
 
 def test_weights_are_the_moved_mass_per_label():
-    z, label, loss = problem(7, n=30, copies=10)
+    z, label, loss = draw_problem(7, n=30, copies=10)
     found = solve_exact(build_geometry(z, label), loss, 0.2, **EXACT)
     shares = np.bincount(label, minlength=2) / 30
     assert found.weight.sum(axis=0) == pytest.approx(shares)
@@ -109,7 +98,7 @@ def test_coincident_rows_that_tie_share_equally():
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), st.floats(0.0, 2.0))
 def test_order_of_rows_does_not_matter(seed, budget):
-    z, label, loss = problem(seed, n=16, levels=2)
+    z, label, loss = draw_problem(seed, n=16, levels=2)
     order = np.random.default_rng(seed).permutation(16)
     there = solve_exact(build_geometry(z, label), loss, budget, **EXACT)
     back = solve_exact(build_geometry(z[order], label[order]), loss[order], budget, **EXACT)
@@ -118,7 +107,7 @@ def test_order_of_rows_does_not_matter(seed, budget):
 
 
 def test_masses_are_copies():
-    z, label, loss = problem(11, n=12)
+    z, label, loss = draw_problem(11, n=12)
     counts = np.arange(12) % 3 + 1
     twice = np.repeat(np.arange(12), counts)
     single = solve_exact(build_geometry(z, label, mass=counts / counts.sum()), loss, 0.15, **EXACT)
@@ -130,7 +119,7 @@ def test_masses_are_copies():
 
 
 def test_one_class_only_and_labels_swapped():
-    z, _, loss = problem(5)
+    z, _, loss = draw_problem(5)
     zeros = np.zeros(24, dtype=np.int64)
     one = solve_exact(build_geometry(z, zeros), loss, 0.1, **EXACT)
     other = solve_exact(build_geometry(z, zeros + 1), loss[:, ::-1], 0.1, **EXACT)
@@ -139,7 +128,7 @@ def test_one_class_only_and_labels_swapped():
 
 
 def test_a_warm_start_changes_nothing_but_the_time():
-    z, label, loss = problem(2, n=300)
+    z, label, loss = draw_problem(2, n=300)
     geometry = build_geometry(z, label)
     before = solve_exact(geometry, loss, 0.2, **EXACT)
     moved = loss + np.random.default_rng(0).normal(scale=0.01, size=loss.shape)
@@ -149,7 +138,7 @@ def test_a_warm_start_changes_nothing_but_the_time():
 
 
 def test_single_precision_stays_within_the_tolerance_it_reports():
-    z, label, loss = problem(9, n=500, k=10)
+    z, label, loss = draw_problem(9, n=500, k=10)
     geometry = build_geometry(z, label)
     exact = solve_exact(geometry, loss, 0.5, **EXACT)
     rough = solve_exact(geometry, loss, 0.5)
@@ -159,7 +148,7 @@ def test_single_precision_stays_within_the_tolerance_it_reports():
 
 @pytest.mark.parametrize("budget", [0.0, 0.1, 30.0])
 def test_runs_on_the_array_api_alone(budget):
-    z, label, loss = problem(4, n=20, copies=5)
+    z, label, loss = draw_problem(4, n=20, copies=5)
     xp = array_api_strict
     geometry = build_geometry(xp.asarray(z), xp.asarray(label))
     found = solve_exact(geometry, xp.asarray(loss), budget, **EXACT)
@@ -183,7 +172,7 @@ def dense_sgd(z, label, loss, budget, sample, eta, momentum, rate):
 
 @pytest.mark.parametrize("namespace", [np, array_api_strict])
 def test_sgd_is_the_papers_algorithm(namespace):
-    z, label, loss = problem(8, n=80, k=3)
+    z, label, loss = draw_problem(8, n=80, k=3)
     sample = np.random.default_rng(1).integers(80, size=(40, 10))
     eta, objective, cost = dense_sgd(z, label, loss, 0.05, sample, 0.1, 0.9, 1e-2)
     found = solve_sgd(
@@ -200,14 +189,14 @@ def test_sgd_is_the_papers_algorithm(namespace):
 
 
 def test_sgd_never_goes_below_zero():
-    z, label, loss = problem(8, n=80)
+    z, label, loss = draw_problem(8, n=80)
     sample = np.random.default_rng(1).integers(80, size=(30, 10))
     found = solve_sgd(build_geometry(z, label), loss, 1e3, sample=sample, learning_rate=1.0)
     assert found.eta == 0
 
 
 def test_many_sgd_steps_come_to_the_exact_dual():
-    z, label, loss = problem(6, n=200)
+    z, label, loss = draw_problem(6, n=200)
     geometry = build_geometry(z, label)
     exact = solve_exact(geometry, loss, 0.2, **EXACT)
     sample = np.random.default_rng(0).integers(200, size=(1500, 200))
@@ -215,13 +204,18 @@ def test_many_sgd_steps_come_to_the_exact_dual():
     assert found.dual_value == pytest.approx(exact.dual_value, rel=1e-3)
 
 
-def test_memory_grows_with_the_rows_and_not_with_their_square():
+@pytest.mark.parametrize("solver", ["exact", "sgd"])
+def test_memory_grows_with_the_rows_and_not_with_their_square(solver):
     n = 20_000
     generator = np.random.default_rng(0)
     z, label = generator.normal(size=(n, 4)), generator.integers(2, size=n)
     loss = generator.exponential(size=(n, 2))
     tracemalloc.start()
-    solve_sgd(build_geometry(z, label), loss, 0.1, sample=generator.integers(n, size=(2, 50)))
+    geometry = build_geometry(z, label)
+    if solver == "exact":
+        solve_exact(geometry, loss, 0.1, max_iterations=1)
+    else:
+        solve_sgd(geometry, loss, 0.1, sample=generator.integers(n, size=(2, 50)))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < n * n / 8  # a bit matrix of n × n would need that much
