@@ -40,7 +40,8 @@ class Estimator(BaseEstimator):
     backends : tuple of str
         Array backends it computes with.
     distributed : bool
-        Whether one fit can be spread over a Dask cluster.
+        Whether a fit of a study is spread over the cluster, which it then has to itself. Methods
+        that take ``client`` for Dask arrays alone leave it: a study's tables are in memory.
     batched : bool
         Whether several models train at once by ``fit_batch``, those of one ``structure()``.
     across_splits : bool

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -14,15 +14,23 @@ from tasks.runtime.errors import ConfigError, DataError, StoreError
 from tasks.train.base import unit_weight
 from tasks.train.persistence import State
 from tasks.train.registry import method
-from tasks.train.regression.bounded_loss import build_bounded_loss, solve_bounded_loss
+from tasks.train.regression.bounded_loss import (
+    BoundedLossProblem,
+    build_bounded_loss,
+    solve_bounded_loss,
+)
+from tasks.train.regression.collection import fit_collection, is_collection
 from tasks.train.regression.loss import LOSSES, Loss, find_loss, scale_labels
 from tasks.train.regression.mixture import MixtureEstimator
-from tasks.train.regression.oracle import Variant
+from tasks.train.regression.oracle import Oracle, RiskOracle, Variant
 from tasks.train.regression.oracle_choice import choose_oracle, choose_risk_oracle
-from tasks.train.regression.parity import build_parity, solve_parity
+from tasks.train.regression.parity import ParityProblem, build_parity, solve_parity
 from tasks.train.regression.predictor import restore_predictors, store_predictors
 from tasks.train.regression.saddle import Progress, Schedule
 from tasks.train.regression.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 CONSTRAINTS = ("bounded_group_loss", "statistical_parity")
 
@@ -240,17 +248,22 @@ class FairRegression(MixtureEstimator):
         *,
         groups: np.ndarray,
         sample_weight: np.ndarray | None = None,
+        client: Client | None = None,
         progress: Progress | None = None,
     ) -> Self:
         """Play the game on rows X.
 
         Parameters
         ----------
-        X : ndarray of float64, shape (n_samples, n_features)
-        y : ndarray, shape (n_samples,)
+        X : ndarray or dask array of float64, shape (n_samples, n_features)
+            The rows of a Dask array stay with the workers, a partition each; see ``collection``.
+        y : ndarray or dask array, shape (n_samples,)
             Integers 0 and 1 are classes, floats are numbers within ``label_range``.
-        groups : ndarray of int64, shape (n_samples, n_attributes)
-        sample_weight : ndarray of float64, shape (n_samples,), optional
+        groups : ndarray or dask array of int64, shape (n_samples, n_attributes)
+        sample_weight : ndarray or dask array of float64, shape (n_samples,), optional
+        client : distributed.Client, optional
+            Whose workers hold the rows of Dask arrays, for which it is required; rows in memory
+            are fitted here.
         progress : callable, optional
             Called with (iterations done, iterations).
 
@@ -260,8 +273,13 @@ class FairRegression(MixtureEstimator):
             For parameters that cannot be.
         DataError
             For labels outside their range, and when all rows are in one group.
+        ClusterError
+            When workers that hold rows were lost, and again at a second try.
         """
         self.check()
+        if is_collection(X):
+            fit_collection(self, X, y, groups, sample_weight, client, progress)
+            return self
         y = np.asarray(y)
         self.binary_ = bool(np.issubdtype(y.dtype, np.integer))
         if self.binary_ and not np.isin(y, (0, 1)).all():
@@ -285,7 +303,19 @@ class FairRegression(MixtureEstimator):
         if not held.all():
             X, label, weight, groups = X[held], label[held], weight[held], groups[held]
         self.levels_, group = np.unique(groups[:, self.attribute], return_inverse=True)
-        shared = {
+        shared = self._shared(loss)
+        if self.constraint == "statistical_parity":
+            parity = build_parity(label, group, weight, n_grid=self.n_grid, **shared)
+            self._play_parity(parity, choose_oracle(self, parity, X, weight), progress)
+        else:
+            bounded = build_bounded_loss(label, group, weight, **shared)
+            risk_oracle = choose_risk_oracle(self, bounded, X, label, weight, loss)
+            self._play_bounded_loss(bounded, risk_oracle, progress)
+        return self
+
+    def _shared(self, loss: Loss) -> dict[str, Any]:
+        """Return what both problems are told."""
+        return {
             "loss": loss,
             "budget": self._budgets(),
             "radius": self.radius,
@@ -294,40 +324,21 @@ class FairRegression(MixtureEstimator):
             "inflation": self.inflation,
             "schedule": self.schedule,
         }
-        if self.constraint == "statistical_parity":
-            self._fit_parity(X, label, group, weight, shared, progress)
-        else:
-            self._fit_bounded_loss(X, label, group, weight, shared, progress)
-        return self
 
-    def _fit_parity(
-        self,
-        X: np.ndarray,
-        y: np.ndarray,
-        group: np.ndarray,
-        weight: np.ndarray,
-        shared: Mapping[str, Any],
-        progress: Progress | None,
+    def _play_parity(
+        self, problem: ParityProblem, oracle: Oracle, progress: Progress | None
     ) -> None:
-        problem = build_parity(y, group, weight, n_grid=self.n_grid, **shared)
-        oracle, watch = choose_oracle(self, problem, X, weight), Stopwatch()
+        watch = Stopwatch()
         oracle.respond = watch.time(oracle.respond)  # type: ignore[assignment,method-assign]
         result = solve_parity(problem, oracle, progress=progress)
         self.group_value_ = np.abs(result.parity).max(axis=1)
         self.reachable_ = self.alone_ = np.zeros(0)
         self._keep(result, watch)
 
-    def _fit_bounded_loss(
-        self,
-        X: np.ndarray,
-        y: np.ndarray,
-        group: np.ndarray,
-        weight: np.ndarray,
-        shared: Mapping[str, Any],
-        progress: Progress | None,
+    def _play_bounded_loss(
+        self, problem: BoundedLossProblem, oracle: RiskOracle, progress: Progress | None
     ) -> None:
-        problem = build_bounded_loss(y, group, weight, **shared)
-        oracle, watch = choose_risk_oracle(self, problem, X, y, weight, shared["loss"]), Stopwatch()
+        watch = Stopwatch()
         oracle.minimise = watch.time(oracle.minimise)  # type: ignore[assignment,method-assign]
         result = solve_bounded_loss(problem, oracle, progress=progress)
         self.group_value_ = result.group_loss

@@ -1,0 +1,160 @@
+"""Partitions that lie on Dask workers: functions go to them, and sums come back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tasks.train.regression.partition import Partition
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+# Seconds that one request may take: a worker that lives but never answers must not stop a run.
+TIMEOUT = 3600.0
+# Seconds between looks at whether the workers are there, while waiting for them.
+LOOK = 1.0
+# Seconds within which a failure of the others shows which worker is gone.
+GRACE = 5.0
+
+
+class WorkerLostError(Exception):
+    """A worker that holds rows is gone, or does not answer."""
+
+
+class Placement:
+    """Partitions and where they lie; every request goes to all workers that hold some.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    held : sequence of (str, Future)
+        For each worker its address and the list of its partitions there.
+    timeout : float
+        Seconds that one request may take.
+
+    Notes
+    -----
+    One task a worker and request, some milliseconds each. Tasks are bound to their workers, so
+    that no row travels.
+    """
+
+    def __init__(
+        self, client: Client, held: Sequence[tuple[str, Future]], timeout: float = TIMEOUT
+    ) -> None:
+        self.client, self.held, self.timeout = client, list(held), timeout
+
+    def collect(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """Return what the function says of each partition, worker by worker."""
+        answers = self._ask(_each, function, arguments)
+        return [each for answer in answers for each in answer]
+
+    def sum(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return the sum over partitions of what the function says of each.
+
+        Sums of tuples are taken entry by entry. Each worker sends one.
+        """
+        return add_up(self._ask(_sum, function, arguments))
+
+    def replace(self, function: Callable[..., Partition], *arguments: Any) -> Placement:
+        """Return the partitions that the function makes of these, where they are."""
+        return Placement(self.client, self._submit(_each, function, arguments), self.timeout)
+
+    def gather_each(self, function: Callable[..., Any]) -> Placement:
+        """Return one object a worker, which the function makes of the list of its partitions."""
+        return Placement(self.client, self._submit(function), self.timeout)
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """Return what the function says of each worker's object; all workers run it at once."""
+        return self._ask(function, *arguments)
+
+    def _submit(self, function: Callable[..., Any], *arguments: Any) -> list[tuple[str, Future]]:
+        return [
+            (
+                address,
+                self.client.submit(
+                    function, parts, *arguments, workers=[address], pure=False, retries=0
+                ),
+            )
+            for address, parts in self.held
+        ]
+
+    def _ask(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        futures = [future for _, future in self._submit(function, *arguments)]
+        addresses = [address for address, _ in self.held]
+        return wait_for(self.client, futures, addresses, self.timeout)
+
+
+def wait_for(
+    client: Client, futures: Sequence[Future], addresses: Sequence[str], timeout: float
+) -> list[Any]:
+    """Return the results of futures, or say that a worker is lost.
+
+    Raises
+    ------
+    WorkerLostError
+        When a worker is gone, or the time is over.
+    """
+    end = time.monotonic() + timeout
+    try:
+        for each in futures:
+            _await_end(client, each, addresses, end)
+        results: list[Any] = client.gather(list(futures))
+    except OSError as error:
+        raise WorkerLostError(f"the scheduler does not answer ({error})") from error
+    except BaseException:
+        client.cancel(list(futures), force=True)
+        raise
+    return results
+
+
+def add_up(terms: Sequence[Any]) -> Any:
+    """Return the sum, of tuples entry by entry."""
+    if isinstance(terms[0], tuple):
+        return tuple(add_up(each) for each in zip(*terms, strict=True))
+    total = terms[0]
+    for each in terms[1:]:
+        total = total + each
+    return total
+
+
+def _each(parts: Sequence[Partition], function: Callable[..., Any], arguments: Any) -> list[Any]:
+    return [function(part, *arguments) for part in parts]
+
+
+def _sum(parts: Sequence[Partition], function: Callable[..., Any], arguments: Any) -> Any:
+    return add_up(_each(parts, function, arguments))
+
+
+def _await_end(client: Client, future: Future, addresses: Sequence[str], end: float) -> None:
+    """Wait for one answer, looking after the workers meanwhile."""
+    while True:
+        try:
+            error = future.exception(timeout=LOOK)
+            break
+        except TimeoutError:
+            _look_for(client, addresses)
+            if time.monotonic() > end:
+                raise WorkerLostError("a worker gave no answer in time") from None
+    if error is None:
+        return
+    if _comes_from(error, "distributed"):
+        raise WorkerLostError(" ".join(str(error).split())) from error
+    if _comes_from(error, "xgboost"):
+        # The others feel the death of a worker before the scheduler does.
+        grace = time.monotonic() + GRACE
+        while time.monotonic() < grace:
+            _look_for(client, addresses)
+            time.sleep(0.1)
+    raise error
+
+
+def _look_for(client: Client, addresses: Sequence[str]) -> None:
+    gone = sorted(set(addresses) - set(client.nthreads()))
+    if gone:
+        raise WorkerLostError(f"{', '.join(gone)} is gone")
+
+
+def _comes_from(error: BaseException, library: str) -> bool:
+    return any(cls.__module__.partition(".")[0] == library for cls in type(error).__mro__)
