@@ -136,7 +136,8 @@ def build_bounded_loss(
     budget : float or sequence of float, shape (n_groups,)
         ζ_a.
     radius : float, optional
-        B; 100 when None, so that accepted bounds are exceeded by little more than .01.
+        B; 100 / max{min_a ζ_a, .001} when None, so that accepted bounds are exceeded by little more
+        than a hundredth of the least.
 
     Raises
     ------
@@ -162,7 +163,7 @@ def build_bounded_loss(
         weight / total.sum(),
         total / total.sum(),
         allowed + inflation / np.sqrt(total),
-        100.0 if radius is None else radius,
+        100.0 / min(max(float(allowed.min()), 1e-3), 1.0) if radius is None else radius,
         tolerance,
         iterations,
         schedule,

@@ -71,7 +71,7 @@ class FairRegression(MixtureEstimator):
     n_grid : int
         N: thresholds 1/N, …, 1 on the scaled range.
     radius : float or None
-        B ≥ ‖λ‖₁; by default 1 / max{ε, .01}, and 100 for bounded group loss.
+        B ≥ ‖λ‖₁; by default 1 / max{ε, .01}, and 100 / max{ζ, .001} for bounded group loss.
     tolerance : float or None
         ν; by default half a standard error of the loss of the best constant.
     iterations : int

@@ -17,6 +17,8 @@ from tasks.train.regression.predictor import Predictor, score_all
 
 View = Literal["randomised", "mean", "unrounded"]
 
+MISSED = "No mixture was found whose group losses keep the budget."
+
 
 @dataclass(frozen=True, eq=False)
 class Distribution:
@@ -147,13 +149,20 @@ class MixtureEstimator(Estimator):
         found: np.ndarray = measure_disparity(value, group, share, codes.size)
         return found
 
+    @property
+    def infeasible_(self) -> str | None:
+        """Why there is no predictor, and which budgets can be met; None where there is one."""
+        if self.predictors_:
+            return None
+        return f"{MISSED} {self._mend()}"
+
+    def _mend(self) -> str:
+        reached = ", ".join(f"{each:.4g}" for each in self.reachable_)
+        return f"Budgets that can be met are {reached} for the groups in their order."
+
     def _predictors(self) -> tuple[Predictor, ...]:
         if not self.predictors_:
-            reached = ", ".join(f"{each:.4g}" for each in self.reachable_)
-            raise DataError(
-                "No mixture was found whose group losses keep the budget.",
-                f"Budgets that can be met are {reached} for the groups in their order.",
-            )
+            raise DataError(MISSED, self._mend())
         return self.predictors_
 
     def _raw(self, X: np.ndarray) -> np.ndarray:

@@ -107,3 +107,13 @@ def test_budgets_are_inflated_and_groups_are_needed():
         build_bounded_loss(y, np.zeros(6, dtype=int), np.ones(6), loss=square(), budget=0.1)
     with pytest.raises(DataError, match="no weight"):
         build_bounded_loss(y, np.repeat([0, 2], 3), np.ones(6), loss=square(), budget=0.1)
+
+
+@pytest.mark.parametrize("below", [0.005, 0.05])
+def test_bounds_out_of_reach_are_refused_but_for_a_hundredth(below):
+    alone = solve_bounded_loss(*pose(1.0)[2:]).alone
+    budget = [alone[0] * (1 - below), 1.0]
+    result = solve_bounded_loss(*pose(budget)[2:])
+    assert alone[0] < 0.01
+    assert result.feasible == (below < 0.01)
+    assert result.reachable[0] >= alone[0] - 1e-9

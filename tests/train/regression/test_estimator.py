@@ -73,6 +73,8 @@ def test_bounded_group_loss_keeps_groups_below_their_bounds(tmp_path):
     assert (impossible.reachable_ > 0).all()
     with pytest.raises(DataError, match=r"Budgets that can be met are 0\.00"):
         impossible.predict(X)
+    assert "Budgets that can be met are 0.00" in impossible.infeasible_
+    assert model.infeasible_ is None
     loaded = FairRegression.load(impossible.save(tmp_path / "none"))
     assert loaded.loss_ == np.inf
     json.dumps(loaded.get_params())
