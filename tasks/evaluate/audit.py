@@ -37,6 +37,8 @@ from tasks.train.prediction import predict_part, task_of
 from tasks.train.registry import load_model
 
 READING, BOUNDING = PASSES = ("reading decisions", "bounding rates")
+# Results grow with the square of the number of groups: a hundred make 20,000 conclusions.
+GROUPS_AT_MOST = 100
 Progress = Callable[[str, float], None]
 Source = Literal["level", "confusion", "auxiliary", "injected"]
 
@@ -135,12 +137,14 @@ def run_audit(
         rows = read_decisions(path, config.columns(), lambda share: told(READING, share))
         noisy = str(config.group)
         subject: dict[str, Any] = {"table": path.name, "sha256": digest_table(path)}
-        subject |= {name: getattr(config, name) for name in TABLE if getattr(config, name)}
+        subject |= config.given(TABLE)
     else:
         split, rows, subject = _ask_model(config, home)
         noisy = str(subject["attribute"])
     told(READING, 1.0)
+    _refuse_many(len(rows.levels), "noisy")
     noise, source = _find_noise(config, rows, noisy, split)
+    _refuse_many(len(noise.names), "true")
     rows = _recode(rows, noise)
     audited = audit_decisions(
         rows.decision,
@@ -169,6 +173,15 @@ def run_audit(
         _add_seen(tabulate_conclusions(audited), bounds, config.budget),
         tabulate_noise(noise, config.confidence),
     )
+
+
+def _refuse_many(count: int, kind: str) -> None:
+    """Refuse more groups than can be compared two by two in a report."""
+    if count > GROUPS_AT_MOST:
+        raise DataError(
+            f"There are {count} {kind} groups, and the audit compares every two of them.",
+            f"Give at most {GROUPS_AT_MOST}: merge small groups, or put numbers into ranges first.",
+        )
 
 
 def _tell_nothing(_: str, __: float) -> None:
@@ -229,6 +242,8 @@ def _ask_model(
 
 def _choose(attribute: str | None, part: Part) -> str:
     known = list(part.attributes)
+    if attribute is None and len(known) == 1:
+        return known[0]
     if attribute is None:
         differ = known
         if part.true_groups is not None:
@@ -266,20 +281,24 @@ def _find_noise(
         return _invert(config, rows, given.chance, given.names, given.noisy_names), "confusion"
     if config.auxiliary is not None:
         path = Path(config.auxiliary)
-        (true, names), (seen, noisy_names) = read_pairs(path, str(config.true_group), noisy)
+        option = "group" if config.model is None else "attribute"
+        pairs = read_pairs(path, str(config.true_group), noisy, option=option)
+        (true, names), (seen, noisy_names) = pairs
         model = NoiseModel.from_table(true, seen, names=names, noisy_names=noisy_names)
         return model, "auxiliary"
     part = None if split is None else split.train
-    if part is None or part.true_groups is None:
-        raise ConfigError(
-            f"No noise was injected into {config.dataset}, and nothing else says how wrong its "
-            "groups are.",
-            "Give --level, --confusion, --auxiliary with --true-group, or another --dataset.",
-        )
-    place = list(part.attributes).index(noisy)
-    levels = tuple(part.attributes[noisy])
-    model = NoiseModel.from_table(part.true_groups[:, place], part.groups[:, place], names=levels)
-    return model, "injected"
+    if part is not None and part.true_groups is not None:
+        place = list(part.attributes).index(noisy)
+        true, seen = part.true_groups[:, place], part.groups[:, place]
+        # Without noise being asked for, groups that nothing moved are not known to be true.
+        if config.noise == 0 or (true != seen).any():
+            levels = tuple(part.attributes[noisy])
+            return NoiseModel.from_table(true, seen, names=levels), "injected"
+    raise ConfigError(
+        f"No noise was injected into {noisy!r} of {config.dataset}, and nothing else says how "
+        "wrong its groups are.",
+        "Give --level, --confusion, --auxiliary with --true-group, or another --dataset.",
+    )
 
 
 def _invert(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -17,8 +17,18 @@ CRITERIA = {
     "demographic_parity": ("selection_rate",),
     **{rate: (rate,) for rate in RATES},
 }
-TABLE = ("labels", "group", "decisions", "scores", "threshold", "accepted", "positive", "weights")
-FITTED = ("dataset", "attribute", "noise")
+TABLE = (
+    "labels",
+    "group",
+    "decisions",
+    "scores",
+    "threshold",
+    "randomised",
+    "accepted",
+    "positive",
+    "weights",
+)
+FITTED = ("dataset", "part", "attribute", "seed", "noise")
 Name = Annotated[str, Field(min_length=1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
@@ -104,7 +114,7 @@ class AuditConfig(Model):
         return self
 
     def _refuse(self, names: tuple[str, ...]) -> None:
-        given = [name for name in names if getattr(self, name) is not None]
+        given = list(self.given(names))
         if given:
             kind = "table" if self.model is None else "model"
             raise fault(f"--{given[0]} is not for the audit of a {kind}|Leave it out.")
@@ -152,6 +162,12 @@ class AuditConfig(Model):
             )
         if self.prior is not None and not {"level", "confusion"} & set(given):
             raise fault("prior is given, and the table estimates it|Leave --prior out.")
+
+    def given(self, names: tuple[str, ...]) -> dict[str, Any]:
+        """Return those of the parameters that are not what they are by default."""
+        fields = type(self).model_fields
+        found = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in found.items() if value != fields[name].default}
 
     @property
     def rates(self) -> tuple[str, ...]:

@@ -192,9 +192,11 @@ def read_decisions(
 
 
 def read_pairs(
-    path: Path, true: str, noisy: str, progress: Share | None = None
+    path: Path, true: str, noisy: str, progress: Share | None = None, option: str = "group"
 ) -> tuple[tuple[np.ndarray, tuple[str, ...]], tuple[np.ndarray, tuple[str, ...]]]:
     """Read true and noisy groups of an auxiliary table: codes and sorted levels of each.
+
+    ``option`` is what names the column of noisy groups, for faults.
 
     Raises
     ------
@@ -209,7 +211,7 @@ def read_pairs(
             "Name the column of true groups with --true-group.",
         )
     found = {true: _Levels(), noisy: _Levels()}
-    for batch in _read(path, {true: "true-group", noisy: "group"}, progress):
+    for batch in _read(path, {true: "true-group", noisy: option}, progress):
         for name, levels in found.items():
             levels.add(batch.column(name))
     return found[true].finish(), found[noisy].finish()

@@ -212,6 +212,26 @@ def test_what_cannot_be_audited_is_said(change, options, told, tmp_path):
         audit(frame, tmp_path, **options)
 
 
+def test_what_was_asked_stands_beside_what_was_found(tmp_path):
+    asked = {"decisions": None, "scores": "score", "threshold": 0.0, "level": 0.05}
+    subject = audit(make_table(), tmp_path, **asked).subject
+    told = {"labels": "y", "group": "group", "scores": "score", "threshold": 0.0}
+    assert {
+        name: value for name, value in subject.items() if name not in ("table", "sha256")
+    } == told
+
+
+def test_more_groups_than_can_be_compared_are_refused(tmp_path):
+    frame = make_table(303)
+    many = frame.assign(group=[str(row % 101) for row in range(303)])
+    with pytest.raises(DataError, match=r"101 noisy groups.*at most 100"):
+        audit(many, tmp_path, level=0.001)
+    pairs = frame.assign(true=many["group"])[["true", "group"]]
+    with pytest.raises(DataError, match="101 true groups"):
+        audit(frame, tmp_path, auxiliary=pairs, true_group="true")
+    assert audit(many[many["group"] != "100"], tmp_path, level=0.001).noise.names[-1] == "99"
+
+
 def test_lists_records_and_empty_tables_are_said(tmp_path):
     frame = make_table(4)
     nested = frame.assign(group=[["a"]] * 4)
@@ -232,6 +252,9 @@ def test_lists_records_and_empty_tables_are_said(tmp_path):
         ({"table": "t", "model": "m"}, "one of the two"),
         ({"table": "t", "dataset": "adult"}, "--dataset is not for the audit of a table"),
         ({"model": "m", "labels": "y"}, "--labels is not for the audit of a model"),
+        ({"model": "m", "randomised": True}, "--randomised is not for the audit of a model"),
+        ({"table": "t", "part": "train"}, "--part is not for the audit of a table"),
+        ({"table": "t", "seed": 1}, "--seed is not for the audit of a table"),
         ({"model": "m"}, "a model alone decides on nothing"),
         ({"table": "t", "labels": "y", "group": "g"}, "needs decisions, labels and noisy groups"),
         ({"scores": "s"}, "both given"),

@@ -118,6 +118,8 @@ def test_a_saved_model_is_audited_on_a_dataset_with_noise(harness, tmp_path):
     assert more.rows.n_samples == split.train.y.size
     assert more.noise.confusion[0][0] < done["noise"]["confusion"][0][0]
     assert run_audit(read_options({**asked, "level": 0.1}), home).rests_on == "model"
+    none = run_audit(read_options({**asked, "noise": 0.0}), home)
+    assert (none.noise.level == 0).all()
     for change, told in (
         ({"part": "calibration"}, "no part 'calibration'"),
         ({"attribute": "orgin"}, "Did you mean 'origin'"),
@@ -126,6 +128,22 @@ def test_a_saved_model_is_audited_on_a_dataset_with_noise(harness, tmp_path):
     ):
         with pytest.raises((ConfigError, StoreError), match=told):
             run_audit(read_options({**asked, **change}), home)
+
+
+def test_groups_that_nothing_moved_are_not_taken_for_true_ones(tmp_path):
+    groups = "groups:\n  region: {column: region}\n"
+    noise = "perturb: {noisy_groups: {origin: {share: 0.1}}}\n"
+    home = make_project(tmp_path, dataset=DATASET.replace("groups:\n", groups, 1) + noise)
+    split = load("loans", home=home)
+    create("linear").fit(split.train.X, split.train.y).save(home / "model")
+    asked = {"model": str(home / "model"), "dataset": "loans", "home": str(home)}
+    with pytest.raises(ConfigError, match="No noise was injected into 'region' of loans"):
+        run_audit(read_options({**asked, "attribute": "region"}), home)
+    pairs = home / "pairs.csv"
+    pairs.write_text("true\na\n")
+    known = {"attribute": "region", "auxiliary": str(pairs), "true_group": "true"}
+    with pytest.raises(ConfigError, match=r"no column 'region' \(--attribute\)"):
+        run_audit(read_options({**asked, **known}), home)
 
 
 def test_a_model_of_other_rows_is_refused(fresh):
@@ -139,7 +157,7 @@ def test_a_model_of_other_rows_is_refused(fresh):
     with pytest.raises(ConfigError, match="'linear_regression', which learns no decisions"):
         run_audit(read_options({**asked, "model": str(fresh / "line"), "level": 0.1}), fresh)
     create("linear").fit(split.train.X, split.train.y).save(fresh / "whole")
-    with pytest.raises(ConfigError, match="No noise was injected into loans"):
+    with pytest.raises(ConfigError, match="No noise was injected into 'origin' of loans"):
         run_audit(read_options({**asked, "model": str(fresh / "whole")}), fresh)
 
 
