@@ -63,8 +63,9 @@ def try_candidates(candidates: Sequence[NoisyGroups], data: Mapping[str, Any]) -
 def rank_candidates(trials: np.ndarray) -> int:
     """Return which of (error, violation) is chosen: the least error of those without violation.
 
-    Where all violate a constraint, the least violation; of equals the first. A violation that
-    cannot be told, as no group has a row of an event, counts as the largest.
+    Where all violate a constraint, the least violation, and the least error of equal ones; of
+    equals the first. A violation that cannot be told, as no group has a row of an event, counts as
+    the largest.
     """
     error = trials[:, 0]
     violation = np.where(np.isnan(trials[:, 1]), np.inf, trials[:, 1])
