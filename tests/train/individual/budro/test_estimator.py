@@ -1,54 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
-import xgboost
 
 from tasks.metric import learn
 from tasks.runtime.errors import ConfigError
 from tasks.train.individual.budro.estimator import BuDRO
-from tasks.train.individual.budro.objective import boost_step
 from tests.train.tables import make_split
-
-TREE = {"max_depth": 4, "reg_lambda": 0.01, "learning_rate": 0.3, "seed": 0, "nthread": 1}
-
-
-def grow(X, weight, rounds, scale, tree_method):
-    """Boost rounds of one step on the n original rows."""
-    data = xgboost.DMatrix(X)
-    parameters = {**TREE, "tree_method": tree_method, "base_score": 0.5, "min_child_weight": 1e-6}
-    booster = xgboost.Booster({**parameters, "objective": "binary:logistic"}, [data])
-    for iteration in range(rounds):
-        boost_step(booster, data, iteration, weight, np.array([1.0, scale]))
-    return booster
-
-
-@pytest.mark.parametrize("tree_method", ["exact", "hist"])
-def test_a_step_equals_doubled_weighted_data(tree_method):
-    generator = np.random.default_rng(0)
-    n = 120
-    # Fewer distinct values than bins: only then does hist choose the same cuts.
-    X = np.round(generator.normal(size=(n, 4)), 1)
-    weight = generator.exponential(size=(n, 2)) / n
-    weight[::3, 0] = 0
-    booster = grow(X, weight, 3, 2.5, tree_method)
-    doubled = xgboost.DMatrix(
-        np.vstack([X, X]), np.repeat([0.0, 1.0], n), weight=weight.T.reshape(-1)
-    )
-    plain = xgboost.train(
-        {
-            **TREE,
-            "tree_method": tree_method,
-            "base_score": 0.5,
-            "min_child_weight": 1e-6,
-            "objective": "binary:logistic",
-            "scale_pos_weight": 2.5,
-        },
-        doubled,
-        3,
-    )
-    ours = booster.predict(xgboost.DMatrix(X), output_margin=True)
-    theirs = plain.predict(xgboost.DMatrix(X), output_margin=True)
-    assert np.ptp(ours) > 0.1
-    assert ours == pytest.approx(theirs, abs=1e-5)
 
 
 def fit(split, **parameters):
@@ -94,6 +52,73 @@ def test_sgd_runs_and_repeats_itself():
     assert not np.array_equal(first.history_["eta"], other.history_["eta"])
 
 
+@pytest.mark.parametrize("solver", ["sinkhorn", "sinkhorn_sgd", "linear_program"])
+def test_every_solver_trains_a_model(solver):
+    # A first round on the rows themselves: after a constant one all maps tie, and solvers differ.
+    settings = {"budget": 0.3, "tolerance": 1e-6, "variant": "authors", "n_estimators": 4}
+    split = make_split(160)
+    exact = fit(split, **settings)
+    settings |= {"solver": solver, "entropy_weight": 1e-4}
+    if solver == "sinkhorn_sgd":
+        settings |= {"steps": 30, "batch_size": 80, "dual_learning_rate": 0.05}
+    model = fit(split, **settings)
+    ours, theirs = model.history_["objective"], exact.history_["objective"]
+    if solver == "sinkhorn_sgd":
+        bound = ours[0] + model.history_["gap"][0]
+        assert theirs[0] - 1e-6 <= bound <= 1.1 * theirs[0]
+    else:
+        assert ours[:2] == pytest.approx(theirs[:2], rel=2e-3)
+        assert model.history_["cost"] == pytest.approx(np.full(3, 0.3), abs=1e-6)
+        assert np.all(model.history_["gap"] < 2e-3)
+
+
+def split_in_three(n=300):
+    """The task of two classes, with a third one where the second feature is large."""
+    split = make_split(n)
+
+    def part(old):
+        y = old.y + ((old.y == 1) & (old.X[:, 2] > 0.5))
+        return replace(old, y=y.astype(np.int64), classes=("no", "perhaps", "yes"))
+
+    return split.replace(task="multiclass", train=part(split.train), test=part(split.test))
+
+
+def test_three_classes_are_learnt_within_the_budget():
+    split = split_in_three()
+    model = fit(split, budget=0.1, learning_rate=0.1, scale_pos_weight=1.0)
+    probability = model.predict_proba(split.test.X)
+    assert probability.shape == (150, 3)
+    assert probability.sum(axis=1) == pytest.approx(np.ones(150))
+    assert np.mean(model.predict(split.test.X) == split.test.y) > 0.5
+    assert model.history_["cost"][1:] == pytest.approx(np.full(23, 0.1), abs=1e-6)
+    assert model.history_["objective"][-1] < model.history_["objective"][0]
+
+
+@pytest.mark.parametrize("solver", ["exact", "sinkhorn"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_saved_model_answers_the_same(tmp_path, solver, classes):
+    split = make_split(120) if classes == 2 else split_in_three(120)
+    model = fit(split, n_estimators=4, solver=solver)
+    again = BuDRO.load(model.save(tmp_path / "model"))
+    assert np.array_equal(again.predict_proba(split.test.X), model.predict_proba(split.test.X))
+    assert all(np.array_equal(again.history_[key], model.history_[key]) for key in model.history_)
+    assert again.get_params() == model.get_params()
+
+
+def test_a_factor_on_class_1_is_refused_beyond_two_classes():
+    split = split_in_three(100)
+    with pytest.raises(ConfigError, match="3 classes"):
+        fit(split, scale_pos_weight=2.0)
+    assert "balanced or 1" in BuDRO(scale_pos_weight=2.0).supports(split)
+    assert BuDRO(scale_pos_weight=1.0).supports(split) is None
+
+
+def test_tables_too_large_for_the_linear_programme_are_skipped():
+    model = BuDRO(solver="linear_program")
+    assert model.supports(make_split(300)) is None
+    assert "200 rows" in model.supports(make_split(500))
+
+
 def test_progress_is_told_every_round():
     split, told = make_split(80), []
     BuDRO(n_estimators=4, max_depth=2).fit(
@@ -111,6 +136,7 @@ def test_progress_is_told_every_round():
         ({"budget": -0.1}, "budget"),
         ({"budget": float("nan")}, "budget"),
         ({"solver": "x"}, "solver"),
+        ({"entropy_weight": 0.0}, "entropy_weight"),
         ({"variant": "x"}, "variant"),
     ],
 )
