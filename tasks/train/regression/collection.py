@@ -137,11 +137,14 @@ def _fit(
         timeout=timeout,
     )
     model.n_features_in_, model.levels_ = table.n_features, table.levels
-    if model.constraint == "statistical_parity":
-        model._play_parity(*pose_parity(model, table, model._shared(loss)), progress)
-    else:
-        posed = pose_bounded_loss(model, table, loss, model._shared(loss))
-        model._play_bounded_loss(*posed, progress)
+    try:
+        if model.constraint == "statistical_parity":
+            model._play_parity(*pose_parity(model, table, model._shared(loss)), progress)
+        else:
+            posed = pose_bounded_loss(model, table, loss, model._shared(loss))
+            model._play_bounded_loss(*posed, progress)
+    finally:
+        table.rows.release()
 
 
 def try_twice(fit: Callable[[], None], client: Client, timeout: float = TIMEOUT) -> None:
@@ -353,9 +356,15 @@ def _align(X: Any, y: Any, groups: Any, sample_weight: Any) -> list[Any]:
         if each is None:
             columns.append([None] * X.numblocks[0])
             continue
-        array = each if is_collection(each) else da.from_array(np.asarray(each))
-        known = not any(np.isnan(size) for size in (*X.chunks[0], *array.chunks[0]))
-        if known and array.shape[0] == X.shape[0]:
+        known = not np.isnan([each.shape[0], X.shape[0]]).any()
+        matched = known and each.shape[0] == X.shape[0]
+        array = each
+        if not is_collection(each):
+            # Cut at once, so that a worker is sent its own rows alone.
+            array = da.from_array(
+                np.asarray(each), (X.chunks[0], -1)[: each.ndim] if matched else -1
+            )
+        if matched:
             array = array.rechunk((X.chunks[0], *((size,) for size in array.shape[1:])))
         elif known or array.numblocks[0] != X.numblocks[0]:
             raise DataError(

@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 # Seconds that one request may take: a worker that lives but never answers must not stop a run.
-TIMEOUT = 3600.0
+TIMEOUT = 1800.0
 # Seconds between looks at whether the workers are there, while waiting for them.
 LOOK = 1.0
+# Seconds of waiting while no worker does anything: what is missing can be had nowhere.
+IDLE = 30.0
 # Seconds within which a failure of the others shows which worker is gone.
 GRACE = 5.0
 
@@ -33,6 +35,8 @@ class Placement:
         For each worker its address and the list of its partitions there.
     timeout : float
         Seconds that one request may take.
+    kept : list of Future, optional
+        Where the futures of this placement and of those made of it are noted.
 
     Notes
     -----
@@ -41,9 +45,15 @@ class Placement:
     """
 
     def __init__(
-        self, client: Client, held: Sequence[tuple[str, Future]], timeout: float = TIMEOUT
+        self,
+        client: Client,
+        held: Sequence[tuple[str, Future]],
+        timeout: float = TIMEOUT,
+        kept: list[Future] | None = None,
     ) -> None:
         self.client, self.held, self.timeout = client, list(held), timeout
+        self.kept = [] if kept is None else kept
+        self.kept.extend(future for _, future in held)
 
     def collect(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Return what the function says of each partition, worker by worker."""
@@ -59,15 +69,23 @@ class Placement:
 
     def replace(self, function: Callable[..., Partition], *arguments: Any) -> Placement:
         """Return the partitions that the function makes of these, where they are."""
-        return Placement(self.client, self._submit(_each, function, arguments), self.timeout)
+        return self._make(self._submit(_each, function, arguments))
 
     def gather_each(self, function: Callable[..., Any]) -> Placement:
         """Return one object a worker, which the function makes of the list of its partitions."""
-        return Placement(self.client, self._submit(function), self.timeout)
+        return self._make(self._submit(function))
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Return what the function says of each worker's object; all workers run it at once."""
         return self._ask(function, *arguments)
+
+    def release(self) -> None:
+        """Let go of the rows, also where a worker that is gone was to hold them."""
+        self.client.cancel(self.kept, force=True)
+        self.kept.clear()
+
+    def _make(self, held: Sequence[tuple[str, Future]]) -> Placement:
+        return Placement(self.client, held, self.timeout, self.kept)
 
     def _submit(self, function: Callable[..., Any], *arguments: Any) -> list[tuple[str, Future]]:
         return [
@@ -129,13 +147,17 @@ def _sum(parts: Sequence[Partition], function: Callable[..., Any], arguments: An
 
 def _await_end(client: Client, future: Future, addresses: Sequence[str], end: float) -> None:
     """Wait for one answer, looking after the workers meanwhile."""
+    busy = time.monotonic()
     while True:
         try:
             error = future.exception(timeout=LOOK)
             break
         except TimeoutError:
             _look_for(client, addresses)
-            if time.monotonic() > end:
+            now = time.monotonic()
+            if any(client.processing().values()):
+                busy = now
+            if now > min(end, busy + IDLE):
                 raise WorkerLostError("a worker gave no answer in time") from None
     if error is None:
         return
