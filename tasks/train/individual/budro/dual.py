@@ -89,6 +89,7 @@ def minimise_dual(
     *,
     start: tuple[float, Array] | None = None,
     tolerance: float = 1e-3,
+    floor: float = 0.0,
     max_iterations: int = 100,
 ) -> Minimum:
     """Minimise M by its affine pieces, to a duality gap that is computed.
@@ -108,7 +109,9 @@ def minimise_dual(
     start : (η, map), optional
         Where to begin; else the slope of the line from ``zero`` down to ``stay``.
     tolerance : float
-        Stop when the gap is at most this share of M.
+        Stop when the gap is at most this share of M − ``floor``.
+    floor : float
+        What M is counted from: 0, or the value of ``stay`` for a share of what moving gains.
     max_iterations : int
         Pieces at most.
 
@@ -144,7 +147,8 @@ def minimise_dual(
             continue
         share = high.slope / (high.slope - low.slope)
         maps = ((share, low), (1 - share, high))
-        converged = dual - share * low.gain - (1 - share) * high.gain <= tolerance * abs(dual)
+        gap = dual - share * low.gain - (1 - share) * high.gain
+        converged = gap <= max(tolerance * abs(dual - floor), 1e-15 * abs(dual))
         if low is zero and step < 100:
             eta, step = eta / step, step**2
         else:

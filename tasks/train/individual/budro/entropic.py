@@ -251,7 +251,8 @@ def solve_sinkhorn(
     entropy_weight : float
         γ > 0, in units of the loss.
     tolerance : float
-        Stop when the gap of the entropic problem is at most this share of E.
+        Stop when the gap of the entropic problem is at most this share of what moving gains, the
+        entropy included.
     start : Transport, optional
         The last round's solution on the same geometry: its η and map are where the search begins.
     max_iterations : int
@@ -271,12 +272,15 @@ def solve_sinkhorn(
     """
     softmax = _Softmax(geometry, loss, entropy_weight)
     warm = start is not None and 0 < start.eta < float("inf")
+    stay = softmax.stay(budget)
     found = minimise_dual(
         lambda eta, held: softmax.spread(eta, budget, held),
         softmax.free(budget),
-        softmax.stay(budget),
+        stay,
         start=(start.eta, _Spread((), start.destination[0, :])) if start and warm else None,
         tolerance=tolerance,
+        # Early in boosting all losses are nearly equal, and a share of E would be met by any map.
+        floor=stay.gain,
         max_iterations=max_iterations,
     )
     return softmax.finish(found, budget)

@@ -60,8 +60,8 @@ class BuDRO(Estimator):
         ``sinkhorn`` and ``sinkhorn_sgd`` are the same two with entropy, whose weights do not hang
         on how ties are broken; ``linear_program`` is for 200 rows at most.
     tolerance : float
-        Duality gap of ``exact``, or that of the entropic problem of ``sinkhorn``, as a share of the
-        objective.
+        Duality gap of ``exact`` as a share of the objective; of ``sinkhorn``'s entropic problem as
+        a share of what moving gains.
     entropy_weight : float
         γ > 0 of the entropic solvers, in units of the loss; the default is the paper's for COMPAS.
     dual_start, batch_size, steps, momentum, dual_learning_rate

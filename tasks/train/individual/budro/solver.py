@@ -48,7 +48,8 @@ class Setting:
     Attributes
     ----------
     tolerance : float
-        Of ``exact`` and ``sinkhorn``: duality gap as a share of the objective.
+        Of ``exact``: duality gap as a share of the objective. Of ``sinkhorn``: that of the entropic
+        problem, as a share of what moving gains.
     entropy_weight : float
         Of ``sinkhorn`` and ``sinkhorn_sgd``: γ > 0, in units of the loss.
     dual_start, batch_size, steps, momentum, dual_learning_rate
