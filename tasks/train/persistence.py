@@ -18,7 +18,11 @@ MANIFEST = "manifest.json"
 FORMAT = 1
 # Beyond NumPy's and scikit-learn's own, which skops trusts. Whoever loads trees checks their nodes:
 # scikit-learn follows the indices in them without looking.
-TRUSTED = ("sklearn.tree._tree.Tree",)
+TRUSTED = (
+    "sklearn.tree._tree.Tree",
+    "tasks.train.individual.fair_boosting.newton_tree.NewtonTree",
+    "tasks.train.individual.fair_boosting.spline.Spline",
+)
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,13 @@ def read_state(folder: Path, name: str) -> tuple[dict[str, Any], State]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{folder} holds no complete model.", mend) from error
     return manifest["parameters"], State(arrays, boosters, learners, manifest["facts"])
+
+
+def find_strangers(learner: Any) -> list[str]:
+    """Return the types in a learner that would not be trusted when it is read."""
+    import skops.io
+
+    return sorted(set(skops.io.get_untrusted_types(data=skops.io.dumps(learner))) - set(TRUSTED))
 
 
 def _write_learner(path: Path, learner: Any) -> None:

@@ -7,7 +7,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from tasks.runtime.errors import ConfigError, StoreError
 from tasks.train import create
-from tasks.train.persistence import State, _digest, read_state, write_state
+from tasks.train.persistence import State, _digest, find_strangers, read_state, write_state
 from tasks.train.registry import load_model, methods
 from tests.train.tables import make_split
 
@@ -133,3 +133,8 @@ def test_state_holds_several_kinds_at_once(tmp_path):
     assert back.arrays["a"].tolist() == [0.0, 1.0, 2.0]
     assert isinstance(back.learners["b"], FunctionTransformer)
     assert back.facts == {"c": [1, "d"]}
+
+
+def test_strangers_are_named_before_anything_is_written():
+    assert find_strangers([FunctionTransformer()]) == []
+    assert find_strangers({"a": Stranger()}) == [f"{__name__}.Stranger"]

@@ -13,6 +13,7 @@ from tasks.runtime.errors import StoreError
 from tasks.train.base import Estimator
 from tasks.train.persistence import State
 from tasks.train.registry import method
+from tasks.train.tree import LEAF, is_downward
 
 
 @method("random_forest")
@@ -122,16 +123,13 @@ class RandomForest(Estimator):
 
 def _sound(forest: RandomForestClassifier) -> bool:
     """Return whether every walk down a tree ends in a leaf of it."""
-    for each in forest.estimators_:
-        tree = each.tree_
-        place = np.arange(tree.node_count)
-        inner = tree.children_left != -1
-        # Trees are numbered downwards, so children that come later rule out circles.
-        for child in (tree.children_left, tree.children_right):
-            below = (child > place) & (child < tree.node_count)
-            if not np.array_equal(below, inner) or (child[~inner] != -1).any():
-                return False
-        feature = tree.feature[inner]
-        if ((feature < 0) | (feature >= forest.n_features_in_)).any():
-            return False
-    return True
+    return all(
+        is_downward(
+            each.tree_.children_left,
+            each.tree_.children_right,
+            each.tree_.children_left != LEAF,
+            each.tree_.feature,
+            forest.n_features_in_,
+        )
+        for each in forest.estimators_
+    )

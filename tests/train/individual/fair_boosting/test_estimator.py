@@ -1,0 +1,255 @@
+import numpy as np
+import pytest
+import xgboost
+from scipy.special import expit, logit
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeRegressor
+
+from tasks.metric import learn
+from tasks.runtime.errors import ConfigError, StoreError
+from tasks.train import create
+from tasks.train.individual.budro.objective import evaluate_losses
+from tasks.train.individual.budro.solver import pose, solve
+from tasks.train.individual.fair_boosting.estimator import (
+    FairBoosting,
+    differentiate,
+    search_step,
+)
+from tasks.train.individual.fair_boosting.learner import LEARNERS
+from tasks.train.individual.fair_boosting.spline import Spline
+from tests.train.tables import make_split
+
+SPLIT = make_split(160)
+PART = SPLIT.train
+METRIC = learn("subspace", SPLIT)
+LEVEL = {"max_depth": 3, "reg_lambda": 0.05, "min_child_weight": 0.01}
+
+
+def fit(part=PART, **parameters):
+    settings = {"n_estimators": 5, "budget": 0.2, "learning_rate": 0.5, **parameters}
+    return FairBoosting(**settings).fit(part.X, part.y, metric=METRIC)
+
+
+def make_budro(X, tree_method, rounds):
+    model = create(
+        "budro",
+        n_estimators=rounds + 1,
+        budget=0.2,
+        learning_rate=0.3,
+        tree_method=tree_method,
+        max_depth=LEVEL["max_depth"],
+        reg_lambda=LEVEL["reg_lambda"],
+        min_child_rows=LEVEL["min_child_weight"] * len(X),
+        tolerance=1e-9,
+    )
+    return model.fit(X, PART.y, metric=METRIC)
+
+
+def follow(model, X, rounds, **parameters):
+    """Boost from where BuDRO's first round, a constant, has led."""
+    frame = model.booster_.trees_to_dataframe()
+    first = frame[frame.Tree == 0]
+    assert len(first) == 1
+    settings = {
+        "order": 2,
+        "start": float(first.Gain.iloc[0]),
+        "n_estimators": rounds,
+        "budget": 0.2,
+        "learning_rate": 0.3,
+        "scale_pos_weight": "balanced",
+        "tolerance": 1e-9,
+        **parameters,
+    }
+    return FairBoosting(**settings).fit(X, PART.y, metric=METRIC)
+
+
+@pytest.mark.parametrize("tree_method", ["exact", "hist"])
+def test_newton_trees_go_budros_way(tree_method):
+    rounds = 8
+    # Fewer distinct values than bins: only then does hist choose among all cuts.
+    X = np.round(PART.X, 1)
+    budro = make_budro(X, tree_method, rounds)
+    told = {**LEVEL, "ties": "high" if tree_method == "exact" else "low"}
+    ours = follow(budro, X, rounds, learner="newton_tree", learner_parameters=told)
+    frame = budro.booster_.trees_to_dataframe()
+    for number, tree in enumerate(ours.learners_, start=1):
+        theirs = frame[frame.Tree == number].sort_values("Node")
+        asked = [-1 if each == "Leaf" else int(each[1:]) for each in theirs.Feature]
+        assert asked == tree.feature_.tolist()
+        leaves = (theirs.Feature == "Leaf").to_numpy()
+        assert 0.3 * tree.value_[leaves] == pytest.approx(
+            theirs.Gain[leaves].to_numpy(), rel=1e-3, abs=1e-5
+        )
+        if tree_method == "exact":
+            cut = theirs.Split[~leaves].to_numpy()
+            assert tree.threshold_[~leaves] == pytest.approx(cut, rel=1e-6)
+    assert len(frame) > 3 * rounds
+    assert ours.predict_proba(X) == pytest.approx(budro.predict_proba(X), abs=1e-5)
+    for key in ("eta", "objective", "cost"):
+        assert ours.history_[key] == pytest.approx(budro.history_[key], rel=1e-3, abs=1e-6)
+
+
+def test_xgboosts_own_regressor_goes_the_same_way():
+    rounds = 4
+    budro = make_budro(PART.X, "exact", rounds)
+    tree = xgboost.XGBRegressor(
+        n_estimators=1, learning_rate=1.0, base_score=0.0, tree_method="exact", n_jobs=1, **LEVEL
+    )
+    ours = follow(budro, PART.X, rounds, learner=tree)
+    assert ours.predict_proba(PART.X) == pytest.approx(budro.predict_proba(PART.X), abs=1e-5)
+
+
+def worst_loss(margin, budget=0.2):
+    problem = pose(METRIC.embed(PART.X), PART.y, evaluate_losses(margin), budget)
+    return solve(problem, "linear_program")
+
+
+def test_the_slope_is_that_of_the_worst_loss():
+    margin = np.random.default_rng(0).normal(size=len(PART.y))
+    found = worst_loss(margin)
+    slope = differentiate(margin, np.asarray(found.weight)).first
+    direction = np.random.default_rng(1).normal(size=len(PART.y))
+    step = 1e-5
+    upper, lower = (worst_loss(margin + sign * step * direction).objective for sign in (1, -1))
+    assert slope @ direction == pytest.approx((upper - lower) / (2 * step), rel=1e-4)
+
+
+def test_second_derivatives_are_those_of_finite_differences():
+    generator = np.random.default_rng(2)
+    margin, weight = generator.normal(size=6), generator.exponential(size=(6, 2))
+    step = 1e-5
+    upper, lower = (differentiate(margin + sign * step, weight) for sign in (1, -1))
+    found = differentiate(margin, weight)
+    assert found.second == pytest.approx((upper.first - lower.first) / (2 * step), rel=1e-8)
+    target, given = found.aim(2)
+    assert target * given == pytest.approx(-found.first)
+
+
+def test_a_learner_is_fitted_to_the_pseudo_residuals():
+    # Smooth margins: with those of trees many worst cases are alike, and solvers choose freely.
+    model = fit(n_estimators=2, learner="spline", start=0.3, tolerance=1e-9)
+    margin = 0.3 + 0.5 * model.learners_[0].predict(PART.X)
+    p, weight = expit(margin), np.asarray(worst_loss(margin).weight)
+    residual = len(PART.y) * (weight[:, 1] * (1 - p) - weight[:, 0] * p)
+    wanted = Spline().fit(PART.X, residual)
+    assert model.learners_[1].predict(PART.X) == pytest.approx(wanted.predict(PART.X), abs=1e-3)
+    margin = 0.3 + sum(0.5 * each.predict(SPLIT.test.X) for each in model.learners_)
+    assert model.decision_function(SPLIT.test.X) == pytest.approx(margin)
+    assert logit(model.predict_proba(SPLIT.test.X)[:, 1]) == pytest.approx(margin)
+
+
+@pytest.mark.parametrize("longest", [0.3, 50.0])
+def test_the_search_finds_the_best_step(longest):
+    generator = np.random.default_rng(4)
+    margin, weight = generator.normal(size=30), generator.exponential(size=(30, 2))
+    answer = -differentiate(margin, weight).first
+    found = search_step(margin, answer, weight, longest)
+    rates = np.linspace(0, longest, 2001)
+    losses = [(weight * evaluate_losses(margin + rate * answer)).sum() for rate in rates]
+    assert found == pytest.approx(rates[np.argmin(losses)], abs=longest / 2000)
+    assert (found == longest) == (longest == 0.3)
+    assert search_step(margin, -answer, weight, longest) == 0
+
+
+def test_searched_steps_are_the_best_for_the_worst_case_of_their_round():
+    model = fit(step="search", n_estimators=4, learner="spline", learning_rate=30.0, tolerance=1e-9)
+    assert np.all((model.rate_ > 0) & (model.rate_ < 30))
+    margin = np.zeros(len(PART.y))
+    # Not at the constant that all begins with: every plan is a worst case there.
+    for number, (rate, learner) in enumerate(zip(model.rate_, model.learners_, strict=True)):
+        answer = learner.predict(PART.X)
+        if number > 0:
+            weight = np.asarray(worst_loss(margin).weight)
+            slope = differentiate(margin + rate * answer, weight).first @ answer
+            whole = differentiate(margin, weight).first @ answer
+            assert abs(slope) < 0.02 * abs(whole)
+        margin = margin + rate * answer
+
+
+def test_the_search_ends_where_no_step_helps(tmp_path):
+    told = []
+    # A learner that answers the mean, and labels whose residuals have mean 0.
+    tree = DecisionTreeRegressor(max_depth=1, min_samples_leaf=len(PART.y))
+    y = np.arange(len(PART.y)) % 2
+    model = FairBoosting(learner=tree, step="search", budget=0.0, n_estimators=7)
+    model.fit(PART.X, y, metric=METRIC, progress=lambda *each: told.append(each))
+    assert model.rate_.size == len(model.learners_) < 7
+    assert told[-1] == (7, 7)
+    assert model.predict_proba(PART.X) == pytest.approx(0.5, abs=1e-6)
+    loaded = FairBoosting.load(model.save(tmp_path / "model"))
+    assert np.array_equal(loaded.predict_proba(PART.X), model.predict_proba(PART.X))
+
+
+def test_budget_buys_consistency():
+    split = make_split(500)
+    metric = learn("subspace", split)
+    settings = {"learner": "stump", "n_estimators": 25, "learning_rate": 1.0}
+    models = [
+        FairBoosting(**settings, budget=each).fit(split.train.X, split.train.y, metric=metric)
+        for each in (0.0, 0.5)
+    ]
+    # The rows without what the metric ignores.
+    blind = split.test.X @ metric.sigma
+    shifts = [
+        np.abs(model.decision_function(split.test.X) - model.decision_function(blind)).mean()
+        / np.std(model.decision_function(split.test.X))
+        for model in models
+    ]
+    assert shifts[1] < 0.7 * shifts[0]
+    assert models[1].history_["cost"][1:] == pytest.approx(np.full(24, 0.5), abs=1e-6)
+    assert (models[1].predict(split.test.X) == split.test.y).mean() > 0.6
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_every_named_learner_is_kept(learner, tmp_path):
+    model = fit(learner=learner, n_estimators=2)
+    loaded = type(model).load(model.save(tmp_path / "model"))
+    assert np.array_equal(loaded.predict_proba(SPLIT.test.X), model.predict_proba(SPLIT.test.X))
+    assert loaded.history_["eta"].tolist() == model.history_["eta"].tolist()
+    assert loaded.get_params() == model.get_params()
+
+
+def test_an_object_is_kept_where_its_types_are_trusted(tmp_path):
+    template = make_pipeline(StandardScaler(), DecisionTreeRegressor(max_depth=2))
+    model = fit(learner=template, n_estimators=2)
+    loaded = FairBoosting.load(model.save(tmp_path / "model"))
+    assert np.array_equal(loaded.predict_proba(PART.X), model.predict_proba(PART.X))
+    assert loaded.learner.steps[1][1].max_depth == 2
+    stranger = fit(learner=xgboost.XGBRegressor(n_estimators=1, n_jobs=1), n_estimators=1)
+    with pytest.raises(StoreError, match=r"xgboost\.core\.Booster"):
+        stranger.save(tmp_path / "stranger")
+    assert not (tmp_path / "stranger").exists()
+
+
+def test_damaged_trees_are_refused(tmp_path):
+    model = fit(n_estimators=2)
+    model.learners_[1].tree_.feature[0] = 9
+    folder = model.save(tmp_path / "model")
+    with pytest.raises(StoreError, match="hold together"):
+        FairBoosting.load(folder)
+
+
+@pytest.mark.parametrize("solver", ["sgd", "sinkhorn"])
+def test_other_solvers_serve_too(solver):
+    model = fit(solver=solver, n_estimators=3, steps=5, batch_size=20, entropy_weight=1e-2)
+    assert np.isfinite(model.predict_proba(PART.X)).all()
+    assert np.ptp(model.predict_proba(PART.X)[:, 1]) > 0.01
+
+
+@pytest.mark.parametrize(
+    ("parameters", "word"),
+    [
+        ({"budget": -0.1}, "budget"),
+        ({"order": 3}, "order"),
+        ({"step": "x"}, "step"),
+        ({"solver": "x"}, "solver"),
+        ({"scale_pos_weight": "x"}, "scale_pos_weight"),
+        ({"start": float("inf")}, "start"),
+        ({"learner": "forrest"}, "learner"),
+        ({"learner": "k_neighbors", "order": 2}, "takes no weights"),
+    ],
+)
+def test_what_cannot_be_is_said(parameters, word):
+    with pytest.raises(ConfigError, match=word):
+        fit(**parameters)
