@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -17,6 +17,16 @@ if TYPE_CHECKING:
 Block = Literal["frontier", "published"]
 PartName = Literal["train", "calibration", "validation", "test"]
 Setting = Mapping[str, Any]
+
+# Of the difference left − right, and what is forgiven.
+RELATIONS: dict[str, Callable[[float, float], bool]] = {
+    ">": lambda gap, slack: gap > slack,
+    ">=": lambda gap, slack: gap >= -slack,
+    "<": lambda gap, slack: gap < -slack,
+    "<=": lambda gap, slack: gap <= slack,
+    "==": lambda gap, slack: abs(gap) <= slack,
+    "!=": lambda gap, slack: abs(gap) > slack,
+}
 
 
 class RowAt(BaseModel):
@@ -133,40 +143,122 @@ class Trend(Model):
     block: Block | None = None
 
 
+class EqualHarm(Model):
+    """Rows whose accuracy measure is compared where they are equally unfair: all must hold.
+
+    What is compared are the study's ``frontier.accuracy`` and the first of ``frontier.fairness``,
+    both turned so that less is better: a cost and a harm. Rows that sweep are curves through the
+    settings on their lower convex envelope of ``select_on``; see ``curve.Curve``. At the harm of
+    every setting of the right curve, times ``share``, the left one is asked its cost:
+    ``left relation factor · right``, where ``<=``, ``>=`` and ``==`` forgive ``tolerance``, and
+    ``<`` and ``>`` ask for a difference above it. A left curve that does more harm everywhere has
+    an infinite cost.
+
+    Attributes
+    ----------
+    left, right : tuple of str
+        Labels of rows; a single right one for all, or one for each left one.
+    published : str or None
+        ``FILE.TABLE``, a curve of cost and harm as a paper has it, in place of ``right``.
+    """
+
+    left: Annotated[tuple[str, ...], BeforeValidator(_one_measure), Field(min_length=1)]
+    right: Annotated[tuple[str, ...], BeforeValidator(_one_measure)] = ()
+    published: str | None = None
+    relation: Literal[">", ">=", "<", "<=", "=="]
+    share: float = Field(default=1.0, gt=0, le=1)
+    factor: float = Field(default=1.0, gt=0)
+    tolerance: float = Field(default=0.0, ge=0)
+    part: PartName = "test"
+    block: Block | None = "frontier"
+
+    # What it compares is what the frontier names.
+    measure: ClassVar[tuple[str, ...]] = ()
+
+    @model_validator(mode="after")
+    def _has_one_right_side(self) -> Self:
+        if bool(self.right) == (self.published is not None):
+            raise fault("it has one right side|Give right (rows) or published (a table).")
+        if self.right and len(self.right) not in (1, len(self.left)):
+            raise fault(
+                f"{len(self.left)} rows stand left and {len(self.right)} right"
+                "|Give one right row for each left one, or one for all."
+            )
+        return self
+
+    def pairs(self) -> Iterator[tuple[str, str | None]]:
+        """Yield each left row with its right one; None stands for ``published``."""
+        right: Sequence[str | None] = self.right or (None,)
+        for number, left in enumerate(self.left):
+            yield left, right[number if len(right) > 1 else 0]
+
+
+class Speed(Model):
+    """Rows whose oracle answers in at most ``factor`` times the seconds of the right row's.
+
+    Medians over the fits of the seconds that a call takes, on the machine that ran them.
+    """
+
+    left: Annotated[tuple[str, ...], BeforeValidator(_one_measure), Field(min_length=1)]
+    right: str
+    factor: float = Field(gt=0)
+
+    measure: ClassVar[tuple[str, ...]] = ()
+    part: ClassVar[PartName] = "train"
+    block: ClassVar[Block | None] = "frontier"
+
+
 class Claim(Model):
-    """A statement that the study checks: in words, and as a comparison or as a trend."""
+    """A statement that the study checks: in words, and in one of four ways."""
 
     id: str = Field(pattern=r"^[a-z0-9-]+$")
     sentence: str
     compare: Comparison | None = None
     trend: Trend | None = None
+    equal_harm: EqualHarm | None = None
+    speed: Speed | None = None
 
     @model_validator(mode="after")
     def _is_checked_in_one_way(self) -> Self:
-        if (self.compare is None) == (self.trend is None):
-            raise fault("a claim is checked in one way|Give compare or trend.")
+        ways = (self.compare, self.trend, self.equal_harm, self.speed)
+        if sum(each is not None for each in ways) != 1:
+            raise fault(
+                "a claim is checked in one way|Give one of compare, trend, equal_harm and speed."
+            )
         return self
 
     @property
-    def check(self) -> Comparison | Trend:
-        """The comparison or the trend."""
-        found = self.compare or self.trend
+    def check(self) -> Comparison | Trend | EqualHarm | Speed:
+        """How it is checked."""
+        found = self.compare or self.trend or self.equal_harm or self.speed
         assert found is not None  # noqa: S101 - the validator saw to it
         return found
 
     @property
     def rows(self) -> Iterator[RowAt]:
         """The rows that it names."""
-        if self.trend is not None:
-            yield self.trend.row
-        elif self.compare is not None:
-            yield from self.compare.left
-            yield from self.compare.right or ()
+        match self.check:
+            case Comparison(left=left, right=right):
+                yield from left
+                yield from right or ()
+            case Trend(row=row):
+                yield row
+            case EqualHarm(left=labels, right=others):
+                yield from (RowAt(row=each) for each in (*labels, *others))
+            case Speed(left=labels, right=other):
+                yield from (RowAt(row=each) for each in (*labels, other))
 
 
 def claim_block(study: StudyConfig, claim: Claim) -> Block:
     """Return the block whose rows a claim compares: the published one where there is one."""
-    return claim.check.block or ("published" if study.published is not None else "frontier")
+    return claim_side(study, claim.check.block)[0]
+
+
+def claim_side(study: StudyConfig, block: Block | None) -> tuple[Block, str]:
+    """Return the block that is meant, and the part on which its settings are chosen."""
+    if block == "frontier" or (block is None and study.published is None):
+        return "frontier", study.select_on
+    return "published", "train" if study.published is None else study.published.select_on
 
 
 def order_settings(
@@ -230,7 +322,7 @@ def refuse_claims(
                     )
         if claim.trend is not None:
             _refuse_trend(claim.trend, settings[block], where)
-        else:
+        elif claim.compare is not None:
             _refuse_several(claim, settings[block], where)
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tasks.evaluate.drawing import Picture, Scene, figure
 from tasks.evaluate.figure import choose_looks, encode_png, open_figure
+from tasks.evaluate.plan import Planned
 from tasks.prepare.config import DatasetConfig
 from tasks.runtime.errors import ConfigError
+from tasks.runtime.store import Store
 from tasks.train.fit_group import KIND, key, read_facts
 
 if TYPE_CHECKING:
@@ -91,9 +94,31 @@ def list_calls(scene: Scene) -> tuple[Calls, ...]:
     A. Agarwal, M. Dudík, Z. S. Wu. Fair regression: quantitative definitions and reduction-based
     algorithms. ICML 2019, Table 1 and Figure 3.
     """
+    rows = _read_reports(scene.plan, scene.store, scene.home)
+    if not rows:
+        raise ConfigError(
+            f"{scene.study.study}: {NAME} shows calls of an oracle, and no row reports any.",
+            "Add a row of a method by reduction, fair_classification for example, or take it out.",
+        )
+    return tuple(_average(label, np.array(found)) for label, found in rows.items())
+
+
+def time_calls(plan: Sequence[Planned], store: Store, home: Path) -> dict[str, float]:
+    """Return, by row label, the median over the fits of the seconds that an oracle's call takes.
+
+    Rows whose fits report nothing are left out; NaN stands where they report calls alone.
+    """
+    rows = _read_reports(plan, store, home)
+    return {label: _average(label, np.array(found)).seconds for label, found in rows.items()}
+
+
+def _read_reports(
+    plan: Sequence[Planned], store: Store, home: Path
+) -> dict[str, list[tuple[float, float, float]]]:
+    """Return budget, calls and seconds a call of every fit of the frontier's block, by row."""
     rows: dict[str, list[tuple[float, float, float]]] = {}
-    for each in scene.plan:
-        folder = scene.store.path(KIND, key(each.group, scene.store, scene.home))
+    for each in plan:
+        folder = store.path(KIND, key(each.group, store, home))
         if "frontier" not in each.blocks or not folder.is_dir():
             continue
         reports = read_facts(folder).get("reports", [])
@@ -103,12 +128,7 @@ def list_calls(scene: Scene) -> tuple[Calls, ...]:
                 seconds = float(report.get("oracle_seconds", np.nan))
                 budget = float(member.parameters.get("budget", np.nan))
                 rows.setdefault(each.group.method, []).append((budget, calls, seconds / calls))
-    if not rows:
-        raise ConfigError(
-            f"{scene.study.study}: {NAME} shows calls of an oracle, and no row reports any.",
-            "Add a row of a method by reduction, fair_classification for example, or take it out.",
-        )
-    return tuple(_average(label, np.array(found)) for label, found in rows.items())
+    return rows
 
 
 def _average(label: str, found: np.ndarray) -> Calls:

@@ -264,6 +264,20 @@ def _find_dataset(name: str, path: Path, home: Path) -> str:
     return name
 
 
+def _shows_curve(study: StudyConfig, home: Path) -> bool:
+    """Tell whether the published table is a curve, along which settings are points."""
+    from tasks.evaluate.publication import read_publication
+
+    if study.published is None:
+        return False
+    try:
+        publication, table = read_publication(study.published.reproduces, home)
+    except ConfigError:
+        # A table that is not there is refused where it is needed.
+        return False
+    return publication.tables[table].along is not None
+
+
 def _settle(study: StudyConfig, home: Path, path: Path | None) -> Iterator[_Row]:
     """Yield every row of both blocks at every value of its sweep, checked."""
     from tasks.train.registry import methods
@@ -276,7 +290,7 @@ def _settle(study: StudyConfig, home: Path, path: Path | None) -> Iterator[_Row]
     for block, rows, select_on in study.blocks():
         for label, row in rows.methods.items():
             key = f"{where}: {'published.' if block == 'published' else ''}methods.{label}"
-            if block == "published" and row.sweeps:
+            if block == "published" and row.sweeps and not _shows_curve(study, home):
                 raise ConfigError(
                     f"{key} lists several values, and a row of a published table has one setting.",
                     "Give each value a row of its own, or sweep in the frontier's block.",

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from pydantic import Field, model_validator
 
+from tasks.evaluate.curve import trace_curves
 from tasks.evaluate.frontier import summarise
 from tasks.runtime.config import Model, fault, parse, read_yaml
 from tasks.runtime.errors import ConfigError, nearest
@@ -83,6 +84,9 @@ class PublishedTable(Model):
         the rows' numbers.
     derived : mapping of str to Derived
         What is made of our measures.
+    along : str or None
+        One of ``measures``, where the rows are points of curves: ours is read off the curve
+        through our settings, see ``curve.Curve``, where this measure is as published.
     rows : mapping of str to PublishedRow
         By their names, which are our labels of methods where a row does not say another.
     """
@@ -95,6 +99,7 @@ class PublishedTable(Model):
     n_splits: int = Field(gt=0)
     measures: tuple[str, ...]
     derived: dict[str, Derived] = Field(default_factory=dict)
+    along: str | None = None
     rows: dict[str, PublishedRow]
 
     @property
@@ -114,6 +119,8 @@ class PublishedTable(Model):
                     raise fault(
                         f"the row {name} needs {len(self.measures)} numbers|Give one a measure."
                     )
+        if self.along is not None and (self.derived or self.along not in self.measures):
+            raise fault("along is none of the measures|Name one of them, and derive nothing.")
         return self
 
 
@@ -165,6 +172,7 @@ def compare(
     publication: Publication,
     table: str,
     profile: str,
+    select_on: str = "train",
 ) -> pd.DataFrame:
     """Set a published table beside our means over the splits that were run.
 
@@ -180,12 +188,15 @@ def compare(
         Which of its tables.
     profile : str
         How much was run.
+    select_on : str
+        The part that chooses the settings of curves.
 
     Returns
     -------
     DataFrame
         Columns ``COLUMNS``; one row per row of the table × measure, in the table's order, then our
-        rows that it does not have. What one side lacks is NaN; ``n_splits`` counts ours.
+        rows that it does not have. What one side lacks is NaN; ``n_splits`` counts ours. What is
+        read off a curve has no standard deviation.
     """
     published = publication.tables[table]
     ours = summarise(points, fits, "test")
@@ -193,12 +204,15 @@ def compare(
     named = _name_rows([(str(m), str(s)) for m, s in settings.to_numpy()], published)
     ours["row"] = [named[each] for each in zip(ours["method"], ours["setting"], strict=True)]
     ours = ours.set_index(["row", "name"])
-    extra = [each for each in named.values() if each not in published.rows]
+    extra = [each for each in dict.fromkeys(named.values()) if each not in published.rows]
+    read = _read_curves(points, fits, published, select_on)
     records = []
     for row in (*published.rows, *extra):
         numbers = published.rows.get(row)
         for position, measure in enumerate(published.measures):
-            found = _find(ours, row, published.derived.get(measure, measure))
+            found = read.get((row, measure)) or _find(
+                ours, row, published.derived.get(measure, measure)
+            )
             spread = numbers.spread[position] if numbers and numbers.spread else np.nan
             records.append(
                 (
@@ -215,12 +229,38 @@ def compare(
     return pd.DataFrame.from_records(records, columns=list(COLUMNS))
 
 
+def _read_curves(
+    points: pd.DataFrame, fits: pd.DataFrame, published: PublishedTable, select_on: str
+) -> dict[tuple[str, str], tuple[float, float, int]]:
+    """Return what stands on our curves at the points of a published one, by row and measure."""
+    found: dict[tuple[str, str], tuple[float, float, int]] = {}
+    if published.along is None:
+        return found
+    place = published.measures.index(published.along)
+    for measure in published.measures:
+        if measure == published.along:
+            continue
+        curves = trace_curves(points, fits, measure, published.along, select_on)
+        for name, row in published.rows.items():
+            label, reach = row.method or name, row.mean[place]
+            cost = curves[label].find_cost(reach) if label in curves else np.inf
+            n_splits = fits.loc[fits["method"] == label, "seed"].nunique()
+            missed = not np.isfinite(cost)
+            found[name, measure] = (np.nan if missed else cost, np.nan, n_splits)
+            found[name, published.along] = (np.nan if missed else reach, np.nan, n_splits)
+    return found
+
+
 def _name_rows(
     settings: Sequence[tuple[str, str]], published: PublishedTable
 ) -> dict[tuple[str, str], str]:
     """Return the name of the row of each (method, setting): the table's, or one of our own."""
     named: dict[tuple[str, str], str] = {}
     for name, row in published.rows.items():
+        if published.along is not None:
+            # Settings of a curve are no rows of their own.
+            named |= {each: name for each in settings if each[0] == (row.method or name)}
+            continue
         fitting = [
             (method, setting)
             for method, setting in settings

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from tasks.evaluate import drawing
 from tasks.evaluate.figure import draw_frontier
 from tasks.evaluate.frontier import build_frontier, list_fits
+from tasks.evaluate.oracle_calls import time_calls
 from tasks.evaluate.plan import Planned, expand
 from tasks.evaluate.publication import compare, read_publication
 from tasks.evaluate.report import STYLE, TEMPLATE, render_report
@@ -119,15 +120,26 @@ def write_results(
     publication = published = None
     if study.published is not None:
         publication, table = read_publication(study.published.reproduces, home)
-        published = compare(points, list_fits(plan, "published"), publication, table, study.profile)
-    claims = check_claims(study, points, plan)
+        published = compare(
+            points,
+            list_fits(plan, "published"),
+            publication,
+            table,
+            study.profile,
+            study.published.select_on,
+        )
+    timed = store is not None and any(each.speed is not None for each in study.claims)
+    calls = time_calls(plan, store, home or find_home()) if timed and store else {}
+    claims = check_claims(study, points, plan, seconds=calls, home=home)
     summary = build_summary(study, plan, points, frontier, claims, seconds, skipped)
     title = f"{study.study}: {study.frontier.accuracy.replace('_', ' ')} against fairness"
     pictures: dict[str, drawing.Picture] = {}
     if store is not None:
         scene = drawing.Scene(study, plan, points, store, home or find_home())
         pictures = {name: drawing.find(name).draw(scene) for name in study.figures}
-    figure = draw_frontier(frontier, study.frontier.accuracy, study.select_on, published, title)
+    # Points of a curve are no methods, which the figure sets side by side.
+    shown = None if publication is None or publication.tables[table].along else published
+    figure = draw_frontier(frontier, study.frontier.accuracy, study.select_on, shown, title)
     files = {
         "points.parquet": _to_parquet(points),
         "frontier.csv": _to_csv(frontier),

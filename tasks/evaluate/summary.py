@@ -5,28 +5,30 @@ from __future__ import annotations
 import json
 import math
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, cast
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-from tasks.evaluate.claim import Claim, Comparison, RowAt, Trend, claim_block, order_settings
+from tasks.evaluate.claim import (
+    RELATIONS,
+    Claim,
+    Comparison,
+    RowAt,
+    Speed,
+    Trend,
+    claim_block,
+    order_settings,
+)
+from tasks.evaluate.equal_harm import check_equal_harm
 from tasks.evaluate.frontier import list_fits, summarise
 from tasks.evaluate.plan import Planned
 from tasks.evaluate.study import StudyConfig, split_name
 
-# Of the difference left − right, and what is forgiven.
-RELATIONS: dict[str, Callable[[float, float], bool]] = {
-    ">": lambda gap, slack: gap > slack,
-    ">=": lambda gap, slack: gap >= -slack,
-    "<": lambda gap, slack: gap < -slack,
-    "<=": lambda gap, slack: gap <= slack,
-    "==": lambda gap, slack: abs(gap) <= slack,
-    "!=": lambda gap, slack: abs(gap) > slack,
-}
 # xgboost and xgboost-cpu are the same module under two names.
 PACKAGES = (
     "fairfrontier",
@@ -53,7 +55,12 @@ def list_versions() -> dict[str, str]:
 
 
 def check_claims(
-    study: StudyConfig, points: pd.DataFrame, plan: Sequence[Planned]
+    study: StudyConfig,
+    points: pd.DataFrame,
+    plan: Sequence[Planned],
+    *,
+    seconds: Mapping[str, float] | None = None,
+    home: Path | None = None,
 ) -> list[dict[str, Any]]:
     """Check every claim of a study on its results.
 
@@ -65,6 +72,10 @@ def check_claims(
         Columns of points.parquet.
     plan : sequence of Planned
         What was run.
+    seconds : mapping of str to float, optional
+        Row label -> seconds that its oracle takes for a call.
+    home : Path, optional
+        The project root, for published numbers.
 
     Returns
     -------
@@ -73,19 +84,28 @@ def check_claims(
         ``evidence``: block, part, seeds, and for every measure which rows were compared or followed
         along what, their means over the seeds, what noise was forgiven, and whether it held.
     """
-    return [_check_claim(study, claim, points, plan) for claim in study.claims]
+    return [_check_claim(study, claim, points, plan, seconds or {}, home) for claim in study.claims]
 
 
 def _check_claim(
-    study: StudyConfig, claim: Claim, points: pd.DataFrame, plan: Sequence[Planned]
+    study: StudyConfig,
+    claim: Claim,
+    points: pd.DataFrame,
+    plan: Sequence[Planned],
+    seconds: Mapping[str, float],
+    home: Path | None,
 ) -> dict[str, Any]:
     block = claim_block(study, claim)
     table = summarise(points, list_fits(plan, block), claim.check.part)
-    found = (
-        _compare(claim.compare, points.loc[points["part"] == claim.compare.part], table)
-        if claim.compare is not None
-        else _follow(cast("Trend", claim.trend), table)
-    )
+    match claim.check:
+        case Comparison() as check:
+            found = _compare(check, points.loc[points["part"] == check.part], table)
+        case Trend() as check:
+            found = _follow(check, table)
+        case Speed() as check:
+            found = _time(check, seconds)
+        case check:
+            found = check_equal_harm(study, check, points, plan, home)
     held = [each["held"] for each in found["numbers"]]
     return {
         "id": claim.id,
@@ -203,6 +223,27 @@ def _follow(trend: Trend, table: pd.DataFrame) -> dict[str, Any]:
         "at": [value for value, _ in order],
         "numbers": numbers,
     }
+
+
+def _time(speed: Speed, seconds: Mapping[str, float]) -> dict[str, Any]:
+    """Return the seconds of a call of each row, and whether they are few enough."""
+    against = seconds.get(speed.right, math.nan)
+    numbers = []
+    for label in speed.left:
+        mine = seconds.get(label, math.nan)
+        known = math.isfinite(mine) and math.isfinite(against)
+        numbers.append(
+            {
+                "measure": "oracle_seconds",
+                "left_row": label,
+                "left": mine if math.isfinite(mine) else None,
+                "right_row": f"{speed.factor:g} × {speed.right}",
+                "right": speed.factor * against if math.isfinite(against) else None,
+                "noise": None,
+                "held": mine <= speed.factor * against if known else None,
+            }
+        )
+    return {"relation": "<=", "numbers": numbers}
 
 
 def _find(table: pd.DataFrame, row: RowAt, name: str) -> Mapping[str, Any] | None:
