@@ -81,7 +81,7 @@ class NewtonTree(RegressorMixin, BaseEstimator):
     Notes
     -----
     Features are compared in float32, gains too, and the first feature wins a tie, as in XGBoost. A
-    fit costs O(n d log n) once and O(n d) for each level, and O(n d) memory, in NumPy: some thirty
+    fit costs O(n d log n) once and O(n d) for each level, and O(n d) memory, in NumPy: some ten
     times slower than XGBoost.
 
     References
