@@ -183,3 +183,13 @@ def test_unknown_tables_and_incomplete_files(tmp_path):
     (folder / "short.yaml").write_text(yaml.safe_dump(content))
     with pytest.raises(ConfigError, match=r"tables\.table1.*gbdt needs 4 numbers"):
         read_publication("short.table1", tmp_path)
+
+
+def test_the_curve_of_fair_classification_falls():
+    publication, table = read_publication("fair-regression.adult", HOME)
+    found = publication.tables[table]
+    loss, disparity = np.array([row.mean for row in found.rows.values()]).T
+    assert found.measures == ("logistic_loss_nats", found.along)
+    assert (np.diff(loss) > 0).all() and (np.diff(disparity) < 0).all()
+    assert (loss[[0, -1]].tolist(), disparity[[0, -1]].tolist()) == ([0.297, 0.342], [0.27, 0.044])
+    assert {row.spread[0] for row in found.rows.values() if row.spread} == {0.0041}
