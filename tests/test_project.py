@@ -57,6 +57,7 @@ KERNELS = (
     "tasks.train.postprocess.threshold",
     "tasks.train.regression.grid",
     "tasks.train.regression.loss",
+    "tasks.train.regression.surrogate",
 )
 
 

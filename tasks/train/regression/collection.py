@@ -295,11 +295,11 @@ def _require_sums(model: FairRegression) -> None:
     Raises
     ------
     ConfigError
-        For the oracle ``cs``, and learners other than ``linear`` and ``xgboost``.
+        For the oracles ``cs`` and ``envelope``, and learners other than ``linear`` and ``xgboost``.
     """
-    if model.oracle == "cs":
+    if model.oracle in ("cs", "envelope"):
         raise ConfigError(
-            "The oracle 'cs' needs all rows in one place, and these are Dask arrays.",
+            f"The oracle {model.oracle!r} needs all rows in one place, and these are Dask arrays.",
             "Choose ls or lr, or compute the arrays.",
         )
     if model.learner not in ("linear", "xgboost"):

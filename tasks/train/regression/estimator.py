@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 CONSTRAINTS = ("bounded_group_loss", "statistical_parity")
+ORACLES = ("cs", "envelope", "lr", "ls")
 
 
 @method("fair_regression")
@@ -55,10 +56,12 @@ class FairRegression(MixtureEstimator):
     shape : float or None
         τ of ``quantile``, C of ``logistic``, κ of ``poisson``; the loss's default when None, for
         ``poisson`` that of a label range that starts above 0.
-    oracle : {"ls", "lr", "cs"} or None
+    oracle : {"ls", "lr", "cs", "envelope"} or None
         Least squares on targets; logistic regression on two weighted copies of each row; the
-        hinge loss over all thresholds (parity and linear only). None: ``lr`` for the logistic loss,
-        ``ls`` for the others.
+        hinge loss over all thresholds (parity and linear only). ``envelope`` is ours: the convex
+        envelope of the reduced costs, then the costs smoothed (parity, ``linear`` and ``xgboost``
+        only); see ``envelope.EnvelopeOracle``. None: ``lr`` for the logistic loss, ``ls`` for the
+        others.
     learner : str or estimator
         ``linear``, ``xgboost``, ``ridge``, ``decision_tree``, ``random_forest``, ``extra_trees``,
         or an object of scikit-learn's shape that takes ``sample_weight``: a regressor for ``ls``, a
@@ -89,7 +92,7 @@ class FairRegression(MixtureEstimator):
     label_range : pair of float or None
         Lowest and highest label; [0, 1] when None.
     penalty : float
-        ℓ2 penalty on the mean loss of linear ``lr``.
+        ℓ2 penalty on the mean loss of linear ``lr`` and ``envelope``.
     n_estimators, max_depth : int or None
         Of XGBoost; those of the paper when None.
     n_jobs : int
@@ -208,11 +211,16 @@ class FairRegression(MixtureEstimator):
     def check(self) -> None:
         """Raise ConfigError for parameters that cannot be."""
         self.require("constraint", self.constraint in CONSTRAINTS, " or ".join(CONSTRAINTS))
-        self.require("oracle", self.oracle in (None, "cs", "ls", "lr"), "cs, ls or lr, or null")
-        hinge = self.oracle != "cs" or (
-            self.learner == "linear" and self.constraint == "statistical_parity"
-        )
+        self.require("oracle", self.oracle in (None, *ORACLES), f"{', '.join(ORACLES)} or null")
+        parity = self.constraint == "statistical_parity"
+        hinge = self.oracle != "cs" or (self.learner == "linear" and parity)
         self.require("oracle", hinge, "ls or lr: cs is for statistical parity of linear functions")
+        slopes = isinstance(self.learner, str) and self.learner in ("linear", "xgboost")
+        self.require(
+            "oracle",
+            self.oracle != "envelope" or (slopes and parity),
+            "ls or lr: envelope is for statistical parity of linear functions and XGBoost",
+        )
         self.require("schedule", self.schedule in ("adaptive", "theory"), "adaptive or theory")
         self.require("variant", self.variant in ("paper", "authors"), "paper or authors")
         budgets = np.atleast_1d(np.asarray(self.budget, dtype=np.float64))

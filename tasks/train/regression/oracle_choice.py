@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tasks.train.regression.bounded_loss import BoundedLossProblem
+from tasks.train.regression.envelope import EnvelopeOracle, EnvelopeTreeOracle
 from tasks.train.regression.hinge import HingeOracle
 from tasks.train.regression.loss import Loss
 from tasks.train.regression.oracle import (
@@ -36,6 +37,8 @@ def choose_oracle(
     kind, sharpness = read_oracle(model)
     if kind == "cs":
         return HingeOracle(X, weight, problem.cell, problem.n_grid)
+    if kind == "envelope":
+        return _choose_envelope(model, X, weight)
     if model.learner == "linear":
         if kind == "ls":
             return LeastSquaresOracle(X, weight, problem.cell, problem.n_cells)
@@ -70,6 +73,17 @@ def read_oracle(model: FairRegression) -> tuple[str, float]:
     sharpness = model._loss().sharpness
     kind = model.oracle or ("lr" if sharpness else "ls")
     return kind, (sharpness or SHARPNESS) if kind == "lr" else 0.0
+
+
+def _choose_envelope(
+    model: FairRegression, X: np.ndarray, weight: np.ndarray
+) -> EnvelopeOracle | EnvelopeTreeOracle:
+    loss = model._loss()
+    if model.learner == "xgboost":
+        return EnvelopeTreeOracle(_flexible(model, X, weight, loss.sharpness), loss.scale)
+    # The penalty of lr is on log-odds 2C (f − ½), in units of −log p.
+    unit = loss.scale * (2.0 * loss.sharpness) ** 2 if loss.sharpness else 1.0
+    return EnvelopeOracle(X, weight, model.penalty * unit)
 
 
 def _flexible(model: FairRegression, X: np.ndarray, weight: np.ndarray, sharpness: float) -> Any:

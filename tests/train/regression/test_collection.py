@@ -161,7 +161,11 @@ def test_arrays_in_memory_are_fitted_here_though_there_is_a_client(client):
 
 @pytest.mark.parametrize(
     ("parameters", "told"),
-    [({"oracle": "cs"}, "one place"), ({"learner": "ridge"}, "'ridge' needs all rows")],
+    [
+        ({"oracle": "cs"}, "one place"),
+        ({"oracle": "envelope"}, "one place"),
+        ({"learner": "ridge"}, "'ridge' needs all rows"),
+    ],
 )
 def test_what_needs_all_rows_is_refused(client, parameters, told):
     with pytest.raises(ConfigError, match=told):

@@ -24,7 +24,7 @@ def test_labels_of_any_range_are_scaled_there_and_back():
 
 
 @pytest.mark.parametrize("loss", ["absolute", "quantile", "poisson"])
-@pytest.mark.parametrize("oracle", ["ls", "lr", "cs"])
+@pytest.mark.parametrize("oracle", ["ls", "lr", "cs", "envelope"])
 def test_every_loss_goes_with_every_oracle(loss, oracle):
     X, groups, model = fit(loss=loss, oracle=oracle, iterations=4)
     assert model.disparity(X, groups).max() <= 0.04 + 1e-7
@@ -115,6 +115,8 @@ def test_budgets_belong_to_codes():
         {"oracle": "svm"},
         {"oracle": "cs", "learner": "xgboost"},
         {"oracle": "cs", "constraint": "bounded_group_loss"},
+        {"oracle": "envelope", "learner": "ridge"},
+        {"oracle": "envelope", "constraint": "bounded_group_loss"},
         {"budget": -0.1},
         {"budget": []},
         {"n_grid": 0},

@@ -19,6 +19,8 @@ from tests.train.regression.made import draw_rows
         ("logistic", "ls", "xgboost", "TreeOracle", 0.0),
         ("logistic", "lr", "xgboost", "TreeOracle", 2.0),
         ("square", None, "random_forest", "LearnerOracle", 0.0),
+        ("square", "envelope", "linear", "EnvelopeOracle", None),
+        ("logistic", "envelope", "xgboost", "EnvelopeTreeOracle", None),
     ],
 )
 def test_names_lead_to_oracles(loss, oracle, learner, expected, sharpness):
