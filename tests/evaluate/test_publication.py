@@ -190,6 +190,7 @@ def test_the_curve_of_fair_classification_falls():
     found = publication.tables[table]
     loss, disparity = np.array([row.mean for row in found.rows.values()]).T
     assert found.measures == ("logistic_loss_nats", found.along)
-    assert (np.diff(loss) > 0).all() and (np.diff(disparity) < 0).all()
+    assert (np.diff(loss) > 0).all()
+    assert (np.diff(disparity) < 0).all()
     assert (loss[[0, -1]].tolist(), disparity[[0, -1]].tolist()) == ([0.297, 0.342], [0.27, 0.044])
     assert {row.spread[0] for row in found.rows.values() if row.spread} == {0.0041}
