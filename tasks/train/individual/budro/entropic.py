@@ -25,7 +25,7 @@ from array_api_compat import array_namespace, device
 
 from tasks.runtime.arrays import segment_sum, to_numpy
 from tasks.train.individual.budro.dual import Minimum, Piece, descend_dual, minimise_dual
-from tasks.train.individual.budro.geometry import Geometry
+from tasks.train.individual.budro.geometry import Geometry, sample_columns
 from tasks.train.individual.budro.search import Search, blocks
 from tasks.train.individual.budro.transport import Transport
 
@@ -232,6 +232,7 @@ def solve_sinkhorn(
     entropy_weight: float,
     tolerance: float = 1e-3,
     start: Transport | None = None,
+    column_share: float | None = None,
     max_iterations: int = 100,
 ) -> Transport:
     """Solve the entropic problem (B.1) by its one-dimensional dual.
@@ -255,6 +256,8 @@ def solve_sinkhorn(
         entropy included.
     start : Transport, optional
         The last round's solution on the same geometry: its η and map are where the search begins.
+    column_share : float, optional
+        Share of the columns, in (0, 1], on which η is sought before all of them are moved.
     max_iterations : int
         Passes at most.
 
@@ -271,13 +274,21 @@ def solve_sinkhorn(
     whose terms are below rounding, which a small γ makes most of, are left out.
     """
     softmax = _Softmax(geometry, loss, entropy_weight)
+    free, stay = softmax.free(budget), softmax.stay(budget)
     warm = start is not None and 0 < start.eta < float("inf")
-    stay = softmax.stay(budget)
+    begin = (start.eta, start.destination[0, :]) if start is not None and warm else None
+    if column_share is not None and free.slope < 0 < budget:
+        some = sample_columns(geometry, column_share)
+        eta = solve_sinkhorn(
+            some, loss, budget, entropy_weight=entropy_weight, tolerance=tolerance / 10
+        ).eta
+        if eta > 0:
+            begin = (eta, geometry.column_point if begin is None else begin[1])
     found = minimise_dual(
         lambda eta, held: softmax.spread(eta, budget, held),
-        softmax.free(budget),
+        free,
         stay,
-        start=(start.eta, _Spread((), start.destination[0, :])) if start and warm else None,
+        start=None if begin is None else (begin[0], _Spread((), begin[1])),
         tolerance=tolerance,
         # Early in boosting all losses are nearly equal, and a share of E would be met by any map.
         floor=stay.gain,

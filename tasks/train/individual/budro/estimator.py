@@ -62,6 +62,9 @@ class BuDRO(Estimator):
     tolerance : float
         Duality gap of ``exact`` as a share of the objective; of ``sinkhorn``'s entropic problem as
         a share of what moving gains.
+    column_share : float or None
+        Of ``exact`` and ``sinkhorn``: share of the columns, in (0, 1], on which η is sought before
+        all of them are moved. With 0.05 less than half the pairs of rows are looked at.
     entropy_weight : float
         γ > 0 of the entropic solvers, in units of the loss; the default is the paper's for COMPAS.
     dual_start, batch_size, steps, momentum, dual_learning_rate
@@ -125,6 +128,7 @@ class BuDRO(Estimator):
         budget: float = 0.4,
         solver: Literal["exact", "sgd", "sinkhorn", "sinkhorn_sgd", "linear_program"] = "exact",
         tolerance: float = 1e-3,
+        column_share: float | None = None,
         entropy_weight: float = 5e-5,
         dual_start: float = 0.1,
         batch_size: int = 200,
@@ -146,6 +150,7 @@ class BuDRO(Estimator):
         self.budget = budget
         self.solver = solver
         self.tolerance = tolerance
+        self.column_share = column_share
         self.entropy_weight = entropy_weight
         self.dual_start = dual_start
         self.batch_size = batch_size
@@ -248,6 +253,8 @@ class BuDRO(Estimator):
         self.require("solver", self.solver in SOLVERS, " or ".join(SOLVERS))
         self.require("variant", self.variant in ("paper", "authors"), "paper or authors")
         self.require("tolerance", self.tolerance > 0, "a number above 0")
+        share = self.column_share
+        self.require("column_share", share is None or 0 < share <= 1, "a number in (0, 1], or null")
         self.require("entropy_weight", self.entropy_weight > 0, "a number above 0")
         self.require("dual_start", self.dual_start >= 0, "a number that is 0 or more")
         self.require("steps", self.steps >= 1, "1 or more")
@@ -273,6 +280,7 @@ class BuDRO(Estimator):
         losses = as_backend(loss, self.backend, work=work)
         setting = Setting(
             tolerance=self.tolerance,
+            column_share=self.column_share,
             entropy_weight=self.entropy_weight,
             dual_start=self.dual_start,
             batch_size=self.batch_size,

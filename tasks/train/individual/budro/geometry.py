@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -105,4 +105,39 @@ def build_geometry(
         column_point=move(pair % point.shape[0], "int64"),
         column_mass=move(np.bincount(row_column, weights=masses), "float64"),
         row_mass=move(masses, "float64"),
+    )
+
+
+def sample_columns(geometry: Geometry, share: float) -> Geometry:
+    """Keep a share of the columns of every label, evenly spaced, with the mass of all.
+
+    Parameters
+    ----------
+    geometry : Geometry
+        All columns; within a label they are in the lexicographic order of their points.
+    share : float
+        In (0, 1]; at least one column of a label that has any is kept.
+
+    Returns
+    -------
+    Geometry
+        For choosing η only: rows are all there, ``row_column`` no longer fits.
+    """
+    xp = array_namespace(geometry.point)
+    chosen, columns, masses, total = [], [], [], 0
+    for first, last in geometry.columns:
+        size = min(last - first, max(1, round(share * (last - first))))
+        places = first + ((np.arange(size) + 0.5) * (last - first) / max(size, 1)).astype(np.int64)
+        kept = xp.asarray(places, device=device(geometry.point))
+        mass = xp.take(geometry.column_mass, kept)
+        scale = xp.sum(geometry.column_mass[first:last]) / xp.sum(mass) if size else 1.0
+        chosen.append(kept)
+        masses.append(mass * scale)
+        columns.append((total, total + size))
+        total += size
+    return replace(
+        geometry,
+        columns=tuple(columns),
+        column_point=xp.take(geometry.column_point, xp.concat(chosen)),
+        column_mass=xp.concat(masses),
     )

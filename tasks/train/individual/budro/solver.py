@@ -50,6 +50,9 @@ class Setting:
     tolerance : float
         Of ``exact``: duality gap as a share of the objective. Of ``sinkhorn``: that of the entropic
         problem, as a share of what moving gains.
+    column_share : float, optional
+        Of ``exact`` and ``sinkhorn``: share of the columns, in (0, 1], on which η is sought before
+        all of them are moved. One in twenty more than halves the pairs of rows that are looked at.
     entropy_weight : float
         Of ``sinkhorn`` and ``sinkhorn_sgd``: γ > 0, in units of the loss.
     dual_start, batch_size, steps, momentum, dual_learning_rate
@@ -59,6 +62,7 @@ class Setting:
     """
 
     tolerance: float = 1e-3
+    column_share: float | None = None
     entropy_weight: float = 5e-5
     dual_start: float = 0.1
     batch_size: int = 200
@@ -152,7 +156,13 @@ def solve(
         return solve_merged_programme(geometry, loss, budget)
     if solver == "exact":
         return solve_exact(
-            geometry, loss, budget, tolerance=told.tolerance, start=start, dtype=told.dtype
+            geometry,
+            loss,
+            budget,
+            tolerance=told.tolerance,
+            start=start,
+            column_share=told.column_share,
+            dtype=told.dtype,
         )
     if solver == "sinkhorn":
         return solve_sinkhorn(
@@ -162,6 +172,7 @@ def solve(
             entropy_weight=told.entropy_weight,
             tolerance=told.tolerance,
             start=start,
+            column_share=told.column_share,
         )
     if solver not in SOLVERS:
         raise ConfigError(

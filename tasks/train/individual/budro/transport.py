@@ -22,7 +22,7 @@ from array_api_compat import device
 
 from tasks.runtime.arrays import segment_sum, to_numpy
 from tasks.train.individual.budro.dual import Minimum, descend_dual, minimise_dual
-from tasks.train.individual.budro.geometry import Geometry
+from tasks.train.individual.budro.geometry import Geometry, sample_columns
 from tasks.train.individual.budro.search import Search
 
 Array = Any
@@ -114,6 +114,7 @@ def solve_exact(
     *,
     tolerance: float = 1e-3,
     start: Transport | None = None,
+    column_share: float | None = None,
     dtype: str = "float32",
     max_iterations: int = 100,
 ) -> Transport:
@@ -135,6 +136,9 @@ def solve_exact(
         Stop when the gap is at most this share of the objective's size.
     start : Transport, optional
         The last round's solution on the same geometry: its η and map are where the search begins.
+    column_share : float, optional
+        Share of the columns, in (0, 1], on which η is sought before all of them are moved: fewer
+        full passes, and within the tolerance another of the maps that meet it.
     dtype : {"float32", "float64"}
         Of the products that propose moves; what a move gains and costs is float64.
     max_iterations : int
@@ -152,12 +156,19 @@ def solve_exact(
     ``dtype="float32"`` the dual value may be low by some 1e-6 of the largest squared norm × η.
     """
     search = Search(geometry, loss, dtype)
+    free = search.move_freely(budget)
     warm = start is not None and 0 < start.eta < float("inf")
+    begin = (start.eta, start.destination[0, :]) if start is not None and warm else None
+    if column_share is not None and free.slope < 0 < budget:
+        some = sample_columns(geometry, column_share)
+        eta = solve_exact(some, loss, budget, tolerance=tolerance / 10, dtype=dtype).eta
+        if eta > 0:
+            begin = (eta, geometry.column_point if begin is None else begin[1])
     found = minimise_dual(
         lambda eta, held: search.move_all(eta, budget, held),
-        search.move_freely(budget),
+        free,
         search.piece(0.0, budget, geometry.column_point),
-        start=(start.eta, start.destination[0, :]) if start is not None and warm else None,
+        start=begin,
         tolerance=tolerance,
         max_iterations=max_iterations,
     )

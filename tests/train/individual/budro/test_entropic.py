@@ -59,6 +59,18 @@ def test_few_passes_find_the_root_and_fewer_from_the_last_round():
     assert again.objective == pytest.approx(found.objective, rel=2e-3)
 
 
+@pytest.mark.parametrize("budget", [0.0, 0.1, 50.0])
+def test_seeking_eta_on_some_columns_changes_no_answer(budget):
+    z, label, loss = draw_problem(1, n=150, k=3)
+    geometry = build_geometry(z, label)
+    tell = {"entropy_weight": 0.05, "tolerance": 1e-9}
+    plain = solve_sinkhorn(geometry, loss, budget, **tell)
+    found = solve_sinkhorn(geometry, loss, budget, column_share=0.1, **tell)
+    assert found.converged
+    assert found.cost == pytest.approx(plain.cost)
+    assert found.weight == pytest.approx(plain.weight, abs=1e-5)
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 1e-3, 0.1, 1.0, 50.0]))
 def test_the_map_comes_to_the_exact_one_as_entropy_goes(seed, budget):

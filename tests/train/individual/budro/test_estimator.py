@@ -137,6 +137,7 @@ def test_progress_is_told_every_round():
         ({"budget": float("nan")}, "budget"),
         ({"solver": "x"}, "solver"),
         ({"entropy_weight": 0.0}, "entropy_weight"),
+        ({"column_share": 0.0}, "column_share"),
         ({"variant": "x"}, "variant"),
     ],
 )

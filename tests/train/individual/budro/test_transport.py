@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tasks.train.individual.budro.geometry import build_geometry
 from tasks.train.individual.budro.linear_program import solve_linear_program
+from tasks.train.individual.budro.search import Search
 from tasks.train.individual.budro.transport import solve_exact, solve_sgd
 from tests.train.individual.budro.problems import draw_problem
 
@@ -135,6 +136,38 @@ def test_a_warm_start_changes_nothing_but_the_time():
     cold = solve_exact(geometry, moved, 0.2, **EXACT)
     warm = solve_exact(geometry, moved, 0.2, start=before, **EXACT)
     assert warm.objective == pytest.approx(cold.objective, abs=1e-8)
+
+
+@pytest.mark.parametrize("budget", [0.0, 0.02, 0.3, 50.0])
+@pytest.mark.parametrize("share", [0.1, 1.0])
+def test_seeking_eta_on_some_columns_changes_no_answer(budget, share):
+    for seed in range(3):
+        z, label, loss = draw_problem(seed, n=120, n_labels=3, levels=4 if seed else None)
+        geometry = build_geometry(z, label, n_labels=4 if seed == 2 else 3)
+        loss = np.hstack([loss, loss[:, :1]])[:, : geometry.n_labels]
+        plain = solve_exact(geometry, loss, budget, **EXACT)
+        found = solve_exact(geometry, loss, budget, column_share=share, **EXACT)
+        assert found.converged
+        assert found.cost <= budget + 1e-9
+        assert found.objective == pytest.approx(plain.objective, abs=1e-8)
+
+
+def test_seeking_eta_on_some_columns_moves_fewer(monkeypatch):
+    z, label, _ = draw_problem(0, n=1000, k=4)
+    # Losses of a model: what is near has a like loss.
+    margin = z @ np.array([1.0, -0.5, 0.3, 0.2])
+    loss = np.stack([np.logaddexp(0, margin), np.logaddexp(0, -margin)], axis=1)
+    moved, move = [], Search.move
+    monkeypatch.setattr(
+        Search, "move", lambda *given: moved.append(given[2].shape[0]) or move(*given)
+    )
+    geometry = build_geometry(z, label)
+    plain = solve_exact(geometry, loss, 0.3)
+    columns = sum(moved)
+    moved.clear()
+    found = solve_exact(geometry, loss, 0.3, column_share=0.05)
+    assert sum(moved) < 0.6 * columns
+    assert found.objective == pytest.approx(plain.objective, rel=1e-3)
 
 
 def test_single_precision_stays_within_the_tolerance_it_reports():
