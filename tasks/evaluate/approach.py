@@ -300,7 +300,7 @@ class Results:
         Returns
         -------
         mean, error : float
-            NaN where no group has enough rows; the error also with one split.
+            NaN where a group has too few rows; the error also with one split.
         worst : str
             ``measure:group``.
         """
@@ -309,8 +309,9 @@ class Results:
         prefix = f"{row.attribute}="
         table = table[table["measure"].isin(names) & table["group"].str.startswith(prefix)]
         values = table["value"].groupby(table["measure"] + ":" + table["group"])
-        means = values.mean().dropna()
-        if means.empty:
+        means = values.mean()
+        # A group that could not be estimated hides which is the largest.
+        if means.empty or means.isna().any():
             return np.nan, np.nan, ""
         worst = str(means.idxmax())
         mean, error = average(values.get_group(worst).dropna().to_numpy())

@@ -16,6 +16,8 @@ from tasks.evaluate.noisy import (
     tabulate_noise,
 )
 from tasks.runtime.errors import ConfigError, DataError
+from tasks.train.noisy.assignment import bound_rates
+from tasks.train.noisy.cell import RATE_CELLS, count_cells
 from tasks.train.noisy.noise import NoiseModel
 from tasks.train.prediction import Prediction
 from tests.evaluate.made import make_part
@@ -282,6 +284,26 @@ def test_limits_of_an_estimated_model_are_wider():
     assert (described.level <= described.high).all()
     assert (described.valid_level <= described.valid_level_limit).all()
     assert tabulate_noise(NoiseModel.from_share(0.1, [0.5, 0.5])).low.isna().all()
+
+
+def test_limits_of_assignments_are_those_of_a_statement_about_two_groups():
+    # Two shares of every noisy group at once: 2 m̂ intervals share the error.
+    rng = np.random.default_rng(1)
+    codes = rng.integers(0, 3, 400)
+    decision, y = rng.integers(0, 2, (2, 400))
+    true = np.where(rng.random(90) < 0.8, codes[:90], (codes[:90] + 1) % 3)
+    noise = NoiseModel.from_table(true, codes[:90], names="abc")
+    table = tabulate_audit(audit_decisions(decision, y, codes, noise, confidence=0.9))
+    cells = count_cells(decision.astype(float), y, codes, 3, np.ones(400))
+    for name in RATES:
+        low, high = bound_rates(
+            cells, noise.posterior, RATE_CELLS[name], noise.interval(0.9, 6).posterior
+        )
+        mine = table[
+            (table.measure == name) & (table.bound == "assignment") & (table.noise == "limit")
+        ].set_index("group")
+        np.testing.assert_allclose(mine.loc[list("abc"), "low"], low, atol=1e-12)
+        np.testing.assert_allclose(mine.loc[list("abc"), "high"], high, atol=1e-12)
 
 
 def test_limits_cover_the_truth():

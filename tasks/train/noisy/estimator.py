@@ -438,9 +438,9 @@ class NoisyGroups(Constrained):
         ids : ndarray of int64, shape (n_samples,), optional
             Row ids, by which stochastic decisions are drawn; the rows' places when None.
         """
-        positive = self.predict_proba(X)[:, 1]
         if not self.randomized:
-            return (positive >= 0.5).astype(np.int64)
+            return (self.scores(X)[:, 0] >= 0).astype(np.int64)
+        positive = self.predict_proba(X)[:, 1]
         rows = np.arange(len(positive)) if ids is None else ids
         return (uniforms(self.random_state, rows) < positive).astype(np.int64)
 
