@@ -47,6 +47,11 @@ class Partition:
     start: int
     cell: np.ndarray
 
+    def __sizeof__(self) -> int:
+        # By which Dask judges memory and transfers.
+        arrays = (self.X, self.y, self.group, self.weight, self.cell)
+        return sum(each.nbytes for each in arrays)
+
 
 @dataclass(frozen=True, eq=False)
 class Aim:
@@ -202,6 +207,9 @@ class Stand:
 
     def __init__(self, parts: Sequence[Partition]) -> None:
         self.parts = parts
+
+    def __sizeof__(self) -> int:
+        return sum(each.__sizeof__() for each in self.parts)
 
     def __getstate__(self) -> dict[str, Any]:
         # XGBoost's matrix cannot travel; it is made again where it is needed.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tasks.train.regression.partition import Partition
@@ -101,13 +102,13 @@ class Placement:
     def _ask(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         futures = [future for _, future in self._submit(function, *arguments)]
         addresses = [address for address, _ in self.held]
-        return wait_for(self.client, futures, addresses, self.timeout)
+        return fetch(self.client, futures, addresses, self.timeout)
 
 
 def wait_for(
     client: Client, futures: Sequence[Future], addresses: Sequence[str], timeout: float
-) -> list[Any]:
-    """Return the results of futures, or say that a worker is lost.
+) -> None:
+    """Wait until the work is done, or say that a worker is lost.
 
     Raises
     ------
@@ -115,16 +116,49 @@ def wait_for(
         When a worker is gone, or the time is over.
     """
     end = time.monotonic() + timeout
-    try:
+    with _let_go(client, futures):
         for each in futures:
             _await_end(client, each, addresses, end)
-        results: list[Any] = client.gather(list(futures))
+
+
+def fetch(
+    client: Client, futures: Sequence[Future], addresses: Sequence[str], timeout: float
+) -> list[Any]:
+    """Return what the work has come to; see ``wait_for``."""
+    wait_for(client, futures, addresses, timeout)
+
+    async def gather() -> list[Any]:
+        found: list[Any] = await client.gather(list(futures), asynchronous=True)
+        return found
+
+    end, patience = time.monotonic() + timeout, LOOK
+    with _let_go(client, futures):
+        while True:
+            try:
+                results: list[Any] = client.sync(gather, callback_timeout=patience)
+            except TimeoutError:
+                _look_for(client, addresses)
+                if time.monotonic() > end:
+                    raise WorkerLostError("a worker gave no answer in time") from None
+                patience *= 2.0  # what is large takes its time
+            except Exception as error:
+                if _comes_from(error, "distributed"):
+                    raise WorkerLostError(" ".join(str(error).split())) from error
+                raise
+            else:
+                return results
+
+
+@contextmanager
+def _let_go(client: Client, futures: Sequence[Future]) -> Iterator[None]:
+    """Cancel work that failed: what waits for a worker that is gone would wait for ever."""
+    try:
+        yield
     except OSError as error:
         raise WorkerLostError(f"the scheduler does not answer ({error})") from error
     except BaseException:
         client.cancel(list(futures), force=True)
         raise
-    return results
 
 
 def add_up(terms: Sequence[Any]) -> Any:
