@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.regression import (
+    N_GRID,
+    PUBLISHED,
+    RefittingOracle,
+    Table,
+    agree_on,
+    measure_bounded_loss,
+    measure_calls,
+    measure_parity_fits,
+)
+from tasks.train.regression.loss import square
+from tasks.train.regression.oracle import LeastSquaresOracle
+from tasks.train.regression.parity import build_parity, find_costs
+from tests.train.regression.made import draw_rows
+
+
+def make_table(n=300, *, classes=False):
+    X, y, group = draw_rows(n)
+    return Table(X, (y > 0.55).astype(float) if classes else y, group)
+
+
+def test_calls_of_all_oracles_are_measured():
+    records = measure_calls(make_table(40), calls=1, repeat=1, threads=1)
+    assert [each.case for each in records] == [
+        "LS linear, a call",
+        *(f"{name}, a call" for name in ("LS linear", "LR linear", "CS linear")),
+        *(f"{name}, a call" for name in ("LS trees", "LR trees")),
+        "envelope linear, a call", "envelope trees, a call",
+    ]  # fmt: skip
+    assert {each.peer_seconds for each in records if "published" in each.peer} == {
+        *PUBLISHED.values()
+    }
+    assert all(each.ours_seconds > 0 for each in records)
+
+
+def test_bounded_group_loss_is_measured_at_one_objective():
+    short, long = measure_bounded_loss(make_table(classes=True), iterations=20, repeat=1)
+    assert short.peer == long.peer == "fairlearn"
+    calls, peer = (int(word) for word in long.case.removesuffix(")").split() if word.isdigit())
+    assert calls >= peer > 0
+
+
+def test_whole_fits_are_measured():
+    records = measure_parity_fits(make_table(400, classes=True), iterations=3, repeat=1)
+    assert [each.peer for each in records] == ["fitted anew", "fitted anew", "LR"]
+
+
+def test_the_peer_of_least_squares_answers_alike():
+    table = make_table()
+    problem = build_parity(table.y, table.group, table.weight, loss=square(), budget=0.1)
+    costs = find_costs(problem, np.random.default_rng(0).normal(0, 0.02, (2, N_GRID)))
+    cached = LeastSquaresOracle(table.X, table.weight, problem.cell, problem.n_cells)
+    anew = RefittingOracle(table.X, table.weight).respond(costs)
+    np.testing.assert_allclose(anew.score, cached.respond(costs).score, atol=1e-10)
+
+
+def test_different_objectives_stop_the_run():
+    agree_on(0.2, 0.201, 0.01, "LS")
+    with pytest.raises(AssertionError, match="LS: ours reaches"):
+        agree_on(0.2, 0.22, 0.01, "LS")
