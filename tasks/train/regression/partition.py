@@ -220,6 +220,10 @@ class Stand:
         """The matrix, made once, so that its bins are those of the first fit's weights."""
         return xgboost.DMatrix(np.concatenate([each.X for each in self.parts]), nthread=1)
 
+    def prepare(self) -> int:
+        """Make the matrix, before others wait for it; return its rows."""
+        return int(self.matrix.num_row())
+
     def grow(
         self, aim: Aim, parameters: Mapping[str, Any], rounds: int, peers: Mapping[str, Any]
     ) -> xgboost.Booster | None:
@@ -228,7 +232,6 @@ class Stand:
 
         self.matrix.set_label(np.concatenate([aim.labels(each) for each in self.parts]))
         self.matrix.set_weight(np.concatenate([aim.weights(each) for each in self.parts]))
-        # Or every worker writes a line about its rank.
-        with xgboost.config_context(verbosity=0), CommunicatorContext(**peers):
+        with CommunicatorContext(**peers):
             booster = xgboost.train(dict(parameters), self.matrix, rounds)
             return booster if xgboost.collective.get_rank() == 0 else None

@@ -30,6 +30,8 @@ from tasks.train.regression.partition import Aim, Stand
 from tasks.train.regression.placement import Placement
 from tasks.train.regression.predictor import TreePredictor
 
+# Seconds within which all workers have begun to train: those that came would wait for a dead one.
+MEETING = 120
 # Labels of a fit when rows keep their own.
 OWN = np.zeros(0)
 
@@ -221,6 +223,7 @@ class PartitionedTrees(TreeOracle):
         super().__init__(np.zeros((0, n_features)), np.zeros(0), **parameters)
         self.weight = total
         self.stands = rows.gather_each(Stand)
+        self.stands.call(Stand.prepare)
 
     def respond(self, costs: Costs) -> Response:
         """Return the ensemble grown on U, or on the copies' weights."""
@@ -245,7 +248,7 @@ def _start_tracker(n_workers: int, dask_scheduler: Any = None) -> dict[str, Any]
     from xgboost.tracker import RabitTracker
 
     host = get_address_host(dask_scheduler.address)
-    tracker = RabitTracker(n_workers=n_workers, host_ip=host, sortby="task")
+    tracker = RabitTracker(n_workers=n_workers, host_ip=host, sortby="task", timeout=MEETING)
     tracker.start()
     Thread(target=_end_tracker, args=(tracker,), daemon=True).start()
     return dict(tracker.worker_args())

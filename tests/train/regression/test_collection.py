@@ -240,7 +240,7 @@ def wait_a_while(block):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("parameters", [{"oracle": "lr"}, {**TREES, "n_estimators": 2000}])
+@pytest.mark.parametrize("parameters", [{"oracle": "lr"}, {**TREES, "n_estimators": 300}])
 def test_processes_agree_and_survive_the_death_of_one(parameters):
     X, y, groups, weight = draw()
     model = FairRegression(**{**SMALL, **parameters, "iterations": 2})
@@ -251,7 +251,7 @@ def test_processes_agree_and_survive_the_death_of_one(parameters):
         told = (cut(X), cut(y), cut(groups), cut(weight), client)
         fit_collection(model, *told)
         assert_same(local, model, X)
-        killer = Timer(0.5, os.kill, (processes[min(processes)], signal.SIGKILL))
+        killer = Timer(1.0, os.kill, (processes[min(processes)], signal.SIGKILL))
         killer.start()
         fit_collection(model, *told)
         killer.join()
