@@ -272,6 +272,12 @@ def _name_rows(
                 f"{len(fitting)} that fit it.",
                 "Say which under `at:` in data/reference, or list fewer in the study.",
             )
+        taken = [named[each] for each in fitting if each in named]
+        if taken:
+            raise ConfigError(
+                f"The published rows {taken[0]} and {name} are of one setting of {fitting[0][0]}.",
+                "Say what tells them apart under `at:` in data/reference.",
+            )
         named |= dict.fromkeys(fitting, name)
     for method, setting in settings:
         if (method, setting) not in named:

@@ -167,6 +167,18 @@ def test_a_row_that_several_settings_fit_is_refused():
         compare(make_points(plan), list_fits(plan, "frontier"), made, "one", "paper")
 
 
+def test_two_rows_of_one_setting_are_refused():
+    plan = make_plan(make_study())
+    publication, _ = read_publication("budro.table2", HOME)
+    rows = {
+        "gbdt": {"label": "GBDT", "mean": [0.2]},
+        "boosting": {"label": "Boosting", "method": "gbdt", "mean": [0.3]},
+    }
+    made = _table_of(publication, rows)
+    with pytest.raises(ConfigError, match="rows gbdt and boosting are of one setting of gbdt"):
+        compare(make_points(plan), list_fits(plan, "frontier"), made, "one", "paper")
+
+
 def _block() -> dict[str, object]:
     return {"reproduces": "budro.table2", "methods": {"gbdt": {}, "budro": {}}}
 
