@@ -68,7 +68,9 @@ def draw_calls(scene: Scene) -> Picture:
         When no fit reports calls.
     """
     found = list_calls(scene)
-    return Picture(_draw(found), _describe(found))
+    # As in the figures that show all rows.
+    looks = choose_looks(scene.study.methods)
+    return Picture(_draw(found, looks), _describe(found))
 
 
 def list_calls(scene: Scene) -> tuple[Calls, ...]:
@@ -149,8 +151,7 @@ def _describe(found: Sequence[Calls]) -> str:
     return f"Calls of the oracle in a fit: {'; '.join(told)}."
 
 
-def _draw(found: Sequence[Calls]) -> bytes:
-    looks = choose_looks([each.label for each in found])
+def _draw(found: Sequence[Calls], looks: dict[str, tuple[str, str]]) -> bytes:
     with open_figure(9.6, 3.7, w_pad=0.1, h_pad=0.1, wspace=0.06) as picture:
         left, right = picture.subplots(1, 2)
         for each in found:
