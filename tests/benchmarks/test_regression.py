@@ -28,9 +28,9 @@ def test_calls_of_all_oracles_are_measured():
     records = measure_calls(make_table(40), calls=1, repeat=1, threads=1)
     assert [each.case for each in records] == [
         "LS linear, a call",
-        *(f"{name}, a call" for name in ("LS linear", "LR linear", "CS linear")),
-        *(f"{name}, a call" for name in ("LS trees", "LR trees")),
-        "envelope linear, a call", "envelope trees, a call",
+        *(f"{name} linear, a call (published)" for name in ("LS", "LR", "CS")),
+        *(f"{name} trees, a call (published)" for name in ("LS", "LR")),
+        "envelope linear, a call (LS)", "envelope trees, a call (LS)",
     ]  # fmt: skip
     assert {each.peer_seconds for each in records if "published" in each.peer} == {
         *PUBLISHED.values()

@@ -16,7 +16,7 @@ from tasks.train.regression.surrogate import Surrogate, find_chords, find_hull, 
 # Scales of the smoothing, in grid steps: of the envelope's kinks, and of the costs' jumps.
 KINK, JUMP = 0.5, 1.0
 # Quasi-Newton steps of either descent at most, and the progress below which it ends.
-STEPS, PROGRESS = 50, 1e-9
+STEPS, PROGRESS = 50, 1e-7
 # Added to the diagonal of the features' Gram matrix, as a share of its mean, before it is factored.
 RIDGE = 1e-3
 
