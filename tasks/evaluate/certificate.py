@@ -186,13 +186,18 @@ def certify_part(
     tuple of Certificate
         One per budget; ``moves`` are positions in the sample.
     """
-    chosen = np.arange(part.n_samples)
-    if rows is not None and rows < part.n_samples:
-        generator = derive_generator("certificate", part.dataset, part.name)
-        chosen = np.sort(generator.choice(part.n_samples, size=rows, replace=False))
+    chosen = choose_rows(part, rows)
     logits = centre_logits(prediction.score[chosen])
     z, weight = np.asarray(metric.embed(part.X[chosen])), part.weight[chosen]
     return tuple(certify_rows(logits, z, budget, weight=weight) for budget in budgets)
+
+
+def choose_rows(part: Part, rows: int | None) -> np.ndarray:
+    """Return the positions of the rows that are certified: a sample, the same for every model."""
+    if rows is None or rows >= part.n_samples:
+        return np.arange(part.n_samples)
+    generator = derive_generator("certificate", part.dataset, part.name)
+    return np.sort(generator.choice(part.n_samples, size=rows, replace=False))
 
 
 def name_budget(budget: float) -> str:

@@ -16,10 +16,13 @@ from tasks.runtime.errors import ConfigError, nearest
 from tasks.train.prediction import Prediction
 
 if TYPE_CHECKING:
+    from tasks.evaluate.adversarial_gap import GapCertificate
     from tasks.evaluate.box import BoxBound
     from tasks.evaluate.certificate import Certificate
 
-Need = Literal["score", "decision", "counterfactuals", "group", "true_group", "certificate", "box"]
+Need = Literal[
+    "score", "decision", "counterfactuals", "group", "true_group", "certificate", "gap", "box"
+]
 
 
 class Row(NamedTuple):
@@ -50,6 +53,8 @@ class Audit:
         Of the same model on (a sample of) the same rows, one per budget.
     boxes : tuple of BoxBound
         Likewise, where the model is a net.
+    gaps : tuple of GapCertificate
+        Of the same model on the same rows, one per loss.
     """
 
     prediction: Prediction
@@ -58,6 +63,7 @@ class Audit:
     replicates: int = 1000
     certificates: tuple[Certificate, ...] = ()
     boxes: tuple[BoxBound, ...] = ()
+    gaps: tuple[GapCertificate, ...] = ()
 
     @cached_property
     def cells(self) -> Mapping[str, Cells]:
@@ -99,7 +105,7 @@ class Measure:
         Audit -> rows.
     needs : frozenset of str
         Of ``score``, ``decision``, ``counterfactuals``, ``group``, ``true_group``,
-        ``certificate``, ``box``.
+        ``certificate``, ``gap``, ``box``.
     task : frozenset of str
         The tasks it is for.
     direction : {"higher", "lower", "zero", "none"}

@@ -50,7 +50,7 @@ def refuse_measures(study: StudyConfig, path: Path, home: Path) -> None:
                 f"{path}: {key} names {measure!r} without a group.",
                 f"Write {measure}:GROUP, a protected attribute or a counterfactual set.",
             )
-        if known[measure].needs & {"certificate", "box"}:
+        if known[measure].needs & {"certificate", "gap", "box"}:
             certified = study.certificate.budgets if study.certificate else ()
             groups = [name_budget(each) for each in certified]
             if group not in groups:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from tasks.evaluate.adversarial_gap import GapCertificate, Loss, certify_gaps
 from tasks.evaluate.box import BoxBound, bound_part
 from tasks.evaluate.certificate import Certificate, certify_part
 from tasks.evaluate.measure import measures
@@ -105,6 +107,7 @@ def _measure(group: FitGroup, folder: Path, home: Path) -> pd.DataFrame:
                 scores[name],
                 part,
                 certificates=_certify(group, split, _outputs(group, scores[name]), part),
+                gaps=certify_losses(group, split, scores[name], part),
                 boxes=_bound(group, split, folder / f"model-{number}", part),
             ).assign(member=number, dataset=split.dataset, part=name)
             for name, part in split.parts()
@@ -124,8 +127,34 @@ def _certify(
     asked = group.certificate
     if asked is None or part.name not in ("validation", "test") or split.task == "regression":
         return ()
-    metric = _learn(canonical_json(asked["metric"]), split)
+    metric = learn_certified(group, split)
     return certify_part(scores, part, metric, asked["budgets"], asked["rows"])
+
+
+def certify_losses(
+    group: FitGroup,
+    split: Split,
+    scores: Prediction,
+    part: Part,
+    budgets: Sequence[float] | None = None,
+) -> tuple[GapCertificate, ...]:
+    """Certify the losses of a member on the parts that choose and report.
+
+    Of a post-processed model its decisions alone: the scores are still those of the model.
+    """
+    asked = group.certificate
+    if asked is None or part.name not in ("validation", "test") or split.task == "regression":
+        return ()
+    losses: tuple[Loss, ...] = ("log", "error") if group.then is None else ("error",)
+    metric = learn_certified(group, split)
+    return certify_gaps(
+        scores, part, metric, budgets or asked["budgets"], rows=asked["rows"], losses=losses
+    )
+
+
+def learn_certified(group: FitGroup, split: Split) -> FairMetric:
+    """Return the metric under which a group is certified, learnt once for a split."""
+    return _learn(canonical_json(dict(group.certificate or {})["metric"]), split)
 
 
 def _bound(group: FitGroup, split: Split, folder: Path, part: Part) -> tuple[BoxBound, ...]:
@@ -136,7 +165,7 @@ def _bound(group: FitGroup, split: Split, folder: Path, part: Part) -> tuple[Box
     model = load_model(folder)
     if not isinstance(model, NeuralNetwork):
         return ()
-    metric = _learn(canonical_json(asked["metric"]), split)
+    metric = learn_certified(group, split)
     return bound_part(model.network_, part, split.train, metric, asked["budgets"])
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from tasks.evaluate.adversarial_gap import GapCertificate
 from tasks.evaluate.box import BoxBound
 from tasks.evaluate.certificate import Certificate
 from tasks.evaluate.measure import Audit, Measure, find, measures
@@ -58,6 +59,7 @@ def tabulate(
     replicates: int = 1000,
     certificates: Sequence[Certificate] = (),
     boxes: Sequence[BoxBound] = (),
+    gaps: Sequence[GapCertificate] = (),
 ) -> pd.DataFrame:
     """Measure predictions on a part.
 
@@ -77,6 +79,8 @@ def tabulate(
         What ``certify_part`` returned for this part.
     boxes : sequence of BoxBound
         What ``bound_part`` returned for it, for nets.
+    gaps : sequence of GapCertificate
+        What ``certify_gaps`` returned for it.
 
     Returns
     -------
@@ -105,7 +109,9 @@ def tabulate(
             f"{part.dataset}/{part.name} has {part.n_samples}.",
             "Predict this very part.",
         )
-    audit = Audit(prediction, part, minimum, replicates, tuple(certificates), tuple(boxes))
+    audit = Audit(
+        prediction, part, minimum, replicates, tuple(certificates), tuple(boxes), tuple(gaps)
+    )
     rows = [(each.name, *row) for each in _choose(audit, measures) for row in each.compute(audit)]
     types = {"measure": "str", "group": "str", "n": "int64"}
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(
@@ -145,6 +151,8 @@ def _missing(each: Measure, audit: Audit) -> str | None:
     if "counterfactuals" in each.needs and not audit.part.counterfactuals:
         return "counterfactuals"
     if "certificate" in each.needs and not audit.certificates:
+        return "a certificate"
+    if "gap" in each.needs and not audit.gaps:
         return "a certificate"
     if "true_group" in each.needs and audit.part.true_groups is None:
         return "true groups beside noisy ones"

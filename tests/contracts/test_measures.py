@@ -10,6 +10,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from tasks.evaluate.adversarial_gap import GapCertificate, Loss, tabulate_loss, trace_gap
 from tasks.evaluate.certificate import Certificate, centre_logits, certify_rows
 from tasks.evaluate.measure import Audit, Need, Row, measures
 from tasks.prepare.split import Part, Split
@@ -57,8 +58,18 @@ def compute(name: str, part: Part, prediction: Prediction) -> list[Row]:
     if "certificate" in measures()[name].needs:
         logits, z = centre_logits(prediction.score), part.X[:, :2]
         certificates = (certify_rows(logits, z, 0.3, weight=part.weight, tolerance=1e-13),)
+    gaps: tuple[GapCertificate, ...] = ()
+    if "gap" in measures()[name].needs:
+        losses = [(loss, tabulate_loss(prediction, part, loss)) for loss in get_args(Loss)]
+        gaps = tuple(
+            trace_gap(
+                each, part.y, part.X[:, :2], [0.3, 0.0], loss=loss,
+                weight=part.weight, tolerance=1e-13, replicates=100,
+            )
+            for loss, each in losses
+        )  # fmt: skip
     # One row is enough for a level: more of the same rows then make no further level estimable.
-    audit = Audit(prediction, part, minimum=1, replicates=100, certificates=certificates)
+    audit = Audit(prediction, part, minimum=1, replicates=100, certificates=certificates, gaps=gaps)
     return [Row(*row) for row in measures()[name].compute(audit)]
 
 
@@ -170,6 +181,7 @@ def test_uses_what_it_declares_and_nothing_else(name, task, case):
     name, part, prediction = case
     # Certificates are made from scores.
     needs = {"score" if each == "certificate" else each for each in measures()[name].needs}
+    needs -= {"gap"}
     expected = values(compute(name, part, prediction))
     moved = set()
     for seed in (7, 8, 9):
