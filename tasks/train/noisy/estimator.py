@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from scipy.special import expit
@@ -32,14 +32,7 @@ Approach = Literal[
     "soft_assignments",
     "soft_assignments_ideal",
 ]
-APPROACHES = (
-    "unconstrained",
-    "true_groups",
-    "naive",
-    "dro",
-    "soft_assignments",
-    "soft_assignments_ideal",
-)
+APPROACHES: tuple[str, ...] = get_args(Approach)
 
 
 @method("noisy_groups")
@@ -92,6 +85,9 @@ class NoisyGroups(Constrained):
         Of Adam, on θ, on λ, and on p̃ or w. Of lists, and of a list of slacks, every combination is
         trained, and that is kept which has the least error on the validation rows among those
         that satisfy the approach's constraints there, else the least violated.
+    validation_groups : {"noisy", "true"}
+        Whose constraints choose: the approach's own; or those on the true groups of the validation
+        rows, which need not be known, as the authors' code does for soft assignments.
     inner_steps : int, optional
         Steps of ascent for each step of θ; 1 for ``dro``, 5 for soft assignments by default.
     layers : int or sequence of int
@@ -216,6 +212,7 @@ class NoisyGroups(Constrained):
         variant: Literal["paper", "authors"] = "paper",
         radius: float = 1.0,
         iterations: int = 750,
+        validation_groups: Literal["noisy", "true"] = "noisy",
         learning_rate: float | Sequence[float] = 0.01,
         multiplier_rate: float | Sequence[float] = 0.5,
         inner_rate: float | Sequence[float] = 0.01,
@@ -245,6 +242,7 @@ class NoisyGroups(Constrained):
         self.variant = variant
         self.radius = radius
         self.iterations = iterations
+        self.validation_groups = validation_groups
         self.learning_rate = learning_rate
         self.multiplier_rate = multiplier_rate
         self.inner_rate = inner_rate
@@ -291,6 +289,8 @@ class NoisyGroups(Constrained):
         self.require("tv", self.tv in ("paper", "valid"), "paper or valid")
         self.require("inner", self.inner in ("ascent", "exact", "joint"), "ascent, exact or joint")
         self.require("variant", self.variant in ("paper", "authors"), "paper or authors")
+        told = self.validation_groups in ("noisy", "true")
+        self.require("validation_groups", told, "noisy or true")
         self.require("best", self.best in ("paper", "ranks", "last"), "paper, ranks or last")
         self.require("response", self.response in ("exact", "nested"), "exact or nested")
         self.require("dtype", self.dtype in ("float32", "float64"), "float32 or float64")

@@ -45,9 +45,12 @@ def try_candidates(candidates: Sequence[NoisyGroups], data: Mapping[str, Any]) -
     """Return error and largest constraint of fitted candidates on validation rows, (C, 2).
 
     Without validation rows they are those that training saw. The constraints are those of the
-    approach, as its inner player tells them: true groups have a part only under ``true_groups``.
+    approach, as its inner player tells them, so that true groups have a part only under
+    ``true_groups``; with ``validation_groups`` "true" they are those on the true groups.
     """
     part = data.get("validation")
+    for each in candidates:
+        each.trials_, each.chosen_ = np.zeros((0, 2)), _describe(each)
     if part is None:
         return np.array([(each.error_, each.violation_) for each in candidates])
     weight = unit_weight(part.weight, len(part.y))
@@ -56,7 +59,11 @@ def try_candidates(candidates: Sequence[NoisyGroups], data: Mapping[str, Any]) -
     for each in candidates:
         decision = each.decide(part.X) @ each.probability_
         error = float(np.average(np.abs(decision - part.y), weights=weight))
-        found.append((error, each.violation(part.X, part.y, part.groups, **told)))
+        judge = each
+        if each.validation_groups == "true" and each.approach != "unconstrained":
+            judge = clone(each).set_params(approach="true_groups")
+            judge.set_state(each.get_state())
+        found.append((error, judge.violation(part.X, part.y, part.groups, **told)))
     return np.array(found)
 
 
@@ -75,12 +82,14 @@ def rank_candidates(trials: np.ndarray) -> int:
     return int(np.lexsort((error, violation))[0])
 
 
-def settle(
-    model: NoisyGroups, candidates: Sequence[NoisyGroups], data: Mapping[str, Any]
-) -> None:
+def settle(model: NoisyGroups, candidates: Sequence[NoisyGroups], data: Mapping[str, Any]) -> None:
     """Make a model the candidate that validation rows choose."""
     trials = try_candidates(candidates, data)
     best = candidates[rank_candidates(trials)]
     best.trials_ = trials
-    best.chosen_ = {name: float(getattr(best, name)) for name in CHOSEN}
+    best.chosen_ = _describe(best)
     model.set_state(best.get_state())
+
+
+def _describe(model: NoisyGroups) -> dict[str, float]:
+    return {name: float(getattr(model, name)) for name in CHOSEN}

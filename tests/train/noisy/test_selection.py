@@ -103,6 +103,23 @@ def test_validation_rows_change_the_choice_and_training_rows_stand_in_for_them()
     assert not np.allclose(other.trials_, model.trials_)
 
 
+@pytest.mark.parametrize("approach", ["dro", "soft_assignments"])
+def test_true_groups_of_validation_rows_choose_where_asked(approach):
+    part, validation = make_part(), make_part(seed=1)
+    model = fit(approach, part, validation, level=0.3, validation_groups="true", **RATES)
+    own = fit(approach, part, validation, level=0.3, **RATES)
+    np.testing.assert_array_equal(model.trials_[:, 0], own.trials_[:, 0])
+    chosen = model.decide(validation.X)[:, 0] > 0
+    positive, true = validation.y == 1, validation.true_groups[:, 0]
+    by_hand = max(
+        chosen[positive].mean() - chosen[positive & (true == j)].mean() - SMALL["budget"]
+        for j in range(3)
+    )
+    place = rank_candidates(model.trials_)
+    assert model.trials_[place, 1] == pytest.approx(by_hand)
+    assert not np.allclose(model.trials_[:, 1], own.trials_[:, 1])
+
+
 def test_weights_of_validation_rows_are_copies_of_them():
     part, validation = make_part(), make_part(seed=1, n=90)
     copies = np.random.default_rng(0).integers(1, 4, 90)
