@@ -44,10 +44,10 @@ class EnvelopeOracle:
     O(n d²) once; a call takes O(n d) for each of some 20 quasi-Newton steps (L-BFGS, with the
     features' Gram matrix as its scale) of either descent, and starts at the last call's envelope.
     No copy of X. Not exact: an envelope is a surrogate, and the second descent ends where it ends.
-    On rows held out of Adult's training half (logistic loss, sex; three splits, disparities from .06
-    to .2 on those rows) −log p was .022 to .008 below LR's and .011 to .002 below that of fair
-    classification; a paired standard error is .003 to .001. The second descent gave .004 to .001 of
-    it. On law school no difference from LS was seen.
+    On rows held out of Adult's training half (logistic loss, sex; three splits, at disparities from
+    .06 to .2) −log p was .022 to .008 below LR's and .011 to .002 below that of fair classification
+    in the mean of the splits; paired standard errors of one split are .003 to .001. The second
+    descent gave .004 to .001 of it. On law school no difference from LS was seen.
 
     References
     ----------
