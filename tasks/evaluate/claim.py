@@ -152,7 +152,7 @@ class EqualHarm(Model):
     every setting of the right curve, times ``share``, the left one is asked its cost:
     ``left relation factor · right``, where ``<=``, ``>=`` and ``==`` forgive ``tolerance``, and
     ``<`` and ``>`` ask for a difference above it. A left curve that does more harm everywhere has
-    an infinite cost.
+    an infinite cost; with ``common`` it is asked only where it gets.
 
     Attributes
     ----------
@@ -169,6 +169,7 @@ class EqualHarm(Model):
     share: float = Field(default=1.0, gt=0, le=1)
     factor: float = Field(default=1.0, gt=0)
     tolerance: float = Field(default=0.0, ge=0)
+    common: bool = False
     part: PartName = "test"
     block: Block | None = "frontier"
 

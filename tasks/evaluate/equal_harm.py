@@ -53,6 +53,8 @@ def check_equal_harm(
     for left, right in check.pairs():
         for label, reached, against in _list_right(check, right, curves, home):
             mine = curves[left].find_cost(check.share * reached) if left in curves else math.nan
+            if check.common and math.isinf(mine):
+                continue
             numbers.append(_judge(check, cost, left, mine, label, check.share * reached, against))
     if not numbers:
         numbers.append(_judge(check, cost, check.left[0], math.nan, "", math.nan, math.nan))

@@ -75,6 +75,14 @@ def test_rows_are_compared_at_every_disparity_of_the_right_one():
     assert check(left="worse", right="fair", relation=">")["held"] is True
 
 
+def test_what_is_out_of_reach_may_be_passed_over():
+    found = check(left="worse", right="fair", relation=">=", common=True)
+    assert [each["left"] for each in found["evidence"]["numbers"]] == pytest.approx([1.1, 1.5])
+    assert found["held"] is True
+    # Nothing in common is nothing known.
+    assert check(left="worse", right="fair", share=0.1, common=True)["held"] is None
+
+
 @pytest.mark.parametrize(
     ("asked", "held"),
     [
