@@ -265,11 +265,12 @@ def _draw(found: Losses, chosen: pd.DataFrame) -> bytes:
             axes.grid(True, color="#d0d7de", lw=0.6, alpha=0.7)
             axes.set_axisbelow(True)
             axes.set_xlabel(name_measure(found.against))
-        _draw_test(left, found, looks)
-        _draw_chosen(right, found, chosen, looks)
+        lines = _choose_lines(found.curves, looks)
+        _draw_test(left, found, looks, lines)
+        _draw_chosen(right, found, chosen, looks, lines)
         keys = [
             Line2D(
-                [], [], color=colour, marker=marker, ms=6, ls="-" if each in found.curves else "",
+                [], [], color=colour, marker=marker, ms=6, ls=lines.get(each.label, ""),
                 mec=INK if each in found.baselines else colour, label=each.label,
             )
             for each in trails
@@ -281,7 +282,25 @@ def _draw(found: Losses, chosen: pd.DataFrame) -> bytes:
         return encode_png(picture)
 
 
-def _draw_test(axes: Axes, found: Losses, looks: dict[str, tuple[str, str]]) -> None:
+def _choose_lines(
+    curves: Sequence[Trail], looks: dict[str, tuple[str, str]]
+) -> dict[str, str | tuple[float, tuple[float, float]]]:
+    """Return a line style for every curve: broken where another one has its colour already."""
+    seen: set[str] = set()
+    lines: dict[str, str | tuple[float, tuple[float, float]]] = {}
+    for each in curves:
+        colour = looks[each.label][0]
+        lines[each.label] = (0.0, (3.0, 1.5)) if colour in seen else "-"
+        seen.add(colour)
+    return lines
+
+
+def _draw_test(
+    axes: Axes,
+    found: Losses,
+    looks: dict[str, tuple[str, str]],
+    lines: Mapping[str, str | tuple[float, tuple[float, float]]],
+) -> None:
     """Draw what the settings come to on test, with the intervals of one split."""
     axes.axhline(0, color=GREY, lw=0.8, ls=(0, (3, 3)), zorder=0)
     for each in found.curves:
@@ -291,7 +310,9 @@ def _draw_test(axes: Axes, found: Losses, looks: dict[str, tuple[str, str]]) -> 
         x = each.disparity["value"].to_numpy()[order]
         value, low, high = (each.loss[name].to_numpy()[order] for name in ("value", "low", "high"))
         axes.fill_between(x, low, high, color=colour, alpha=0.16, lw=0, zorder=1)
-        axes.plot(x, value, color=colour, marker=marker, ms=4, lw=1.8, zorder=3)
+        axes.plot(
+            x, value, color=colour, marker=marker, ms=4, lw=1.8, ls=lines[each.label], zorder=3
+        )
     _draw_baselines(axes, found.baselines, looks)
     axes.set_ylabel(f"{name_measure(found.measure)} less {found.least:.4f}")
     axes.set_title("Test rows", fontsize=10.5, fontweight="bold", loc="left")
@@ -313,7 +334,11 @@ def _draw_baselines(
 
 
 def _draw_chosen(
-    axes: Axes, found: Losses, chosen: pd.DataFrame, looks: dict[str, tuple[str, str]]
+    axes: Axes,
+    found: Losses,
+    chosen: pd.DataFrame,
+    looks: dict[str, tuple[str, str]],
+    lines: Mapping[str, str | tuple[float, tuple[float, float]]],
 ) -> None:
     """Draw the envelopes where they were chosen, and all other settings faintly."""
     for each in (*found.curves, *found.baselines):
@@ -326,7 +351,8 @@ def _draw_chosen(
         sole = each in found.baselines
         axes.plot(
             each.chosen_disparity, each.chosen_loss, color=colour, marker=marker,
-            ms=8 if sole else 4, mec=INK if sole else colour, lw=1.8, zorder=5 if sole else 3,
+            ms=8 if sole else 4, mec=INK if sole else colour, lw=1.8, ls=lines.get(each.label, "-"),
+            zorder=5 if sole else 3,
         )  # fmt: skip
     axes.set_ylabel(name_measure(found.measure))
     axes.set_title(f"{found.chosen_on} rows".capitalize(), fontsize=10.5, fontweight="bold",
