@@ -183,6 +183,7 @@ def certify_gaps(
     rows: int | None = 2000,
     losses: Sequence[Loss] = ("log", "error"),
     replicates: int = 1000,
+    tolerance: float = 1e-6,
 ) -> tuple[GapCertificate, ...]:
     """Certify a model from what it predicted on a part; parameters as in ``certify``.
 
@@ -206,6 +207,7 @@ def certify_gaps(
             replicates=replicates,
             generator=derive_generator("adversarial gap", part.dataset, part.name),
             rows=chosen,
+            tolerance=tolerance,
         )
         for loss in losses
     )
@@ -301,8 +303,9 @@ def trace_gap(
     with replacement; the rows that they may become stay all n. A bootstrap of those, too, would
     keep 63% of the rows as counterparts and lower the gap by more than its noise. So the interval
     speaks of other people of the same population against these counterparts: how the gap would
-    grow with more counterparts (the first term of Theorem 3.4) is not in it. The gap of a draw is
-    met to 1e-3.
+    grow with more counterparts (the first term of Theorem 3.4) is not in it, nor how it differs
+    between samples of them, so that it is too narrow for the gap of other tables where few rows
+    face many features at a small budget. The gap of a draw is met to 1e-3.
 
     A price costs O(n² k) operations in blocks of O(n) memory, some 10 to 30 of them for all
     budgets and draws together; a draw costs O(n) for each price. Memory is O(n · prices) and

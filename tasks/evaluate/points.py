@@ -137,10 +137,12 @@ def certify_losses(
     scores: Prediction,
     part: Part,
     budgets: Sequence[float] | None = None,
+    **effort: Any,
 ) -> tuple[GapCertificate, ...]:
     """Certify the losses of a member on the parts that choose and report.
 
     Of a post-processed model its decisions alone: the scores are still those of the model.
+    ``effort`` goes to ``certify_gaps``: replicates and tolerance.
     """
     asked = group.certificate
     if asked is None or part.name not in ("validation", "test") or split.task == "regression":
@@ -148,7 +150,13 @@ def certify_losses(
     losses: tuple[Loss, ...] = ("log", "error") if group.then is None else ("error",)
     metric = learn_certified(group, split)
     return certify_gaps(
-        scores, part, metric, budgets or asked["budgets"], rows=asked["rows"], losses=losses
+        scores,
+        part,
+        metric,
+        budgets or asked["budgets"],
+        rows=asked["rows"],
+        losses=losses,
+        **effort,
     )
 
 

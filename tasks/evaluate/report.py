@@ -17,6 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from tasks.evaluate import drawing
+from tasks.evaluate.certified import Exposure
 from tasks.evaluate.figure import name_measure
 from tasks.evaluate.frontier import list_fits, orient, summarise
 from tasks.evaluate.plan import Planned
@@ -47,6 +48,7 @@ def render_report(
     publication: Publication | None = None,
     published: pd.DataFrame | None = None,
     pictures: Mapping[str, drawing.Picture] = MappingProxyType({}),
+    exposed: Mapping[tuple[str, str], Exposure] = MappingProxyType({}),
 ) -> str:
     """Render the report.
 
@@ -66,6 +68,8 @@ def render_report(
         The paper, and what ``compare`` returned.
     pictures : mapping of str to Picture
         The study's further figures, by their registered names.
+    exposed : mapping of (method, setting) to Exposure
+        The worst moves behind the certificates, from ``expose_chosen``.
 
     Returns
     -------
@@ -87,7 +91,7 @@ def render_report(
         settings=_tabulate_settings(frontier, study.frontier.accuracy),
         claims=summary["claims"],
         published=None if published is None else _tabulate_published(published, publication),
-        cards=_make_cards(points, plan, frontier),
+        cards=_make_cards(points, plan, frontier, exposed),
         runs=_list_runs(plan),
         notes=render_notes(study.notes),
         measures=list(study.frontier.fairness),
@@ -229,7 +233,10 @@ def _tabulate_published(published: pd.DataFrame, publication: Publication | None
 
 
 def _make_cards(
-    points: pd.DataFrame, plan: Sequence[Planned], frontier: pd.DataFrame
+    points: pd.DataFrame,
+    plan: Sequence[Planned],
+    frontier: pd.DataFrame,
+    exposed: Mapping[tuple[str, str], Exposure],
 ) -> list[dict[str, Any]]:
     """Return an audit card for every setting on some frontier, on the part test."""
     chosen = frontier.loc[frontier["on_frontier"]].drop_duplicates(["method", "setting"])
@@ -248,6 +255,8 @@ def _make_cards(
             {
                 "budget": group.partition("=")[2],
                 "box": found.get(f"dif_box:{group}", {}).get("value"),
+                "gap": found.get(f"adversarial_gap:{group}"),
+                "errors": found.get(f"adversarial_error_gap:{group}"),
                 **found[name],
             }
             for name, (measure, group) in split.items()
@@ -260,6 +269,7 @@ def _make_cards(
                 "attributes": _audit_attributes(found, split),
                 "consistency": consistency,
                 "certificates": sorted(certified, key=lambda each: float(each["budget"])),
+                "exposure": exposed.get((str(method), str(setting))),
                 "frontiers": list(
                     frontier.loc[
                         (frontier["method"] == method)

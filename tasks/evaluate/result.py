@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tasks.evaluate import drawing
+from tasks.evaluate.certified import Exposure, expose_chosen
 from tasks.evaluate.figure import draw_frontier
 from tasks.evaluate.frontier import build_frontier, list_fits
 from tasks.evaluate.oracle_calls import time_calls
@@ -134,9 +135,11 @@ def write_results(
     summary = build_summary(study, plan, points, frontier, claims, seconds, skipped)
     title = f"{study.study}: {study.frontier.accuracy.replace('_', ' ')} against fairness"
     pictures: dict[str, drawing.Picture] = {}
+    exposed: dict[tuple[str, str], Exposure] = {}
     if store is not None:
         scene = drawing.Scene(study, plan, points, store, home or find_home())
         pictures = {name: drawing.find(name).draw(scene) for name in study.figures}
+        exposed = expose_chosen(scene)
     # Points of a curve are no methods, which the figure sets side by side.
     shown = None if publication is None or publication.tables[table].along else published
     figure = draw_frontier(frontier, study.frontier.accuracy, study.select_on, shown, title)
@@ -145,7 +148,16 @@ def write_results(
         "frontier.csv": _to_csv(frontier),
         "frontier.png": figure,
         "report.html": render_report(
-            study, plan, points, frontier, summary, figure, publication, published, pictures
+            study,
+            plan,
+            points,
+            frontier,
+            summary,
+            figure,
+            publication,
+            published,
+            pictures,
+            exposed,
         ).encode(),
         "summary.json": (json.dumps(summary, indent=2, ensure_ascii=False) + "\n").encode(),
     }

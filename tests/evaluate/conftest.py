@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tasks.evaluate.drawing import Scene
+from tests.evaluate.certified_study import make_certified
 from tests.evaluate.debiased import make_scene
 from tests.evaluate.noised import make_noised
 
@@ -31,3 +32,9 @@ def noised_folder(tmp_path_factory) -> Path:
 def noised(noised_folder) -> Scene:
     """Return the small study on noisy groups, run."""
     return make_noised(noised_folder)
+
+
+@pytest.fixture(scope="session")
+def certified(tmp_path_factory) -> Scene:
+    """Return the small study with a certificate, run."""
+    return make_certified(tmp_path_factory.mktemp("certified"))

@@ -1,0 +1,196 @@
+"""The certificate as a picture: the adversarial gap against the budget, a line for each model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tasks.evaluate.certified import certify_chosen
+from tasks.evaluate.drawing import Picture, Scene, figure
+from tasks.evaluate.figure import COLOURS, GREY, encode_png, open_figure
+from tasks.prepare.config import DatasetConfig
+from tasks.runtime.errors import ConfigError, StoreError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Budgets along the axis, beside those that the study asks for.
+N_BUDGETS = 12
+# Enough for the eye: draws of a band, and distance from the optimum as a share of the gap.
+REPLICATES, TOLERANCE = 200, 1e-3
+DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
+TITLES = {"log": "Log loss above the mean, nats", "error": "Share of errors above the mean"}
+LEFT_OUT = ("preset", "rows", "select_on")
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """A model's gap under one loss.
+
+    Attributes
+    ----------
+    label, method, loss : str
+    budget, value, low, high : float64 ndarrays of shape (n_budgets,)
+        Ascending budgets, Ĝ(ε), and its 95% bootstrap interval.
+    """
+
+    label: str
+    method: str
+    loss: str
+    budget: np.ndarray
+    value: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def refuse_numbers(described: DatasetConfig) -> str | None:
+    """Say why a dataset's models cannot be certified; None where they can."""
+    if described.label.task == "regression":
+        return f"it is of decisions, and the label of {described.dataset} has no classes"
+    return None
+
+
+@figure(
+    "certificate",
+    title="What similar rows add to the loss",
+    what="The restricted adversarial gap of the chosen models against the budget, on the test rows "
+    "of the first split: how much the mean loss grows when every row may be treated as similar "
+    "rows are. Lower is fairer. Bands are 95% bootstrap intervals; ticks at the foot are the "
+    "study's own budgets.",
+    supports=refuse_numbers,
+)
+def draw_certificate(scene: Scene) -> Picture:
+    """Draw a panel for each loss.
+
+    Raises
+    ------
+    ConfigError
+        When the study certifies nothing.
+    StoreError
+        When no model of its frontier is in the store.
+    """
+    lines = trace_lines(scene)
+    asked = sorted(scene.study.certificate.budgets) if scene.study.certificate else []
+    return Picture(_draw(lines, asked), _describe(lines))
+
+
+def trace_lines(scene: Scene) -> tuple[Line, ...]:
+    """Trace the gaps of the chosen models over the range of the study's budgets.
+
+    Raises
+    ------
+    ConfigError
+        When the study certifies nothing.
+    StoreError
+        When no model of its frontier is in the store.
+    """
+    if scene.study.certificate is None:
+        raise ConfigError(
+            f"The study {scene.study.study} asks for the figure 'certificate' and certifies "
+            "nothing.",
+            "Add certificate: {budgets: [0.01, 0.1]}, for example.",
+        )
+    asked = scene.study.certificate.budgets
+    top = max(asked) or 1.0
+    # The gap rises steeply at first, like a root.
+    budgets = sorted({*asked, *(top * np.linspace(0, 1, N_BUDGETS) ** 2).tolist()})
+    lines = []
+    for each in certify_chosen(scene, budgets, replicates=REPLICATES, tolerance=TOLERANCE):
+        label = " ".join([each.method, *_tell(each.setting)])
+        for found in each.certificates:
+            numbers = [(gap.budget, gap.value, gap.low, gap.high) for gap in found.gaps]
+            lines.append(Line(label, each.method, found.loss, *np.array(numbers).T))
+    if not lines:
+        raise StoreError(
+            f"The store holds no certified model of {scene.study.study}.",
+            "Run the study first, with methods that support its dataset.",
+        )
+    return tuple(lines)
+
+
+def _tell(setting: str) -> list[str]:
+    return [
+        f"{key.replace('_', ' ')} {value if isinstance(value, str) else json.dumps(value)}"
+        for key, value in json.loads(setting).items()
+        if key not in LEFT_OUT
+    ]
+
+
+def _describe(lines: Sequence[Line]) -> str:
+    """Return the picture in words."""
+    told = [
+        f"{each.label} {each.value[-1]:.3f} ({each.low[-1]:.3f} to {each.high[-1]:.3f})"
+        for loss in TITLES
+        for each in lines
+        if each.loss == loss == lines[0].loss
+    ]
+    title = TITLES[lines[0].loss]
+    return f"Adversarial gap against the budget. {title}, at ε = {lines[0].budget[-1]:g}: " + (
+        "; ".join(told) + "."
+    )
+
+
+def _choose_looks(lines: Sequence[Line]) -> dict[str, tuple[str, object]]:
+    """Return a colour for every method, and dashes that tell its settings apart."""
+    methods = list(dict.fromkeys(each.method for each in lines))
+    looks: dict[str, tuple[str, object]] = {}
+    for place, method in enumerate(methods):
+        labels = dict.fromkeys(each.label for each in lines if each.method == method)
+        for number, label in enumerate(labels):
+            # Methods beyond the colours begin with other dashes.
+            dash = DASHES[(number + place // len(COLOURS)) % len(DASHES)]
+            looks[label] = (COLOURS[place % len(COLOURS)], dash)
+    return looks
+
+
+def _draw(lines: Sequence[Line], asked: Sequence[float]) -> bytes:
+    from matplotlib.lines import Line2D
+
+    losses = [loss for loss in TITLES if any(each.loss == loss for each in lines)]
+    looks = _choose_looks(lines)
+    columns = 3 if len(losses) > 1 else 1
+    height = 3.9 + 0.22 * (1 + (len(looks) - 1) // columns)
+    with open_figure(5.4 * len(losses), height, w_pad=0.12, h_pad=0.08) as picture:
+        panels = picture.subplots(1, len(losses), squeeze=False)[0]
+        for axes, loss in zip(panels, losses, strict=True):
+            _draw_panel(axes, [each for each in lines if each.loss == loss], looks, asked)
+            axes.set_title(TITLES[loss], loc="left", fontsize=10.5, fontweight="bold")
+        handles = [
+            Line2D([], [], color=colour, ls=dash, lw=1.8, label=label)  # type: ignore[arg-type]
+            for label, (colour, dash) in looks.items()
+        ]
+        picture.legend(
+            handles=handles, loc="outside lower left", ncols=columns, frameon=False, fontsize=8.5
+        )
+        return encode_png(picture)
+
+
+def _draw_panel(
+    axes: Axes,
+    lines: Sequence[Line],
+    looks: dict[str, tuple[str, object]],
+    asked: Sequence[float],
+) -> None:
+    for each in lines:
+        colour, dash = looks[each.label]
+        axes.fill_between(each.budget, each.low, each.high, color=colour, alpha=0.13, lw=0)
+        axes.plot(each.budget, each.value, color=colour, ls=dash, lw=1.6)  # type: ignore[arg-type]
+    axes.set_xlim(0, None)
+    axes.set_ylim(0, None)
+    axes.plot(
+        asked,
+        np.zeros(len(asked)),
+        ls="none",
+        marker="|",
+        color=GREY,
+        ms=9,
+        transform=axes.get_xaxis_transform(),
+        clip_on=False,
+    )
+    axes.set_xlabel("budget ε: mean fair distance of a move")
+    axes.grid(True, color="#d0d7de", lw=0.6, alpha=0.7)
+    axes.set_axisbelow(True)
