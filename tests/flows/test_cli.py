@@ -15,7 +15,7 @@ from tasks.runtime.errors import ConfigError
 from tests.flows.project import call, command, environment
 
 
-def wait_for(condition, seconds=60.0):
+def wait_for(condition, seconds=180.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited too long"
