@@ -101,6 +101,7 @@ class _Softmax:
             mass, column = geometry.column_mass[first:last], geometry.column_point[first:last]
             arrived.append(segment_sum(mass, column, self.n_points))
             gain += float(xp.sum(mass * xp.take(self.levels[label].level, column)))
+        gain, _ = self.add_up(gain, 0.0)
         # At a price of 0, which its cost of 0 allows: an infinite one would make M undefined.
         return Piece(0.0, gain, 0.0, budget, _Spread(tuple(arrived), geometry.column_point))
 
@@ -121,6 +122,7 @@ class _Softmax:
             )
             gain += float(moved * total[0])
             cost += float(xp.sum(mass * (paid + xp.sum(share * self.square))))
+        gain, cost = self.add_up(gain, cost)
         cost = 0.0 if self.n_points == 1 else max(0.0, cost)
         return Piece(0.0, gain, cost, budget, _Spread(tuple(arrived), xp.concat(likeliest)))
 
@@ -137,7 +139,13 @@ class _Softmax:
             likeliest.append(best)
             cost += float(xp.sum(mass * paid))
             gain += float(xp.sum(mass * total)) + eta * float(xp.sum(mass * paid))
+        gain, cost = self.add_up(gain, cost)
         return Piece(eta, gain, cost, budget, _Spread(tuple(arrived), xp.concat(likeliest)))
+
+    def add_up(self, gain: float, cost: float) -> tuple[float, float]:
+        """Return two sums over the columns here as sums over all columns."""
+        sums = self.geometry.add_up(self.xp.asarray([gain, cost], dtype=self.xp.float64))
+        return float(sums[0]), float(sums[1])
 
     def pay(self, label: int, column: Array, eta: float) -> Array:
         """Return what columns pay on average at η."""
@@ -194,10 +202,13 @@ class _Softmax:
     def finish(self, found: Minimum, budget: float) -> Transport:
         """Return the map of a minimum, with a certificate for the problem without entropy."""
         xp, geometry = self.xp, self.geometry
-        columns = []
+        arriving = [
+            sum(share * each.target.arrived[label] for share, each in found.maps)
+            for label in range(geometry.n_labels)
+        ]
+        arrived, columns = geometry.add_up(xp.stack(arriving)), []
         for label, levels in enumerate(self.levels):
-            arrived = sum(share * each.target.arrived[label] for share, each in found.maps)
-            columns.append(levels.within * xp.take(arrived, geometry.row_point))
+            columns.append(levels.within * xp.take(arrived[label, :], geometry.row_point))
         weight = xp.stack(columns, axis=1)
         best = min((each for _, each in found.maps), key=lambda each: each.dual)
         return Transport(
@@ -346,12 +357,13 @@ def solve_sinkhorn_sgd(
 
     def pay(rows: np.ndarray, price: float) -> float:
         drawn = np.sort(row_column[rows])
+        drawn = drawn[drawn >= 0]
         paid = 0.0
         for label, columns in enumerate(np.split(drawn, np.searchsorted(drawn, last[:-1]))):
             chosen = xp.asarray(columns, device=device(geometry.column_point))
             column = xp.take(geometry.column_point, chosen)
             paid += float(xp.sum(softmax.pay(label, column, price)))
-        return paid / rows.size
+        return softmax.add_up(0.0, paid)[1] / rows.size
 
     eta = descend_dual(pay, sample, budget, eta=eta, momentum=momentum, learning_rate=learning_rate)
     held = geometry.column_point if start is None else start.destination[0, :]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +16,25 @@ Array = Any
 
 
 @dataclass(frozen=True, eq=False)
+class Portion:
+    """The columns that one of several processes moves; each has all points.
+
+    Attributes
+    ----------
+    number : int64 ndarray of shape (n_columns,)
+        Their places among all columns, rising.
+    columns : tuple of (first, last)
+        Per label, the range of all columns.
+    add_up : callable
+        float64 ndarray -> its sum over the processes, to the same bits on each of them.
+    """
+
+    number: np.ndarray
+    columns: tuple[tuple[int, int], ...]
+    add_up: Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
 class Geometry:
     """What stays the same over the rounds: distinct points, and columns merged by (point, label).
 
@@ -23,7 +43,7 @@ class Geometry:
     point : float64 array of shape (n_points, k)
         Distinct embedded rows.
     row_point, row_column : int64 arrays of shape (n_samples,)
-        Point and merged column of each row.
+        Point and merged column of each row; -1 for a column that another process moves.
     row_order, point_stop : int64 arrays of shape (n_samples,) and (n_points,)
         Rows sorted by point, and one past the place of each point's last row in that order.
     columns : tuple of (first, last)
@@ -34,6 +54,8 @@ class Geometry:
         Sum of the merged masses m_j.
     row_mass : float64 array of shape (n_samples,)
         m_j of each row.
+    portion : Portion or None
+        Which of all columns these are; None where they are all.
     """
 
     point: Array
@@ -45,11 +67,19 @@ class Geometry:
     column_point: Array
     column_mass: Array
     row_mass: Array
+    portion: Portion | None = None
 
     @property
     def n_labels(self) -> int:
         """Number of labels."""
         return len(self.columns)
+
+    def add_up(self, values: Array) -> Array:
+        """Return sums over these columns as sums over all of them."""
+        if self.portion is None:
+            return values
+        total = self.portion.add_up(np.asarray(to_numpy(values), dtype=np.float64))
+        return array_namespace(self.point).asarray(total, device=device(self.point))
 
 
 def build_geometry(
@@ -108,6 +138,47 @@ def build_geometry(
     )
 
 
+def keep_columns(
+    geometry: Geometry, number: np.ndarray, add_up: Callable[[np.ndarray], np.ndarray]
+) -> Geometry:
+    """Keep the columns that one of several processes moves; all rows and points stay.
+
+    Parameters
+    ----------
+    geometry : Geometry
+        All columns.
+    number : int64 ndarray
+        Places of the columns to keep, rising; every column is kept by one process.
+    add_up : callable
+        float64 ndarray -> its sum over the processes, to the same bits on each of them.
+
+    Returns
+    -------
+    Geometry
+        The solvers of `transport` and `entropic` then run in step on all processes and find the
+        weights, costs and certificates of the whole; ``destination`` is that of the kept columns.
+    """
+    xp = array_namespace(geometry.point)
+
+    def move(values: np.ndarray) -> Array:
+        return xp.asarray(values.astype(np.int64), device=device(geometry.point))
+
+    ends = [0, *(last for _, last in geometry.columns)]
+    place = np.full(ends[-1], -1)
+    place[number] = np.arange(number.size)
+    kept = move(number)
+    return replace(
+        geometry,
+        row_column=move(place[to_numpy(geometry.row_column)]),
+        columns=tuple(
+            (int(a), int(b)) for a, b in itertools.pairwise(np.searchsorted(number, ends))
+        ),
+        column_point=xp.take(geometry.column_point, kept),
+        column_mass=xp.take(geometry.column_mass, kept),
+        portion=Portion(number, geometry.columns, add_up),
+    )
+
+
 def sample_columns(geometry: Geometry, share: float) -> Geometry:
     """Keep a share of the columns of every label, evenly spaced, with the mass of all.
 
@@ -123,18 +194,23 @@ def sample_columns(geometry: Geometry, share: float) -> Geometry:
     Geometry
         For choosing η only: rows are all there, ``row_column`` no longer fits.
     """
-    xp = array_namespace(geometry.point)
-    chosen, columns, masses, total = [], [], [], 0
-    for first, last in geometry.columns:
+    xp, portion = array_namespace(geometry.point), geometry.portion
+    chosen, columns, total = [], [], 0
+    for first, last in geometry.columns if portion is None else portion.columns:
         size = min(last - first, max(1, round(share * (last - first))))
         places = first + ((np.arange(size) + 0.5) * (last - first) / max(size, 1)).astype(np.int64)
-        kept = xp.asarray(places, device=device(geometry.point))
-        mass = xp.take(geometry.column_mass, kept)
-        scale = xp.sum(geometry.column_mass[first:last]) / xp.sum(mass) if size else 1.0
-        chosen.append(kept)
-        masses.append(mass * scale)
-        columns.append((total, total + size))
-        total += size
+        if portion is not None:
+            places = np.flatnonzero(np.isin(portion.number, places))
+        chosen.append(xp.asarray(places, device=device(geometry.point)))
+        columns.append((total, total + places.size))
+        total += places.size
+    masses = [xp.take(geometry.column_mass, kept) for kept in chosen]
+    whole = [xp.sum(geometry.column_mass[first:last]) for first, last in geometry.columns]
+    sums = geometry.add_up(xp.stack([*whole, *(xp.sum(mass) for mass in masses)]))
+    n = geometry.n_labels
+    masses = [
+        mass * (sums[k] / sums[n + k]) if mass.shape[0] else mass for k, mass in enumerate(masses)
+    ]
     return replace(
         geometry,
         columns=tuple(columns),

@@ -130,9 +130,9 @@ class Search:
             gain, cost = self.value(label, geometry.column_point[first:last], target[first:last])
             gains.append(gain)
             costs.append(cost)
-        mass = geometry.column_mass
-        gain_sum = float(xp.sum(mass * xp.concat(gains)))
-        return Piece(eta, gain_sum, float(xp.sum(mass * xp.concat(costs))), budget, target)
+        sums = [xp.sum(geometry.column_mass * xp.concat(each)) for each in (gains, costs)]
+        total = geometry.add_up(xp.stack(sums))
+        return Piece(eta, float(total[0]), float(total[1]), budget, target)
 
     def move_all(self, eta: float, budget: float, held: Array) -> Piece:
         """Move every column to its best point at η: a full pass."""

@@ -82,17 +82,20 @@ def finish(search: Search, found: Minimum) -> Transport:
     """Return the map of a minimum, with the weights that it gives the rows."""
     xp, geometry = search.xp, search.geometry
     n_points = geometry.point.shape[0]
-    columns = []
-    for label, (first, last) in enumerate(geometry.columns):
+    columns, arriving = [], []
+    for first, last in geometry.columns:
         mass = geometry.column_mass[first:last]
-        arrived = sum(
+        came = (
             share * segment_sum(mass, each.target[first:last], n_points)
             for share, each in found.maps
         )
+        arriving.append(sum(came))
+    arrived = geometry.add_up(xp.stack(arriving))
+    for label in range(geometry.n_labels):
         level = xp.take(search.candidates[label].level, geometry.row_point)
         worst = xp.astype(search.loss[:, label] == level, mass.dtype)
         winners = segment_sum(worst, geometry.row_point, n_points)
-        columns.append(worst * xp.take(arrived / winners, geometry.row_point))
+        columns.append(worst * xp.take(arrived[label, :] / winners, geometry.row_point))
     return Transport(
         eta=found.eta,
         objective=found.objective,
@@ -223,13 +226,14 @@ def solve_sgd(
 
     def pay(rows: np.ndarray, eta: float) -> float:
         drawn = np.sort(row_column[rows])
-        paid = 0.0
+        drawn = drawn[drawn >= 0]
+        paid = xp.zeros((), dtype=xp.float64, device=device(held))
         for label, columns in enumerate(np.split(drawn, np.searchsorted(drawn, last[:-1]))):
             chosen = xp.asarray(columns, device=device(held))
             column = xp.take(geometry.column_point, chosen)
             target = search.move(label, column, xp.take(held, chosen), eta)
-            paid += float(xp.sum(search.value(label, column, target)[1]))
-        return paid / rows.size
+            paid = paid + xp.sum(search.value(label, column, target)[1])
+        return float(geometry.add_up(paid)) / rows.size
 
     eta = descend_dual(pay, sample, budget, eta=eta, momentum=momentum, learning_rate=learning_rate)
     final = search.move_all(eta, budget, held)

@@ -1,6 +1,11 @@
 """Random transport problems, with ties and coincident rows where they are asked for."""
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import numpy as np
+
+from tasks.train.individual.budro.geometry import keep_columns
 
 
 def draw_problem(seed, n=24, k=2, n_labels=2, levels=None, copies=0):
@@ -14,3 +19,29 @@ def draw_problem(seed, n=24, k=2, n_labels=2, levels=None, copies=0):
     if copies:
         z[:copies] = z[copies : 2 * copies]
     return z, generator.integers(n_labels, size=n), loss
+
+
+class Sum:
+    """Sums over threads that run in step, as workers' sums over processes."""
+
+    def __init__(self, n):
+        self.n, self.barrier, self.terms = n, Barrier(n, timeout=60), [None] * n
+
+    def add_up(self, place, values):
+        self.terms[place] = values
+        self.barrier.wait()
+        total = sum(self.terms)
+        self.barrier.wait()
+        return total
+
+
+def solve_in_portions(geometry, n, solve):
+    """Return what ``solve`` says of each of n portions of the columns, solved in step."""
+    total, held = Sum(n), geometry.column_point.shape[0]
+
+    def run(place):
+        part = np.arange(place, held, n)
+        return solve(keep_columns(geometry, part, lambda values: total.add_up(place, values)))
+
+    with ThreadPoolExecutor(n) as pool:
+        return list(pool.map(run, range(n)))

@@ -2,7 +2,7 @@ import array_api_strict
 import numpy as np
 import pytest
 
-from tasks.train.individual.budro.geometry import build_geometry, sample_columns
+from tasks.train.individual.budro.geometry import build_geometry, keep_columns, sample_columns
 from tests.train.individual.budro.problems import draw_problem
 
 
@@ -39,3 +39,36 @@ def test_coincident_rows_are_one_point_and_equal_labels_one_column():
     assert geometry.columns == ((0, 2), (2, 4))
     assert geometry.column_mass == pytest.approx([0.15, 0.4, 0.2, 0.25])
     assert geometry.row_mass == pytest.approx([0.1, 0.2, 0.3, 0.15, 0.25])
+
+
+@pytest.mark.parametrize("share", [0.01, 0.2, 1.0])
+def test_the_columns_of_all_processes_are_all_columns_and_so_are_samples_of_them(share):
+    z, label, _ = draw_problem(1, n=60, n_labels=3, copies=10)
+    label[label == 1] = 0
+    mass = np.random.default_rng(0).exponential(size=60)
+    whole = build_geometry(z, label, n_labels=3, mass=mass)
+    n = whole.column_point.shape[0]
+    parts = [np.arange(first, n, 3) for first in range(3)]
+    told, asked = [], []
+    for part in parts:
+        sample_columns(keep_columns(whole, part, lambda sums: told.append(sums) or sums), share)
+    total = sum(told)
+    for part in parts:
+        kept = keep_columns(whole, part, lambda sums: total)
+        own = kept.row_column[kept.row_column >= 0]
+        assert np.array_equal(part[own], whole.row_column[kept.row_column >= 0])
+        asked.append((kept, sample_columns(kept, share)))
+    for found, wanted in zip(
+        zip(*asked, strict=True), (whole, sample_columns(whole, share)), strict=True
+    ):
+        for k, (first, last) in enumerate(wanted.columns):
+            held = [slice(*each.columns[k]) for each in found]
+            point, weight = (
+                np.concatenate(
+                    [getattr(each, name)[at] for each, at in zip(found, held, strict=True)]
+                )
+                for name in ("column_point", "column_mass")
+            )
+            order = np.argsort(point)
+            assert np.array_equal(point[order], wanted.column_point[first:last])
+            assert weight[order] == pytest.approx(wanted.column_mass[first:last])

@@ -1,20 +1,23 @@
 import math
+from dataclasses import replace
 
 import array_api_strict
 import numpy as np
 import pytest
 
+from tasks.runtime.arrays import to_numpy
 from tasks.runtime.errors import ConfigError
 from tasks.train.individual.budro.linear_program import solve_linear_program
 from tasks.train.individual.budro.solver import (
     SOLVERS,
+    Problem,
     Setting,
     draw_batches,
     plan_columns,
     pose,
     solve,
 )
-from tests.train.individual.budro.problems import draw_problem
+from tests.train.individual.budro.problems import draw_problem, solve_in_portions
 
 KINDS = {
     "plain": {},
@@ -127,6 +130,32 @@ def test_results_are_of_one_kind_under_any_namespace(solver):
     there = plan_columns(problem, found, xp.asarray(rows))
     here = plan_columns(pose(z, label, loss, 0.1), plain, rows)
     assert np.asarray(there._array) == pytest.approx(here, abs=1e-5)
+
+
+@pytest.mark.parametrize("namespace", [np, array_api_strict])
+@pytest.mark.parametrize("budget", [0.0, 0.05, 50.0])
+@pytest.mark.parametrize("solver", [each for each in SOLVERS if each != "linear_program"])
+def test_portions_of_the_columns_solved_in_step_are_the_whole(solver, budget, namespace):
+    z, label, loss, mass = draw(3, n=60, weighted=True, copies=12, n_labels=3)
+    label[label == 1] = 0
+    problem = pose(*map(namespace.asarray, (z, label, loss)), budget, mass=namespace.asarray(mass))
+    setting = Setting(
+        column_share=0.2, steps=10, batch_size=7, dual_learning_rate=0.01, entropy_weight=0.01
+    )
+
+    def solve_rounds(geometry):
+        first = solve(replace(problem, geometry=geometry), solver, setting)
+        again = namespace.asarray(loss[::-1, :].copy())
+        return first, solve(Problem(geometry, again, budget), solver, setting, start=first)
+
+    whole = solve_rounds(problem.geometry)
+    for n in (1, 3):
+        for portion in solve_in_portions(problem.geometry, n, solve_rounds):
+            for found, wanted in zip(portion, whole, strict=True):
+                for name in ("eta", "objective", "dual_value", "cost"):
+                    assert getattr(found, name) == pytest.approx(getattr(wanted, name), rel=1e-9)
+                assert found.iterations == wanted.iterations
+                assert to_numpy(found.weight) == pytest.approx(to_numpy(wanted.weight), abs=1e-12)
 
 
 def test_batches_follow_the_masses():
