@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.optimize import isotonic_regression
 
 from tasks.evaluate.certified import certify_chosen
 from tasks.evaluate.drawing import Picture, Scene, figure
@@ -24,7 +25,8 @@ N_BUDGETS = 12
 REPLICATES, TOLERANCE = 200, 1e-3
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
 TITLES = {"log": "Log loss above the mean, nats", "error": "Share of errors above the mean"}
-LEFT_OUT = ("preset", "rows", "select_on")
+# Inches: a panel without its names, the width of a letter of a name, and the height of a line.
+PANEL, LETTER, LINE = 4.4, 0.075, 0.17
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,9 +100,11 @@ def trace_lines(scene: Scene) -> tuple[Line, ...]:
     top = max(asked) or 1.0
     # The gap rises steeply at first, like a root.
     budgets = sorted({*asked, *(top * np.linspace(0, 1, N_BUDGETS) ** 2).tolist()})
+    swept = _find_swept(scene)
     lines = []
     for each in certify_chosen(scene, budgets, replicates=REPLICATES, tolerance=TOLERANCE):
-        label = " ".join([each.method, *_tell(each.setting)])
+        setting = json.loads(each.setting)
+        label = " ".join([each.method, *(_tell(key, setting) for key in swept[each.method])])
         for found in each.certificates:
             numbers = [(gap.budget, gap.value, gap.low, gap.high) for gap in found.gaps]
             lines.append(Line(label, each.method, found.loss, *np.array(numbers).T))
@@ -112,12 +116,50 @@ def trace_lines(scene: Scene) -> tuple[Line, ...]:
     return tuple(lines)
 
 
-def _tell(setting: str) -> list[str]:
-    return [
-        f"{key.replace('_', ' ')} {value if isinstance(value, str) else json.dumps(value)}"
-        for key, value in json.loads(setting).items()
-        if key not in LEFT_OUT
-    ]
+def _find_swept(scene: Scene) -> dict[str, list[str]]:
+    """Return, for every row of the frontier, the keys in which its settings differ."""
+    settings: dict[str, list[Mapping[str, Any]]] = {}
+    for each in scene.plan:
+        if "frontier" in each.blocks:
+            settings.setdefault(each.group.method, []).extend(m.setting for m in each.group.members)
+    return {
+        method: [
+            key
+            for key in sorted({key for setting in found for key in setting})
+            if len({json.dumps(setting.get(key)) for setting in found}) > 1
+        ]
+        for method, found in settings.items()
+    }
+
+
+def _tell(key: str, setting: Mapping[str, Any]) -> str:
+    value = setting.get(key)
+    shown = value if isinstance(value, str) else json.dumps(value)
+    return f"{key.replace('_', ' ').replace('.', ' ')} {shown}"
+
+
+def spread_labels(height: np.ndarray, gap: float) -> np.ndarray:
+    """Move labels apart, no further than it takes.
+
+        min_p Σ_i (p_i − height_i)²   s.t.  p_(i+1) − p_(i) ≥ gap in the order of the heights
+
+    Parameters
+    ----------
+    height : float64 array of shape (n_labels,)
+        Where the labels belong.
+    gap : float
+        Least distance of two.
+
+    Returns
+    -------
+    float64 ndarray of shape (n_labels,)
+        Where they go, in the order given.
+    """
+    order = np.argsort(height, kind="stable")
+    steps = gap * np.arange(len(height))
+    placed = np.empty(len(height))
+    placed[order] = isotonic_regression(height[order] - steps).x + steps
+    return placed
 
 
 def _describe(lines: Sequence[Line]) -> str:
@@ -148,25 +190,35 @@ def _choose_looks(lines: Sequence[Line]) -> dict[str, tuple[str, object]]:
 
 
 def _draw(lines: Sequence[Line], asked: Sequence[float]) -> bytes:
-    from matplotlib.lines import Line2D
-
     losses = [loss for loss in TITLES if any(each.loss == loss for each in lines)]
     looks = _choose_looks(lines)
-    columns = 3 if len(losses) > 1 else 1
-    height = 3.9 + 0.22 * (1 + (len(looks) - 1) // columns)
-    with open_figure(5.4 * len(losses), height, w_pad=0.12, h_pad=0.08) as picture:
+    width = PANEL + LETTER * max(len(each.label) for each in lines)
+    height = max(3.9, 1.1 + LINE * len(looks))
+    with open_figure(width * len(losses), height, w_pad=0.12, h_pad=0.08) as picture:
         panels = picture.subplots(1, len(losses), squeeze=False)[0]
         for axes, loss in zip(panels, losses, strict=True):
             _draw_panel(axes, [each for each in lines if each.loss == loss], looks, asked)
+            _name_lines(axes, [each for each in lines if each.loss == loss], looks, height - 1.1)
             axes.set_title(TITLES[loss], loc="left", fontsize=10.5, fontweight="bold")
-        handles = [
-            Line2D([], [], color=colour, ls=dash, lw=1.8, label=label)  # type: ignore[arg-type]
-            for label, (colour, dash) in looks.items()
-        ]
-        picture.legend(
-            handles=handles, loc="outside lower left", ncols=columns, frameon=False, fontsize=8.5
-        )
         return encode_png(picture)
+
+
+def _name_lines(
+    axes: Axes, lines: Sequence[Line], looks: dict[str, tuple[str, object]], height: float
+) -> None:
+    """Write every line's name at its end, and join the two where it had to be moved."""
+    top = axes.get_ylim()[1]
+    ends = np.array([each.value[-1] / top for each in lines])
+    for each, end, place in zip(lines, ends, spread_labels(ends, LINE / height), strict=True):
+        colour, dash = looks[each.label]
+        axes.plot(
+            [1.0, 1.035, 1.06], [end, place, place], color=colour, ls=dash, lw=1.2,
+            transform=axes.transAxes, clip_on=False,
+        )  # fmt: skip
+        axes.text(
+            1.07, place, each.label, color=colour, fontsize=8.5, va="center",
+            transform=axes.transAxes,
+        )  # fmt: skip
 
 
 def _draw_panel(
@@ -179,8 +231,8 @@ def _draw_panel(
         colour, dash = looks[each.label]
         axes.fill_between(each.budget, each.low, each.high, color=colour, alpha=0.13, lw=0)
         axes.plot(each.budget, each.value, color=colour, ls=dash, lw=1.6)  # type: ignore[arg-type]
-    axes.set_xlim(0, None)
-    axes.set_ylim(0, None)
+    axes.set_xlim(0, lines[0].budget[-1])
+    axes.set_ylim(0, 1.04 * max(float(each.high.max()) for each in lines) or 1.0)
     axes.plot(
         asked,
         np.zeros(len(asked)),

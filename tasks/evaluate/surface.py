@@ -11,11 +11,21 @@ import numpy as np
 
 from tasks.evaluate.drawing import Picture, Scene, figure
 from tasks.evaluate.figure import COLOURS, GREY, INK, encode_png, open_figure
+from tasks.evaluate.last_move import LastMap, recall_last_map
 from tasks.prepare.config import DatasetConfig
 from tasks.prepare.section import REST
 from tasks.prepare.split import Part
 from tasks.runtime.errors import StoreError
-from tasks.train.fit_group import KIND, FitGroup, Member, key, load_split, read_facts
+from tasks.train.fit_group import (
+    KIND,
+    FitGroup,
+    Member,
+    key,
+    learn_metric,
+    load_split,
+    read_facts,
+)
+from tasks.train.individual.budro.estimator import BuDRO
 from tasks.train.registry import find, load_model
 
 if TYPE_CHECKING:
@@ -29,6 +39,8 @@ SMALLEST_PROBABILITY = 1e-12
 SYMBOLS = {"strength": "ρ", "budget": "ε", "level": "γ"}
 LOW, HIGH = COLOURS[0], COLOURS[1]
 MARKS = ("o", "^")
+# More arrows than that cannot be told apart.
+ARROWS = 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,11 +81,14 @@ class Surface:
         P(y = 1), rows by the second feature.
     tilt : float or None
         Angle of the boundary to the first axis in degrees; None without a boundary.
+    moved : LastMap or None
+        Where the worst case moved the training rows in the last round, of models that have one.
     """
 
     title: str
     probability: np.ndarray
     tilt: float | None
+    moved: LastMap | None = None
 
 
 def find_tilt(plane: Plane, probability: np.ndarray) -> float | None:
@@ -124,7 +139,9 @@ def count_features(described: DatasetConfig) -> str | None:
     title="Decision surfaces",
     what="What the models of the first split say at every point of the plane, and the training "
     "rows that they saw. The line is where the decision turns; under each panel stands its angle "
-    "to the horizontal.",
+    "to the horizontal. Arrows in a panel of BuDRO are the transport map of its last round: each "
+    "begins at a training row and ends at the similar row whose treatment the worst case gives it. "
+    f"Of all moves the {ARROWS} are drawn that add most to the loss.",
     supports=count_features,
 )
 def draw_surfaces(scene: Scene) -> Picture:
@@ -201,21 +218,35 @@ def _survey(
     """Ask a stored model at every point of the plane."""
     group, member, number = found
     folder = scene.store.path(KIND, key(group, scene.store, scene.home)) / f"model-{number}"
-    probability = load_model(folder).predict_proba(plane.points)[:, 1].reshape(GRID, GRID)
+    model = load_model(folder)
+    probability = model.predict_proba(plane.points)[:, 1].reshape(GRID, GRID)
     swept = _find_swept([each.setting for _, each, _ in members])
     title = ", ".join(f"{SYMBOLS.get(name, name)} = {member.setting[name]}" for name in swept)
-    return Surface(title or label, probability, find_tilt(plane, probability))
+    moved = None
+    if isinstance(model, BuDRO) and model.n_estimators > 1 and group.metric is not None:
+        split = load_split(group, member, scene.home)
+        train = split.train
+        metric = learn_metric(group.metric, split)
+        moved = recall_last_map(model, train.X, train.y, metric, train.weight)
+    return Surface(title or label, probability, find_tilt(plane, probability), moved)
 
 
 def _describe(rows: Sequence[tuple[str, Sequence[Surface]]]) -> str:
     """Return the picture in words."""
     told = []
     for label, surfaces in rows:
-        angles = [f"{each.title} {_show_tilt(each.tilt)}" for each in surfaces]
+        angles = [f"{each.title} {_show_tilt(each.tilt)}{_tell(each.moved)}" for each in surfaces]
         told.append(f"{label}: {', '.join(angles)}".removeprefix(": "))
     return "Decision surfaces, with the angle of each boundary to the horizontal. " + "; ".join(
         told
     )
+
+
+def _tell(moved: LastMap | None) -> str:
+    """Return what the arrows of a panel show, in words."""
+    if moved is None:
+        return ""
+    return f" with {len(moved.moves[:ARROWS])} of {len(moved.moves)} moves of the last round"
 
 
 def _show_tilt(tilt: float | None) -> str:
@@ -235,7 +266,9 @@ def _draw(
     # Pale, so that the points stay in front; white where the model is undecided.
     colours = LinearSegmentedColormap.from_list("surface", ["#6FB1DB", "#ffffff", "#F0A070"])
     columns = max(len(surfaces) for _, surfaces in rows)
-    size = 2.35 * columns + 1.2, 2.75 * len(rows) + 0.75
+    # Inches a side of a panel: larger where there are few.
+    side = min(3.1, max(2.35, 12.4 / columns))
+    size = side * columns + 1.2, (side + 0.4) * len(rows) + 0.9
     with open_figure(*size, w_pad=0.05, h_pad=0.07) as picture:
         panels = picture.subplots(len(rows), columns, squeeze=False, sharex=True, sharey=True)
         for line, (label, surfaces) in zip(panels, rows, strict=True):
@@ -244,17 +277,22 @@ def _draw(
             for axes, surface in zip(line, surfaces, strict=False):
                 _draw_panel(axes, surface, plane, part, colours)
             line[0].set_ylabel(f"{label}\n{names[1]}" if label else names[1])
+        # A label of the whole figure would lie on the legend.
+        for axes in panels[-1]:
+            axes.set_xlabel("\n".join(filter(None, [axes.get_xlabel(), names[0]])))
         shades = ScalarMappable(Normalize(0, 1), colours)
         bar = picture.colorbar(shades, ax=panels.ravel().tolist(), shrink=0.7, aspect=28, pad=0.015)
         bar.set_label(f"probability of {part.classes[1]}")
         bar.outline.set_visible(False)
-        picture.supxlabel(names[0], fontsize=9.5)
         handles = [
             Line2D([], [], ls="none", marker=mark, color=colour, mec="white", ms=7, label=text)
             for mark, colour, text in zip(MARKS, (LOW, HIGH), part.classes, strict=True)
         ]
         handles.append(Line2D([], [], color=INK, lw=2, label="decision boundary"))
-        picture.legend(handles=handles, loc="outside lower left", ncols=3, frameon=False)
+        if any(each.moved is not None for _, surfaces in rows for each in surfaces):
+            told = "move of the worst case, last round"
+            handles.append(Line2D([], [], color=INK, lw=0.9, marker=">", ms=4, label=told))
+        picture.legend(handles=handles, loc="outside lower left", ncols=4, frameon=False)
         return encode_png(picture)
 
 
@@ -300,7 +338,27 @@ def _draw_panel(axes: Axes, surface: Surface, plane: Plane, part: Part, colours:
                 linewidths=width,
                 zorder=3,
             )
+    _draw_moves(axes, surface.moved, part.X)
     axes.set_title(surface.title, fontsize=10.5, fontweight="bold")
     axes.set_xlabel(_show_tilt(surface.tilt), fontsize=9.5)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=2, color=GREY, labelsize=8)
+
+
+def _draw_moves(axes: Axes, moved: LastMap | None, rows: np.ndarray) -> None:
+    """Draw arrows from rows to what they become, those that add most."""
+    for each in moved.moves[:ARROWS] if moved is not None else ():
+        axes.annotate(
+            "",
+            xy=tuple(rows[each.becomes]),
+            xytext=tuple(rows[each.row]),
+            arrowprops={
+                "arrowstyle": "-|>,head_length=0.35,head_width=0.16",
+                "color": INK,
+                "lw": 0.7,
+                "alpha": 0.75,
+                "shrinkA": 2.0,
+                "shrinkB": 2.0,
+            },
+            zorder=4,
+        )

@@ -4,11 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tasks.evaluate.certificate_figure import (
     TOLERANCE,
     draw_certificate,
     refuse_numbers,
+    spread_labels,
     trace_lines,
 )
 from tasks.evaluate.certified import certify_chosen
@@ -34,6 +37,26 @@ def test_lines_pass_through_the_studys_own_budgets(certified):
         for gap in found.gaps:
             there = line.value[line.budget == gap.budget]
             assert there == pytest.approx([gap.value], rel=TOLERANCE, abs=1e-12)
+
+
+def test_labels_say_what_a_rows_settings_differ_in(certified):
+    labels = {each.label for each in trace_lines(certified)}
+    assert labels <= {"linear", "threshold", "tree n estimators 3", "tree n estimators 6"}
+    assert "linear" in labels
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.floats(0.01, 0.3))
+def test_labels_are_moved_apart_and_no_further_than_needed(heights, gap):
+    height = np.array(heights)
+    placed = spread_labels(height, gap)
+    order = np.argsort(height, kind="stable")
+    assert np.all(np.diff(placed[order]) >= gap - 1e-9)
+    # The optimum's conditions: runs of touching labels keep their mean, and pull apart nowhere.
+    runs = np.split(order, np.flatnonzero(np.diff(placed[order]) > gap + 1e-9) + 1)
+    for run in runs:
+        pull = np.cumsum(placed[run] - height[run])
+        assert pull[-1] == pytest.approx(0, abs=1e-9)
+        assert np.all(pull <= 1e-9)
 
 
 def test_the_picture_and_its_words(certified):

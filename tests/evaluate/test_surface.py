@@ -12,12 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.evaluate.drawing import Scene
+from tasks.evaluate.last_move import recall_last_map
 from tasks.evaluate.plan import expand, load_study
-from tasks.evaluate.surface import GRID, Plane, count_features, draw_surfaces, find_tilt
+from tasks.evaluate.surface import ARROWS, GRID, Plane, count_features, draw_surfaces, find_tilt
+from tasks.metric import learn
 from tasks.prepare.config import read_dataset
 from tasks.runtime.errors import ConfigError, StoreError
 from tasks.runtime.store import Store
-from tasks.train.fit_group import fit
+from tasks.train.fit_group import KIND, fit, key, load_split
+from tasks.train.registry import load_model
 
 ROOT = Path(__file__).resolve().parents[2]
 PLANE = Plane.around(np.array([[-2.0, -1.0], [2.0, 3.0]]))
@@ -76,6 +79,7 @@ STUDY = {
             "learning_rate": 0.01, "strength": [10, 2, 0],
         },
         "tree": {"method": "gbdt", "n_estimators": [2, 4]},
+        "fair": {"method": "budro", "n_estimators": 3, "budget": 0.05},
     },
     "frontier": {"fairness": ["consistency:side"]},
     "figures": ["surfaces"],
@@ -104,13 +108,43 @@ def test_rows_are_sweeps_in_order_and_the_baseline_comes_first(picture):
     from matplotlib.image import imread
 
     words = picture.alt.partition("horizontal. ")[2]
-    order = ["SenSeI: Logistic", "ρ = 0 ", "ρ = 2 ", "ρ = 10 ", "tree: n_estimators = 2 ", "= 4 "]
+    order = [
+        "SenSeI: Logistic",
+        "fair boundary",
+        "ρ = 0 ",
+        "ρ = 2 ",
+        "ρ = 10 ",
+        "tree: n_estimators = 2 ",
+        "= 4 ",
+    ]
     places = [words.index(each.replace("Logistic", "")) for each in order]
     assert places == sorted(places)
-    assert words.count("boundary") == 6
+    assert words.count("boundary") == 7
     image = imread(io.BytesIO(picture.png))
-    # Four panels and a bar wide, two high.
+    # Five panels and a bar wide, two high.
     assert image.shape[1] > 1.5 * image.shape[0]
+
+
+def test_arrows_are_the_moves_of_the_last_round_that_add_most(scene, picture, monkeypatch):
+    (group,) = (each.group for each in scene.plan if each.group.method == "fair")
+    folder = scene.store.path(KIND, key(group, scene.store, ROOT))
+    train = load_split(group, group.members[0], ROOT).train
+    metric = learn("subspace", load_split(group, group.members[0], ROOT), regress=[])
+    moved = recall_last_map(load_model(folder / "model-0"), train.X, train.y, metric)
+    told = f"{min(ARROWS, len(moved.moves))} of {len(moved.moves)} moves of the last round"
+    assert picture.alt.count("moves of the last round") == 1
+    assert told in picture.alt
+    drawn = []
+    monkeypatch.setattr(
+        "matplotlib.axes.Axes.annotate",
+        lambda _, text, xy, xytext, **look: drawn.append((text, xytext, xy)),
+    )
+    draw_surfaces(scene)
+    arrows = [("", tuple(train.X[m.row]), tuple(train.X[m.becomes])) for m in moved.moves[:ARROWS]]
+    assert drawn == arrows
+    # Within a budget of .05 the worst case moves rows sideways far more than upwards.
+    along, across = np.abs(np.diff([pair[1:] for pair in arrows], axis=1)).sum(axis=(0, 1))
+    assert along > 3 * across
 
 
 def test_the_same_scene_is_the_same_bytes(scene, picture):
