@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ CLUSTER_CLASSES: dict[str, tuple[str, str]] = {
     "moab": ("dask_jobqueue", "MoabCluster"),
     "kubernetes": ("dask_kubernetes.operator", "KubeCluster"),
 }
+# Seconds in which workers that were started afresh are expected back.
+RETURN = 20.0
 OWN_KINDS = ("inline", "local", "cuda", "scheduler")
 
 
@@ -187,6 +189,56 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
             yield client
         finally:
             _close(client, cluster)
+
+
+@contextmanager
+def renew(client: Any, workers: int, *, keep: bool = False, timeout: float = 60.0) -> Iterator[Any]:
+    """Start a cluster's workers afresh, after one of them was lost.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Of the cluster. All workers that have a nanny are started again, so that what others had
+        in memory or are stuck in is gone; Dask makes what is still asked for from its graph.
+    workers : int
+        How many there were.
+    keep : bool
+        Whether collections are needed that this client has persisted; no other client takes them.
+    timeout : float
+        Seconds within which the workers must be there.
+
+    Yields
+    ------
+    distributed.Client
+        A new one, closed at the end, or the same one where it is kept.
+
+    Raises
+    ------
+    TimeoutError
+        When no worker comes in time.
+    OSError
+        When the scheduler is gone.
+
+    Notes
+    -----
+    Some seconds. The worker that was lost is started again by its nanny, if that lives; for one
+    that does not come back nobody waits longer than ``RETURN`` seconds.
+    """
+    from distributed import Client
+
+    held = client.scheduler_info(n_workers=-1)["workers"]
+    tended = [address for address, facts in held.items() if facts["nanny"]]
+    if tended:
+        client.restart_workers(tended, timeout=timeout, raise_for_error=False)
+        with suppress(TimeoutError):
+            client.wait_for_workers(workers, timeout=min(timeout, RETURN))
+    client.wait_for_workers(1, timeout=timeout)
+    if keep:
+        yield client
+        return
+    address, security = client.scheduler.address, client.security
+    with Client(address, security=security, timeout=timeout, set_as_default=False) as fresh:
+        yield fresh
 
 
 def count_cores() -> int:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tasks.runtime.errors import ClusterError, ConfigError, DataError
+from tasks.runtime.errors import ConfigError, DataError
+from tasks.train.collection import place_partitions, try_twice
+from tasks.train.placement import TIMEOUT, Placement
 from tasks.train.regression import partition
 from tasks.train.regression.bounded_loss import CONSTANTS, BoundedLossProblem, build_bounded_loss
 from tasks.train.regression.loss import Loss
@@ -24,18 +26,14 @@ from tasks.train.regression.partition_oracle import (
     PartitionedParity,
     PartitionedTrees,
 )
-from tasks.train.regression.placement import TIMEOUT, Placement, WorkerLostError, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from distributed import Client
 
     from tasks.train.regression.estimator import FairRegression
     from tasks.train.regression.saddle import Progress
-
-# A fit is tried again once after a worker was lost.
-TRIES = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,11 +56,6 @@ class Table:
     n_samples: int
     n_features: int
     total: np.ndarray
-
-
-def is_collection(array: Any) -> bool:
-    """Return whether an array is a Dask array."""
-    return hasattr(array, "__dask_graph__")
 
 
 def fit_collection(
@@ -103,20 +96,18 @@ def fit_collection(
     a prediction within rounding of a grid point may fall into the other level, XGBoost's bins are
     approximate for many rows (see ``PartitionedTrees``), and logistic regression of permuted
     partitions agrees to its own tolerance where it estimates the Hessian from some of the rows.
-    A worker that dies ends the try within seconds; the next one starts from Dask's graph on the
-    workers that are left.
+    A worker that dies ends the try within seconds; the next one starts from Dask's graph on fresh
+    workers, see ``try_twice``.
     """
-    if client is None:
-        raise ConfigError(
-            f"{model.name} is given Dask arrays without a client.",
-            "Pass client=, of the cluster whose workers are to hold the rows.",
-        )
     _require_sums(model)
     model.binary_ = bool(np.issubdtype(y.dtype, np.integer))
+    arrays = (X, y, groups, sample_weight)
     try_twice(
-        lambda: _fit(model, (X, y, groups, sample_weight), client, progress, timeout),
+        lambda workers: _fit(model, arrays, workers, progress, timeout),
         client,
-        timeout,
+        name=model.name,
+        arrays=arrays,
+        timeout=timeout,
     )
 
 
@@ -145,26 +136,6 @@ def _fit(
             model._play_bounded_loss(*posed, progress)
     finally:
         table.rows.release()
-
-
-def try_twice(fit: Callable[[], None], client: Client, timeout: float = TIMEOUT) -> None:
-    """Fit, and once more where a worker was lost on the way.
-
-    Raises
-    ------
-    ClusterError
-        When a worker was lost again, or none is left.
-    """
-    for _ in range(TRIES):
-        try:
-            client.wait_for_workers(1, timeout=min(timeout, 60.0))
-            return fit()
-        except (WorkerLostError, TimeoutError) as error:
-            fault = error
-    raise ClusterError(
-        f"Fair regression lost a worker that held rows, and again when it was tried anew: {fault}.",
-        "Look at the workers' logs and their memory, and run it again.",
-    ) from fault
 
 
 def place_rows(
@@ -202,15 +173,14 @@ def place_rows(
     DataError
         For labels that cannot be, arrays of different lengths, and when there is no row.
     """
-    columns = _align(X, y, groups, sample_weight)
-    homes = _find_homes(X, client)
-    held = []
-    for address in sorted(set(homes)):
-        here = [number for number, home in enumerate(homes) if home == address]
-        held.append((address, _send(columns, here, address, client, label_range, attribute)))
-    placed = [future for _, future in held]
-    wait_for(client, placed, [address for address, _ in held], timeout)
-    rows = Placement(client, held, timeout)
+    rows = place_partitions(
+        partition.make_partition,
+        (X, y, groups, sample_weight),
+        (label_range, attribute),
+        names=("y", "groups", "sample_weight"),
+        client=client,
+        timeout=timeout,
+    )
     facts = sorted(rows.collect(partition.describe_rows))
     if not all(fact[3] for fact in facts) and logistic:
         raise DataError(
@@ -342,68 +312,3 @@ def _find_standard_error(table: Table, loss: Loss) -> float:
     told = (float(constants[best]), float(mean[best]), loss)
     variance = float(table.rows.sum(partition.sum_deviations, *told)) / whole
     return max(float(np.sqrt(variance / whole)), 1e-9)
-
-
-def _align(X: Any, y: Any, groups: Any, sample_weight: Any) -> list[Any]:
-    """Return X, y, groups and weights as lists of blocks with the same rows."""
-    import dask.array as da
-
-    if X.numblocks[1] > 1:
-        X = X.rechunk({1: -1})
-    named = {"y": y, "groups": groups, "sample_weight": sample_weight}
-    columns = [X.to_delayed().reshape(-1).tolist()]
-    for name, each in named.items():
-        if each is None:
-            columns.append([None] * X.numblocks[0])
-            continue
-        known = not np.isnan([each.shape[0], X.shape[0]]).any()
-        matched = known and each.shape[0] == X.shape[0]
-        array = each
-        if not is_collection(each):
-            # Cut at once, so that a worker is sent its own rows alone.
-            array = da.from_array(
-                np.asarray(each), (X.chunks[0], -1)[: each.ndim] if matched else -1
-            )
-        if matched:
-            array = array.rechunk((X.chunks[0], *((size,) for size in array.shape[1:])))
-        elif known or array.numblocks[0] != X.numblocks[0]:
-            raise DataError(
-                f"The rows of {name} cannot be matched with those of X.",
-                "Give arrays of the same length; compute_chunk_sizes() tells unknown ones.",
-            )
-        columns.append(array.to_delayed().reshape(-1).tolist())
-    return columns
-
-
-def _find_homes(X: Any, client: Client) -> list[str]:
-    """Return the worker of every partition: where it lies, or the next in order."""
-    from distributed import futures_of
-
-    workers = sorted(client.nthreads())
-    n = X.numblocks[0]
-    homes = [workers[number * len(workers) // n] for number in range(n)]
-    futures = {each.key: each for each in futures_of(X)}
-    keys = [key for row in X.__dask_keys__() for key in row[:1]]
-    if X.numblocks[1] == 1 and all(key in futures for key in keys):
-        found = client.who_has([futures[key] for key in keys])
-        holders = [found.get(key) or found.get(str(key)) for key in keys]
-        homes = [held[0] if held else home for held, home in zip(holders, homes, strict=True)]
-    return homes
-
-
-def _send(
-    columns: list[Any],
-    here: list[int],
-    address: str,
-    client: Client,
-    label_range: tuple[float, float],
-    attribute: int,
-) -> Any:
-    """Return the future of one worker's list of partitions, computed there."""
-    from dask.delayed import delayed
-
-    make = delayed(partition.make_partition, pure=False)
-    parts = [
-        make(number, *(each[number] for each in columns), label_range, attribute) for number in here
-    ]
-    return client.compute(delayed(list)(parts), workers=[address], optimize_graph=True)

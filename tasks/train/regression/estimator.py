@@ -12,6 +12,7 @@ import numpy as np
 from tasks.prepare.split import Split, Task
 from tasks.runtime.errors import ConfigError, DataError, StoreError
 from tasks.train.base import unit_weight
+from tasks.train.collection import is_collection
 from tasks.train.persistence import State
 from tasks.train.registry import method
 from tasks.train.regression.bounded_loss import (
@@ -19,7 +20,7 @@ from tasks.train.regression.bounded_loss import (
     build_bounded_loss,
     solve_bounded_loss,
 )
-from tasks.train.regression.collection import fit_collection, is_collection
+from tasks.train.regression.collection import fit_collection
 from tasks.train.regression.loss import LOSSES, Loss, find_loss, scale_labels
 from tasks.train.regression.mixture import MixtureEstimator
 from tasks.train.regression.oracle import Oracle, RiskOracle, Variant

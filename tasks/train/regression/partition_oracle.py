@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
-from threading import Thread
 from typing import Any
 
 import numpy as np
 
+from tasks.train.collective import convene
+from tasks.train.placement import Placement
 from tasks.train.regression import partition
 from tasks.train.regression.bounded_loss import BoundedLossProblem
 from tasks.train.regression.grid import measure_parity
@@ -27,11 +27,8 @@ from tasks.train.regression.oracle import (
 )
 from tasks.train.regression.parity import ParityProblem
 from tasks.train.regression.partition import Aim, Stand
-from tasks.train.regression.placement import Placement
 from tasks.train.regression.predictor import TreePredictor
 
-# Seconds within which all workers have begun to train: those that came would wait for a dead one.
-MEETING = 120
 # Labels of a fit when rows keep their own.
 OWN = np.zeros(0)
 
@@ -222,7 +219,7 @@ class PartitionedTrees(TreeOracle):
     ) -> None:
         super().__init__(np.zeros((0, n_features)), np.zeros(0), **parameters)
         self.weight = total
-        self.stands = rows.gather_each(Stand)
+        self.stands = rows.make_each(Stand)
         self.stands.call(Stand.prepare)
 
     def respond(self, costs: Costs) -> Response:
@@ -234,27 +231,8 @@ class PartitionedTrees(TreeOracle):
 
     def fit(self, target: np.ndarray, weight: np.ndarray) -> Response:
         """Return the ensemble grown on targets by cell, or ``OWN``, with weights of groups."""
-        stands = self.stands
-        peers = stands.client.run_on_scheduler(_start_tracker, len(stands.held))
         aim = Aim(target, weight / self.weight)
-        answers = stands.call(Stand.grow, aim, self.parameters, self.rounds, peers)
+        peers = convene(self.stands)
+        answers = self.stands.call(Stand.grow, aim, self.parameters, self.rounds, peers)
         booster = next(each for each in answers if each is not None)
         return Response(TreePredictor(booster, *self.units), np.zeros(0))
-
-
-def _start_tracker(n_workers: int, dask_scheduler: Any = None) -> dict[str, Any]:
-    """Let the workers find each other; runs where Dask's scheduler does, which all can reach."""
-    from distributed.comm import get_address_host
-    from xgboost.tracker import RabitTracker
-
-    host = get_address_host(dask_scheduler.address)
-    tracker = RabitTracker(n_workers=n_workers, host_ip=host, sortby="task", timeout=MEETING)
-    tracker.start()
-    Thread(target=_end_tracker, args=(tracker,), daemon=True).start()
-    return dict(tracker.worker_args())
-
-
-def _end_tracker(tracker: Any) -> None:
-    # A worker that died ends it with an error, which the request to the workers tells better.
-    with suppress(Exception):
-        tracker.wait_for()

@@ -13,7 +13,7 @@ from sklearn.base import clone
 
 from tasks.runtime.cluster import ClusterConfig, open_cluster
 from tasks.runtime.errors import ClusterError, ConfigError, DataError
-from tasks.train.regression import placement
+from tasks.train import placement
 from tasks.train.regression.collection import fit_collection
 from tasks.train.regression.estimator import FairRegression
 from tests.train.regression.made import classes, draw_rows

@@ -1,13 +1,12 @@
-"""Partitions that lie on Dask workers: functions go to them, and sums come back."""
+"""Objects that lie on Dask workers: functions go to them, and sums come back."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
-
-from tasks.train.regression.partition import Partition
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -27,13 +26,13 @@ class WorkerLostError(Exception):
 
 
 class Placement:
-    """Partitions and where they lie; every request goes to all workers that hold some.
+    """Partitions of rows, or what became of them, and where they lie.
 
     Parameters
     ----------
     client : distributed.Client
     held : sequence of (str, Future)
-        For each worker its address and the list of its partitions there.
+        For each worker its address, and the list of its partitions or one object there.
     timeout : float
         Seconds that one request may take.
     kept : list of Future, optional
@@ -41,8 +40,8 @@ class Placement:
 
     Notes
     -----
-    One task a worker and request, some milliseconds each. Tasks are bound to their workers, so
-    that no row travels.
+    Every request goes to all workers that hold something: one task each, some milliseconds. Tasks
+    are bound to their workers, so that no row travels.
     """
 
     def __init__(
@@ -68,20 +67,33 @@ class Placement:
         """
         return add_up(self._ask(_sum, function, arguments))
 
-    def replace(self, function: Callable[..., Partition], *arguments: Any) -> Placement:
+    def replace(self, function: Callable[..., Any], *arguments: Any) -> Placement:
         """Return the partitions that the function makes of these, where they are."""
         return self._make(self._submit(_each, function, arguments))
 
-    def gather_each(self, function: Callable[..., Any]) -> Placement:
-        """Return one object a worker, which the function makes of the list of its partitions."""
-        return self._make(self._submit(function))
+    def make_each(self, function: Callable[..., Any], *arguments: Any) -> Placement:
+        """Return one object a worker, which the function makes of what the worker holds."""
+        made = self._make(self._submit(function, *arguments))
+        made.wait()
+        return made
+
+    def wait(self) -> None:
+        """Wait until all is there."""
+        addresses, futures = zip(*self.held, strict=True)
+        wait_for(self.client, futures, addresses, self.timeout)
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Return what the function says of each worker's object; all workers run it at once."""
         return self._ask(function, *arguments)
 
+    def drop(self) -> None:
+        """Let go of these objects alone."""
+        for _, future in self.held:
+            self.kept.remove(future)
+            future.release()
+
     def release(self) -> None:
-        """Let go of the rows, also where a worker that is gone was to hold them."""
+        """Let go of the rows and all made of them, also where a lost worker was to hold them."""
         self.client.cancel(self.kept, force=True)
         self.kept.clear()
 
@@ -114,11 +126,15 @@ def wait_for(
     ------
     WorkerLostError
         When a worker is gone, or the time is over.
+    Exception
+        What the work raises.
     """
     end = time.monotonic() + timeout
-    with _let_go(client, futures):
-        for each in futures:
-            _await_end(client, each, addresses, end)
+    with guarded(client, futures):
+        error = _await_end(client, futures, addresses, end)
+    if error is not None:
+        client.cancel(list(futures), force=True)
+        raise error
 
 
 def fetch(
@@ -132,7 +148,7 @@ def fetch(
         return found
 
     end, patience = time.monotonic() + timeout, LOOK
-    with _let_go(client, futures):
+    with guarded(client, futures):
         while True:
             try:
                 results: list[Any] = client.sync(gather, callback_timeout=patience)
@@ -150,7 +166,7 @@ def fetch(
 
 
 @contextmanager
-def _let_go(client: Client, futures: Sequence[Future]) -> Iterator[None]:
+def guarded(client: Client, futures: Sequence[Future] = ()) -> Iterator[None]:
     """Cancel work that failed: what waits for a worker that is gone would wait for ever."""
     try:
         yield
@@ -171,21 +187,22 @@ def add_up(terms: Sequence[Any]) -> Any:
     return total
 
 
-def _each(parts: Sequence[Partition], function: Callable[..., Any], arguments: Any) -> list[Any]:
+def _each(parts: Sequence[Any], function: Callable[..., Any], arguments: Any) -> list[Any]:
     return [function(part, *arguments) for part in parts]
 
 
-def _sum(parts: Sequence[Partition], function: Callable[..., Any], arguments: Any) -> Any:
+def _sum(parts: Sequence[Any], function: Callable[..., Any], arguments: Any) -> Any:
     return add_up(_each(parts, function, arguments))
 
 
-def _await_end(client: Client, future: Future, addresses: Sequence[str], end: float) -> None:
-    """Wait for one answer, looking after the workers meanwhile."""
-    busy = time.monotonic()
-    while True:
+def _await_end(
+    client: Client, futures: Sequence[Future], addresses: Sequence[str], end: float
+) -> BaseException | None:
+    """Return the first failure or that there was none, looking after the workers meanwhile."""
+    busy, pending = time.monotonic(), list(futures)
+    while pending:
         try:
-            error = future.exception(timeout=LOOK)
-            break
+            pending[0].exception(timeout=LOOK)
         except TimeoutError:
             _look_for(client, addresses)
             now = time.monotonic()
@@ -193,8 +210,20 @@ def _await_end(client: Client, future: Future, addresses: Sequence[str], end: fl
                 busy = now
             if now > min(end, busy + IDLE):
                 raise WorkerLostError("a worker gave no answer in time") from None
-    if error is None:
-        return
+        except CancelledError as cancelled:
+            raise WorkerLostError("the work was cancelled") from cancelled
+        # Whichever failed: the first may wait for it in vain.
+        for each in [future for future in pending if future.done()]:
+            pending.remove(each)
+            error: BaseException | None = each.exception()
+            if error is not None:
+                _require_workers(client, error, addresses)
+                return error
+    return None
+
+
+def _require_workers(client: Client, error: BaseException, addresses: Sequence[str]) -> None:
+    """Raise that a worker was lost, where that is why work failed."""
     if _comes_from(error, "distributed"):
         raise WorkerLostError(" ".join(str(error).split())) from error
     if _comes_from(error, "xgboost"):
@@ -203,7 +232,6 @@ def _await_end(client: Client, future: Future, addresses: Sequence[str], end: fl
         while time.monotonic() < grace:
             _look_for(client, addresses)
             time.sleep(0.1)
-    raise error
 
 
 def _look_for(client: Client, addresses: Sequence[str]) -> None:
