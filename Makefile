@@ -57,7 +57,8 @@ serve: setup  ## start the Prefect server, the deployments and a worker on loopb
 	@$(RUN) -m flows.cli serve
 
 lock:  ## resolve the dependencies again (needs uv)
-	$(UV_COMPILE) pyproject.toml --extra build --extra cpu --extra notebook -o requirements.lock
+	$(UV_COMPILE) pyproject.toml --extra build --extra cpu --extra notebook --extra text \
+		-o requirements.lock
 	$(UV_COMPILE) pyproject.toml --extra dev -c requirements.lock -o requirements-dev.lock
 
 clean:  ## remove the environment and the tools' caches (results and data/cache stay)
