@@ -12,7 +12,7 @@ from tasks.prepare.column import keep_rows, make_columns, used_columns
 from tasks.prepare.config import check_columns, expand_rest, read_dataset
 from tasks.prepare.fetch import find_source
 from tasks.prepare.loader import find_dataset
-from tasks.prepare.table import read_table
+from tasks.prepare.text.corpus import read_corpus
 from tasks.runtime.errors import DataError
 from tasks.runtime.home import find_home
 
@@ -52,7 +52,7 @@ def read_source_rows(
     source = find_source(config.source, file, root)
     if source is None:
         raise DataError(f"The table of {config.dataset} is not here.", "Load the dataset first.")
-    table = read_table(source, root, file.parent)
+    table = read_corpus(config.model_copy(update={"source": source}), root, file)
     check_columns(config, table.frame.columns, file)
     config = expand_rest(config, table.frame.columns)
     frame = make_columns(keep_rows(table.frame, config, file), config, file)

@@ -50,7 +50,7 @@ from tasks.prepare.table import (
     text_options,
     unpack,
 )
-from tasks.runtime.errors import DataError
+from tasks.runtime.errors import ConfigError, DataError
 from tasks.runtime.store import hash_file
 
 BLOCK_BYTES = 64 * 2**20
@@ -197,6 +197,11 @@ def load_collection(request: Request, partitions: int | None = None) -> Split:
     column at a time on one worker, because approximate ones would not agree with the in-memory
     encoder.
     """
+    if request.config.text or request.config.source.votes:
+        raise ConfigError(
+            f"{request.file}: the backend dask reads no texts and counts no votes.",
+            "Leave out backend.",
+        )
     blocks = read_blocks(request.config.source, request.home, request.file.parent)
     check_columns(request.config, blocks.columns, request.file)
     config = expand_rest(request.config, blocks.columns)

@@ -29,6 +29,7 @@ from tasks.prepare.section import (
     _protected,
     _values,
 )
+from tasks.prepare.text.section import Text, settle_vocabulary
 from tasks.runtime.config import Model, fault, parse, read_yaml
 from tasks.runtime.errors import ConfigError, nearest
 
@@ -41,8 +42,9 @@ class DatasetConfig(Model):
     ``categorical`` (its codes); a list leaves that to the data: what is used as a number is
     continuous. ``counterfactuals``: named sets {column: levels, or ``all``}; several columns make
     every combination. ``missing`` acts on features (filled in by encoders), ``rows`` before
-    everything else, ``perturb`` after the split and before encoding. ``extends: NAME`` takes the
-    sections that are not given here from another dataset.
+    everything else, ``perturb`` after the split and before encoding. ``text`` cleans a column of
+    texts and adds columns before that. ``extends: NAME`` takes the sections that are not given here
+    from another dataset.
     """
 
     dataset: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
@@ -64,6 +66,7 @@ class DatasetConfig(Model):
     rows: Rows = Rows()
     missing: Missing = Missing()
     weight: Name | None = None
+    text: Text | None = None
     split: SplitRule
     perturb: Perturb = Perturb()
     notes: str = ""
@@ -115,18 +118,27 @@ class DatasetConfig(Model):
         Mappings become lists of pairs, because their order is that of codes and columns and must
         survive writers that sort keys.
         """
-        return _pairs(
-            self.model_dump(
-                mode="json",
-                by_alias=True,
-                exclude={
-                    "notes": True,
-                    "description": True,
-                    "label": {"meaning"},
-                    "source": {"sha256": True, "path": {"__all__": {"path", "sources", "sha256"}}},
+        place = {"path", "sources", "sha256"}
+        shape = self.model_dump(
+            mode="json",
+            by_alias=True,
+            exclude={
+                "notes": True,
+                "description": True,
+                "label": {"meaning"},
+                "source": {
+                    "sha256": True,
+                    "path": {"__all__": place},
+                    "votes": {"path": place},
                 },
-            )
+                "text": {"mentions": {"notes", "description"}},
+            },
         )
+        # Sections that most datasets lack leave no trace in their digests.
+        for section, key in ((shape, "text"), (shape["source"], "votes")):
+            if section[key] is None:
+                del section[key]
+        return _pairs(shape)
 
 
 def _pairs(value: Any) -> Any:
@@ -156,7 +168,7 @@ def read_dataset(path: Path, home: Path | None = None) -> DatasetConfig:
     ConfigError
         When the file is not there, is not YAML, or says something that cannot be.
     """
-    return parse(DatasetConfig, _extend(path, home), path)
+    return parse(DatasetConfig, settle_vocabulary(_extend(path, home), path, home), path)
 
 
 def replace_noise(config: DatasetConfig, noise: float | None, path: Path) -> DatasetConfig:
@@ -264,6 +276,7 @@ def _mentions(config: DatasetConfig) -> dict[str, tuple[str, ...]]:
         "rows.drop_missing": config.rows.drop_missing,
         "missing.columns": tuple(config.missing.columns),
         "weight": (config.weight,) if config.weight else (),
+        "text": config.text.claims if config.text else (),
         "split.column": (config.split.column,) if config.split.column else (),
     }
 

@@ -77,17 +77,22 @@ def find_source(source: Source, file: Path, home: Path) -> Source | None:
         return find(each.origins, str(each.sha256), home, folder=file.parent)
 
     settled = _settle(source, locate)
-    return None if any(each.sources for each in settled.path) else settled
+    return None if any(each.sources for each in settled.files) else settled
 
 
 def _settle(source: Source, locate: Callable[[str, SourceFile], Path | None]) -> Source:
     """Put the path that is found in the place of a file's sources."""
-    settled = []
-    for position, each in enumerate(source.path):
-        path = locate(f"source.path.{position}", each) if each.sources else None
+
+    def settle(key: str, each: SourceFile) -> SourceFile:
+        path = locate(key, each) if each.sources else None
         changes = {} if path is None else {"path": str(path), "sources": ()}
-        settled.append(each.model_copy(update=changes))
-    return source.model_copy(update={"path": tuple(settled)})
+        return each.model_copy(update=changes)
+
+    files = tuple(settle(f"source.path.{place}", each) for place, each in enumerate(source.path))
+    votes = source.votes
+    if votes is not None:
+        votes = votes.model_copy(update={"path": settle("source.votes.path", votes.path)})
+    return source.model_copy(update={"path": files, "votes": votes})
 
 
 def find(

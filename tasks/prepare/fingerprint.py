@@ -46,7 +46,7 @@ def fingerprint(
     path = find_dataset(name, home)
     config = replace_noise(read_dataset(path, home), noise, path)
     files: list[str] = []
-    for file in config.source.path:
+    for file in config.source.files:
         if file.sources:
             # Loading refuses any other file, so that this needs none.
             files.append(str(file.sha256))

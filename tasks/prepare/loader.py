@@ -40,7 +40,7 @@ from tasks.prepare.partition import carve_validation, partition, split_seed
 from tasks.prepare.perturbation import add_noise, drop_rows
 from tasks.prepare.section import Group
 from tasks.prepare.split import CounterfactualSet, Part, Split
-from tasks.prepare.table import read_table
+from tasks.prepare.text.corpus import read_corpus
 from tasks.runtime.errors import ConfigError, DataError, nearest
 from tasks.runtime.home import find_home
 
@@ -142,7 +142,7 @@ def load(
         from tasks.prepare.collection import load_collection
 
         return load_collection(request, partitions)
-    table = read_table(config.source, root, path.parent)
+    table = read_corpus(config, root, path)
     check_columns(config, table.frame.columns, path)
     config = expand_rest(config, table.frame.columns)
     request = replace(request, config=config)
@@ -489,7 +489,8 @@ def datasets(home: Path | str | None = None) -> list[DatasetEntry]:
         try:
             source = find_source(config.source, path, root)
             if source is not None:
-                table = read_table(source, root, path.parent)
+                config = config.model_copy(update={"source": source})
+                table = read_corpus(config, root, path)
                 check_columns(config, table.frame.columns, path)
                 rows = len(keep_rows(table.frame, config, path))
         except (ConfigError, DataError):

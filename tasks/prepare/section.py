@@ -117,11 +117,29 @@ def _files(value: Any) -> Any:
     return [{"path": entry} if isinstance(entry, str) else entry for entry in each]
 
 
+def _file(value: Any) -> Any:
+    return {"path": value} if isinstance(value, str) else value
+
+
+class Votes(Model):
+    """A second file, of the table's format and with a header: one opinion on a row per line.
+
+    ``column``: what is voted on, which becomes a column of the table: the level that most lines
+    with the row's ``by`` hold, ``tie`` where several have the most.
+    """
+
+    path: Annotated[SourceFile, BeforeValidator(_file)]
+    by: Name
+    column: Name
+    tie: Level | None = None
+
+
 class Source(Model):
     """Where rows come from. Several files are read one after the other as one table.
 
     ``columns`` names the columns of files without a header; ``missing`` lists markers of missing
-    cells beside the empty one; ``part`` of a file becomes a column named ``part``.
+    cells beside the empty one; ``part`` of a file becomes a column named ``part``; ``votes`` adds
+    a column that many people's opinions make.
     """
 
     path: Annotated[tuple[SourceFile, ...], BeforeValidator(_files), Field(min_length=1)]
@@ -130,6 +148,20 @@ class Source(Model):
     sha256: Sha256 | None = None
     columns: tuple[Name, ...] | None = None
     missing: tuple[Level, ...] = MISSING_MARKERS
+    votes: Votes | None = None
+
+    @property
+    def files(self) -> tuple[SourceFile, ...]:
+        """All files: those of the table, then that of the votes."""
+        return (*self.path, *((self.votes.path,) if self.votes else ()))
+
+    @property
+    def ballots(self) -> Source | None:
+        """The source of the votes, as one of its own."""
+        if self.votes is None:
+            return None
+        changes = {"path": (self.votes.path,), "sha256": None, "columns": None, "votes": None}
+        return self.model_copy(update=changes)
 
     @model_validator(mode="after")
     def _check(self) -> Source:

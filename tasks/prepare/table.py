@@ -17,6 +17,7 @@ import pandas as pd
 from tasks.prepare.archive import unzip_table
 from tasks.prepare.column import tidy
 from tasks.prepare.section import Source, SourceFile
+from tasks.prepare.vote import count_votes, join_votes
 from tasks.runtime.errors import ConfigError, DataError, nearest
 
 PART_COLUMN = "part"
@@ -100,7 +101,7 @@ def check_digest(path: Path, digest: str, expected: str | None) -> None:
 
 
 def read_table(source: Source, home: Path, folder: Path) -> Table:
-    """Read all files of a source as one table.
+    """Read all files of a source as one table, and what was voted on beside it.
 
     Cells of text formats are kept as text (numbers are made of them where a column is used as
     numbers), Parquet columns keep their numbers; what is not a number becomes level text.
@@ -150,6 +151,10 @@ def read_table(source: Source, home: Path, folder: Path) -> Table:
     frame = pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
     if frame.empty:
         raise DataError(f"{source.path[0].path} holds no rows.", "Check that the file is complete.")
+    if source.votes is not None and source.ballots is not None:
+        ballots = read_table(source.ballots, home, folder)
+        frame = join_votes(frame, count_votes(ballots.frame, source.votes), source.votes)
+        digests.extend(ballots.digests)
     return Table(frame=frame, digests=tuple(digests))
 
 

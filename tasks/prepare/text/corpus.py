@@ -1,0 +1,160 @@
+"""Tables of texts: cleaned, masked, and with columns for what the texts mention."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from tasks.prepare.table import Table, read_table
+from tasks.prepare.text.mask import locate_token, mask_span, mask_words, split_tokens
+from tasks.prepare.text.occurrence import find_words, name_word
+from tasks.prepare.text.section import COUNT, PREFIX, Mask, Text
+from tasks.prepare.text.vocabulary import Terms
+from tasks.runtime.errors import ConfigError, DataError, nearest
+
+if TYPE_CHECKING:
+    from tasks.prepare.config import DatasetConfig
+
+
+def read_corpus(config: DatasetConfig, home: Path, file: Path) -> Table:
+    """Read the table of a dataset, with the columns that its section ``text`` makes.
+
+    Parameters
+    ----------
+    config : DatasetConfig
+        Its source is on this disk.
+    home : Path
+    file : Path
+        The YAML; relative paths are also looked up beside it.
+
+    Returns
+    -------
+    Table
+        As ``table.read_table`` gives it where the dataset has no section ``text``.
+    """
+    table = read_table(config.source, home, file.parent)
+    if config.text is None:
+        return table
+    return Table(prepare_texts(table.frame, config.text, file), table.digests)
+
+
+def prepare_texts(frame: pd.DataFrame, text: Text, file: Path | str) -> pd.DataFrame:
+    """Clean the texts of a table, mask words, and note what the texts mention.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    text : Text
+    file : Path or str
+        Named in errors.
+
+    Returns
+    -------
+    DataFrame
+        The same rows; the text's column and those of ``lower`` are rewritten, ``text.makes`` are
+        added behind the others.
+
+    Raises
+    ------
+    ConfigError
+        When the table lacks a column, or has one of those that are made.
+    DataError
+        When a row has no text, or nothing to mask.
+
+    Notes
+    -----
+    Row by row: O(characters).
+    """
+    for name in text.reads:
+        if name not in frame:
+            raise ConfigError(
+                f"{file}: text: the table has no column {name!r}.", nearest(name, frame.columns)
+            )
+    for name in text.makes:
+        if name in frame:
+            raise ConfigError(
+                f"{file}: text.mentions makes a column {name!r}, and the table has one.",
+                "Rename the family, or the column under source.columns.",
+            )
+    for name in {text.column, *(text.mask.columns if text.mask else ())}:
+        absent = frame[name].isna().to_numpy()
+        if absent.any():
+            raise DataError(
+                f"{file}: text: column {name!r} has {int(absent.sum())} missing cells, first in "
+                f"row {frame.index[int(absent.argmax())]}.",
+                "Take its marker out of source.missing (missing: []) if the cell is a text.",
+            )
+    made = frame.assign(**{name: frame[name].str.lower() for name in text.lower})
+    texts = made[text.column].astype(str).tolist()
+    if text.mask is not None and text.mask.tokens is not None:
+        # Tokens are those of the raw text.
+        texts = _mask_tokens(texts, made, text.mask, file)
+    texts = clean_texts(texts, dict(text.replace))
+    if text.mask is not None and text.mask.column is not None:
+        texts = mask_words(texts, made[text.mask.column], text.mask.by)
+    made[text.column] = pd.array(texts, dtype="str")
+    mentions = count_mentions(texts, text.mentions) if text.mentions else {}
+    return made.assign(**mentions)
+
+
+def clean_texts(texts: list[str], replace: dict[str, str]) -> list[str]:
+    """Replace characters in texts, and make one blank of every run of blanks.
+
+    Parameters
+    ----------
+    texts : list of str
+    replace : dict of str to str
+        The longest that stands at a place is replaced; what is put in is not replaced again.
+    """
+    blank = re.compile(r"\s+")
+    if not replace:
+        return [blank.sub(" ", text).strip() for text in texts]
+    longest = sorted(replace, key=len, reverse=True)
+    pattern = re.compile("|".join(map(re.escape, longest)))
+    return [
+        blank.sub(" ", pattern.sub(lambda match: replace[match[0]], text)).strip() for text in texts
+    ]
+
+
+def count_mentions(texts: list[str], vocabulary: Terms) -> dict[str, np.ndarray]:
+    """Return how many terms stand in each text, and which families it mentions.
+
+    Returns
+    -------
+    dict of str to ndarray of shape (n_texts,)
+        ``mentions``: float64, occurrences of terms; ``mention:FAMILY``: "yes" or "no".
+    """
+    made: dict[str, np.ndarray] = {
+        COUNT: find_words(texts, vocabulary.terms).counts.astype(np.float64)
+    }
+    words = {name_word(word): word for each in vocabulary.families.values() for word in each}
+    found = find_words(texts, words.values())
+    codes = {name: code for code, name in enumerate(words)}
+    for family, members in vocabulary.families.items():
+        member = np.zeros(len(words), dtype=bool)
+        member[[codes[name_word(word)] for word in members]] = True
+        mentioned = np.zeros(len(texts), dtype=bool)
+        mentioned[found.rows[member[found.codes]]] = True
+        made[PREFIX + family] = np.where(mentioned, "yes", "no")
+    return made
+
+
+def _mask_tokens(texts: list[str], frame: pd.DataFrame, mask: Mask, file: Path | str) -> list[str]:
+    masked = []
+    cells = zip(frame.index, texts, frame[mask.tokens], frame[mask.index], strict=True)
+    for row, text, tokens, index in cells:
+        try:
+            start, end = locate_token(text, split_tokens(str(tokens)), int(float(index)))
+        except ValueError:
+            raise DataError(
+                f"{file}: text.mask.index: row {row} holds {index!r}, which is no position.",
+                "Name the column of whole numbers.",
+            ) from None
+        except DataError as error:
+            raise DataError(f"{file}: text.mask: row {row}: {error.fault}", error.mend) from None
+        masked.append(mask_span(text, start, end, mask.by))
+    return masked

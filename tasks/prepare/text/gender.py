@@ -1,0 +1,105 @@
+"""Counterfactual texts: pronouns, titles and first names of the other gender."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from tasks.prepare.text.occurrence import Rewriting, find_words, lower
+from tasks.prepare.text.vocabulary import Swap
+from tasks.runtime.seeds import uniforms
+
+# Blanks, then what may open a phrase, then its first word.
+_NEXT = re.compile(r"(\s*)([\"“‘'(\[`*]*)(\w*)")
+
+
+def swap_gender(
+    texts: Iterable[str], vocabulary: Swap, ids: np.ndarray | None = None, seed: int = 0
+) -> Rewriting:
+    """Exchange the words of two genders.
+
+    Parameters
+    ----------
+    texts : iterable of str
+    vocabulary : Swap
+    ids : ndarray of integers, shape (n_texts,), optional
+        Row ids, which decide with the seed what names become; positions by default.
+    seed : int
+
+    Returns
+    -------
+    Rewriting
+
+    Notes
+    -----
+    A word of ``context`` stands alone when nothing follows, or punctuation, or a word of
+    ``alone_before``; an opening quotation mark or bracket is looked past, and so is what ``link``
+    joins ("her or his life" → "his or her life"). Both directions use one rule, hence swapping
+    twice gives the text back unless it holds a word of ``one_way`` where the rule does not expect
+    it ("saw him leave", "hers alone"), or a name. A rule is no parser: "saw her leave" becomes
+    "saw his leave".
+
+    First names count only with a capital. All that a text calls by one name get the same new
+    one, and different names stay different while the list suffices. Names are drawn, so that they
+    do not come back. O(characters).
+    """
+    names = {name: gender for gender, each in vocabulary.names.items() for name in each}
+    changes = vocabulary.changes
+    found = find_words(texts, (*changes, *vocabulary.context, *names))
+    if names:
+        named = found.codes >= len(changes) + len(vocabulary.context)
+        capital = np.array([word[:1].isupper() for word in found.found], dtype=bool)
+        found = found.keep(~named | capital)
+    stands_alone = _make_rule(vocabulary)
+    places = np.arange(len(found.texts)) if ids is None else np.asarray(ids)
+    shares = uniforms(seed, places)
+    lists = list(vocabulary.names.values())
+    others = {
+        name: lists[1 - list(vocabulary.names).index(gender)] for name, gender in names.items()
+    }
+    words: list[str] = []
+    row_before = -1
+    called: dict[str, str] = {}
+    for row, end, code in zip(
+        found.rows.tolist(), found.ends.tolist(), found.codes.tolist(), strict=True
+    ):
+        if row != row_before:
+            row_before, called = row, {}
+        word = found.names[code]
+        if word in names:
+            if word not in called:
+                other = others[word]
+                rank = sum(names[each] == names[word] for each in called)
+                called[word] = other[(int(shares[row] * len(other)) + rank) % len(other)]
+            words.append(called[word])
+        elif word in vocabulary.context:
+            rule = vocabulary.context[word]
+            words.append(rule.alone if stands_alone(found.texts[row], end) else rule.otherwise)
+        else:
+            words.append(changes[word])
+    return found.replace(words)
+
+
+def _make_rule(vocabulary: Swap) -> Callable[[str, int], bool]:
+    """Return a function of a text and where a word of it ends: whether it stands alone."""
+    before = {lower(word) for word in vocabulary.alone_before}
+    link = None
+    if vocabulary.link:
+        by = "|".join(
+            rf"(?<!\w){re.escape(sign)}(?!\w)" if sign[0].isalnum() else re.escape(sign)
+            for sign in vocabulary.link.by
+        )
+        to = "|".join(map(re.escape, vocabulary.link.to))
+        link = re.compile(rf"\s*(?:{by})\s*(?:{to})(?!\w)", re.IGNORECASE)
+
+    def stands_alone(text: str, end: int) -> bool:
+        while link and (joined := link.match(text, end)):
+            end = joined.end()
+        match = _NEXT.match(text, end)
+        blank, opening, word = match.groups() if match else ("", "", "")
+        # A mark that touches the word before it closes a phrase.
+        return not word or (bool(opening) and not blank) or lower(word) in before
+
+    return stands_alone

@@ -1,0 +1,90 @@
+"""Labels by vote: a second file holds many opinions on each row of a table."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from tasks.prepare.column import as_levels, sort_levels
+from tasks.prepare.section import Votes
+from tasks.runtime.errors import ConfigError, DataError, nearest
+
+
+def count_votes(ballots: pd.DataFrame, votes: Votes) -> pd.Series:
+    """Return the level that most opinions on a key are for.
+
+        w(k) = argmax_l #{i : key_i = k, level_i = l},
+
+    and ``votes.tie`` where several levels have the most.
+
+    Parameters
+    ----------
+    ballots : DataFrame
+        One opinion per row; one without a key or a level does not count.
+    votes : Votes
+
+    Returns
+    -------
+    Series of str
+        Indexed by key.
+
+    Raises
+    ------
+    ConfigError
+        When a column is not there.
+    DataError
+        When levels tie and it is not said which one wins.
+
+    Notes
+    -----
+    O(opinions + keys · levels).
+    """
+    for name in (votes.by, votes.column):
+        if name not in ballots:
+            raise ConfigError(
+                f"source.votes: the file has no column {name!r}.", nearest(name, ballots.columns)
+            )
+    cast = pd.DataFrame(
+        {"key": as_levels(ballots[votes.by]), "level": as_levels(ballots[votes.column])}
+    )
+    cast = cast.dropna()
+    keys, names = pd.factorize(cast["key"])
+    levels = sort_levels(set(cast["level"]))
+    codes = pd.Index(levels).get_indexer(pd.Index(cast["level"]))
+    cells = np.bincount(keys * len(levels) + codes, minlength=len(names) * len(levels))
+    counts = cells.reshape(len(names), len(levels))
+    winner = np.array(levels, dtype=object)[counts.argmax(axis=1)]
+    tied = (counts == counts.max(axis=1, keepdims=True)).sum(axis=1) > 1
+    if tied.any():
+        if votes.tie is None:
+            raise DataError(
+                f"source.votes: the votes tie for {int(tied.sum())} keys, first for "
+                f"{names[int(tied.argmax())]}.",
+                "Say which level wins then: tie: LEVEL.",
+            )
+        winner[tied] = votes.tie
+    return pd.Series(winner, index=pd.Index(names), dtype="str")
+
+
+def join_votes(frame: pd.DataFrame, winners: pd.Series, votes: Votes) -> pd.DataFrame:
+    """Return the table with the column that was voted on; rows without votes lack the cell.
+
+    Raises
+    ------
+    ConfigError
+        When the table lacks the key, or has a column of that name.
+    """
+    if votes.by not in frame:
+        raise ConfigError(
+            f"source.votes.by: the table has no column {votes.by!r}.",
+            nearest(votes.by, frame.columns),
+        )
+    if votes.column in frame:
+        raise ConfigError(
+            f"source.votes.column: the table has a column {votes.column!r} already.",
+            "Rename one of them.",
+        )
+    keys = as_levels(frame[votes.by])
+    return frame.assign(**{votes.column: winners.reindex(pd.Index(keys)).to_numpy()}).astype(
+        {votes.column: "str"}
+    )
