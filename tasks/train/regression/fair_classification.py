@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -74,8 +74,9 @@ class FairClassification(Estimator):
     boosters_ : tuple of (xgboost.Booster or None)
         The trees of every component.
     report_ : dict
-        ``oracle_calls``, ``oracle_seconds``; and ``gap`` and ``iterations`` of the exponentiated
-        gradient: the gap is relative to the learner, which is not an exact minimiser of errors.
+        ``oracle_calls``, ``oracle_seconds``, those of a whole grid for every budget that it serves;
+        and ``gap`` and ``iterations`` of the exponentiated gradient: the gap is relative to the
+        learner, which is not an exact minimiser of errors.
 
     Raises
     ------
@@ -101,6 +102,8 @@ class FairClassification(Estimator):
     fit_takes: ClassVar[frozenset[str]] = frozenset({"groups"})
     group_parameters: ClassVar[tuple[str, ...]] = ("attribute",)
     weights_are_counts: ClassVar[bool] = False
+    batched: ClassVar[bool] = True
+    across_splits: ClassVar[bool] = False
     paper: ClassVar[str] = "Agarwal et al., A reductions approach to fair classification, ICML 2018"
     example: ClassVar[Mapping[str, Any]] = {"max_iter": 5}
 
@@ -162,9 +165,57 @@ class FairClassification(Estimator):
             return f"{self.name} takes no case weights, and {split.dataset} has some."
         return reason
 
+    def structure(self) -> tuple[tuple[str, Any], ...]:
+        """Return what models of a batch share: a grid does not depend on the budget."""
+        parameters = self.get_params(deep=False)
+        if self.solver == "grid_search":
+            del parameters["budget"]
+        return tuple(sorted(parameters.items()))
+
     def fit(self, X: np.ndarray, y: np.ndarray, *, groups: np.ndarray) -> Self:
         """Reduce parity of decisions to weighted classification, by fairlearn."""
-        self.check()
+        type(self).fit_batch([self], [{"X": X, "y": y, "groups": groups}])
+        return self
+
+    @classmethod
+    def fit_batch(
+        cls,
+        models: Sequence[Self],
+        data: Sequence[Mapping[str, Any]],
+        *,
+        progress: Callable[[int, int], None] | None = None,  # noqa: ARG003 - as the base has it
+    ) -> None:
+        """Fit several models; those of one grid on one table choose from the same classifiers.
+
+        Parameters
+        ----------
+        models : sequence of FairClassification
+        data : sequence of mapping
+            For each model ``X``, ``y`` and ``groups``. Models that are given the same objects share
+            a grid where their ``structure`` is the same.
+        progress : callable, optional
+            Not called.
+        """
+        grids: dict[tuple[Any, ...], GridSearch] = {}
+        for model, each in zip(models, data, strict=True):
+            model.check()
+            X, y, groups = each["X"], each["y"], each["groups"]
+            place = (id(X), id(y), id(groups), model.structure())
+            with warnings.catch_warnings():
+                # fairlearn 0.15 fills its tables in ways that end with pandas 4.
+                warnings.filterwarnings("ignore", category=DeprecationWarning, module="fairlearn")
+                found = grids.get(place) or model._search(X, y, groups)
+            if isinstance(found, GridSearch):
+                grids[place] = found
+                drawn, probability = model._choose(found)
+            else:
+                drawn, probability = model._list_drawn(found)
+            model._keep(drawn, probability, X.shape[1])
+
+    def _search(
+        self, X: np.ndarray, y: np.ndarray, groups: np.ndarray
+    ) -> GridSearch | ExponentiatedGradient:
+        """Return what fairlearn makes of the rows."""
         label = (y >= self.threshold).astype(np.int64)
         if label.min() == label.max():
             side = "at or above" if label[0] else "below"
@@ -172,20 +223,26 @@ class FairClassification(Estimator):
                 f"{self.name} was given targets {side} {self.threshold:g} only.",
                 "Give a threshold that parts them, or more rows.",
             )
-        code = groups[:, self.attribute]
         learner = self._make_learner(len(y))
-        search = self._search_grid if self.solver == "grid_search" else self._descend
-        with warnings.catch_warnings():
-            # fairlearn 0.15 fills its tables in ways that end with pandas 4.
-            warnings.filterwarnings("ignore", category=DeprecationWarning, module="fairlearn")
-            drawn, probability = search(learner, X, label, code)
-        parts = [_read_classifier(each, X.shape[1]) for each in drawn]
+        if self.solver == "grid_search":
+            search = GridSearch(learner, DemographicParity(), grid_size=self.grid_size)
+        else:
+            search = ExponentiatedGradient(
+                learner,
+                DemographicParity(difference_bound=self.budget),
+                eps=self.tolerance,
+                max_iter=self.max_iter,
+            )
+        search.fit(X, label, sensitive_features=groups[:, self.attribute])
+        return search
+
+    def _keep(self, drawn: Sequence[Any], probability: np.ndarray, n_features: int) -> None:
+        parts = [_read_classifier(each, n_features) for each in drawn]
         self.coefficient_ = np.array([each[0] for each in parts])
         self.intercept_ = np.array([each[1] for each in parts])
         self.boosters_ = tuple(each[2] for each in parts)
         self.probability_ = probability / probability.sum()
-        self.n_features_in_ = X.shape[1]
-        return self
+        self.n_features_in_ = n_features
 
     def _make_learner(self, n_samples: int) -> Any:
         if self.learner == "linear":
@@ -202,17 +259,8 @@ class FairClassification(Estimator):
             random_state=self.random_state,
         )
 
-    def _descend(
-        self, learner: Any, X: np.ndarray, label: np.ndarray, code: np.ndarray
-    ) -> tuple[Sequence[Any], np.ndarray]:
+    def _list_drawn(self, found: ExponentiatedGradient) -> tuple[Sequence[Any], np.ndarray]:
         """Return the classifiers that are drawn, and their probabilities."""
-        found = ExponentiatedGradient(
-            learner,
-            DemographicParity(difference_bound=self.budget),
-            eps=self.tolerance,
-            max_iter=self.max_iter,
-        )
-        found.fit(X, label, sensitive_features=code)
         self.report_ = {
             "oracle_calls": int(found.n_oracle_calls_),
             "oracle_seconds": float(sum(found.oracle_execution_times_)),
@@ -223,12 +271,8 @@ class FairClassification(Estimator):
         share = np.array([found.weights_[place] for place in drawn], dtype=np.float64)
         return [found.predictors_[place] for place in drawn], share
 
-    def _search_grid(
-        self, learner: Any, X: np.ndarray, label: np.ndarray, code: np.ndarray
-    ) -> tuple[Sequence[Any], np.ndarray]:
+    def _choose(self, grid: GridSearch) -> tuple[Sequence[Any], np.ndarray]:
         """Return the most accurate classifier of the grid within the budget, drawn always."""
-        grid = GridSearch(learner, DemographicParity(), grid_size=self.grid_size)
-        grid.fit(X, label, sensitive_features=code)
         self.report_ = {
             "oracle_calls": len(grid.predictors_),
             "oracle_seconds": float(sum(grid.oracle_execution_times_)),

@@ -12,6 +12,7 @@ from tasks.prepare.split import Split
 from tasks.runtime.errors import ConfigError, DataError
 from tasks.train import create
 from tasks.train.prediction import predict_part
+from tasks.train.regression.fair_classification import FairClassification
 from tests.train.tables import make_split
 
 
@@ -124,3 +125,31 @@ def test_what_cannot_be_fitted(split):
     weighed = replace(split.train, weight=np.arange(split.train.n_samples, dtype=float))
     reason = create("fair_classification").supports(split.replace(train=weighed))
     assert reason == "fair_classification takes no case weights, and made has some."
+
+
+def test_budgets_choose_from_one_grid(split, monkeypatch):
+    trained = []
+    make = FairClassification._search
+
+    def count(model, *rows):
+        trained.append(model.budget)
+        return make(model, *rows)
+
+    monkeypatch.setattr(FairClassification, "_search", count)
+    train = split.train
+    data = {"X": train.X, "y": train.y, "groups": train.groups}
+    budgets = (0.02, 0.1, 1.0)
+    models = [create("fair_classification", solver="grid_search", budget=each) for each in budgets]
+    other = {**data, "groups": 1 - train.groups}
+    FairClassification.fit_batch([*models, models[0].__class__(solver="grid_search")],
+                                 [data, data, data, other])  # fmt: skip
+    assert trained == [0.02, 0.05]
+    assert len({model.structure() for model in models}) == 1
+    for model in models:
+        alone = fit(split, solver="grid_search", budget=model.budget)
+        np.testing.assert_array_equal(model.predict(split.test.X), alone.predict(split.test.X))
+        assert model.report_["oracle_calls"] == 20
+    coefficients = {model.coefficient_.tobytes() for model in models}
+    assert len(coefficients) > 1
+    descents = [create("fair_classification", budget=each).structure() for each in budgets]
+    assert len(set(descents)) == 3
