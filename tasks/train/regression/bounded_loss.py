@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tasks.runtime.errors import DataError
 from tasks.train.regression.loss import Loss
 from tasks.train.regression.oracle import Response, RiskOracle
-from tasks.train.regression.parity import standard_error
+from tasks.train.regression.parity import standard_error, weigh_groups
 from tasks.train.regression.predictor import Predictor
 from tasks.train.regression.saddle import (
     Column,
@@ -86,7 +85,8 @@ class BoundedLossResult:
         ζ̂_a + s for the least s ≥ 0 with which some mixture keeps all bounds: budgets of this shape
         that can be met.
     alone : ndarray of float64, shape (n_groups,)
-        Least loss of each group when nothing else counts: no ζ_a below it can be met.
+        Least loss of each group among the predictors found, some of which were asked to serve it
+        alone: with an exact oracle no ζ_a below it can be met.
     gap : float
         As in ``ParityResult``.
     relative : bool
@@ -142,17 +142,9 @@ def build_bounded_loss(
     Raises
     ------
     DataError
-        When there is one group only, or a group without weight.
+        As ``parity.weigh_groups``.
     """
-    total = np.bincount(group, weights=weight)
-    if total.size < 2:
-        raise DataError(
-            "All training rows are in one group.", "Name an attribute with two groups or more."
-        )
-    if (total <= 0).any():
-        raise DataError(
-            "A group has no weight among the training rows.", "Leave its rows out, or merge it."
-        )
+    total = weigh_groups(group, weight)
     allowed = np.broadcast_to(np.asarray(budget, dtype=np.float64), total.shape)
     if tolerance is None:
         constants = loss.value(y[:, None], np.linspace(0.0, 1.0, CONSTANTS)[None, :])

@@ -24,7 +24,7 @@ from tasks.train.regression.collection import fit_collection
 from tasks.train.regression.loss import LOSSES, Loss, find_loss, scale_labels
 from tasks.train.regression.mixture import MixtureEstimator
 from tasks.train.regression.oracle import Oracle, RiskOracle, Variant
-from tasks.train.regression.oracle_choice import choose_oracle, choose_risk_oracle
+from tasks.train.regression.oracle_choice import choose_oracle, choose_risk_oracle, read_oracle
 from tasks.train.regression.parity import ParityProblem, build_parity, solve_parity
 from tasks.train.regression.predictor import restore_predictors, store_predictors
 from tasks.train.regression.saddle import Progress, Schedule
@@ -62,7 +62,8 @@ class FairRegression(MixtureEstimator):
         hinge loss over all thresholds (parity and linear only). ``envelope`` is ours: the convex
         envelope of the reduced costs, then the costs smoothed (parity, ``linear`` and ``xgboost``
         only); see ``envelope.EnvelopeOracle``. None: ``lr`` for the logistic loss, ``ls`` for the
-        others.
+        square and the Poisson loss, which means minimise; for others ``envelope`` where it can be,
+        else ``ls``.
     learner : str or estimator
         ``linear``, ``xgboost``, ``ridge``, ``decision_tree``, ``random_forest``, ``extra_trees``,
         or an object of scikit-learn's shape that takes ``sample_weight``: a regressor for ``ls``, a
@@ -118,8 +119,8 @@ class FairRegression(MixtureEstimator):
     reachable_, alone_ : ndarray of float64, shape (n_groups,)
         For bounded group loss: see ``BoundedLossResult``.
     gap_ : float
-        By how much a mixture within the budgets could be better: relative to the oracle unless
-        ``exact_``.
+        By how much a mixture within the budgets could be better. Unless ``exact_`` it is relative:
+        0 says that no answer of the oracle's is better, not that no predictor is.
     exact_, converged_, binary_ : bool
         Whether the oracle is exact, the tolerance was met, the labels were classes.
     iterations_, calls_ : int
@@ -133,6 +134,11 @@ class FairRegression(MixtureEstimator):
     ``predict`` is the expectation over the draw, a deterministic view: its loss is no larger for a
     convex loss, but its own disparity differs from that of the draw and is bounded by no budget;
     ``disparity`` tells it. O(n + |A| N²) beside two oracle calls an iteration.
+
+    ``ls`` answers with means of targets whatever the loss: for a lopsided one, as ``quantile`` with
+    τ = .9, it may end at the best constant with a gap of 0, where ``envelope`` does better. Under
+    bounded group loss no oracle of the house minimises quantile losses; an object that does, as
+    scikit-learn's QuantileRegressor, can be the learner.
 
     References
     ----------
@@ -270,6 +276,8 @@ class FairRegression(MixtureEstimator):
             Integers 0 and 1 are classes, floats are numbers within ``label_range``.
         groups : ndarray or dask array of int64, shape (n_samples, n_attributes)
         sample_weight : ndarray or dask array of float64, shape (n_samples,), optional
+            How many rows each stands for: their sum is the sample size of the default tolerance and
+            of ``inflation``, and what trees weigh their own penalties against.
         client : distributed.Client, optional
             Whose workers hold the rows of Dask arrays, for which it is required; rows in memory
             are fitted here.
@@ -281,12 +289,15 @@ class FairRegression(MixtureEstimator):
         ConfigError
             For parameters that cannot be.
         DataError
-            For labels outside their range, and when all rows are in one group.
+            For labels outside their range, when all rows are in one group, and for weights that
+            add up to no more than one row.
         ClusterError
             When workers that hold rows were lost, and again at a second try.
         """
         self.check()
         if is_collection(X):
+            self.binary_ = bool(np.issubdtype(y.dtype, np.integer))
+            self._refuse_collection()
             fit_collection(self, X, y, groups, sample_weight, client, progress)
             return self
         y = np.asarray(y)
@@ -321,6 +332,15 @@ class FairRegression(MixtureEstimator):
             risk_oracle = choose_risk_oracle(self, bounded, X, label, weight, loss)
             self._play_bounded_loss(bounded, risk_oracle, progress)
         return self
+
+    def _refuse_collection(self) -> None:
+        """Refuse what the workers would answer otherwise than it is answered in memory."""
+        kind, sharpness = read_oracle(self)
+        chosen = self.oracle is not None or kind != "envelope"
+        parity = self.constraint == "statistical_parity"
+        alike = parity or not sharpness or bool(self._loss().sharpness)
+        wanted = "another for this loss of Dask arrays, ls for example"
+        self.require("oracle", chosen and alike, wanted)
 
     def _shared(self, loss: Loss) -> dict[str, Any]:
         """Return what both problems are told."""

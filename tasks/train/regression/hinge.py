@@ -90,6 +90,8 @@ class HingeOracle:
                 bounds=bounds,
                 method="highs-ipm",
             )
+            if found.x is None:  # pragma: no cover - the programme is feasible and bounded
+                raise RuntimeError(f"HiGHS: {found.message}")
             beta = found.x[:size]
             value = self.design @ beta
             now = self._piece(beta)

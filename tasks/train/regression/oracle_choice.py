@@ -20,6 +20,7 @@ from tasks.train.regression.oracle import (
     TreeOracle,
     WeightedOracle,
     make_learner,
+    weigh_copies,
 )
 from tasks.train.regression.parity import ParityProblem
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 # C of the copies' logistic regression where the loss has none of its own.
 SHARPNESS = 5.0
+# Losses that a mean minimises, as it does the squared distance from targets.
+MEANS = ("poisson", "square")
 
 
 def choose_oracle(
@@ -57,6 +60,9 @@ def choose_risk_oracle(
 ) -> RiskOracle:
     """Return the oracle for a problem of bounded group loss on rows X with labels in [0, 1]."""
     kind, sharpness = read_oracle(model)
+    if sharpness and not loss.sharpness:
+        # A probability p is taken for ½ + logit(p) / (2C), which is to be the label.
+        y = weigh_copies(y, sharpness)
     if model.learner != "linear":
         fit = _flexible(model, X, weight, sharpness).fit
         return WeightedOracle(fit, y, weight, problem.group, exact=False)
@@ -70,9 +76,17 @@ def choose_risk_oracle(
 
 def read_oracle(model: FairRegression) -> tuple[str, float]:
     """Return the kind of oracle, and the C of a classifier or 0."""
-    sharpness = model._loss().sharpness
-    kind = model.oracle or ("lr" if sharpness else "ls")
-    return kind, (sharpness or SHARPNESS) if kind == "lr" else 0.0
+    loss = model._loss()
+    kind = model.oracle or _default(model, loss)
+    return kind, (loss.sharpness or SHARPNESS) if kind == "lr" else 0.0
+
+
+def _default(model: FairRegression, loss: Loss) -> str:
+    if loss.sharpness:
+        return "lr"
+    sloped = isinstance(model.learner, str) and model.learner in ("linear", "xgboost")
+    parity = model.constraint == "statistical_parity"
+    return "envelope" if sloped and parity and loss.name not in MEANS else "ls"
 
 
 def _choose_envelope(

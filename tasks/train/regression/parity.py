@@ -171,17 +171,9 @@ def build_parity(
     Raises
     ------
     DataError
-        When there is one group only, or a group without weight.
+        As ``weigh_groups``.
     """
-    total = np.bincount(group, weights=weight)
-    if total.size < 2:
-        raise DataError(
-            "All training rows are in one group.", "Name an attribute with two groups or more."
-        )
-    if (total <= 0).any():
-        raise DataError(
-            "A group has no weight among the training rows.", "Leave its rows out, or merge it."
-        )
+    total = weigh_groups(group, weight)
     allowed = np.broadcast_to(np.asarray(budget, dtype=np.float64), total.shape)
     if radius is None:
         radius = 1.0 / max(float(allowed.min()), 0.01)
@@ -201,6 +193,32 @@ def build_parity(
         iterations,
         schedule,
     )
+
+
+def weigh_groups(group: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Return the weight of each group, shape (n_groups,).
+
+    Raises
+    ------
+    DataError
+        When there is one group only, a group without weight, or no more weight than one row has:
+        weights are numbers of rows, of which tolerances and slacks depend.
+    """
+    total: np.ndarray = np.bincount(group, weights=weight)
+    if total.size < 2:
+        raise DataError(
+            "All training rows are in one group.", "Name an attribute with two groups or more."
+        )
+    if (total <= 0).any():
+        raise DataError(
+            "A group has no weight among the training rows.", "Leave its rows out, or merge it."
+        )
+    if total.sum() <= 1.0 + 1e-9:
+        raise DataError(
+            f"The weights of all training rows add up to {total.sum():.3g} rows.",
+            "Give numbers of rows, not shares: multiply them by the number of rows.",
+        )
+    return total
 
 
 def standard_error(losses: np.ndarray, weight: np.ndarray) -> float:

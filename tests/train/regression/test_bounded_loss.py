@@ -117,3 +117,47 @@ def test_bounds_out_of_reach_are_refused_but_for_a_hundredth(below):
     assert alone[0] < 0.01
     assert result.feasible == (below < 0.01)
     assert result.reachable[0] >= alone[0] - 1e-9
+
+
+@pytest.mark.parametrize(("times", "feasible"), [(0.9, True), (1.5, False)])
+def test_a_bound_may_be_missed_by_the_slack_and_no_more(times, feasible):
+    least = solve_bounded_loss(*pose(1.0)[2:]).alone[0]
+    missing = 1e-4
+    # The slack is 1 / B, and no mixture is nearer than what is missing.
+    result = solve_bounded_loss(*pose([least - missing, 1.0], radius=times / missing)[2:])
+    assert result.feasible == feasible
+    assert result.calls == 2 * result.iterations + 2
+    if not feasible:
+        # What is told then is the mixture nearest to the bounds.
+        np.testing.assert_allclose(result.reachable, [least, 1.0 + missing], atol=1e-6)
+        assert (result.group_loss <= result.reachable + 1e-9).all()
+
+
+def test_defaults_are_those_of_the_paper(monkeypatch):
+    assert pose([0.5, 0.02], radius=None)[2].radius == pytest.approx(100 / 0.02)
+    assert pose(0.0, radius=None)[2].radius == pytest.approx(1e5)
+    _, y, problem, _ = pose(0.1, tolerance=None)
+    constants = (y[:, None] - np.linspace(0, 1, 21)) ** 2 / 2
+    mean = problem.weight @ constants
+    spread = problem.weight @ (constants[:, mean.argmin()] - mean.min()) ** 2
+    # Weights lie between .5 and 1.5, so that they add up to about as many as there are rows.
+    assert problem.tolerance == pytest.approx(0.5 * np.sqrt(spread / 200), rel=0.05)
+    asked = []
+
+    def note(game, *_):
+        asked.append(game.rate)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tasks.train.regression.bounded_loss.solve_saddle", note)
+    _, _, problem, oracle = pose(0.1, tolerance=0.02, radius=5.0)
+    with pytest.raises(KeyboardInterrupt):
+        solve_bounded_loss(problem, oracle)
+    assert asked == [pytest.approx(0.02 / (2 * 5.0))]
+
+
+def test_predictions_count_as_clipped():
+    problem = pose(0.1)[2]
+    score = np.linspace(-0.5, 1.5, 200)
+    np.testing.assert_allclose(
+        sum_group_losses(problem, score), sum_group_losses(problem, score.clip(0, 1)), atol=1e-15
+    )

@@ -3,11 +3,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import QuantileRegressor, Ridge
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from tasks.runtime.errors import ConfigError, DataError, StoreError
 from tasks.train.regression.estimator import FairRegression
-from tasks.train.regression.loss import define_loss
+from tasks.train.regression.loss import define_loss, find_loss
 from tests.train.regression.made import SMALL, classes, draw_rows, fit
 from tests.train.tables import make_split
 
@@ -159,3 +160,60 @@ def test_splits_that_cannot_be_learnt_are_skipped_with_a_reason():
         part = replace(split.train, y=labels, classes=())
         told = FairRegression(**parameters).supports(split.replace(train=part, task="regression"))
         assert told is None if reason is None else reason in told
+
+
+@pytest.mark.parametrize("tau", [0.9, 0.5])
+def test_lopsided_losses_are_answered_by_the_envelope(tau):
+    X, y, group = draw_rows(400)
+    free = {"loss": "quantile", "shape": tau, "budget": 1.0}
+    model = FairRegression(**free).fit(X, y, groups=group[:, None])
+    best = QuantileRegressor(quantile=tau, alpha=0.0, solver="highs").fit(X, y).predict(X)
+    value = find_loss("quantile", tau).value
+    least, constant = value(y, best).mean(), value(y, np.quantile(y, tau)).mean()
+    # Rounding costs a part of a step; least squares ends at the constant and finds no gap.
+    assert model.loss_ < least + 0.15 * (constant - least)
+    means = FairRegression(**free, oracle="ls").fit(X, y, groups=group[:, None])
+    assert means.loss_ > model.loss_ if tau == 0.9 else means.loss_ < constant
+    assert means.gap_ < means.loss_
+    assert not means.exact_
+
+
+def test_bounded_group_loss_of_quantiles_by_a_learner_that_minimises_them():
+    X, y, group = draw_rows(150)
+    learner = QuantileRegressor(quantile=0.9, alpha=0.0, solver="highs")
+    bounded = {"constraint": "bounded_group_loss", "loss": "quantile", "shape": 0.9, "budget": 1.0}
+    losses = [
+        FairRegression(**bounded, learner=each).fit(X, y, groups=group[:, None]).loss_
+        for each in (learner, "linear")
+    ]
+    direct = find_loss("quantile", 0.9).value(y, learner.fit(X, y).predict(X).clip(0, 1)).mean()
+    assert losses[0] == pytest.approx(direct, rel=1e-3)
+    assert losses[0] < losses[1]
+
+
+@pytest.mark.parametrize(
+    ("classifier", "regressor"),
+    [
+        ("linear", "linear"),
+        (DecisionTreeClassifier(max_depth=3), DecisionTreeRegressor(max_depth=3)),
+    ],
+)
+def test_classifiers_predict_labels_and_not_their_probabilities(classifier, regressor):
+    # Bounded group loss asks for the labels themselves: ½ + logit(p) / (2C) is to be y.
+    X, y, group = draw_rows(400)
+    bounded = {"constraint": "bounded_group_loss", "loss": "square", "budget": 1.0}
+    models = [
+        FairRegression(**bounded, oracle=oracle, learner=each).fit(X, y, groups=group[:, None])
+        for oracle, each in (("lr", classifier), ("ls", regressor))
+    ]
+    assert models[0].loss_ < 1.1 * models[1].loss_
+    assert models[0].predict(X).mean() == pytest.approx(y.mean(), abs=0.01)
+
+
+def test_weights_that_are_shares_are_refused():
+    X, y, group = draw_rows(60)
+    for constraint in ("statistical_parity", "bounded_group_loss"):
+        with pytest.raises(DataError, match="numbers of rows"):
+            FairRegression(constraint=constraint).fit(
+                X, y, groups=group[:, None], sample_weight=np.full(60, 1 / 60)
+            )

@@ -132,3 +132,20 @@ def test_learners_by_name_and_by_object():
         make_learner("random_forst", classifier=False, random_state=0, n_jobs=1)
     with pytest.raises(ConfigError, match="predict_proba"):
         make_learner(ridge, classifier=True, random_state=0, n_jobs=1)
+
+
+def test_factors_do_not_change_the_weight_of_all_rows():
+    X, y, group, weight, _, _ = pose()
+    # A penalty of the learner's own would feel it.
+    learner = LearnerOracle(X, weight, Ridge(alpha=50.0))
+    oracle = WeightedOracle(learner.fit, y, weight, group, exact=False)
+    once, often = (oracle.minimise(np.full(2, factor)).score for factor in (1.0, 20.0))
+    np.testing.assert_allclose(often, once, atol=1e-12)
+    np.testing.assert_allclose(once, learner.fit(y, weight).score, atol=1e-12)
+
+
+@pytest.mark.parametrize(("sharpness", "settings"), [(0.0, (4, 200, 1.0)), (5.0, (3, 150, 2.0))])
+def test_trees_are_those_of_the_paper(sharpness, settings):
+    oracle = TreeOracle(np.zeros((2, 1)), np.ones(2), sharpness=sharpness)
+    told = oracle.parameters
+    assert (told["max_depth"], oracle.rounds, told["gamma"]) == settings

@@ -20,6 +20,10 @@ from tests.train.regression.made import draw_rows
         ("logistic", "lr", "xgboost", "TreeOracle", 2.0),
         ("square", None, "random_forest", "LearnerOracle", 0.0),
         ("square", "envelope", "linear", "EnvelopeOracle", None),
+        ("poisson", None, "linear", "LeastSquaresOracle", None),
+        ("absolute", None, "linear", "EnvelopeOracle", None),
+        ("quantile", None, "xgboost", "EnvelopeTreeOracle", None),
+        ("quantile", None, "ridge", "LearnerOracle", 0.0),
         ("logistic", "envelope", "xgboost", "EnvelopeTreeOracle", None),
     ],
 )

@@ -11,6 +11,13 @@ from tasks.train.regression.predictor import score_all
 from tests.train.regression.made import Enumeration, draw_rows, solve_over_all
 
 
+def rows_of(seed, n_groups=2):
+    rng = np.random.default_rng(seed)
+    kind = np.concatenate([np.arange(4), rng.integers(0, 4, 20)])
+    group = (rng.random(24) < 0.2 + 0.2 * kind).astype(int) + (np.arange(24) % n_groups > 1)
+    return np.clip(0.25 * kind + rng.normal(0, 0.2, 24), 0, 1), group, rng.random(24) + 0.5
+
+
 def small(seed, budget, n_groups=2, loss=None, **changes):
     rng = np.random.default_rng(seed)
     kind = np.concatenate([np.arange(4), rng.integers(0, 4, 20)])
@@ -72,9 +79,9 @@ def test_budgets_are_inflated_by_group_size():
     problem, _ = small(0, 0.1, inflation=0.5)
     plain, _ = small(0, 0.1)
     assert (problem.budget > plain.budget).all()
-    total = problem.share
+    _, group, weight = rows_of(0)
     grown = problem.budget - plain.budget
-    assert grown[0] / grown[1] == pytest.approx(np.sqrt(total[1] / total[0]))
+    np.testing.assert_allclose(grown, 0.5 / np.sqrt(np.bincount(group, weight)))
 
 
 def solve_rows(budget, n=300, seed=0, **changes):
@@ -169,3 +176,47 @@ def test_judging_counts_rows():
         rate = np.average(reached[mine], axis=0, weights=problem.weight[mine])
         overall = np.average(reached, axis=0, weights=problem.weight)
         np.testing.assert_allclose(parity[a], rate - overall, atol=1e-12)
+
+
+def test_defaults_are_those_of_the_paper():
+    small_budget = build_parity(*rows_of(0), loss=square(), budget=[0.02, 0.5])
+    assert small_budget.radius == pytest.approx(1 / 0.02)
+    assert build_parity(*rows_of(0), loss=square(), budget=0.0).radius == pytest.approx(100)
+    y, _, weight = rows_of(0)
+    table = small_budget.table[small_budget.labels.code]
+    best = table[:, np.average(table, axis=0, weights=weight).argmin()]
+    spread = np.average((best - np.average(best, weights=weight)) ** 2, weights=weight)
+    assert small_budget.tolerance == pytest.approx(0.5 * np.sqrt(spread / weight.sum()))
+    assert small_budget.weight.sum() == pytest.approx(1)
+    assert len(y) == 24
+
+
+def test_steps_of_the_theory_are_those_of_the_paper(monkeypatch):
+    asked = []
+
+    def note(game, *_):
+        asked.append(game.rate)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tasks.train.regression.parity.solve_saddle", note)
+    problem, oracle = small(0, 0.1, tolerance=0.02, radius=5.0)
+    with pytest.raises(KeyboardInterrupt):
+        solve_parity(problem, oracle)
+    assert asked == [pytest.approx(0.02 / (8 * 5.0))]
+
+
+@pytest.mark.parametrize("budget", [0.05, [0.02, 0.3]])
+def test_multipliers_prove_the_bound(budget):
+    problem, oracle = small(0, budget)
+    result = solve_parity(problem, oracle)
+    judged = [judge(problem, score) for score in oracle.scores()]
+    price = (np.abs(result.multiplier) * problem.budget[:, None]).sum()
+    least = min(loss + (result.multiplier * parity).sum() for loss, parity in judged) - price
+    assert least == pytest.approx(result.loss - result.gap, abs=1e-7)
+    assert np.abs(result.multiplier).sum() > 0
+
+
+def test_weights_are_numbers_of_rows():
+    y, group, weight = rows_of(0)
+    with pytest.raises(DataError, match="add up to 1 rows"):
+        build_parity(y, group, weight / weight.sum(), loss=square(), budget=0.1)

@@ -89,3 +89,86 @@ def test_bounds_of_a_careless_oracle_are_taken_back():
     assert result.lower <= best + 1e-9
     values = loss[among] + (constraint[among] - problem.bound) @ result.multiplier
     assert result.lower == pytest.approx(values.min(), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "exact", "paired"),
+    [
+        ("theory", True, False),
+        ("adaptive", True, False),
+        ("adaptive", False, False),
+        ("adaptive", False, True),
+    ],
+)
+def test_multipliers_are_those_of_the_formulas(schedule, exact, paired):
+    loss, constraint = draw(3, n_constraints=3)
+    constraint = np.hstack([constraint, -constraint])
+    bound, radius, rate = np.linspace(0.01, 0.06, 6), 20.0, 0.3
+    asked, answered = [], []
+
+    def respond(multiplier):
+        asked.append(multiplier)
+        answered.append(int(np.argmin(loss + constraint @ multiplier)))
+        return Column(float(loss[answered[-1]]), constraint[answered[-1]], None)
+
+    solve_saddle(
+        SaddleProblem(bound, radius, respond, rate, 1e-12, 6, schedule, exact, paired=paired)
+    )
+    adaptive = schedule == "adaptive"
+    # Together the multipliers start at .1, or at B · 6/7.
+    share = 0.1 / radius if adaptive else 6 / 7
+    theta = np.full(6, np.log(share / (1 - share) / 6))
+    played = []
+    for step in range(len(asked) // 2):
+        multiplier = radius * np.exp(theta) / (1 + np.exp(theta).sum())
+        if paired:
+            upper, lower = multiplier[:3], multiplier[3:]
+            multiplier = np.append(np.maximum(upper - lower, 0), np.maximum(lower - upper, 0))
+        np.testing.assert_allclose(asked[2 * step], multiplier, atol=1e-10)
+        played.append(multiplier)
+        gain = constraint[answered[2 * step]] - bound
+        if adaptive:
+            known = list(dict.fromkeys(answered[: 2 * step + 1]))
+            aim = mix(loss[known], constraint[known], bound, radius).multiplier
+            if not exact:
+                aim = (aim + multiplier) / 2
+            if paired:
+                aim = np.append(np.maximum(aim[:3] - aim[3:], 0), np.maximum(aim[3:] - aim[:3], 0))
+            np.testing.assert_allclose(asked[2 * step + 1], aim, atol=1e-10)
+            if step == 0:
+                rate = np.sqrt(np.log(6 / share)) / np.abs(gain).max()
+            theta = theta + gain * rate / np.sqrt(step + 1)
+        else:
+            np.testing.assert_allclose(asked[2 * step + 1], np.mean(played, axis=0), atol=1e-10)
+            theta = theta + gain * rate
+    assert len(played) >= 2
+    assert max(each.sum() for each in asked) <= radius * (1 + 1e-9)
+
+
+def test_an_oracle_that_cannot_keep_the_bounds_does_not_converge():
+    column = Column(0.3, np.array([0.2, -0.1]), None)
+    problem = SaddleProblem(
+        np.array([0.05, 0.05]), 10.0, lambda _: column, 0.1, 1e-3, iterations=4, exact=False
+    )
+    result = solve_saddle(problem)
+    # No answer of the oracle's is better, and none is within the bounds.
+    assert result.gap == pytest.approx(0.3 + 10 * 0.15 - result.lower)
+    assert result.upper == pytest.approx(0.3 + 10 * 0.15)
+    assert not result.converged
+    assert result.iterations == 4
+
+
+@pytest.mark.parametrize("iterations", [1, 400])
+def test_the_upper_bound_counts_what_the_mixture_exceeds(iterations):
+    loss, constraint = draw(5)
+    bound = np.full(5, -0.4)
+
+    def respond(multiplier):
+        best = int(np.argmin(loss + constraint @ multiplier))
+        return Column(float(loss[best]), constraint[best], None)
+
+    result = solve_saddle(SaddleProblem(bound, 3.0, respond, 0.01, 1e-6, iterations))
+    excess = (result.constraint - bound).max()
+    assert excess > 0.1
+    assert result.upper == pytest.approx(result.loss + 3.0 * excess)
+    assert result.lower <= mix(loss, constraint, bound, 3.0).value + 1e-9 <= result.upper + 2e-9
