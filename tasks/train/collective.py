@@ -63,6 +63,8 @@ def _start_tracker(n_workers: int, timeout: int, dask_scheduler: Any = None) -> 
 
 
 def _end_tracker(tracker: Any) -> None:
-    # A worker that died ends it with an error, which the request to the workers tells better.
-    with suppress(Exception):
-        tracker.wait_for()
+    # A worker that died ends it with an error, which the request to the workers tells better; it
+    # comes again when the tracker is freed, which must not be left to Python's collector.
+    for end in (tracker.wait_for, tracker.free):
+        with suppress(Exception):
+            end()

@@ -53,7 +53,7 @@ class Placement:
     ) -> None:
         self.client, self.held, self.timeout = client, list(held), timeout
         self.kept = [] if kept is None else kept
-        self.kept.extend(future for _, future in held)
+        self.kept.extend(future for _, future in held if future not in self.kept)
 
     def collect(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Return what the function says of each partition, worker by worker."""
@@ -86,6 +86,11 @@ class Placement:
         """Return what the function says of each worker's object; all workers run it at once."""
         return self._ask(function, *arguments)
 
+    def keep(self, those: Sequence[bool]) -> Placement:
+        """Return those workers alone."""
+        held = [each for each, kept in zip(self.held, those, strict=True) if kept]
+        return Placement(self.client, held, self.timeout, self.kept)
+
     def drop(self) -> None:
         """Let go of these objects alone."""
         for _, future in self.held:
@@ -94,7 +99,9 @@ class Placement:
 
     def release(self) -> None:
         """Let go of the rows and all made of them, also where a lost worker was to hold them."""
-        self.client.cancel(self.kept, force=True)
+        # One by one, the last first: Dask stumbles over wanted work of which dropped work was made.
+        for future in reversed(self.kept):
+            self.client.cancel([future], force=True)
         self.kept.clear()
 
     def _make(self, held: Sequence[tuple[str, Future]]) -> Placement:

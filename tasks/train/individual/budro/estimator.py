@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import xgboost
@@ -11,30 +11,18 @@ from scipy.special import softmax
 
 from tasks.metric.fair_metric import FairMetric
 from tasks.prepare.split import Split, Task
-from tasks.runtime.arrays import as_backend, to_numpy
-from tasks.runtime.errors import ConfigError
 from tasks.train.base import Estimator, unit_weight
-from tasks.train.boosting import (
-    PositiveWeight,
-    check_trees,
-    positive_weight,
-    probabilities,
-    tree_parameters,
-)
-from tasks.train.individual.budro.geometry import Geometry, build_geometry
+from tasks.train.boosting import PositiveWeight, check_trees, probabilities
+from tasks.train.collection import is_collection
+from tasks.train.individual.budro.collection import fit_collection
 from tasks.train.individual.budro.linear_program import LARGEST
-from tasks.train.individual.budro.objective import (
-    balance_classes,
-    boost_step,
-    evaluate_losses,
-    predict_margin,
-)
-from tasks.train.individual.budro.solver import SOLVERS, Problem, Setting, solve
-from tasks.train.individual.budro.transport import Transport
+from tasks.train.individual.budro.round import Rounds
+from tasks.train.individual.budro.solver import SOLVERS
 from tasks.train.persistence import State
 from tasks.train.registry import method
 
-HISTORY = ("eta", "cost", "objective", "gap", "iterations")
+if TYPE_CHECKING:
+    from distributed import Client
 
 
 @method("budro")
@@ -111,7 +99,9 @@ class BuDRO(Estimator):
 
     task: ClassVar[frozenset[Task]] = frozenset({"binary", "multiclass"})
     fit_needs: ClassVar[frozenset[str]] = frozenset({"metric"})
-    fit_takes: ClassVar[frozenset[str]] = frozenset({"metric", "sample_weight", "progress"})
+    fit_takes: ClassVar[frozenset[str]] = frozenset(
+        {"client", "metric", "sample_weight", "progress"}
+    )
     backends: ClassVar[tuple[str, ...]] = ("numpy", "cupy")
     # Coincident rows share weight, but hist's sketch counts rows.
     weights_are_counts: ClassVar[bool] = False
@@ -176,20 +166,24 @@ class BuDRO(Estimator):
         *,
         metric: FairMetric,
         sample_weight: np.ndarray | None = None,
+        client: Client | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Self:
         """Boost on rows X with labels y in 0..K-1 under a fair metric.
 
         Parameters
         ----------
-        X : float64 array of shape (n_samples, n_features)
-            Encoded rows.
-        y : int64 array of shape (n_samples,)
+        X : ndarray or dask array of float64, shape (n_samples, n_features)
+            Encoded rows. Those of a Dask array stay with the workers; see ``collection``.
+        y : ndarray or dask array of int64, shape (n_samples,)
             Labels.
         metric : FairMetric
             What "similar" means.
-        sample_weight : float64 array of shape (n_samples,), optional
+        sample_weight : ndarray or dask array of float64, shape (n_samples,), optional
             Case weights > 0: the masses of the rows before they move.
+        client : distributed.Client, optional
+            Whose workers hold the rows of Dask arrays, for which it is required; rows in memory
+            are fitted here.
         progress : callable, optional
             Called with (rounds done, rounds) after each round.
 
@@ -198,52 +192,21 @@ class BuDRO(Estimator):
         ConfigError
             For a budget below 0, a solver or variant that does not exist, a factor on class 1 where
             there are more than two classes, or more rows than the linear programme takes.
+        ClusterError
+            When workers that hold rows were lost, and again at a second try.
         """
         self.check()
-        n_samples = len(y)
-        weight = unit_weight(sample_weight, n_samples)
-        mass = weight / weight.sum()
-        n_classes = max(2, int(y.max()) + 1)
-        scale = self._scale(y, weight, n_classes)
-        z = np.asarray(metric.embed(X))
-        work = float(n_samples) ** 2 * z.shape[1] * self.n_estimators
-        geometry = build_geometry(
-            as_backend(z, self.backend, work=work), y, n_labels=n_classes, mass=mass
-        )
-        data = xgboost.DMatrix(X, y, nthread=self.n_jobs)
-        parameters = tree_parameters(
-            max_depth=self.max_depth,
-            learning_rate=self.learning_rate,
-            reg_lambda=self.reg_lambda,
-            min_child_weight=self.min_child_rows / n_samples,
-            tree_method=self.tree_method,
-            base_score=0.5,
-            n_jobs=self.n_jobs,
-            random_state=self.random_state,
-        )
-        if n_classes > 2:
-            parameters |= {"objective": "multi:softprob", "num_class": n_classes}
-        booster = xgboost.Booster(parameters, [data])
-        label = np.arange(n_classes)
-        if self.variant == "paper":
-            first = np.repeat(mass[:, None] / n_classes, n_classes, axis=1)
-        else:
-            first = (y[:, None] == label) * weight[:, None]
-        boost_step(booster, data, 0, first, scale)
-        generator = np.random.default_rng(self.random_state)
-        found: Transport | None = None
-        rows = []
-        for iteration in range(1, self.n_estimators):
-            loss = evaluate_losses(predict_margin(booster, data))
-            found = self._solve(geometry, loss, found, generator)
-            rows.append([getattr(found, key) for key in HISTORY])
-            boost_step(booster, data, iteration, to_numpy(found.weight), scale)
+        if is_collection(X):
+            fit_collection(self, X, y, metric, sample_weight, client, progress)
+            return self
+        z, weight = np.asarray(metric.embed(X)), unit_weight(sample_weight, len(y))
+        rounds = Rounds(self, X, y, z, weight)
+        while rounds.iteration < self.n_estimators:
+            rounds.play()
             if progress is not None:
-                progress(iteration + 1, self.n_estimators)
-        table = np.asarray(rows, dtype=np.float64).reshape(-1, len(HISTORY))
-        self.booster_ = booster
-        self.history_ = dict(zip(HISTORY, table.T, strict=True))
-        self.n_features_in_, self.n_classes_ = X.shape[1], n_classes
+                progress(rounds.iteration, self.n_estimators)
+        self.booster_, self.history_ = rounds.booster, dict(rounds.read_history())
+        self.n_features_in_, self.n_classes_ = X.shape[1], rounds.n_classes
         return self
 
     def check(self) -> None:
@@ -268,42 +231,6 @@ class BuDRO(Estimator):
         if split.task == "multiclass" and self.scale_pos_weight not in (1, "balanced"):
             return "Budro's scale_pos_weight beyond two classes is balanced or 1."
         return super().supports(split)
-
-    def _solve(
-        self,
-        geometry: Geometry,
-        loss: np.ndarray,
-        last: Transport | None,
-        generator: np.random.Generator,
-    ) -> Transport:
-        work = float("inf") if not isinstance(geometry.point, np.ndarray) else 0.0
-        losses = as_backend(loss, self.backend, work=work)
-        setting = Setting(
-            tolerance=self.tolerance,
-            column_share=self.column_share,
-            entropy_weight=self.entropy_weight,
-            dual_start=self.dual_start,
-            batch_size=self.batch_size,
-            steps=self.steps,
-            momentum=self.momentum,
-            dual_learning_rate=self.dual_learning_rate,
-        )
-        problem = Problem(geometry, losses, self.budget)
-        return solve(problem, self.solver, setting, start=last, generator=generator)
-
-    def _scale(self, y: np.ndarray, weight: np.ndarray, n_classes: int) -> np.ndarray:
-        """Return the factor on every class's weights."""
-        if n_classes == 2:
-            return np.array([1.0, positive_weight(self.scale_pos_weight, y, weight)])
-        if self.scale_pos_weight == "balanced":
-            return balance_classes(y, weight, n_classes)
-        if self.scale_pos_weight != 1:
-            raise ConfigError(
-                f"scale_pos_weight is {self.scale_pos_weight!r}, but there are {n_classes} classes "
-                "and no positive one.",
-                "Give balanced or 1.",
-            )
-        return np.ones(n_classes)
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         """Return class probabilities, float64, shape (n_samples, n_classes)."""
