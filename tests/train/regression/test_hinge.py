@@ -66,3 +66,19 @@ def test_cuts_reach_the_optimum_of_the_whole_programme():
         assert ours == pytest.approx(solve_whole(X, weight, cost), rel=2e-6)
         assert np.abs(oracle.solution).max() <= 1 + 1e-9
         np.testing.assert_array_equal(response.predictor.score(X), response.score)
+
+
+@pytest.mark.parametrize("scale", [0.002, 1.0])
+def test_far_starts_and_coefficients_at_their_bounds(scale):
+    X, y, group = draw_rows(60)
+    X = scale * X
+    weight = np.random.default_rng(1).random(60) + 0.5
+    problem = build_parity(y, group, weight, loss=square(), budget=0.1, n_grid=20)
+    oracle = HingeOracle(X, weight, problem.cell, 20)
+    oracle.solution = np.array([1.0, -1.0, -1.0, 1.0, -1.0])
+    costs = find_costs(problem, np.random.default_rng(3).normal(0, 0.1, (2, 20)))
+    cost = np.diff(costs.total, axis=-1).reshape(-1, 20)[problem.cell]
+    reached = weight @ sum_hinges(oracle.respond(costs).score, cost)
+    assert reached == pytest.approx(solve_whole(X, weight, cost), rel=2e-6)
+    # Features so small ask for more than |β| ≤ 1 gives.
+    assert (np.abs(oracle.solution).max() > 1 - 1e-6) == (scale < 1)

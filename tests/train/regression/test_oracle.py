@@ -149,3 +149,22 @@ def test_trees_are_those_of_the_paper(sharpness, settings):
     oracle = TreeOracle(np.zeros((2, 1)), np.ones(2), sharpness=sharpness)
     told = oracle.parameters
     assert (told["max_depth"], oracle.rounds, told["gamma"]) == settings
+
+
+def test_the_authors_weights_are_asked_for_by_name():
+    X, _, _, weight, _, costs = pose()
+    share = {"variant": "authors"}
+    tree = DecisionTreeClassifier(max_depth=2)
+    small = {"sharpness": 5.0, "n_estimators": 3, "max_depth": 2}
+    for coded, paper in (
+        (LogisticOracle(X, weight, 5.0, 1e-3, **share), LogisticOracle(X, weight, 5.0, 1e-3)),
+        (TreeOracle(X, weight, **small, **share), TreeOracle(X, weight, **small)),
+        (LearnerOracle(X, weight, tree, 5.0, **share), LearnerOracle(X, weight, tree, 5.0)),
+    ):
+        found = coded.respond(costs).score
+        np.testing.assert_allclose(found, paper.fit(costs.targets, weight).score, atol=1e-6)
+        right = weigh_copies(costs.targets, 5.0)
+        np.testing.assert_allclose(
+            paper.respond(costs).score, paper.fit(right, weight).score, atol=1e-6
+        )
+        assert np.abs(found - paper.respond(costs).score).max() > 0.01

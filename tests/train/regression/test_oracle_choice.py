@@ -5,7 +5,7 @@ from tasks.train.regression.bounded_loss import build_bounded_loss
 from tasks.train.regression.estimator import FairRegression
 from tasks.train.regression.loss import find_loss
 from tasks.train.regression.oracle_choice import choose_oracle, choose_risk_oracle
-from tasks.train.regression.parity import build_parity
+from tasks.train.regression.parity import build_parity, find_costs
 from tests.train.regression.made import draw_rows
 
 
@@ -50,3 +50,21 @@ def test_least_squares_is_exact_for_the_square_loss_alone(loss, exact):
     problem = build_bounded_loss(y, group, np.ones(40), loss=find_loss(loss), budget=0.1)
     oracle = choose_risk_oracle(model, problem, X, y, np.ones(40), find_loss(loss))
     assert oracle.exact is exact
+
+
+def test_penalties_mean_the_same_to_the_envelope_as_to_logistic_regression():
+    X, y, group = draw_rows(1500)
+    y, weight, loss = (y > 0.55).astype(float), np.ones(1500), find_loss("logistic")
+    problem = build_parity(y, group, weight, loss=loss, budget=0.1, n_grid=20)
+    costs = find_costs(problem, np.zeros((2, 20)))
+    # So large that no score is clipped, and that it decides how far scores lie apart.
+    models = {
+        kind: FairRegression(loss="logistic", oracle=kind, penalty=0.1)
+        for kind in ("envelope", "lr")
+    }
+    oracles = {kind: choose_oracle(each, problem, X, weight) for kind, each in models.items()}
+    plain = oracles["lr"].respond(costs).score
+    oracles["envelope"].respond(costs)
+    envelope = X @ oracles["envelope"].solution[:-1] + oracles["envelope"].solution[-1]
+    assert np.abs(envelope - plain).max() < 0.5 / 20
+    assert plain.std() > 0.05
