@@ -1,4 +1,4 @@
-"""A bar for files that are fetched, where somebody watches."""
+"""Bars for what is fetched and what is counted, where somebody watches."""
 
 from __future__ import annotations
 
@@ -16,6 +16,19 @@ def show_bytes(also: Progress | None) -> Iterator[Progress]:
 
     The bar is for terminals, and for the main thread only: workers and scheduled runs are quiet.
     """
+    with _show(also, ("DownloadColumn", "TransferSpeedColumn")) as tell:
+        yield tell
+
+
+@contextmanager
+def show_count(also: Progress | None) -> Iterator[Progress]:
+    """Yield a callback as `show_bytes` does, for things that are counted one by one."""
+    with _show(also, ("MofNCompleteColumn",)) as tell:
+        yield tell
+
+
+@contextmanager
+def _show(also: Progress | None, shown: tuple[str, ...]) -> Iterator[Progress]:
     watched = threading.current_thread() is threading.main_thread() and sys.stderr.isatty()
     if not watched:
         yield also or _say_nothing
@@ -26,8 +39,7 @@ def show_bytes(also: Progress | None) -> Iterator[Progress]:
     columns = (
         bars.TextColumn("[bold]{task.description}"),
         bars.BarColumn(bar_width=24),
-        bars.DownloadColumn(),
-        bars.TransferSpeedColumn(),
+        *(getattr(bars, name)() for name in shown),
         bars.TimeRemainingColumn(),
     )
     with bars.Progress(*columns, console=Console(stderr=True)) as bar:

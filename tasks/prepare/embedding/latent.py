@@ -1,0 +1,166 @@
+"""Latent semantic analysis: text vectors from the training texts alone."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from importlib.metadata import version
+from typing import Self
+
+import numpy as np
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.utils.extmath import randomized_svd, svd_flip
+
+from tasks.prepare.download import Progress
+from tasks.prepare.embedding.base import TextEncoder, list_texts, normalise
+from tasks.prepare.progress import show_count
+from tasks.runtime.errors import ConfigError, DataError
+from tasks.runtime.store import canonical_json
+from tasks.runtime.thread import limited_threads
+
+# Rows encoded at a time: float64 of 4,096 × 384 is 12 MB.
+CHUNK = 4096
+# Directions whose singular value is less than this share of the first are rounding.
+NEGLIGIBLE = 1e-7
+
+
+class LatentSemantic(TextEncoder):
+    """TF-IDF, projected on the largest singular directions of the training texts.
+
+    φ(text) = t V / ‖t V‖,  T ≈ U S Vᵀ,  T_iw = (1 + log n_iw) (1 + log((1 + n)/(1 + n_w))),
+
+    where n_iw counts word w in training text i and n_w the training texts that hold w; rows of T
+    and t are divided by their length before.
+
+    Parameters
+    ----------
+    rank : int
+        Directions that are kept, at least 1; fewer where the training texts have fewer.
+    words : int
+        The vocabulary: so many of the most frequent words; at least 1.
+    threads : int
+        Of BLAS.
+    random_state : int
+        Of the randomised SVD.
+
+    Notes
+    -----
+    The stand-in where no sentence encoder can be had: it knows which words occur together and
+    nothing of their order. Words are lower-cased, without accents, and have two letters or more. A
+    text without any word of the vocabulary becomes zeros. A text's vector has the same bytes
+    whatever is encoded with it. O(nnz(T) · rank) to fit and to encode; memory of words · rank
+    numbers.
+
+    References
+    ----------
+    S. Deerwester, S. Dumais, G. Furnas, T. Landauer, R. Harshman. Indexing by latent semantic
+    analysis. JASIS 41, 1990.
+    N. Halko, P.-G. Martinsson, J. Tropp. Finding structure with randomness. SIAM Review 53, 2011.
+    """
+
+    def __init__(
+        self, *, rank: int = 384, words: int = 50_000, threads: int = 1, random_state: int = 0
+    ) -> None:
+        for name, number in {"rank": rank, "words": words, "threads": threads}.items():
+            if number < 1:
+                raise ConfigError(f"{name} is {number}.", "Give 1 or more.")
+        self.rank = rank
+        self.words = words
+        self.threads = threads
+        self.random_state = random_state
+        self._directions: np.ndarray | None = None
+        self._digest = ""
+
+    @property
+    def name(self) -> str:
+        """``tfidf``."""
+        return "tfidf"
+
+    @property
+    def dimension(self) -> int:
+        """Directions that the training texts have, at most ``rank``."""
+        return int(self._fitted().shape[1])
+
+    @property
+    def digest(self) -> str:
+        """Sha256 of the training texts, the parameters and the libraries' versions."""
+        self._fitted()
+        return self._digest
+
+    def fit(self, texts: Iterable[str]) -> Self:
+        """Learn words, their weights and directions.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            Training texts, and no others.
+
+        Raises
+        ------
+        DataError
+            When something is not a text, or there is no word in any.
+        """
+        listed = list_texts(texts)
+        self._words = TfidfVectorizer(
+            sublinear_tf=True, strip_accents="unicode", max_features=self.words
+        )
+        try:
+            table = self._words.fit_transform(listed)
+        except ValueError:
+            raise DataError(
+                f"No word of two letters is in the {len(listed)} training texts.",
+                "Check which column holds the texts.",
+            ) from None
+        with limited_threads(self.threads):
+            left, values, directions = randomized_svd(
+                table,
+                min(self.rank, *table.shape),
+                n_iter=5,
+                flip_sign=False,
+                random_state=self.random_state,
+            )
+        _, directions = svd_flip(left, directions, u_based_decision=False)
+        self._directions = np.ascontiguousarray(directions[values > NEGLIGIBLE * values[0]].T)
+        self._digest = self._describe(listed)
+        return self
+
+    def encode(self, texts: Iterable[str], progress: Progress | None = None) -> np.ndarray:
+        """Encode texts; see `TextEncoder.encode`.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        """
+        directions = self._fitted()
+        listed = list_texts(texts)
+        vectors = np.empty((len(listed), directions.shape[1]), dtype=np.float32)
+        with show_count(progress) as tell:
+            for start in range(0, len(listed), CHUNK):
+                some = listed[start : start + CHUNK]
+                table = self._words.transform(some)
+                vectors[start : start + len(some)] = normalise(table @ directions)
+                tell(f"encoding by {self.name}", start + len(some), len(listed))
+        return vectors
+
+    def _fitted(self) -> np.ndarray:
+        if self._directions is None:
+            raise NotFittedError("this encoder learns from training texts: call fit before")
+        return self._directions
+
+    def _describe(self, texts: list[str]) -> str:
+        digest = hashlib.sha256()
+        for text in texts:
+            content = text.encode()
+            digest.update(len(content).to_bytes(8, "big") + content)
+        description = {
+            "encoder": self.name,
+            "rank": self.rank,
+            "words": self.words,
+            "threads": self.threads,
+            "random_state": self.random_state,
+            "texts": digest.hexdigest(),
+            "versions": {each: version(each) for each in ("numpy", "scipy", "scikit-learn")},
+        }
+        return hashlib.sha256(canonical_json(description).encode()).hexdigest()

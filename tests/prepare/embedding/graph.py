@@ -1,0 +1,121 @@
+"""A tiny sentence encoder: an ONNX graph written byte by byte, and a tokenizer of words."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+
+from tasks.prepare.embedding.config import EncoderConfig
+from tests.prepare.embedding.sentence import SENTENCES
+
+INT64, FLOAT = 7, 1
+WORDS = sorted({word for text in SENTENCES for word in text.lower().strip(".").split()})
+VOCABULARY = {
+    word: place for place, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])
+}
+DIMENSION = 12
+TOKEN = np.random.default_rng(3).normal(size=(len(VOCABULARY), DIMENSION)).astype(np.float32)
+
+
+def varint(number: int) -> bytes:
+    low, rest = number & 127, number >> 7
+    return bytes([low | 128]) + varint(rest) if rest else bytes([low])
+
+
+def field(number: int, value: int | bytes | str) -> bytes:
+    """Write one field of a protocol buffer."""
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    content = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def node(kind: str, inputs: list[str], output: str) -> bytes:
+    """Write a NodeProto."""
+    return b"".join(field(1, name) for name in inputs) + field(2, output) + field(4, kind)
+
+
+def value(name: str, kind: int, shape: list[str | int]) -> bytes:
+    """Write a ValueInfoProto; a step of the shape is a number or a name."""
+    steps = b"".join(field(1, field(1 if isinstance(s, int) else 2, s)) for s in shape)
+    return field(1, name) + field(2, field(1, field(1, kind) + field(2, steps)))
+
+
+def make_graph(extra_input: str | None = None, poison: bool = False) -> bytes:
+    """Return a model whose states are the rows of TOKEN."""
+    table = TOKEN * (np.nan if poison else 1.0)
+    tensor = b"".join(field(1, size) for size in table.shape)
+    tensor += field(2, FLOAT) + field(8, "table") + field(9, table.astype("<f4").tobytes())
+    names = ["input_ids", "attention_mask", *([extra_input] if extra_input else [])]
+    graph = (
+        field(1, node("Gather", ["table", "input_ids"], "last_hidden_state"))
+        + field(2, "tiny")
+        + field(5, tensor)
+        + b"".join(field(11, value(name, INT64, ["batch", "sequence"])) for name in names)
+        + field(12, value("last_hidden_state", FLOAT, ["batch", "sequence", DIMENSION]))
+    )
+    return field(1, 8) + field(7, graph) + field(8, field(2, 17))
+
+
+def make_tokenizer() -> dict[str, object]:
+    """Return what a tokenizer.json holds; it pads to 9 and cuts at 7 tokens unless told not to."""
+    special = {
+        name: {"id": name, "ids": [VOCABULARY[name]], "tokens": [name]}
+        for name in ("[CLS]", "[SEP]")
+    }
+    return {
+        "version": "1.0",
+        "truncation": {
+            "max_length": 7,
+            "strategy": "LongestFirst",
+            "stride": 0,
+            "direction": "Right",
+        },
+        "padding": {
+            "strategy": {"Fixed": 9},
+            "direction": "Right",
+            "pad_to_multiple_of": None,
+            "pad_id": 0,
+            "pad_type_id": 0,
+            "pad_token": "[PAD]",
+        },
+        "added_tokens": [],
+        "normalizer": {"type": "Lowercase"},
+        "pre_tokenizer": {"type": "Whitespace"},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [
+                {"SpecialToken": {"id": "[CLS]", "type_id": 0}},
+                {"Sequence": {"id": "A", "type_id": 0}},
+                {"SpecialToken": {"id": "[SEP]", "type_id": 0}},
+            ],
+            "pair": [
+                {"Sequence": {"id": "A", "type_id": 0}},
+                {"Sequence": {"id": "B", "type_id": 1}},
+            ],
+            "special_tokens": special,
+        },
+        "decoder": None,
+        "model": {"type": "WordLevel", "vocab": VOCABULARY, "unk_token": "[UNK]"},
+    }
+
+
+def make_config(home: Path, **graph: object) -> EncoderConfig:
+    """Write the tiny encoder into a project, with its YAML, and return its configuration."""
+    files = {
+        "weights": ("tiny.onnx", make_graph(**graph)),
+        "tokenizer": ("tokenizer.json", json.dumps(make_tokenizer()).encode()),
+    }
+    sections = {"encoder": "minilm", "dimension": DIMENSION, "positions": 40}
+    for key, (name, content) in files.items():
+        (home / name).write_bytes(content)
+        digest = hashlib.sha256(content).hexdigest()
+        sections[key] = {"sha256": digest, "sources": [{"path": name}]}
+    folder = home / "conf" / "encoders"
+    folder.mkdir(parents=True, exist_ok=True)
+    # JSON is YAML.
+    (folder / "minilm.yaml").write_text(json.dumps(sections))
+    return EncoderConfig.model_validate(sections)

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tasks.prepare.embedding.cache import VectorCache
+from tasks.runtime.errors import StoreError
+
+ROOT = Path(__file__).resolve().parents[3]
+D = 5
+WRITER = f"""
+import sys, numpy as np
+from pathlib import Path
+from tasks.prepare.embedding.cache import VectorCache
+cache = VectorCache(Path(sys.argv[1]), "digest", {D})
+first, lots = int(sys.argv[2]), int(sys.argv[3])
+print("ready", flush=True)
+for lot in range(first, first + lots):
+    numbers = range(100 * lot, 100 * lot + 100)
+    keys = [cache.key(str(number)) for number in numbers]
+    cache.write(keys, np.repeat(np.array(numbers)[:, None] % 2048, {D}, 1).astype(np.float16))
+    print(lot, flush=True)
+"""
+
+
+def start(folder, first, lots):
+    return subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(folder), str(first), str(lots)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def vectors_of(numbers):
+    return np.repeat(np.array(numbers)[:, None] % 2048, D, axis=1).astype(np.float16)
+
+
+def test_nothing_is_found_before_anything_is_written(tmp_path):
+    cache = VectorCache(tmp_path / "none", "digest", D)
+    vectors, found = cache.read([cache.key("a"), cache.key("b")])
+    assert vectors.shape == (2, D)
+    assert not found.any()
+    assert not (tmp_path / "none").exists()
+    assert cache.read([])[0].shape == (0, D)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    lots=st.lists(st.lists(st.integers(0, 60), unique=True, max_size=30), max_size=5),
+    asked=st.lists(st.integers(0, 60), unique=True),
+)
+def test_what_is_written_is_read_in_any_order_and_the_first_wins(tmp_path_factory, lots, asked):
+    cache = VectorCache(tmp_path_factory.mktemp("cache"), "digest", D)
+    kept = {}
+    for turn, numbers in enumerate(lots):
+        keys = [cache.key(str(number)) for number in numbers]
+        given_ = vectors_of(numbers) + np.float16(turn)
+        got = cache.write(keys, given_)
+        for number, new, row in zip(numbers, given_, got, strict=True):
+            assert row.tobytes() == kept.setdefault(number, new.tobytes())
+    vectors, found = cache.read([cache.key(str(number)) for number in asked])
+    assert found.tolist() == [number in kept for number in asked]
+    for number, row in zip(asked, vectors, strict=True):
+        assert row.tobytes() == kept.get(number, bytes(2 * D))
+
+
+def test_keys_tell_encoders_and_texts_apart(tmp_path):
+    keys = {
+        VectorCache(tmp_path, digest, D).key(text) for digest in ("a", "ab") for text in ("", "b")
+    }
+    assert len(keys) == 4
+    assert VectorCache(tmp_path, "a", D).path != VectorCache(tmp_path, "ab", D).path
+
+
+def test_fifty_thousand_are_looked_up_within_a_second(tmp_path):
+    cache = VectorCache(tmp_path, "digest", 384)
+    keys = [cache.key(str(number)) for number in range(50_000)]
+    cache.write(keys, np.zeros((50_000, 384), dtype=np.float16))
+    seconds = []
+    for _ in range(2):
+        start = time.process_time()
+        _, found = cache.read(keys)
+        seconds.append(time.process_time() - start)
+        assert found.all()
+    assert min(seconds) < 1.0
+    assert cache.path.stat().st_size < 50_000 * (2 * 384 + 300)
+
+
+def test_a_damaged_vector_is_none_and_is_replaced(tmp_path):
+    cache = VectorCache(tmp_path, "digest", D)
+    keys = [cache.key("a"), cache.key("b")]
+    cache.write(keys, vectors_of([1, 2]))
+    with sqlite3.connect(cache.path) as database:
+        value = vectors_of([9]).tobytes()
+        database.execute("UPDATE vector SET value = ? WHERE key = ?", (value, keys[0]))
+    database.close()
+    assert cache.read(keys)[1].tolist() == [False, True]
+    assert cache.write(keys, vectors_of([3, 4])).tolist() == vectors_of([3, 2]).tolist()
+
+
+def test_two_processes_write_at_once(tmp_path):
+    writers = [start(tmp_path, first, 20) for first in (0, 10)]
+    assert [writer.communicate(timeout=60) and writer.returncode for writer in writers] == [0, 0]
+    cache = VectorCache(tmp_path, "digest", D)
+    numbers = range(3000)
+    vectors, found = cache.read([cache.key(str(number)) for number in numbers])
+    assert found.all()
+    assert vectors.tobytes() == vectors_of(numbers).tobytes()
+
+
+def test_a_killed_writer_leaves_whole_lots(tmp_path):
+    writer = start(tmp_path, 0, 100_000)
+    lines = (writer.stdout.readline() for _ in range(8))
+    told = [line.strip() for line in lines]
+    os.kill(writer.pid, signal.SIGKILL)
+    writer.communicate(timeout=60)
+    cache = VectorCache(tmp_path, "digest", D)
+    numbers = range(2_000_000)[: 100 * 500]
+    vectors, found = cache.read([cache.key(str(number)) for number in numbers])
+    lots = found.reshape(-1, 100)
+    assert (lots.all(axis=1) == lots.any(axis=1)).all()
+    assert lots[: int(told[-1]) + 1].all()
+    assert vectors[found].tobytes() == vectors_of(numbers)[found].tobytes()
+    # And the next one goes on.
+    assert cache.write([cache.key("x")], vectors_of([7])).tolist() == vectors_of([7]).tolist()
+
+
+def test_a_file_that_is_no_database_is_an_error_with_its_name(tmp_path):
+    cache = VectorCache(tmp_path, "digest", D)
+    cache.path.write_bytes(b"no database at all, " * 100)
+    for call in (
+        lambda: cache.read([cache.key("a")]),
+        lambda: cache.write([cache.key("a")], vectors_of([1])),
+    ):
+        with pytest.raises(StoreError, match=r"digest\.sqlite cannot be used") as caught:
+            call()
+        assert "remove the file" in caught.value.mend
+    assert cache.path.read_bytes().startswith(b"no database")
+
+
+def test_a_file_that_was_cut_before_its_first_table_holds_nothing(tmp_path):
+    cache = VectorCache(tmp_path, "digest", D)
+    cache.path.touch()
+    assert not cache.read([cache.key("a")])[1].any()
