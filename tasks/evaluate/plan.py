@@ -344,6 +344,7 @@ def _settle(study: StudyConfig, home: Path, path: Path | None) -> Iterator[_Row]
                     "select_on": select_on,
                     "threads": study.threads,
                     "certificate": _certificate(study),
+                    "minimum": study.minimum,
                     "then": then,
                 }
                 structure = list(model.structure()) if model.batched else None

@@ -89,6 +89,7 @@ def _describe(fit_key: str, group: FitGroup) -> dict[str, Any]:
     return {
         "fit": fit_key,
         "certificate": group.certificate,
+        "minimum": group.minimum,
         "source": source_digest(modules),
     }
 
@@ -106,6 +107,7 @@ def _measure(group: FitGroup, folder: Path, home: Path) -> pd.DataFrame:
             tabulate(
                 scores[name],
                 part,
+                minimum=group.minimum,
                 certificates=_certify(group, split, _outputs(group, scores[name]), part),
                 gaps=certify_losses(group, split, scores[name], part),
                 boxes=_bound(group, split, folder / f"model-{number}", part),

@@ -192,6 +192,8 @@ class StudyConfig(_Rows):
         A second block, which reproduces a paper's table.
     certificate : CertificateConfig or None
         At which budgets individual fairness is certified.
+    minimum : int
+        Rows that a level needs for a rate of its own; papers on small tables have 1.
     figures : tuple of str
         Figures beside the frontier's, by their registered names: ``surfaces``.
     reproduces : tuple of str
@@ -214,6 +216,7 @@ class StudyConfig(_Rows):
     frontier: FrontierConfig
     published: PublishedConfig | None = None
     certificate: CertificateConfig | None = None
+    minimum: int = Field(default=10, ge=1)
     figures: tuple[str, ...] = ()
     reproduces: tuple[Reference, ...] = ()
     claims: tuple[Claim, ...] = ()

@@ -109,6 +109,8 @@ class FitGroup:
         What its points certify: ``metric``, ``budgets`` and ``rows``; training does not see it.
     then : mapping or None
         The post-processor fitted on the scores of these models: ``method`` and its parameters.
+    minimum : int
+        Rows that its points need of a level for a rate; training does not see it.
     """
 
     dataset: str
@@ -121,6 +123,7 @@ class FitGroup:
     members: tuple[Member, ...]
     certificate: Mapping[str, Any] | None = None
     then: Mapping[str, Any] | None = None
+    minimum: int = 10
 
     @property
     def base(self) -> FitGroup:
