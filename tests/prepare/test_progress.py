@@ -4,7 +4,7 @@ import io
 import sys
 import threading
 
-from tasks.prepare.progress import show_bytes
+from tasks.prepare.progress import show_bytes, show_count
 
 
 class Terminal(io.StringIO):
@@ -35,6 +35,17 @@ def test_a_terminal_gets_a_bar_and_the_caller_every_step(monkeypatch):
     assert "1.0/1.0 MB" in terminal.getvalue()
     assert "other.csv" in terminal.getvalue()
     assert [arrived for _, arrived, _ in seen] == [0, 500_000, 1_000_000, 7]
+
+
+def test_things_are_counted_one_by_one(monkeypatch):
+    terminal = open_terminal(monkeypatch)
+    seen = []
+    with show_count(lambda *told: seen.append(told)) as tell:
+        tell("encoding", 400, 1000)
+        tell("encoding", 1000, 1000)
+    assert "1000/1000" in terminal.getvalue()
+    assert "MB" not in terminal.getvalue()
+    assert seen == [("encoding", 400, 1000), ("encoding", 1000, 1000)]
 
 
 def test_other_threads_are_quiet(monkeypatch):

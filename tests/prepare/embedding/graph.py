@@ -33,9 +33,10 @@ def field(number: int, value: int | bytes | str) -> bytes:
     return varint(number << 3 | 2) + varint(len(content)) + content
 
 
-def node(kind: str, inputs: list[str], output: str) -> bytes:
+def node(kind: str, inputs: list[str], *outputs: str) -> bytes:
     """Write a NodeProto."""
-    return b"".join(field(1, name) for name in inputs) + field(2, output) + field(4, kind)
+    names = [field(1, name) for name in inputs] + [field(2, name) for name in outputs]
+    return b"".join(names) + field(4, kind)
 
 
 def value(name: str, kind: int, shape: list[str | int]) -> bytes:
@@ -44,18 +45,29 @@ def value(name: str, kind: int, shape: list[str | int]) -> bytes:
     return field(1, name) + field(2, field(1, field(1, kind) + field(2, steps)))
 
 
-def make_graph(extra_input: str | None = None, poison: bool = False) -> bytes:
-    """Return a model whose states are the rows of TOKEN."""
+def make_graph(
+    extra_input: str | None = None, poison: bool = False, quantised: bool = False
+) -> bytes:
+    """Return a model whose states are the rows of TOKEN.
+
+    Quantised ones take their scale from the whole batch.
+    """
     table = TOKEN * (np.nan if poison else 1.0)
     tensor = b"".join(field(1, size) for size in table.shape)
     tensor += field(2, FLOAT) + field(8, "table") + field(9, table.astype("<f4").tobytes())
     names = ["input_ids", "attention_mask", *([extra_input] if extra_input else [])]
+    output = "last_hidden_state"
+    nodes = [node("Gather", ["table", "input_ids"], "states" if quantised else output)]
+    if quantised:
+        coded = ["codes", "scale", "zero"]
+        nodes.append(node("DynamicQuantizeLinear", ["states"], *coded))
+        nodes.append(node("DequantizeLinear", coded, output))
     graph = (
-        field(1, node("Gather", ["table", "input_ids"], "last_hidden_state"))
+        b"".join(field(1, each) for each in nodes)
         + field(2, "tiny")
         + field(5, tensor)
         + b"".join(field(11, value(name, INT64, ["batch", "sequence"])) for name in names)
-        + field(12, value("last_hidden_state", FLOAT, ["batch", "sequence", DIMENSION]))
+        + field(12, value(output, FLOAT, ["batch", "sequence", DIMENSION]))
     )
     return field(1, 8) + field(7, graph) + field(8, field(2, 17))
 

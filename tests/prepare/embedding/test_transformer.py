@@ -55,6 +55,7 @@ def test_batches_hold_texts_of_one_length(encoder, monkeypatch):
         assert (ids != VOCABULARY["[PAD]"]).all()
         return run(ids)
 
+    assert encoder._independent
     monkeypatch.setattr(encoder, "_run", watch)
     encoder.encode(SENTENCES)
     assert sum(n for n, _ in shapes) == len(SENTENCES)
@@ -79,6 +80,18 @@ def test_order_duplicates_and_earlier_requests_change_no_byte(tmp_path_factory, 
             assert vector.tobytes() == alone[text]
 
 
+def test_a_graph_that_quantises_its_activations_runs_every_text_alone(tmp_path):
+    encoder = TransformerEncoder(make_config(tmp_path, quantised=True), tmp_path, max_tokens=16)
+    texts = SENTENCES[::5]
+    lengths = [len(encoder._tokenizer.encode(text).ids) for text in texts]
+    alike = [text for text, length in zip(texts, lengths, strict=True) if length == max(lengths)]
+    ids = np.array([encoder._tokenizer.encode(text).ids for text in alike])
+    alone = np.vstack([encoder._run(row[None]) for row in ids])
+    # The fault is there: together they get other bytes.
+    assert (encoder._run(ids) != alone).any()
+    assert encoder.encode(alike).tobytes() == alone.astype(np.float32).tobytes()
+
+
 def test_a_text_that_was_encoded_is_looked_up(encoder, monkeypatch):
     first = encoder.encode(SENTENCES[:20])
     monkeypatch.setattr(encoder, "_run", lambda ids: pytest.fail("encoded again"))
@@ -97,6 +110,7 @@ def test_what_was_written_before_a_stop_stays(encoder, monkeypatch):
             raise KeyboardInterrupt
         return run(ids)
 
+    assert encoder._independent
     monkeypatch.setattr(encoder, "_run", stop)
     with pytest.raises(KeyboardInterrupt):
         encoder.encode(SENTENCES)
@@ -169,6 +183,7 @@ def test_minilm_gives_a_text_the_same_bytes_alone_and_in_any_batch(minilm):
     for positions, vectors in minilm._batches(texts):
         together[positions] = vectors
         sizes.add(len(positions))
+    assert minilm._independent
     assert max(sizes) > 4
     alone = np.vstack([minilm._run(each[None]) for each in tokens])
     assert together.tobytes() == alone.tobytes()
