@@ -44,16 +44,20 @@ def count_votes(ballots: pd.DataFrame, votes: Votes) -> pd.Series:
             raise ConfigError(
                 f"source.votes: the file has no column {name!r}.", nearest(name, ballots.columns)
             )
-    cast = pd.DataFrame(
-        {"key": as_levels(ballots[votes.by]), "level": as_levels(ballots[votes.column])}
+    keys, names = _encode(ballots[votes.by])
+    cast, levels = _encode(ballots[votes.column])
+    order = sort_levels(levels)
+    rank = pd.Index(order).get_indexer(levels)
+    valid = (keys >= 0) & (cast >= 0)
+    cells = np.bincount(
+        keys[valid] * len(order) + rank[cast[valid]], minlength=len(names) * len(order)
     )
-    cast = cast.dropna()
-    keys, names = pd.factorize(cast["key"])
-    levels = sort_levels(set(cast["level"]))
-    codes = pd.Index(levels).get_indexer(pd.Index(cast["level"]))
-    cells = np.bincount(keys * len(levels) + codes, minlength=len(names) * len(levels))
-    counts = cells.reshape(len(names), len(levels))
-    winner = np.array(levels, dtype=object)[counts.argmax(axis=1)]
+    counts = cells.reshape(len(names), len(order))
+    held = np.asarray(counts.any(axis=1))
+    counts, names = counts[held], names[held]
+    if not len(names):
+        return pd.Series([], index=names, dtype="str")
+    winner = np.array(order, dtype=object)[counts.argmax(axis=1)]
     tied = (counts == counts.max(axis=1, keepdims=True)).sum(axis=1) > 1
     if tied.any():
         if votes.tie is None:
@@ -63,7 +67,15 @@ def count_votes(ballots: pd.DataFrame, votes: Votes) -> pd.Series:
                 "Say which level wins then: tie: LEVEL.",
             )
         winner[tied] = votes.tie
-    return pd.Series(winner, index=pd.Index(names), dtype="str")
+    return pd.Series(winner, index=names, dtype="str")
+
+
+def _encode(column: pd.Series) -> tuple[np.ndarray, pd.Index]:
+    """Return the codes of a column's levels, −1 where one is missing, and the levels."""
+    # Levels are written for what occurs, not for every cell.
+    codes, raw = pd.factorize(column)
+    texts, levels = pd.factorize(as_levels(pd.Series(raw, dtype=column.dtype)))
+    return np.append(texts, -1)[codes], pd.Index(levels)
 
 
 def join_votes(frame: pd.DataFrame, winners: pd.Series, votes: Votes) -> pd.DataFrame:

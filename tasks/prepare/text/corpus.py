@@ -12,7 +12,7 @@ import pandas as pd
 from tasks.prepare.table import Table, read_table
 from tasks.prepare.text.mask import locate_token, mask_span, mask_words, split_tokens
 from tasks.prepare.text.occurrence import find_words, name_word
-from tasks.prepare.text.section import COUNT, PREFIX, Mask, Text
+from tasks.prepare.text.section import PREFIX, TERMS, WORDS, Mask, Text
 from tasks.prepare.text.vocabulary import Terms
 from tasks.runtime.errors import ConfigError, DataError, nearest
 
@@ -63,11 +63,12 @@ def prepare_texts(frame: pd.DataFrame, text: Text, file: Path | str) -> pd.DataF
     ConfigError
         When the table lacks a column, or has one of those that are made.
     DataError
-        When a row has no text, or nothing to mask.
+        When a row lacks what is to be masked.
 
     Notes
     -----
-    Row by row: O(characters).
+    Row by row: O(characters). A missing cell is an empty text; ``source: {missing: []}`` keeps
+    texts such as "NA".
     """
     for name in text.reads:
         if name not in frame:
@@ -77,19 +78,19 @@ def prepare_texts(frame: pd.DataFrame, text: Text, file: Path | str) -> pd.DataF
     for name in text.makes:
         if name in frame:
             raise ConfigError(
-                f"{file}: text.mentions makes a column {name!r}, and the table has one.",
-                "Rename the family, or the column under source.columns.",
+                f"{file}: text makes a column {name!r}, and the table has one.",
+                "Rename the column of the table.",
             )
-    for name in {text.column, *(text.mask.columns if text.mask else ())}:
+    for name in text.mask.columns if text.mask else ():
         absent = frame[name].isna().to_numpy()
         if absent.any():
             raise DataError(
                 f"{file}: text: column {name!r} has {int(absent.sum())} missing cells, first in "
                 f"row {frame.index[int(absent.argmax())]}.",
-                "Take its marker out of source.missing (missing: []) if the cell is a text.",
+                "Leave these rows out of the file: there is nothing to mask.",
             )
     made = frame.assign(**{name: frame[name].str.lower() for name in text.lower})
-    texts = made[text.column].astype(str).tolist()
+    texts = made[text.column].fillna("").astype(str).tolist()
     if text.mask is not None and text.mask.tokens is not None:
         # Tokens are those of the raw text.
         texts = _mask_tokens(texts, made, text.mask, file)
@@ -97,6 +98,7 @@ def prepare_texts(frame: pd.DataFrame, text: Text, file: Path | str) -> pd.DataF
     if text.mask is not None and text.mask.column is not None:
         texts = mask_words(texts, made[text.mask.column], text.mask.by)
     made[text.column] = pd.array(texts, dtype="str")
+    made[WORDS] = np.array([len(each.split()) for each in texts], dtype=np.float64)
     mentions = count_mentions(texts, text.mentions) if text.mentions else {}
     return made.assign(**mentions)
 
@@ -126,10 +128,10 @@ def count_mentions(texts: list[str], vocabulary: Terms) -> dict[str, np.ndarray]
     Returns
     -------
     dict of str to ndarray of shape (n_texts,)
-        ``mentions``: float64, occurrences of terms; ``mention:FAMILY``: "yes" or "no".
+        ``text:terms``: float64, occurrences of terms; ``mention:FAMILY``: "yes" or "no".
     """
     made: dict[str, np.ndarray] = {
-        COUNT: find_words(texts, vocabulary.terms).counts.astype(np.float64)
+        TERMS: find_words(texts, vocabulary.terms).counts.astype(np.float64)
     }
     words = {name_word(word): word for each in vocabulary.families.values() for word in each}
     found = find_words(texts, words.values())

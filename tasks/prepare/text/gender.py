@@ -11,8 +11,8 @@ from tasks.prepare.text.occurrence import Rewriting, find_words, lower
 from tasks.prepare.text.vocabulary import Swap
 from tasks.runtime.seeds import uniforms
 
-# Blanks, then what may open a phrase, then its first word.
-_NEXT = re.compile(r"(\s*)([\"“‘'(\[`*]*)(\w*)")
+# Blanks, then marks that open a phrase; then its first word, or a mark that closes the one before.
+_NEXT = re.compile(r"(\s*)([\"“‘'(\[`*\s]*)(?:(\w+)|([.,;:!?)\]}”’»…–—/|]|-(?!\w)|$)|)")
 
 
 def swap_gender(
@@ -75,15 +75,15 @@ def swap_gender(
                 called[word] = other[(int(shares[row] * len(other)) + rank) % len(other)]
             words.append(called[word])
         elif word in vocabulary.context:
-            rule = vocabulary.context[word]
-            words.append(rule.alone if stands_alone(found.texts[row], end) else rule.otherwise)
+            rule, text = vocabulary.context[word], found.texts[row]
+            words.append(rule.alone if stands_alone(lower(word), text, end) else rule.otherwise)
         else:
             words.append(changes[word])
     return found.replace(words)
 
 
-def _make_rule(vocabulary: Swap) -> Callable[[str, int], bool]:
-    """Return a function of a text and where a word of it ends: whether it stands alone."""
+def _make_rule(vocabulary: Swap) -> Callable[[str, str, int], bool]:
+    """Return a function of a word, its text and where it ends there: whether it stands alone."""
     before = {lower(word) for word in vocabulary.alone_before}
     link = None
     if vocabulary.link:
@@ -92,14 +92,17 @@ def _make_rule(vocabulary: Swap) -> Callable[[str, int], bool]:
             for sign in vocabulary.link.by
         )
         to = "|".join(map(re.escape, vocabulary.link.to))
-        link = re.compile(rf"\s*(?:{by})\s*(?:{to})(?!\w)", re.IGNORECASE)
+        link = re.compile(rf"\s*(?:{by})\s*({to})(?!\w)", re.IGNORECASE)
 
-    def stands_alone(text: str, end: int) -> bool:
-        while link and (joined := link.match(text, end)):
-            end = joined.end()
+    def stands_alone(word: str, text: str, end: int) -> bool:
+        # The same word again is another phrase: "saw her and her son".
+        while link and (joined := link.match(text, end)) and lower(joined[1]) != word:
+            word, end = lower(joined[1]), joined.end()
         match = _NEXT.match(text, end)
-        blank, opening, word = match.groups() if match else ("", "", "")
-        # A mark that touches the word before it closes a phrase.
-        return not word or (bool(opening) and not blank) or lower(word) in before
+        blank, opening, follower, closing = match.groups() if match else ("", "", None, None)
+        if follower is None:
+            return closing is not None
+        # A quotation mark that touches the word before it closes a phrase.
+        return (bool(opening) and not blank) or lower(follower) in before
 
     return stands_alone

@@ -14,7 +14,8 @@ from tasks.prepare.text.vocabulary import Terms, find_vocabulary
 from tasks.runtime.config import Model, fault, read_yaml
 
 PREFIX = "mention:"
-COUNT = "mentions"
+TERMS = "text:terms"
+WORDS = "text:words"
 
 
 class Mask(Model):
@@ -49,8 +50,9 @@ class Text(Model):
     ``lower``: columns whose levels are written in lower case first. ``replace``: characters of
     ``column`` -> what stands for them, after which every run of blanks becomes one. ``mask``: a
     word that would say the label. ``mentions``: a vocabulary of ``conf/vocabularies``, a path, or
-    its content: it makes the column ``mentions`` (how many of its terms stand in the text) and one
-    column ``mention:FAMILY`` for each of its families, yes or no.
+    its content. Made are the columns ``text:words`` (how many words the text has) and, with a
+    vocabulary, ``text:terms`` (how many of its terms stand there) and one ``mention:FAMILY`` for
+    each of its families, yes or no.
     """
 
     column: Name
@@ -72,8 +74,9 @@ class Text(Model):
     @property
     def makes(self) -> tuple[str, ...]:
         """The columns that it adds to the table."""
-        families = self.mentions.families if self.mentions else {}
-        return ((COUNT,) if self.mentions else ()) + tuple(PREFIX + name for name in families)
+        if self.mentions is None:
+            return (WORDS,)
+        return (WORDS, TERMS, *(PREFIX + name for name in self.mentions.families))
 
 
 def settle_vocabulary(data: Any, path: Path, home: Path | None) -> Any:

@@ -121,10 +121,9 @@ class Swap(Model):
     def _check(self) -> Swap:
         if self.names and (len(self.names) != 2 or not all(self.names.values())):
             raise fault("names are two lists, and none of them is empty")
-        _refuse_doubles([*self.changes, *self.context, *self._all_names])
-        doubles = set(self.pairs) & (set(self.pairs.values()) | set(self.one_way))
-        if doubles or len(set(self.pairs.values())) < len(self.pairs):
-            raise fault("a word stands in two pairs, or in a pair and under one_way")
+        names = [name for each in self.names.values() for name in each]
+        pairs = [*self.pairs, *self.pairs.values()]
+        _refuse_doubles([*pairs, *self.one_way, *self.context, *names])
         return self
 
     @property
@@ -132,10 +131,6 @@ class Swap(Model):
         """Word -> what it becomes wherever it stands."""
         back = {second: first for first, second in self.pairs.items()}
         return {**self.one_way, **self.pairs, **back}
-
-    @property
-    def _all_names(self) -> tuple[str, ...]:
-        return tuple(name for names in self.names.values() for name in names)
 
 
 def read_terms(name: str | Path, home: Path) -> Terms:

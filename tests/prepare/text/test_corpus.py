@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from tasks.prepare import load
+from tasks.prepare.config import read_dataset
+from tasks.prepare.fetch import find_source
+from tasks.prepare.fingerprint import fingerprint
+from tasks.prepare.text.corpus import clean_texts, prepare_texts, read_corpus
+from tasks.prepare.text.section import Text
+from tasks.runtime.errors import ConfigError, DataError
+from tests.prepare.text.conftest import HOME
+
+COMMENTS = {
+    "dataset": "comments",
+    "source": {
+        "path": "comments.tsv",
+        "separator": "\t",
+        "missing": [],
+        "votes": {"path": "votes.tsv", "by": "id", "column": "toxic", "tie": 0},
+    },
+    "text": {"column": "comment", "replace": {"NEWLINE_TOKEN": " "}, "mentions": "identity"},
+    "rows": {"keep": {"text:terms": {"at_least": 1}, "text:words": {"at_most": 100}}},
+    "label": {"column": "toxic", "positive": 1},
+    "features": {"passthrough": ["text:words"]},
+    "groups": {"muslim": {"column": "mention:muslim"}, "black": {"column": "mention:black"}},
+    "split": {"kind": "stratified", "train": 0.7, "test": 0.3},
+}
+
+
+@pytest.fixture
+def project(tmp_path, comments):
+    """Write the comments, three votes on each, and a function that writes their YAML."""
+    folder = tmp_path / "conf" / "vocabularies"
+    folder.mkdir(parents=True)
+    name = "identity.yaml"
+    (folder / name).write_text((HOME / "conf/vocabularies" / name).read_text(encoding="utf-8"))
+    ids = np.arange(len(comments))
+    texts = "NEWLINE_TOKENSo:NEWLINE_TOKEN " + comments["comment"].str.replace('"', "")
+    table = pd.DataFrame({"id": [f"{each}.0" for each in ids], "comment": texts})
+    table.loc[len(table)] = [str(len(table)), "No term, no vote"]
+    table.to_csv(tmp_path / "comments.tsv", sep="\t", index=False)
+    toxic = (comments["opinion"] == "toxic").astype(int).to_numpy()
+    votes = pd.DataFrame({"id": np.repeat(ids, 3), "toxic": np.repeat(toxic, 3)})
+    votes.loc[::3, "toxic"] = 1 - votes.loc[::3, "toxic"]
+    votes.to_csv(tmp_path / "votes.tsv", sep="\t", index=False)
+
+    def write(**sections):
+        (tmp_path / "conf" / "datasets").mkdir(exist_ok=True)
+        path = tmp_path / "conf" / "datasets" / "comments.yaml"
+        path.write_text(yaml.safe_dump({**COMMENTS, **sections}), encoding="utf-8")
+        return path
+
+    return write
+
+
+def test_comments_come_with_their_votes_and_mentions(project, tmp_path, comments):
+    path = project()
+    frame = read_corpus(read_dataset(path, tmp_path), tmp_path, path).frame
+    assert len(frame) == len(comments) + 1
+    frame = frame.iloc[:-1]
+    wanted = "So: " + comments["comment"].str.replace('"', "")
+    assert frame["comment"].tolist() == wanted.tolist()
+    toxic = comments["opinion"] == "toxic"
+    assert frame["toxic"].tolist() == toxic.map({True: "1", False: "0"}).tolist()
+    assert frame["text:terms"].tolist() == [1.0] * len(comments)
+    assert frame["text:words"].tolist() == wanted.str.split().str.len().tolist()
+    for family in ("muslim", "white", "black"):
+        terms = {"black": "african american"}.get(family, family)
+        mentioned = (comments["term"] == terms).map({True: "yes", False: "no"})
+        assert frame[f"mention:{family}"].tolist() == mentioned.tolist()
+
+
+def test_comments_load_as_a_split(project, tmp_path, comments):
+    split = load(project(), home=tmp_path)
+    assert split.train.n_samples + split.test.n_samples == len(comments)
+    assert split.train.attributes["muslim"] == ("no", "yes")
+    assert split.train.y.mean() == pytest.approx(0.5, abs=0.01)
+    with pytest.raises(ConfigError, match="dask reads no texts"):
+        load(project(), home=tmp_path, backend="dask")
+    # A row without votes has no label.
+    with pytest.raises(DataError, match="'toxic' is missing in 1 rows"):
+        load(project(rows={}), home=tmp_path)
+
+
+def test_digests_follow_votes_and_vocabulary_but_not_prose(project, tmp_path):
+    path = project()
+    whole = load(path, home=tmp_path).digest
+    mark = fingerprint(path, home=tmp_path)
+    vocabulary = tmp_path / "conf/vocabularies/identity.yaml"
+    content = yaml.safe_load(vocabulary.read_text(encoding="utf-8"))
+    vocabulary.write_text(yaml.safe_dump({**content, "notes": "x"}, sort_keys=False))
+    assert load(path, home=tmp_path).digest == whole
+    vocabulary.write_text(
+        yaml.safe_dump({**content, "terms": [*content["terms"], "purple"]}, sort_keys=False)
+    )
+    assert load(path, home=tmp_path).digest != whole
+    vocabulary.write_text(yaml.safe_dump(content, sort_keys=False))
+    assert fingerprint(path, home=tmp_path) == mark
+    votes = tmp_path / "votes.tsv"
+    votes.write_text(votes.read_text() + "0\t1\n")
+    assert load(path, home=tmp_path).digest != whole
+    assert fingerprint(path, home=tmp_path) != mark
+
+
+def test_votes_are_fetched_like_the_table(project, tmp_path):
+    raw = (tmp_path / "votes.tsv").read_bytes()
+    digest = hashlib.sha256(raw).hexdigest()
+    file = {"sources": [{"url": "http://127.0.0.1:9/votes.tsv"}], "sha256": digest}
+    votes = {**COMMENTS["source"]["votes"], "path": file}
+    path = project(source={**COMMENTS["source"], "votes": votes})
+    config = read_dataset(path, tmp_path)
+    assert find_source(config.source, path, tmp_path) is None
+    kept = tmp_path / "data/cache/downloads" / digest
+    kept.mkdir(parents=True)
+    (kept / "votes.tsv").write_bytes(raw)
+    found = find_source(config.source, path, tmp_path)
+    assert found is not None
+    assert found.votes.path.path == str(kept / "votes.tsv")
+    assert load(path, home=tmp_path).train.n_samples > 0
+
+
+def test_occupations_are_masked_and_written_in_lower_case(tmp_path, occupations):
+    occupations.to_csv(tmp_path / "jobs.csv", index=False)
+    config = {
+        "dataset": "jobs",
+        "source": {"path": "jobs.csv"},
+        "text": {"column": "sentence", "lower": ["job"], "mask": {"column": "job", "by": "X"}},
+        "label": {"column": "job", "task": "multiclass"},
+        "features": {"passthrough": ["text:words"]},
+        "groups": {"gender": {"column": "pronoun", "levels": {"female": ["her"], "male": ["his"]}}},
+        "split": {"kind": "stratified", "train": 0.7, "test": 0.3},
+    }
+    path = tmp_path / "jobs.yaml"
+    path.write_text(yaml.safe_dump(config, sort_keys=False))
+    frame = read_corpus(read_dataset(path, tmp_path), tmp_path, path).frame
+    assert set(frame["job"]) == {"nurse", "pilot", "author"}
+    assert frame["sentence"].str.count(r"\bX\b").eq(1).all()
+    assert not frame["sentence"].str.contains("nurse|pilot|author", case=False).any()
+    (tmp_path / "conf" / "datasets").mkdir(parents=True)
+    assert load(path, home=tmp_path).train.attributes["gender"] == ("female", "male")
+
+
+def test_one_token_is_masked_by_its_position():
+    frame = pd.DataFrame(
+        {"s": ["A  nurse saw a nurse ."], "t": [repr(["A", "nurse", "saw", "a", "nurse", "."])]}
+    )
+    text = Text(column="s", mask={"tokens": "t", "index": "i"})
+    for index, masked in ((1, "A [MASK] saw a nurse ."), ("4.0", "A nurse saw a [MASK] .")):
+        done = prepare_texts(frame.assign(i=[index]), text, "f")
+        assert done["s"].tolist() == [masked]
+    with pytest.raises(DataError, match=r"f: text\.mask: row 0: There is no token 9"):
+        prepare_texts(frame.assign(i=[9]), text, "f")
+    with pytest.raises(DataError, match="row 0 holds 'x', which is no position"):
+        prepare_texts(frame.assign(i=["x"]), text, "f")
+
+
+def test_the_longest_is_replaced_once():
+    replace = {"``": '"', "`": "'", "'": "#", "TAB": " "}
+    assert clean_texts(["``a` TAB\n b'", " "], replace) == ["\"a' b#", ""]
+    assert clean_texts([" a \u00a0\t b "], {}) == ["a b"]
+
+
+def test_tables_that_do_not_fit():
+    frame = pd.DataFrame({"s": pd.array(["a", None], dtype="str"), "w": ["a", None]})
+    assert prepare_texts(frame, Text(column="s"), "f")["s"].tolist() == ["a", ""]
+    with pytest.raises(ConfigError, match="f: text: the table has no column 'z'"):
+        prepare_texts(frame, Text(column="z"), "f")
+    with pytest.raises(DataError, match="column 'w' has 1 missing cells, first in row 1"):
+        prepare_texts(frame, Text(column="s", mask={"column": "w"}), "f")
+    with pytest.raises(ConfigError, match="makes a column 'text:words'"):
+        prepare_texts(frame.assign(**{"text:words": 1}), Text(column="s"), "f")
+
+
+def test_texts_are_no_rest(tmp_path, occupations):
+    occupations.assign(size=1.5).to_csv(tmp_path / "jobs.csv", index=False)
+    config = {
+        "dataset": "jobs",
+        "source": {"path": "jobs.csv"},
+        "text": {"column": "sentence", "lower": ["job"]},
+        "label": {"column": "job", "task": "multiclass"},
+        "features": {"numeric": "rest", "drop": ["pronoun"]},
+        "split": {"kind": "stratified", "train": 0.7, "test": 0.3},
+    }
+    path = tmp_path / "jobs.yaml"
+    path.write_text(yaml.safe_dump(config, sort_keys=False))
+    (tmp_path / "conf" / "datasets").mkdir(parents=True)
+    assert load(path, home=tmp_path).feature_names == ("size",)

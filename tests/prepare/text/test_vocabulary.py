@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from tasks.prepare.text.vocabulary import read_swap, read_terms
+from tasks.runtime.errors import ConfigError
+
+SWAP = {"vocabulary": "v", "pairs": {"he": "she"}}
+TERMS = {"vocabulary": "v", "terms": ["a b", "c"]}
+
+
+def write(folder, content):
+    (folder / "v.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    return "v.yaml"
+
+
+def test_the_vocabularies_of_the_project(identity, gender):
+    assert len(identity.terms) == 50
+    assert len(identity.families) == 9
+    assert {len(names) for names in gender.names.values()} == {50}
+    assert gender.changes["she"] == "he"
+    assert gender.changes["mrs"] == "mr"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"terms": ["a"]}, "at least 2"),
+        ({"terms": ["a b", "A-B"]}, "'A-B' stands twice"),
+        ({"terms": ["a", ""]}, "pattern"),
+        ({"terms": ["a", "--"]}, "pattern"),
+        ({"terms": ["a", True]}, "put the word in quotes"),
+        ({"families": {"x": ["a", "A"]}}, "stands twice"),
+        ({"families": {"x": []}}, "at least 1"),
+        ({"words": ["a"]}, "there is no key 'words'"),
+    ],
+)
+def test_terms_that_cannot_be(tmp_path, change, message):
+    with pytest.raises(ConfigError, match=message):
+        read_terms(write(tmp_path, {**TERMS, **change}), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"one_way": {"she": "it"}}, "stands twice"),
+        ({"pairs": {"he": "she", "it": "she"}}, "stands twice"),
+        ({"pairs": {"he": "she", "she": "it"}}, "stands twice"),
+        ({"context": {"he": {"alone": "x", "otherwise": "y"}}}, "stands twice"),
+        ({"names": {"male": ["Paul"]}}, "two lists"),
+        ({"names": {"male": ["Paul"], "female": []}}, "two lists"),
+        ({"names": {"male": ["Kim"], "female": ["Kim"]}}, "stands twice"),
+    ],
+)
+def test_swaps_that_cannot_be(tmp_path, change, message):
+    with pytest.raises(ConfigError, match=message):
+        read_swap(write(tmp_path, {**SWAP, **change}), tmp_path)
+
+
+def test_vocabularies_are_found_by_name_or_path(tmp_path):
+    folder = tmp_path / "conf" / "vocabularies"
+    folder.mkdir(parents=True)
+    write(folder, TERMS)
+    assert read_terms("v", tmp_path).terms == ("a b", "c")
+    assert read_terms(folder / "v.yaml", tmp_path).terms == ("a b", "c")
+    with pytest.raises(ConfigError, match="no vocabulary 'w'"):
+        read_terms("w", tmp_path)
+    with pytest.raises(ConfigError, match="no vocabulary file"):
+        read_terms("w.yaml", tmp_path)
+
+
+def test_some_terms_are_taken():
+    from tests.prepare.text.conftest import HOME
+
+    identity = read_terms("identity", HOME)
+    assert identity.take(["muslim", "African-American"]).terms == ("african american", "muslim")
+    with pytest.raises(ConfigError, match="Did you mean 'muslim'"):
+        identity.take(["gay", "muslin"])
+    with pytest.raises(ConfigError, match="at least two"):
+        identity.take(["gay", "Gay"])
