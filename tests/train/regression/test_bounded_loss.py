@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from sklearn.linear_model import LinearRegression
 
 from tasks.runtime.errors import DataError
 from tasks.train.regression.bounded_loss import (
@@ -161,3 +162,17 @@ def test_predictions_count_as_clipped():
     np.testing.assert_allclose(
         sum_group_losses(problem, score), sum_group_losses(problem, score.clip(0, 1)), atol=1e-15
     )
+
+
+@pytest.mark.parametrize("iterations", [1, 200])
+def test_multipliers_prove_the_bound(iterations):
+    X, y, problem, oracle = pose([0.5, 0.003], iterations=iterations)
+    result = solve_bounded_loss(problem, oracle)
+    # The least of loss + Σ λ (group loss − ζ), by weighted least squares on all rows.
+    row = problem.weight * (1 + result.multiplier / problem.share)[problem.group]
+    best = LinearRegression().fit(X, y, sample_weight=row).predict(X)
+    least = row @ (y - best) ** 2 / 2 - result.multiplier @ problem.budget
+    excess = max(0.0, (result.group_loss - problem.budget).max())
+    upper = result.loss + problem.radius * excess
+    assert least == pytest.approx(upper - result.gap, abs=1e-9)
+    assert result.multiplier.sum() > 0

@@ -217,3 +217,11 @@ def test_weights_that_are_shares_are_refused():
             FairRegression(constraint=constraint).fit(
                 X, y, groups=group[:, None], sample_weight=np.full(60, 1 / 60)
             )
+
+
+def test_budgets_are_counted_by_codes_and_not_by_places():
+    X, y, group = draw_rows(240)
+    make = {"budget": [0.3, 0.0, 0.2], **SMALL}
+    model = FairRegression(**make).fit(X, y, groups=2 * group[:, None])
+    np.testing.assert_array_equal(model._budgets(), [0.3, 0.2])
+    assert model.group_value_.max() > 0.1

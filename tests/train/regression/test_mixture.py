@@ -24,11 +24,14 @@ def test_expectations_are_those_of_the_exact_distribution():
 def test_draws_belong_to_rows_and_follow_the_probabilities():
     X, _, model = fit()
     ids = np.arange(5000)
-    rows = np.repeat(X[:1], 5000, axis=0)
+    # A row of which the predictors think differently.
+    place = [int(np.ptp(model.predict_components(X), axis=1).argmax())]
+    rows = np.repeat(X[place], 5000, axis=0)
     drawn = model.sample(rows, ids)
     np.testing.assert_array_equal(model.sample(rows[::-1], ids[::-1])[::-1], drawn)
     np.testing.assert_array_equal(model.sample(rows[7:9], ids[7:9]), drawn[7:9])
-    told = model.predict_distribution(X[:1])
+    told = model.predict_distribution(X[place])
+    assert (told.probability > 0.02).sum() > 1
     for value, share in zip(told.value, told.probability[0], strict=True):
         assert np.isclose(drawn, value).mean() == pytest.approx(share, abs=0.03)
     np.testing.assert_array_equal(model.sample(X), model.sample(X, np.arange(240)))
