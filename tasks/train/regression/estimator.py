@@ -136,9 +136,10 @@ class FairRegression(MixtureEstimator):
     ``disparity`` tells it. O(n + |A| N²) beside two oracle calls an iteration.
 
     ``ls`` answers with means of targets whatever the loss: for a lopsided one, as ``quantile`` with
-    τ = .9, it may end at the best constant with a gap of 0, where ``envelope`` does better. Under
-    bounded group loss no oracle of the house minimises quantile losses; an object that does, as
-    scikit-learn's QuantileRegressor, can be the learner.
+    τ = .9, it may end at the best constant with a gap of 0. ``envelope`` does better where labels
+    spread over many cells of the grid, and ``cs`` where they fill a few. Under bounded group loss
+    no oracle of the house minimises quantile losses; an object that does, as scikit-learn's
+    QuantileRegressor, can be the learner.
 
     References
     ----------
