@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from tasks.prepare.column import as_levels
 from tasks.prepare.table import Table, read_table
 from tasks.prepare.text.mask import locate_token, mask_span, mask_words, split_tokens
 from tasks.prepare.text.occurrence import find_words, name_word
@@ -89,14 +90,15 @@ def prepare_texts(frame: pd.DataFrame, text: Text, file: Path | str) -> pd.DataF
                 f"row {frame.index[int(absent.argmax())]}.",
                 "Leave these rows out of the file: there is nothing to mask.",
             )
-    made = frame.assign(**{name: frame[name].str.lower() for name in text.lower})
+    # A column of whole numbers has levels too.
+    made = frame.assign(**{name: as_levels(frame[name]).str.lower() for name in text.lower})
     texts = made[text.column].fillna("").astype(str).tolist()
     if text.mask is not None and text.mask.tokens is not None:
         # Tokens are those of the raw text.
         texts = _mask_tokens(texts, made, text.mask, file)
     texts = clean_texts(texts, dict(text.replace))
     if text.mask is not None and text.mask.column is not None:
-        texts = mask_words(texts, made[text.mask.column], text.mask.by)
+        texts = mask_words(texts, as_levels(made[text.mask.column]), text.mask.by)
     made[text.column] = pd.array(texts, dtype="str")
     made[WORDS] = np.array([len(each.split()) for each in texts], dtype=np.float64)
     mentions = count_mentions(texts, text.mentions) if text.mentions else {}

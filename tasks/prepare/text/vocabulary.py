@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
 
 from tasks.prepare.text.occurrence import name_word
 from tasks.runtime.config import Model, fault, parse, read_yaml
 from tasks.runtime.errors import ConfigError, nearest
+from tasks.runtime.seeds import derive_generator
 
 FOLDER = Path("conf", "vocabularies")
 
@@ -80,6 +82,22 @@ class Terms(Model):
             )
         kept = tuple(term for name, term in known.items() if name in wanted)
         return self.model_copy(update={"terms": kept})
+
+    def draw(self, count: int, seed: int) -> Terms:
+        """Return the vocabulary of ``count`` terms drawn without replacement.
+
+        Raises
+        ------
+        ConfigError
+            When there are not as many, or fewer than two are asked for.
+        """
+        if not 2 <= count <= len(self.terms):
+            raise ConfigError(
+                f"{count} of the {len(self.terms)} terms of {self.vocabulary} cannot be drawn.",
+                f"Give a number from 2 to {len(self.terms)}.",
+            )
+        generator = derive_generator("vocabulary", self.vocabulary, seed)
+        return self.take(generator.permutation(np.array(self.terms, dtype=object))[:count])
 
 
 class Context(Model):

@@ -146,6 +146,39 @@ def test_occupations_are_masked_and_written_in_lower_case(tmp_path, occupations)
     assert load(path, home=tmp_path).train.attributes["gender"] == ("female", "male")
 
 
+def test_biographies_in_parquet(tmp_path, occupations):
+    # The layout of LabHC/bias_in_bios: whole numbers for both, one file per part.
+    bios = pd.DataFrame(
+        {
+            "hard_text": occupations["sentence"] + " ",
+            "profession": occupations["job"].map({"Nurse": 13, "Pilot": 2, "Author": 0}),
+            "gender": (occupations["pronoun"] == "her").astype(int),
+        }
+    )
+    for part, rows in (("train", bios[::2]), ("test", bios[1::2])):
+        rows.to_parquet(tmp_path / f"{part}.parquet", index=False)
+    config = {
+        "dataset": "bios",
+        "source": {
+            "format": "parquet",
+            "path": [{"path": f"{part}.parquet", "part": part} for part in ("train", "test")],
+        },
+        "text": {"column": "hard_text", "lower": ["profession"]},
+        "label": {"column": "profession", "task": "multiclass"},
+        "features": {"passthrough": ["text:words"]},
+        "groups": {"gender": {"column": "gender", "levels": {"male": [0], "female": [1]}}},
+        "split": {"kind": "column", "column": "part", "train": "train", "test": "test"},
+    }
+    path = tmp_path / "bios.yaml"
+    path.write_text(yaml.safe_dump(config, sort_keys=False))
+    (tmp_path / "conf" / "datasets").mkdir(parents=True)
+    split = load(path, home=tmp_path)
+    assert split.train.classes == ("0", "2", "13")
+    frame = read_corpus(read_dataset(path, tmp_path), tmp_path, path).frame
+    assert frame["hard_text"].tolist()[:2] == occupations["sentence"].tolist()[:3:2]
+    assert frame["part"].tolist() == ["train"] * 54 + ["test"] * 54
+
+
 def test_one_token_is_masked_by_its_position():
     frame = pd.DataFrame(
         {"s": ["A  nurse saw a nurse ."], "t": [repr(["A", "nurse", "saw", "a", "nurse", "."])]}

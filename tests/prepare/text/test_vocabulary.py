@@ -79,3 +79,13 @@ def test_some_terms_are_taken():
         identity.take(["gay", "muslin"])
     with pytest.raises(ConfigError, match="at least two"):
         identity.take(["gay", "Gay"])
+
+
+def test_terms_are_drawn_by_seed(identity):
+    drawn = [identity.draw(25, seed).terms for seed in (0, 0, 1)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert len(set(drawn[0])) == 25
+    assert set(identity.draw(50, 3).terms) == set(identity.terms)
+    for count in (1, 51):
+        with pytest.raises(ConfigError, match="from 2 to 50"):
+            identity.draw(count, 0)
