@@ -98,7 +98,8 @@ def fit_collection(
     step of the stochastic solvers), and XGBoost's histograms; the embedded rows once a fit.
 
     "To rounding" has exceptions: XGBoost's bins are approximate where a worker has more than 2,048
-    values of a feature, and splits or destinations that tie to rounding may be chosen otherwise.
+    values of a feature, and in any case those of ``approx``; splits or destinations that tie to
+    rounding may be chosen otherwise.
 
     A request is some rounds, about ``SPELL`` seconds of them. A worker that dies ends the try
     within seconds, and the fit begins anew on fresh workers, see ``try_twice``.

@@ -140,7 +140,7 @@ class Rounds:
     def advance(self, rounds: int) -> Self:
         """Return what so many rounds more make of this, which is of no use then."""
         later = copy.copy(self)
-        later.table = list(self.table)
+        later.data, later.table = self.data, list(self.table)
         later._match_bins()
         for _ in range(rounds):
             later.play()

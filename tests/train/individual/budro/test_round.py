@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from copy import deepcopy
+
+import numpy as np
+import pytest
+
+from tasks.metric import learn
+from tasks.train.individual.budro.estimator import BuDRO
+from tasks.train.individual.budro.round import Company, Rounds
+from tests.train.tables import make_split
+
+
+def begin(company=None):
+    split = make_split(160)
+    X, y = split.train.X, split.train.y
+    model = BuDRO(solver="sgd", steps=4, batch_size=20, max_depth=3, n_estimators=6)
+    return Rounds(model, X, y, learn("subspace", split).embed(X), np.ones(80), company)
+
+
+def alone(values):
+    return values
+
+
+@pytest.mark.parametrize("company", [None, Company(0, 1, np.arange(80), alone)])
+def test_rounds_that_were_stored_on_the_way_go_on_the_same(company):
+    whole = begin(company)
+    whole = whole.advance(5)
+    parts = begin(company)
+    for count in (2, 0, 3):
+        # As what Dask moves or spills: the matrix is made again.
+        parts = deepcopy(parts).advance(count)
+    assert parts.iteration == whole.iteration == 6
+    for name, wanted in whole.read_history().items():
+        assert np.array_equal(parts.read_history()[name], wanted)
+    assert parts.booster.get_dump() == whole.booster.get_dump()
+
+
+def test_what_was_advanced_keeps_its_history():
+    rounds = begin()
+    later = rounds.advance(2)
+    assert (len(rounds.table), len(later.table)) == (0, 2)
+    assert later.data is rounds.data
+    assert deepcopy(later).data is None

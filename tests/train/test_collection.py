@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, futures_of
+
+from tasks.runtime.errors import ClusterError, ConfigError, DataError
+from tasks.train.collection import is_collection, place_partitions, try_twice
+from tasks.train.placement import WorkerLostError
+
+
+@pytest.fixture(scope="module")
+def client():
+    options = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    with Client(processes=False, set_as_default=False, n_workers=2, **options) as client:
+        yield client
+
+
+class Fit:
+    """A fit that loses its worker as often as told, and notes its clients."""
+
+    def __init__(self, times):
+        self.times, self.clients = times, []
+
+    def __call__(self, client):
+        assert client.submit(int, 1, pure=False).result(10) == 1
+        self.clients.append(client)
+        if len(self.clients) <= self.times:
+            raise WorkerLostError("it is gone")
+
+
+def test_the_second_try_is_by_another_client(client):
+    fit = Fit(1)
+    try_twice(fit, client, name="mine")
+    first, second = fit.clients
+    assert first is client
+    assert second is not client
+    assert second.status == "closed"
+
+
+def test_arrays_that_are_persisted_keep_their_client(client):
+    fit, array = Fit(1), client.persist(da.ones(4, chunks=2))
+    try_twice(fit, client, name="mine", arrays=(array, np.ones(4), None))
+    assert fit.clients == [client, client]
+    assert futures_of(array)
+
+
+def test_a_second_loss_ends_the_fit(client):
+    fit = Fit(2)
+    with pytest.raises(ClusterError, match=r"mine lost a worker .* tried anew: it is gone") as told:
+        try_twice(fit, client, name="mine")
+    assert "Look at the workers' logs" in told.value.mend
+    assert len(fit.clients) == 2
+
+
+def test_what_is_no_loss_is_not_tried_again(client):
+    tries = []
+
+    def fit(workers):
+        tries.append(workers)
+        raise DataError("Wrong.", "Mend.")
+
+    with pytest.raises(DataError):
+        try_twice(fit, client, name="mine")
+    assert len(tries) == 1
+    with pytest.raises(ConfigError, match="mine is given Dask arrays without a client"):
+        try_twice(fit, None, name="mine")
+
+
+def test_partitions_are_dealt_in_order_and_others_cut_alike(client):
+    X = np.arange(20.0).reshape(10, 2)
+    lazy = da.from_array(X, chunks=((3, 0, 4, 3), 1))
+    placed = place_partitions(
+        lambda number, x, y, absent, told: (number, x, y, absent, told),
+        (lazy, np.arange(10), None),
+        ("told",),
+        names=("y", "weight"),
+        client=client,
+    )
+    assert is_collection(lazy)
+    assert not is_collection(X)
+    assert [address for address, _ in placed.held] == sorted(client.nthreads())
+    found = placed.collect(lambda part: part)
+    assert [part[0] for part in found] == [0, 1, 2, 3]
+    assert np.array_equal(np.concatenate([part[1] for part in found]), X)
+    assert [part[2].tolist() for part in found] == [[0, 1, 2], [], [3, 4, 5, 6], [7, 8, 9]]
+    assert {part[3:] for part in found} == {(None, "told")}
+    placed.release()
