@@ -139,16 +139,17 @@ def _tell(key: str, setting: Mapping[str, Any]) -> str:
 
 
 def spread_labels(height: np.ndarray, gap: float) -> np.ndarray:
-    """Move labels apart, no further than it takes.
+    """Move labels apart, no further than it takes, and keep them beside the axis.
 
-        min_p Σ_i (p_i − height_i)²   s.t.  p_(i+1) − p_(i) ≥ gap in the order of the heights
+        min_p Σ_i (p_i − height_i)²   s.t.  p_(i+1) − p_(i) ≥ gap in the order of the heights,
+                                            0 ≤ p ≤ 1
 
     Parameters
     ----------
     height : float64 array of shape (n_labels,)
-        Where the labels belong.
+        Where the labels belong, in shares of the axis.
     gap : float
-        Least distance of two.
+        Least distance of two. Where there is no room for all, the last ones go above 1.
 
     Returns
     -------
@@ -158,7 +159,9 @@ def spread_labels(height: np.ndarray, gap: float) -> np.ndarray:
     order = np.argsort(height, kind="stable")
     steps = gap * np.arange(len(height))
     placed = np.empty(len(height))
-    placed[order] = isotonic_regression(height[order] - steps).x + steps
+    # A bound on all of an isotonic solution cuts it.
+    free = isotonic_regression(height[order] - steps).x
+    placed[order] = np.clip(free, 0.0, max(0.0, 1.0 - steps[-1])) + steps
     return placed
 
 
