@@ -57,7 +57,8 @@ def make_versions(found: Occurrences) -> Iterator[tuple[str, Rewriting]]:
     -----
     A text with two different terms has both set to the same one, so that its versions differ in
     one word only, and none of them is the text itself; a text with one term is one of its own
-    versions, save that a hyphen within it becomes a blank.
+    versions, save that a hyphen within it becomes a blank. Articles and grammatical number stay:
+    "an old man" becomes "an young man". Plurals are other words, and stay unless they are terms.
 
     References
     ----------
