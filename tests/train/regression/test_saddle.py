@@ -148,14 +148,14 @@ def test_multipliers_are_those_of_the_formulas(schedule, exact, paired):
 def test_an_oracle_that_cannot_keep_the_bounds_does_not_converge():
     column = Column(0.3, np.array([0.2, -0.1]), None)
     problem = SaddleProblem(
-        np.array([0.05, 0.05]), 10.0, lambda _: column, 0.1, 1e-3, iterations=4, exact=False
+        np.array([0.05, 0.05]), 10.0, lambda _: column, 0.1, 1e-3, iterations=40, exact=False
     )
     result = solve_saddle(problem)
     # No answer of the oracle's is better, and none is within the bounds.
-    assert result.gap == pytest.approx(0.3 + 10 * 0.15 - result.lower)
+    assert result.gap < problem.tolerance
     assert result.upper == pytest.approx(0.3 + 10 * 0.15)
     assert not result.converged
-    assert result.iterations == 4
+    assert result.iterations == 40
 
 
 @pytest.mark.parametrize("iterations", [1, 400])
