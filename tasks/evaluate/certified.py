@@ -17,8 +17,9 @@ from tasks.evaluate.worst_move import Pair, describe_moves, list_worst_moves
 from tasks.prepare.split import Part
 from tasks.runtime.errors import FairfrontierError
 from tasks.runtime.store import canonical_json
-from tasks.train.fit_group import KIND, FitGroup, key, load_split, read_facts, read_scores
+from tasks.train.fit_group import KIND, FitGroup, key, load_split, read_facts
 from tasks.train.prediction import Prediction
+from tasks.train.score_file import read_scores
 
 
 @dataclass(frozen=True, eq=False)

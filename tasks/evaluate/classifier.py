@@ -21,13 +21,13 @@ from tasks.train.fit_group import (
     key,
     load_split,
     read_facts,
-    read_scores,
 )
 from tasks.train.postprocess.base import read_scores as read_signed
 from tasks.train.postprocess.calibration import Calibration
 from tasks.train.postprocess.threshold import ThresholdProblem, build_problem
 from tasks.train.prediction import Prediction
 from tasks.train.registry import load_model
+from tasks.train.score_file import read_scores
 
 THRESHOLDS = "randomized_threshold"
 

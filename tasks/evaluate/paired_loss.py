@@ -10,7 +10,8 @@ from tasks.evaluate.drawing import Scene
 from tasks.evaluate.loss import LOSSES, compute_absolute, compute_square, expect_loss
 from tasks.evaluate.measure import Audit
 from tasks.runtime.store import canonical_json
-from tasks.train.fit_group import KIND, key, load_split, read_facts, read_scores
+from tasks.train.fit_group import KIND, key, load_split, read_facts
+from tasks.train.score_file import read_scores
 
 # Measures that are means of rows' losses; rmse is the root of one.
 ROW_LOSSES = {

@@ -28,11 +28,11 @@ from tasks.train.fit_group import (
     learn_metric,
     load_split,
     read_facts,
-    read_scores,
 )
 from tasks.train.neural import NeuralNetwork
 from tasks.train.prediction import Prediction
 from tasks.train.registry import load_model
+from tasks.train.score_file import read_scores
 
 KIND = "points"
 KEYS = ("dataset", "method", "setting", "seed", "part", "measure", "group")

@@ -72,10 +72,10 @@ def learn_face(
 
     Notes
     -----
-    A variant that equals its row counts as a member: it moves the weights of the group's other
-    members, not the directions that they span. Where singular values k and k + 1 are equal, which
-    of the two directions is taken means nothing. One pass over the variants, of which two are held
-    at a time; O(n m d²) for m variants, O(n d) memory.
+    Rows without versions are skipped. A variant that equals its row counts as a member: it moves
+    the weights of the group's other members, not the directions that they span. Where singular
+    values k and k + 1 are equal, which of the two directions is taken means nothing. One pass over
+    the variants, of which two are held at a time; O(n m d²) for m variants, O(n d) memory.
 
     References
     ----------
@@ -90,8 +90,7 @@ def learn_face(
         generator = derive_generator(split.dataset, split.seed, "face", seed)
         drawn = generator.choice(part.n_samples, min(rows, part.n_samples), replace=False)
         part = part.take(np.sort(drawn))
-    weight = part.weight[:, None] ** 0.5
-    stack = (weight * each for name in sets for each in contrasts(_versions(part, name)))
+    stack = (each for name in sets for each in _weigh_contrasts(part, name))
     return _metric(_compress(stack), directions)
 
 
@@ -111,6 +110,15 @@ def _choose_sets(split: Split, wanted: str | Sequence[str] | None) -> list[str]:
     if not sets:
         raise ConfigError("The metric `face` is given no counterfactuals.", "Name one set or more.")
     return sets
+
+
+def _weigh_contrasts(part: Part, name: str) -> Iterator[Array]:
+    """Yield the contrasts of one set, of the rows that have versions; others contribute zeros."""
+    rows = part.counterfactuals[name].rows
+    having = part if rows is None else part.take(rows)
+    weight = having.weight[:, None] ** 0.5
+    for each in contrasts(_versions(having, name)):
+        yield weight * each
 
 
 def _versions(part: Part, name: str) -> Iterator[Array]:

@@ -48,7 +48,7 @@ class Edits:
     attributes : tuple of Attribute
         Cross products follow the attributes they combine.
     edits : tuple of Edit
-    rows : ndarray of int64 or None
+    taken : ndarray of int64 or None
         Which rows of X and groups the set is restricted to; None for all.
     """
 
@@ -56,7 +56,12 @@ class Edits:
     groups: Any
     attributes: tuple[Attribute, ...]
     edits: tuple[Edit, ...]
-    rows: np.ndarray | None = None
+    taken: np.ndarray | None = None
+
+    @property
+    def rows(self) -> None:
+        """None: a level can be written into every row of a table."""
+        return None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -68,8 +73,8 @@ class Edits:
 
     def __iter__(self) -> Iterator[Variant]:
         for edit in self.edits:
-            X = self.X if self.rows is None else self.X[self.rows]
-            groups = self.groups if self.rows is None else self.groups[self.rows]
+            X = self.X if self.taken is None else self.X[self.taken]
+            groups = self.groups if self.taken is None else self.groups[self.taken]
             X = _blockwise(X, set_columns, edit.features)
             groups = _blockwise(groups, set_columns, edit.groups)
             groups = _blockwise(groups, cross_columns, self.attributes)
@@ -77,7 +82,7 @@ class Edits:
 
     def take(self, rows: np.ndarray) -> Edits:
         """Return the same set for a subset of the rows."""
-        return replace(self, rows=rows if self.rows is None else self.rows[rows])
+        return replace(self, taken=rows if self.taken is None else self.taken[rows])
 
 
 def _blockwise(array: Any, function: Callable[[np.ndarray, Any], np.ndarray], change: Any) -> Any:

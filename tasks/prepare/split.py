@@ -39,6 +39,15 @@ class CounterfactualSet(Protocol):
         """Names of the variants, in the order they come."""
         ...
 
+    @property
+    def rows(self) -> np.ndarray | None:
+        """Positions of the rows that have versions, int64 and ascending; None for all of them.
+
+        A variant has all rows of the part nevertheless: the others are in it as they are. What is
+        measured of the set is measured of these rows, and their scores are kept.
+        """
+        ...
+
     def __iter__(self) -> Iterator[Variant]: ...
 
     def take(self, rows: np.ndarray) -> CounterfactualSet:

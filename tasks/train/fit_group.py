@@ -10,10 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
 
 import tasks.metric.registry
 import tasks.train.registry
@@ -38,6 +35,7 @@ from tasks.train.postprocess.model import (
 )
 from tasks.train.prediction import Prediction, predict_part, predict_variants
 from tasks.train.registry import load_model
+from tasks.train.score_file import read_scores, write_scores
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -318,24 +316,24 @@ def _post_process(
             chain = PostProcessed(load_model(folder / f"model-{number}"), processor)
             processors.append(processor)
             predictions.append(
-                {
-                    part.name: _decide(chain, part, stored[part.name].score)
-                    for _, part in split.parts()
-                }
+                {part.name: _decide(chain, part, stored[part.name]) for _, part in split.parts()}
             )
     return processors, predictions, None
 
 
-def _decide(chain: PostProcessed, part: Part, score: np.ndarray) -> Prediction:
+def _decide(chain: PostProcessed, part: Part, stored: Prediction) -> Prediction:
     """Return a post-processor's decisions from the stored scores of its model.
 
     The score stays the model's estimate of P(Y=1|x), unless it is this that is corrected.
     """
-    decided = predict_part(chain.processor, score_part(part, score))
+    decided = predict_part(chain.processor, score_part(part, stored.score))
+    rescores = chain.processor.rescores
+    variants, rescored = predict_variants(chain, part)
     return replace(
         decided,
-        score=decided.score if chain.processor.rescores else score,
-        counterfactuals=predict_variants(chain, part),
+        score=decided.score if rescores else stored.score,
+        counterfactuals=variants,
+        counterfactual_scores=rescored if rescores else stored.counterfactual_scores,
     )
 
 
@@ -355,51 +353,6 @@ def read_facts(folder: Path) -> dict[str, Any]:
     """Return ``seconds``, ``skipped`` and ``reports`` (one for each model) of a stored fit."""
     facts: dict[str, Any] = json.loads((folder / "fit.json").read_text(encoding="utf-8"))
     return facts
-
-
-def write_scores(path: Path, parts: Mapping[str, Prediction]) -> None:
-    """Write predictions as one compressed npz: part/field, part/set/variant."""
-    arrays: dict[str, np.ndarray] = {}
-    for name, each in parts.items():
-        arrays[f"{name}/score"] = each.score
-        arrays[f"{name}/decision"] = each.decision
-        if each.components is not None and each.probability is not None:
-            arrays[f"{name}/components"] = _narrow(each.components)
-            arrays[f"{name}/probability"] = each.probability
-        for set_name, variants in each.counterfactuals.items():
-            for variant, decision in variants:
-                arrays[f"{name}/counterfactual/{set_name}/{variant}"] = decision
-    np.savez_compressed(path, allow_pickle=False, **arrays)
-
-
-def _narrow(array: np.ndarray) -> np.ndarray:
-    """Return the array in 32 bits where that loses nothing: what trees say has no more."""
-    with np.errstate(over="ignore"):
-        narrow = array.astype(np.float32)
-    return narrow if np.array_equal(narrow, array) else array
-
-
-def read_scores(path: Path) -> dict[str, Prediction]:
-    """Read what ``write_scores`` wrote: part -> Prediction."""
-    fields: dict[str, dict[str, np.ndarray]] = {}
-    sets: dict[str, dict[str, list[tuple[str, np.ndarray]]]] = {}
-    with np.load(path, allow_pickle=False) as stored:
-        for name in stored.files:
-            part, field, *rest = name.split("/", maxsplit=3)
-            if field == "counterfactual":
-                variants = sets.setdefault(part, {}).setdefault(rest[0], [])
-                variants.append((rest[1], stored[name]))
-            else:
-                fields.setdefault(part, {})[field] = stored[name].astype(np.float64, copy=False)
-    return {
-        part: Prediction(
-            counterfactuals=MappingProxyType(
-                {name: tuple(variants) for name, variants in sets.get(part, {}).items()}
-            ),
-            **found,
-        )
-        for part, found in fields.items()
-    }
 
 
 def _metric_of(group: FitGroup, cls: type[Estimator]) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ from tasks.prepare.split import Part, Task
 from tasks.runtime.errors import DataError
 
 Variants = tuple[tuple[str, np.ndarray], ...]
+Scores = tuple[np.ndarray, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,12 +28,16 @@ class Prediction:
         Probability that the decision is 1: 0.0 or 1.0 for deterministic rules, anything between
         for randomised ones. Class codes for K > 2 classes, the value for a regression.
     counterfactuals : mapping of str to tuple of (str, ndarray)
-        Name of a counterfactual set -> (variant name, decision on that variant), in order.
+        Name of a counterfactual set -> (variant name, decision on that variant), in order. Where
+        the set says which rows have versions, of these rows only.
     components : ndarray of float64, shape (n_samples, n_components), or None
         Of a randomised regression: what each of its regressors says. Of targets the score is their
         mean; of two classes it is P(Y=1|x), and these are the numbers u behind it.
     probability : ndarray of float64, shape (n_components,), or None
         Probability that a regressor answers, the same in every row; above 0, adding up to 1.
+    counterfactual_scores : mapping of str to tuple of ndarray of float64
+        Name of a set that says which rows have versions -> the score on each of its variants, in
+        order, of these rows: (n_rows,) or (n_rows, n_classes), rounded to 32 bits.
     """
 
     score: np.ndarray
@@ -40,6 +45,9 @@ class Prediction:
     counterfactuals: Mapping[str, Variants] = field(default_factory=lambda: MappingProxyType({}))
     components: np.ndarray | None = None
     probability: np.ndarray | None = None
+    counterfactual_scores: Mapping[str, Scores] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
 
     @property
     def outcomes(self) -> tuple[np.ndarray, np.ndarray]:
@@ -88,6 +96,7 @@ def predict_part(model: Any, part: Part) -> Prediction:
     Notes
     -----
     Variants are made and asked one at a time: memory is one copy of X, whatever their number.
+    Rows that a set leaves as they are, are not asked again.
     A rule that depends on groups gets the variant's groups, so its thresholds follow the flip.
     Regressors that are never drawn are left out of ``components``.
     """
@@ -98,20 +107,41 @@ def predict_part(model: Any, part: Part) -> Prediction:
         score, decision = _ask(model, part, part.X, part.groups)
     if probability.size == 1 and task_of(part) == "regression":
         components = None
-    variants = predict_variants(model, part)
+    variants, scores = predict_variants(model, part)
     if components is None:
-        return Prediction(score, decision, variants)
-    return Prediction(score, decision, variants, components, probability)
+        return Prediction(score, decision, variants, counterfactual_scores=scores)
+    return Prediction(score, decision, variants, components, probability, scores)
 
 
-def predict_variants(model: Any, part: Part) -> Mapping[str, Variants]:
-    """Return a model's decisions on every variant of a part; see ``predict_part``."""
+def predict_variants(model: Any, part: Part) -> tuple[Mapping[str, Variants], Mapping[str, Scores]]:
+    """Return a model's decisions on every variant of a part, and scores; see ``predict_part``.
+
+    Returns
+    -------
+    counterfactuals : mapping of str to tuple of (str, ndarray)
+    counterfactual_scores : mapping of str to tuple of ndarray
+        Of the sets that say which rows have versions; as in ``Prediction``.
+    """
     counterfactuals: dict[str, Variants] = {}
+    scores: dict[str, Scores] = {}
     for name, variants in part.counterfactuals.items():
-        counterfactuals[name] = tuple(
-            (each.name, _ask(model, part, each.X, each.groups)[1]) for each in variants
-        )
-    return MappingProxyType(counterfactuals)
+        asked = part if variants.rows is None else part.take(variants.rows)
+        decided: list[tuple[str, np.ndarray]] = []
+        scored: list[np.ndarray] = []
+        for each in asked.counterfactuals[name]:
+            score, decision = _ask(model, asked, each.X, each.groups)
+            decided.append((each.name, decision))
+            if variants.rows is not None:
+                scored.append(_round(score))
+        counterfactuals[name] = tuple(decided)
+        if variants.rows is not None:
+            scores[name] = tuple(scored)
+    return MappingProxyType(counterfactuals), MappingProxyType(scores)
+
+
+def _round(score: np.ndarray) -> np.ndarray:
+    """Round to 32 bits: what is measured at once is what is stored and measured later."""
+    return score.astype(np.float32).astype(np.float64)
 
 
 def _ask_components(model: Any, part: Part) -> tuple[np.ndarray | None, np.ndarray]:

@@ -55,6 +55,10 @@ class ScoredVariants:
     def names(self) -> tuple[str, ...]:
         return self.variants.names
 
+    @property
+    def rows(self) -> np.ndarray | None:
+        return self.variants.rows
+
     def __iter__(self) -> Iterator[Variant]:
         for each in self.variants:
             yield replace(each, X=self.model.predict_proba(each.X)[:, 1:])

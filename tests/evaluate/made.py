@@ -16,6 +16,7 @@ class MadeSet:
     """Variants that exist already."""
 
     variants: tuple[Variant, ...]
+    rows: np.ndarray | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -25,7 +26,9 @@ class MadeSet:
         return iter(self.variants)
 
     def take(self, rows: np.ndarray) -> MadeSet:
-        return MadeSet(tuple(Variant(v.name, v.X[rows], v.groups[rows]) for v in self.variants))
+        having = None if self.rows is None else np.flatnonzero(np.isin(rows, self.rows))
+        taken = (Variant(v.name, v.X[rows], v.groups[rows]) for v in self.variants)
+        return MadeSet(tuple(taken), having)
 
 
 def make_part(

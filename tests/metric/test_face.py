@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import array_api_strict
 import dask
 import dask.array as da
@@ -14,8 +16,10 @@ from tasks.metric import face, learn
 from tasks.metric.fair_metric import FairMetric
 from tasks.prepare import load
 from tasks.prepare.counterfactual import Edit, Edits
+from tasks.prepare.split import Variant
 from tasks.runtime.arrays import to_numpy
 from tasks.runtime.errors import ConfigError, DataError
+from tests.evaluate.made import MadeSet
 from tests.runtime.test_arrays import namespaces
 from tests.train.tables import make_split
 
@@ -225,6 +229,24 @@ def test_the_learner_stacks_rows_with_their_variants():
     table = np.stack([split.train.X, *(each.X for each in variants)], axis=1)
     found = learn("face", split, directions=1)
     assert found.sigma == pytest.approx(by_svd(centred(table), 1), abs=1e-10)
+
+
+def test_rows_without_versions_are_skipped():
+    split, rng = make_split(), np.random.default_rng(0)
+    part = split.train
+    having = np.sort(rng.choice(part.n_samples, 30, replace=False))
+    weight = rng.integers(1, 4, part.n_samples).astype(float)
+    versions = []
+    for name in ("a", "b"):
+        moved = part.X.copy()
+        moved[having] += rng.normal(size=(30, moved.shape[1]))
+        versions.append(Variant(name, moved, part.groups))
+    sets = {"some": MadeSet(tuple(versions), having)}
+    train = replace(part, counterfactuals=sets, weight=weight)
+    found = learn("face", split.replace(train=train), directions=2)
+    table = np.stack([part.X[having], *(each.X[having] for each in versions)], axis=1)
+    table = np.repeat(table, weight[having].astype(int), axis=0)
+    assert found.sigma == pytest.approx(by_svd(centred(table), 2), abs=1e-10)
 
 
 def test_weights_equal_copied_rows():

@@ -19,12 +19,11 @@ from tasks.train.fit_group import (
     fit,
     key,
     read_facts,
-    read_scores,
-    write_scores,
 )
 from tasks.train.postprocess.model import PostProcessed
-from tasks.train.prediction import Prediction, predict_part
+from tasks.train.prediction import predict_part
 from tasks.train.registry import load_model
+from tasks.train.score_file import read_scores
 from tests.flows.project import DATASET, make_project
 
 FRESH = "split: {kind: random, train: 0.4, calibration: 0.2, validation: 0.2, test: 0.2}"
@@ -222,24 +221,6 @@ def test_noise_and_post_processor_are_in_the_key(home):
         describe(make_group(dataset="noisy", then=None, members=each), home) for each in members
     )
     assert one["data"] != two["data"]
-
-
-@pytest.mark.parametrize("width", [np.float32, np.float64])
-def test_components_are_stored_without_loss(tmp_path, width):
-    rng = np.random.default_rng(0)
-    components = rng.random((50, 3)).astype(width).astype(np.float64)
-    probability = np.array([0.2, 0.3, 0.5])
-    score = components @ probability
-    drawn = Prediction(score, score, components=components, probability=probability)
-    sure = Prediction(score, score)
-    write_scores(tmp_path / "scores.npz", {"train": drawn, "test": sure})
-    found = read_scores(tmp_path / "scores.npz")
-    for name, each in {"components": components, "probability": probability}.items():
-        assert getattr(found["train"], name).tobytes() == each.tobytes()
-        assert getattr(found["train"], name).dtype == np.float64
-        assert getattr(found["test"], name) is None
-    with np.load(tmp_path / "scores.npz") as stored:
-        assert stored["train/components"].dtype == width
 
 
 def test_what_a_model_reports_of_its_training_is_kept(home, store, monkeypatch):

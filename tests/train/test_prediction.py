@@ -187,3 +187,36 @@ def test_labels_that_are_not_codes():
         predict_part(model, PART)
     with pytest.raises(DataError, match="no class codes of made"):
         predict_part(LinearRegression().fit(X, Y), PART)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_rows_without_versions_are_not_asked_again(n_classes):
+    having = np.array([2, 3, 11])
+    moved = [X.copy(), X.copy()]
+    moved[0][having], moved[1][having] = X[having] - 2, X[having] + 2
+    variants = tuple(Variant(name, x, GROUPS) for name, x in zip("ab", moved, strict=True))
+    part = make_part(
+        Y, GROUPS, {"sex": ("F", "M")}, X=X, classes=tuple("abc")[:n_classes],
+        counterfactuals={"some": MadeSet(variants, having), "all": FLIP},
+    )  # fmt: skip
+
+    def answer(X):
+        p = 1 / (1 + np.exp(-X[:, 0]))
+        return np.column_stack([1 - p, *[p / (n_classes - 1)] * (n_classes - 1)])
+
+    model = Rule(answer)
+    model.predict_needs = frozenset({"groups", "ids"})
+    found = predict_part(model, part)
+    # Only a set that says which rows have versions keeps their scores.
+    assert list(found.counterfactual_scores) == ["some"]
+    assert found.counterfactuals["all"][0][1].shape == (20,)
+    for position, sign in enumerate((-2, 2)):
+        wanted = answer(X[having] + sign)
+        decision = found.counterfactuals["some"][position][1]
+        np.testing.assert_array_equal(decision, wanted.argmax(axis=1))
+        score = found.counterfactual_scores["some"][position]
+        wanted = wanted[:, 1] if n_classes == 2 else wanted
+        np.testing.assert_array_equal(score, wanted.astype(np.float32).astype(np.float64))
+        assert score.dtype == np.float64
+    assert [len(asked["ids"]) for asked in model.asked] == [20, 3, 3, 20, 20]
+    np.testing.assert_array_equal(model.asked[1]["ids"], part.ids[having])

@@ -25,6 +25,7 @@ class Levels:
     X: np.ndarray
     column: int
     levels: tuple[float, ...]
+    rows: np.ndarray | None = None
 
     @property
     def names(self):
