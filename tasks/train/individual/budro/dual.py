@@ -126,9 +126,12 @@ def minimise_dual(
     if zero.slope >= 0:
         return Minimum(((1.0, zero),), 0.0, zero.dual, 0, converged=True)
     if start is not None:
-        (eta, held), step = start, 1.02
+        (eta, held), least, most = start, 1.02, 4.0
+        # Where a search ended two maps tie as a rule: beside it, rounding has no say in the next.
+        eta *= 1 + 1e-6
     else:
-        eta, held, step = (zero.gain - stay.gain) / zero.cost, stay.target, 4.0
+        eta, held = (zero.gain - stay.gain) / zero.cost, stay.target
+        least = most = 4.0
     low: Piece = zero
     high: Piece | None = None
     # Without an upper end yet, staying put is the map that is surely within the budget.
@@ -142,15 +145,18 @@ def minimise_dual(
             low = seen
         else:
             high = seen
+        # Costs fall about as 1/η⁴ on real rows: the minimum is then likely in between.
+        ratio = max(seen.cost, 1e-300) / budget
+        step = min(max(ratio ** (0.25 if seen is low else -0.25), least), most)
         if high is None:
-            eta, step = eta * step, step**2
+            eta, least, most = eta * step, least**2, most**2
             continue
         share = high.slope / (high.slope - low.slope)
         maps = ((share, low), (1 - share, high))
         gap = dual - share * low.gain - (1 - share) * high.gain
         converged = gap <= max(tolerance * abs(dual - floor), 1e-15 * abs(dual))
-        if low is zero and step < 100:
-            eta, step = eta / step, step**2
+        if low is zero and least < 100:
+            eta, least, most = eta / step, least**2, most**2
         else:
             eta = _crossing(low, high)
     return Minimum(maps, seen.eta, dual, iteration, converged)

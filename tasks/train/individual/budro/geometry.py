@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, device
 
 from tasks.runtime.arrays import to_numpy
+from tasks.train.individual.budro.bound import Shelf
 
 Array = Any
 
@@ -56,6 +57,8 @@ class Geometry:
         m_j of each row.
     portion : Portion or None
         Which of all columns these are; None where they are all.
+    shelf : Shelf
+        Where `search` keeps what speeds up its next pass over these columns.
     """
 
     point: Array
@@ -68,6 +71,7 @@ class Geometry:
     column_mass: Array
     row_mass: Array
     portion: Portion | None = None
+    shelf: Shelf = field(init=False, repr=False, default_factory=Shelf)
 
     @property
     def n_labels(self) -> int:

@@ -100,7 +100,7 @@ def solve_merged_programme(geometry: Geometry, loss: Array, budget: float) -> Tr
     point, mass = to_numpy(geometry.point), to_numpy(geometry.column_mass)
     column = to_numpy(geometry.column_point)
     cost = np.sum((point[:, None, :] - point[None, column, :]) ** 2, axis=2)
-    levels = [to_numpy(each.level) for each in search.candidates]
+    levels = [to_numpy(each) for each in search.level]
     counts = [last - first for first, last in geometry.columns]
     gain = np.repeat(np.stack(levels, axis=1), counts, axis=1)
     found = _optimise(gain, cost, mass, budget)

@@ -22,6 +22,7 @@ from array_api_compat import device
 
 from tasks.runtime.arrays import segment_sum, to_numpy
 from tasks.train.individual.budro.dual import Minimum, descend_dual, minimise_dual
+from tasks.train.individual.budro.envelope import Envelope, Lines, trace_lines
 from tasks.train.individual.budro.geometry import Geometry, sample_columns
 from tasks.train.individual.budro.search import Search
 
@@ -92,7 +93,7 @@ def finish(search: Search, found: Minimum) -> Transport:
         arriving.append(sum(came))
     arrived = geometry.add_up(xp.stack(arriving))
     for label in range(geometry.n_labels):
-        level = xp.take(search.candidates[label].level, geometry.row_point)
+        level = xp.take(search.level[label], geometry.row_point)
         worst = xp.astype(search.loss[:, label] == level, mass.dtype)
         winners = segment_sum(worst, geometry.row_point, n_points)
         columns.append(worst * xp.take(arrived[label, :] / winners, geometry.row_point))
@@ -136,7 +137,7 @@ def solve_exact(
     budget : float
         ε ≥ 0, in squared units of the embedding.
     tolerance : float
-        Stop when the gap is at most this share of the objective's size.
+        Stop when the gap is at most this share of what moving gains, M(η) − Σ_j m_j R_jj.
     start : Transport, optional
         The last round's solution on the same geometry: its η and map are where the search begins.
     column_share : float, optional
@@ -154,9 +155,11 @@ def solve_exact(
 
     Notes
     -----
-    A pass is one product of augmented vectors, O(n² k) operations in blocks of O(n) memory; sorted
-    prefixes and the moves held from the pass before keep a seventh to a half of it on Adult. With
-    ``dtype="float32"`` the dual value may be low by some 1e-6 of the largest squared norm × η.
+    A pass is a product of augmented vectors, O(n² k) operations, of which bounds kept from earlier
+    passes and rounds (see `bound`) leave some hundredths on NumPy, and a pass between two others
+    looks only at columns that those leave open (see `envelope`). Memory is O(n) and a table of at
+    most 512 MiB, which stays with the geometry. With ``dtype="float32"`` the dual value may be low
+    by some 1e-6 of the largest squared norm × η.
     """
     search = Search(geometry, loss, dtype)
     free = search.move_freely(budget)
@@ -167,12 +170,15 @@ def solve_exact(
         eta = solve_exact(some, loss, budget, tolerance=tolerance / 10, dtype=dtype).eta
         if eta > 0:
             begin = (eta, geometry.column_point if begin is None else begin[1])
+    stay = search.piece(0.0, budget, geometry.column_point)
     found = minimise_dual(
-        lambda eta, held: search.move_all(eta, budget, held),
+        Envelope(search, free, stay).explore,
         free,
-        search.piece(0.0, budget, geometry.column_point),
+        stay,
         start=begin,
         tolerance=tolerance,
+        # Early in boosting all losses are nearly equal, and a share of M would be met by any map.
+        floor=stay.gain,
         max_iterations=max_iterations,
     )
     return finish(search, found)
@@ -217,26 +223,80 @@ def solve_sgd(
 
     Notes
     -----
-    O((steps · batch_size + n) n k) operations, in blocks of O(n) memory.
+    O((steps · batch_size + n) n k) operations, most of which bounds save on NumPy as in
+    ``solve_exact``. There the drawn columns are moved at once: what is best for them at any price
+    between the first one and where the last round ended is known before the first step.
     """
     search = Search(geometry, loss, dtype)
-    xp, last = search.xp, [last for _, last in geometry.columns]
     held = geometry.column_point if start is None else start.destination[0, :]
-    row_column = to_numpy(geometry.row_column)
-
-    def pay(rows: np.ndarray, eta: float) -> float:
-        drawn = np.sort(row_column[rows])
-        drawn = drawn[drawn >= 0]
-        paid = xp.zeros((), dtype=xp.float64, device=device(held))
-        for label, columns in enumerate(np.split(drawn, np.searchsorted(drawn, last[:-1]))):
-            chosen = xp.asarray(columns, device=device(held))
-            column = xp.take(geometry.column_point, chosen)
-            target = search.move(label, column, xp.take(held, chosen), eta)
-            paid = paid + xp.sum(search.value(label, column, target)[1])
-        return float(geometry.add_up(paid)) / rows.size
-
-    eta = descend_dual(pay, sample, budget, eta=eta, momentum=momentum, learning_rate=learning_rate)
-    final = search.move_all(eta, budget, held)
+    batches = Batches(search, sample, held, _expect_interval(eta, start))
+    eta = descend_dual(
+        batches.pay, sample, budget, eta=eta, momentum=momentum, learning_rate=learning_rate
+    )
+    final = search.move_all(eta, budget, batches.choose(eta))
     return finish(
         search, Minimum(((1.0, final),), eta, final.dual, sample.shape[0], converged=True)
     )
+
+
+def _expect_interval(eta: float, start: Transport | None) -> tuple[float, float]:
+    """Return prices between which the steps are likely to stay."""
+    ends = (eta,) if start is None or not 0 < start.eta < float("inf") else (eta, start.eta)
+    return 0.9 * min(ends), 1.1 * max(ends)
+
+
+class Batches:
+    """What batches of columns pay at the prices of their steps.
+
+    Parameters
+    ----------
+    search : Search
+        Of one round's losses.
+    sample : int64 ndarray of shape (steps, batch_size)
+        Row numbers of all batches.
+    held : int64 array of shape (n_columns,)
+        Points that the columns hold so far.
+    interval : (low, high)
+        Where what is best for the drawn columns is found in advance, where `search` has bounds.
+    """
+
+    def __init__(
+        self, search: Search, sample: np.ndarray, held: Array, interval: tuple[float, float]
+    ) -> None:
+        self.search, self.held = search, held
+        self.row_column = to_numpy(search.geometry.row_column)
+        self.lines: Lines | None = None
+        drawn = np.unique(self.row_column[sample])
+        self.drawn = drawn[drawn >= 0]
+        if search.bounds is not None and interval[0] > 0 and self.drawn.size:
+            if search.bounds.blank:
+                self.held = search.move_columns(None, held, interval[0])
+            begin = self.held[self.drawn]
+            self.lines = trace_lines(search, self.drawn, begin, *interval)
+
+    def _known(self, eta: float) -> Lines | None:
+        lines = self.lines
+        return lines if lines is not None and lines.low <= eta <= lines.high else None
+
+    def pay(self, rows: np.ndarray, eta: float) -> float:
+        """Return the mean cost of a batch at η."""
+        search, geometry = self.search, self.search.geometry
+        xp, lines = search.xp, self._known(eta)
+        drawn = np.sort(self.row_column[rows])
+        drawn = drawn[drawn >= 0]
+        if lines is not None:
+            paid = np.sum(lines.choose(np.searchsorted(self.drawn, drawn), eta)[1])
+        else:
+            chosen = xp.asarray(drawn, device=device(self.held))
+            target = search.move_columns(chosen, xp.take(self.held, chosen), eta)
+            paid = xp.sum(search.weigh(target, chosen)[1])
+        return float(geometry.add_up(paid)) / rows.size
+
+    def choose(self, eta: float) -> Array:
+        """Return a map to start from at η: the best one as far as it is known."""
+        lines = self._known(eta)
+        if lines is None:
+            return self.held
+        target = self.held.copy()
+        target[self.drawn] = lines.choose(np.arange(self.drawn.size), eta)[0]
+        return target

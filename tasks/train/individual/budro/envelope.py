@@ -1,0 +1,174 @@
+"""What a round's passes at several prices say about the prices between them.
+
+Of column j, max_i (R_ij − η C_ij) is a maximum of lines in η, hence convex: a point that is best at
+two prices is best at all between. So every further pass looks only at columns whose targets differ
+at the nearest prices seen, and the lines that are best somewhere in an interval are found from its
+ends inwards, by what is best where two neighbours cross.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tasks.train.individual.budro.dual import Piece
+from tasks.train.individual.budro.search import Search
+
+Array = Any
+# Column, target, gain and cost of some lines.
+Found = tuple[np.ndarray, ...]
+
+# Lines whose values differ by less, as a share of the losses, are as good as one another.
+EQUAL = 1e-13
+
+
+class Envelope:
+    """Passes over all columns at one price after another, each less work than the one before.
+
+    Parameters
+    ----------
+    search : Search
+        Of one round's losses.
+    zero, stay : Piece
+        At η = 0, and of the map that moves nothing, which is the best one as η → ∞.
+    """
+
+    def __init__(self, search: Search, zero: Piece, stay: Piece) -> None:
+        self.search, self.budget = search, zero.budget
+        self.etas = [0.0, float("inf")]
+        self.targets = [zero.target, stay.target]
+
+    def explore(self, eta: float, held: Array) -> Piece:
+        """Return the piece at η; ``held`` is a map to start from."""
+        search = self.search
+        if search.bounds is None:
+            return search.move_all(eta, self.budget, held)
+        place = int(np.searchsorted(self.etas, eta))
+        below, above = self.targets[place - 1], self.targets[place]
+        target = np.where(below == above, below, self._choose(eta, held, below, above))
+        unsettled = np.flatnonzero(below != above)
+        # All at once lets the bounds be renewed.
+        chosen = None if 2 * unsettled.size > target.size else unsettled
+        held = target if chosen is None else target[chosen]
+        target[chosen if chosen is not None else slice(None)] = search.move_columns(
+            chosen, held, eta
+        )
+        self.etas.insert(place, eta)
+        self.targets.insert(place, target)
+        return search.piece(eta, self.budget, target)
+
+    def _choose(self, eta: float, *targets: np.ndarray) -> np.ndarray:
+        """Return the best of some maps, column by column."""
+        best, value = targets[0], -np.inf
+        for target in targets:
+            gain, cost = self.search.weigh(target)
+            best = np.where(gain - eta * cost > value, target, best)
+            value = np.maximum(value, gain - eta * cost)
+        return best
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """The lines that are best for some columns somewhere in an interval of η.
+
+    Attributes
+    ----------
+    low, high : float
+        The interval.
+    target : int64 array of shape (n_columns, n_lines)
+        Points; padded.
+    gain, cost : float64 arrays of shape (n_columns, n_lines)
+        R_ij and C_ij; padded by −∞ and 0.
+    """
+
+    low: float
+    high: float
+    target: np.ndarray
+    gain: np.ndarray
+    cost: np.ndarray
+
+    def choose(self, places: np.ndarray, eta: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return the targets of some of the columns at η and what they pay."""
+        value = self.gain[places] - eta * self.cost[places]
+        best = np.argmax(value, axis=1)
+        return self.target[places, best], self.cost[places, best]
+
+
+def trace_lines(
+    search: Search, chosen: np.ndarray, held: np.ndarray, low: float, high: float
+) -> Lines:
+    """Find the lines that are best for some columns between two prices.
+
+    Parameters
+    ----------
+    search : Search
+        Of one round's losses, on NumPy.
+    chosen, held : int64 arrays of shape (m,)
+        Columns, rising, and points that they hold so far.
+    low, high : float
+        The interval, 0 < low < high.
+
+    Returns
+    -------
+    Lines
+
+    Notes
+    -----
+    Each line costs one search at the price where it was found and at most two where it crosses its
+    neighbours.
+    """
+    left = search.move_columns(chosen, held, low)
+    right = left.copy()
+    moved = np.flatnonzero(left != search.geometry.column_point[chosen])
+    right[moved] = search.move_columns(chosen[moved], left[moved], high)
+    column = np.arange(chosen.size)
+    found: list[Found] = [(column, left, *search.weigh(left, chosen))]
+    apart = np.flatnonzero(left != right)
+    found.append((apart, right[apart], *search.weigh(right[apart], chosen[apart])))
+    lower: Found = tuple(each[apart] for each in found[0])
+    upper: Found = found[1]
+    size = EQUAL * max(float(np.max(np.abs(each))) for each in search.level)
+    while lower[0].size:
+        eta = _cross(lower, upper, low, high)
+        who = lower[0]
+        target = search.move_columns(chosen[who], lower[1], eta)
+        new: Found = (who, target, *search.weigh(target, chosen[who]))
+        above = (
+            new[2] - eta * new[3] - np.maximum(lower[2] - eta * lower[3], upper[2] - eta * upper[3])
+        )
+        keep = np.flatnonzero(above > size)
+        new, lower, upper = (tuple(x[keep] for x in each) for each in (new, lower, upper))
+        found.append(new)
+        order = np.argsort(np.concatenate([new[0], new[0]]), kind="stable")
+        lower, upper = (
+            tuple(np.concatenate(pair)[order] for pair in zip(first, second, strict=True))
+            for first, second in ((lower, new), (new, upper))
+        )
+    return _gather(found, chosen.size, low, high)
+
+
+def _cross(lower: Found, upper: Found, low: float, high: float) -> np.ndarray:
+    """Return where lines cross; anywhere in the interval where they are parallel."""
+    run = lower[3] - upper[3]
+    rise = lower[2] - upper[2]
+    eta = np.divide(rise, run, out=np.full_like(run, low), where=run > 0)
+    crossing: np.ndarray = np.clip(eta, low, high)
+    return crossing
+
+
+def _gather(found: list[Found], n_columns: int, low: float, high: float) -> Lines:
+    """Put each column's lines into a row."""
+    column, target, gain, cost = (np.concatenate(each) for each in zip(*found, strict=True))
+    order = np.argsort(column, kind="stable")
+    column, target, gain, cost = (each[order] for each in (column, target, gain, cost))
+    count = np.bincount(column, minlength=n_columns)
+    place = np.arange(column.size) - np.repeat(np.cumsum(count) - count, count)
+    shape = (n_columns, int(count.max(initial=1)))
+    rows = Lines(
+        low, high, np.zeros(shape, dtype=np.int64), np.full(shape, -np.inf), np.zeros(shape)
+    )
+    for whole, each in ((rows.target, target), (rows.gain, gain), (rows.cost, cost)):
+        whole[column, place] = each
+    return rows

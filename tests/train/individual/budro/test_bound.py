@@ -1,0 +1,131 @@
+import copy
+
+import numpy as np
+import pytest
+
+from tasks.train.individual.budro import bound, search
+from tasks.train.individual.budro.bound import Bounds, Shelf
+from tasks.train.individual.budro.geometry import build_geometry
+from tasks.train.individual.budro.search import Search
+from tests.train.individual.budro.problems import draw_problem
+
+SHAPES = {
+    "plain": {},
+    "ties": {"levels": 2},
+    "duplicates": {"levels": 1, "copies": 60},
+    "three labels": {"n_labels": 3, "levels": 4},
+    "many dimensions": {"k": 20},
+}
+
+
+@pytest.fixture(autouse=True)
+def bounds_everywhere(monkeypatch):
+    """Small problems in small blocks, so that bounds have something to skip."""
+    monkeypatch.setattr(search, "MANY_PAIRS", 0)
+    monkeypatch.setattr(bound, "LARGEST", 8)
+
+
+def best_values(geometry, loss, eta):
+    """max_i (R_ij − η C_ij) of all columns, by brute force."""
+    cost = np.sum((geometry.point[:, None, :] - geometry.point[None, :, :]) ** 2, axis=2)
+    found = np.empty(geometry.column_point.size)
+    eta = np.broadcast_to(eta, found.shape)
+    for label, (first, last) in enumerate(geometry.columns):
+        level = np.full(len(geometry.point), -np.inf)
+        np.maximum.at(level, geometry.row_point, loss[:, label])
+        for j in range(first, last):
+            found[j] = np.max(level - eta[j] * cost[:, geometry.column_point[j]])
+    return found
+
+
+def drift(loss, seed, size):
+    """Losses a round later: all move together, rows a little by themselves."""
+    generator = np.random.default_rng(seed)
+    return loss * 1.05 + size + generator.normal(scale=size, size=loss.shape)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_pruned_passes_equal_brute_force_over_rounds_and_prices(shape, dtype):
+    exactness = {"float32": 2e-5, "float64": 1e-11}[dtype]
+    z, label, loss = draw_problem(5, n=200, **SHAPES[shape])
+    mass = np.random.default_rng(0).exponential(size=200)
+    geometry = build_geometry(z, label, n_labels=loss.shape[1], mass=mass)
+    held = geometry.column_point
+    for step, (eta, size) in enumerate(
+        [(0.3, 0.0), (0.31, 0.01), (0.2, 0.02), (5.0, 0.0), (1e-6, 0.0), (40.0, 0.3), (0.3, 0.0)]
+    ):
+        loss = drift(loss, step, size)
+        told = Search(geometry, loss, dtype)
+        held = told.move_columns(None, held, eta)
+        gain, cost = told.weigh(held)
+        assert gain - eta * cost == pytest.approx(best_values(geometry, loss, eta), abs=exactness)
+        some = np.flatnonzero(np.arange(held.size) % 3 == 0)
+        each = eta * np.random.default_rng(step).uniform(0.5, 2.0, size=some.size)
+        target = told.move_columns(some, geometry.column_point[some], each)
+        gain, cost = told.weigh(target, some)
+        prices = np.full(held.size, eta)
+        prices[some] = each
+        wanted = best_values(geometry, loss, prices)[some]
+        assert gain - each * cost == pytest.approx(wanted, abs=exactness)
+
+
+def test_equal_losses_move_nothing():
+    z, label, _ = draw_problem(0, n=150)
+    geometry = build_geometry(z, label)
+    for eta in (1e-9, 0.1, 1e6):
+        told = Search(geometry, np.full((150, 2), 0.69), "float32")
+        assert np.array_equal(
+            told.move_columns(None, geometry.column_point, eta), geometry.column_point
+        )
+
+
+def test_bounds_are_above_what_blocks_offer():
+    z, label, loss = draw_problem(2, n=300, k=30)
+    geometry = build_geometry(100 + 9 * z, label)
+    told = Search(geometry, loss, "float32")
+    told.move_all(0.01, 0.0, geometry.column_point)
+    kept = told.bounds
+    assert not kept.blank
+    level = np.stack(told.level, axis=1)
+    centre = (level.max(axis=0) + level.min(axis=0)) / 2
+    point, own = geometry.point, geometry.point[geometry.column_point]
+    cost = np.sum((point[:, None, :] - own[None, :, :]) ** 2, axis=2)
+    offer = (level - centre)[:, kept.label] / 0.01 - cost + kept.column_square
+    truth = np.maximum.reduceat(offer[kept.order], kept.start, axis=0)
+    assert np.all(kept.table >= truth)
+    assert np.max(kept.table - truth) < 1e-5 * kept.square.max()
+
+
+def test_later_rounds_look_at_few_pairs():
+    n = 4000
+    z, label, _ = draw_problem(0, n=n, k=3)
+    margin = z @ np.array([1.0, -0.5, 0.3])
+    geometry = build_geometry(z, label)
+    held, looked = geometry.column_point, []
+    for growth in (0.5, 0.51, 0.52, 0.53):
+        loss = np.stack([np.logaddexp(0, growth * margin), np.logaddexp(0, -growth * margin)], 1)
+        told = Search(geometry, loss, "float32")
+        held = told.move_all(0.3 * growth, 0.0, held).target
+        looked.append(told.bounds.spent.sum())
+    share = np.diff(looked) / told.bounds.table.size
+    assert looked[0] == 0
+    assert share.max() < 0.05
+
+
+def test_blocks_grow_where_the_table_would_be_too_large(monkeypatch):
+    z, label, _ = draw_problem(0, n=1000)
+    geometry = build_geometry(z, label)
+    monkeypatch.setattr(bound, "ENTRIES", 10_000)
+    kept = Bounds(geometry.point, geometry.column_point, geometry.columns)
+    assert kept.table.size <= 2 * 10_000
+
+
+def test_bounds_stay_where_they_were_made():
+    z, label, loss = draw_problem(0, n=60)
+    geometry = build_geometry(z, label)
+    first = Search(geometry, loss, "float32").bounds
+    assert Search(geometry, loss, "float32").bounds is first
+    travelled = copy.deepcopy(geometry.shelf)
+    assert isinstance(travelled, Shelf)
+    assert travelled.bounds is None

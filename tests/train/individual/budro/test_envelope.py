@@ -1,0 +1,78 @@
+import numpy as np
+import pytest
+
+from tasks.train.individual.budro import bound, search
+from tasks.train.individual.budro.envelope import Envelope, trace_lines
+from tasks.train.individual.budro.geometry import build_geometry
+from tasks.train.individual.budro.search import Search
+from tests.train.individual.budro.problems import draw_problem
+from tests.train.individual.budro.test_bound import best_values
+
+
+@pytest.fixture(autouse=True)
+def bounds_everywhere(monkeypatch):
+    """Small problems in small blocks."""
+    monkeypatch.setattr(search, "MANY_PAIRS", 0)
+    monkeypatch.setattr(bound, "LARGEST", 8)
+
+
+@pytest.mark.parametrize("levels", [None, 2])
+def test_passes_between_others_are_passes(levels):
+    z, label, loss = draw_problem(1, n=150, n_labels=3, levels=levels, copies=30)
+    geometry = build_geometry(z, label, n_labels=3)
+    told = Search(geometry, loss, "float64")
+    free, stay = told.move_freely(0.1), told.piece(0.0, 0.1, geometry.column_point)
+    passes = Envelope(told, free, stay)
+    held = geometry.column_point
+    for eta in (0.1, 3.0, 0.5, 1.0, 0.7, 0.05, 10.0, 0.6):
+        seen = passes.explore(eta, held)
+        held = seen.target
+        wanted = best_values(geometry, loss, eta)
+        gain, cost = told.weigh(held)
+        assert gain - eta * cost == pytest.approx(wanted, abs=1e-11)
+        assert seen.gain - eta * seen.cost == pytest.approx(
+            float(np.sum(geometry.column_mass * wanted))
+        )
+
+
+def test_passes_between_others_move_only_columns_that_differ(monkeypatch):
+    z, label, loss = draw_problem(2, n=300)
+    geometry = build_geometry(z, label)
+    told = Search(geometry, loss, "float64")
+    passes = Envelope(told, told.move_freely(0.1), told.piece(0.0, 0.1, geometry.column_point))
+    low, high = (passes.explore(eta, geometry.column_point).target for eta in (0.9, 1.0))
+    asked = []
+    move = Search.move_columns
+    monkeypatch.setattr(
+        Search, "move_columns", lambda *given: asked.append(given[1]) or move(*given)
+    )
+    passes.explore(0.95, low)
+    assert np.array_equal(asked[0], np.flatnonzero(low != high))
+    assert 0 < asked[0].size < 100
+
+
+@pytest.mark.parametrize("shape", [{}, {"levels": 2, "copies": 30}, {"n_labels": 3, "k": 5}])
+def test_lines_are_the_best_ones_at_every_price_of_the_interval(shape):
+    z, label, loss = draw_problem(3, n=150, **shape)
+    geometry = build_geometry(z, label, n_labels=loss.shape[1])
+    told = Search(geometry, loss, "float64")
+    chosen = np.flatnonzero(np.arange(geometry.column_point.size) % 4 != 0)
+    lines = trace_lines(told, chosen, geometry.column_point[chosen], 0.05, 2.0)
+    places = np.arange(chosen.size)
+    for eta in np.geomspace(0.05, 2.0, 23):
+        target, cost = lines.choose(places, eta)
+        gain, paid = told.weigh(target, chosen)
+        assert cost == pytest.approx(paid)
+        wanted = best_values(geometry, loss, eta)[chosen]
+        assert gain - eta * cost == pytest.approx(wanted, abs=1e-11)
+
+
+def test_lines_of_no_column_and_of_columns_that_stay():
+    z, label, _ = draw_problem(3, n=50)
+    geometry = build_geometry(z, label)
+    told = Search(geometry, np.ones((50, 2)), "float64")
+    nobody = np.arange(0)
+    assert trace_lines(told, nobody, nobody, 0.1, 1.0).target.shape == (0, 1)
+    everyone = np.arange(geometry.column_point.size)
+    lines = trace_lines(told, everyone, geometry.column_point, 0.1, 1.0)
+    assert np.array_equal(lines.choose(everyone, 0.5)[0], geometry.column_point)
