@@ -254,6 +254,9 @@ def pose_bounded_loss(
         square = PartitionedGroupSquare(rows, total.size)
         square.exact = loss.name == "square"
         return problem, square
+    if sharpness and not loss.sharpness:
+        # As in ``choose_risk_oracle``: the classifier's probability is to stand for the label.
+        rows = rows.replace(partition.weigh_labels, sharpness)
     make = _make_trees if model.learner == "xgboost" else _make_logistic
     learner = make(model, table, rows, sharpness)
     return problem, WeightedOracle(learner.fit, OWN, total, group, exact=False)

@@ -16,6 +16,7 @@ from tasks.train.regression.grid import bin_labels, count_levels, round_down
 from tasks.train.regression.logistic import sum_curvature, sum_logistic
 from tasks.train.regression.loss import Loss, scale_labels
 from tasks.train.regression.moment import Moments, sum_by_cell, sum_moments
+from tasks.train.regression.oracle import weigh_copies
 from tasks.train.regression.predictor import Predictor
 
 
@@ -121,6 +122,11 @@ def arrange(rows: Partition, levels: np.ndarray, starts: np.ndarray) -> Partitio
     """Return the rows with groups numbered from 0, and their place among all."""
     group = np.searchsorted(levels, rows.group)
     return replace(rows, group=group, start=int(starts[rows.number]))
+
+
+def weigh_labels(rows: Partition, sharpness: float) -> Partition:
+    """Return the rows with the weights of their copies in place of labels; see ``weigh_copies``."""
+    return replace(rows, y=weigh_copies(rows.y, sharpness))
 
 
 def sum_label_cells(rows: Partition, n_groups: int, n_grid: int) -> np.ndarray:

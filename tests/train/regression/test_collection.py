@@ -88,6 +88,8 @@ def assert_same(local, spread, X):
         ({**BOUNDED, "budget": 0.12}, None),
         ({**BOUNDED, "budget": 0.001, "iterations": 2}, None),
         ({**BOUNDED, "budget": 0.2, "oracle": "lr", "iterations": 2}, classes),
+        ({**BOUNDED, "budget": 0.1, "oracle": "lr", "loss": "square", "iterations": 2}, None),
+        ({**TREES, **BOUNDED, "budget": 0.1, "oracle": "lr"}, None),
         (TREES, None),
         (TREES, classes),
         ({**TREES, **BOUNDED, "budget": 0.1}, None),
@@ -166,7 +168,6 @@ def test_arrays_in_memory_are_fitted_here_though_there_is_a_client(client):
         ({"oracle": "envelope"}, "one place"),
         ({"learner": "ridge"}, "'ridge' needs all rows"),
         ({"loss": "absolute"}, "another for this loss"),
-        ({**BOUNDED, "budget": 0.1, "oracle": "lr"}, "another for this loss"),
     ],
 )
 def test_what_needs_all_rows_is_refused(client, parameters, told):
