@@ -47,6 +47,14 @@ class Cells:
     whole: bool
 
 
+def find_memberships(attributes: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the attributes that say whether a row belongs: those with the levels yes and no.
+
+    Texts have one for every family of terms that they may mention. A row may belong to several.
+    """
+    return tuple(name for name, levels in attributes.items() if set(levels) == {"no", "yes"})
+
+
 def count_cells(prediction: Prediction, part: Part) -> Mapping[str, Cells]:
     """Count the rows of a part for every attribute and every pair of attributes.
 
@@ -62,7 +70,7 @@ def count_cells(prediction: Prediction, part: Part) -> Mapping[str, Cells]:
     -------
     mapping of str to Cells
         ``""`` (all rows), then each attribute, then each pair as ``"sex×race"``. A cross product
-        leaves out the combinations that no row has.
+        leaves out the combinations that no row has. Two memberships make no pair.
 
     Raises
     ------
@@ -81,11 +89,13 @@ def count_cells(prediction: Prediction, part: Part) -> Mapping[str, Cells]:
     names = list(attributes)
     sizes = [len(levels) for levels in attributes.values()]
     columns = [read_codes(part, name, size) for name, size in zip(attributes, sizes, strict=True)]
+    memberships = set(find_memberships(attributes))
     pairs = [
         (a, b)
         for a, b in combinations(range(len(sizes)), 2)
-        # A cross product is crossed already.
+        # A cross product is crossed already; memberships are many, and overlap as they are.
         if not any("×" in names[each] for each in (a, b))
+        and not {names[a], names[b]} <= memberships
         and 4 * sizes[a] * sizes[b] <= max(JOINT_LIMIT, part.n_samples)
     ]
     wanted: list[tuple[int, ...]] = [(), *((a,) for a in range(len(sizes))), *pairs]

@@ -8,6 +8,7 @@ import numpy as np
 
 from tasks.evaluate.interval import effective_size, wilson
 from tasks.evaluate.measure import Audit, Row, measure
+from tasks.evaluate.version import weigh_versions
 
 
 @measure(
@@ -24,14 +25,15 @@ def measure_consistency(audit: Audit) -> Iterator[Row]:
     h_iv is the probability of deciding 1 for variant v of row i. Under common draws (one uniform
     number a row, whatever the variant) the decisions of all variants agree with exactly the
     probability 1 − (max h − min h); for deterministic rules this is 1 or 0. With more than two
-    classes a row counts when the class is the same in all variants.
+    classes a row counts when the class is the same in all variants. Rows without versions are
+    left out where the set says which these are.
 
     Notes
     -----
     O(n) per variant. A set with one variant is consistent by definition.
     """
-    weight = np.asarray(audit.part.weight, dtype=np.float64)
     for name, variants in audit.prediction.counterfactuals.items():
+        weight = weigh_versions(audit.part, name)
         decisions = [decision for _, decision in variants]
         if not decisions or not weight.sum() > 0:
             yield Row(name, np.nan, weight.size, np.nan, np.nan)

@@ -45,9 +45,13 @@ STYLE: Any = {
 }
 NAMES = {
     "consistency": "Consistency",
+    "counterfactual_fairness": "CTF score",
+    "accuracy_spread": "Spread of accuracy",
+    "balanced_accuracy_spread": "Spread of balanced accuracy",
     "dif": "Output shift among similar rows",
     "dif_box": "Output shift in the box, lower bound",
     "gap_rms": "RMS gap",
+    "gap_abs": "Mean absolute gap",
     "gap_max": "Largest gap",
     "balanced_accuracy": "Balanced accuracy",
     "tpr_shortfall": "TPR shortfall",

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from tasks.evaluate.class_gap import compute_class_gap_rms, measure_class_gaps
 from tasks.evaluate.interval import fold, newcombe, percentile
 from tasks.evaluate.measure import Audit, Row, measure
 from tasks.evaluate.rate import AGGREGATIONS, RATES, TNR, TPR
+from tasks.train.prediction import task_of
 
 BUDRO = "Vargo, Zhang, Yurochkin and Sun, Individually fair gradient boosting, 2021, section 5"
 HARDT = "Hardt, Price and Srebro, Equality of opportunity in supervised learning, 2016"
@@ -67,13 +69,19 @@ def measure_gap_max(audit: Audit) -> Iterator[Row]:
 
 @measure(
     "gap_rms",
-    what="root mean square of the differences between levels in true positive and negative rate",
+    what="root mean square of the differences between levels in the true rates of the classes",
     needs=("decision", "group"),
+    task=("binary", "multiclass"),
     direction="lower",
     reference=BUDRO,
 )
 def measure_gap_rms(audit: Audit) -> Iterator[Row]:
-    """Yield GapRMS for every attribute and pair; see ``compute_gap_rms``."""
+    """Yield GapRMS for every attribute and pair; see ``compute_gap_rms``.
+
+    With more than two classes for every attribute; see ``compute_class_gap_rms``.
+    """
+    if task_of(audit.part) == "multiclass":
+        return measure_class_gaps(audit, compute_class_gap_rms)
     return _measure_both(audit, "gap_rms")
 
 

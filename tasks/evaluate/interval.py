@@ -96,6 +96,16 @@ def normal(value: float, error: float, reach: float = Z) -> tuple[float, float]:
     return value - reach * error, value + reach * error
 
 
+def average(values: np.ndarray, weight: np.ndarray) -> tuple[float, int, float, float]:
+    """Return weighted mean, rows and normal interval; NaN without weight."""
+    total = float(np.sum(weight))
+    if not total > 0:
+        return np.nan, values.size, np.nan, np.nan
+    value = float(np.sum(weight * values) / total)
+    error = float(np.sqrt(np.sum((weight * (values - value)) ** 2)) / total)
+    return value, values.size, *normal(value, error)
+
+
 def percentile(value: float, draws: np.ndarray) -> tuple[float, float]:
     """Percentile interval of bootstrap draws, widened where needed to hold the value itself.
 

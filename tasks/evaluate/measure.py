@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     from tasks.evaluate.certificate import Certificate
 
 Need = Literal[
-    "score", "decision", "counterfactuals", "group", "true_group", "certificate", "gap", "box"
+    "score",
+    "decision",
+    "counterfactuals",
+    "counterfactual_score",
+    "group",
+    "membership",
+    "true_group",
+    "certificate",
+    "gap",
+    "box",
 ]
 
 
@@ -104,8 +113,8 @@ class Measure:
     compute : callable
         Audit -> rows.
     needs : frozenset of str
-        Of ``score``, ``decision``, ``counterfactuals``, ``group``, ``true_group``,
-        ``certificate``, ``gap``, ``box``.
+        Of ``score``, ``decision``, ``counterfactuals``, ``counterfactual_score``, ``group``,
+        ``membership``, ``true_group``, ``certificate``, ``gap``, ``box``.
     task : frozenset of str
         The tasks it is for.
     direction : {"higher", "lower", "zero", "none"}

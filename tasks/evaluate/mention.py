@@ -45,6 +45,14 @@ def refuse_measures(study: StudyConfig, path: Path, home: Path) -> None:
                 f"{path}: {key} names {measure!r}, of which no value is better than another.",
                 f"Choose among: {', '.join(ranked)}.",
             )
+        if "membership" in known[measure].needs:
+            if group:
+                raise ConfigError(
+                    f"{path}: {key} names {name!r}, but {measure} is of all groups with the levels "
+                    "yes and no.",
+                    f"Write {measure}.",
+                )
+            continue
         if key == "frontier.fairness" and not group:
             raise ConfigError(
                 f"{path}: {key} names {measure!r} without a group.",
@@ -61,7 +69,8 @@ def refuse_measures(study: StudyConfig, path: Path, home: Path) -> None:
                     else "Add certificate: {budgets: [0.1]}, for example.",
                 )
             continue
-        section = "counterfactuals" if "counterfactuals" in known[measure].needs else "groups"
+        of_sets = known[measure].needs & {"counterfactuals", "counterfactual_score"}
+        section = "counterfactuals" if of_sets else "groups"
         declared = getattr(described, section)
         # One level of an attribute stands as sex=Female, a cross product as sex×race, and what is
         # told of one attribute in a level of another as "sex inside race=Black".

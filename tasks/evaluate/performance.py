@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tasks.evaluate.cell import read_codes
-from tasks.evaluate.interval import Z, effective_size, normal, wilson
+from tasks.evaluate.interval import Z, average, effective_size, normal, wilson
 from tasks.evaluate.measure import Audit, Row, measure
 from tasks.train.prediction import task_of
 
@@ -76,7 +76,7 @@ def measure_log_loss(audit: Audit) -> Iterator[Row]:
     )
     eps = np.finfo(np.float64).eps
     loss = -np.log(np.clip(likelihood, eps, 1 - eps))
-    yield Row("", *_mean(loss, np.asarray(audit.part.weight, dtype=np.float64)))
+    yield Row("", *average(loss, np.asarray(audit.part.weight, dtype=np.float64)))
 
 
 @measure(
@@ -130,7 +130,7 @@ def measure_mean_prediction(audit: Audit) -> Iterator[Row]:
     """Yield the weighted mean prediction of the part and of every level, with normal intervals."""
     score = audit.prediction.score
     weight = np.asarray(audit.part.weight, dtype=np.float64)
-    yield Row("", *_mean(score, weight))
+    yield Row("", *average(score, weight))
     for attribute, levels in audit.part.attributes.items():
         codes = read_codes(audit.part, attribute, len(levels))
         count = np.bincount(codes, minlength=len(levels))
@@ -147,13 +147,3 @@ def measure_mean_prediction(audit: Audit) -> Iterator[Row]:
                 float(each - width),
                 float(each + width),
             )
-
-
-def _mean(values: np.ndarray, weight: np.ndarray) -> tuple[float, int, float, float]:
-    """Return weighted mean, rows and normal interval."""
-    total = float(np.sum(weight))
-    if not total > 0:
-        return np.nan, values.size, np.nan, np.nan
-    value = float(np.sum(weight * values) / total)
-    error = float(np.sqrt(np.sum((weight * (values - value)) ** 2)) / total)
-    return value, values.size, *normal(value, error)

@@ -9,6 +9,7 @@ import pandas as pd
 
 from tasks.evaluate.adversarial_gap import GapCertificate
 from tasks.evaluate.box import BoxBound
+from tasks.evaluate.cell import find_memberships
 from tasks.evaluate.certificate import Certificate
 from tasks.evaluate.measure import Audit, Measure, find, measures
 from tasks.prepare.split import Part
@@ -150,6 +151,10 @@ def _choose(audit: Audit, names: Sequence[str] | None) -> list[Measure]:
 def _missing(each: Measure, audit: Audit) -> str | None:
     if "counterfactuals" in each.needs and not audit.part.counterfactuals:
         return "counterfactuals"
+    if "counterfactual_score" in each.needs and not audit.prediction.counterfactual_scores:
+        return "scores of counterfactual versions, which sets of texts keep"
+    if "membership" in each.needs and len(find_memberships(audit.part.attributes)) < 2:
+        return "two groups or more with the levels yes and no"
     if "certificate" in each.needs and not audit.certificates:
         return "a certificate"
     if "gap" in each.needs and not audit.gaps:

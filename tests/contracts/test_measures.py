@@ -50,7 +50,24 @@ def predict(part: Part, seed: int = 0) -> Prediction:
         )
         for name, variants in part.counterfactuals.items()
     }
-    return Prediction(score, decision, MappingProxyType(changed))
+    scores = {
+        name: tuple(
+            score + share * (score[::-1] - score)
+            for share in generator.random((len(variants.names), *np.ones(score.ndim, dtype=int)))
+        )
+        for name, variants in part.counterfactuals.items()
+    }
+    return Prediction(
+        score, decision, MappingProxyType(changed), counterfactual_scores=MappingProxyType(scores)
+    )
+
+
+def add_memberships(part: Part) -> Part:
+    """Let rows belong to three families, one of which has rows of the last class only."""
+    last = part.y == part.y.max()
+    member = np.column_stack([part.groups == 0, last]).astype(np.int64)
+    names = (*(f"is-{name}" for name in part.attributes), "is-last")
+    return replace(part, groups=member, attributes=dict.fromkeys(names, ("no", "yes")))
 
 
 def compute(name: str, part: Part, prediction: Prediction) -> list[Row]:
@@ -83,6 +100,12 @@ def take(prediction: Prediction, rows: np.ndarray) -> Prediction:
                 for key, variants in prediction.counterfactuals.items()
             }
         ),
+        counterfactual_scores=MappingProxyType(
+            {
+                key: tuple(score[rows] for score in scores)
+                for key, scores in prediction.counterfactual_scores.items()
+            }
+        ),
     )
 
 
@@ -93,9 +116,14 @@ def values(rows: list[Row]) -> dict[str, float]:
 @pytest.fixture
 def case(request: pytest.FixtureRequest, tiny: dict[str, Split]) -> tuple[str, Part, Prediction]:
     """Return the measure's name, the rows it is computed on, and predictions for them."""
+    name = request.getfixturevalue("name")
     part = tiny[request.getfixturevalue("task")].train
+    # What counts groups that lack something needs some that do.
+    needs = measures()[name].needs
+    if "membership" in needs or ("group" in needs and not {"score", "decision"} & needs):
+        part = add_memberships(part)
     part = replace(part, true_groups=np.roll(part.groups, 1, axis=0))
-    return request.getfixturevalue("name"), part, predict(part)
+    return name, part, predict(part)
 
 
 def test_there_are_measures():
@@ -181,7 +209,7 @@ def test_uses_what_it_declares_and_nothing_else(name, task, case):
     name, part, prediction = case
     # Certificates are made from scores.
     needs = {"score" if each == "certificate" else each for each in measures()[name].needs}
-    needs -= {"gap"}
+    needs -= {"gap", "membership"}
     expected = values(compute(name, part, prediction))
     moved = set()
     for seed in (7, 8, 9):
@@ -191,6 +219,11 @@ def test_uses_what_it_declares_and_nothing_else(name, task, case):
             ("score", part, replace(prediction, score=other.score)),
             ("decision", part, replace(prediction, decision=other.decision)),
             ("counterfactuals", part, replace(prediction, counterfactuals=other.counterfactuals)),
+            (
+                "counterfactual_score",
+                part,
+                replace(prediction, counterfactual_scores=other.counterfactual_scores),
+            ),
             ("group", replace(part, groups=part.groups[rows]), prediction),
             ("true_group", replace(part, true_groups=part.groups[rows]), prediction),
         ):

@@ -10,10 +10,10 @@ from tasks.train.prediction import Prediction
 from tests.evaluate.made import MadeSet, make_part
 
 
-def consistency(decisions, weight=None, classes=("no", "yes")):
+def consistency(decisions, weight=None, classes=("no", "yes"), rows=None, n=None):
     """Return the row of one counterfactual set whose variants got these decisions."""
     decisions = np.asarray(decisions, dtype=float)
-    n = decisions.shape[1]
+    n = decisions.shape[1] if n is None else n
     variants = tuple(Variant(str(v), np.zeros((n, 1)), np.zeros((n, 0))) for v in range(3))
     part = make_part(
         np.zeros(n, dtype=int),
@@ -21,10 +21,10 @@ def consistency(decisions, weight=None, classes=("no", "yes")):
         {},
         weight=weight,
         classes=classes,
-        counterfactuals={"spouse": MadeSet(variants)},
+        counterfactuals={"spouse": MadeSet(variants, rows)},
     )
     found = {"spouse": tuple((str(v), each) for v, each in enumerate(decisions))}
-    prediction = Prediction(decisions[0], decisions[0], found)
+    prediction = Prediction(np.zeros(n), np.zeros(n), found)
     return tabulate(prediction, part, ["consistency"]).iloc[0]
 
 
@@ -69,3 +69,11 @@ def test_no_rows_is_not_estimable():
     row = consistency(np.ones((2, 0)))
     assert row["n"] == 0
     assert np.isnan(row["value"])
+
+
+def test_rows_without_versions_do_not_count():
+    rows = np.array([0, 2, 9])
+    weight = np.arange(1.0, 13.0)
+    row = consistency([[0, 1, 1], [0, 1, 0]], weight=weight, rows=rows, n=12)
+    assert row["value"] == pytest.approx((1 + 3) / (1 + 3 + 10))
+    assert row["n"] == 3

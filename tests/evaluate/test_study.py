@@ -155,6 +155,8 @@ def test_a_study_is_frozen(home):
         (("frontier", "accuracy"), "selection_rate", r"no value is better"),
         (("frontier", "accuracy"), "rmse", r"is for regression labels.*a binary task.*accuracy"),
         (("frontier", "fairness"), ["gap_rms"], r"without a group"),
+        (("frontier", "fairness"), ["accuracy_spread:sex"], r"Write accuracy_spread\."),
+        (("frontier", "fairness"), ["counterfactual_fairness:sex"], r"under counterfactuals"),
         (("frontier", "fairness"), ["gap_rms:sexe"], r"under groups.*Did you mean 'sex'"),
         (("frontier", "fairness"), ["gap_rms:sex×rce"], r"no 'rce'.*Did you mean 'race'"),
         (("frontier", "fairness"), ["consistency:sex"], r"under counterfactuals.*spouse"),
@@ -171,6 +173,11 @@ def test_faults_name_the_file_the_key_and_the_mend(home, keys, value, message):
     with pytest.raises(ConfigError, match=f"(?s){message}") as caught:
         load_study("toy", home=home)
     assert str(path) in str(caught.value)
+
+
+def test_a_spread_over_all_memberships_stands_without_a_group(home):
+    change(home, "frontier", "fairness", value=["accuracy_spread", "consistency:spouse"])
+    assert load_study("toy", home=home).frontier.fairness[0] == "accuracy_spread"
 
 
 def test_unknown_study_profile_and_file(home):
