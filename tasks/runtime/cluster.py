@@ -157,7 +157,11 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
     logging.getLogger("distributed").setLevel(logging.WARNING)
     environment = thread_environment(config.threads or _threads_each(config))
     # Nannies set these before a worker imports NumPy; later would be too late for OpenBLAS.
-    with dask.config.set({"distributed.nanny.pre-spawn-environ": environment}):
+    told: dict[str, Any] = {"distributed.nanny.pre-spawn-environ": environment}
+    if config.kind in ("local", "cuda"):
+        # Dask gives a worker that died up after 15 s, and a busy machine needs longer for another.
+        told["distributed.deploy.lost-worker-timeout"] = f"{config.timeout}s"
+    with dask.config.set(told):
         cluster = None
         client = None
         try:

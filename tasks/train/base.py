@@ -41,7 +41,8 @@ class Estimator(BaseEstimator):
         Array backends it computes with.
     distributed : bool
         Whether a fit of a study is spread over the cluster, which it then has to itself. Methods
-        that take ``client`` for Dask arrays alone leave it: a study's tables are in memory.
+        that take ``client`` for Dask arrays alone leave it: a study's tables are in memory, it has
+        more fits than workers as a rule, and its points must not differ by the cluster's size.
     batched : bool
         Whether several models train at once by ``fit_batch``, those of one ``structure()``.
     across_splits : bool

@@ -3,11 +3,12 @@ from __future__ import annotations
 import os
 import signal
 
+import dask
 import pytest
 from pydantic import ValidationError
 
 from tasks.runtime import cluster
-from tasks.runtime.cluster import ClusterConfig, load_cluster, open_cluster
+from tasks.runtime.cluster import ClusterConfig, load_cluster, open_cluster, renew
 from tasks.runtime.errors import ClusterError, ConfigError
 
 
@@ -71,6 +72,18 @@ def test_ctrl_c_is_not_for_the_workers():
         process = client.submit(os.getpid, pure=False).result(30)
         os.kill(process, signal.SIGINT)
         assert client.submit(os.getpid, pure=False).result(30) == process
+
+
+def test_workers_are_started_afresh():
+    with open_cluster(ClusterConfig(kind="local", workers=1, timeout=90)) as client:
+        # So long is a worker that died waited for.
+        assert dask.config.get("distributed.deploy.lost-worker-timeout") == "90.0s"
+        process = client.submit(os.getpid, pure=False).result(30)
+        with renew(client, 1, timeout=90) as fresh:
+            assert fresh is not client
+            assert fresh.submit(os.getpid, pure=False).result(30) != process
+        assert fresh.status == "closed"
+        assert client.submit(os.getpid, pure=False).result(30) != process
 
 
 def test_a_registered_class_is_opened_by_its_short_name(monkeypatch):
