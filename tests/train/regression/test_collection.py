@@ -14,6 +14,7 @@ from sklearn.base import clone
 from tasks.runtime.cluster import ClusterConfig, open_cluster
 from tasks.runtime.errors import ClusterError, ConfigError, DataError
 from tasks.train import placement
+from tasks.train.collective import MEETING
 from tasks.train.regression.collection import fit_collection
 from tasks.train.regression.estimator import FairRegression
 from tests.train.regression.made import classes, draw_rows
@@ -242,6 +243,16 @@ def wait_a_while(block):
     return block
 
 
+def arm():
+    """Run on a worker: let its process die where it is to meet the others and grow trees."""
+    import xgboost.dask
+
+    def die(**_):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    xgboost.dask.CommunicatorContext = die
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("parameters", [{"oracle": "lr"}, {**TREES, "n_estimators": 300}])
 def test_processes_agree_and_survive_the_death_of_one(parameters):
@@ -250,12 +261,19 @@ def test_processes_agree_and_survive_the_death_of_one(parameters):
     local = clone(model).fit(X, y, groups=groups, sample_weight=weight)
     with open_cluster(ClusterConfig(kind="local", workers=2, threads=1)) as client:
         client.wait_for_workers(2, timeout=120)
-        processes = client.run(os.getpid)
         told = (cut(X), cut(y), cut(groups), cut(weight), client)
         fit_collection(model, *told)
         assert_same(local, model, X)
+        processes = client.run(os.getpid)
         killer = Timer(1.0, os.kill, (processes[min(processes)], signal.SIGKILL))
         killer.start()
         fit_collection(model, *told)
         killer.join()
         assert_same(local, model, X)
+        client.wait_for_workers(2, timeout=120)
+        client.run(arm, workers=[min(client.nthreads())])
+        begun = time.monotonic()
+        fit_collection(model, *told)
+        assert_same(local, model, X)
+        # The other was stuck where they were to meet, and nobody waited until it gave up.
+        assert time.monotonic() - begun < MEETING
