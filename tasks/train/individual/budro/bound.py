@@ -78,6 +78,10 @@ class Bounds:
         """Whether no bounds have been made yet."""
         return bool(np.isinf(self.weight[0, 0]))
 
+    def belong_to(self, column_point: np.ndarray, columns: tuple[tuple[int, int], ...]) -> bool:
+        """Tell whether these are the bounds of such columns of the same points."""
+        return columns == self.columns and np.array_equal(column_point, self._column_point)
+
     def _factors(self, dtype: str) -> tuple[np.ndarray, np.ndarray]:
         """Return [2z, −‖z‖², levels] of points by block and [z, 1, 1/η of the label] of columns."""
         if dtype not in self._sides:
@@ -249,10 +253,11 @@ class Bounds:
 
 
 class Shelf:
-    """Keeps the bounds of one geometry; empty after a journey between processes."""
+    """Keeps the bounds of one geometry's columns; empty after a journey between processes."""
 
     def __init__(self) -> None:
         self.bounds: Bounds | None = None
+        self._samples: dict[float, Shelf] = {}
 
     def require(
         self,
@@ -260,10 +265,15 @@ class Shelf:
         column_point: np.ndarray,
         columns: tuple[tuple[int, int], ...],
     ) -> Bounds:
-        """Return the bounds, made when they are asked for first."""
-        if self.bounds is None:
-            self.bounds = Bounds(point, column_point, columns)
-        return self.bounds
+        """Return the bounds of these columns, made where there are none or those of others."""
+        kept = self.bounds
+        if kept is None or not kept.belong_to(column_point, columns):
+            kept = self.bounds = Bounds(point, column_point, columns)
+        return kept
+
+    def sample(self, share: float) -> Shelf:
+        """Return the shelf of the sample of a share of these columns."""
+        return self._samples.setdefault(share, Shelf())
 
     def __reduce__(self) -> tuple[type[Shelf], tuple[()]]:
         return Shelf, ()

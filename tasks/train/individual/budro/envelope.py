@@ -47,25 +47,33 @@ class Envelope:
             return search.move_all(eta, self.budget, held)
         place = int(np.searchsorted(self.etas, eta))
         below, above = self.targets[place - 1], self.targets[place]
-        target = np.where(below == above, below, self._choose(eta, held, below, above))
         unsettled = np.flatnonzero(below != above)
         # All at once lets the bounds be renewed.
-        chosen = None if 2 * unsettled.size > target.size else unsettled
-        held = target if chosen is None else target[chosen]
-        target[chosen if chosen is not None else slice(None)] = search.move_columns(
-            chosen, held, eta
-        )
+        chosen = None if 2 * unsettled.size > below.size else unsettled
+        # What is best without a price is hardly ever so with one.
+        near = held if place == 1 else below
+        if chosen is None:
+            target = search.move_columns(None, self._choose(eta, near, above), eta)
+        else:
+            begin = self._choose(eta, near[chosen], above[chosen], chosen)
+            target = below.copy()
+            target[chosen] = search.move_columns(chosen, begin, eta)
         self.etas.insert(place, eta)
         self.targets.insert(place, target)
         return search.piece(eta, self.budget, target)
 
-    def _choose(self, eta: float, *targets: np.ndarray) -> np.ndarray:
-        """Return the best of some maps, column by column."""
-        best, value = targets[0], -np.inf
-        for target in targets:
-            gain, cost = self.search.weigh(target)
-            best = np.where(gain - eta * cost > value, target, best)
-            value = np.maximum(value, gain - eta * cost)
+    def _choose(
+        self, eta: float, one: np.ndarray, other: np.ndarray, chosen: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Return the better of two maps, column by column."""
+        apart = np.flatnonzero(one != other)
+        columns = apart if chosen is None else chosen[apart]
+        values = []
+        for each in (one, other):
+            gain, cost = self.search.weigh(each[apart], columns)
+            values.append(gain - eta * cost)
+        best = one.copy()
+        best[apart] = np.where(values[0] >= values[1], one[apart], other[apart])
         return best
 
 

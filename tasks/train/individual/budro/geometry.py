@@ -71,7 +71,7 @@ class Geometry:
     column_mass: Array
     row_mass: Array
     portion: Portion | None = None
-    shelf: Shelf = field(init=False, repr=False, default_factory=Shelf)
+    shelf: Shelf = field(repr=False, default_factory=Shelf)
 
     @property
     def n_labels(self) -> int:
@@ -180,6 +180,7 @@ def keep_columns(
         column_point=xp.take(geometry.column_point, kept),
         column_mass=xp.take(geometry.column_mass, kept),
         portion=Portion(number, geometry.columns, add_up),
+        shelf=Shelf(),
     )
 
 
@@ -220,4 +221,5 @@ def sample_columns(geometry: Geometry, share: float) -> Geometry:
         columns=tuple(columns),
         column_point=xp.take(geometry.column_point, xp.concat(chosen)),
         column_mass=xp.concat(masses),
+        shelf=geometry.shelf.sample(share),
     )

@@ -104,8 +104,10 @@ class Search:
             The columns, rising; all by default.
         """
         if chosen is None and self.bounds is not None:
-            place = self.bounds.label
-            return self._levels[target, place], self.bounds.pay(target)
+            return self._levels[target, self.bounds.label], self.bounds.pay(target)
+        return self._weigh(target, chosen)
+
+    def _weigh(self, target: Array, chosen: Array | None) -> tuple[Array, Array]:
         column, cuts = self._cut(chosen)
         found = [self.value(k, column[a:b], target[a:b]) for k, (a, b) in enumerate(cuts)]
         gain, cost = (self.xp.concat(each) for each in zip(*found, strict=True))
@@ -231,9 +233,13 @@ class Search:
 
     def piece(self, eta: float, budget: float, target: Array) -> Piece:
         """Return the affine piece of M that belongs to a map."""
+        return self._add_up(eta, budget, target, self.weigh(target))
+
+    def _add_up(
+        self, eta: float, budget: float, target: Array, weighed: tuple[Array, Array]
+    ) -> Piece:
         xp, geometry = self.xp, self.geometry
-        sums = [xp.sum(geometry.column_mass * each) for each in self.weigh(target)]
-        total = geometry.add_up(xp.stack(sums))
+        total = geometry.add_up(xp.stack([xp.sum(geometry.column_mass * each) for each in weighed]))
         return Piece(eta, float(total[0]), float(total[1]), budget, target)
 
     def move_all(self, eta: float, budget: float, held: Array) -> Piece:
@@ -246,7 +252,20 @@ class Search:
         for label, (first, last) in enumerate(geometry.columns):
             column = geometry.column_point[first:last]
             targets.append(self.nearest_worst(label, column) if last > first else column)
-        return self.piece(0.0, budget, self.xp.concat(targets))
+        target = self.xp.concat(targets)
+        # Nearly all columns go far, and hardly any of them stays there: not worth keeping.
+        return self._add_up(0.0, budget, target, self._weigh(target, None))
+
+    def stay(self, budget: float) -> Piece:
+        """Return the piece of the map that moves nothing, at η = 0."""
+        xp, column = self.xp, self.geometry.column_point
+        gain = xp.concat(
+            [
+                xp.take(self.level[k], column[first:last])
+                for k, (first, last) in enumerate(self.geometry.columns)
+            ]
+        )
+        return self._add_up(0.0, budget, column, (gain, xp.zeros_like(gain)))
 
 
 def blocks(n: int, size: int = BLOCK) -> list[tuple[int, int]]:

@@ -48,11 +48,11 @@ class Setting:
     Attributes
     ----------
     tolerance : float
-        Of ``exact``: duality gap as a share of the objective. Of ``sinkhorn``: that of the entropic
-        problem, as a share of what moving gains.
+        Of ``exact``, and of the entropic problem of ``sinkhorn``: duality gap as a share of what
+        moving gains.
     column_share : float, optional
         Of ``exact`` and ``sinkhorn``: share of the columns, in (0, 1], on which η is sought before
-        all of them are moved. One in twenty more than halves the pairs of rows that are looked at.
+        all of them are moved. It saves ``sinkhorn`` passes; ``exact`` has bounds that save more.
     entropy_weight : float
         Of ``sinkhorn`` and ``sinkhorn_sgd``: γ > 0, in units of the loss.
     dual_start, batch_size, steps, momentum, dual_learning_rate

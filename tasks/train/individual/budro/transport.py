@@ -170,7 +170,7 @@ def solve_exact(
         eta = solve_exact(some, loss, budget, tolerance=tolerance / 10, dtype=dtype).eta
         if eta > 0:
             begin = (eta, geometry.column_point if begin is None else begin[1])
-    stay = search.piece(0.0, budget, geometry.column_point)
+    stay = search.stay(budget)
     found = minimise_dual(
         Envelope(search, free, stay).explore,
         free,

@@ -1,11 +1,12 @@
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tasks.train.individual.budro import bound, search
 from tasks.train.individual.budro.bound import Bounds, Shelf
-from tasks.train.individual.budro.geometry import build_geometry
+from tasks.train.individual.budro.geometry import build_geometry, keep_columns, sample_columns
 from tasks.train.individual.budro.search import Search
 from tests.train.individual.budro.problems import draw_problem
 
@@ -129,3 +130,26 @@ def test_bounds_stay_where_they_were_made():
     travelled = copy.deepcopy(geometry.shelf)
     assert isinstance(travelled, Shelf)
     assert travelled.bounds is None
+
+
+def test_a_part_of_the_columns_has_bounds_of_its_own():
+    z, label, loss = draw_problem(0, n=60)
+    geometry = build_geometry(z, label)
+    whole = Search(geometry, loss, "float32").bounds
+    some, again = (sample_columns(geometry, 0.3) for _ in range(2))
+    sampled = Search(some, loss, "float32").bounds
+    assert sampled is not whole
+    assert Search(again, loss, "float32").bounds is sampled
+    kept = keep_columns(geometry, np.arange(0, 60, 2), lambda values: values)
+    assert Search(kept, loss, "float32").bounds.table.shape[1] == 30
+
+
+def test_a_geometry_with_other_columns_gets_other_bounds():
+    z, label, loss = draw_problem(0, n=60)
+    geometry = build_geometry(z, label)
+    held = geometry.column_point
+    Search(geometry, loss, "float64").move_all(0.5, 0.0, held)
+    other = replace(geometry, column_point=held[::-1].copy(), columns=((0, 10), (10, 60)))
+    told = Search(other, loss, "float64")
+    gain, cost = told.weigh(told.move_columns(None, other.column_point, 0.5))
+    assert gain - 0.5 * cost == pytest.approx(best_values(other, loss, 0.5))
