@@ -8,8 +8,8 @@ from benchmarks.scaling import agree_on_history, measure_budro, measure_trees
 
 
 class History:
-    def __init__(self, eta):
-        self.history_ = dict.fromkeys(("eta", "cost", "objective"), np.array([eta]))
+    def __init__(self, value):
+        self.history_ = dict.fromkeys(("eta", "cost", "objective"), np.array([value]))
 
 
 def test_fits_on_one_and_two_workers_are_measured_and_agree():
