@@ -50,7 +50,7 @@ format: develop  ## format the code and apply the linter's safe fixes
 	@$(RUN) -m ruff check --fix-only .
 	@$(RUN) -m ruff format .
 
-bench: develop  ## measure against named peers (BENCH="transport --backend cupy")
+bench: develop  ## measure against named peers (BENCH="budro --backend cupy")
 	@$(RUN) -m benchmarks $(BENCH)
 
 serve: setup  ## start the Prefect server, the deployments and a worker on loopback
