@@ -141,8 +141,13 @@ class Estimator(BaseEstimator):
             return f"{self.name} learns {' and '.join(sorted(self.task))}, not {split.task}."
         if "groups" in self.fit_needs and not split.train.attributes:
             return f"{self.name} needs groups, and {split.dataset} declares none."
-        if "metric" in self.fit_needs and not split.protected_kinds:
-            return f"{self.name} needs a fair metric, and {split.dataset} protects no attribute."
+        # What a fair metric is learnt from.
+        sources = split.protected_kinds or split.train.counterfactuals
+        if "metric" in self.fit_needs and not sources:
+            return (
+                f"{self.name} needs a fair metric, and {split.dataset} protects no attribute and "
+                "declares no counterfactuals."
+            )
         return None
 
     def save(self, folder: str | Path) -> Path:

@@ -387,11 +387,13 @@ class NeuralNetwork(Estimator):
         Computed in float64 whatever the training's dtype, so that a row's answer does not depend
         on the rows that it is asked with.
         """
-        rows = np.asarray(X, dtype=np.float64)
-        found = [
-            softmax(forward(self.network_, rows[start : start + PREDICTION_ROWS]).logits[0])
+        rows = np.asarray(X)
+        blocks = (
+            # Block by block: the embeddings of many texts are not copied whole.
+            rows[start : start + PREDICTION_ROWS].astype(np.float64, copy=False)
             for start in range(0, len(rows), PREDICTION_ROWS)
-        ]
+        )
+        found = [softmax(forward(self.network_, block).logits[0]) for block in blocks]
         return np.concatenate(found) if found else np.zeros((0, self.n_classes_))
 
     def get_state(self) -> State:

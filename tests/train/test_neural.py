@@ -1,8 +1,15 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from tasks.metric import learn
+from tasks.prepare.split import Split, Variant
 from tasks.runtime.errors import ConfigError, DataError
 from tasks.train import create
+from tasks.train.prediction import predict_part
+from tasks.train.registry import load_model
+from tests.evaluate.made import MadeSet, make_part
 from tests.train.tables import make_split
 
 SMALL = {"hidden": 6, "learning_rate": 0.01, "batch_size": 30, "steps": 40, "record_every": 10}
@@ -164,3 +171,58 @@ def test_without_balance_weights_count_over_all_rows():
     model.fit(part.X, part.y, sample_weight=weight)
     expected = weight[part.y == 1].sum() / weight.sum()
     assert abs(np.average(model.predict_proba(part.X)[:, 1], weights=weight) - expected) < 0.04
+
+
+def make_texts(n=240, n_classes=5, n_features=30):
+    """Return a split as embedded texts give it: 32 bits, several classes, versions of some rows."""
+    rng = np.random.default_rng(0)
+    y, gender = np.arange(n) % n_classes, rng.integers(0, 2, n)
+    lean = np.eye(n_features)[-1]
+    X = 0.5 * np.eye(n_classes, n_features)[y] + rng.normal(0, 0.1, (n, n_features))
+    X = (X + gender[:, None] * lean).astype(np.float32)
+    having = np.flatnonzero(rng.random(n) < 0.6)
+    versions = []
+    for level in (0, 1):
+        moved = X.copy()
+        moved[having] += ((level - gender[having])[:, None] * lean).astype(np.float32)
+        versions.append(Variant(str(level), moved, gender[:, None]))
+    part = make_part(
+        y, gender[:, None], {"gender": ("f", "m")}, X=X,
+        classes=tuple(map(str, range(n_classes))),
+        counterfactuals={"gender": MadeSet(tuple(versions), having)},
+    )  # fmt: skip
+    names = tuple(f"x{i}" for i in range(n_features))
+    return Split("texts", 0, "multiclass", names, {}, {}, part, favourable=None)
+
+
+@pytest.mark.parametrize("name", ["nn", "project_nn", "clp", "sensei", "sensr"])
+def test_embeddings_of_texts_with_several_classes(name, tmp_path):
+    split = make_texts()
+    metric = learn("face", split, directions=1)
+    assert abs(metric.directions[0, -1]) == pytest.approx(1, abs=1e-6)
+    sizes = {"hidden": 16, "learning_rate": 0.01, "batch_size": 50, "steps": 80}
+    attack = {"subspace_steps": 3, "full_steps": 3} if name in ("sensei", "sensr") else {}
+    model = create(name, **sizes, **attack)
+    # A fair metric may come from the versions: no attribute need be protected.
+    assert model.supports(split) is None
+    offered = {"metric": metric, "counterfactuals": split.train.counterfactuals}
+    taken = {key: value for key, value in offered.items() if key in type(model).fit_takes}
+    model.fit(split.train.X, split.train.y, **taken)
+    asked = predict_part(model, split.train)
+    assert asked.score.shape == (240, 5)
+    assert asked.score.dtype == np.float64
+    assert asked.score.sum(axis=1) == pytest.approx(np.ones(240))
+    assert np.mean(asked.decision == split.train.y) > 0.8
+    rows = split.train.counterfactuals["gender"].rows
+    one, other = asked.counterfactual_scores["gender"]
+    assert one.shape == (len(rows), 5)
+    if name == "project_nn":
+        assert one == pytest.approx(other, abs=1e-6)
+    loaded = load_model(model.save(tmp_path / "model"))
+    assert np.array_equal(loaded.predict_proba(split.train.X), asked.score)
+
+
+def test_without_attributes_or_versions_there_is_no_metric():
+    split = make_texts()
+    bare = split.replace(train=replace(split.train, counterfactuals={}))
+    assert "no attribute and declares no counterfactuals" in create("sensei").supports(bare)

@@ -48,7 +48,8 @@ class CLP(NeuralNetwork):
 
     Notes
     -----
-    Variants are made for the rows of a minibatch only, one variant at a time.
+    Variants are made for the rows of a minibatch only, one variant at a time. A row that has no
+    versions in a set is its own variant there, and is charged nothing.
 
     References
     ----------
@@ -161,14 +162,17 @@ class _Pairing:
         self._sets = [
             model._sets(each["counterfactuals"]) for model, each in zip(models, data, strict=True)
         ]
+        self._tables = [np.asarray(each["X"]) for each in data]
         self._generators = [
             derive_generator("network", "variants", each.random_state) for each in models
         ]
 
     def __call__(self, network: Network, batch: Batch) -> Slope:
         twins = [
-            draw_variants(sets, rows, generator)
-            for sets, rows, generator in zip(self._sets, batch.rows, self._generators, strict=True)
+            draw_variants(sets, X, rows, generator)
+            for sets, X, rows, generator in zip(
+                self._sets, self._tables, batch.rows, self._generators, strict=True
+            )
         ]
         other = self._held.move(np.stack(twins))
         gradient, loss, distance = penalised_gradient(
@@ -181,7 +185,10 @@ class _Pairing:
 
 
 def draw_variants(
-    sets: Sequence[CounterfactualSet], rows: np.ndarray, generator: np.random.Generator
+    sets: Sequence[CounterfactualSet],
+    X: np.ndarray,
+    rows: np.ndarray,
+    generator: np.random.Generator,
 ) -> np.ndarray:
     """Return a random variant of each row.
 
@@ -189,24 +196,25 @@ def draw_variants(
     ----------
     sets : sequence of CounterfactualSet
         One is drawn for each row, then one of its variants, each as likely.
+    X : array of shape (n_samples, n_features)
+        The table of the sets: a row that has no versions in its set stays as it is.
     rows : int64 array of shape (n,)
         Row numbers in the sets.
     generator : numpy.random.Generator
 
     Returns
     -------
-    ndarray of shape (n, n_features)
+    ndarray of float64, shape (n, n_features)
     """
     which = generator.integers(len(sets), size=rows.size)
     share = generator.random(rows.size)
-    found: np.ndarray | None = None
+    found = np.array(X[rows], dtype=np.float64)
     for number, each in enumerate(sets):
         mine = np.flatnonzero(which == number)
+        if each.rows is not None:
+            mine = mine[np.isin(rows[mine], each.rows)]
         choice = np.floor(share[mine] * len(each.names)).astype(np.int64)
         for position, variant in enumerate(each.take(rows[mine])):
-            if found is None:
-                found = np.empty((rows.size, variant.X.shape[1]))
             chosen = choice == position
             found[mine[chosen]] = variant.X[chosen]
-    assert found is not None  # noqa: S101 - a set has variants
     return found

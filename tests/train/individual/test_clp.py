@@ -1,4 +1,4 @@
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -89,13 +89,28 @@ def test_the_penalty_is_the_mean_logit_distance_to_a_variant():
 
 def test_variants_are_drawn_for_the_rows_asked_and_all_occur():
     rows = np.tile(np.arange(50), 40)
-    found = draw_variants(list(SETS.values()), rows, np.random.default_rng(0))
+    found = draw_variants(list(SETS.values()), X, rows, np.random.default_rng(0))
     kept = found[:, 2:]
     assert np.array_equal(kept, X[rows][:, 2:])
     from_sex = (found[:, 1] == X[rows, 1]) & np.isin(found[:, 0], [0.0, 1.0])
     assert from_sex.mean() == pytest.approx(0.5, abs=0.05)
     share = [np.mean(found[~from_sex, 1] == level) for level in (-1.0, 0.0, 1.0)]
     assert share == pytest.approx([1 / 3] * 3, abs=0.06)
+
+
+def test_rows_without_versions_are_charged_nothing():
+    having = np.arange(0, len(X), 3)
+    # A set that moves every row far, and says that it moves but some.
+    some = replace(Levels(X, 0, (50.0, 60.0)), rows=having)
+    found = draw_variants([some], X, np.arange(len(X)), np.random.default_rng(0))
+    assert np.isin(found[having, 0], (50.0, 60.0)).all()
+    rest = np.setdiff1d(np.arange(len(X)), having)
+    assert np.array_equal(found[rest], X[rest])
+    none = replace(some, rows=np.arange(0))
+    model = create("clp", **SMALL).fit(X, Y, counterfactuals={"none": none})
+    plain = create("nn", **SMALL).fit(X, Y)
+    assert (model.history_["regularizer"] == 0).all()
+    assert np.array_equal(model.predict_proba(X), plain.predict_proba(X))
 
 
 def test_a_batch_gives_the_models_of_single_fits():
