@@ -200,7 +200,7 @@ def test_embeddings_of_texts_with_several_classes(name, tmp_path):
     split = make_texts()
     metric = learn("face", split, directions=1)
     assert abs(metric.directions[0, -1]) == pytest.approx(1, abs=1e-6)
-    sizes = {"hidden": 16, "learning_rate": 0.01, "batch_size": 50, "steps": 80}
+    sizes = {"hidden": 16, "learning_rate": 0.01, "batch_size": 50, "steps": 300}
     attack = {"subspace_steps": 3, "full_steps": 3} if name in ("sensei", "sensr") else {}
     model = create(name, **sizes, **attack)
     # A fair metric may come from the versions: no attribute need be protected.
