@@ -242,7 +242,7 @@ def solve_sgd(
 def _expect_interval(eta: float, start: Transport | None) -> tuple[float, float]:
     """Return prices between which the steps are likely to stay."""
     ends = (eta,) if start is None or not 0 < start.eta < float("inf") else (eta, start.eta)
-    return 0.9 * min(ends), 1.1 * max(ends)
+    return 0.97 * min(ends), 1.03 * max(ends)
 
 
 class Batches:
