@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.budro import make_rows
 from benchmarks.record import Record, Timed, compare, show_records, write_records
-from benchmarks.transport import make_rows
 from tasks.metric.fair_metric import FairMetric
 from tasks.runtime.cluster import ClusterConfig, count_cores, open_cluster
 from tasks.runtime.thread import limited_threads
