@@ -41,7 +41,7 @@ def _list_datasets(home: Path) -> list[dict[str, Any]]:
                 "task": config.label.task,
                 "label": config.label.meaning or config.label.column,
                 "groups": ", ".join(config.groups),
-                "counterfactuals": ", ".join(config.counterfactuals),
+                "counterfactuals": ", ".join(config.set_names),
             }
         )
     return entries

@@ -35,7 +35,7 @@ from tasks.prepare.encoder import (
     quantile_edges,
     refuse_empty,
 )
-from tasks.prepare.loader import Request, make_plan
+from tasks.prepare.plan import Request, make_plan
 from tasks.prepare.section import Source
 from tasks.prepare.split import Split
 from tasks.prepare.table import (

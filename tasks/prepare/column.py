@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -79,12 +79,26 @@ def keep_rows(frame: pd.DataFrame, config: DatasetConfig, file: Path | str) -> p
     DataError
         When a compared cell is no number.
     """
-    keep = np.ones(len(frame), dtype=bool)
-    for name, condition in config.rows.keep.items():
-        keep &= _passes(frame[name], condition, f"rows.keep.{name}", file)
+    keep = find_rows(frame, config.rows.keep, "rows.keep", file)
     for name in config.rows.drop_missing:
         keep &= frame[name].notna().to_numpy()
     return frame if keep.all() else frame[keep]
+
+
+def find_rows(
+    frame: pd.DataFrame, conditions: Mapping[str, Condition], key: str, file: Path | str
+) -> np.ndarray:
+    """Return which rows pass all conditions, bool of shape (n_samples,).
+
+    Raises
+    ------
+    DataError
+        When a compared cell is no number.
+    """
+    passed = np.ones(len(frame), dtype=bool)
+    for name, condition in conditions.items():
+        passed &= _passes(frame[name], condition, f"{key}.{name}", file)
+    return passed
 
 
 def _passes(column: pd.Series, condition: Condition, key: str, file: Path | str) -> np.ndarray:
@@ -147,6 +161,10 @@ def used_columns(config: DatasetConfig) -> tuple[dict[str, str], dict[str, str]]
             levels[name] = f"protected.{name}"
     if config.split.column:
         levels[config.split.column] = "split.column"
+    for name, condition in config.split.of.items():
+        compared = condition.is_in is None and condition.is_not is None
+        if name not in numbers and name not in levels:
+            (numbers if compared else levels)[name] = f"split.of.{name}"
     return numbers, levels
 
 

@@ -43,8 +43,8 @@ class DatasetConfig(Model):
     continuous. ``counterfactuals``: named sets {column: levels, or ``all``}; several columns make
     every combination. ``missing`` acts on features (filled in by encoders), ``rows`` before
     everything else, ``perturb`` after the split and before encoding. ``text`` cleans a column of
-    texts and adds columns before that. ``extends: NAME`` takes the sections that are not given here
-    from another dataset.
+    texts and adds columns before that; its ``versions`` are counterfactual sets, too.
+    ``extends: NAME`` takes the sections that are not given here from another dataset.
     """
 
     dataset: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
@@ -109,6 +109,29 @@ class DatasetConfig(Model):
             )
         return self
 
+    @model_validator(mode="after")
+    def _check_texts(self) -> DatasetConfig:
+        feature = self.features.text
+        versions = self.text.versions if self.text else {}
+        if feature and self.text is None:
+            raise fault("features.text needs a section text, which names the column")
+        if versions and feature is None:
+            raise fault("text.versions make no difference without features.text")
+        if versions and feature and feature.supplied:
+            raise fault(
+                f"text.versions need an encoder, and {feature.encoder} holds vectors of the texts "
+                "as they are|Name an encoder under features.text, or leave out text.versions."
+            )
+        double = sorted(set(versions) & set(self.counterfactuals))
+        if double:
+            raise fault(f"{double[0]} stands under counterfactuals and under text.versions")
+        return self
+
+    @property
+    def set_names(self) -> tuple[str, ...]:
+        """Names of all counterfactual sets: those of columns, then those of texts."""
+        return (*self.counterfactuals, *(self.text.versions if self.text else ()))
+
     def _drop_cases(self) -> tuple[DropCase, ...]:
         return self.perturb.drop.where if self.perturb.drop else ()
 
@@ -119,6 +142,7 @@ class DatasetConfig(Model):
         survive writers that sort keys.
         """
         place = {"path", "sources", "sha256"}
+        prose = {"notes", "description"}
         shape = self.model_dump(
             mode="json",
             by_alias=True,
@@ -131,12 +155,23 @@ class DatasetConfig(Model):
                     "path": {"__all__": place},
                     "votes": {"path": place},
                 },
-                "text": {"mentions": {"notes", "description"}},
+                # The encoder that is chosen has a digest of its own.
+                "features": {"text": {"encoder", "max_tokens"}},
+                "text": {
+                    "mentions": prose,
+                    "versions": {"__all__": dict.fromkeys(("terms", "swap"), prose)},
+                },
             },
         )
         # Sections that most datasets lack leave no trace in their digests.
-        for section, key in ((shape, "text"), (shape["source"], "votes")):
-            if section[key] is None:
+        for section, key in (
+            (shape, "text"),
+            (shape["source"], "votes"),
+            (shape["features"], "text"),
+            (shape["split"], "of"),
+            (shape["split"], "others"),
+        ):
+            if not section[key]:
                 del section[key]
         return _pairs(shape)
 
@@ -278,6 +313,8 @@ def _mentions(config: DatasetConfig) -> dict[str, tuple[str, ...]]:
         "weight": (config.weight,) if config.weight else (),
         "text": config.text.claims if config.text else (),
         "split.column": (config.split.column,) if config.split.column else (),
+        "split.of": tuple(config.split.of),
+        "features.text.ids": (features.text.ids,) if features.text and features.text.ids else (),
     }
 
 

@@ -267,8 +267,11 @@ def make_encoder(
     statistics: Statistics,
     group_names: Mapping[str, tuple[str, ...]],
     file: Path | str,
+    text: Block | None = None,
 ) -> Encoder:
     """Put the blocks of an encoder together, in the order in which ``features`` lists them.
+
+    ``text`` is the block of texts, behind the others.
 
     Raises
     ------
@@ -303,6 +306,8 @@ def make_encoder(
         levels = group_names[name]
         names = tuple(f"{name}_{level}" for level in levels)
         blocks.append(OneHot(GROUP_PREFIX + name, names, levels=levels))
+    if text is not None:
+        blocks.append(text)
     encoder = Encoder(tuple(blocks))
     names = encoder.feature_names
     if not names:

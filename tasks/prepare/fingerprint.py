@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 from tasks.prepare.config import read_dataset, replace_noise
-from tasks.prepare.loader import SelectOn, find_dataset
+from tasks.prepare.embedding.feature import digest_text
+from tasks.prepare.loader import find_dataset
+from tasks.prepare.plan import SelectOn
 from tasks.prepare.table import list_files
 from tasks.runtime.store import canonical_json, hash_file
 
@@ -41,7 +44,8 @@ def fingerprint(
     Notes
     -----
     Reads every raw file once, O(bytes); nothing is parsed. A file that has ``sources`` is neither
-    read nor fetched: its stated digest is taken.
+    read nor fetched: its stated digest is taken. Which encoder of texts ``auto`` stands for is
+    settled here, if it was not yet: that may fetch one.
     """
     path = find_dataset(name, home)
     config = replace_noise(read_dataset(path, home), noise, path)
@@ -53,6 +57,8 @@ def fingerprint(
         else:
             found = list_files(file, config.source, home, path.parent)
             files.extend(hash_file(each) for each in found)
-    request = {"seed": seed, "rows": rows, "select_on": select_on}
+    request: dict[str, Any] = {"seed": seed, "rows": rows, "select_on": select_on}
+    if config.features.text is not None:
+        request["text"] = digest_text(config.features.text, home, path)
     text = canonical_json({"files": files, "config": config.shape(), **request})
     return hashlib.sha256(text.encode()).hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -235,3 +236,49 @@ def carve_validation(
     else:
         keep, taken = draw_stratified(y[train], train.size - size, size, number, file)
     return train[np.sort(keep)], train[np.sort(taken)]
+
+
+def add_others(
+    rule: SplitRule,
+    parts: Mapping[str, np.ndarray],
+    rest: np.ndarray,
+    seed: int,
+    file: Path | str,
+) -> dict[str, np.ndarray]:
+    """Add a sample of the rows that were not dealt to the parts that ask for some.
+
+    Parameters
+    ----------
+    rule : SplitRule
+        ``others`` says how many.
+    parts : mapping of str to ndarray of int64
+        Part -> row positions.
+    rest : ndarray of int64
+        Row positions that ``of`` left out.
+    seed : int
+    file : Path or str
+        Named in errors.
+
+    Returns
+    -------
+    dict of str to ndarray of int64
+        The parts, with what was added behind their own rows.
+
+    Raises
+    ------
+    DataError
+        When there are fewer rows than are asked for.
+    """
+    wanted = sum(rule.others.values())
+    if wanted > rest.size:
+        raise DataError(
+            f"{file}: split.others asks for {wanted} rows, and split.of leaves {rest.size} out.",
+            "Ask for fewer.",
+        )
+    drawn = np.random.default_rng([split_seed(rule, seed), 5]).permutation(rest)
+    added = dict(parts)
+    start = 0
+    for name, size in rule.others.items():
+        added[name] = np.concatenate([parts[name], drawn[start : start + size]])
+        start += size
+    return added

@@ -43,6 +43,7 @@ def _listed(value: Any) -> Any:
 Level = Annotated[str, BeforeValidator(level_text)]
 Levels = Annotated[tuple[Level, ...], BeforeValidator(_listed), Field(min_length=1)]
 Name = Annotated[str, Field(min_length=1)]
+PartName = Literal["train", "calibration", "validation", "test"]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 # One version, so that it is one file; no option of pip's begins with a letter or digit.
 PACKAGE = r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9._+!-]*$"
@@ -92,7 +93,7 @@ class SourceFile(Model):
     path: Name | None = None
     sources: tuple[Origin, ...] = ()
     skip_rows: Annotated[int, Field(ge=0)] = 0
-    part: Literal["train", "calibration", "validation", "test"] | None = None
+    part: PartName | None = None
     sha256: Sha256 | None = None
 
     @property
@@ -218,6 +219,35 @@ class Quantile(Model):
     bins: Annotated[int, Field(ge=2, le=256)] = 4
 
 
+class TextFeature(Model):
+    """How the texts of the section ``text`` become features.
+
+    ``encoder``: ``auto`` (MiniLM where it can be had, else TF-IDF), ``tfidf``, a name of
+    ``conf/encoders``, or the path of vectors of one's own, ``.npy`` or ``.parquet``, for the rows
+    that ``ids`` names (a column of the table and of the Parquet file); without it rows are numbered
+    from 0. ``max_tokens`` is where a sentence encoder cuts longer texts.
+    """
+
+    encoder: Name = "auto"
+    max_tokens: Annotated[int, Field(ge=3)] = 256
+    ids: Name | None = None
+
+    @property
+    def supplied(self) -> bool:
+        """Whether the vectors are the user's own."""
+        return self.encoder.endswith((".npy", ".parquet"))
+
+    @model_validator(mode="after")
+    def _check(self) -> TextFeature:
+        if self.ids and not self.encoder.endswith(".parquet"):
+            raise fault("ids names a column of a Parquet file of vectors")
+        return self
+
+
+def _text_feature(value: Any) -> Any:
+    return {"encoder": value} if isinstance(value, str) else value
+
+
 class Features(Model):
     """Which columns become features, and how.
 
@@ -225,8 +255,9 @@ class Features(Model):
     of its bins, each of which holds its upper edge, one-hot; ``categorical``: one-hot, ordered
     by level; ``binary``: column -> the level that becomes 1, one column named COLUMN_LEVEL;
     ``passthrough``: numbers as they are; ``groups``: group attributes as they are seen (noise
-    included), one-hot. ``levels`` fixes the levels of categorical columns in advance. ``rest``
-    for numeric or categorical takes every column that nothing else uses, except those in ``drop``.
+    included), one-hot; ``text``: the vectors of texts. ``levels`` fixes the levels of categorical
+    columns in advance. ``rest`` for numeric or categorical takes every column that nothing else
+    uses, except those in ``drop``.
     """
 
     numeric: tuple[Name, ...] | Literal["rest"] = ()
@@ -238,6 +269,7 @@ class Features(Model):
     binary: Mapping[Name, Level] = Field(default_factory=dict)
     passthrough: tuple[Name, ...] = ()
     groups: tuple[Name, ...] = ()
+    text: Annotated[TextFeature | None, BeforeValidator(_text_feature)] = None
     levels: Mapping[Name, Levels] = Field(default_factory=dict)
     drop: tuple[Name, ...] = ()
 
@@ -341,7 +373,9 @@ class SplitRule(Model):
     - ``per_group``: shares inside every group of ``group``;
     - ``column``: ``column`` says it; each part lists its levels (``part`` of a source file too).
 
-    A part is given as a count, a share, or ``rest``. ``seeds``: split i uses seeds[i]; beyond the
+    A part is given as a count, a share, or ``rest``. ``of``: only rows that pass these conditions
+    are dealt, by ``permutation``, ``random`` or ``stratified``; ``others``: part -> how many of the
+    rest, drawn at random, are added to it. ``seeds``: split i uses seeds[i]; beyond the
     list, and without one, i itself. ``validation_share``: what select_on="validation" takes out of
     train.
     """
@@ -353,6 +387,8 @@ class SplitRule(Model):
     test: Any = None
     group: Name | None = None
     column: Name | None = None
+    of: Mapping[Name, Condition] = Field(default_factory=dict)
+    others: Mapping[PartName, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = ()
     validation_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
 
@@ -379,6 +415,13 @@ class SplitRule(Model):
             raise fault("group goes with kind: per_group, and per_group needs it")
         if (self.kind == "column") != (self.column is not None):
             raise fault("column goes with kind: column, and kind: column needs it")
+        if self.of and self.kind in ("column", "per_group"):
+            raise fault(f"of goes with a split at random, and kind is {self.kind}")
+        if self.others and not self.of:
+            raise fault("others are the rows that of leaves out, and there is no of")
+        for other in self.others:
+            if other not in self.parts:
+                raise fault(f"others adds rows to {other}, and there is no such part")
         if self.kind == "column":
             return self
         amounts = list(self.parts.values())

@@ -148,6 +148,8 @@ class Split:
     favourable : int or None
         Code of the class that is good to get; None for regression, and where several classes are
         learnt and the dataset does not say.
+    text_encoder : str or None
+        Name of the encoder that made vectors of texts; None where there are none.
     """
 
     dataset: str
@@ -162,6 +164,7 @@ class Split:
     test: Part | None = None
     digest: str = ""
     favourable: int | None = 1
+    text_encoder: str | None = None
 
     def parts(self) -> Iterator[tuple[str, Part]]:
         """Yield the parts that are present, as (name, part)."""

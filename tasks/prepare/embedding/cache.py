@@ -20,6 +20,7 @@ PATIENCE_SECONDS = 60.0
 CHUNK = 500
 _TABLE = """CREATE TABLE IF NOT EXISTS vector
 (key BLOB NOT NULL UNIQUE, value BLOB NOT NULL, checksum INTEGER NOT NULL)"""
+_HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE name = 'vector'"
 # The first whole row wins; only a damaged one is replaced.
 _INSERT = """INSERT INTO vector VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE
 SET value = excluded.value, checksum = excluded.checksum
@@ -51,6 +52,18 @@ class VectorCache:
         self.path = folder / f"{digest}.sqlite"
         self.digest = digest
         self.dimension = dimension
+
+    @classmethod
+    def stored_dimension(cls, folder: Path, digest: str) -> int | None:
+        """Return the length of the vectors that are kept for a digest; None without any."""
+        cache = cls(folder, digest, 0)
+        if not cache.path.is_file():
+            return None
+        with cache._open("rw") as database:
+            if not database.execute(_HAS_TABLE).fetchone():
+                return None
+            row = database.execute("SELECT length(value) FROM vector LIMIT 1").fetchone()
+        return int(row[0]) // STORED.itemsize if row else None
 
     def key(self, text: str) -> bytes:
         """Return the key of a text: sha256 of the encoder's digest and the text."""
@@ -121,7 +134,7 @@ class VectorCache:
         found = np.zeros(len(keys), dtype=bool)
         place = {key: position for position, key in enumerate(keys)}
         # A process that was killed before its first transaction leaves no table.
-        if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'vector'").fetchone():
+        if not database.execute(_HAS_TABLE).fetchone():
             return vectors, found
         for start in range(0, len(keys), CHUNK):
             some = keys[start : start + CHUNK]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from pathlib import Path
 
@@ -9,8 +10,9 @@ from tasks.prepare.download import FetchError, Progress
 from tasks.prepare.embedding.base import TextEncoder
 from tasks.prepare.embedding.config import read_encoder
 from tasks.prepare.embedding.latent import LatentSemantic
-from tasks.prepare.embedding.transformer import TransformerEncoder
+from tasks.prepare.embedding.transformer import TransformerEncoder, digest_transformer
 from tasks.runtime.errors import ConfigError, nearest
+from tasks.runtime.store import canonical_json
 
 AUTO = "auto"
 FALLBACK = "tfidf"
@@ -44,7 +46,7 @@ def choose_encoder(
     rank, random_state : int
         Of TF-IDF's singular directions.
     threads : int
-        Of either.
+        Of a sentence encoder.
     progress : callable, optional
         Called with (name, bytes that arrived, bytes in all or None) while files are fetched.
 
@@ -59,7 +61,8 @@ def choose_encoder(
     FetchError
         When the files of a named encoder cannot be had.
     """
-    latent = LatentSemantic(rank=rank, threads=threads, random_state=random_state)
+    # Its bytes would depend on the threads.
+    latent = LatentSemantic(rank=rank, random_state=random_state, home=home)
     if name == FALLBACK:
         return latent
     known = [AUTO, FALLBACK, *(each.stem for each in (home / "conf" / "encoders").glob("*.yaml"))]
@@ -73,13 +76,63 @@ def choose_encoder(
     except ImportError as error:
         reason = f"{error.name or error} is not installed: {EXTRA}"
         if name != AUTO:
-            raise ConfigError(
-                f"The encoder {name!r} cannot run, since {error.name or error} is not installed.",
-                f"Install it ({EXTRA}), or take encoder: {FALLBACK}.",
-            ) from None
+            raise _lacking(name, error) from None
     except FetchError as error:
         if name != AUTO:
             raise
         reason = error.fault.rstrip(".")
     _log.warning("Texts are encoded by TF-IDF instead of %s, because %s.", config.encoder, reason)
     return latent
+
+
+_SETTLED: dict[tuple[str, Path], str] = {}
+
+
+def settle_encoder(name: str, home: Path, progress: Progress | None = None) -> str:
+    """Return the name of the encoder that ``name`` stands for on this machine, in this process.
+
+    Parameters
+    ----------
+    name, home, progress
+        As in `choose_encoder`. ``"auto"`` tries to fetch the files where they are not here.
+
+    Notes
+    -----
+    Settled once for a process, so that the key of a fit and the fit itself agree.
+    """
+    if name != AUTO:
+        return name
+    if (name, home) not in _SETTLED:
+        _SETTLED[name, home] = choose_encoder(name, home=home, progress=progress).name
+    return _SETTLED[name, home]
+
+
+def digest_encoder(name: str, home: Path, max_tokens: int) -> str:
+    """Return a digest of the encoder of this name that needs none of its files, nor texts.
+
+    Parameters
+    ----------
+    name : str
+        Settled: not ``"auto"``.
+    home : Path
+    max_tokens : int
+
+    Raises
+    ------
+    ConfigError
+        When there is no such encoder, or it lacks its libraries.
+    """
+    if name == FALLBACK:
+        settings = LatentSemantic(home=home).settings
+        return hashlib.sha256(canonical_json(settings).encode()).hexdigest()
+    try:
+        return digest_transformer(read_encoder(name, home), max_tokens)
+    except ImportError as error:
+        raise _lacking(name, error) from None
+
+
+def _lacking(name: str, error: ImportError) -> ConfigError:
+    return ConfigError(
+        f"The encoder {name!r} cannot run, since {error.name or error} is not installed.",
+        f"Install it ({EXTRA}), or take encoder: {FALLBACK}.",
+    )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
-from typing import Self
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 from sklearn.exceptions import NotFittedError
@@ -14,6 +15,7 @@ from sklearn.utils.extmath import randomized_svd, svd_flip
 
 from tasks.prepare.download import Progress
 from tasks.prepare.embedding.base import TextEncoder, list_texts, normalise
+from tasks.prepare.embedding.cache import FOLDER, STORED, VectorCache
 from tasks.prepare.progress import show_count
 from tasks.runtime.errors import ConfigError, DataError
 from tasks.runtime.store import canonical_json
@@ -43,6 +45,9 @@ class LatentSemantic(TextEncoder):
         Of BLAS.
     random_state : int
         Of the randomised SVD.
+    home : Path, optional
+        The project, in whose ``data/cache`` vectors are kept, rounded to half precision; without it
+        they are neither kept nor rounded. What was fitted and encoded before is not fitted again.
 
     Notes
     -----
@@ -60,7 +65,13 @@ class LatentSemantic(TextEncoder):
     """
 
     def __init__(
-        self, *, rank: int = 384, words: int = 50_000, threads: int = 1, random_state: int = 0
+        self,
+        *,
+        rank: int = 384,
+        words: int = 50_000,
+        threads: int = 1,
+        random_state: int = 0,
+        home: Path | None = None,
     ) -> None:
         for name, number in {"rank": rank, "words": words, "threads": threads}.items():
             if number < 1:
@@ -69,6 +80,8 @@ class LatentSemantic(TextEncoder):
         self.words = words
         self.threads = threads
         self.random_state = random_state
+        self.folder = None if home is None else home / FOLDER
+        self._texts: list[str] | None = None
         self._directions: np.ndarray | None = None
         self._digest = ""
 
@@ -78,14 +91,31 @@ class LatentSemantic(TextEncoder):
         return "tfidf"
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """All that shapes the vectors but the training texts, ready for JSON."""
+        return {
+            "encoder": self.name,
+            "rank": self.rank,
+            "words": self.words,
+            "threads": self.threads,
+            "random_state": self.random_state,
+            "stored": STORED.str if self.folder is not None else "whole",
+            "versions": {each: version(each) for each in ("numpy", "scipy", "scikit-learn")},
+        }
+
+    @property
     def dimension(self) -> int:
         """Directions that the training texts have, at most ``rank``."""
+        if self.folder is not None and self._directions is None and self._texts is not None:
+            kept = VectorCache.stored_dimension(self.folder, self._digest)
+            if kept is not None:
+                return kept
         return int(self._fitted().shape[1])
 
     @property
     def digest(self) -> str:
         """Sha256 of the training texts, the parameters and the libraries' versions."""
-        self._fitted()
+        self._require_texts()
         return self._digest
 
     def fit(self, texts: Iterable[str]) -> Self:
@@ -101,15 +131,24 @@ class LatentSemantic(TextEncoder):
         DataError
             When something is not a text, or there is no word in any.
         """
-        listed = list_texts(texts)
+        self._texts = list_texts(texts)
+        self._digest = self._describe(self._texts)
+        self._directions = None
+        known = self.folder and VectorCache.stored_dimension(self.folder, self._digest)
+        if not known:
+            self._fitted()
+        return self
+
+    def _learn(self, texts: list[str]) -> np.ndarray:
+        """Return the directions, float64 of shape (n_words, dimension); keep the words."""
         self._words = TfidfVectorizer(
             sublinear_tf=True, strip_accents="unicode", max_features=self.words
         )
         try:
-            table = self._words.fit_transform(listed)
+            table = self._words.fit_transform(texts)
         except ValueError:
             raise DataError(
-                f"No word of two letters is in the {len(listed)} training texts.",
+                f"No word of two letters is in the {len(texts)} training texts.",
                 "Check which column holds the texts.",
             ) from None
         with limited_threads(self.threads):
@@ -121,9 +160,7 @@ class LatentSemantic(TextEncoder):
                 random_state=self.random_state,
             )
         _, directions = svd_flip(left, directions, u_based_decision=False)
-        self._directions = np.ascontiguousarray(directions[values > NEGLIGIBLE * values[0]].T)
-        self._digest = self._describe(listed)
-        return self
+        return np.ascontiguousarray(directions[values > NEGLIGIBLE * values[0]].T)
 
     def encode(self, texts: Iterable[str], progress: Progress | None = None) -> np.ndarray:
         """Encode texts; see `TextEncoder.encode`.
@@ -133,34 +170,57 @@ class LatentSemantic(TextEncoder):
         NotFittedError
             Before `fit`.
         """
-        directions = self._fitted()
+        self._require_texts()
         listed = list_texts(texts)
-        vectors = np.empty((len(listed), directions.shape[1]), dtype=np.float32)
         with show_count(progress) as tell:
-            for start in range(0, len(listed), CHUNK):
-                some = listed[start : start + CHUNK]
-                table = self._words.transform(some)
-                vectors[start : start + len(some)] = normalise(table @ directions)
-                tell(f"encoding by {self.name}", start + len(some), len(listed))
+            if self.folder is None:
+                return self._project(listed, lambda done: tell(self._task, done, len(listed)))
+            return self._look_up(listed, self.folder, tell)
+
+    @property
+    def _task(self) -> str:
+        return f"encoding by {self.name}"
+
+    def _look_up(self, texts: list[str], folder: Path, tell: Progress) -> np.ndarray:
+        """Return vectors from the cache, after what it lacks was added."""
+        cache = VectorCache(folder, self.digest, self.dimension)
+        place = {text: position for position, text in enumerate(dict.fromkeys(texts))}
+        keys = [cache.key(text) for text in place]
+        vectors, found = cache.read(keys)
+        different, missing = list(place), np.flatnonzero(~found)
+        done = int(found.sum())
+        for start in range(0, missing.size, CHUNK):
+            rows = missing[start : start + CHUNK]
+            fresh = self._project([different[each] for each in rows], lambda _: None)
+            vectors[rows] = cache.write([keys[each] for each in rows], fresh.astype(STORED))
+            done += rows.size
+            tell(self._task, done, len(different))
+        return vectors[[place[text] for text in texts]].astype(np.float32)
+
+    def _project(self, texts: list[str], tell: Callable[[int], None]) -> np.ndarray:
+        directions = self._fitted()
+        vectors = np.empty((len(texts), directions.shape[1]), dtype=np.float32)
+        for start in range(0, len(texts), CHUNK):
+            some = texts[start : start + CHUNK]
+            table = self._words.transform(some)
+            vectors[start : start + len(some)] = normalise(table @ directions)
+            tell(start + len(some))
         return vectors
 
     def _fitted(self) -> np.ndarray:
         if self._directions is None:
-            raise NotFittedError("this encoder learns from training texts: call fit before")
+            self._directions = self._learn(self._require_texts())
         return self._directions
+
+    def _require_texts(self) -> list[str]:
+        if self._texts is None:
+            raise NotFittedError("this encoder learns from training texts: call fit before")
+        return self._texts
 
     def _describe(self, texts: list[str]) -> str:
         digest = hashlib.sha256()
         for text in texts:
             content = text.encode()
             digest.update(len(content).to_bytes(8, "big") + content)
-        description = {
-            "encoder": self.name,
-            "rank": self.rank,
-            "words": self.words,
-            "threads": self.threads,
-            "random_state": self.random_state,
-            "texts": digest.hexdigest(),
-            "versions": {each: version(each) for each in ("numpy", "scipy", "scikit-learn")},
-        }
+        description = {**self.settings, "texts": digest.hexdigest()}
         return hashlib.sha256(canonical_json(description).encode()).hexdigest()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -41,7 +42,7 @@ class TransformerEncoder(TextEncoder):
     max_tokens : int
         Longer texts are cut, in 3, …, ``config.positions``. The model card's 256 by default.
     threads : int
-        Of onnxruntime; at least 1.
+        Batches that are run at once, each by one thread of onnxruntime; at least 1.
     progress : callable, optional
         Called with (name, bytes that arrived, bytes in all or None) while files are fetched.
 
@@ -111,16 +112,7 @@ class TransformerEncoder(TextEncoder):
     @cached_property
     def digest(self) -> str:  # type: ignore[override]
         """Sha256 of both files, of what is done with them, and of the libraries' versions."""
-        description = {
-            "weights": self.config.weights.sha256,
-            "tokenizer": self.config.tokenizer.sha256,
-            "max_tokens": self.max_tokens,
-            "pooling": "mean",
-            "length": "unit",
-            "stored": STORED.str,
-            "versions": {library: version(library) for library in LIBRARIES},
-        }
-        return hashlib.sha256(canonical_json(description).encode()).hexdigest()
+        return digest_transformer(self.config, self.max_tokens)
 
     def fit(self, texts: Iterable[str]) -> Self:  # noqa: ARG002
         """Do nothing: it was trained elsewhere."""
@@ -177,16 +169,45 @@ class TransformerEncoder(TextEncoder):
             yield np.concatenate(places), np.concatenate(lots)
 
     def _batches(self, texts: Sequence[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield positions and vectors of batches, from the longest texts to the shortest."""
-        # One by one: the library's own batches would take every core.
-        tokens = [np.array(self._tokenizer.encode(text).ids, dtype=np.int64) for text in texts]
-        lengths = np.array([each.size for each in tokens], dtype=np.int64)
+        """Yield positions and vectors of batches, from the longest texts to the shortest.
+
+        Texts that are cut to the same tokens are run once.
+        """
+        alike: dict[bytes, list[int]] = {}
+        for position, text in enumerate(texts):
+            # One by one: the library's own batches would take every core.
+            tokens = np.array(self._tokenizer.encode(text).ids, dtype=np.int64)
+            alike.setdefault(tokens.tobytes(), []).append(position)
+        tokens_of = [np.frombuffer(each, dtype=np.int64) for each in alike]
+        members = list(alike.values())
+        lengths = np.array([each.size for each in tokens_of], dtype=np.int64)
+        batches: list[np.ndarray] = []
         for length in np.unique(lengths)[::-1]:
-            alike = np.flatnonzero(lengths == length)
+            equal = np.flatnonzero(lengths == length)
             size = max(1, BATCH_TOKENS // int(length)) if self._independent else 1
-            for start in range(0, len(alike), size):
-                positions = alike[start : start + size]
-                yield positions, self._run(np.stack([tokens[each] for each in positions]))
+            batches += [equal[start : start + size] for start in range(0, len(equal), size)]
+        vectors = self._map(
+            lambda batch: self._run(np.stack([tokens_of[i] for i in batch])), batches
+        )
+        for batch, found in zip(batches, vectors, strict=True):
+            counts = [len(members[each]) for each in batch]
+            positions = np.concatenate([members[each] for each in batch])
+            yield positions, np.repeat(found, counts, axis=0)
+
+    def _map(
+        self, run: Callable[[np.ndarray], np.ndarray], batches: Sequence[np.ndarray]
+    ) -> Iterator[np.ndarray]:
+        """Run batches in their order, several at once where that is allowed."""
+        if self.threads == 1 or len(batches) < 2:
+            yield from map(run, batches)
+            return
+        # Made before several threads could make it.
+        _ = self._session
+        pool = ThreadPoolExecutor(self.threads)
+        try:
+            yield from pool.map(run, batches)
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def _run(self, ids: np.ndarray) -> np.ndarray:
         """Return float16 of shape (n_texts, dimension) for token numbers (n_texts, n_tokens)."""
@@ -231,10 +252,8 @@ class TransformerEncoder(TextEncoder):
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = self.threads
+        options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
-        # Threads that spin while they wait take the cores from whoever shares them.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         session = onnxruntime.InferenceSession(
             str(self._weights), options, providers=["CPUExecutionProvider"]
         )
@@ -245,6 +264,26 @@ class TransformerEncoder(TextEncoder):
                 f"Take one whose inputs are among {', '.join(sorted(INPUTS))}.",
             )
         return session
+
+
+def digest_transformer(config: EncoderConfig, max_tokens: int) -> str:
+    """Return the digest of a sentence encoder, whose files need not be here.
+
+    Raises
+    ------
+    ImportError
+        When onnxruntime or tokenizers is not installed.
+    """
+    description = {
+        "weights": config.weights.sha256,
+        "tokenizer": config.tokenizer.sha256,
+        "max_tokens": max_tokens,
+        "pooling": "mean",
+        "length": "unit",
+        "stored": STORED.str,
+        "versions": {library: version(library) for library in LIBRARIES},
+    }
+    return hashlib.sha256(canonical_json(description).encode()).hexdigest()
 
 
 def _locate(file: PinnedFile, home: Path, progress: Progress | None) -> Path:

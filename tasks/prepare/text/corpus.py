@@ -10,12 +10,14 @@ import numpy as np
 import pandas as pd
 
 from tasks.prepare.column import as_levels
-from tasks.prepare.table import Table, read_table
+from tasks.prepare.table import Table, check_digest, list_files, read_table
 from tasks.prepare.text.mask import locate_token, mask_span, mask_words, split_tokens
 from tasks.prepare.text.occurrence import find_words, name_word
 from tasks.prepare.text.section import PREFIX, TERMS, WORDS, Mask, Text
+from tasks.prepare.text.table_cache import WORTH_BYTES, recall_table
 from tasks.prepare.text.vocabulary import Terms
 from tasks.runtime.errors import ConfigError, DataError, nearest
+from tasks.runtime.store import hash_file
 
 if TYPE_CHECKING:
     from tasks.prepare.config import DatasetConfig
@@ -37,10 +39,27 @@ def read_corpus(config: DatasetConfig, home: Path, file: Path) -> Table:
     Table
         As ``table.read_table`` gives it where the dataset has no section ``text``.
     """
-    table = read_table(config.source, home, file.parent)
-    if config.text is None:
-        return table
-    return Table(prepare_texts(table.frame, config.text, file), table.digests)
+    text, source, folder = config.text, config.source, file.parent
+    if text is None:
+        return read_table(source, home, folder)
+    places = [
+        (each, place) for each in source.files for place in list_files(each, source, home, folder)
+    ]
+    if sum(place.stat().st_size for _, place in places) < WORTH_BYTES:
+        table = read_table(source, home, folder)
+        return Table(prepare_texts(table.frame, text, file), table.digests)
+    digests = tuple(hash_file(place) for _, place in places)
+    for (each, place), digest in zip(places, digests, strict=True):
+        check_digest(place, digest, each.sha256 or source.sha256)
+    shape = dict(config.shape())
+    description = {"files": digests, "source": shape["source"], "text": shape["text"]}
+    frame = recall_table(
+        lambda: prepare_texts(read_table(source, home, folder).frame, text, file),
+        description,
+        home,
+        __name__,
+    )
+    return Table(frame, digests)
 
 
 def prepare_texts(frame: pd.DataFrame, text: Text, file: Path | str) -> pd.DataFrame:
@@ -99,6 +118,8 @@ def prepare_texts(frame: pd.DataFrame, text: Text, file: Path | str) -> pd.DataF
     texts = clean_texts(texts, dict(text.replace))
     if text.mask is not None and text.mask.column is not None:
         texts = mask_words(texts, as_levels(made[text.mask.column]), text.mask.by)
+    if text.first is not None:
+        texts = [keep_words(each, text.first) for each in texts]
     made[text.column] = pd.array(texts, dtype="str")
     made[WORDS] = np.array([len(each.split()) for each in texts], dtype=np.float64)
     mentions = count_mentions(texts, text.mentions) if text.mentions else {}
@@ -122,6 +143,12 @@ def clean_texts(texts: list[str], replace: dict[str, str]) -> list[str]:
     return [
         blank.sub(" ", pattern.sub(lambda match: replace[match[0]], text)).strip() for text in texts
     ]
+
+
+def keep_words(text: str, count: int) -> str:
+    """Return the first words of a text that holds single blanks."""
+    pieces = text.split(" ", count)
+    return text if len(pieces) <= count else " ".join(pieces[:count])
 
 
 def count_mentions(texts: list[str], vocabulary: Terms) -> dict[str, np.ndarray]:

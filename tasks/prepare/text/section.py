@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from tasks.prepare.section import Name
+from tasks.prepare.section import Name, PartName
 from tasks.prepare.text.mask import MASK
-from tasks.prepare.text.vocabulary import Terms, find_vocabulary
+from tasks.prepare.text.vocabulary import Swap, Terms, find_vocabulary
 from tasks.runtime.config import Model, fault, read_yaml
 
 PREFIX = "mention:"
@@ -44,22 +44,62 @@ class Mask(Model):
         return tuple(name for name in (self.column, self.tokens, self.index) if name)
 
 
+Count = Annotated[int, Field(ge=1)]
+
+
+class VersionRule(Model):
+    """A set of counterfactual texts: a row in other words, which a fair model treats alike.
+
+    - ``{terms: identity}``: every term of a vocabulary becomes one other, in one version for each
+      term; with ``known: 25`` so many terms, drawn by the split's seed, are all that training,
+      calibration and validation know; ``draw: {train: 2}`` has so many versions of a row of that
+      part, each with a term drawn for the row, in place of all;
+    - ``{swap: gender}``: the text as it is, and with its words exchanged for those of the other
+      gender; a training row's version is the second alone.
+
+    The vocabularies are names of ``conf/vocabularies``, paths, or their content. ``rows``: part ->
+    how many of its rows have versions, drawn at random of those that could; all where nothing is
+    said.
+    """
+
+    terms: Terms | None = None
+    swap: Swap | None = None
+    known: Annotated[int, Field(ge=2)] | None = None
+    draw: Mapping[PartName, Count] = Field(default_factory=dict)
+    rows: Mapping[PartName, Count] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check(self) -> VersionRule:
+        if (self.terms is None) == (self.swap is None):
+            raise fault("say either terms (one stands for all) or swap (words change places)")
+        if self.swap and (self.known or self.draw):
+            raise fault("known and draw belong to terms: a swap has one version")
+        if self.terms and self.known and self.known > len(self.terms.terms):
+            raise fault(
+                f"known is {self.known}, and the vocabulary has {len(self.terms.terms)} terms"
+            )
+        return self
+
+
 class Text(Model):
     """What is done to a column of texts, in this order.
 
     ``lower``: columns whose levels are written in lower case first. ``replace``: characters of
     ``column`` -> what stands for them, after which every run of blanks becomes one. ``mask``: a
-    word that would say the label. ``mentions``: a vocabulary of ``conf/vocabularies``, a path, or
+    word that would say the label. ``first``: so many words are kept, and the rest of the text is
+    neither read nor searched. ``mentions``: a vocabulary of ``conf/vocabularies``, a path, or
     its content. Made are the columns ``text:words`` (how many words the text has) and, with a
     vocabulary, ``text:terms`` (how many of its terms stand there) and one ``mention:FAMILY`` for
-    each of its families, yes or no.
+    each of its families, yes or no. ``versions``: named sets of counterfactual texts.
     """
 
     column: Name
     lower: tuple[Name, ...] = ()
     replace: Mapping[Name, str] = Field(default_factory=dict)
     mask: Mask | None = None
+    first: Count | None = None
     mentions: Terms | None = None
+    versions: Mapping[Name, VersionRule] = Field(default_factory=dict)
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -80,7 +120,7 @@ class Text(Model):
 
 
 def settle_vocabulary(data: Any, path: Path, home: Path | None) -> Any:
-    """Put the content of the vocabulary that a dataset's YAML names into the name's place.
+    """Put the content of the vocabularies that a dataset's YAML names into the names' places.
 
     Parameters
     ----------
@@ -97,8 +137,20 @@ def settle_vocabulary(data: Any, path: Path, home: Path | None) -> Any:
         When there is no such vocabulary.
     """
     text = data.get("text") if isinstance(data, Mapping) else None
-    name = text.get("mentions") if isinstance(text, Mapping) else None
-    if not isinstance(name, str) or text is None:
+    if not isinstance(text, Mapping):
         return data
-    content = read_yaml(find_vocabulary(name, home or path.parent, path.parent))
-    return {**data, "text": {**text, "mentions": content}}
+
+    def settle(section: Any, key: str) -> Any:
+        name = section.get(key) if isinstance(section, Mapping) else None
+        if not isinstance(name, str):
+            return section
+        content = read_yaml(find_vocabulary(name, home or path.parent, path.parent))
+        return {**section, key: content}
+
+    settled = dict(settle(text, "mentions"))
+    versions = settled.get("versions")
+    if isinstance(versions, Mapping):
+        settled["versions"] = {
+            name: settle(settle(rule, "terms"), "swap") for name, rule in versions.items()
+        }
+    return {**data, "text": settled}
