@@ -71,7 +71,7 @@ def refuse_measures(study: StudyConfig, path: Path, home: Path) -> None:
             continue
         of_sets = known[measure].needs & {"counterfactuals", "counterfactual_score"}
         section = "counterfactuals" if of_sets else "groups"
-        declared = getattr(described, section)
+        declared = described.set_names if of_sets else tuple(described.groups)
         # One level of an attribute stands as sex=Female, a cross product as sex×race, and what is
         # told of one attribute in a level of another as "sex inside race=Black".
         attribute = group.partition("=")[0]

@@ -56,7 +56,7 @@ def refuse_sets(described: DatasetConfig) -> str | None:
     """Say why a dataset has no versions that could agree; None where it has."""
     if described.label.task == "regression":
         return f"it shows decisions, and the label of {described.dataset} has no classes"
-    if not described.counterfactuals:
+    if not described.set_names:
         return (
             f"it shows whether versions of a row agree, and {described.dataset} declares no "
             "counterfactuals"
