@@ -83,16 +83,16 @@ class Lines:
 
     Attributes
     ----------
-    low, high : float
-        The interval.
+    low, high : float64 arrays of shape (n_columns,)
+        The interval of each column.
     target : int64 array of shape (n_columns, n_lines)
         Points; padded.
     gain, cost : float64 arrays of shape (n_columns, n_lines)
         R_ij and C_ij; padded by −∞ and 0.
     """
 
-    low: float
-    high: float
+    low: np.ndarray
+    high: np.ndarray
     target: np.ndarray
     gain: np.ndarray
     cost: np.ndarray
@@ -105,18 +105,18 @@ class Lines:
 
 
 def trace_lines(
-    search: Search, chosen: np.ndarray, held: np.ndarray, low: float, high: float
+    search: Search, chosen: np.ndarray, held: np.ndarray, low: np.ndarray, high: np.ndarray
 ) -> Lines:
-    """Find the lines that are best for some columns between two prices.
+    """Find the lines that are best for some columns between two prices of each.
 
     Parameters
     ----------
     search : Search
         Of one round's losses, on NumPy.
     chosen, held : int64 arrays of shape (m,)
-        Columns, rising, and points that they hold so far.
-    low, high : float
-        The interval, 0 < low < high.
+        Columns, rising, also repeatedly, and points that they hold so far.
+    low, high : float64 arrays of shape (m,)
+        The intervals, 0 < low < high.
 
     Returns
     -------
@@ -130,7 +130,7 @@ def trace_lines(
     left = search.move_columns(chosen, held, low)
     right = left.copy()
     moved = np.flatnonzero(left != search.geometry.column_point[chosen])
-    right[moved] = search.move_columns(chosen[moved], left[moved], high)
+    right[moved] = search.move_columns(chosen[moved], left[moved], high[moved])
     column = np.arange(chosen.size)
     found: list[Found] = [(column, left, *search.weigh(left, chosen))]
     apart = np.flatnonzero(left != right)
@@ -139,8 +139,8 @@ def trace_lines(
     upper: Found = found[1]
     size = EQUAL * max(float(np.max(np.abs(each))) for each in search.level)
     while lower[0].size:
-        eta = _cross(lower, upper, low, high)
         who = lower[0]
+        eta = _cross(lower, upper, low[who], high[who])
         target = search.move_columns(chosen[who], lower[1], eta)
         new: Found = (who, target, *search.weigh(target, chosen[who]))
         above = (
@@ -157,16 +157,16 @@ def trace_lines(
     return _gather(found, chosen.size, low, high)
 
 
-def _cross(lower: Found, upper: Found, low: float, high: float) -> np.ndarray:
+def _cross(lower: Found, upper: Found, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Return where lines cross; anywhere in the interval where they are parallel."""
     run = lower[3] - upper[3]
     rise = lower[2] - upper[2]
-    eta = np.divide(rise, run, out=np.full_like(run, low), where=run > 0)
+    eta = np.divide(rise, run, out=low.copy(), where=run > 0)
     crossing: np.ndarray = np.clip(eta, low, high)
     return crossing
 
 
-def _gather(found: list[Found], n_columns: int, low: float, high: float) -> Lines:
+def _gather(found: list[Found], n_columns: int, low: np.ndarray, high: np.ndarray) -> Lines:
     """Put each column's lines into a row."""
     column, target, gain, cost = (np.concatenate(each) for each in zip(*found, strict=True))
     order = np.argsort(column, kind="stable")

@@ -136,6 +136,8 @@ class Search:
         eta : float or float64 array of shape (m,)
             Price of the cost, of each column where it is an array.
         """
+        if held.shape[0] == 0:
+            return held
         pairs = held.shape[0] * self.geometry.point.shape[0]
         if self.bounds is not None and pairs >= MANY_PAIRS and np.min(eta) > 0:
             return self._prune(self.bounds, chosen, held, eta)
@@ -266,6 +268,12 @@ class Search:
             ]
         )
         return self._add_up(0.0, budget, column, (gain, xp.zeros_like(gain)))
+
+
+def has_many_pairs(geometry: Geometry) -> bool:
+    """Tell whether pairs of points and columns, those of all processes, are many."""
+    every = geometry.columns if geometry.portion is None else geometry.portion.columns
+    return int(geometry.point.shape[0]) * every[-1][1] >= MANY_PAIRS
 
 
 def blocks(n: int, size: int = BLOCK) -> list[tuple[int, int]]:

@@ -14,19 +14,27 @@ Sections 2.2 and 4, Appendix B.2 (Algorithms 2 and 7).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from array_api_compat import device
 
 from tasks.runtime.arrays import segment_sum, to_numpy
-from tasks.train.individual.budro.dual import Minimum, descend_dual, minimise_dual
+from tasks.train.individual.budro.dual import Minimum, Piece, descend_dual, minimise_dual
 from tasks.train.individual.budro.envelope import Envelope, Lines, trace_lines
 from tasks.train.individual.budro.geometry import Geometry, sample_columns
-from tasks.train.individual.budro.search import Search
+from tasks.train.individual.budro.search import Search, has_many_pairs
 
 Array = Any
+
+# Share of the columns on which a first round seeks η where pairs are many.
+COLD_SHARE = 0.05
+# Share by which the price of a step may differ from what was expected, and steps that are looked
+# at together where little is.
+NEAR = 0.05
+AHEAD = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +67,8 @@ class Transport:
         η of each of those maps.
     entropy_weight : float
         γ of an entropic solver, else 0.
+    path : tuple of float
+        Of ``solve_sgd``: η before each step.
     """
 
     eta: float
@@ -72,6 +82,7 @@ class Transport:
     share: tuple[float, ...]
     etas: tuple[float, ...] = ()
     entropy_weight: float = 0.0
+    path: tuple[float, ...] = ()
 
     @property
     def gap(self) -> float:
@@ -142,7 +153,8 @@ def solve_exact(
         The last round's solution on the same geometry: its η and map are where the search begins.
     column_share : float, optional
         Share of the columns, in (0, 1], on which η is sought before all of them are moved: fewer
-        full passes, and within the tolerance another of the maps that meet it.
+        full passes, and within the tolerance another of the maps that meet it. By default
+        COLD_SHARE without a ``start`` where pairs are many, else none.
     dtype : {"float32", "float64"}
         Of the products that propose moves; what a move gains and costs is float64.
     max_iterations : int
@@ -161,17 +173,30 @@ def solve_exact(
     most 512 MiB, which stays with the geometry. With ``dtype="float32"`` the dual value may be low
     by some 1e-6 of the largest squared norm × η.
     """
-    search = Search(geometry, loss, dtype)
-    free = search.move_freely(budget)
     warm = start is not None and 0 < start.eta < float("inf")
     begin = (start.eta, start.destination[0, :]) if start is not None and warm else None
+    if column_share is None and begin is None and has_many_pairs(geometry):
+        column_share = COLD_SHARE
+    search = Search(geometry, loss, dtype)
+    free = search.move_freely(budget)
     if column_share is not None and free.slope < 0 < budget:
-        some = sample_columns(geometry, column_share)
-        eta = solve_exact(some, loss, budget, tolerance=tolerance / 10, dtype=dtype).eta
-        if eta > 0:
+        some = Search(sample_columns(geometry, column_share), loss, dtype)
+        eta = _minimise(some, some.move_freely(budget), None, tolerance / 10, max_iterations).eta
+        if 0 < eta < float("inf"):
             begin = (eta, geometry.column_point if begin is None else begin[1])
-    stay = search.stay(budget)
-    found = minimise_dual(
+    return finish(search, _minimise(search, free, begin, tolerance, max_iterations))
+
+
+def _minimise(
+    search: Search,
+    free: Piece,
+    begin: tuple[float, Array] | None,
+    tolerance: float,
+    max_iterations: int,
+) -> Minimum:
+    """Minimise M from the piece at η = 0 and, where there is one, a price and a map."""
+    stay = search.stay(free.budget)
+    return minimise_dual(
         Envelope(search, free, stay).explore,
         free,
         stay,
@@ -181,7 +206,6 @@ def solve_exact(
         floor=stay.gain,
         max_iterations=max_iterations,
     )
-    return finish(search, found)
 
 
 def solve_sgd(
@@ -213,7 +237,7 @@ def solve_sgd(
     momentum, learning_rate : float
         μ and α.
     start : Transport, optional
-        The last round's solution: its map speeds the search up and does not change η.
+        The last round's solution: its map and path speed the search up and do not change η.
 
     Returns
     -------
@@ -224,29 +248,26 @@ def solve_sgd(
     Notes
     -----
     O((steps · batch_size + n) n k) operations, most of which bounds save on NumPy as in
-    ``solve_exact``. There the drawn columns are moved at once: what is best for them at any price
-    between the first one and where the last round ended is known before the first step.
+    ``solve_exact``. There the columns of all steps are moved at once, for prices around those of
+    the same steps a round before; where the steps leave these, for some further steps.
     """
     search = Search(geometry, loss, dtype)
     held = geometry.column_point if start is None else start.destination[0, :]
-    batches = Batches(search, sample, held, _expect_interval(eta, start))
+    batches = Batches(search, sample, held, () if start is None else start.path)
     eta = descend_dual(
         batches.pay, sample, budget, eta=eta, momentum=momentum, learning_rate=learning_rate
     )
-    final = search.move_all(eta, budget, batches.choose(eta))
-    return finish(
-        search, Minimum(((1.0, final),), eta, final.dual, sample.shape[0], converged=True)
-    )
-
-
-def _expect_interval(eta: float, start: Transport | None) -> tuple[float, float]:
-    """Return prices between which the steps are likely to stay."""
-    ends = (eta,) if start is None or not 0 < start.eta < float("inf") else (eta, start.eta)
-    return 0.97 * min(ends), 1.03 * max(ends)
+    final = search.move_all(eta, budget, batches.held)
+    found = Minimum(((1.0, final),), eta, final.dual, sample.shape[0], converged=True)
+    return replace(finish(search, found), path=tuple(batches.path))
 
 
 class Batches:
     """What batches of columns pay at the prices of their steps.
+
+    Where `search` has bounds, what is best for the columns of many steps is found at once, for
+    prices within NEAR of those expected: in proportion to the last round's, or else the present
+    one for some steps.
 
     Parameters
     ----------
@@ -256,47 +277,62 @@ class Batches:
         Row numbers of all batches.
     held : int64 array of shape (n_columns,)
         Points that the columns hold so far.
-    interval : (low, high)
-        Where what is best for the drawn columns is found in advance, where `search` has bounds.
+    expected : tuple of float
+        Prices of the last round's steps; empty where there were none.
+
+    Attributes
+    ----------
+    path : list of float
+        Prices of the steps so far.
     """
 
     def __init__(
-        self, search: Search, sample: np.ndarray, held: Array, interval: tuple[float, float]
+        self, search: Search, sample: np.ndarray, held: Array, expected: tuple[float, ...]
     ) -> None:
         self.search, self.held = search, held
-        self.row_column = to_numpy(search.geometry.row_column)
+        self.drawn = to_numpy(search.geometry.row_column)[sample]
+        self.path: list[float] = []
+        alike = len(expected) == len(sample) and min(expected, default=0.0) > 0
+        self.expected = np.asarray(expected) if alike else None
+        self.known: deque[tuple[float, float, np.ndarray]] = deque()
         self.lines: Lines | None = None
-        drawn = np.unique(self.row_column[sample])
-        self.drawn = drawn[drawn >= 0]
-        if search.bounds is not None and interval[0] > 0 and self.drawn.size:
-            if search.bounds.blank:
-                self.held = search.move_columns(None, held, interval[0])
-            begin = self.held[self.drawn]
-            self.lines = trace_lines(search, self.drawn, begin, *interval)
 
-    def _known(self, eta: float) -> Lines | None:
-        lines = self.lines
-        return lines if lines is not None and lines.low <= eta <= lines.high else None
+    def _look_ahead(self, eta: float) -> None:
+        """Find what is best for the columns of the next steps near the prices expected."""
+        search, step = self.search, len(self.path)
+        if search.bounds is not None and search.bounds.blank:
+            self.held = search.move_columns(None, self.held, eta)
+        prices = np.full(min(AHEAD, len(self.drawn) - step), eta)
+        if self.expected is not None:
+            stop = step + AHEAD if step else len(self.drawn)
+            prices = eta * self.expected[step:stop] / self.expected[step]
+        low, high = (1 - NEAR) * prices, (1 + NEAR) * prices
+        drawn = self.drawn[step : step + prices.size]
+        # Column by column, as `search` wants them; another process moves those below 0.
+        order = np.argsort(drawn, axis=None, kind="stable")
+        order = order[np.count_nonzero(drawn < 0) :]
+        owner, column = order // drawn.shape[1], drawn.ravel()[order]
+        held = self.held[column]
+        self.lines = trace_lines(search, column, held, low[owner], high[owner])
+        places = np.split(
+            np.argsort(owner, kind="stable"),
+            np.cumsum(np.bincount(owner, minlength=prices.size))[:-1],
+        )
+        self.known = deque(zip(low, high, places, strict=True))
 
     def pay(self, rows: np.ndarray, eta: float) -> float:
-        """Return the mean cost of a batch at η."""
+        """Return the mean cost of the next batch at η."""
         search, geometry = self.search, self.search.geometry
-        xp, lines = search.xp, self._known(eta)
-        drawn = np.sort(self.row_column[rows])
-        drawn = drawn[drawn >= 0]
-        if lines is not None:
-            paid = np.sum(lines.choose(np.searchsorted(self.drawn, drawn), eta)[1])
+        low, high, places = self.known.popleft() if self.known else (1.0, 0.0, rows)
+        if not low <= eta <= high and search.bounds is not None and eta > 0:
+            self._look_ahead(eta)
+            low, high, places = self.known.popleft()
+        if self.lines is not None and low <= eta <= high:
+            paid = np.sum(self.lines.choose(places, eta)[1])
         else:
-            chosen = xp.asarray(drawn, device=device(self.held))
+            xp, drawn = search.xp, np.sort(self.drawn[len(self.path)])
+            chosen = xp.asarray(drawn[drawn >= 0], device=device(self.held))
             target = search.move_columns(chosen, xp.take(self.held, chosen), eta)
             paid = xp.sum(search.weigh(target, chosen)[1])
+        self.path.append(eta)
         return float(geometry.add_up(paid)) / rows.size
-
-    def choose(self, eta: float) -> Array:
-        """Return a map to start from at η: the best one as far as it is known."""
-        lines = self._known(eta)
-        if lines is None:
-            return self.held
-        target = self.held.copy()
-        target[self.drawn] = lines.choose(np.arange(self.drawn.size), eta)[0]
-        return target

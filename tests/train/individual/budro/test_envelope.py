@@ -57,22 +57,32 @@ def test_lines_are_the_best_ones_at_every_price_of_the_interval(shape):
     geometry = build_geometry(z, label, n_labels=loss.shape[1])
     told = Search(geometry, loss, "float64")
     chosen = np.flatnonzero(np.arange(geometry.column_point.size) % 4 != 0)
-    lines = trace_lines(told, chosen, geometry.column_point[chosen], 0.05, 2.0)
+    chosen = np.sort(np.append(chosen, chosen[::3]))
     places = np.arange(chosen.size)
-    for eta in np.geomspace(0.05, 2.0, 23):
-        target, cost = lines.choose(places, eta)
+    low = 0.05 * (1 + places % 3)
+    high = np.where(places % 2, 2.0, 1.1 * low)
+    lines = trace_lines(told, chosen, geometry.column_point[chosen], low, high)
+    for where in np.linspace(0, 1, 11):
+        eta = low ** (1 - where) * high**where
+        each = [lines.choose(places[i : i + 1], eta[i]) for i in places]
+        target, cost = (np.concatenate(part) for part in zip(*each, strict=True))
         gain, paid = told.weigh(target, chosen)
         assert cost == pytest.approx(paid)
-        wanted = best_values(geometry, loss, eta)[chosen]
-        assert gain - eta * cost == pytest.approx(wanted, abs=1e-11)
+        first = np.append(True, chosen[1:] != chosen[:-1])
+        for turn in (first, ~first):
+            prices = np.ones(geometry.column_point.size)
+            prices[chosen[turn]] = eta[turn]
+            wanted = best_values(geometry, loss, prices)[chosen[turn]]
+            assert (gain - eta * cost)[turn] == pytest.approx(wanted, abs=1e-11)
 
 
 def test_lines_of_no_column_and_of_columns_that_stay():
     z, label, _ = draw_problem(3, n=50)
     geometry = build_geometry(z, label)
     told = Search(geometry, np.ones((50, 2)), "float64")
-    nobody = np.arange(0)
-    assert trace_lines(told, nobody, nobody, 0.1, 1.0).target.shape == (0, 1)
+    nobody, none = np.arange(0), np.empty(0)
+    assert trace_lines(told, nobody, nobody, none, none).target.shape == (0, 1)
     everyone = np.arange(geometry.column_point.size)
-    lines = trace_lines(told, everyone, geometry.column_point, 0.1, 1.0)
+    ends = np.full(everyone.size, 0.1), np.full(everyone.size, 1.0)
+    lines = trace_lines(told, everyone, geometry.column_point, *ends)
     assert np.array_equal(lines.choose(everyone, 0.5)[0], geometry.column_point)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tasks.train.individual.budro import bound, search, transport
 from tasks.train.individual.budro.geometry import build_geometry
 from tasks.train.individual.budro.linear_program import solve_linear_program
 from tasks.train.individual.budro.search import Search
@@ -219,6 +220,62 @@ def test_sgd_is_the_papers_algorithm(namespace):
     assert found.eta == pytest.approx(eta)
     assert found.objective == pytest.approx(objective)
     assert found.cost == pytest.approx(cost)
+
+
+@pytest.fixture
+def bounds_everywhere(monkeypatch):
+    """Small problems in small blocks, few steps at once."""
+    monkeypatch.setattr(search, "MANY_PAIRS", 0)
+    monkeypatch.setattr(bound, "LARGEST", 8)
+    monkeypatch.setattr(transport, "AHEAD", 4)
+
+
+def play_sgd(rounds, rate, momentum=0.9, n=150):
+    """Rounds of the stochastic solver, each from the last one."""
+    z, label, loss = draw_problem(8, n=n, k=3, copies=20)
+    geometry, generator, found = build_geometry(z, label), np.random.default_rng(1), None
+    every = []
+    for _ in range(rounds):
+        loss = 1.02 * loss + generator.normal(scale=0.01, size=loss.shape)
+        sample = generator.integers(n, size=(30, 12))
+        told = {"learning_rate": rate, "momentum": momentum, "dtype": "float64"}
+        found = solve_sgd(geometry, loss, 0.05, sample=sample, start=found, **told)
+        every.append(found)
+    return every
+
+
+@pytest.mark.parametrize(("rate", "momentum"), [(1e-3, 0.9), (3e-2, 0.9), (0.5, 0.0), (3.0, 0.5)])
+def test_steps_known_in_advance_are_the_steps(rate, momentum, request):
+    plain = play_sgd(5, rate, momentum)
+    request.getfixturevalue("bounds_everywhere")
+    for found, wanted in zip(play_sgd(5, rate, momentum), plain, strict=True):
+        assert found.path == pytest.approx(wanted.path, rel=1e-9, abs=1e-15)
+        assert found.eta == pytest.approx(wanted.eta, rel=1e-9, abs=1e-15)
+        assert found.objective == pytest.approx(wanted.objective, rel=1e-9)
+        assert found.cost == pytest.approx(wanted.cost, rel=1e-9)
+
+
+def test_a_path_like_the_last_one_is_looked_at_once(bounds_everywhere, monkeypatch):
+    asked, trace = [], transport.trace_lines
+    monkeypatch.setattr(
+        transport, "trace_lines", lambda *given: asked.append(given[1].size) or trace(*given)
+    )
+    play_sgd(3, 2e-5)
+    # Four steps at a time in the first round, then all thirty.
+    assert asked == [*[4 * 12] * 7, 2 * 12, 30 * 12, 30 * 12]
+
+
+def test_a_first_round_of_many_pairs_seeks_its_price_on_some_columns(monkeypatch):
+    z, label, _ = draw_problem(0, n=1000, k=4)
+    margin = z @ np.array([1.0, -0.5, 0.3, 0.2])
+    loss = np.stack([np.logaddexp(0, margin), np.logaddexp(0, -margin)], axis=1)
+    geometry = build_geometry(z, label)
+    plain = solve_exact(geometry, loss, 0.3)
+    monkeypatch.setattr(search, "MANY_PAIRS", 0)
+    found = solve_exact(geometry, loss, 0.3)
+    assert found.converged
+    assert found.iterations < plain.iterations
+    assert found.objective == pytest.approx(plain.objective, rel=1e-3)
 
 
 def test_sgd_never_goes_below_zero():
