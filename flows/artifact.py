@@ -19,7 +19,14 @@ from prefect.artifacts import (
     update_progress_artifact,
 )
 
-LINKED = ("report.html", "points.parquet", "frontier.csv", "published.csv", "summary.json")
+LINKED = (
+    "report.html",
+    "points.parquet",
+    "frontier.csv",
+    "published.csv",
+    "summary.json",
+    "changes.csv",
+)
 
 
 def make_key(*names: str) -> str:

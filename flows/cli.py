@@ -97,8 +97,7 @@ def reproduce(
 
         return flow(asked)
 
-    for done in with_server(home, parameters, start):
-        _show_published(done)
+    _show_reproduced(with_server(home, parameters, start))
 
 
 @app.command()
@@ -312,6 +311,14 @@ def _join_interval(table: pd.DataFrame, name: str, prefix: str = "") -> list[str
         "not estimable" if value != value else f"{value:.3f} [{low:.3f}, {high:.3f}]"
         for value, low, high in zip(*columns, strict=True)
     ]
+
+
+def _show_reproduced(studies: list[dict[str, Any]]) -> None:
+    for done in studies:
+        if "unavailable" in done:
+            typer.echo(f"{done['study']} is left out: {done['unavailable']}")
+        else:
+            _show_published(done)
 
 
 def _show_published(done: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import BaseModel, ConfigDict, Field
 
 from flows.artifact import publish_results, show_progress, start_progress
+from flows.encoding import CHANGES, encode_texts, settle_encoders, write_changes
 from flows.history import mark_run
 from flows.progress import FitProgress
 from tasks.evaluate.plan import Planned, expand, load_study
@@ -165,12 +166,16 @@ def frontier(run: FrontierParameters) -> dict[str, Any]:
     folder = run.folder(study)
     store = run.store
     plan = expand(study, home)
+    groups = [each.group for each in plan]
+    settle_encoders(groups, home)
     keys = [key(each.group, store, home) for each in plan]
     missing = _list_missing(plan, keys, store, home)
-    if missing:
-        _look_first(list(missing.values()), home)
     points = [points_key(found, each.group, store) for each, found in zip(plan, keys, strict=True)]
     unmeasured = any(not store.path(POINTS, found).is_dir() for found in points)
+    if missing or unmeasured:
+        encode_texts(groups, home)
+    if missing:
+        _look_first(list(missing.values()), home)
     description = describe_results(study, plan, points, home)
     table = None
     with ExitStack() as stack:
@@ -184,10 +189,12 @@ def frontier(run: FrontierParameters) -> dict[str, Any]:
         # All done before: nothing is measured or drawn again.
         if missing or unmeasured or not restore_results(folder, store, description):
             _train(study.slug, jobs, place)
-            table = tabulate(study.study, place, [each.group for each in plan])
+            table = tabulate(study.study, place, groups)
     skipped = _list_skipped(plan, keys, store)
     seconds = time.monotonic() - started
     write_study(study, table, folder, seconds, plan, skipped, place, description)
+    if missing or unmeasured or not (folder / CHANGES).is_file():
+        write_changes(groups, folder, home)
     publish_results(study.slug, folder)
     return {
         "study": study.study,

@@ -12,6 +12,7 @@ from flows.frontier import FrontierParameters, frontier
 from flows.history import mark_run
 from tasks.evaluate.plan import load_study, studies
 from tasks.evaluate.study import DEFAULT_PROFILE
+from tasks.prepare.download import FetchError
 from tasks.runtime.errors import ConfigError, FairfrontierError, nearest
 from tasks.runtime.home import find_home
 
@@ -68,6 +69,8 @@ class ReproduceParameters(BaseModel):
 def reproduce(run: ReproduceParameters) -> list[dict[str, Any]]:
     """Run every study that reproduces something; one that fails does not stop the others.
 
+    One whose data cannot be fetched, as on a machine without a network, is left out and named.
+
     Parameters
     ----------
     run : ReproduceParameters
@@ -76,7 +79,8 @@ def reproduce(run: ReproduceParameters) -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        What `flows.frontier.frontier` returns, per study.
+        What `flows.frontier.frontier` returns, per study; for one that was left out ``study`` and
+        ``unavailable``, a sentence.
 
     Raises
     ------
@@ -89,6 +93,8 @@ def reproduce(run: ReproduceParameters) -> list[dict[str, Any]]:
     for each in run.plan():
         try:
             done.append(frontier(each))
+        except FetchError as error:
+            done.append({"study": each.study, "unavailable": error.fault})
         except FairfrontierError as error:
             faults.append(type(error)(f"Study {each.study}: {error.fault}", error.mend))
         except Exception as error:

@@ -11,8 +11,7 @@ import pandas as pd
 
 from tasks.evaluate.classifier import Row, Stored, list_rows
 from tasks.evaluate.drawing import Scene
-from tasks.prepare.config import DatasetConfig, read_dataset
-from tasks.prepare.loader import find_dataset
+from tasks.prepare.config import DatasetConfig, find_dataset, read_dataset
 from tasks.runtime.errors import ConfigError
 from tasks.train.registry import find
 

@@ -110,4 +110,4 @@ def _read_described(study: StudyConfig, home: Path) -> DatasetConfig:
     dataset = Path(study.dataset)
     if not dataset.is_absolute():
         dataset = home / "conf" / "datasets" / f"{study.dataset}.yaml"
-    return read_dataset(dataset)
+    return read_dataset(dataset, home)

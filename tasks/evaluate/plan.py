@@ -14,8 +14,13 @@ from tasks.evaluate.claim import Block, refuse_claims
 from tasks.evaluate.mention import refuse_figures, refuse_measures
 from tasks.evaluate.method_file import MethodFile
 from tasks.evaluate.study import DEFAULT_PROFILE, FIXED_KEYS, MethodRow, StudyConfig, ThenRow
-from tasks.prepare.config import DatasetConfig, read_dataset, read_lineage, replace_noise
-from tasks.prepare.loader import find_dataset
+from tasks.prepare.config import (
+    DatasetConfig,
+    find_dataset,
+    read_dataset,
+    read_lineage,
+    replace_noise,
+)
 from tasks.runtime.config import parse, read_yaml
 from tasks.runtime.errors import ConfigError, nearest
 from tasks.runtime.home import find_home

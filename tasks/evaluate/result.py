@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from tasks.evaluate.publication import compare, read_publication
 from tasks.evaluate.report import STYLE, TEMPLATE, render_report
 from tasks.evaluate.study import StudyConfig
 from tasks.evaluate.summary import build_summary, check_claims, list_versions
-from tasks.runtime.errors import DataError, StoreError
+from tasks.prepare.embedding.feature import name_encoder
+from tasks.runtime.errors import ConfigError, DataError, StoreError
 from tasks.runtime.home import find_home
 from tasks.runtime.source import source_digest
 from tasks.runtime.store import MANIFEST, Store, hash_file
@@ -133,6 +135,10 @@ def write_results(
     calls = time_calls(plan, store, home or find_home()) if timed and store else {}
     claims = check_claims(study, points, plan, seconds=calls, home=home)
     summary = build_summary(study, plan, points, frontier, claims, seconds, skipped)
+    # Points may be of a table that has no YAML.
+    with suppress(ConfigError):
+        encoder = name_encoder(study.dataset, home or find_home())
+        summary |= {} if encoder is None else {"encoder": encoder}
     title = f"{study.study}: {study.frontier.accuracy.replace('_', ' ')} against fairness"
     pictures: dict[str, drawing.Picture] = {}
     exposed: dict[tuple[str, str], Exposure] = {}

@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 
 from tasks.prepare.column import keep_rows, make_columns, used_columns
-from tasks.prepare.config import check_columns, expand_rest, read_dataset
+from tasks.prepare.config import check_columns, expand_rest, find_dataset, read_dataset
 from tasks.prepare.fetch import find_source
-from tasks.prepare.loader import find_dataset
 from tasks.prepare.text.corpus import read_corpus
 from tasks.runtime.errors import DataError
 from tasks.runtime.home import find_home

@@ -182,6 +182,30 @@ def _pairs(value: Any) -> Any:
     return [_pairs(each) for each in value] if isinstance(value, list) else value
 
 
+def find_dataset(name: str | Path, home: Path) -> Path:
+    """Return the YAML of a dataset: a path, or a name of ``conf/datasets``.
+
+    Raises
+    ------
+    ConfigError
+        When there is no such file or name.
+    """
+    path = Path(name).expanduser()
+    if path.suffix in (".yaml", ".yml"):
+        for place in (path, home / path):
+            if place.is_file():
+                return place.resolve()
+        raise ConfigError(f"There is no dataset file {path}.", "Check the path.")
+    folder = home / "conf" / "datasets"
+    found = folder / f"{name}.yaml"
+    if not found.is_file():
+        known = [each.stem for each in folder.glob("*.yaml")]
+        raise ConfigError(
+            f"There is no dataset {str(name)!r} in {folder}.", nearest(str(name), known)
+        )
+    return found
+
+
 def read_dataset(path: Path, home: Path | None = None) -> DatasetConfig:
     """Read one dataset's YAML.
 

@@ -6,9 +6,8 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from tasks.prepare.config import read_dataset, replace_noise
+from tasks.prepare.config import find_dataset, read_dataset, replace_noise
 from tasks.prepare.embedding.feature import digest_text
-from tasks.prepare.loader import find_dataset
 from tasks.prepare.plan import SelectOn
 from tasks.prepare.table import list_files
 from tasks.runtime.store import canonical_json, hash_file

@@ -12,6 +12,7 @@ from tasks.prepare.column import keep_rows, make_columns
 from tasks.prepare.config import (
     check_columns,
     expand_rest,
+    find_dataset,
     read_dataset,
     replace_noise,
 )
@@ -27,30 +28,6 @@ from tasks.runtime.errors import ConfigError, DataError, nearest
 from tasks.runtime.home import find_home
 
 Backend = Literal["numpy", "dask"]
-
-
-def find_dataset(name: str | Path, home: Path) -> Path:
-    """Return the YAML of a dataset: a path, or a name of ``conf/datasets``.
-
-    Raises
-    ------
-    ConfigError
-        When there is no such file or name.
-    """
-    path = Path(name).expanduser()
-    if path.suffix in (".yaml", ".yml"):
-        for place in (path, home / path):
-            if place.is_file():
-                return place.resolve()
-        raise ConfigError(f"There is no dataset file {path}.", "Check the path.")
-    folder = home / "conf" / "datasets"
-    found = folder / f"{name}.yaml"
-    if not found.is_file():
-        known = [each.stem for each in folder.glob("*.yaml")]
-        raise ConfigError(
-            f"There is no dataset {str(name)!r} in {folder}.", nearest(str(name), known)
-        )
-    return found
 
 
 def load(

@@ -14,6 +14,10 @@ from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
 
 from tasks.prepare import load
+from tasks.prepare.config import find_dataset, read_dataset
+from tasks.prepare.embedding.base import ENCODING
+from tasks.prepare.embedding.choice import settle_encoder
+from tasks.prepare.embedding.variant import encode_versions
 from tasks.prepare.split import Split
 
 # The artifact is for people: more often would only load the server.
@@ -39,8 +43,41 @@ def prepare_table(
     return describe_split(split)
 
 
+@task(task_run_name="settle the encoder of {dataset}", tags=["prepare"], cache_policy=NO_CACHE)
+def settle_texts(dataset: str, home: str) -> str | None:
+    """Return which encoder a dataset's texts get, None without texts; it is fetched if need be."""
+    path = find_dataset(dataset, Path(home))
+    feature = read_dataset(path, Path(home)).features.text
+    if feature is None or feature.supplied:
+        return None if feature is None else feature.encoder
+    return settle_encoder(feature.encoder, Path(home), FetchArtifact(path.stem))
+
+
+@task(task_run_name="encode {dataset} seed {seed}", tags=["prepare"], cache_policy=NO_CACHE)
+def encode_table(
+    dataset: str, seed: int, rows: int | None, select_on: str | None, noise: float | None, home: str
+) -> int:
+    """Encode all texts and versions of a split with all cores; fits then look them up.
+
+    Returns how many versions there are. Progress shows as an artifact.
+    """
+    shown = FetchArtifact(Path(dataset).stem)
+    split = load(
+        dataset,
+        seed,
+        rows=rows,
+        select_on=select_on,  # type: ignore[arg-type]
+        home=Path(home),
+        noise=noise,
+        progress=shown,
+    )
+    return encode_versions(split, shown)
+
+
 class FetchArtifact:
-    """A callback that shows the bytes of files being fetched; nothing is shown until some arrive.
+    """A callback that shows how much of files is fetched, or how many texts are encoded.
+
+    Nothing is shown until some have arrived.
 
     Parameters
     ----------
@@ -63,8 +100,12 @@ class FetchArtifact:
         if name in self._shown:
             update_progress_artifact(self._shown[name], progress=share)
             return
+        counts = name.startswith(ENCODING)
+        amount = f"{total:,} texts" if counts else f"{total / 1e6:.1f} MB"
         made = create_progress_artifact(
-            share, key=f"{self._slug}-fetch", description=f"{name}, {total / 1e6:.1f} MB"
+            share,
+            key=f"{self._slug}-{'encode' if counts else 'fetch'}",
+            description=f"{name}, {amount}",
         )
         self._shown[name] = UUID(str(made))
 

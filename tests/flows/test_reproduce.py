@@ -61,3 +61,24 @@ def test_a_project_without_publications_is_told(fresh):
     (fresh / "conf" / "studies" / "paper.yaml").unlink()
     with pytest.raises(ConfigError, match="reproduces a table"):
         ReproduceParameters(home=str(fresh)).plan()
+
+
+def test_a_study_whose_data_cannot_be_fetched_is_left_out_and_named(harness, fresh, capsys):
+    path = fresh / "conf" / "datasets" / "loans.yaml"
+    far = "{sha256: %s, sources: [{url: 'http://127.0.0.1:9/loans.csv'}]}" % ("0" * 64)
+    (fresh / "conf" / "datasets" / "far.yaml").write_text(
+        path.read_text()
+        .replace("dataset: loans", "dataset: far")
+        .replace("data/raw/loans.csv", far)
+    )
+    (fresh / "conf" / "studies" / "paper.yaml").unlink()
+    for name, dataset in (("far", "far"), ("loans", "loans")):
+        study = FIGURES.replace("dataset: loans", f"dataset: {dataset}")
+        (fresh / "conf" / "studies" / f"{name}.yaml").write_text(f"study: {name}\n{study}")
+    done = reproduce(ReproduceParameters(cluster="inline", home=str(fresh)))
+    assert [each["study"] for each in done] == ["far", "loans"]
+    assert "127.0.0.1" in done[0]["unavailable"]
+    assert "folder" in done[1]
+    capsys.readouterr()
+    cli._show_reproduced(done)
+    assert capsys.readouterr().out.startswith("far is left out: ")

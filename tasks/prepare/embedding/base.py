@@ -11,6 +11,9 @@ import numpy as np
 from tasks.prepare.download import Progress
 from tasks.runtime.errors import DataError
 
+# What progress is called.
+ENCODING = "encoding by"
+
 
 class TextEncoder(ABC):
     """Texts to vectors: φ(text) ∈ ℝᵈ of unit length.

@@ -17,6 +17,9 @@ from tasks.prepare.section import level_text
 from tasks.runtime.errors import ConfigError, DataError, nearest
 from tasks.runtime.store import canonical_json, hash_file
 
+# What results call such vectors, before the name of the file.
+SUPPLIED = "file:"
+
 
 @dataclass(frozen=True, eq=False)
 class SuppliedEmbedding:
@@ -118,7 +121,9 @@ def read_embeddings(
         )
     files = [hash_file(each) for each in (path, id_file) if each is not None]
     text = canonical_json({"files": files, "id_column": id_column, "ids": list(wanted)})
-    return SuppliedEmbedding(f"file:{path.name}", hashlib.sha256(text.encode()).hexdigest(), chosen)
+    return SuppliedEmbedding(
+        f"{SUPPLIED}{path.name}", hashlib.sha256(text.encode()).hexdigest(), chosen
+    )
 
 
 def _read_array(path: Path) -> np.ndarray:

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from tasks.prepare.config import DatasetConfig
+from tasks.prepare.config import DatasetConfig, find_dataset, read_dataset
 from tasks.prepare.download import Progress
 from tasks.prepare.embedding.base import TextEncoder
 from tasks.prepare.embedding.choice import choose_encoder, digest_encoder, settle_encoder
-from tasks.prepare.embedding.embedding_file import read_embeddings
+from tasks.prepare.embedding.embedding_file import SUPPLIED, read_embeddings
 from tasks.prepare.encoder import Block
 from tasks.prepare.section import TextFeature
 from tasks.prepare.table import resolve
@@ -147,6 +147,24 @@ def digest_text(feature: TextFeature, home: Path, file: Path) -> str:
     content = hash_file(resolve(feature.encoder, home, file.parent))
     described = canonical_json({"file": content, "ids": feature.ids})
     return hashlib.sha256(described.encode()).hexdigest()
+
+
+def name_encoder(dataset: str | Path, home: Path) -> str | None:
+    """Return what results call the encoder of a dataset's texts; None where it has none.
+
+    Parameters
+    ----------
+    dataset : str or Path
+        A name of ``conf/datasets``, or the path of a YAML file.
+    home : Path
+    """
+    path = find_dataset(dataset, home)
+    feature = read_dataset(path, home).features.text
+    if feature is None:
+        return None
+    if feature.supplied:
+        return f"{SUPPLIED}{Path(feature.encoder).name}"
+    return settle_encoder(feature.encoder, home)
 
 
 def _name_columns(column: str, dimension: int) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.utils.extmath import randomized_svd, svd_flip
 
 from tasks.prepare.download import Progress
-from tasks.prepare.embedding.base import TextEncoder, list_texts, normalise
+from tasks.prepare.embedding.base import ENCODING, TextEncoder, list_texts, normalise
 from tasks.prepare.embedding.cache import FOLDER, STORED, VectorCache
 from tasks.prepare.progress import show_count
 from tasks.runtime.errors import ConfigError, DataError
@@ -179,7 +179,7 @@ class LatentSemantic(TextEncoder):
 
     @property
     def _task(self) -> str:
-        return f"encoding by {self.name}"
+        return f"{ENCODING} {self.name}"
 
     def _look_up(self, texts: list[str], folder: Path, tell: Progress) -> np.ndarray:
         """Return vectors from the cache, after what it lacks was added."""

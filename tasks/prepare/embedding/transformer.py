@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from tasks.prepare.download import Progress
-from tasks.prepare.embedding.base import TextEncoder, list_texts, normalise
+from tasks.prepare.embedding.base import ENCODING, TextEncoder, list_texts, normalise
 from tasks.prepare.embedding.cache import FOLDER, STORED, VectorCache
 from tasks.prepare.embedding.config import EncoderConfig, PinnedFile
 from tasks.prepare.fetch import fetch
@@ -152,7 +152,7 @@ class TransformerEncoder(TextEncoder):
                 rows = missing[positions]
                 vectors[rows] = self.cache.write([keys[each] for each in rows], fresh)
                 done += len(rows)
-                tell(f"encoding by {self.name}", done, len(different))
+                tell(f"{ENCODING} {self.name}", done, len(different))
         return vectors[[place[text] for text in listed]].astype(np.float32)
 
     def _flushes(self, texts: Sequence[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -153,3 +153,27 @@ def encode_versions(split: Split, progress: Progress | None = None) -> int:
     if texts:
         encoders[0].encode(texts, progress)
     return len(texts)
+
+
+def list_changes(part: Part) -> pd.DataFrame:
+    """Return every word that the versions of a part's texts replace.
+
+    Parameters
+    ----------
+    part : Part
+
+    Returns
+    -------
+    DataFrame
+        Columns ``set``, ``version``, and those of `Rewriting.table`; no row where there are no
+        counterfactual texts.
+    """
+    tables = [
+        each.versions.table().assign(set=name)
+        for name, each in part.counterfactuals.items()
+        if isinstance(each, TextVariants)
+    ]
+    if not tables:
+        return pd.DataFrame()
+    table = pd.concat(tables, ignore_index=True)
+    return table[["set", "version", *table.columns.drop(["set", "version"])]]

@@ -1,0 +1,61 @@
+"""Texts of a study: encoded once, before anything is trained on them, and shown as they change."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from tasks.prepare.config import find_dataset, read_dataset
+from tasks.prepare.embedding.variant import list_changes
+from tasks.prepare.task import encode_table, settle_texts
+from tasks.runtime.seeds import derive_generator
+from tasks.train.fit_group import FitGroup, load_split
+
+CHANGES = "changes.csv"
+SHOWN = 200
+
+
+def settle_encoders(groups: Iterable[FitGroup], home: Path) -> None:
+    """Decide which encoder the texts of each dataset get, before keys are made of it."""
+    for dataset in dict.fromkeys(group.dataset for group in groups):
+        if _has_texts(dataset, home):
+            settle_texts(dataset, str(home))
+
+
+def encode_texts(groups: Iterable[FitGroup], home: Path) -> None:
+    """Encode the texts of every split that some fits need, so that no two of them do."""
+    wanted = dict.fromkeys(
+        (group.dataset, seed, group.rows, group.select_on, noise, str(home))
+        for group in groups
+        if _has_texts(group.dataset, home)
+        for seed, noise in dict.fromkeys(each.data for each in group.members)
+    )
+    for each in wanted:
+        encode_table(*each)
+
+
+def write_changes(groups: Iterable[FitGroup], folder: Path, home: Path) -> None:
+    """Leave a table of what counterfactual texts changed in the test part of the first split.
+
+    ``changes.csv``: at most 200 words that were replaced, drawn at random of all, each with the
+    row, the set, the version, and an excerpt before and after.
+    """
+    group = next((each for each in groups if _has_texts(each.dataset, home)), None)
+    if group is None or not folder.is_dir():
+        return
+    split = load_split(group, group.members[0], home)
+    table = list_changes(split.test or split.train)
+    if table.empty:
+        return
+    drawn = derive_generator("changes", split.dataset).permutation(len(table))[:SHOWN]
+    table = table.iloc[np.sort(drawn)]
+    work = folder / f".unfinished-{CHANGES}"
+    table.to_csv(work, index=False, quoting=csv.QUOTE_NONNUMERIC)
+    work.replace(folder / CHANGES)
+
+
+def _has_texts(dataset: str, home: Path) -> bool:
+    return read_dataset(find_dataset(dataset, home), home).features.text is not None
