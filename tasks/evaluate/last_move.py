@@ -13,7 +13,8 @@ from tasks.runtime.errors import ConfigError
 from tasks.train.base import unit_weight
 from tasks.train.individual.budro.estimator import BuDRO
 from tasks.train.individual.budro.objective import evaluate_losses
-from tasks.train.individual.budro.solver import Setting, plan_columns, pose, solve
+from tasks.train.individual.budro.round import choose_setting
+from tasks.train.individual.budro.solver import plan_columns, pose, solve
 
 # Columns of the map that are looked at together.
 BLOCK = 256
@@ -96,18 +97,8 @@ def recall_last_map(
     weight = unit_weight(sample_weight, len(y))
     z = np.asarray(metric.embed(X))
     problem = pose(z, y, loss, model.budget, mass=weight / weight.sum())
-    setting = Setting(
-        tolerance=model.tolerance,
-        column_share=model.column_share,
-        entropy_weight=model.entropy_weight,
-        dual_start=model.dual_start,
-        batch_size=model.batch_size,
-        steps=model.steps,
-        momentum=model.momentum,
-        dual_learning_rate=model.dual_learning_rate,
-    )
     generator = np.random.default_rng(model.random_state)
-    found = solve(problem, model.solver, setting, generator=generator)
+    found = solve(problem, model.solver, choose_setting(model), generator=generator)
     moves = []
     for first in range(0, len(y), BLOCK):
         rows = np.arange(first, min(first + BLOCK, len(y)))

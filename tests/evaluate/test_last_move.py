@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tasks.evaluate import last_move
 from tasks.evaluate.last_move import recall_last_map
 from tasks.metric import learn
 from tasks.prepare import load
@@ -59,6 +60,26 @@ def test_it_is_what_training_met_and_survives_storage(rows, tmp_path):
     loaded = load_model(tmp_path / "model")
     assert recall_last_map(loaded, *rows) == found
     assert recall_last_map(loaded, *rows, np.full(60, 3.0)) == found
+
+
+def test_case_weights_are_masses_and_columns_may_be_looked_at_in_parts(rows, monkeypatch):
+    X, y, metric = rows
+    weight = np.random.default_rng(0).integers(1, 5, 60).astype(float)
+    told = {**SETTING, "budget": 0.05}
+    model, before = (
+        create("budro", **told, n_estimators=rounds).fit(X, y, metric=metric, sample_weight=weight)
+        for rounds in (6, 5)
+    )
+    found = recall_last_map(model, *rows, weight)
+    loss, mass = -np.log(before.predict_proba(X)), weight / weight.sum()
+    _, best = solve_linear_program(metric.embed(X), y, loss, 0.05, mass=mass)
+    assert loss[np.arange(60), y] @ mass + found.gain == pytest.approx(best, rel=1e-5)
+    left = mass.copy()
+    for each in found.moves:
+        left[each.row] -= each.mass
+    assert left.min() > -1e-9
+    monkeypatch.setattr(last_move, "BLOCK", 16)
+    assert recall_last_map(model, *rows, weight) == found
 
 
 def test_entropy_spreads_moves_and_masses_still_add_up(rows):

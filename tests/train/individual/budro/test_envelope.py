@@ -76,6 +76,21 @@ def test_lines_are_the_best_ones_at_every_price_of_the_interval(shape):
             assert (gain - eta * cost)[turn] == pytest.approx(wanted, abs=1e-11)
 
 
+def test_lines_may_be_sought_from_any_map():
+    z, label, loss = draw_problem(3, n=150)
+    geometry = build_geometry(z, label)
+    told = Search(geometry, loss, "float64")
+    chosen = np.arange(geometry.column_point.size)
+    low, high = np.full(chosen.size, 0.05), np.full(chosen.size, 2.0)
+    wanted = trace_lines(told, chosen, geometry.column_point, low, high)
+    # As of the last round: what is best at the lower end already is no reason not to look further.
+    held = told.move_columns(None, geometry.column_point, 0.05)
+    found = trace_lines(told, chosen, held, low, high)
+    for eta in (0.05, 0.3, 1.0, 2.0):
+        values = [(each.gain - eta * each.cost).max(axis=1) for each in (found, wanted)]
+        assert values[0] == pytest.approx(values[1], abs=1e-12)
+
+
 def test_lines_of_no_column_and_of_columns_that_stay():
     z, label, _ = draw_problem(3, n=50)
     geometry = build_geometry(z, label)
