@@ -195,3 +195,29 @@ def test_minilm_knows_what_sentences_are_about(minilm):
     )
     near, far, _ = (vectors @ vectors.T)[[0, 0, 1], [1, 2, 2]]
     assert near > 0.5 > 0.3 > far
+
+
+def test_batches_that_run_at_once_give_the_same_bytes(tmp_path, monkeypatch):
+    config = make_config(tmp_path)
+    one = TransformerEncoder(config, tmp_path, max_tokens=16)
+    several = TransformerEncoder(config, tmp_path, max_tokens=16, threads=4)
+    # A cache of its own, or everything would be looked up.
+    several.cache = module.VectorCache(tmp_path / "other", several.digest, DIMENSION)
+    monkeypatch.setattr(module, "BATCH_TOKENS", 24)
+    assert several.encode(SENTENCES).tobytes() == one.encode(SENTENCES).tobytes()
+
+
+def test_texts_cut_to_the_same_tokens_are_run_once(tmp_path, monkeypatch):
+    encoder = TransformerEncoder(make_config(tmp_path), tmp_path, max_tokens=5)
+    long = [f"{SENTENCES[0]} and {each}" for each in SENTENCES[1:9]]
+    assert encoder._independent
+    run, rows = encoder._run, []
+
+    def watch(ids):
+        rows.append(len(ids))
+        return run(ids)
+
+    monkeypatch.setattr(encoder, "_run", watch)
+    vectors = encoder.encode(long)
+    assert sum(rows) == 1
+    assert (vectors == vectors[0]).all()
