@@ -120,6 +120,8 @@ def describe_split(split: Split) -> list[dict[str, Any]]:
             "features": int(part.X.shape[1]),
             "label mean": round(float(np.mean(part.y)), 4),
         }
+        if split.text_encoder is not None:
+            row["texts by"] = split.text_encoder
         for attribute, levels in part.attributes.items():
             codes = part.group(attribute)
             for code, level in enumerate(levels):
