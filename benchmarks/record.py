@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 import tracemalloc
@@ -42,7 +43,10 @@ class Timed(Generic[Result]):
 
 @dataclass(frozen=True)
 class Record:
-    """One line of data/results/benchmarks/NAME.json; ``ratio`` is peer over ours, in seconds."""
+    """One line of data/results/benchmarks/NAME.json; ``ratio`` is peer over ours, in seconds.
+
+    What was not measured is NaN; null in the file.
+    """
 
     case: str
     n: int
@@ -128,7 +132,8 @@ def write_records(name: str, records: Sequence[Record], folder: Path | None = No
     try:
         folder.mkdir(parents=True, exist_ok=True)
         draft = path.with_suffix(f".{os.getpid()}.tmp")
-        draft.write_text(json.dumps([asdict(each) for each in records], indent=1) + "\n")
+        lines = [{key: _clear(value) for key, value in asdict(each).items()} for each in records]
+        draft.write_text(json.dumps(lines, indent=1, allow_nan=False) + "\n")
         draft.replace(path)
     except OSError as error:
         raise StoreError(
@@ -136,6 +141,16 @@ def write_records(name: str, records: Sequence[Record], folder: Path | None = No
             "Choose another one, or mend its permissions.",
         ) from error
     return path
+
+
+def _clear(value: object) -> object:
+    """Return None for NaN, which JSON does not know."""
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _write(value: float, form: str, unit: str = "") -> str:
+    """Return a number of a table; a dash for what was not measured."""
+    return "–" if math.isnan(value) else f"{value:{form}}{unit}"
 
 
 def show_records(title: str, records: Sequence[Record], console: Console | None = None) -> None:
@@ -157,10 +172,10 @@ def show_records(title: str, records: Sequence[Record], console: Console | None 
         table.add_row(
             each.case,
             f"{each.n:,}",
-            f"{each.ours_seconds:.3g}",
-            f"{each.peer_seconds:.3g}",
-            f"{each.ratio:.1f}×",
-            f"{each.ours_peak_mib:.1f}",
-            f"{each.peer_peak_mib:.1f}",
+            _write(each.ours_seconds, ".3g"),
+            _write(each.peer_seconds, ".3g"),
+            _write(each.ratio, ".1f", "×"),
+            _write(each.ours_peak_mib, ".1f"),
+            _write(each.peer_peak_mib, ".1f"),
         )
     (console or Console()).print(table)

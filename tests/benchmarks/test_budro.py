@@ -1,34 +1,76 @@
 from __future__ import annotations
 
-import math
+import json
+import sys
 
 import numpy as np
 import pytest
 
 from benchmarks import budro
-from benchmarks.budro import Dense, Rounds, compare_solvers, measure_sizes
+from benchmarks.budro import Dense, Rounds, Run, measure_rounds
+from benchmarks.record import write_records
+
+PARTS = ["first round", "later round", "3 rounds"]
 
 
 def test_both_solvers_and_their_dense_peers_are_measured_and_agree():
-    records = compare_solvers(600, 2, "numpy")
-    assert [each.peer for each in records] == ["dense Algorithm 2", "dense Algorithm 7"]
-    assert all(each.n == 600 and each.ratio > 0 and each.ours_peak_mib > 0 for each in records)
+    tables = measure_rounds(600, 3, "numpy")
+    assert list(tables) == [f"against dense matrices {each}" for each in ("as written", "tuned")]
+    for records in tables.values():
+        assert [each.case for each in records] == [
+            f"{solver}, {part}" for solver in ("sgd", "exact") for part in PARTS
+        ]
+        assert all(each.n == 600 and each.ratio > 0 for each in records)
+        # C in single precision.
+        assert all(each.peer_peak_mib > 600**2 * 4 / 2**20 for each in records)
+
+
+def test_parts_of_a_run():
+    assert list(Run([0.0] * 3, [5.0, 1.0, 2.0]).parts().items()) == [
+        ("first round", 5.0), ("later round", 1.5), ("3 rounds", 8.0),
+    ]  # fmt: skip
 
 
 def test_disagreement_is_an_error(monkeypatch):
-    monkeypatch.setattr(Dense, "run_sgd", lambda *given: [1.0, 1.0])
+    monkeypatch.setattr(Dense, "run", lambda *given: Run([1.0, 1.0], [1.0, 1.0]))
     with pytest.raises(AssertionError):
-        compare_solvers(300, 2, "numpy")
+        measure_rounds(300, 2, "numpy")
 
 
-def test_sizes_without_a_peer_are_measured_alone(monkeypatch):
+def test_the_tuned_peer_moves_as_the_other_does():
+    given = Rounds(400, 1, "numpy")
+    dense = Dense(given.z, given.label)
+    gain = dense._order(given.losses[0])
+    for rows in (np.arange(400), np.array([3, 3, 50, 390]), np.array([399])):
+        for one, other in zip(
+            dense.move(gain, rows, 0.2), dense.tune().move(gain, rows, 0.2), strict=True
+        ):
+            assert one == pytest.approx(other, abs=1e-5)
+
+
+def test_dense_rounds_need_few_passes(monkeypatch):
+    given = Rounds(600, 2, "numpy")
+    dense = Dense(given.z, given.label)
+    asked, explore = [], Dense.explore
+    monkeypatch.setattr(Dense, "explore", lambda *told: asked.append(told[2]) or explore(*told))
+    dense.run("exact", given.losses, given.samples)
+    assert 2 <= len(asked) < 25
+
+
+def test_sizes_without_a_peer_and_without_xgboost_are_written_as_json(
+    monkeypatch, tmp_path, capsys
+):
     monkeypatch.setattr(budro, "DENSE_ENTRIES", 300**2)
-    small, large = (measure_sizes(n, 3, "numpy") for n in (300, 400))
-    assert [each.case for each in large] == [
-        f"{solver}, {which} round" for solver in ("sgd", "exact") for which in ("first", "later")
-    ]
-    assert all(each.ratio > 0 for each in small)
-    assert all(math.isnan(each.ratio) and each.ours_seconds > 0 for each in large)
+    monkeypatch.setattr(budro.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(
+        budro, "write_records", lambda name, records: write_records(name, records, tmp_path)
+    )
+    monkeypatch.setattr(sys, "argv", ["budro", "--rows", "400", "--rounds", "3"])
+    budro.main()
+    assert "fits on Adult are left out" in capsys.readouterr().out
+    found = json.loads((tmp_path / "budro.json").read_text())
+    assert [each["case"] for each in found[:3]] == [f"sgd, {part}" for part in PARTS]
+    assert all(each["ratio"] is None and each["ours_seconds"] > 0 for each in found)
 
 
 def test_losses_grow_from_round_to_round():

@@ -41,6 +41,16 @@ def test_records_are_written_and_shown(tmp_path):
     assert "4.0×" in console.export_text()
 
 
+def test_what_was_not_measured_is_null_and_a_dash(tmp_path):
+    nothing = Timed(float("nan"), float("nan"), None)
+    record = compare("alone", 10, Timed(0.5, 1.0, None), "none", nothing)
+    (found,) = json.loads(write_records("example", [record], tmp_path).read_text())
+    assert (found["peer_seconds"], found["ratio"], found["ours_seconds"]) == (None, None, 0.5)
+    console = Console(record=True, width=120)
+    show_records("Example", [record], console)
+    assert console.export_text().count("–") == 3
+
+
 def test_folder_that_is_a_file(tmp_path):
     (tmp_path / "taken").write_text("")
     with pytest.raises(StoreError, match="taken cannot be written"):
