@@ -18,20 +18,21 @@ def client():
 
 
 class Fit:
-    """A fit that loses its worker as often as told, and notes its clients."""
+    """A fit that loses its workers in the ways told, and notes its clients."""
 
-    def __init__(self, times):
-        self.times, self.clients = times, []
+    def __init__(self, *ways):
+        self.ways, self.clients = ways, []
 
     def __call__(self, client):
         assert client.submit(int, 1, pure=False).result(10) == 1
         self.clients.append(client)
-        if len(self.clients) <= self.times:
-            raise WorkerLostError("it is gone")
+        if len(self.clients) <= len(self.ways):
+            raise self.ways[len(self.clients) - 1]("it is gone")
 
 
-def test_the_second_try_is_by_another_client(client):
-    fit = Fit(1)
+@pytest.mark.parametrize("way", [WorkerLostError, TimeoutError])
+def test_the_second_try_is_by_another_client(client, way):
+    fit = Fit(way)
     try_twice(fit, client, name="mine")
     first, second = fit.clients
     assert first is client
@@ -40,14 +41,15 @@ def test_the_second_try_is_by_another_client(client):
 
 
 def test_arrays_that_are_persisted_keep_their_client(client):
-    fit, array = Fit(1), client.persist(da.ones(4, chunks=2))
+    fit, array = Fit(WorkerLostError), client.persist(da.ones(4, chunks=2))
     try_twice(fit, client, name="mine", arrays=(array, np.ones(4), None))
     assert fit.clients == [client, client]
     assert futures_of(array)
 
 
-def test_a_second_loss_ends_the_fit(client):
-    fit = Fit(2)
+@pytest.mark.parametrize("way", [WorkerLostError, ConnectionError])
+def test_a_second_loss_ends_the_fit(client, way):
+    fit = Fit(WorkerLostError, way)
     with pytest.raises(ClusterError, match=r"mine lost a worker .* tried anew: it is gone") as told:
         try_twice(fit, client, name="mine")
     assert "Look at the workers' logs" in told.value.mend

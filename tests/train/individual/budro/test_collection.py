@@ -108,6 +108,13 @@ def test_three_classes_and_coincident_rows(client, rows):
         np.testing.assert_allclose(spread.history_[name][:2], wanted[:2], rtol=1e-9, atol=1e-12)
 
 
+def test_a_worker_whose_partition_is_empty_is_left_out(client, rows):
+    X, y, _, metric = rows
+    local = BuDRO(**SMALL).fit(X, y, metric=metric)
+    spread = BuDRO(**SMALL).fit(cut(X, (120, 0, 180)), y, metric=metric, client=client)
+    assert_same(local, spread, X)
+
+
 def test_a_model_of_workers_is_saved_as_any(client, rows, tmp_path):
     X, y, _, metric = rows
     model = BuDRO(**SMALL).fit(cut(X), y, metric=metric, client=client)

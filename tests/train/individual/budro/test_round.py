@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -42,3 +43,12 @@ def test_what_was_advanced_keeps_its_history():
     assert (len(rounds.table), len(later.table)) == (0, 2)
     assert later.data is rounds.data
     assert deepcopy(later).data is None
+
+
+def test_matrices_are_made_anew_together():
+    company = Company(0, 1, np.arange(80), alone)
+    rounds = begin(company)
+    assert rounds.advance(0).data is rounds.data
+    # Another process has none.
+    rounds.company = replace(company, add_up=lambda values: values + 1.0)
+    assert rounds.advance(0).data is None

@@ -158,6 +158,19 @@ def test_portions_of_the_columns_solved_in_step_are_the_whole(solver, budget, na
                 assert to_numpy(found.weight) == pytest.approx(to_numpy(wanted.weight), abs=1e-12)
 
 
+@pytest.mark.parametrize("solver", ["exact", "sinkhorn"])
+def test_the_tolerance_is_a_share_of_what_moving_gains(solver):
+    z, label, loss = draw_problem(0, n=60)
+    # As early in boosting, where all losses are nearly equal.
+    problem = pose(z, label, 0.69 + 1e-4 * loss, 0.05)
+    setting = Setting(tolerance=0.01, entropy_weight=1e-9, dtype="float64")
+    found = solve(problem, solver, setting)
+    stays = problem.loss[np.arange(60), label].mean()
+    assert found.converged
+    assert found.dual_value - stays > 0.3 * 1e-4
+    assert found.gap <= 0.011 * (found.dual_value - stays)
+
+
 def test_batches_follow_the_masses():
     z, label, loss = draw_problem(0, n=3)
     problem = pose(z, label, loss, 0.1, mass=np.array([0.7, 0.2, 0.1]))
