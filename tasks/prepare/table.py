@@ -65,9 +65,11 @@ def resolve(path: str, home: Path, folder: Path) -> Path:
     siblings = (
         [each.name for each in places[0].parent.glob("*")] if places[0].parent.is_dir() else []
     )
+    mend = nearest(given.name, siblings) if siblings else ""
     raise ConfigError(
         f"source.path: there is no file {path} (looked at {', '.join(map(str, places))}).",
-        nearest(given.name, siblings) if siblings else "Check the path.",
+        # A folder's whole content would help nobody.
+        mend if mend.startswith("Did you mean") else "Put it there, or correct the path.",
     )
 
 
