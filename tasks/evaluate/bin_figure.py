@@ -127,6 +127,8 @@ def draw_criteria(scene: Scene) -> Picture:
     """
     table, bins = trace_bins(scene)
     first = next(iter(bins[0].chosen))
+    # A criterion by which no setting was measured has nothing to show.
+    bins = tuple(each for each in bins if not each.chosen[first].empty) or bins[:1]
     fairness = scene.study.frontier.fairness
     looks = {
         name: (COLOURS[-1 - i % len(COLOURS)], MARKERS[-1 - i % len(MARKERS)])
@@ -203,9 +205,9 @@ def find_harm(name: str, values: pd.Series) -> np.ndarray:
 
 def _find_top(chosen: pd.DataFrame, fairness: Sequence[str]) -> float:
     """Return where the axis of several measures ends."""
-    if chosen.empty:
-        return 1.0
-    return 1.1 * max(float(np.nanmax(find_harm(n, chosen["value", n]))) for n in fairness) or 1.0
+    # A measure that no setting has is all NaN.
+    harms = np.concatenate([find_harm(each, chosen["value", each]) for each in fairness])
+    return 1.1 * float(np.max(harms, initial=0.0, where=~np.isnan(harms))) or 1.0
 
 
 def _draw_measures(
@@ -231,9 +233,9 @@ def _name_ends(
     if chosen.empty:
         return
     top = axes.get_ylim()[1]
-    ends = np.array([find_harm(each, chosen["value", each])[-1] / top for each in fairness])
-    places = spread_labels(np.nan_to_num(ends), LINE)
-    for each, place in zip(fairness, places, strict=True):
+    drawn = [each for each in fairness if chosen["value", each].notna().any()]
+    ends = [find_harm(each, chosen["value", each].dropna())[-1] / top for each in drawn]
+    for each, place in zip(drawn, spread_labels(np.array(ends), LINE), strict=True):
         axes.text(
             1.04, place, name_harm(each), color=looks[each][0], fontsize=9, va="center",
             transform=axes.transAxes,

@@ -99,6 +99,23 @@ def test_pictures_show_their_panels_and_say_how_they_were_chosen(
                 np.testing.assert_array_equal(line.get_ydata(), chosen["value", name])
 
 
+def test_a_measure_that_no_setting_has_leaves_no_line(monkeypatch):
+    from tasks.evaluate import bin_figure
+
+    study = make_study(frontier={"fairness": [*FAIRNESS, "gap_rms:religion"]}, seeds=1)
+    plan = make_plan(study)
+    home, kept = Path(__file__).resolve().parents[2], []
+    encode = bin_figure.encode_png
+    monkeypatch.setattr(bin_figure, "encode_png", lambda each: kept.append(each) or encode(each))
+    draw_criteria(Scene(study, plan, make_points(plan), Store(home / "nowhere"), home))
+    # Neither has the mean that it is part of.
+    above = kept[0].axes[:3]
+    assert len(kept[0].axes) == 6
+    told = [text.get_text() for axes in above for text in axes.texts]
+    assert "RMS gap, sex" in told
+    assert "RMS gap, religion" not in told
+
+
 def test_the_report_says_that_it_is_no_choice():
     for name in ("criteria_by_accuracy", "methods_by_accuracy"):
         assert "best on test too" in figures()[name].what
