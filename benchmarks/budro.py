@@ -1,20 +1,20 @@
 """BuDRO's transport against dense matrices, its cost against n, and fits on Adult.
 
-Run ``python -m benchmarks.budro [--rows N ...] [--rounds T] [--fit T] [--threads K]
-[--backend numpy|cupy]``; some three minutes as it stands. A table is printed as soon as it is
-there:
+Run ``python -m benchmarks.budro [--rows N ...] [--dense N] [--rounds T] [--fit T]
+[--threads K] [--backend numpy|cupy]``; about a minute of one core as it stands. A table is printed
+as soon as it is there:
 
 - ``--fit``: BuDRO with the published preset for T rounds on Adult, split 0, by both solvers, beside
   the same fit at budget 0, which moves nothing and only boosts. The published fit has 180 rounds;
   0 leaves it out, and so does a machine without XGBoost.
 - ``--rows``: T rounds by our solvers and by peers that keep the n × n matrix C: the first round,
-  which makes bounds here and C there, the mean of the later ones, and all together. Where C has
-  more than ``DENSE_ENTRIES`` we run alone. Peers compute in float32 on the same rows, losses,
-  batches, threads and starting prices. That of ``sgd`` is Algorithm 2 with the paper's constants
-  for Adult; that of ``exact`` is the root of Algorithm 7, where our search for η asks for full
-  dense passes. Each is there twice: *as written*, R − ηC for batches of columns, and *tuned*, with
-  columns sorted by label and blocks that stay in the cache. They share one C; each counts all of
-  its making. Objectives must agree, to 1e-4 and for ``exact`` to its tolerance, or the run stops.
+  which makes bounds here and C there, the mean of the later ones, and all together. Above
+  ``--dense`` rows we run alone: C has 4 n² bytes. Peers compute in float32 on the same rows,
+  losses, batches, threads and starting prices. That of ``sgd`` is Algorithm 2 with the paper's
+  constants for Adult; that of ``exact`` is the root of Algorithm 7, where our search for η asks for
+  full dense passes. Each is there twice: *as written*, R − ηC for batches of columns, and *tuned*,
+  with columns sorted by label and blocks that stay in the cache. They share one C; each counts all
+  of its making. Objectives must agree, to 1e-4 and for ``exact`` to its tolerance, or all stops.
 
 The rows are shaped like Adult (39 columns: five numbers, four one-hot blocks), the losses those of
 margins that grow as in the rounds of a fit after its first third. Timed: everything from the
@@ -59,8 +59,7 @@ DUAL_START, MOMENTUM, DUAL_RATE = 0.1, 0.9, 1e-4
 LEVELS = (7, 7, 14, 6)
 # Rounds of the fit that the losses are taken from the middle of, and its learning rate.
 FIT_ROUNDS, LEARNING_RATE = 180, 0.005
-DENSE_ENTRIES = 37_000**2
-NO_PEER = "none: C does not fit"
+NO_PEER = "none, for so many rows"
 STILL = "the fit at budget 0"
 AGREEMENT = {"sgd": 1e-4, "exact": 1e-3}
 
@@ -291,8 +290,10 @@ class Tuned(Dense):
         return reached, paid
 
 
-def measure_rounds(n: int, rounds: int, backend: Backend) -> dict[str, list[Record]]:
-    """Return the records of both solvers against each peer, by its name.
+def measure_rounds(
+    n: int, rounds: int, backend: Backend, *, peers: bool = True
+) -> dict[str, list[Record]]:
+    """Return the records of both solvers against each peer, by its name, or of ours alone.
 
     Raises
     ------
@@ -302,10 +303,17 @@ def measure_rounds(n: int, rounds: int, backend: Backend) -> dict[str, list[Reco
     given, tables = Rounds(n, rounds, backend), dict[str, list[Record]]()
     ours = {solver: given.run(solver) for solver in AGREEMENT}
     peaks = {solver: trace(functools.partial(given.run, solver, 2))[1] for solver in AGREEMENT}
-    if n * n > DENSE_ENTRIES:
+    if not peers:
         nothing = Timed(float("nan"), float("nan"), None)
         tables["alone"] = [
-            compare(f"{solver}, {part}", n, Timed(spent, peaks[solver], None), NO_PEER, nothing)
+            compare(
+                f"{solver}, {part}",
+                n,
+                Timed(spent, peaks[solver], None),
+                NO_PEER,
+                nothing,
+                backend,
+            )
             for solver, run in ours.items()
             for part, spent in run.parts().items()
         ]
@@ -374,9 +382,10 @@ def measure_fit(rounds: int, threads: int) -> list[Record]:
 def main() -> None:
     """Run the benchmark, print its tables and write data/results/benchmarks/budro.json."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rows", type=int, nargs="*", default=[12_000, 24_000, 40_000])
+    parser.add_argument("--rows", type=int, nargs="*", default=[6_000, 12_000, 32_000])
     parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--fit", type=int, default=20)
+    parser.add_argument("--dense", type=int, default=12_000)
+    parser.add_argument("--fit", type=int, default=10)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--backend", choices=("numpy", "cupy"), default="numpy")
     chosen = parser.parse_args()
@@ -394,7 +403,8 @@ def main() -> None:
         elif chosen.fit:
             print("XGBoost is not here: fits on Adult are left out.", flush=True)
         for n in sorted(chosen.rows):
-            for name, records in measure_rounds(n, chosen.rounds, chosen.backend).items():
+            tables = measure_rounds(n, chosen.rounds, chosen.backend, peers=n <= chosen.dense)
+            for name, records in tables.items():
                 show(f"BuDRO's transport {name}", records)
     print(write_records("budro", written))
 

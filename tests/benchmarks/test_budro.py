@@ -60,12 +60,11 @@ def test_dense_rounds_need_few_passes(monkeypatch):
 def test_sizes_without_a_peer_and_without_xgboost_are_written_as_json(
     monkeypatch, tmp_path, capsys
 ):
-    monkeypatch.setattr(budro, "DENSE_ENTRIES", 300**2)
     monkeypatch.setattr(budro.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(
         budro, "write_records", lambda name, records: write_records(name, records, tmp_path)
     )
-    monkeypatch.setattr(sys, "argv", ["budro", "--rows", "400", "--rounds", "3"])
+    monkeypatch.setattr(sys, "argv", ["budro", "--rows", "400", "--dense", "300", "--rounds", "3"])
     budro.main()
     assert "fits on Adult are left out" in capsys.readouterr().out
     found = json.loads((tmp_path / "budro.json").read_text())
