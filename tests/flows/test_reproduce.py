@@ -65,7 +65,7 @@ def test_a_project_without_publications_is_told(fresh):
 
 def test_a_study_whose_data_cannot_be_fetched_is_left_out_and_named(harness, fresh, capsys):
     path = fresh / "conf" / "datasets" / "loans.yaml"
-    far = "{sha256: %s, sources: [{url: 'http://127.0.0.1:9/loans.csv'}]}" % ("0" * 64)
+    far = "{sha256: %s, sources: [{url: 'http://127.0.0.1:9/loans.csv'}]}" % ("f" * 64)
     (fresh / "conf" / "datasets" / "far.yaml").write_text(
         path.read_text()
         .replace("dataset: loans", "dataset: far")
