@@ -46,6 +46,11 @@ def test_bins_of_the_whole_axis_hold_one():
     assert choose_in_bins([0.2, 0.9], [np.nan, np.nan], width=1.0).size == 0
 
 
+def test_bins_are_as_wide_as_the_papers():
+    # Of .0016: the first two are in [.8160, .8176).
+    assert choose_in_bins([0.8161, 0.8175, 0.8177], [0.0, 1.0, 0.0]).tolist() == [1, 2]
+
+
 def test_criteria_are_the_mean_of_the_gaps_and_every_measure():
     assert [each.measures for each in list_criteria(FRONTIER)] == [
         ("gap_rms:sex", "gap_rms:race"),
@@ -53,6 +58,8 @@ def test_criteria_are_the_mean_of_the_gaps_and_every_measure():
         ("gap_rms:race",),
         ("consistency:spouse",),
     ]
+    signed = FrontierConfig(fairness=("selection_rate_gap:sex", "gap_rms:sex"))
+    assert list_criteria(signed)[0].measures == signed.fairness
     one = FrontierConfig(fairness=("gap_rms:sex", "consistency:spouse"))
     assert [each.measures for each in list_criteria(one)] == [
         ("gap_rms:sex",),
