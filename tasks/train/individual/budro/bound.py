@@ -181,12 +181,10 @@ class Bounds:
             np.maximum.reduceat(each * weight[:, k] - self.weight[:, k], self.start)
             for each in ((low,) if low == high else (low, high))
         ]
-        # Single precision in the weights, in what the columns have, and in the difference.
-        slack = (
-            4
-            * np.finfo(np.float32).eps
-            * (high * np.abs(weight[:, k]).max() + self.block_square.max())
-        )
+        # Single precision in the weights then and now, in what columns have, and in the difference.
+        then = np.abs(self.weight[:, k]).max(where=np.isfinite(self.weight[:, k]), initial=0.0)
+        size = high * np.abs(weight[:, k]).max() + then + self.block_square.max()
+        slack = 4 * np.finfo(np.float32).eps * size
         if low == high:
             return ends[0] + slack, np.zeros_like(ends[0]), None
         known = np.isfinite(ends[0])
