@@ -252,6 +252,7 @@ def _small_columns(config: DatasetConfig) -> list[str]:
     wanted += [name for name, kind in config.protected.items() if kind == "continuous"]
     wanted += [name for each in config.counterfactuals.values() for name in each if name in levels]
     wanted += [name for name in (config.weight, config.split.column) if name]
+    wanted += list(config.split.of)
     return list(dict.fromkeys(wanted))
 
 

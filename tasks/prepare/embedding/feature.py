@@ -116,7 +116,7 @@ def fit_text(
         settle_encoder(feature.encoder, home, progress),
         home=home,
         max_tokens=feature.max_tokens,
-        threads=len(os.sched_getaffinity(0)),
+        threads=_count_cores(),
         progress=progress,
     ).fit(train[column].tolist())
     # What stands twice is encoded once, and parts are looked up.
@@ -165,6 +165,10 @@ def name_encoder(dataset: str | Path, home: Path) -> str | None:
     if feature.supplied:
         return f"{SUPPLIED}{Path(feature.encoder).name}"
     return settle_encoder(feature.encoder, home)
+
+
+def _count_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _name_columns(column: str, dimension: int) -> tuple[str, ...]:
