@@ -171,7 +171,9 @@ def _read_parquet(path: Path, id_column: str) -> tuple[pd.Index, np.ndarray]:
             f"{path}: {id_column}: ids are of type {ids.type} with {ids.null_count} missing.",
             "Give every row an integer or a string.",
         )
-    rest = table.drop_columns([id_column])
+    # pandas writes an index that it cannot do without as a column.
+    index = [name for name in table.column_names if name.startswith("__index_level_")]
+    rest = table.drop_columns([id_column, *(each for each in index if each != id_column)])
     if not rest.column_names:
         raise DataError(f"{path} has no column but {id_column!r}.", "Add the vectors.")
     if len(rest.column_names) == 1 and _is_list(rest.column(0).type):

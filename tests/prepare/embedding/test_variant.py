@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
@@ -200,3 +201,18 @@ def test_others_join_training_alone(project, tmp_path):
     assert set(other.train.ids) != set(split.train.ids)
     with pytest.raises(DataError, match=r"split\.of leaves"):
         load(project(split={**rule, "others": {"train": 500}}, groups={}), home=tmp_path)
+
+
+def test_vectors_of_ones_own_by_ids_of_the_table(project, tmp_path):
+    table = make_comments().assign(key=lambda frame: [f"c{each}" for each in frame.index])
+    table.to_csv(tmp_path / "comments.csv", index=False)
+    vectors = np.random.default_rng(0).normal(size=(len(table), 3)).astype(np.float32)
+    stored = pd.DataFrame(vectors, columns=["a", "b", "c"]).assign(key=table["key"])
+    stored.sample(frac=1.0, random_state=0).to_parquet(tmp_path / "own.parquet")
+    features = {"text": {"encoder": "own.parquet", "ids": "key"}}
+    text = {"column": "comment", "mentions": "identity"}
+    rows = {"keep": {"mention:muslim": {"not": "yes"}}}
+    split = load(project(features=features, text=text, rows=rows, groups={}), home=tmp_path)
+    assert split.train.n_samples + split.test.n_samples < len(table)
+    for _, part in split.parts():
+        assert np.array_equal(part.X, vectors[part.ids])
