@@ -138,6 +138,8 @@ def trace_lines(
     lower: Found = tuple(each[apart] for each in found[0])
     upper: Found = found[1]
     size = EQUAL * max(float(np.max(np.abs(each))) for each in search.level)
+    n_points = search.geometry.point.shape[0]
+    seen = np.concatenate([each[0] * n_points + each[1] for each in found])
     while lower[0].size:
         who = lower[0]
         eta = _cross(lower, upper, low[who], high[who])
@@ -146,7 +148,10 @@ def trace_lines(
         above = (
             new[2] - eta * new[3] - np.maximum(lower[2] - eta * lower[3], upper[2] - eta * upper[3])
         )
-        keep = np.flatnonzero(above > size)
+        code = who * n_points + target
+        # A line comes twice only where rounding says so, which could then go on for ever.
+        keep = np.flatnonzero((above > size) & ~np.isin(code, seen))
+        seen = np.concatenate([seen, code[keep]])
         new, lower, upper = (tuple(x[keep] for x in each) for each in (new, lower, upper))
         found.append(new)
         order = np.argsort(np.concatenate([new[0], new[0]]), kind="stable")

@@ -101,3 +101,29 @@ def test_lines_of_no_column_and_of_columns_that_stay():
     ends = np.full(everyone.size, 0.1), np.full(everyone.size, 1.0)
     lines = trace_lines(told, everyone, geometry.column_point, *ends)
     assert np.array_equal(lines.choose(everyone, 0.5)[0], geometry.column_point)
+
+
+def test_lines_that_rounding_makes_better_again_and_again_come_to_an_end(monkeypatch):
+    z, label, loss = draw_problem(5, n=60, levels=2)
+    told = Search(build_geometry(z, label), loss, "float64")
+    chosen = np.arange(told.geometry.column_point.size)
+    held = told.geometry.column_point
+    asked = []
+    weigh = Search.weigh
+
+    def weigh_more(self, target, columns=None):
+        asked.append(target.size)
+        gain, cost = weigh(self, target, columns)
+        # Later answers always look better, and never the same point twice in a row.
+        return gain + len(asked), cost
+
+    turn = iter(range(10_000))
+    monkeypatch.setattr(Search, "weigh", weigh_more)
+    monkeypatch.setattr(
+        Search,
+        "move_columns",
+        lambda _self, _columns, near, _eta: (near + next(turn)) % told.geometry.point.shape[0],
+    )
+    low = np.full(chosen.size, 0.1)
+    lines = trace_lines(told, chosen, held, low, 2 * low)
+    assert lines.target.shape[1] <= 2 * told.geometry.point.shape[0]
