@@ -77,7 +77,7 @@ def test_it_shows_what_a_reader_looks_for():
         "Balanced accuracy",
         "0.815 ± 0.005",
         "Adversarial debiasing",
-        "Not what the text describes",
+        "Not reached by what the text describes",
         "Reweighing is the most accurate.",
         "not held",
         "below four fifths",
