@@ -14,6 +14,8 @@ BENCH ?=
 export OMP_WAIT_POLICY := PASSIVE
 export PYTHON
 RUN := .venv/bin/python
+# Tests of a file share servers and tables: a file goes to one process.
+SPREAD := -n 2 --dist loadfile
 UV_COMPILE := uv pip compile -q --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header --no-annotate --no-strip-extras
 
@@ -30,10 +32,10 @@ reproduce: setup  ## run the studies that reproduce papers (PROFILE=default|pape
 	@$(RUN) -m flows.cli reproduce --profile $(PROFILE)
 
 test: develop  ## run the tests (PYTEST=... for pytest's arguments)
-	@$(RUN) -m pytest $(PYTEST)
+	@$(RUN) -m pytest $(SPREAD) $(PYTEST)
 
 test-all: develop  ## run the tests with the slow ones
-	@$(RUN) -m pytest -m "not gpu" $(PYTEST)
+	@$(RUN) -m pytest $(SPREAD) -m "not gpu" $(PYTEST)
 
 smoke: setup  ## run a small study end to end, in seconds
 	@$(RUN) -m flows.cli run smoke --cluster inline
