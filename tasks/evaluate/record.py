@@ -18,6 +18,8 @@ from tasks.runtime.errors import StoreError
 
 # What the tables of the papers are made of, where a dataset has it.
 MEASURES = ("accuracy", "balanced_accuracy", "consistency", "gap_max", "gap_rms")
+# Where records are kept, whose own change is none of what was run.
+RUNS = "data/reference/runs"
 
 
 def record_run(study: StudyConfig, folder: Path, home: Path) -> Path:
@@ -70,7 +72,7 @@ def record_run(study: StudyConfig, folder: Path, home: Path) -> Path:
         "part": "test",
         "rows": [_row(each) for each in table.to_dict("records")],
     }
-    path = home / "data" / "reference" / "runs" / f"{study.study}@{study.profile}.json"
+    path = home / RUNS / f"{study.study}@{study.profile}.json"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(_layout(record), encoding="utf-8")
@@ -125,14 +127,12 @@ def _layout(record: dict[str, Any]) -> str:
 
 
 def _commit(home: Path) -> str:
-    """Return the commit of the checkout, marked where files differ from it."""
+    """Return the commit of the checkout, marked where files other than kept runs differ from it."""
+    changed = ["status", "--porcelain", "--untracked-files=no", "--", ".", f":(exclude){RUNS}"]
+    told: dict[str, Any] = {"cwd": home, "capture_output": True, "text": True, "check": True}
     try:
-        return subprocess.run(
-            ["git", "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"],  # noqa: S607
-            cwd=home,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
+        head = subprocess.run(["git", "rev-parse", "HEAD"], **told)  # noqa: S607
+        differ = subprocess.run(["git", *changed], **told)  # noqa: S603, S607
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
+    return head.stdout.strip() + ("-dirty" if differ.stdout.strip() else "")

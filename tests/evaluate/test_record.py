@@ -1,4 +1,5 @@
 import json
+import subprocess
 
 import pandas as pd
 import pytest
@@ -47,6 +48,28 @@ def test_a_run_becomes_a_short_table(root, tmp_path):
     assert row["setting"] == {"budget": 1.0}
     assert (row["mean"], row["n_splits"]) == (0.75, 2)
     assert row["sd"] == pytest.approx(0.07071)
+
+
+def test_the_commit_is_marked_where_files_other_than_records_differ(root, tmp_path):
+    def git(*words):
+        person = ["-c", "user.name=n", "-c", "user.email=n@example.org"]
+        subprocess.run(["git", *person, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    study = load_study("smoke", home=root)
+    leave_results(tmp_path / "smoke")
+    (tmp_path / "code.py").write_text("1")
+    path = record_run(study, tmp_path / "smoke", tmp_path)
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "all")
+    clean = json.loads(record_run(study, tmp_path / "smoke", tmp_path).read_text())["commit"]
+    assert len(clean) == 40
+    assert (
+        json.loads(record_run(study, tmp_path / "smoke", tmp_path).read_text())["commit"] == clean
+    )
+    (tmp_path / "code.py").write_text("2")
+    record_run(study, tmp_path / "smoke", tmp_path)
+    assert json.loads(path.read_text())["commit"] == f"{clean}-dirty"
 
 
 def test_levels_and_claims_that_are_spoken_of_are_kept(root, tmp_path):
