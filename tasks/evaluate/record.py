@@ -135,4 +135,5 @@ def _commit(home: Path) -> str:
         differ = subprocess.run(["git", *changed], **told)  # noqa: S603, S607
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return head.stdout.strip() + ("-dirty" if differ.stdout.strip() else "")
+    commit: str = head.stdout.strip()
+    return f"{commit}-dirty" if differ.stdout.strip() else commit
