@@ -96,14 +96,16 @@ def normal(value: float, error: float, reach: float = Z) -> tuple[float, float]:
     return value - reach * error, value + reach * error
 
 
-def average(values: np.ndarray, weight: np.ndarray) -> tuple[float, int, float, float]:
-    """Return weighted mean, rows and normal interval; NaN without weight."""
+def average(
+    values: np.ndarray, weight: np.ndarray, reach: float = Z
+) -> tuple[float, int, float, float]:
+    """Return weighted mean, rows and normal interval of so many errors; NaN without weight."""
     total = float(np.sum(weight))
     if not total > 0:
         return np.nan, values.size, np.nan, np.nan
     value = float(np.sum(weight * values) / total)
     error = float(np.sqrt(np.sum((weight * (values - value)) ** 2)) / total)
-    return value, values.size, *normal(value, error)
+    return value, values.size, *normal(value, error, reach)
 
 
 def percentile(value: float, draws: np.ndarray) -> tuple[float, float]:

@@ -13,8 +13,7 @@ from tasks.runtime.errors import ConfigError
 from tasks.train.base import unit_weight
 from tasks.train.individual.budro.estimator import BuDRO
 from tasks.train.individual.budro.objective import evaluate_losses
-from tasks.train.individual.budro.round import choose_setting
-from tasks.train.individual.budro.solver import plan_columns, pose, solve
+from tasks.train.individual.budro.solver import Setting, plan_columns, pose, solve
 
 # Columns of the map that are looked at together.
 BLOCK = 256
@@ -98,7 +97,7 @@ def recall_last_map(
     z = np.asarray(metric.embed(X))
     problem = pose(z, y, loss, model.budget, mass=weight / weight.sum())
     generator = np.random.default_rng(model.random_state)
-    found = solve(problem, model.solver, choose_setting(model), generator=generator)
+    found = solve(problem, model.solver, Setting.of(model), generator=generator)
     moves = []
     for first in range(0, len(y), BLOCK):
         rows = np.arange(first, min(first + BLOCK, len(y)))

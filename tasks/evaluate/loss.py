@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import logit
 
 from tasks.evaluate.cell import read_codes
-from tasks.evaluate.interval import normal
+from tasks.evaluate.interval import average
 from tasks.evaluate.measure import Audit, Row, measure
 from tasks.prepare.split import Task
 from tasks.train.prediction import task_of
@@ -122,12 +122,7 @@ def expect_loss(audit: Audit, compute: Compute) -> np.ndarray:
 
 def average_loss(values: np.ndarray, weight: np.ndarray) -> tuple[float, int, float, float]:
     """Return weighted mean, rows, and the mean less and plus two standard errors."""
-    total = float(np.sum(weight))
-    if not total > 0:
-        return np.nan, values.size, np.nan, np.nan
-    value = float(np.sum(weight * values) / total)
-    error = float(np.sqrt(np.sum((weight * (values - value)) ** 2)) / total)
-    return value, values.size, *normal(value, error, REACH)
+    return average(values, weight, REACH)
 
 
 def measure_loss(audit: Audit, compute: Compute) -> Iterator[Row]:

@@ -30,7 +30,7 @@ from tasks.prepare.section import (
     _values,
 )
 from tasks.prepare.text.section import Text, settle_vocabulary
-from tasks.runtime.config import Model, fault, parse, read_yaml
+from tasks.runtime.config import Model, fault, find_yaml, parse, read_yaml
 from tasks.runtime.errors import ConfigError, nearest
 
 
@@ -190,20 +190,7 @@ def find_dataset(name: str | Path, home: Path) -> Path:
     ConfigError
         When there is no such file or name.
     """
-    path = Path(name).expanduser()
-    if path.suffix in (".yaml", ".yml"):
-        for place in (path, home / path):
-            if place.is_file():
-                return place.resolve()
-        raise ConfigError(f"There is no dataset file {path}.", "Check the path.")
-    folder = home / "conf" / "datasets"
-    found = folder / f"{name}.yaml"
-    if not found.is_file():
-        known = [each.stem for each in folder.glob("*.yaml")]
-        raise ConfigError(
-            f"There is no dataset {str(name)!r} in {folder}.", nearest(str(name), known)
-        )
-    return found
+    return find_yaml("dataset", name, home / "conf" / "datasets", (Path(), home))
 
 
 def read_dataset(path: Path, home: Path | None = None) -> DatasetConfig:

@@ -8,8 +8,8 @@ from typing import Annotated
 from pydantic import Field
 
 from tasks.prepare.section import Name, Origin, Sha256
-from tasks.runtime.config import Model, parse, read_yaml
-from tasks.runtime.errors import ConfigError, nearest
+from tasks.runtime.config import Model, find_yaml, parse, read_yaml
+from tasks.runtime.errors import ConfigError
 
 
 class PinnedFile(Model):
@@ -42,11 +42,7 @@ def read_encoder(name: str, home: Path) -> EncoderConfig:
     ConfigError
         When there is no such encoder, or its YAML says something that cannot be.
     """
-    folder = home / "conf" / "encoders"
-    path = folder / f"{name}.yaml"
-    known = [each.stem for each in folder.glob("*.yaml")]
-    if name not in known:
-        raise ConfigError(f"There is no encoder {name!r} in {folder}.", nearest(name, known))
+    path = find_yaml("encoder", name, home / "conf" / "encoders")
     config = parse(EncoderConfig, read_yaml(path), path)
     if config.encoder != name:
         raise ConfigError(

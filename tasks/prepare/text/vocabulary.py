@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
 
 from tasks.prepare.text.occurrence import name_word
-from tasks.runtime.config import Model, fault, parse, read_yaml
+from tasks.runtime.config import Model, fault, find_yaml, parse, read_yaml
 from tasks.runtime.errors import ConfigError, nearest
 from tasks.runtime.seeds import derive_generator
 
@@ -192,16 +192,4 @@ def find_vocabulary(name: str | Path, home: Path, folder: Path | None = None) ->
     ConfigError
         When there is no such file or name.
     """
-    path = Path(name).expanduser()
-    if path.suffix in (".yaml", ".yml"):
-        for place in (home / path, (folder or home) / path):
-            if place.is_file():
-                return place
-        raise ConfigError(f"There is no vocabulary file {path}.", "Check the path.")
-    found = home / FOLDER / f"{name}.yaml"
-    if not found.is_file():
-        known = [each.stem for each in (home / FOLDER).glob("*.yaml")]
-        raise ConfigError(
-            f"There is no vocabulary {str(name)!r} in {home / FOLDER}.", nearest(str(name), known)
-        )
-    return found
+    return find_yaml("vocabulary", name, home / FOLDER, (home, folder or home))

@@ -128,7 +128,7 @@ class Rounds:
         self.found = solve(
             problem,
             self.model.solver,
-            choose_setting(self.model),
+            Setting.of(self.model),
             start=self.found,
             generator=self.generator,
         )
@@ -201,20 +201,6 @@ class Rounds:
         if self.n_classes > 2:
             parameters |= {"objective": "multi:softprob", "num_class": self.n_classes}
         return parameters
-
-
-def choose_setting(model: BuDRO) -> Setting:
-    """Return what a model tells its solver."""
-    return Setting(
-        tolerance=model.tolerance,
-        column_share=model.column_share,
-        entropy_weight=model.entropy_weight,
-        dual_start=model.dual_start,
-        batch_size=model.batch_size,
-        steps=model.steps,
-        momentum=model.momentum,
-        dual_learning_rate=model.dual_learning_rate,
-    )
 
 
 def scale_classes(model: BuDRO, y: np.ndarray, weight: np.ndarray, n_classes: int) -> np.ndarray:

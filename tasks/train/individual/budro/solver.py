@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -70,6 +70,12 @@ class Setting:
     momentum: float = 0.9
     dual_learning_rate: float = 1e-4
     dtype: Literal["float32", "float64"] = "float32"
+
+    @classmethod
+    def of(cls, model: Any) -> Setting:
+        """Return what an estimator's parameters of the same names say; defaults for the others."""
+        names = [each.name for each in fields(cls) if hasattr(model, each.name)]
+        return cls(**{name: getattr(model, name) for name in names})
 
 
 def pose(

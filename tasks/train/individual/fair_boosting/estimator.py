@@ -416,15 +416,7 @@ class _WorstCase:
         self._geometry: Geometry = build_geometry(
             as_backend(z, model.backend, work=work), y, n_labels=2, mass=mass
         )
-        self._setting = Setting(
-            tolerance=model.tolerance,
-            entropy_weight=model.entropy_weight,
-            dual_start=model.dual_start,
-            batch_size=model.batch_size,
-            steps=model.steps,
-            momentum=model.momentum,
-            dual_learning_rate=model.dual_learning_rate,
-        )
+        self._setting = Setting.of(model)
         self._generator = np.random.default_rng(model.random_state)
         self._last: Transport | None = None
 
