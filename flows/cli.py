@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.audit_command import audit
-from flows.terminal import print_table, resolve, say_error, settle_home, with_server
+from flows.terminal import print_table, resolve, say, say_error, settle_home, with_server
 from tasks.runtime.errors import ConfigError, FairfrontierError, nearest
 
 # Dask's workers import this module again: what is heavy is imported where it is used.
@@ -90,6 +90,8 @@ def reproduce(
             home=str(home),
         )
         asked.check()
+        if left_out := asked.list_left_out():
+            say(f"Left out, without a profile {profile!r}: {', '.join(left_out)}.")
         return asked
 
     def start(asked: Any) -> list[dict[str, Any]]:

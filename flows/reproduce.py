@@ -29,19 +29,14 @@ class ReproduceParameters(BaseModel):
 
     def plan(self) -> list[FrontierParameters]:
         """Return one frontier run per study that reproduces something and has the profile."""
-        home = Path(self.home) if self.home else find_home()
-        reproducing = []
-        known = {DEFAULT_PROFILE}
-        for name in studies(home):
-            study = load_study(name, home=home)
-            if study.reproduced:
-                reproducing.append((name, {DEFAULT_PROFILE, *study.profiles}))
-                known |= reproducing[-1][1]
+        reproducing = self._read()
         if not reproducing:
+            home = Path(self.home) if self.home else find_home()
             raise ConfigError(
                 f"No study in {home / 'conf' / 'studies'} reproduces a table or a figure.",
                 "Give one a `published` block, or list the figures under `reproduces`.",
             )
+        known = set().union(*reproducing.values())
         if self.profile not in known:
             raise ConfigError(
                 f"No study that reproduces something has a profile {self.profile!r}.",
@@ -55,14 +50,28 @@ class ReproduceParameters(BaseModel):
                 out=self.out,
                 home=self.home,
             )
-            for name, profiles in reproducing
+            for name, profiles in reproducing.items()
             if self.profile in profiles
         ]
+
+    def list_left_out(self) -> list[str]:
+        """Return the studies that reproduce something and do not have the profile."""
+        return [name for name, known in self._read().items() if self.profile not in known]
 
     def check(self) -> None:
         """Raise a FairfrontierError for what can be known to be wrong before anything runs."""
         for each in self.plan():
             each.check()
+
+    def _read(self) -> dict[str, set[str]]:
+        """Return name -> profiles of every study that reproduces something."""
+        home = Path(self.home) if self.home else find_home()
+        found = {name: load_study(name, home=home) for name in studies(home)}
+        return {
+            name: {DEFAULT_PROFILE, *study.profiles}
+            for name, study in found.items()
+            if study.reproduced
+        }
 
 
 @flow(name="reproduce", flow_run_name="reproduce {run.profile}", persist_result=False)

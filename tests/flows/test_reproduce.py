@@ -57,6 +57,31 @@ def test_only_studies_with_the_profile_are_planned(project):
         ReproduceParameters(profile="papre", home=str(project)).plan()
 
 
+@pytest.mark.parametrize(
+    ("profile", "told", "code"),
+    [
+        ("default", "", 0),
+        ("paper", "Left out, without a profile 'paper': loans.\n", 0),
+        ("short", "Left out, without a profile 'short': paper.\n", 0),
+        ("papre", "No study that reproduces something has a profile 'papre'. Did you", 2),
+    ],
+)
+def test_studies_without_the_profile_are_named(fresh, capsys, monkeypatch, profile, told, code):
+    figures = f"study: loans\n{FIGURES}profiles: {{short: {{seeds: 1}}}}\n"
+    (fresh / "conf" / "studies" / "loans.yaml").write_text(figures)
+    asked = []
+    monkeypatch.setattr(cli, "with_server", lambda _, make, *__: asked.append(make()) or [])
+    monkeypatch.setenv("FAIRFRONTIER_HOME", str(fresh))
+    monkeypatch.setattr("sys.argv", ["fairfrontier", "reproduce", "--profile", profile])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == code
+    assert len(asked) == (code == 0)
+    said = capsys.readouterr().err
+    assert said.startswith(told)
+    assert said.count("\n") == bool(told)
+
+
 def test_a_project_without_publications_is_told(fresh):
     (fresh / "conf" / "studies" / "paper.yaml").unlink()
     with pytest.raises(ConfigError, match="reproduces a table"):
