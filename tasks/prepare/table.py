@@ -19,6 +19,7 @@ from tasks.prepare.column import tidy
 from tasks.prepare.section import Source, SourceFile
 from tasks.prepare.vote import count_votes, join_votes
 from tasks.runtime.errors import ConfigError, DataError, nearest
+from tasks.runtime.recall import note_file
 
 PART_COLUMN = "part"
 # First bytes of what people take for a CSV file.
@@ -78,6 +79,7 @@ def list_files(file: SourceFile, source: Source, home: Path, folder: Path) -> li
     path = resolve(str(file.path), home, folder)
     if not path.is_dir():
         return [path]
+    note_file(path)
     found = sorted(path.glob("*.parquet")) if source.format == "parquet" else []
     if not found:
         raise ConfigError(

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from tasks.runtime.errors import ConfigError, nearest
+from tasks.runtime.recall import note_file
 
 ModelType = TypeVar("ModelType", bound=BaseModel)
 
@@ -100,6 +101,7 @@ def read_yaml(path: Path) -> Any:
     ConfigError
         When it cannot be read, or is not YAML.
     """
+    note_file(path)
     try:
         with path.open(encoding="utf-8") as file:
             return yaml.load(file, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader

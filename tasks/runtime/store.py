@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from tasks.runtime.errors import StoreError
+from tasks.runtime.recall import note_file
 
 MANIFEST = "manifest.json"
 _UNFINISHED = ".unfinished"
@@ -252,6 +253,7 @@ def _files(folder: Path) -> list[Path]:
 
 def hash_file(path: Path) -> str:
     """Return the sha256 of a file in hexadecimal."""
+    note_file(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -20,6 +20,7 @@ from tasks.prepare.loader import load
 from tasks.prepare.split import Part, Split
 from tasks.runtime.arrays import device_present
 from tasks.runtime.errors import ConfigError
+from tasks.runtime.recall import recall
 from tasks.runtime.source import source_digest
 from tasks.runtime.store import Store
 from tasks.runtime.thread import limited_threads
@@ -424,7 +425,7 @@ def _load(
     return load(dataset, seed, rows=rows, select_on=select_on, home=home, noise=noise)
 
 
-@lru_cache(maxsize=256)
+@recall
 def _fingerprint(
     dataset: str,
     seed: int,

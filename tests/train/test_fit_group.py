@@ -18,6 +18,7 @@ from tasks.train.fit_group import (
     describe,
     fit,
     key,
+    load_split,
     read_facts,
 )
 from tasks.train.postprocess.model import PostProcessed
@@ -221,6 +222,28 @@ def test_noise_and_post_processor_are_in_the_key(home):
         describe(make_group(dataset="noisy", then=None, members=each), home) for each in members
     )
     assert one["data"] != two["data"]
+
+
+def test_an_edited_dataset_is_another_one_within_a_process(tmp_path):
+    home = make_project(tmp_path)
+    (home / "conf" / "datasets" / "mine.yaml").write_text("dataset: mine\nextends: loans\n")
+    group = make_group(dataset="mine", then=None, members=(Member(0, {}, {}),))
+
+    def look() -> tuple[str, int]:
+        split = load_split(group, group.members[0], home)
+        return describe(group, home)["data"][0], split.test.n_samples
+
+    found = [look()]
+    assert look() == found[0]
+    base, table = home / "conf" / "datasets" / "loans.yaml", home / "data" / "raw" / "loans.csv"
+    base.write_text(DATASET.replace("train: 0.6, test: 0.4", "train: 0.5, test: 0.5"))
+    found.append(look())
+    table.write_text("\n".join(table.read_text().splitlines()[:-100]))
+    found.append(look())
+    base.write_text(DATASET)
+    found.append(look())
+    assert [size for _, size in found] == [360, 450, 400, 320]
+    assert len({digest for digest, _ in found}) == 4
 
 
 def test_what_a_model_reports_of_its_training_is_kept(home, store, monkeypatch):
