@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tasks.runtime.cluster import renew
 from tasks.runtime.errors import ClusterError, ConfigError, DataError
-from tasks.train.placement import TIMEOUT, Placement, WorkerLostError
+from tasks.train.placement import TIMEOUT, Placement, WorkerLostError, guarded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from distributed import Client
 
@@ -37,7 +38,7 @@ def try_twice(
     Parameters
     ----------
     fit : callable
-        Takes the client whose workers are to hold the rows.
+        Takes the client whose workers are to hold the rows; WorkerLostError says that one is lost.
     client : distributed.Client or None
         Of the first try.
     name : str
@@ -54,6 +55,8 @@ def try_twice(
         Without a client.
     ClusterError
         When a worker was lost again, or none is left.
+    Exception
+        What the fit raises else, at either try.
 
     Notes
     -----
@@ -70,16 +73,20 @@ def try_twice(
 
     patience, workers = min(timeout, COMING), 1
     try:
-        client.wait_for_workers(1, timeout=patience)
-        workers = len(client.nthreads())
+        with _reaching_workers():
+            client.wait_for_workers(1, timeout=patience)
+            workers = len(client.nthreads())
         return fit(client)
-    except (WorkerLostError, TimeoutError):
+    except WorkerLostError:
         pass  # once is no reason to give up
     held = bool(futures_of([each for each in arrays if is_collection(each)]))
     try:
-        with renew(client, workers, keep=held, timeout=patience) as fresh:
+        with ExitStack() as stack:
+            with _reaching_workers():
+                renewed = renew(client, workers, keep=held, timeout=patience)
+                fresh = stack.enter_context(renewed)
             return fit(fresh)
-    except (WorkerLostError, OSError) as error:
+    except WorkerLostError as error:
         raise ClusterError(
             f"{name} lost a worker that held rows, and again when it was tried anew: {error}.",
             "Look at the workers' logs and their memory, and run it again.",
@@ -121,7 +128,8 @@ def place_partitions(
         When a worker is gone, or the time is over.
     """
     columns = _align(arrays[0], dict(zip(names, arrays[1:], strict=True)))
-    homes = _find_homes(arrays[0], client)
+    with guarded(client):
+        homes = _find_homes(arrays[0], client)
     held = []
     for address in sorted(set(homes)):
         here = [number for number, home in enumerate(homes) if home == address]
@@ -130,6 +138,15 @@ def place_partitions(
     rows = Placement(client, held, timeout)
     rows.wait()
     return rows
+
+
+@contextmanager
+def _reaching_workers() -> Iterator[None]:
+    """Tell Dask's own faults from those of a fit, which may raise the same classes."""
+    try:
+        yield
+    except OSError as error:  # time-outs and closed connections are such
+        raise WorkerLostError(f"no worker came ({' '.join(str(error).split())})") from error
 
 
 def _align(X: Any, others: Mapping[str, Any]) -> list[Any]:

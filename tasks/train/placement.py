@@ -100,8 +100,9 @@ class Placement:
     def release(self) -> None:
         """Let go of the rows and all made of them, also where a lost worker was to hold them."""
         # One by one, the last first: Dask stumbles over wanted work of which dropped work was made.
-        for future in reversed(self.kept):
-            self.client.cancel([future], force=True)
+        with guarded(self.client):
+            for future in reversed(self.kept):
+                self.client.cancel([future], force=True)
         self.kept.clear()
 
     def _make(self, held: Sequence[tuple[str, Future]]) -> Placement:

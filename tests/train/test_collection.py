@@ -6,6 +6,7 @@ import pytest
 from distributed import Client, futures_of
 
 from tasks.runtime.errors import ClusterError, ConfigError, DataError
+from tasks.train import collection
 from tasks.train.collection import is_collection, place_partitions, try_twice
 from tasks.train.placement import WorkerLostError
 
@@ -30,9 +31,8 @@ class Fit:
             raise self.ways[len(self.clients) - 1]("it is gone")
 
 
-@pytest.mark.parametrize("way", [WorkerLostError, TimeoutError])
-def test_the_second_try_is_by_another_client(client, way):
-    fit = Fit(way)
+def test_the_second_try_is_by_another_client(client):
+    fit = Fit(WorkerLostError)
     try_twice(fit, client, name="mine")
     first, second = fit.clients
     assert first is client
@@ -47,13 +47,43 @@ def test_arrays_that_are_persisted_keep_their_client(client):
     assert futures_of(array)
 
 
-@pytest.mark.parametrize("way", [WorkerLostError, ConnectionError])
-def test_a_second_loss_ends_the_fit(client, way):
-    fit = Fit(WorkerLostError, way)
+def test_a_second_loss_ends_the_fit(client):
+    fit = Fit(WorkerLostError, WorkerLostError)
     with pytest.raises(ClusterError, match=r"mine lost a worker .* tried anew: it is gone") as told:
         try_twice(fit, client, name="mine")
     assert "Look at the workers' logs" in told.value.mend
     assert len(fit.clients) == 2
+
+
+@pytest.mark.parametrize("way", [TimeoutError, ConnectionError])
+def test_workers_that_do_not_come_back_end_the_fit(client, monkeypatch, way):
+    def renew(*_, **__):
+        raise way("Only 0\nof 2")
+
+    monkeypatch.setattr(collection, "renew", renew)
+    fit = Fit(WorkerLostError)
+    with pytest.raises(ClusterError, match=r"tried anew: no worker came \(Only 0 of 2\)"):
+        try_twice(fit, client, name="mine")
+    assert len(fit.clients) == 1
+
+
+@pytest.mark.parametrize("way", [FileNotFoundError, TimeoutError, ConnectionError])
+@pytest.mark.parametrize("losses", [0, 1])
+def test_a_fault_of_the_work_is_told_at_either_try(client, way, losses):
+    def open_table(number, *_):
+        raise way("no such table")
+
+    lost = [WorkerLostError] * losses
+
+    def fit(workers):
+        if lost:
+            raise lost.pop()("it is gone")
+        X = da.ones((4, 1), chunks=(2, 1))
+        place_partitions(open_table, (X,), names=(), client=workers, timeout=30.0)
+
+    with pytest.raises(way, match=r"^no such table$"):
+        try_twice(fit, client, name="mine")
+    assert not lost
 
 
 def test_what_is_no_loss_is_not_tried_again(client):
