@@ -12,7 +12,13 @@ from tasks.prepare.text.vocabulary import Swap
 from tasks.runtime.seeds import uniforms
 
 # Blanks, then marks that open a phrase; then its first word, or a mark that closes the one before.
-_NEXT = re.compile(r"(\s*)([\"“‘'(\[`*\s]*)(?:(\w+)|([.,;:!?)\]}”’»…–—/|]|-(?!\w)|$)|)")
+# Pictures (emoji, arrows, hearts) and signs that join close it, too; "$5" and "#1" go on.
+_NEXT = re.compile(
+    r"(\s*)([\"“‘'(\[`*\s]*)"
+    r"(?:(\w+)|([.,;:!?)\]}”’»…–—/|+=~^\u2190-\u2bff\U0001f000-\U0001faff]"
+    # An entity of HTML may be an opening quotation mark.
+    r"|&(?!#?\w+;)|-(?!\w)|$)|)"
+)
 
 
 def swap_gender(
@@ -34,7 +40,7 @@ def swap_gender(
 
     Notes
     -----
-    A word of ``context`` stands alone when nothing follows, or punctuation, or a word of
+    A word of ``context`` stands alone when nothing follows, or punctuation, an emoji, or a word of
     ``alone_before``; an opening quotation mark or bracket is looked past, and so is what ``link``
     joins ("her or his life" → "his or her life"). Both directions use one rule, hence swapping
     twice gives the text back unless it holds a word of ``one_way`` where the rule does not expect

@@ -29,11 +29,27 @@ OTHERS = [
     "and her",
     "\n",
     "There",
+    "😀",
+    "& ",
 ]
 
 
 @pytest.mark.parametrize(("text", "swapped"), BUNDLE["swaps"])
 def test_bundled_sentences(text, swapped):
+    assert swap_gender([text], GENDER).texts == (swapped,)
+
+
+@pytest.mark.parametrize(
+    ("text", "swapped"),
+    [
+        ("I love her 😀", "I love him 😀"),
+        ("I love her❤️ so", "I love him❤️ so"),
+        ("told her & me", "told him & me"),
+        ("her &quot;Blue&quot; and her & his maps", "his &quot;Blue&quot; and his & her maps"),
+        ('they call "her" so', 'they call "him" so'),
+    ],
+)
+def test_signs_that_end_a_phrase(text, swapped):
     assert swap_gender([text], GENDER).texts == (swapped,)
 
 
@@ -81,6 +97,22 @@ def test_names_depend_on_row_and_seed_alone():
     assert swap_gender(texts[::-1], GENDER, ids[::-1], seed=0).texts == done[::-1]
     assert swap_gender(texts, GENDER, ids, seed=1).texts != done
     assert len(set(done)) == 50
+
+
+def test_names_of_a_text_stay_apart_whatever_names_of_the_other_gender_it_holds():
+    names = {"male": ["Paul", "Peter"], "female": ["Anna", "Emma"]}
+    small = Swap(vocabulary="v", names=names)
+    for row in range(20):
+        done = swap_gender(["Paul Anna Peter Emma"], small, np.array([row])).texts[0].split()
+        assert set(done[::2]) == set(names["female"])
+        assert set(done[1::2]) == set(names["male"])
+
+
+def test_what_a_name_becomes_in_one_text_says_nothing_of_the_next():
+    ids = np.arange(200)
+    done = swap_gender(["Paul met Peter.", "Peter sings."] * 100, GENDER, ids).texts
+    alone = swap_gender(["Peter sings."] * 200, GENDER, ids).texts
+    assert done[1::2] == alone[1::2]
 
 
 def test_more_names_than_the_list_has():
