@@ -102,7 +102,7 @@ def prepare_texts(frame: pd.DataFrame, text: Text, file: Path | str) -> pd.DataF
                 "Rename the column of the table.",
             )
     for name in text.mask.columns if text.mask else ():
-        absent = frame[name].isna().to_numpy()
+        absent = (as_levels(frame[name]).fillna("").str.strip() == "").to_numpy(dtype=bool)
         if absent.any():
             raise DataError(
                 f"{file}: text: column {name!r} has {int(absent.sum())} missing cells, first in "
@@ -179,8 +179,8 @@ def _mask_tokens(texts: list[str], frame: pd.DataFrame, mask: Mask, file: Path |
     cells = zip(frame.index, texts, frame[mask.tokens], frame[mask.index], strict=True)
     for row, text, tokens, index in cells:
         try:
-            start, end = locate_token(text, split_tokens(str(tokens)), int(float(index)))
-        except ValueError:
+            start, end = locate_token(text, split_tokens(str(tokens)), _read_position(index))
+        except (ValueError, OverflowError):
             raise DataError(
                 f"{file}: text.mask.index: row {row} holds {index!r}, which is no position.",
                 "Name the column of whole numbers.",
@@ -189,3 +189,10 @@ def _mask_tokens(texts: list[str], frame: pd.DataFrame, mask: Mask, file: Path |
             raise DataError(f"{file}: text.mask: row {row}: {error.fault}", error.mend) from None
         masked.append(mask_span(text, start, end, mask.by))
     return masked
+
+
+def _read_position(cell: object) -> int:
+    number = float(str(cell))
+    if number != int(number):
+        raise ValueError
+    return int(number)

@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from tasks.prepare.text.occurrence import GAP
 from tasks.runtime.errors import DataError
 
 MASK = "[MASK]"
 _LISTED = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"")
+_ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U(000[0-9a-f]{5}|0010[0-9a-f]{4})|(.))")
 
 
 def mask_span(text: str, start: int, end: int, mask: str = MASK) -> str:
@@ -54,7 +56,12 @@ def locate_token(text: str, tokens: Sequence[str], index: int) -> tuple[int, int
 def split_tokens(cell: str) -> list[str]:
     """Read a list of tokens as Python writes it, ``['a', "b's"]``; nothing is evaluated."""
     inside = cell.strip().removeprefix("[").removesuffix("]")
-    return [re.sub(r"\\(.)", r"\1", single or double) for single, double in _LISTED.findall(inside)]
+    return [_ESCAPE.sub(_unescape, single or double) for single, double in _LISTED.findall(inside)]
+
+
+def _unescape(match: re.Match[str]) -> str:
+    code, letter = match[1] or match[2] or match[3], match[4]
+    return chr(int(code, 16)) if code else {"n": "\n", "r": "\r", "t": "\t"}.get(letter, letter)
 
 
 def mask_word(text: str, word: str, mask: str = MASK) -> str:
@@ -68,7 +75,8 @@ def mask_word(text: str, word: str, mask: str = MASK) -> str:
     Notes
     -----
     "nurse" is masked in "nurses", "Nurse's" and "nurse-midwife", not in "nursery"; "secretary" in
-    "secretaries", "boss" in "bosses".
+    "secretaries", "boss" in "bosses". Between words of a term stand blanks or one hyphen, however
+    it is given: "vice_president" is masked in "Vice-president". Of no word nothing is masked.
     """
     return _compile(word).sub(lambda _: mask, text)
 
@@ -80,8 +88,12 @@ def mask_words(texts: Iterable[str], words: Iterable[str], mask: str = MASK) -> 
 
 @lru_cache(maxsize=4096)
 def _compile(word: str) -> re.Pattern[str]:
-    stem = re.escape(word.strip())
+    pieces = [re.escape(each) for each in re.split(r"[\s_-]+", word) if each]
+    if not pieces:
+        # Without a word its plural ending would be found.
+        return re.compile(r"(?!)")
+    stem = GAP.join(pieces)
     plural = rf"{stem}(?:s|es)?"
-    if re.search(r"[^aeiou]y$", word.strip(), re.IGNORECASE):
+    if re.search(r"[^aeiou]y$", pieces[-1], re.IGNORECASE):
         plural = rf"(?:{plural}|{stem[:-1]}ies)"
     return re.compile(rf"(?<!\w){plural}(?!\w)", re.IGNORECASE)

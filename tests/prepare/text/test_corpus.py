@@ -189,8 +189,9 @@ def test_one_token_is_masked_by_its_position():
         assert done["s"].tolist() == [masked]
     with pytest.raises(DataError, match=r"f: text\.mask: row 0: There is no token 9"):
         prepare_texts(frame.assign(i=[9]), text, "f")
-    with pytest.raises(DataError, match="row 0 holds 'x', which is no position"):
-        prepare_texts(frame.assign(i=["x"]), text, "f")
+    for index in ("x", "1.5", "inf", "nan."):
+        with pytest.raises(DataError, match=f"row 0 holds '{index}', which is no position"):
+            prepare_texts(frame.assign(i=[index]), text, "f")
 
 
 def test_the_longest_is_replaced_once():
@@ -206,6 +207,9 @@ def test_tables_that_do_not_fit():
         prepare_texts(frame, Text(column="z"), "f")
     with pytest.raises(DataError, match="column 'w' has 1 missing cells, first in row 1"):
         prepare_texts(frame, Text(column="s", mask={"column": "w"}), "f")
+    blank = frame.assign(w=["a", " "])
+    with pytest.raises(DataError, match="column 'w' has 1 missing cells, first in row 1"):
+        prepare_texts(blank, Text(column="s", mask={"column": "w"}), "f")
     with pytest.raises(ConfigError, match="makes a column 'text:words'"):
         prepare_texts(frame.assign(**{"text:words": 1}), Text(column="s"), "f")
 
