@@ -187,6 +187,10 @@ def test_one_token_is_masked_by_its_position():
     for index, masked in ((1, "A [MASK] saw a nurse ."), ("4.0", "A nurse saw a [MASK] .")):
         done = prepare_texts(frame.assign(i=[index]), text, "f")
         assert done["s"].tolist() == [masked]
+    # Tokens are those of the text before anything is replaced in it.
+    replaced = text.model_copy(update={"replace": {"nurse": "cook"}})
+    done = prepare_texts(frame.assign(i=["1"]), replaced, "f")
+    assert done["s"].tolist() == ["A [MASK] saw a cook ."]
     with pytest.raises(DataError, match=r"f: text\.mask: row 0: There is no token 9"):
         prepare_texts(frame.assign(i=[9]), text, "f")
     for index in ("x", "1.5", "inf", "nan."):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from tasks.prepare.text import corpus
+from tasks.prepare.text import corpus, table_cache
 from tasks.prepare.text.table_cache import FOLDER, recall_table
 
 MODULE = "tasks.prepare.text.table_cache"
@@ -28,6 +28,14 @@ def test_a_table_is_made_once_for_each_description(tmp_path):
     assert len(list((tmp_path / FOLDER).iterdir())) == 2
 
 
+@pytest.mark.parametrize("name", ["source_digest", "version"])
+def test_other_code_and_other_libraries_make_another_table(tmp_path, monkeypatch, name):
+    recall_table(FRAME.copy, {}, tmp_path, MODULE)
+    monkeypatch.setattr(table_cache, name, lambda _: "other")
+    other = FRAME.assign(number=0.0)
+    pd.testing.assert_frame_equal(recall_table(other.copy, {}, tmp_path, MODULE), other)
+
+
 def test_a_damaged_or_forbidden_file_is_no_fault(tmp_path):
     recall_table(FRAME.copy, {}, tmp_path, MODULE)
     (path,) = (tmp_path / FOLDER).iterdir()
@@ -38,6 +46,16 @@ def test_a_damaged_or_forbidden_file_is_no_fault(tmp_path):
     (blocked / "data" / "cache").mkdir(parents=True)
     (blocked / FOLDER).write_text("in the way")
     pd.testing.assert_frame_equal(recall_table(FRAME.copy, {}, blocked, MODULE), FRAME)
+
+
+def test_what_was_begun_and_not_finished_is_taken_away(tmp_path, monkeypatch):
+    def fail(_, path):
+        path.write_bytes(b"half")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(pd.DataFrame, "to_parquet", fail)
+    pd.testing.assert_frame_equal(recall_table(FRAME.copy, {}, tmp_path, MODULE), FRAME)
+    assert list((tmp_path / FOLDER).iterdir()) == []
 
 
 def test_large_sources_are_prepared_once_and_still_checked(tmp_path, monkeypatch):

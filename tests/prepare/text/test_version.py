@@ -83,6 +83,21 @@ def test_a_swap_is_a_pair_but_alone_in_training(gender, occupations):
     assert alone.versions[0].write().texts == new
 
 
+def test_names_follow_ids_and_not_places(gender):
+    texts = [f"Paul has {n} sheep." for n in range(60)]
+    ids = np.arange(60) + 500
+    rule = VersionRule(swap=gender, rows={"train": 40})
+    first, second = (
+        make_versions("gender", rule, texts[::step], ids[::step], "train", 0) for step in (1, -1)
+    )
+    written = [
+        dict(zip(each.ids.tolist(), each.versions[0].write().texts, strict=True))
+        for each in (first, second)
+    ]
+    assert written[0] == written[1]
+    assert len(written[0]) == 40
+
+
 def test_the_table_of_changes_names_rows_and_versions(identity, texts, ids):
     rule = make_rule(identity, rows={"test": 2})
     found = make_versions("identity", rule, texts, ids, "test", 0)
@@ -106,6 +121,7 @@ def test_without_a_term_there_are_no_versions(identity, ids):
         ({}, "say either terms"),
         ({"terms": {"vocabulary": "v", "terms": ["a", "b"]}, "known": 3}, "has 2 terms"),
         ({"swap": {"vocabulary": "v"}, "known": 3}, "belong to terms"),
+        ({"swap": {"vocabulary": "v"}, "draw": {"train": 3}}, "belong to terms"),
         ({"swap": {"vocabulary": "v"}, "rows": {"tset": 3}}, "tset"),
     ],
 )
