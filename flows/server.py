@@ -1,13 +1,15 @@
 """The Prefect server of a run: a child on loopback that dies with it.
 
 Prefect's own ephemeral server prints pages of tracebacks at a successful exit, and is orphaned by
-kill -9. This one logs to data/prefect/server.log and ends when its standard input closes, which
-happens however its parent ends. This module does not import Prefect: the environment comes first.
+kill -9. This one logs to server.log in Prefect's folder, of which one run at a time takes hold, and
+ends when its standard input closes, which happens however its parent ends. This module does not
+import Prefect: the environment comes first.
 """
 
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
 import signal
 import socket
@@ -37,7 +39,7 @@ def set_environment(home: Path, *, console_level: str | None = None) -> None:
     Parameters
     ----------
     home : Path
-        The project root: Prefect's home becomes data/prefect in it.
+        The project root: Prefect's home becomes data/prefect in it, unless PREFECT_HOME is set.
     console_level : str, optional
         The level from which Prefect's log shows on the terminal; all of it goes to the server.
 
@@ -46,7 +48,7 @@ def set_environment(home: Path, *, console_level: str | None = None) -> None:
     What the user has set stays. Relative paths in ``[tool.prefect]`` would follow the current
     folder; these do not, and worker processes inherit them.
     """
-    place = home / "data" / "prefect"
+    place = find_place(home)
     switches = {
         "PREFECT_HOME": str(place),
         "PREFECT_PROFILES_PATH": str(place / "profiles.toml"),
@@ -77,6 +79,63 @@ def set_environment(home: Path, *, console_level: str | None = None) -> None:
         ) from error
 
 
+def find_place(home: Path) -> Path:
+    """Return Prefect's folder: PREFECT_HOME where it is set, else data/prefect of the project."""
+    named = os.environ.get("PREFECT_HOME")
+    return Path(named).expanduser().absolute() if named else home / "data" / "prefect"
+
+
+def hold(place: Path, note: str = "") -> IO[str]:
+    """Hold Prefect's folder for this process, which closes what is returned to let go of it.
+
+    Parameters
+    ----------
+    place : Path
+        The folder; the lock is ``run.lock`` in it.
+    note : str
+        Address of the API, where other runs may use it.
+
+    Raises
+    ------
+    StoreError
+        When another process holds it: two servers would write to one SQLite file.
+
+    Notes
+    -----
+    The system lets go of the lock however the process ends. Where the file system has no locks,
+    nobody is kept out.
+    """
+    lock = (place / "run.lock").open("a+", encoding="utf-8")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        with lock:
+            process, url = _read_holder(lock)
+        mend = "Wait for its end, or give this one a folder of its own: PREFECT_HOME=$(mktemp -d)."
+        if url:
+            mend = f"Run on its server, with PREFECT_API_URL={url}, or end it."
+        raise StoreError(
+            f"Another run, process {process}, is going on here and holds {place}.", mend
+        ) from None
+    except OSError:
+        return lock
+    lock.truncate(0)
+    lock.write(f"{os.getpid()} {note}\n")
+    lock.flush()
+    return lock
+
+
+def _read_holder(lock: IO[str]) -> tuple[str, str]:
+    """Return the process that holds a folder, and its address; it writes them once it holds it."""
+    for _ in range(20):
+        lock.seek(0)
+        process, _, url = lock.read().strip().partition(" ")
+        if process:
+            return process, url
+        time.sleep(0.05)
+    return "unknown", ""
+
+
 class Server:
     """A Prefect server for the time of a run.
 
@@ -93,21 +152,30 @@ class Server:
     ----------
     url : str
         Address of the API; also put into PREFECT_API_URL.
+
+    Raises
+    ------
+    StoreError
+        When another run holds Prefect's folder, or it cannot be written.
+    ClusterError
+        When the port is taken.
     """
 
     def __init__(self, home: Path, scope: Scope = "run", port: int = 0) -> None:
-        self.log = home / "data" / "prefect" / "server.log"
+        place = find_place(home)
+        self.log = place / "server.log"
         self._child: subprocess.Popen[str] | None = None
         given = os.environ.get("PREFECT_API_URL")
         if given and scope == "run":
             self.url = given
             return
         try:
+            self._lock = hold(place, f"http://{LOOPBACK}:{port}/api" if scope == "serve" else "")
             log = self.log.open("w", encoding="utf-8")
         except OSError as error:
             raise StoreError(
-                f"The log {self.log} cannot be written: {error.strerror}.",
-                "Make the project's data folder writable.",
+                f"Prefect's folder {place} cannot be written: {error.strerror}.",
+                "Make the project's data folder writable, or set PREFECT_HOME.",
             ) from error
         with log:
             self._child = subprocess.Popen(  # noqa: S603
@@ -171,6 +239,7 @@ class Server:
             child.kill()
             child.wait()
         _pipe(child.stdout).close()
+        self._lock.close()
         atexit.unregister(self.stop)
 
 

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from flows.server import Server, set_environment, start_server
+from flows.server import Server, hold, set_environment, start_server
 from tasks.runtime.errors import ClusterError, StoreError
+from tests.flows.project import ROOT, call
 
 
 @pytest.fixture
@@ -53,6 +57,51 @@ def test_a_server_that_does_not_start_points_at_its_log(clean, tmp_path):
         server.wait(seconds=0.05)
     server.stop()
     assert "PREFECT_API_URL" not in os.environ
+
+
+def test_a_second_run_in_a_project_is_told_of_the_first(fresh):
+    place = fresh / "data" / "prefect"
+    place.mkdir()
+    with hold(place):
+        result = call(fresh, "run", "loans")
+    assert result.returncode == 2
+    told = f"Another run, process {os.getpid()}, is going on here and holds {place}. Wait"
+    assert result.stderr.startswith(told)
+    assert "PREFECT_HOME=" in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    serving = "http://127.0.0.1:4200/api"
+    with hold(place, serving), pytest.raises(StoreError, match=f"PREFECT_API_URL={serving},"):
+        hold(place)
+
+
+def test_a_killed_run_holds_nothing(tmp_path):
+    code = "import sys, time, flows.server as s; from pathlib import Path; "
+    code += "held = s.hold(Path(sys.argv[1])); print(flush=True); time.sleep(60)"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        with pytest.raises(StoreError, match=f"process {process.pid},"):
+            hold(tmp_path)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    with hold(tmp_path):
+        assert (tmp_path / "run.lock").read_text().split() == [str(os.getpid())]
+
+
+def test_a_server_holds_its_folder_until_it_stops(clean, tmp_path, monkeypatch):
+    set_environment(tmp_path)
+    with start_server(tmp_path):
+        del os.environ["PREFECT_API_URL"]
+        with pytest.raises(StoreError, match="Another run"):
+            Server(tmp_path)
+        monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "other"))
+        set_environment(tmp_path)
+        other = Server(tmp_path)
+        assert other.log == tmp_path / "other" / "server.log"
+        other.stop()
+        monkeypatch.delenv("PREFECT_HOME")
+    with start_server(tmp_path):
+        pass
 
 
 def test_a_taken_port_is_told(clean, tmp_path):
