@@ -29,7 +29,8 @@ class Certificate:
     budget : float
         ε: mean fair distance that rows may be moved.
     value : float
-        R̂(h), attained by ``moves``; in squared units of the logits.
+        R̂(h), in squared units of the logits; attained by one map of the rows, or by two of which
+        each moves a share of every row.
     upper : float
         The dual's value, an upper bound of R̂(h) over these rows: ``value`` up to the tolerance.
     eta : float
@@ -37,7 +38,7 @@ class Certificate:
     n : int
         Rows.
     moves : int64 ndarray of shape (n_moves, 2)
-        The worst moves (row, counterpart), the largest output distance first.
+        The worst moves (row, counterpart) of these maps, the largest output distance first.
     output_distance, fair_distance : float64 ndarrays of shape (n_moves,)
         d_Y and d_X of those moves.
     """
@@ -56,7 +57,14 @@ class Certificate:
 
         At most this share of the rows have d_Y ≥ τ at their worst counterpart among the rows
         within d_X ≤ ε.
+
+        Raises
+        ------
+        ConfigError
+            When τ is not above 0.
         """
+        if not tau > 0:
+            raise ConfigError(f"τ is {tau}, and shares are told of d_Y ≥ τ.", "Give more than 0.")
         return min(1.0, self.upper / tau)
 
 
@@ -114,7 +122,7 @@ def certify_rows(
     Raises
     ------
     ConfigError
-        When the budget is below 0.
+        When the budget is below 0 or infinite, or no row has a weight above 0.
 
     Notes
     -----
@@ -129,9 +137,11 @@ def certify_rows(
     2021, (3.1), Proposition 2.3, Theorem 3.1. A. Vargo et al. Individually fair gradient boosting.
     ICLR 2021, (B.14).
     """
-    if not budget >= 0:
+    if not 0 <= budget < np.inf:
         raise ConfigError(f"The certificate's budget is {budget}.", "Give 0 or more.")
     mass = np.ones(len(z)) if weight is None else np.asarray(weight, dtype=np.float64)
+    if not mass.sum() > 0:
+        raise ConfigError("No row of the certificate has a weight above 0.", "Give it some rows.")
     pairs = _Pairs(
         np.asarray(logits, dtype=np.float64), np.asarray(z, dtype=np.float64), mass / mass.sum()
     )
@@ -142,18 +152,18 @@ def certify_rows(
         pairs.piece(0.0, budget, stay),
         tolerance=tolerance,
     )
-    # The map that costs less is the one within the budget for every share.
-    target = found.maps[-1][1].target
-    output, fair = pairs.distances(target)
-    order = np.argsort(-output, kind="stable")[:n_moves]
-    order = order[output[order] > 0]
+    taken = [each.target for share, each in found.maps if share > 0]
+    row, target = np.unique(np.stack([np.tile(stay, len(taken)), np.concatenate(taken)]), axis=1)
+    output, fair = pairs.distances(target, row)
+    order = np.argsort(-output, kind="stable")
+    order = order[(output[order] > 0) & (mass[row[order]] > 0)][:n_moves]
     return Certificate(
         budget=budget,
         value=found.objective,
         upper=found.dual,
         eta=found.eta,
         n=pairs.n,
-        moves=np.stack([order, target[order]], axis=1),
+        moves=np.stack([row[order], target[order]], axis=1),
         output_distance=output[order],
         fair_distance=fair[order],
     )
@@ -226,18 +236,21 @@ class _Pairs:
         self.n, classes = logits.shape
         self.mass = mass
         self.f = logits / np.sqrt(classes)
-        self.z = z
+        # Distances come from products, which lose least near the origin.
+        self.z = z - z.mean(axis=0)
         self.f_square = np.sum(self.f**2, axis=1)
-        self.z_square = np.sum(z**2, axis=1)
+        self.z_square = np.sum(self.z**2, axis=1)
 
     def blocks(self) -> Iterator[slice]:
         for first in range(0, self.n, BLOCK):
             yield slice(first, min(first + BLOCK, self.n))
 
-    def distances(self, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return d_Y and d_X of every row to its target."""
-        output = np.sum((self.f[target] - self.f) ** 2, axis=1)
-        fair = np.sum((self.z[target] - self.z) ** 2, axis=1)
+    def distances(
+        self, target: np.ndarray, row: np.ndarray | slice = slice(None)
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return d_Y and d_X of rows, all by default, to their targets."""
+        output = np.sum((self.f[target] - self.f[row]) ** 2, axis=1)
+        fair = np.sum((self.z[target] - self.z[row]) ** 2, axis=1)
         return output, fair
 
     def piece(self, eta: float, budget: float, target: np.ndarray) -> Piece:

@@ -20,7 +20,7 @@ def rows(seed, n=18, ties=False):
     return logits, z
 
 
-def by_linear_programme(logits, z, budget):
+def by_linear_programme(logits, z, budget, mass=None):
     n, classes = logits.shape
     output = np.sum((logits[:, None] - logits[None]) ** 2, axis=2) / classes
     fair = np.sum((z[:, None] - z[None]) ** 2, axis=2)
@@ -29,7 +29,7 @@ def by_linear_programme(logits, z, budget):
         A_ub=fair.reshape(1, -1),
         b_ub=[budget],
         A_eq=np.kron(np.ones((1, n)), np.eye(n)),
-        b_eq=np.full(n, 1 / n),
+        b_eq=np.full(n, 1 / n) if mass is None else mass,
     )
     return -found.fun
 
@@ -42,6 +42,37 @@ def test_it_equals_the_linear_programme(budget, ties):
         found = certify_rows(logits, z, budget, tolerance=1e-10)
         assert found.value == pytest.approx(by_linear_programme(logits, z, budget), abs=1e-8)
         assert found.upper >= found.value - 1e-9
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_count_by_their_weight(seed):
+    logits, z = rows(seed)
+    weight = np.random.default_rng(seed).uniform(0, 3, len(z))
+    weight[::5] = 0
+    mass = weight / weight.sum()
+    found = certify_rows(logits, z, 0.2, weight=weight, tolerance=1e-10, n_moves=50)
+    wanted = by_linear_programme(logits, z, 0.2, mass)
+    assert found.value == pytest.approx(wanted, abs=1e-8)
+    assert found.upper == pytest.approx(wanted, abs=1e-8)
+    assert (mass[found.moves[:, 0]] > 0).all()
+
+
+def test_rows_may_lie_anywhere():
+    logits, z = rows(2)
+    wanted = by_linear_programme(logits, z, 0.01)
+    # 2^23, so that the distances themselves are not rounded.
+    far = certify_rows(logits, np.round(z * 2**20) / 2**20 + 2.0**23, 0.01, tolerance=1e-10)
+    assert far.value == pytest.approx(wanted, rel=1e-4)
+    assert far.upper >= far.value - 1e-12
+
+
+def test_moves_are_those_of_both_maps():
+    # Both maps of the mixture count: the cheaper one moves nothing here.
+    logits, z = centre_logits(np.array([0.3, 0.7])), np.array([[0.0], [1.0]])
+    found = certify_rows(logits, z, 0.5)
+    assert 0 < found.value < found.output_distance[0]
+    assert found.moves.tolist() == [[0, 1], [1, 0]]
+    assert found.fair_distance.tolist() == [1, 1]
 
 
 def test_more_budget_never_certifies_less():
@@ -95,9 +126,16 @@ def test_logits_are_centred_log_probabilities():
     assert np.isfinite(found).all()
 
 
-def test_a_budget_below_zero_is_refused():
-    with pytest.raises(ConfigError, match="budget"):
-        certify_rows(*rows(0), -1.0)
+def test_what_cannot_be_is_refused():
+    for budget in (-1.0, np.inf, np.nan):
+        with pytest.raises(ConfigError, match="budget"):
+            certify_rows(*rows(0), budget)
+    with pytest.raises(ConfigError, match="weight"):
+        certify_rows(*rows(0), 1.0, weight=np.zeros(18))
+    found = certify_rows(*rows(0), 1.0)
+    for tau in (0.0, -1.0, np.nan):
+        with pytest.raises(ConfigError, match="τ is"):
+            found.share(tau)
 
 
 def test_a_part_is_certified_and_measured():
