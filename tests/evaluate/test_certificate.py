@@ -60,8 +60,8 @@ def test_rows_count_by_their_weight(seed):
 def test_rows_may_lie_anywhere():
     logits, z = rows(2)
     wanted = by_linear_programme(logits, z, 0.01)
-    # 2^23, so that the distances themselves are not rounded.
-    far = certify_rows(logits, np.round(z * 2**20) / 2**20 + 2.0**23, 0.01, tolerance=1e-10)
+    # 2^26, so that the distances themselves are not rounded.
+    far = certify_rows(logits, np.round(z * 2**20) / 2**20 + 2.0**26, 0.01, tolerance=1e-10)
     assert far.value == pytest.approx(wanted, rel=1e-4)
     assert far.upper >= far.value - 1e-12
 
