@@ -9,6 +9,7 @@ import numpy as np
 
 from tasks.prepare.split import Task
 from tasks.runtime.arrays import to_numpy
+from tasks.runtime.errors import DataError
 from tasks.runtime.seeds import derive_generator
 from tasks.train.baseline.group_adversary import (
     ABSENT,
@@ -179,7 +180,15 @@ class AdversarialDebiasing(NeuralNetwork):
         sample_weight: np.ndarray | None = None,
         progress: Progress | None = None,
     ) -> Self:
-        """Train on rows X with labels y in {0, 1} and group codes, one column per attribute."""
+        """Train on rows X with labels y in {0, 1} and group codes, one column per attribute.
+
+        Raises
+        ------
+        ConfigError
+            For parameters that cannot be, or an attribute that is no column of ``groups``.
+        DataError
+            When a group code is below 0.
+        """
         data = {"X": X, "y": y, "groups": groups, "sample_weight": sample_weight}
         return self._fit(data, progress)
 
@@ -189,6 +198,19 @@ class AdversarialDebiasing(NeuralNetwork):
 
     def _passes(self) -> float:
         return 1.5
+
+
+def _read_codes(model: AdversarialDebiasing, groups: np.ndarray) -> np.ndarray:
+    """Return the codes of the attribute that a model looks at."""
+    n = groups.shape[1]
+    model.require("attribute", -n <= model.attribute < n, f"a column of groups, below {n}")
+    codes: np.ndarray = groups[:, model.attribute]
+    if codes.min() < 0:
+        raise DataError(
+            f"The groups of column {model.attribute} hold the code {codes.min()}.",
+            "Give every row a group: codes start at 0.",
+        )
+    return codes
 
 
 class _Contest:
@@ -202,7 +224,7 @@ class _Contest:
     ) -> None:
         self._held, self._leader, self._done = held, models[0], 0
         codes = [
-            np.asarray(each["groups"])[:, model.attribute]
+            _read_codes(model, np.asarray(each["groups"]))
             for model, each in zip(models, data, strict=True)
         ]
         counts = [int(each.max()) + 1 for each in codes]

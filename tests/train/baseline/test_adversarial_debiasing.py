@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tasks.runtime.errors import ConfigError
+from tasks.runtime.errors import ConfigError, DataError
 from tasks.train import create
 from tests.train.tables import make_split
 
@@ -147,11 +147,19 @@ def test_saved_and_loaded(tmp_path):
         {"decay": 1.1},
         {"decay_steps": 0},
         {"dropout": 1.0},
+        {"attribute": 1},
+        {"attribute": -2},
     ],
 )
 def test_what_cannot_be_is_said(parameters):
     with pytest.raises(ConfigError, match=next(iter(parameters))):
         fit(**parameters)
+
+
+def test_rows_without_a_group_are_refused():
+    model = create("adversarial_debiasing", **SMALL)
+    with pytest.raises(DataError, match="hold the code -1"):
+        model.fit(PART.X, PART.y, groups=PART.groups - 1)
 
 
 @pytest.mark.gpu
