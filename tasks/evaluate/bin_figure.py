@@ -167,7 +167,8 @@ def draw_methods(scene: Scene) -> Picture:
     """
     table, bins = trace_bins(scene)
     frontier = scene.study.frontier
-    (found,) = (each for each in bins if each.criterion.measures == frontier.fairness[:1])
+    # A measure that the study names twice is two criteria.
+    found = next(each for each in bins if each.criterion.measures == frontier.fairness[:1])
     with open_figure(4.6 * len(frontier.fairness), 5.0, w_pad=0.1, h_pad=0.09) as picture:
         panels = picture.subplots(1, len(frontier.fairness), squeeze=False)[0]
         for axes, name in zip(panels, frontier.fairness, strict=True):

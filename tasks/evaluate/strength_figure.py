@@ -210,12 +210,15 @@ def _describe(paths: Sequence[Path], accuracy: str, names: Sequence[str]) -> str
     told = []
     for name in names:
         for path in paths:
-            x, y = (path.table["value", each].to_numpy() for each in (accuracy, name))
-            if path.strength.size:
+            known = path.table["value", name].notna().to_numpy()
+            x, y = (path.table["value", each].to_numpy()[known] for each in (accuracy, name))
+            if not known.any():
+                told.append(f"{name_measure(name)}, {path.label}: not measured")
+            elif path.strength.size:
+                strength = path.strength[known]
                 told.append(
-                    f"{name_measure(name)}, {path.label}: {y[0]:.3f} at ρ = {path.strength[0]:g} "
-                    f"to {y[-1]:.3f} at ρ = {path.strength[-1]:g}, accuracy {x[0]:.3f} to "
-                    f"{x[-1]:.3f}"
+                    f"{name_measure(name)}, {path.label}: {y[0]:.3f} at ρ = {strength[0]:g} "
+                    f"to {y[-1]:.3f} at ρ = {strength[-1]:g}, accuracy {x[0]:.3f} to {x[-1]:.3f}"
                 )
             else:
                 shown = ", ".join(f"{b:.3f} at {a:.3f}" for a, b in zip(x, y, strict=True))

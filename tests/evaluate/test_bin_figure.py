@@ -116,6 +116,14 @@ def test_a_measure_that_no_setting_has_leaves_no_line(monkeypatch):
     assert "RMS gap, religion" not in told
 
 
+def test_a_measure_that_is_named_twice_is_drawn_twice():
+    study = make_study(frontier={"fairness": [FAIRNESS[2], FAIRNESS[2]]}, seeds=1)
+    plan = make_plan(study)
+    home = Path(__file__).resolve().parents[2]
+    scene = Scene(study, plan, make_points(plan), Store(home / "nowhere"), home)
+    assert "Consistency, spouse, budro: " in draw_methods(scene).alt
+
+
 def test_the_report_says_that_it_is_no_choice():
     for name in ("criteria_by_accuracy", "methods_by_accuracy"):
         assert "best on test too" in figures()[name].what

@@ -94,6 +94,20 @@ def test_the_picture_has_a_panel_for_each_measure_of_a_set(scene):
     assert "CTF score" not in one.alt
 
 
+def test_what_was_not_measured_is_said_and_no_number(scene):
+    points = scene.points.copy()
+    ctf = points["measure"] == "counterfactual_fairness"
+    points.loc[ctf & (points["method"] == "gbdt"), ["value", "low", "high"]] = np.nan
+    first = ctf & (points["setting"] == canonical_json({"strength": 1}))
+    points.loc[first, ["value", "low", "high"]] = np.nan
+    told = draw_strengths(replace(scene, points=points)).alt
+    assert "CTF score, spouse, gbdt: not measured" in told
+    assert "nan" not in told
+    (ctf_of_budro,) = (each for each in told.split("; ") if each.startswith("CTF score, spouse, b"))
+    assert " at ρ = 5 to " in ctf_of_budro
+    assert " at ρ = 20, " in ctf_of_budro
+
+
 def test_studies_without_strengths_or_measures_of_sets_are_refused(scene):
     with pytest.raises(ConfigError, match="no row sweeps it"):
         draw_strengths(make_scene(along="weight"))
