@@ -5,12 +5,15 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 
 from flows.encoding import CHANGES
 from flows.frontier import FrontierParameters, frontier
+from flows.prepare import PrepareParameters, prepare
+from tasks.evaluate.plan import expand, load_study
 from tasks.prepare.embedding.latent import LatentSemantic
 from tests.contracts.test_text import COMMENTS
-from tests.prepare.text.conftest import HOME, make_comments
+from tests.prepare.text.conftest import HOME, make_comments, make_occupations
 
 STUDY = """\
 dataset: comments
@@ -68,3 +71,66 @@ def test_texts_are_encoded_before_anything_is_trained(harness, home, monkeypatch
     assert again["trained"] == 0
     assert len(encoded) == 2
     assert pd.read_csv(folder / CHANGES).equals(changes)
+
+
+@pytest.fixture
+def biographies(tmp_path):
+    """A project with the repository's study of biographies, and 108 of our own making."""
+    for name in ("datasets/bios", "datasets/occupations", "methods/nn", "vocabularies/gender"):
+        place = tmp_path / "conf" / f"{name}.yaml"
+        place.parent.mkdir(exist_ok=True, parents=True)
+        content = (HOME / "conf" / f"{name}.yaml").read_text(encoding="utf-8")
+        # Nothing is fetched.
+        place.write_text(content.replace("encoder: auto", "encoder: tfidf"), encoding="utf-8")
+    study = yaml.safe_load((HOME / "conf/studies/bios.yaml").read_text(encoding="utf-8"))
+    study |= {"methods": {"nn": {**study["methods"]["nn"], "steps": 5}}, "seeds": 1, "minimum": 1}
+    (tmp_path / "conf/studies").mkdir()
+    shortened = {key: study[key] for key in study if key not in ("claims", "figures")}
+    (tmp_path / "conf/studies/bios.yaml").write_text(yaml.safe_dump(shortened))
+    rows = make_occupations()
+    table = pd.DataFrame(
+        {
+            "hard_text": rows["sentence"],
+            "profession": rows["job"].map({"Nurse": 13, "Pilot": 2, "Author": 0}),
+            "gender": rows["pronoun"].eq("her").astype(int),
+        }
+    )
+    folder = tmp_path / "data/raw/bias_in_bios"
+    folder.mkdir(parents=True)
+    table[::2].to_parquet(folder / "test-00000-of-00001.parquet", index=False)
+    table[1::2].to_parquet(folder / "train-00000-of-00001.parquet", index=False)
+    return tmp_path
+
+
+def test_the_study_of_biographies_runs_on_a_copy_of_ones_own(harness, biographies):
+    parts = prepare(PrepareParameters(dataset="bios", home=str(biographies)))
+    assert {each["part"]: each["rows"] for each in parts} == {
+        "train": 68,
+        "validation": 8,
+        "test": 32,
+    }
+    assert {each["texts by"] for each in parts} == {"tfidf"}
+    assert sum(each["rows"] * each["gender=female"] for each in parts) == pytest.approx(54, abs=0.1)
+    done = frontier(FrontierParameters(study="bios", home=str(biographies), cluster="inline"))
+    assert (done["fits"], done["trained"], done["skipped"]) == (1, 1, {})
+    folder = Path(done["folder"])
+    points = pd.read_parquet(folder / "points.parquet")
+    test = points[points["part"].eq("test")].set_index("measure")["value"]
+    assert test.loc[["balanced_accuracy", "consistency", "gap_rms", "gap_abs"]].between(0, 1).all()
+    changes = pd.read_csv(folder / CHANGES)
+    assert set(zip(changes["from"], changes["to"], strict=True)) == {("his", "her"), ("her", "his")}
+
+
+def test_the_study_of_biographies_has_the_papers_constants():
+    study = load_study("bios", "paper", HOME)
+    assert not study.reproduced
+    members = [
+        (each.group, member) for each in expand(study, HOME) for member in each.group.members
+    ]
+    assert {member.seed for _, member in members} == set(range(10))
+    assert {member.parameters["hidden"] for _, member in members} == {2000}
+    for method in ("clp", "sensei"):
+        strengths = {m.parameters["strength"] for group, m in members if group.method == method}
+        assert 5 in strengths
+    metrics = [group.metric for group, _ in members if group.metric]
+    assert {metric["directions"] for metric in metrics} == {25}
