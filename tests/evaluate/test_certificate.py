@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from tasks.evaluate.certificate import centre_logits, certify_part, certify_rows
+from tasks.evaluate.certificate import centre_logits, certify_part, certify_rows, choose_rows
 from tasks.evaluate.verb import tabulate
 from tasks.metric import learn
 from tasks.runtime.errors import ConfigError
@@ -154,6 +156,24 @@ def test_a_part_is_certified_and_measured():
     # A model on the projected rows cannot tell rows apart that the metric does not.
     assert rows["project"]["budget=0"] == pytest.approx(0, abs=1e-12)
     assert rows["linear"]["budget=0"] >= 0
+
+
+def test_a_part_is_certified_by_its_weights():
+    part = make_split(200).test
+    part = replace(part, weight=np.random.default_rng(0).uniform(0.1, 3, part.n_samples))
+    metric = learn("subspace", make_split(200))
+    model = create("linear").fit(part.X, part.y)
+    predicted = predict_part(model, part)
+    (found,) = certify_part(predicted, part, metric, [0.2], rows=40)
+    (again,) = certify_part(predicted, part, metric, [0.2], rows=40)
+    # A sample, but the same whenever it is asked for.
+    assert found.value == again.value
+    chosen = choose_rows(part, 40)
+    logits, z = centre_logits(predicted.score[chosen]), metric.embed(part.X[chosen])
+    mass = part.weight[chosen] / part.weight[chosen].sum()
+    wanted = by_linear_programme(logits, z, 0.2, mass)
+    assert found.value == pytest.approx(wanted, rel=1e-5)
+    assert wanted != pytest.approx(by_linear_programme(logits, z, 0.2), rel=1e-3)
 
 
 def test_without_a_certificate_the_measure_is_left_out_or_refused():

@@ -63,6 +63,14 @@ def test_gaps_over_classes_are_those_of_brute_force(levels, weighted):
         assert row["n"] <= part.n_samples
 
 
+@pytest.mark.parametrize("compute", [compute_class_gap_rms, compute_class_gap_abs])
+def test_equal_rates_have_no_gap_at_all(compute):
+    rate = np.random.default_rng(0).random((200, 1, 4))
+    recall = np.repeat(rate, 3, axis=1)
+    recall[::2, 1, :2] = np.nan
+    assert (compute(recall) == 0).all()
+
+
 def test_the_rows_are_those_that_take_part():
     part, asked = make()
     count = np.bincount(part.y * 2 + part.group("gender")).reshape(-1, 2)

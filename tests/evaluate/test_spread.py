@@ -90,6 +90,17 @@ def test_one_family_has_no_spread():
     assert rows["memberships_left_out"] == 1
 
 
+def test_a_family_without_rows_has_no_accuracy_whatever_the_minimum():
+    part, asked, member = make()
+    codes = np.column_stack([member[:, [0, 2]], np.zeros(part.n_samples)]).astype(int)
+    three = make_part(part.y, codes, dict.fromkeys(("muslim", "gay", "nobody"), ("no", "yes")))
+    rows = tabulate(asked, three, NAMES, minimum=0).set_index("measure")["value"]
+    right = asked.decision == part.y
+    wanted = np.std([right[member[:, column]].mean() for column in (0, 2)])
+    assert rows["accuracy_spread"] == pytest.approx(wanted)
+    assert rows["memberships_left_out"] == 1
+
+
 def test_memberships_make_no_pairs():
     part, asked, _ = make()
     pairs = [name for name in count_cells(asked, part) if "×" in name]
