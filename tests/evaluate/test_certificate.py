@@ -77,6 +77,20 @@ def test_moves_are_those_of_both_maps():
     assert found.fair_distance.tolist() == [1, 1]
 
 
+def test_of_counterparts_that_tie_the_nearest_is_told():
+    logits, z = np.array([[0.0], [1.0], [1.0]]), np.array([[0.0], [5.0], [1.0]])
+    found = certify_rows(logits, z, 100.0)
+    assert dict(found.moves.tolist()) == {0: 2, 1: 0, 2: 0}
+    assert found.value == 1
+    assert found.eta == 0
+
+
+def test_shares_are_told_of_the_upper_bound():
+    found = replace(certify_rows(*rows(0), 0.2), value=0.3, upper=0.4)
+    assert found.share(0.8) == 0.5
+    assert found.share(0.1) == 1
+
+
 def test_more_budget_never_certifies_less():
     logits, z = rows(3, n=60)
     values = [certify_rows(logits, z, each).value for each in (0, 0.01, 0.1, 1.0, 10.0)]

@@ -34,6 +34,16 @@ def test_chosen_models_are_certified_as_their_points_say(certified):
                 assert row.n == 80
 
 
+def test_models_of_other_splits_and_of_the_published_table_are_not_certified(certified):
+    names = [(each.method, each.setting) for each in certify_chosen(certified)]
+    published = [replace(each, blocks=("published",)) for each in certified.plan]
+    both = replace(certified, plan=[*published, *certified.plan])
+    assert [(each.method, each.setting) for each in certify_chosen(both)] == names
+    # The first split is another one than those of the plan.
+    study = certified.study.model_copy(update={"seeds": (7, *certified.study.seeds)})
+    assert not list(certify_chosen(replace(certified, study=study)))
+
+
 def test_a_stored_model_gets_the_same_certificate_from_python(certified):
     each = next(iter(certify_chosen(certified)))
     assert each.method == "linear"
