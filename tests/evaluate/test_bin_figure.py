@@ -51,6 +51,9 @@ def test_what_should_be_one_is_shown_by_its_distance():
     values = pd.Series([0.25, -0.5])
     np.testing.assert_array_equal(find_harm("consistency:spouse", values), [0.75, 1.5])
     np.testing.assert_array_equal(find_harm("gap_rms:sex", values), values)
+    np.testing.assert_array_equal(
+        find_harm("selection_rate_gap_inside:a inside b=c", values), [0.25, 0.5]
+    )
     table = pd.DataFrame({("value", "gap_rms:sex"): [0.1], ("value", "gap_rms:race"): [0.3]})
     assert average(table, FAIRNESS[:2]) == pytest.approx([0.2])
     assert average(table, FAIRNESS[:1]) == pytest.approx([0.1])

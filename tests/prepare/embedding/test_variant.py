@@ -158,6 +158,13 @@ def test_vectors_of_ones_own(project, tmp_path):
     for _, part in split.parts():
         assert np.array_equal(part.X, vectors[part.ids])
         assert not part.counterfactuals
+    # Rows that are left out have a vector, too.
+    some = {"keep": {"text:words": {"at_most": 8}}}
+    kept = load(project(features=features, text=text, groups={}, rows=some), home=tmp_path)
+    assert sum(part.n_samples for _, part in kept.parts()) < n
+    for _, part in kept.parts():
+        assert np.array_equal(part.X, vectors[part.ids])
+    path = project(features=features, text=text, groups={})
     before = fingerprint(path, home=tmp_path)
     np.save(tmp_path / "own.npy", vectors + 1)
     assert fingerprint(path, home=tmp_path) != before
