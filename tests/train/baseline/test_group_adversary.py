@@ -58,6 +58,24 @@ def test_gradients_are_those_of_finite_differences(criterion, weighted):
         assert found == pytest.approx(differences(total, array), abs=1e-8)
 
 
+@every_criterion
+def test_a_row_of_weight_two_is_two_rows(criterion):
+    adversary, logits, target, group, _ = make(criterion)
+    # A row is left out for one of its own label that counts twice.
+    target = np.broadcast_to(target[:1], target.shape)
+    first, second = np.flatnonzero(target[0, :, 1] == 1)[:2]
+    weight = np.ones((N_MODELS, N, 1))
+    weight[:, first], weight[:, second] = 2, 0
+    taken = np.arange(N)
+    taken[second] = first
+    told = {"criterion": criterion}
+    weighted = oppose(adversary, logits, target, group, weight=weight, **told)
+    repeated = oppose(adversary, logits[:, taken], target[:, taken], group[:, taken], **told)
+    assert weighted[0] == pytest.approx(repeated[0])
+    for one, other in zip(weighted[2].arrays, repeated[2].arrays, strict=True):
+        assert one == pytest.approx(other)
+
+
 def test_the_loss_is_that_of_the_formula_row_by_row():
     adversary, logits, target, group, _ = make("equalized_odds")
     loss, _, _ = oppose(adversary, logits, target, group, criterion="equalized_odds")
