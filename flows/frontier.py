@@ -115,6 +115,10 @@ class Place:
             raise InterruptedRun(f"{name_fit(group)} was not started.")
         return self.shown.watch(name_fit(group))
 
+    def note(self, group: FitGroup, remarks: Sequence[str]) -> None:
+        """Have what a fit warned of shown in the end, once for its method."""
+        self.shown.note(group.method, remarks)
+
     def stop(self) -> None:
         """Let no further fit start, and wait for none that runs on a worker."""
         self._stopped = True

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Self
 
@@ -26,6 +28,8 @@ QUIET_SECONDS = 30.0
 class FitProgress:
     """Fits done of all, the ones that run, time elapsed and time left; a context manager.
 
+    At its end it shows what fits were noted to warn of, once for each method.
+
     Parameters
     ----------
     title : str
@@ -44,6 +48,8 @@ class FitProgress:
         self.console = console or Console(stderr=True)
         self._title = title
         self._running: dict[int, str] = {}
+        self._first: dict[tuple[str, str], str] = {}
+        self._count: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
         self._written = time.monotonic()
         self._bar = Progress(
@@ -74,6 +80,18 @@ class FitProgress:
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
+        for alike, remark in self._first.items():
+            count = self._count[alike]
+            times = f", {count} times" if count > 1 else ""
+            self.console.print(f"{alike[0]}{times}: {remark}", highlight=False, markup=False)
+
+    def note(self, method: str, remarks: Iterable[str]) -> None:
+        """Note what a fit warned of; remarks that differ in numbers alone are alike."""
+        with self._lock:
+            for remark in remarks:
+                alike = (method, re.sub(r"\d+(\.\d+)?(e[+-]?\d+)?", "", remark))
+                self._first.setdefault(alike, remark)
+                self._count[alike] += 1
 
     @contextmanager
     def watch(self, label: str) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -12,7 +13,8 @@ from prefect import task
 from tasks.runtime.errors import ClusterError
 from tasks.runtime.store import Store
 from tasks.train import registry
-from tasks.train.fit_group import KIND, FitGroup, fit
+from tasks.train.fit_group import KIND, FitGroup
+from tasks.train.remark import fit_telling
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -30,6 +32,10 @@ class Workplace(Protocol):
 
     def watch(self, group: FitGroup) -> AbstractContextManager[Any]:
         """Show a fit while it runs; raise where the run has been interrupted."""
+        ...
+
+    def note(self, group: FitGroup, remarks: Sequence[str]) -> None:
+        """Take what a fit warned of."""
         ...
 
 
@@ -76,12 +82,15 @@ def fit_group(
     """
     with place.watch(group):
         if place.client is None:
-            return fit(group, place.store, place.home)
-        if registry.find(group.estimator).distributed:
+            found, remarks = fit_telling(group, place.store, place.home)
+        elif registry.find(group.estimator).distributed:
             # It spreads itself over the cluster, which it has to itself.
-            return fit(group, place.store, place.home, client=place.client)
-        future = place.client.submit(fit, group, place.store, place.home, pure=False)
-        try:
-            return str(future.result())
-        finally:
-            future.release()
+            found, remarks = fit_telling(group, place.store, place.home, client=place.client)
+        else:
+            future = place.client.submit(fit_telling, group, place.store, place.home, pure=False)
+            try:
+                found, remarks = future.result()
+            finally:
+                future.release()
+        place.note(group, remarks)
+        return found

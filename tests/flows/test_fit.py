@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +12,8 @@ from prefect.states import Failed
 
 from tasks.runtime.errors import ClusterError, ConfigError
 from tasks.runtime.store import Store
-from tasks.train.task import find_stored, is_infrastructure_fault
+from tasks.train import task
+from tasks.train.task import find_stored, fit_group, is_infrastructure_fault
 
 
 @pytest.mark.parametrize(
@@ -42,3 +45,34 @@ def test_prefects_cache_asks_the_store_and_believes_only_what_verifies(tmp_path)
     assert first.startswith(key)
     (store.path("fit", key) / "scores").write_text("2")
     assert find_stored(None, asked) is None
+
+
+@pytest.mark.parametrize(("workers", "spread"), [(False, False), (True, False), (True, True)])
+def test_what_a_fit_warns_of_is_noted_wherever_it_runs(monkeypatch, workers, spread):
+    noted, ran = [], []
+
+    def fit_telling(group, store, home, client=None):
+        ran.append((store, home, client is not None))
+        return "key", ("It did not converge.",)
+
+    class Client:
+        def submit(self, function, *arguments, pure):
+            assert not pure
+            future = Future()
+            future.release = lambda: None
+            future.set_result(function(*arguments))
+            return future
+
+    monkeypatch.setattr(task, "fit_telling", fit_telling)
+    monkeypatch.setattr(task.registry, "find", lambda _: SimpleNamespace(distributed=spread))
+    group = SimpleNamespace(estimator="mine")
+    place = SimpleNamespace(
+        store="store",
+        home="home",
+        client=Client() if workers else None,
+        watch=lambda _: nullcontext(),
+        note=lambda *remark: noted.append(remark),
+    )
+    assert fit_group.fn("row", "loans", "0", "key", group, place) == "key"
+    assert noted == [(group, ("It did not converge.",))]
+    assert ran == [("store", "home", spread)]

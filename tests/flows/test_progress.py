@@ -33,6 +33,21 @@ def test_a_log_gets_a_line_at_the_end():
     assert shown.share == 100.0
 
 
+def test_what_fits_warn_of_is_shown_once_for_each_method():
+    console = make(terminal=False)
+    with FitProgress("adult", 9, console=console) as shown:
+        for level in (0.1, 0.25, 1e-05):
+            shown.note("dro", [f"The level {level} need not hold [b]."])
+        shown.note("sensei", ["The level 2 need not hold [b].", "λ stayed."])
+        shown.note("linear", [])
+        assert not console.file.getvalue()
+    assert console.file.getvalue().splitlines() == [
+        "dro, 3 times: The level 0.1 need not hold [b].",
+        "sensei: The level 2 need not hold [b].",
+        "sensei: λ stayed.",
+    ]
+
+
 def test_nothing_to_do_is_all_done():
     assert FitProgress("adult", 0, console=make(terminal=False)).share == 100.0
 
