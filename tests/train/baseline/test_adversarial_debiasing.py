@@ -3,6 +3,8 @@ import pytest
 
 from tasks.runtime.errors import ConfigError, DataError
 from tasks.train import create
+from tasks.train.baseline import adversarial_debiasing
+from tasks.train.network import forward_dropped
 from tests.train.tables import make_split
 
 SMALL = {
@@ -117,6 +119,32 @@ def test_rates_that_fall_stop_the_net():
     plain = fit(**settings)
     assert stopped.predict_proba(PART.X) == pytest.approx(once.predict_proba(PART.X), abs=1e-9)
     assert np.abs(plain.predict_proba(PART.X) - once.predict_proba(PART.X)).max() > 1e-3
+
+
+WHOLE = {"batch_size": len(PART.y), "replacement": False, "balanced": False, "record_every": 1}
+
+
+def test_rates_that_fall_stop_the_adversary():
+    told = fit(**WHOLE, steps=40, decay=1e-12, decay_steps=20, dtype="float64").history_
+    # Every minibatch is the whole table.
+    still, moving = np.ptp(told["adversary_loss"][21:]), np.ptp(told["adversary_loss"][:20])
+    assert still < 1e-9
+    assert moving > 1e-4
+
+
+def test_units_that_are_kept_stand_for_those_that_are_left_out(monkeypatch):
+    seen = []
+
+    def watch(nets, x, masks):
+        seen.extend(masks)
+        return forward_dropped(nets, x, masks)
+
+    monkeypatch.setattr(adversarial_debiasing, "forward_dropped", watch)
+    fit(steps=40, dropout=0.2)
+    drawn = np.stack(seen)
+    assert np.unique(drawn) == pytest.approx([0, 1.25])
+    assert drawn.mean() == pytest.approx(1, abs=0.02)
+    assert not np.array_equal(drawn[0], drawn[1])
 
 
 def test_dropped_units_change_the_training_and_not_the_answers():
