@@ -89,7 +89,7 @@ class FitProgress:
         """Note what a fit warned of; remarks that differ in numbers alone are alike."""
         with self._lock:
             for remark in remarks:
-                alike = (method, re.sub(r"\d+(\.\d+)?(e[+-]?\d+)?", "", remark))
+                alike = (method, re.sub(r"\d[\d.,e+ -]*", "", remark))
                 self._first.setdefault(alike, remark)
                 self._count[alike] += 1
 

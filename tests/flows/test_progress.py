@@ -36,7 +36,7 @@ def test_a_log_gets_a_line_at_the_end():
 def test_what_fits_warn_of_is_shown_once_for_each_method():
     console = make(terminal=False)
     with FitProgress("adult", 9, console=console) as shown:
-        for level in (0.1, 0.25, 1e-05):
+        for level in (0.1, "1, 2", 1e-05):
             shown.note("dro", [f"The level {level} need not hold [b]."])
         shown.note("sensei", ["The level 2 need not hold [b].", "λ stayed."])
         shown.note("linear", [])
