@@ -295,7 +295,7 @@ def trace_gap(
     Raises
     ------
     ConfigError
-        For a budget below 0, or without a row of positive weight.
+        For a budget below 0 or infinite, or without a row of positive weight.
 
     Notes
     -----
@@ -316,7 +316,7 @@ def trace_gap(
     A. Vargo, F. Zhang, M. Yurochkin, Y. Sun. Individually fair gradient boosting. ICLR 2021,
     (2.5), (2.8), Section 3 with (3.2), (B.14).
     """
-    if not budgets or not all(each >= 0 for each in budgets):
+    if not budgets or not all(0 <= each < np.inf for each in budgets):
         raise ConfigError(
             f"The certificate's budgets are {list(budgets)}.", "Give one or more, each 0 or more."
         )

@@ -146,7 +146,7 @@ class CertificateConfig(Model):
         Rows of a part that are certified, a sample that is the same for every model.
     """
 
-    budgets: tuple[Annotated[float, Field(ge=0)], ...] = Field(min_length=1)
+    budgets: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = Field(min_length=1)
     rows: int | None = Field(default=2000, gt=1)
 
 

@@ -239,7 +239,7 @@ def test_losses():
 
 def test_what_cannot_be_certified_is_refused():
     losses, label, z, _ = rows(0)
-    for budgets in ([-1.0], [], [float("nan")]):
+    for budgets in ([-1.0], [], [float("nan")], [float("inf")]):
         with pytest.raises(ConfigError, match="budgets"):
             trace_gap(losses, label, z, budgets)
     with pytest.raises(ConfigError, match="weight"):

@@ -221,6 +221,7 @@ def test_a_certificate_is_asked_for_under_the_studys_metric(home):
     ("changes", "told"),
     [
         ({"certificate": {"budgets": [-1]}}, "certificate.budgets"),
+        ({"certificate": {"budgets": [float("inf")]}}, "certificate.budgets"),
         ({"certificate": {"budgets": []}}, "certificate.budgets"),
         ({"frontier": {"fairness": ["dif:budget=2"]}}, "Add certificate"),
         (
