@@ -92,7 +92,8 @@ def _count(audit: Audit, attribute: str) -> _Recalls:
     code = read_codes(part, attribute, shape[0]) * shape[1] + part.y
     right = (audit.prediction.decision == part.y).astype(np.float64)
     outcomes = count_outcomes(code, right, np.asarray(part.weight), shape[0] * shape[1])
-    return _Recalls(outcomes, shape, outcomes.count.reshape(shape) >= audit.minimum)
+    enough = (outcomes.count >= max(audit.minimum, 1)) & (outcomes.mass.sum(axis=1) > 0)
+    return _Recalls(outcomes, shape, enough.reshape(shape))
 
 
 def measure_class_gaps(audit: Audit, compute: Combine) -> Iterator[Row]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -69,6 +70,27 @@ def test_equal_rates_have_no_gap_at_all(compute):
     recall = np.repeat(rate, 3, axis=1)
     recall[::2, 1, :2] = np.nan
     assert (compute(recall) == 0).all()
+
+
+@pytest.mark.parametrize("minimum", [0, 1])
+def test_classes_without_rows_or_weight_are_left_out_and_counted(minimum):
+    part, asked = make(k=4)
+    gender = part.group("gender")
+    # Of class 1 no level has weight, of class 3 there is one level alone.
+    part = replace(part, weight=np.where(part.y == 1, 0.0, 1.0))
+    chosen = np.flatnonzero((part.y != 3) | (gender == 0))
+    part = part.take(chosen)
+    asked = Prediction(asked.score[chosen], asked.decision[chosen])
+    rows = tabulate(asked, part, NAMES, minimum=minimum).set_index("measure")
+    assert rows.loc["gap_classes_left_out", "value"] == 2
+    gaps = [gap for k in (0, 2) for gap in brute_class(part, asked.decision, k)]
+    assert rows.loc["gap_abs", "value"] == pytest.approx(np.mean(gaps))
+    assert rows.loc["gap_abs", "n"] == np.isin(part.y, (0, 2)).sum()
+
+
+def brute_class(part, decision, k):
+    rates = [(decision == k)[(part.y == k) & (part.group("gender") == a)].mean() for a in (0, 1)]
+    return [abs(rates[0] - rates[1])]
 
 
 def test_the_rows_are_those_that_take_part():
