@@ -73,8 +73,10 @@ def _count(audit: Audit) -> _Members:
         code.ravel(), right.astype(np.float64), np.asarray(part.weight), cells.shape[1]
     )
     belongs, label = cells[:-1].astype(bool), cells[-1]
-    known = belongs @ outcomes.count >= max(audit.minimum, 1)
-    having = np.stack([(belongs & (label == k)).any(axis=1) for k in np.unique(label)])
+    # Rows without weight have no accuracy.
+    weighs = outcomes.mass.sum(axis=1) > 0
+    known = (belongs @ outcomes.count >= max(audit.minimum, 1)) & (belongs & weighs).any(axis=1)
+    having = np.stack([(belongs & weighs & (label == k)).any(axis=1) for k in np.unique(label)])
     return _Members(outcomes, belongs, label, known, known & having.all(axis=0))
 
 

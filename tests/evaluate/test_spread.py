@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, balanced_accuracy_score
@@ -99,6 +101,25 @@ def test_a_family_without_rows_has_no_accuracy_whatever_the_minimum():
     wanted = np.std([right[member[:, column]].mean() for column in (0, 2)])
     assert rows["accuracy_spread"] == pytest.approx(wanted)
     assert rows["memberships_left_out"] == 1
+
+
+def test_rows_without_weight_are_no_rows_of_a_family():
+    part, asked, member = make()
+    weight = np.where(member[:, 0] | (member[:, 2] & (part.y == 1)), 0.0, 1.0)
+    rows = tabulate(asked, replace(part, weight=weight), NAMES).set_index("measure")["value"]
+    right = asked.decision == part.y
+
+    def rate(column, labels=(0, 1)):
+        return np.mean(
+            [np.average(right[own], weights=weight[own]) for k in labels
+             if (own := member[:, column] & np.isin(part.y, k)).any()]
+        )  # fmt: skip
+
+    # The first family has no weight, the third and the fifth lack a class.
+    assert rows["memberships_left_out"] == 4
+    assert np.isnan(rows["balanced_accuracy_spread"])
+    wanted = np.std([rate(column, ([0, 1],)) for column in (1, 2, 4)])
+    assert rows["accuracy_spread"] == pytest.approx(wanted)
 
 
 def test_memberships_make_no_pairs():
