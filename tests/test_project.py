@@ -35,6 +35,7 @@ KERNELS = (
     "tasks.train.individual.budro.geometry",
     "tasks.train.individual.budro.partition",
     "tasks.train.individual.budro.search",
+    "tasks.train.individual.budro.tie",
     "tasks.train.individual.budro.transport",
     "tasks.train.minibatch",
     "tasks.train.network",

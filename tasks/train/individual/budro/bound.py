@@ -28,6 +28,8 @@ LARGEST = 128
 ENTRIES = 1 << 26
 # Entries of a product of points and columns: 4 MiB of float32.
 TILE = 1 << 20
+# Pairs that may be best, besides some for each column, which are kept at most.
+MANY = 1 << 20
 
 
 class Bounds:
@@ -62,7 +64,7 @@ class Bounds:
         centred = point - point.mean(axis=0)
         self.square = np.sum(centred * centred, axis=1)
         self.column_square = self.square[column_point]
-        self._point, self._centred, self._column_point = point, centred, column_point
+        self._point, self.centred, self._column_point = point, centred, column_point
         self.label = np.repeat(np.arange(len(columns)), [last - first for first, last in columns])
         self._held, self._paid = column_point.copy(), np.zeros(column_point.size)
         self._sides: dict[str, tuple[np.ndarray, np.ndarray]] = {}
@@ -86,11 +88,11 @@ class Bounds:
         """Return [2z, −‖z‖², levels] of points by block and [z, 1, 1/η of the label] of columns."""
         if dtype not in self._sides:
             n_labels = len(self.columns)
-            point = self._centred[self.order]
+            point = self.centred[self.order]
             left = np.zeros((point.shape[0], point.shape[1] + 1 + n_labels), dtype=dtype)
             left[:, : -1 - n_labels] = 2.0 * point
             left[:, -1 - n_labels] = -self.square[self.order]
-            own = self._centred[self._column_point]
+            own = self.centred[self._column_point]
             right = np.zeros((own.shape[0], left.shape[1]), dtype=dtype)
             right[:, : -1 - n_labels] = own
             right[:, -1 - n_labels] = 1.0
@@ -105,15 +107,16 @@ class Bounds:
         self._held[new] = target[new]
         return self._paid.copy()
 
-    def improve(
+    def propose(
         self,
         level: np.ndarray,
         chosen: np.ndarray | None,
         value: np.ndarray,
+        slack: float | np.ndarray,
         eta: float | np.ndarray,
         dtype: str,
-    ) -> np.ndarray:
-        """Return the best point of columns, where it beats what they have.
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return, for every column, all points that may be within ``slack`` of its best one.
 
         Parameters
         ----------
@@ -122,7 +125,9 @@ class Bounds:
         chosen : int64 array of shape (m,), optional
             Columns in ascending order; all of them by default.
         value : float64 array of shape (m,)
-            R − ηC of what they have.
+            R − ηC of some point, below which nothing is looked for.
+        slack : float or float64 array of shape (m,)
+            By how much less than the best is as good, in units of the loss.
         eta : float or float64 array of shape (m,)
             Price of the cost, above 0.
         dtype : {"float32", "float64"}
@@ -130,13 +135,14 @@ class Bounds:
 
         Returns
         -------
-        int64 array of shape (m,)
-            Points, or −1 where no point is better.
+        column, point : int64 arrays of shape (n_pairs,), optional
+            Places among the chosen columns, in any order, and points. None where there are more
+            than MANY of them, as when the price is too low for products of that precision.
 
         Notes
         -----
-        Rounding is on the safe side: a block is skipped only where the error of a product in
-        single precision cannot hide a better point.
+        Rounding is on the safe side: a block or a point is skipped only where the error of a
+        product in that precision cannot hide as good a point.
         """
         left, right = self._factors(dtype)
         n_labels = len(self.columns)
@@ -154,9 +160,19 @@ class Bounds:
             right[first:last, k - n_labels] = inverse
         square = self.column_square if chosen is None else self.column_square[chosen]
         shift = np.repeat(centre, [last - first for first, last in cuts])
-        best = ((value - shift) * price + square).astype(dtype)
+        unit = round_off(float(np.finfo(dtype).eps), left.shape[1])
+        error = unit * (square + price * np.abs(weight).max())
+        offer = _Offer(
+            low=((value - slack - shift) * price + square - error).astype(dtype),
+            error=error.astype(dtype),
+            drop=(2 * error + slack * price).astype(dtype),
+            block_error=2 * unit * self.block_square,
+        )
         rise = [self._drift(weight, price, cuts, k) for k in range(n_labels)]
-        return self._sweep(left, right, best, rise, cuts, chosen, weight, price)
+        if not self._sweep(left, right, offer, rise, cuts, chosen, weight, price):
+            return None
+        column, place = offer.collect()
+        return column, self.order[place]
 
     def _cut(self, chosen: np.ndarray | None) -> list[tuple[int, int]]:
         """Return the ranges of each label's columns among the chosen ones."""
@@ -195,28 +211,26 @@ class Bounds:
         self,
         left: np.ndarray,
         right: np.ndarray,
-        best: np.ndarray,
+        offer: _Offer,
         rise: list[tuple[np.ndarray, np.ndarray, np.ndarray | None]],
         cuts: list[tuple[int, int]],
         chosen: np.ndarray | None,
         weight: np.ndarray,
         price: np.ndarray,
-    ) -> np.ndarray:
-        """Go through the blocks and multiply those that can offer something."""
-        n = best.size
-        found = np.full(n, -1, dtype=np.int64)
-        rough = best.astype(np.float32)
+    ) -> bool:
+        """Go through the blocks and multiply those that can offer something, unless it is much."""
+        n = offer.low.size
         limit, open_ = np.empty(n, dtype=np.float32), np.empty(n, dtype=bool)
         whole = chosen is None and price.size == 1
         for g, (first, stop) in enumerate(zip(self.start, self.stop, strict=True)):
-            offer = self.table[g] if chosen is None else self.table[g][chosen]
+            most = self.table[g] if chosen is None else self.table[g][chosen]
             for (begin, end), (base, slope, place) in zip(cuts, rise, strict=True):
                 if place is None:
-                    np.subtract(rough[begin:end], np.float32(base[g]), out=limit[begin:end])
+                    np.subtract(offer.rough[begin:end], np.float32(base[g]), out=limit[begin:end])
                 else:
                     np.multiply(place, np.float32(-slope[g]), out=limit[begin:end])
-                    limit[begin:end] += rough[begin:end] - np.float32(base[g])
-            np.greater(offer, limit, out=open_)
+                    limit[begin:end] += offer.rough[begin:end] - np.float32(base[g])
+            np.greater(most, limit, out=open_)
             rows = np.flatnonzero(open_)
             self.spent[g] += rows.size
             # As dear as making the bounds anew: then they are made anew.
@@ -231,23 +245,77 @@ class Bounds:
                 largest = product.max(axis=0)
                 if renew:
                     self.table[g, part] = largest + self._error(right.shape[1], g, part, scale)
-                better = np.flatnonzero(largest > best[part])
-                if better.size:
-                    where = better + begin if renew else rows[begin:][better]
-                    found[where] = first + product[:, better].argmax(axis=0)
-                    best[where] = largest[better]
-                    rough[where] = largest[better]
+                offer.take(product, largest, g, int(first), part)
             if renew:
                 self.weight[first:stop] = price[0] * weight[first:stop]
                 self.spent[g] = 0.0
-        return np.where(found < 0, found, self.order[found])
+            if offer.n_pairs > MANY + 16 * n:
+                return False
+        return True
 
     def _error(self, length: int, g: int, part: slice | np.ndarray, scale: float) -> np.ndarray:
         """Return a bound of the rounding error of inner products in single precision."""
-        unit = np.finfo(np.float32).eps / 2 * (length + 2)
+        unit = round_off(float(np.finfo(np.float32).eps), length)
         size = 2 * self.block_square[g] + scale + self.column_square[part]
         error: np.ndarray = (unit * size).astype(np.float32)
         return error
+
+
+class _Offer:
+    """What columns have been offered: points whose product is near the largest one so far.
+
+    A product differs from what it stands for by ``block_error`` of its block and ``error`` of its
+    column at most. ``low`` is the largest value that a column is sure of, less slack and error.
+    """
+
+    def __init__(
+        self, low: np.ndarray, error: np.ndarray, drop: np.ndarray, block_error: np.ndarray
+    ) -> None:
+        self.low, self.error, self.drop, self.block_error = low, error, drop, block_error
+        # What a block must offer to be looked at.
+        self.rough = (low + error).astype(np.float32)
+        self.n_pairs = 0
+        self._found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+
+    def take(
+        self,
+        product: np.ndarray,
+        largest: np.ndarray,
+        g: int,
+        first: int,
+        part: slice | np.ndarray,
+    ) -> None:
+        """Keep what may be best of the products of a block, from ``first``, and some columns."""
+        slack = self.low.dtype.type(self.block_error[g])
+        near = np.flatnonzero(largest >= self.low[part] - slack)
+        if not near.size:
+            return
+        begin = part.start if isinstance(part, slice) else 0
+        column = near + begin if isinstance(part, slice) else part[near]
+        low = np.maximum(self.low[column], largest[near] - slack - self.drop[column])
+        self.low[column] = low
+        self.rough[column] = low + self.error[column]
+        if 4 * near.size < largest.size:
+            product, enough = product.take(near, axis=1), low - slack
+        else:
+            # Comparing the others too costs less than leaving them out.
+            enough = np.full_like(largest, np.inf)
+            enough[near] = low - slack
+            column = np.arange(begin, begin + largest.size) if isinstance(part, slice) else part
+        place, at = np.divmod(np.flatnonzero(product >= enough), enough.size)
+        self._found.append((column[at], place + first, product[place, at] + slack))
+        self.n_pairs += at.size
+
+    def collect(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the columns and places of all pairs that may still be best."""
+        column, place, most = (np.concatenate(each) for each in zip(*self._found, strict=True))
+        keep = most >= self.low[column]
+        return column[keep], place[keep]
+
+
+def round_off(eps: float, length: int) -> float:
+    """Return the relative error of inner products of a length, whose factors are rounded too."""
+    return eps / 2 * (length + 4)
 
 
 class Shelf:

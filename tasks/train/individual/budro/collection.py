@@ -97,11 +97,11 @@ def fit_collection(
     gets n K losses once a round, n_points K masses once, two numbers a pass over the columns (or a
     step of the stochastic solvers), and XGBoost's histograms; the embedded rows once a fit.
 
-    "To rounding" has exceptions. Where features are discrete, rows are equally good destinations in
-    exact arithmetic; which of them gets the mass is decided by rounding, in blocks that the number
-    of workers changes: the round's cost and objective stay, the next tree may be another, as it may
-    for rows in another order. XGBoost's bins are approximate where a worker has more than 2,048
-    values of a feature, and in any case those of ``approx``.
+    "To rounding" has exceptions. Rows that are equally good destinations, as many are where
+    features are discrete, get the mass by a rule, see `tie`; but where two splits of a tree gain
+    the same, XGBoost's rounding chooses, which the number of workers changes, as does the order of
+    rows. Its bins are approximate where a worker has more than 2,048 values of a feature, and in
+    any case those of ``approx``.
 
     A request is some rounds, about ``SPELL`` seconds of them. A worker that dies ends the try
     within seconds, and the fit begins anew on fresh workers, see ``try_twice``.

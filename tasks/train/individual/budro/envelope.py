@@ -1,13 +1,15 @@
 """What a round's passes at several prices say about the prices between them.
 
 Of column j, max_i (R_ij − η C_ij) is a maximum of lines in η, hence convex: a point that is best at
-two prices is best at all between. So every further pass looks only at columns whose targets differ
-at the nearest prices seen, and the lines that are best somewhere in an interval are found from its
-ends inwards, by what is best where two neighbours cross.
+two prices is best at all between; so is one that ties with the best, by a tolerance affine in η. So
+every further pass looks only at columns whose targets differ at the nearest prices seen, and the
+lines that are best somewhere in an interval are found from its ends inwards, by what is best where
+two neighbours cross.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +21,6 @@ from tasks.train.individual.budro.search import Search
 Array = Any
 # Column, target, gain and cost of some lines.
 Found = tuple[np.ndarray, ...]
-
-# Lines whose values differ by less, as a share of the losses, are as good as one another.
-EQUAL = 1e-13
 
 
 class Envelope:
@@ -47,7 +46,8 @@ class Envelope:
             return search.move_all(eta, self.budget, held)
         place = int(np.searchsorted(self.etas, eta))
         below, above = self.targets[place - 1], self.targets[place]
-        unsettled = np.flatnonzero(below != above)
+        # Of points that tie without a price the cheapest is best, which need not be the first.
+        unsettled = np.flatnonzero((below != above) | (place == 1))
         # All at once lets the bounds be renewed.
         chosen = None if 2 * unsettled.size > below.size else unsettled
         # What is best without a price is hardly ever so with one.
@@ -86,9 +86,11 @@ class Lines:
     low, high : float64 arrays of shape (n_columns,)
         The interval of each column.
     target : int64 array of shape (n_columns, n_lines)
-        Points; padded.
+        Points, in the order in which the column takes them where they tie; padded.
     gain, cost : float64 arrays of shape (n_columns, n_lines)
         R_ij and C_ij; padded by −∞ and 0.
+    tolerance : callable
+        η -> by how much less than the best value ties with it.
     """
 
     low: np.ndarray
@@ -96,11 +98,13 @@ class Lines:
     target: np.ndarray
     gain: np.ndarray
     cost: np.ndarray
+    tolerance: Callable[[float], float]
 
     def choose(self, places: np.ndarray, eta: float) -> tuple[np.ndarray, np.ndarray]:
         """Return the targets of some of the columns at η and what they pay."""
         value = self.gain[places] - eta * self.cost[places]
-        best = np.argmax(value, axis=1)
+        enough = np.max(value, axis=1, keepdims=True) - self.tolerance(eta)
+        best = np.argmax(value >= enough, axis=1)
         return self.target[places, best], self.cost[places, best]
 
 
@@ -137,7 +141,6 @@ def trace_lines(
     found.append((apart, right[apart], *search.weigh(right[apart], chosen[apart])))
     lower: Found = tuple(each[apart] for each in found[0])
     upper: Found = found[1]
-    size = EQUAL * max(float(np.max(np.abs(each))) for each in search.level)
     n_points = search.geometry.point.shape[0]
     seen = np.concatenate([each[0] * n_points + each[1] for each in found])
     while lower[0].size:
@@ -150,16 +153,18 @@ def trace_lines(
         )
         code = who * n_points + target
         # A line comes twice only where rounding says so, which could then go on for ever.
-        keep = np.flatnonzero((above > size) & ~np.isin(code, seen))
-        seen = np.concatenate([seen, code[keep]])
+        fresh = ~np.isin(code, seen)
+        seen = np.concatenate([seen, code[fresh]])
+        # One that only ties where others cross is best there if it comes first, and nowhere else.
+        found.append(tuple(each[fresh] for each in new))
+        keep = np.flatnonzero(fresh & (above > search.tolerance(eta)))
         new, lower, upper = (tuple(x[keep] for x in each) for each in (new, lower, upper))
-        found.append(new)
         order = np.argsort(np.concatenate([new[0], new[0]]), kind="stable")
         lower, upper = (
             tuple(np.concatenate(pair)[order] for pair in zip(first, second, strict=True))
             for first, second in ((lower, new), (new, upper))
         )
-    return _gather(found, chosen.size, low, high)
+    return _gather(search, chosen, found, low, high)
 
 
 def _cross(lower: Found, upper: Found, low: np.ndarray, high: np.ndarray) -> np.ndarray:
@@ -171,16 +176,24 @@ def _cross(lower: Found, upper: Found, low: np.ndarray, high: np.ndarray) -> np.
     return crossing
 
 
-def _gather(found: list[Found], n_columns: int, low: np.ndarray, high: np.ndarray) -> Lines:
+def _gather(
+    search: Search, chosen: np.ndarray, found: list[Found], low: np.ndarray, high: np.ndarray
+) -> Lines:
     """Put each column's lines into a row."""
     column, target, gain, cost = (np.concatenate(each) for each in zip(*found, strict=True))
-    order = np.argsort(column, kind="stable")
+    own = search.geometry.column_point[chosen]
+    order = np.lexsort((np.where(target == own[column], -1, target), column))
     column, target, gain, cost = (each[order] for each in (column, target, gain, cost))
-    count = np.bincount(column, minlength=n_columns)
+    count = np.bincount(column, minlength=chosen.size)
     place = np.arange(column.size) - np.repeat(np.cumsum(count) - count, count)
-    shape = (n_columns, int(count.max(initial=1)))
+    shape = (chosen.size, int(count.max(initial=1)))
     rows = Lines(
-        low, high, np.zeros(shape, dtype=np.int64), np.full(shape, -np.inf), np.zeros(shape)
+        low,
+        high,
+        np.zeros(shape, dtype=np.int64),
+        np.full(shape, -np.inf),
+        np.zeros(shape),
+        search.tolerance,
     )
     for whole, each in ((rows.target, target), (rows.gain, gain), (rows.cost, cost)):
         whole[column, place] = each

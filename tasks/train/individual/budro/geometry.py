@@ -15,6 +15,10 @@ from tasks.train.individual.budro.bound import Shelf
 
 Array = Any
 
+# Coordinates that lie closer are one: a projection leaves the last digits of coincident rows
+# unequal, and in other digits if other rows are projected with them.
+SAME = 1e-9
+
 
 @dataclass(frozen=True, eq=False)
 class Portion:
@@ -94,8 +98,8 @@ def build_geometry(
     Parameters
     ----------
     z : float64 array of shape (n_samples, k)
-        Embedded rows: ‖z_i − z_j‖² is the fair distance. Rows that agree to nine decimals are
-        one point.
+        Embedded rows: ‖z_i − z_j‖² is the fair distance. Rows whose coordinates are the
+        same, to SAME, are one point.
     label : int64 array of shape (n_samples,)
         Codes 0..n_labels-1.
     n_labels : int, optional
@@ -116,9 +120,7 @@ def build_geometry(
     rows, codes = to_numpy(z), to_numpy(label).astype(np.int64)
     n_samples = rows.shape[0]
     masses = np.full(n_samples, 1.0 / n_samples) if mass is None else to_numpy(mass)
-    # Rounding first, since a projection leaves the last digits of coincident rows unequal; + 0.0
-    # turns the negative zero into zero.
-    point, row_point = np.unique(np.round(rows, 9) + 0.0, axis=0, return_inverse=True)
+    point, row_point = np.unique(snap_coordinates(rows), axis=0, return_inverse=True)
     row_point = row_point.reshape(-1)
     pair, row_column = np.unique(codes * point.shape[0] + row_point, return_inverse=True)
     row_column = row_column.reshape(-1)
@@ -140,6 +142,28 @@ def build_geometry(
         column_mass=move(np.bincount(row_column, weights=masses), "float64"),
         row_mass=move(masses, "float64"),
     )
+
+
+def snap_coordinates(rows: np.ndarray) -> np.ndarray:
+    """Replace each coordinate by the lowest of those it is the same as, directly or in a chain.
+
+    Parameters
+    ----------
+    rows : float64 ndarray of shape (n_samples, k)
+
+    Returns
+    -------
+    float64 ndarray of shape (n_samples, k)
+        Equal for coordinates that differ by their last digits; which ones do, and in which order
+        they come, does not hang on these digits, as it would if they were rounded to decimals.
+    """
+    snapped = np.empty_like(rows)
+    for axis in range(rows.shape[1]):
+        rising = np.sort(rows[:, axis])
+        lowest = rising[np.append(True, np.diff(rising) > SAME)]
+        snapped[:, axis] = lowest[np.searchsorted(lowest, rows[:, axis], side="right") - 1]
+    # The negative zero is zero.
+    return snapped + 0.0
 
 
 def keep_columns(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,28 +11,39 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_namespace
 
 from tasks.runtime.arrays import to_numpy
-from tasks.train.individual.budro.bound import Bounds
+from tasks.train.individual.budro.bound import TILE, Bounds, round_off
 from tasks.train.individual.budro.dual import Piece
 from tasks.train.individual.budro.geometry import Geometry
+from tasks.train.individual.budro.tie import TIE, choose_first
 
 Array = Any
 
 BLOCK = 64
 # Pairs of points and columns from which bounds pay, of a geometry and of columns chosen from it.
 MANY_PAIRS = 1 << 22
+# Pairs that are looked at in double precision together.
+PAIRS = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
     """Points in falling order of one label's loss: only a prefix can beat what a column has."""
 
+    level: Array  # (n_points,)
     order: Array  # (n_points,)
     descent: Array  # (n_points,) minus the sorted levels, ascending
-    left: Array  # (n_points, k + 2) = [2z, −‖z‖², level] in that order
+    square: Array  # (n_points,) ‖z‖² in that order
+    left: Array  # (n_points, k + 2) = [2z, −‖z‖² (1 − 2 unit), level] in that order
+    unit: float  # relative error of a product
+    size: float  # largest of the levels in ``left``
 
 
 class Search:
     """The inner maximisation max_i (R_ij − η C_ij) for given losses.
+
+    Of points whose values tie, see `tie`, a column takes its own or else the first. So what it
+    takes depends on its point, its label and η alone: not on the order of rows, on what it had, or
+    on which columns it is looked at with.
 
     Parameters
     ----------
@@ -40,7 +52,7 @@ class Search:
     loss : float64 array of shape (n_samples, n_labels)
         R_ij = loss[i, label of j].
     dtype : {"float32", "float64"}
-        Of the products that propose moves; what they gain and cost is float64.
+        Of the products. Points that these, with their error, leave open are compared in float64.
 
     Attributes
     ----------
@@ -57,7 +69,7 @@ class Search:
         self.xp, self.geometry, self.loss = xp, geometry, loss
         self.dtype = getattr(xp, dtype)
         self.level = [self._find_level(k) for k in range(geometry.n_labels)]
-        self._listed: dict[int, Candidates] = {}
+        self._listed: dict[tuple[int, Any], Candidates] = {}
         pairs = geometry.point.shape[0] * geometry.column_point.shape[0]
         self.bounds: Bounds | None = None
         if is_numpy_namespace(xp) and pairs >= MANY_PAIRS:
@@ -65,6 +77,17 @@ class Search:
                 geometry.point, geometry.column_point, geometry.columns
             )
             self._levels = np.stack(self.level, axis=1)
+            self._centred, self._square = self.bounds.centred, self.bounds.square
+        else:
+            # Products lose least near the origin.
+            self._centred = geometry.point - xp.mean(geometry.point, axis=0)
+            self._square = xp.sum(self._centred * self._centred, axis=1)
+        self.size = max(float(xp.max(xp.abs(each))) for each in self.level)
+        self.square = float(xp.max(self._square))
+
+    def tolerance(self, eta: float | Array) -> float | Array:
+        """Return by how much less than the best value ties with it at η."""
+        return TIE * (self.size + self.square * eta)
 
     def _find_level(self, label: int) -> Array:
         xp, geometry = self.xp, self.geometry
@@ -76,16 +99,25 @@ class Search:
         by_point = xp.take(rising, xp.argsort(xp.take(owner, rising), stable=True))
         return xp.take(grouped, xp.take(by_point, geometry.point_stop - 1))
 
-    def _list(self, label: int) -> Candidates:
-        if label not in self._listed:
-            xp, point = self.xp, self.geometry.point
-            order = xp.argsort(self.level[label], descending=True)
-            sorted_level = xp.take(self.level[label], order)
-            square = xp.take(xp.sum(point * point, axis=1), order)
-            sides = [2.0 * xp.take(point, order, axis=0), -square[:, None], sorted_level[:, None]]
-            left = xp.astype(xp.concat(sides, axis=1), self.dtype)
-            self._listed[label] = Candidates(order, -sorted_level, left)
-        return self._listed[label]
+    def _list(self, label: int, dtype: Any) -> Candidates:
+        key = label, dtype
+        if key not in self._listed:
+            level = self.level[label]
+            order = self.xp.argsort(level, descending=True)
+            self._listed[key] = self._line_up(level, order, dtype)
+        return self._listed[key]
+
+    def _line_up(self, level: Array, order: Array, dtype: Any) -> Candidates:
+        xp = self.xp
+        sorted_level, square = xp.take(level, order), xp.take(self._square, order)
+        # Its middle at 0, since products lose in proportion to it.
+        centred = sorted_level - (xp.max(sorted_level) + xp.min(sorted_level)) / 2
+        unit = round_off(float(xp.finfo(dtype).eps), self._centred.shape[1] + 2)
+        least = (2 * unit - 1) * square
+        sides = [2.0 * xp.take(self._centred, order, axis=0), least[:, None], centred[:, None]]
+        left = xp.astype(xp.concat(sides, axis=1), dtype)
+        size = float(xp.max(xp.abs(centred)))
+        return Candidates(level, order, -sorted_level, square, left, unit, size)
 
     def value(self, label: int, column: Array, target: Array) -> tuple[Array, Array]:
         """Return (loss reached, cost paid) in float64 when columns move to target points."""
@@ -125,14 +157,14 @@ class Search:
         return column, tuple(itertools.pairwise(stops))
 
     def move_columns(self, chosen: Array | None, held: Array, eta: float | Array) -> Array:
-        """Return the best target points of columns of any label, no worse than those they hold.
+        """Return the best target points of columns of any label.
 
         Parameters
         ----------
         chosen : int64 array of shape (m,), optional
             The columns, rising, also repeatedly; all by default.
         held : int64 array of shape (m,)
-            Points that they hold so far.
+            Points that they hold so far, or any: it is less work if they are good.
         eta : float or float64 array of shape (m,)
             Price of the cost, of each column where it is an array.
         """
@@ -141,9 +173,14 @@ class Search:
         pairs = held.shape[0] * self.geometry.point.shape[0]
         if self.bounds is not None and pairs >= MANY_PAIRS and np.min(eta) > 0:
             return self._prune(self.bounds, chosen, held, eta)
+        return self._move(chosen, held, eta, self.dtype)
+
+    def _move(self, chosen: Array | None, held: Array, eta: float | Array, dtype: Any) -> Array:
         column, cuts = self._cut(chosen)
         price = [eta if isinstance(eta, float | int) else eta[a:b] for a, b in cuts]
-        found = [self.move(k, column[a:b], held[a:b], price[k]) for k, (a, b) in enumerate(cuts)]
+        found = [
+            self.move(k, column[a:b], held[a:b], price[k], dtype) for k, (a, b) in enumerate(cuts)
+        ]
         return self.xp.concat(found)
 
     def _prune(
@@ -154,28 +191,65 @@ class Search:
         eta: float | np.ndarray,
     ) -> np.ndarray:
         gain, cost = self.weigh(held, chosen)
-        value = gain - eta * cost
         dtype = np.dtype(self.dtype).name
-        found = bounds.improve(self._levels, chosen, value, eta, dtype)
-        moved = np.flatnonzero(found >= 0)
-        gain, cost = self.weigh(found[moved], moved if chosen is None else chosen[moved])
-        price = eta if isinstance(eta, float | int) else eta[moved]
-        moved = moved[gain - price * cost > value[moved]]
-        target = held.copy()
-        target[moved] = found[moved]
+        slack = self.tolerance(eta)
+        found = bounds.propose(self._levels, chosen, gain - eta * cost, slack, eta, dtype)
+        if found is None:
+            moved: np.ndarray = self._move(chosen, held, eta, self.xp.float64)
+            return moved
+        owner, point = found
+        target: np.ndarray = held.copy()
+        target[owner] = point
+        # Most columns are offered one point only.
+        several = np.bincount(owner, minlength=held.size)[owner] > 1
+        owner, point = owner[several], point[several]
+        order = np.argsort(owner, kind="stable")
+        owner, point = owner[order], point[order]
+        column, cuts = self._cut(chosen)
+        for k, (a, b) in enumerate(cuts):
+            first, stop = np.searchsorted(owner, (a, b))
+            if first < stop:
+                who, place = np.unique(owner[first:stop], return_inverse=True)
+                price = np.broadcast_to(eta, held.shape)[who]
+                target[who] = self._settle(
+                    self.level[k],
+                    column[who],
+                    price,
+                    self.tolerance(price),
+                    place,
+                    point[first:stop],
+                )
         return target
 
-    def move(self, label: int, column: Array, held: Array, eta: float | Array) -> Array:
-        """Return the best target point of columns at η, no worse than the one they hold.
+    def _settle(
+        self, level: Array, column: Array, price: Array, slack: Array, owner: Array, point: Array
+    ) -> Array:
+        """Return the first of the best points of columns, of those offered to each ``owner``."""
+        xp, values = self.xp, []
+        for first, stop in blocks(owner.shape[0], PAIRS):
+            who, there = owner[first:stop], point[first:stop]
+            step = xp.take(self.geometry.point, there, axis=0)
+            step = step - xp.take(self.geometry.point, xp.take(column, who), axis=0)
+            cost = xp.sum(step * step, axis=1)
+            values.append(xp.take(level, there) - xp.take(price, who) * cost)
+        return choose_first(owner, point, xp.concat(values), column, slack)
+
+    def move(
+        self, label: int, column: Array, held: Array, eta: float | Array, dtype: Any = None
+    ) -> Array:
+        """Return the best target point of columns at η; of points that tie, the first.
 
         Parameters
         ----------
         label : int
             Label of the columns.
         column, held : int64 arrays of shape (m,)
-            Points of the columns, and points that they hold so far.
+            Points of the columns, and any points: better ones are less work.
         eta : float or float64 array of shape (m,)
-            Price of the cost, of each column where it is an array.
+            Price of the cost, of each column where it is an array. At a price of 0 for all, of the
+            points that tie the cheapest is best.
+        dtype : dtype, optional
+            Of the products.
 
         Notes
         -----
@@ -185,53 +259,91 @@ class Search:
         xp = self.xp
         if column.shape[0] == 0:
             return held
-        listed = self._list(label)
-        gain, cost = self.value(label, column, held)
-        bound = gain - eta * cost
-        order = xp.argsort(bound, descending=True)
-        column, held, bound = (xp.take(each, order) for each in (column, held, bound))
         if isinstance(eta, float | int):
-            price = xp.full((column.shape[0], 1), eta, dtype=bound.dtype, device=device(bound))
-        else:
-            price = xp.take(eta, order)[:, None]
-        right = xp.concat(
-            [price * xp.take(self.geometry.point, column, axis=0), price, xp.ones_like(price)],
-            axis=1,
-        )
-        right = xp.astype(right, self.dtype)
-        tiles = blocks(column.shape[0])
+            if eta == 0:
+                return self.nearest_worst(label, column)
+            eta = xp.full(column.shape, eta, dtype=xp.float64, device=device(column))
+        listed = self._list(label, self.dtype if dtype is None else dtype)
+        gain, cost = self.value(label, column, held)
+        bound = gain - eta * cost - self.tolerance(eta)
+        order = xp.argsort(bound, descending=True)
+        column, bound, price = (xp.take(each, order) for each in (column, bound, eta))
+        tiles = blocks(column.shape[0], self._width(listed.order.shape[0]))
         ends = xp.asarray([stop - 1 for _, stop in tiles], device=device(bound))
-        prefix = to_numpy(xp.searchsorted(listed.descent, -xp.take(bound, ends)))
+        prefix = xp.searchsorted(listed.descent, -xp.take(bound, ends), side="right")
+        tasks = zip(tiles, to_numpy(prefix), strict=True)
+        target = self._compare(listed, column, price, self.tolerance(price), tasks)
+        return xp.take(target, xp.argsort(order))
+
+    def _width(self, n_points: int) -> int:
+        """Return how many columns to compare at once: elsewhere than in NumPy, to wait seldom."""
+        return BLOCK if is_numpy_namespace(self.xp) else max(BLOCK, MANY_PAIRS // n_points)
+
+    def _compare(
+        self,
+        listed: Candidates,
+        column: Array,
+        price: Array,
+        slack: Array,
+        tasks: Iterable[tuple[tuple[int, int], int]],
+    ) -> Array:
+        """Return the best points of columns, of which blocks look at prefixes of the points.
+
+        A product is above what it stands for, but for the error of its column, and by less than
+        four units of η × the point's squared norm.
+        """
+        xp = self.xp
+        right = xp.concat(
+            [price[:, None] * xp.take(self._centred, column, axis=0), price[:, None]], axis=1
+        )
+        right = xp.concat([right, xp.ones_like(price)[:, None]], axis=1)
+        right = xp.astype(right, listed.left.dtype)
+        error = listed.unit * (price * xp.take(self._square, column) + listed.size)
+        drop = slack + 2 * error
         found = []
-        for (first, stop), length in zip(tiles, prefix, strict=True):
+        for (first, stop), length in tasks:
             product = right[first:stop, :] @ listed.left[: max(1, int(length)), :].T
-            found.append(xp.argmax(product, axis=1))
-        new = xp.take(listed.order, xp.concat(found))
-        gain, cost = self.value(label, column, new)
-        better = xp.where(gain - price[:, 0] * cost > bound, new, held)
-        return xp.take(better, xp.argsort(order))
+            best = xp.argmax(product, axis=1)
+            top = xp.astype(xp.max(product, axis=1), xp.float64)
+            top = top - 4 * listed.unit * price[first:stop] * xp.take(listed.square, best)
+            enough = xp.astype(top - drop[first:stop], product.dtype)
+            owner, place = xp.nonzero(product >= enough[:, None])
+            point, target = xp.take(listed.order, place), xp.take(listed.order, best)
+            if owner.shape[0] > target.shape[0]:
+                several = count_each(owner, target.shape[0]) > 1
+                some = xp.nonzero(several)[0]
+                pairs = xp.nonzero(xp.take(several, owner))[0]
+                there = some + first
+                settled = self._settle(
+                    listed.level,
+                    xp.take(column, there),
+                    xp.take(price, there),
+                    xp.take(slack, there),
+                    xp.searchsorted(some, xp.take(owner, pairs)),
+                    xp.take(point, pairs),
+                )
+                target = spread(several, settled, target)
+            found.append(target)
+        return xp.concat(found)
 
     def nearest_worst(self, label: int, column: Array) -> Array:
-        """Return, for columns, the cheapest among the points of the largest loss (η = 0)."""
-        xp, point, level = self.xp, self.geometry.point, self.level[label]
-        worst = xp.max(level)
-        # A point that is itself among the worst stays where it is, whatever rounding says.
-        own = xp.take(level, column) == worst
+        """Return, for columns, the cheapest among the points of the largest loss (η = 0).
+
+        A point that is itself among them stays where it is; of those that tie, the first is taken.
+        """
+        xp, level = self.xp, self.level[label]
+        worst = level >= xp.max(level) - self.tolerance(0.0)
+        own = xp.take(worst, column)
         others = xp.take(column, xp.nonzero(~own)[0])
         if others.shape[0] == 0:
             return column
-        tied = xp.nonzero(level == worst)[0]
-        there = xp.take(point, tied, axis=0)
-        square = xp.sum(there * there, axis=1)[:, None]
-        left = xp.astype(xp.concat([2.0 * there, -square], axis=1), self.dtype).T
-        here = xp.astype(xp.take(point, others, axis=0), self.dtype)
-        right = xp.concat([here, xp.ones((here.shape[0], 1), dtype=self.dtype)], axis=1)
-        found = [
-            xp.argmax(right[first:stop, :] @ left, axis=1) for first, stop in blocks(here.shape[0])
-        ]
-        target = xp.take(tied, xp.concat(found))
-        place = xp.cumulative_sum(xp.astype(~own, xp.int64)) - 1
-        return xp.where(own, column, xp.take(target, xp.where(own, 0, place)))
+        listed = self._line_up(xp.zeros_like(level), xp.nonzero(worst)[0], self.dtype)
+        price = xp.ones(others.shape, dtype=xp.float64, device=device(level))
+        length = listed.order.shape[0]
+        tiles = blocks(others.shape[0], max(self._width(length), TILE // length))
+        tasks = zip(tiles, itertools.repeat(length))
+        target = self._compare(listed, others, price, TIE * self.square * price, tasks)
+        return spread(~own, target, column)
 
     def piece(self, eta: float, budget: float, target: Array) -> Piece:
         """Return the affine piece of M that belongs to a map."""
@@ -268,6 +380,20 @@ class Search:
             ]
         )
         return self._add_up(0.0, budget, column, (gain, xp.zeros_like(gain)))
+
+
+def count_each(owner: Array, n: int) -> Array:
+    """Return how often each of 0, …, n − 1 comes in rising numbers."""
+    xp = array_namespace(owner)
+    every = xp.arange(n, device=device(owner))
+    return xp.searchsorted(owner, every, side="right") - xp.searchsorted(owner, every)
+
+
+def spread(there: Array, values: Array, others: Array) -> Array:
+    """Return ``others`` with ``values``, one after another, in the places that are told."""
+    xp = array_namespace(there)
+    place = xp.cumulative_sum(xp.astype(there, xp.int64)) - 1
+    return xp.where(there, xp.take(values, xp.where(there, place, 0)), others)
 
 
 def has_many_pairs(geometry: Geometry) -> bool:

@@ -156,7 +156,7 @@ def solve_exact(
         full passes, and within the tolerance another of the maps that meet it. By default
         COLD_SHARE without a ``start`` where pairs are many, else none.
     dtype : {"float32", "float64"}
-        Of the products that propose moves; what a move gains and costs is float64.
+        Of the products; points that these, with their error, leave open are compared in float64.
     max_iterations : int
         Passes at most.
 
@@ -170,8 +170,9 @@ def solve_exact(
     A pass is a product of augmented vectors, O(n² k) operations, of which bounds kept from earlier
     passes and rounds (see `bound`) leave some hundredths on NumPy, and a pass between two others
     looks only at columns that those leave open (see `envelope`). Memory is O(n) and a table of at
-    most 512 MiB, which stays with the geometry. With ``dtype="float32"`` the dual value may be low
-    by some 1e-6 of the largest squared norm × η.
+    most 512 MiB, which stays with the geometry. Of points that tie a column takes its own, else the
+    first, see `tie`: the order of rows and the number of processes change no map, but where values
+    differ by as much as the tolerance of ties, to rounding.
     """
     warm = start is not None and 0 < start.eta < float("inf")
     begin = (start.eta, start.destination[0, :]) if start is not None and warm else None

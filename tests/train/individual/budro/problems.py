@@ -21,6 +21,19 @@ def draw_problem(seed, n=24, k=2, n_labels=2, levels=None, copies=0):
     return z, generator.integers(n_labels, size=n), loss
 
 
+def draw_lattice(seed, n=160, turned=False):
+    """Return rows of a small grid, labels and losses of a few levels, so that most points tie.
+
+    ``turned`` as a projection turns them: then rounding alone tells distances apart.
+    """
+    generator = np.random.default_rng(seed)
+    z = generator.integers(4, size=(n, 4)).astype(np.float64)
+    loss = generator.integers(4, size=(n, 2)) / 4
+    if turned:
+        z = z @ np.linalg.qr(generator.normal(size=(4, 4)))[0]
+    return z, generator.integers(2, size=n), loss
+
+
 class Sum:
     """Sums over threads that run in step, as workers' sums over processes."""
 

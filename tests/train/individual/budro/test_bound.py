@@ -48,7 +48,6 @@ def drift(loss, seed, size):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_pruned_passes_equal_brute_force_over_rounds_and_prices(shape, dtype):
-    exactness = {"float32": 2e-5, "float64": 1e-11}[dtype]
     z, label, loss = draw_problem(5, n=200, **SHAPES[shape])
     mass = np.random.default_rng(0).exponential(size=200)
     geometry = build_geometry(z, label, n_labels=loss.shape[1], mass=mass)
@@ -60,7 +59,7 @@ def test_pruned_passes_equal_brute_force_over_rounds_and_prices(shape, dtype):
         told = Search(geometry, loss, dtype)
         held = told.move_columns(None, held, eta)
         gain, cost = told.weigh(held)
-        assert gain - eta * cost == pytest.approx(best_values(geometry, loss, eta), abs=exactness)
+        assert gain - eta * cost == pytest.approx(best_values(geometry, loss, eta), abs=1e-11)
         some = np.flatnonzero(np.arange(held.size) % 3 == 0)
         each = eta * np.random.default_rng(step).uniform(0.5, 2.0, size=some.size)
         target = told.move_columns(some, geometry.column_point[some], each)
@@ -68,7 +67,7 @@ def test_pruned_passes_equal_brute_force_over_rounds_and_prices(shape, dtype):
         prices = np.full(held.size, eta)
         prices[some] = each
         wanted = best_values(geometry, loss, prices)[some]
-        assert gain - each * cost == pytest.approx(wanted, abs=exactness)
+        assert gain - each * cost == pytest.approx(wanted, abs=1e-11)
 
 
 def test_equal_losses_move_nothing():

@@ -1,0 +1,197 @@
+import array_api_strict
+import numpy as np
+import pytest
+
+from tasks.train.individual.budro import bound, search, transport
+from tasks.train.individual.budro.envelope import Envelope, trace_lines
+from tasks.train.individual.budro.geometry import build_geometry
+from tasks.train.individual.budro.search import Search
+from tasks.train.individual.budro.tie import TIE, choose_first
+from tasks.train.individual.budro.transport import solve_exact, solve_sgd
+from tests.train.individual.budro.problems import draw_lattice, solve_in_portions
+
+PRICES = (0.5, 0.25, 1 / 3, 0.01, 1e-4, 3.0)
+
+
+@pytest.fixture(params=["prefixes", "bounds"])
+def way(request, monkeypatch):
+    """All points in falling order of loss, or blocks with bounds: small ones, few steps at once."""
+    if request.param == "bounds":
+        monkeypatch.setattr(search, "MANY_PAIRS", 0)
+        monkeypatch.setattr(bound, "LARGEST", 8)
+        monkeypatch.setattr(transport, "AHEAD", 4)
+    return request.param
+
+
+def list_values(told, eta):
+    """Return R_ij − η C_ij (n_points, n_columns) by brute force."""
+    geometry = told.geometry
+    cost = np.sum((geometry.point[:, None, :] - geometry.point[None, :, :]) ** 2, axis=2)
+    label = np.repeat(np.arange(geometry.n_labels), [b - a for a, b in geometry.columns])
+    return np.stack(told.level, axis=1)[:, label] - eta * cost[:, geometry.column_point]
+
+
+def apply_rule(told, eta):
+    """Return every column's point by the rule, and how many points tie, by brute force."""
+    geometry, value = told.geometry, list_values(told, eta)
+    middle = geometry.point - geometry.point.mean(axis=0)
+    size = max(np.abs(each).max() for each in told.level)
+    best = value >= value.max(axis=0) - TIE * (size + eta * np.sum(middle**2, axis=1).max())
+    stays = best[geometry.column_point, np.arange(value.shape[1])]
+    return np.where(stays, geometry.column_point, best.argmax(axis=0)), best.sum(axis=0)
+
+
+@pytest.mark.parametrize("namespace", [np, array_api_strict])
+def test_the_own_point_comes_first_and_then_the_lowest(namespace):
+    generator = np.random.default_rng(0)
+    owner = np.sort(np.append(np.arange(40), generator.integers(40, size=160)))
+    point, value = generator.integers(30, size=200), generator.integers(3, size=200) / 7
+    own, slack = generator.integers(30, size=40), np.where(np.arange(40) % 2, 1e-12, 0.2)
+    value += 1e-14 * generator.normal(size=200) * slack.max()
+    given = (namespace.asarray(each) for each in (owner, point, value, own, slack + 1e-13))
+    found = choose_first(*given)
+    for j, chosen in enumerate(np.asarray(found if namespace is np else found._array)):
+        tied = point[(owner == j) & (value >= value[owner == j].max() - slack[j] - 1e-13)]
+        assert chosen == (own[j] if own[j] in tied else tied.min())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_what_a_column_takes_depends_on_its_price_alone(way, turned, dtype):
+    z, label, loss = draw_lattice(0, turned=turned)
+    told = Search(build_geometry(z, label), loss, dtype)
+    generator, n_points = np.random.default_rng(1), told.geometry.point.shape[0]
+    n, many = told.geometry.column_point.size, []
+    for eta in PRICES:
+        wanted, tied = apply_rule(told, eta)
+        many.append(np.mean(tied > 1))
+        for _ in range(3):
+            held = generator.integers(n_points, size=n)
+            assert np.array_equal(told.move_columns(None, held, eta), wanted)
+            some = np.sort(generator.integers(n, size=60))
+            assert np.array_equal(told.move_columns(some, held[some], eta), wanted[some])
+    each = generator.choice(PRICES, size=n)
+    wanted, _ = apply_rule(told, each)
+    assert np.array_equal(told.move_columns(None, held, each), wanted)
+    assert max(many) > 0.3
+
+
+def test_the_array_api_alone_takes_the_same(way):
+    z, label, loss = draw_lattice(0, turned=True)
+    xp, plain = array_api_strict, Search(build_geometry(z, label), loss, "float32")
+    geometry = build_geometry(xp.asarray(z), xp.asarray(label))
+    told = Search(geometry, xp.asarray(loss), "float32")
+    for eta in (*PRICES, 0.0):
+        found = told.move_columns(None, geometry.column_point, eta)
+        wanted = plain.move_columns(None, plain.geometry.column_point, eta)
+        assert np.array_equal(np.asarray(found._array), wanted)
+
+
+def test_more_pairs_than_are_kept_change_nothing(way, monkeypatch):
+    monkeypatch.setattr(bound, "MANY", -(1 << 40))
+    monkeypatch.setattr(search, "PAIRS", 7)
+    z, label, loss = draw_lattice(2, turned=True)
+    told = Search(build_geometry(z, label), loss, "float32")
+    for eta in PRICES:
+        found = told.move_columns(None, told.geometry.column_point, eta)
+        assert np.array_equal(found, apply_rule(told, eta)[0])
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_without_a_price_the_cheapest_comes_before_the_first(way, turned):
+    z, label, loss = draw_lattice(3, turned=turned)
+    told = Search(build_geometry(z, label), loss, "float32")
+    value = list_values(told, 1.0)
+    for label, (first, last) in enumerate(told.geometry.columns):
+        column, level = told.geometry.column_point[first:last], told.level[label]
+        worst = np.flatnonzero(level == level.max())
+        cost = (level[:, None] - value[:, first:last])[worst]
+        wanted = worst[np.argmax(cost <= cost.min(axis=0) + 1e-9, axis=0)]
+        assert np.array_equal(told.nearest_worst(label, column), wanted)
+        assert np.array_equal(told.move(label, column, column, 0.0), wanted)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_passes_between_others_take_what_the_rule_says(way, turned):
+    z, label, loss = draw_lattice(4, turned=turned)
+    told = Search(build_geometry(z, label), loss, "float32")
+    passes = Envelope(told, told.move_freely(0.1), told.stay(0.1))
+    held = told.geometry.column_point
+    for eta in (0.25, 4.0, 1.0, 0.05, 0.5, 0.2, 1 / 3, 0.125, 2.0, 1e-4, 1e-13, 0.1):
+        found = passes.explore(eta, held).target
+        assert np.array_equal(found, apply_rule(told, eta)[0])
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_lines_take_what_the_rule_says_also_where_they_cross(way, turned):
+    z, label, _ = draw_lattice(5, turned=turned)
+    # Three lines of the last levels cross at 0.25, above that of the own point, one of them only
+    # there as good as the others.
+    generator = np.random.default_rng(0)
+    loss = generator.choice([0.0, 0.5, 0.75, 1.0], size=(160, 2), p=(0.85, 0.05, 0.05, 0.05))
+    told = Search(build_geometry(z, label), loss, "float32")
+    everyone = np.arange(told.geometry.column_point.size)
+    ends = np.full(everyone.size, 0.04), np.full(everyone.size, 2.0)
+    lines = trace_lines(told, everyone, told.geometry.column_point, *ends)
+    for eta in (0.04, 0.0625, 0.125, 1 / 6, 0.2, 0.25, 0.3, 0.5, 0.75, 1.0, 2.0):
+        assert np.array_equal(lines.choose(everyone, eta)[0], apply_rule(told, eta)[0])
+
+
+def play(z, label, first, place, solver, rounds=6):
+    """Return the weights of rounds that add to the margins of cells what their rows are due."""
+    margin, found, every = first.copy(), None, []
+    cells = np.unique(np.round(z[:, :2]), axis=0, return_inverse=True)[1].reshape(-1)
+    generator, geometry = np.random.default_rng(0), build_geometry(z, label)
+    for _ in range(rounds):
+        loss = np.stack([np.logaddexp(0, margin), np.logaddexp(0, -margin)], axis=1)
+        if solver == "exact":
+            found = solve_exact(geometry, loss, 0.2, start=found)
+        else:
+            sample = place[generator.integers(len(z), size=(20, 15))]
+            found = solve_sgd(geometry, loss, 0.2, sample=sample, start=found, learning_rate=1e-2)
+        every.append(found.weight)
+        due = found.weight[:, 1] - found.weight[:, 0]
+        due = np.bincount(cells, due) / np.bincount(cells, found.weight.sum(axis=1) + 1e-3)
+        margin = margin + 0.5 * due[cells]
+    return every
+
+
+@pytest.mark.parametrize("solver", ["exact", "sgd"])
+def test_rows_in_another_order_get_the_same_weights_over_rounds(way, solver):
+    z, label, loss = draw_lattice(6)
+    order = np.random.default_rng(2).permutation(len(z))
+    wanted = play(z, label, loss[:, 0], np.arange(len(z)), solver)
+    found = play(z[order], label[order], loss[order, 0], np.argsort(order), solver)
+    for there, here in zip(wanted, found, strict=True):
+        assert here == pytest.approx(there[order], abs=1e-12)
+
+
+@pytest.mark.parametrize("solver", ["exact", "sgd"])
+def test_portions_of_the_columns_get_the_same_weights_from_any_map(way, solver):
+    z, label, loss = draw_lattice(7, turned=True)
+    geometry = build_geometry(z, label)
+    sample = np.random.default_rng(0).integers(len(z), size=(20, 15))
+
+    def solve(part, start=None):
+        if solver == "exact":
+            return solve_exact(part, loss, 0.2, start=start)
+        return solve_sgd(part, loss, 0.2, sample=sample, start=start, learning_rate=1e-2)
+
+    wanted = solve(geometry)
+    for parts in (2, 3):
+        for found in solve_in_portions(geometry, parts, solve):
+            assert found.weight == pytest.approx(wanted.weight, abs=1e-12)
+    if solver == "sgd":
+        assert solve(geometry, wanted).weight == pytest.approx(wanted.weight, abs=1e-12)
+
+
+@pytest.mark.parametrize("noise", [1e-15, 1e-12])
+def test_last_digits_of_the_embedding_change_no_point(noise):
+    z, label, _ = draw_lattice(8, turned=True)
+    # On the edge of nine decimals, where these digits decide how a number is rounded.
+    z = np.round(z, 9) + 5e-10
+    near = z + noise * np.random.default_rng(0).normal(size=z.shape)
+    there, here = build_geometry(z, label), build_geometry(near, label)
+    assert np.array_equal(there.row_point, here.row_point)
+    assert there.columns == here.columns
+    assert here.point == pytest.approx(there.point, abs=20 * noise)
