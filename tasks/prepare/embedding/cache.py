@@ -20,6 +20,7 @@ PATIENCE_SECONDS = 60.0
 CHUNK = 500
 _TABLE = """CREATE TABLE IF NOT EXISTS vector
 (key BLOB NOT NULL UNIQUE, value BLOB NOT NULL, checksum INTEGER NOT NULL)"""
+_LENGTH = "SELECT length(value) FROM vector WHERE crc32(value) = checksum LIMIT 1"
 _HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE name = 'vector'"
 # The first whole row wins; only a damaged one is replaced.
 _INSERT = """INSERT INTO vector VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE
@@ -55,14 +56,14 @@ class VectorCache:
 
     @classmethod
     def stored_dimension(cls, folder: Path, digest: str) -> int | None:
-        """Return the length of the vectors that are kept for a digest; None without any."""
+        """Return the length of the whole vectors that are kept for a digest; None without any."""
         cache = cls(folder, digest, 0)
         if not cache.path.is_file():
             return None
         with cache._open("rw") as database:
             if not database.execute(_HAS_TABLE).fetchone():
                 return None
-            row = database.execute("SELECT length(value) FROM vector LIMIT 1").fetchone()
+            row = database.execute(_LENGTH).fetchone()
         return int(row[0]) // STORED.itemsize if row else None
 
     def key(self, text: str) -> bytes:

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -107,6 +108,17 @@ def test_a_damaged_vector_is_none_and_is_replaced(tmp_path):
     database.close()
     assert cache.read(keys)[1].tolist() == [False, True]
     assert cache.write(keys, vectors_of([3, 4])).tolist() == vectors_of([3, 2]).tolist()
+
+
+def test_a_damaged_vector_does_not_say_how_long_the_others_are(tmp_path):
+    cache = VectorCache(tmp_path, "encoder", 3)
+    keys = [cache.key(text) for text in "ab"]
+    cache.write(keys, np.ones((2, 3), np.float16))
+    damage = "UPDATE vector SET value = x'0000' WHERE key = ?"
+    for key, length in ((keys[0], 3), (keys[1], None)):
+        with closing(sqlite3.connect(cache.path)) as database, database:
+            database.execute(damage, (key,))
+        assert VectorCache.stored_dimension(tmp_path, "encoder") == length
 
 
 def test_two_processes_write_at_once(tmp_path):
