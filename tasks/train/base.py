@@ -10,8 +10,8 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from tasks.prepare.split import Split, Task
-from tasks.runtime.errors import ConfigError
-from tasks.train.persistence import State, read_state, write_state
+from tasks.runtime.errors import ConfigError, DataError
+from tasks.train.persistence import State, read_state, restoring, write_state
 
 
 class Estimator(BaseEstimator):
@@ -177,11 +177,12 @@ class Estimator(BaseEstimator):
         Raises
         ------
         StoreError
-            When a file is missing or altered, or the folder holds another method.
+            When a file is missing or altered, or the folder holds another method or version.
         """
         parameters, state = read_state(Path(folder), cls.name)
-        model = cls(**parameters)
-        model.set_state(state)
+        with restoring(Path(folder)):
+            model = cls(**parameters)
+            model.set_state(state)
         return model
 
     def get_state(self) -> State:
@@ -194,7 +195,19 @@ class Estimator(BaseEstimator):
 
 
 def unit_weight(sample_weight: np.ndarray | None, n_samples: int) -> np.ndarray:
-    """Return the case weights as float64, ones where there are none."""
+    """Return the case weights as float64, ones where there are none.
+
+    Raises
+    ------
+    DataError
+        For weights that are negative, not finite, or all 0.
+    """
     if sample_weight is None:
         return np.ones(n_samples)
-    return np.asarray(sample_weight, dtype=np.float64)
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    if not (np.isfinite(weight).all() and (weight >= 0).all() and weight.any()):
+        raise DataError(
+            "The case weights are not all finite and 0 or more, or none of them is above 0.",
+            "Give every row a finite weight, and some of them one above 0.",
+        )
+    return weight

@@ -17,10 +17,14 @@ PositiveWeight = float | Literal["balanced"]
 
 
 def positive_weight(scale: PositiveWeight, y: np.ndarray, weight: np.ndarray) -> float:
-    """Return scale_pos_weight: a number as it is, ``"balanced"`` as the weight of 0s over 1s."""
+    """Return scale_pos_weight: a number as it is, ``"balanced"`` as the weight of 0s over 1s.
+
+    Where all weight is in one class nothing can be balanced, and it is 1.
+    """
     if scale != "balanced":
         return float(scale)
-    return float(weight[y == 0].sum() / weight[y == 1].sum())
+    zeros, ones = (float(weight[y == label].sum()) for label in (0, 1))
+    return zeros / ones if min(zeros, ones) > 0 else 1.0
 
 
 def tree_parameters(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -109,9 +110,21 @@ def read_state(folder: Path, name: str) -> tuple[dict[str, Any], State]:
                 np.load(file, allow_pickle=False) as stored,
             ):
                 arrays = {key: stored[key] for key in stored.files}
+        return manifest["parameters"], State(arrays, boosters, learners, manifest["facts"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{folder} holds no complete model.", mend) from error
-    return manifest["parameters"], State(arrays, boosters, learners, manifest["facts"])
+
+
+@contextmanager
+def restoring(folder: Path) -> Iterator[None]:
+    """Refuse a model whose parameters or state are not those of this version's class."""
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise StoreError(
+            f"{folder} holds a model of another version of fairfrontier.",
+            "Train it again with this one.",
+        ) from error
 
 
 def find_strangers(learner: Any) -> list[str]:

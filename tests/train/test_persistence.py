@@ -53,6 +53,24 @@ def test_the_manifest_names_no_file_outside_the_folder(saved, tmp_path):
         load_model(folder)
 
 
+@pytest.mark.parametrize(
+    "alter",
+    [
+        lambda manifest: manifest.pop("facts"),
+        lambda manifest: manifest.pop("parameters"),
+        lambda manifest: manifest["facts"].clear(),
+        lambda manifest: manifest["parameters"].update(from_next_year=1),
+    ],
+)
+def test_what_another_version_wrote_is_refused(saved, alter):
+    folder = saved[2]
+    manifest = json.loads((folder / "manifest.json").read_text())
+    alter(manifest)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(StoreError, match=r"no complete model|another version"):
+        load_model(folder)
+
+
 def test_another_class_does_not_load_it(saved):
     with pytest.raises(StoreError, match="gbdt"):
         methods()["budro"].load(saved[2])

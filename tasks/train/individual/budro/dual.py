@@ -149,14 +149,14 @@ def minimise_dual(
         ratio = max(seen.cost, 1e-300) / budget
         step = min(max(ratio ** (0.25 if seen is low else -0.25), least), most)
         if high is None:
-            eta, least, most = eta * step, least**2, most**2
+            eta, least, most = eta * step, _speed_up(least), _speed_up(most)
             continue
         share = high.slope / (high.slope - low.slope)
         maps = ((share, low), (1 - share, high))
         gap = dual - share * low.gain - (1 - share) * high.gain
         converged = gap <= max(tolerance * abs(dual - floor), 1e-15 * abs(dual))
         if low is zero and least < 100:
-            eta, least, most = eta / step, least**2, most**2
+            eta, least, most = eta / step, _speed_up(least), _speed_up(most)
         else:
             eta = _crossing(low, high)
     return Minimum(maps, seen.eta, dual, iteration, converged)
@@ -198,6 +198,11 @@ def descend_dual(
         velocity = momentum * velocity + budget - pay(rows, eta)
         eta = max(0.0, eta - learning_rate * velocity)
     return eta
+
+
+def _speed_up(step: float) -> float:
+    """Return the factor of the next step where no end is in sight; floats end at 1e308."""
+    return min(step * step, 1e75)
 
 
 def _crossing(low: Piece, high: Piece) -> float:

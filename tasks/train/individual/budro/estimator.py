@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -213,7 +214,7 @@ class BuDRO(Estimator):
     def check(self) -> None:
         """Raise ConfigError for parameters that cannot be."""
         check_trees(self)
-        self.require("budget", self.budget >= 0, "a number that is 0 or more")
+        self.require("budget", 0 <= self.budget < math.inf, "a number that is 0 or more")
         self.require("solver", self.solver in SOLVERS, " or ".join(SOLVERS))
         self.require("variant", self.variant in ("paper", "authors"), "paper or authors")
         self.require("tolerance", self.tolerance > 0, "a number above 0")

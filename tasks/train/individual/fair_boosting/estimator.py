@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ from tasks.train.individual.fair_boosting.learner import (
     make_learner,
     weight_keyword,
 )
-from tasks.train.persistence import State, find_strangers, read_state, write_state
+from tasks.train.persistence import State, find_strangers, read_state, restoring, write_state
 from tasks.train.registry import method
 
 HISTORY = ("eta", "cost", "objective", "gap", "iterations")
@@ -167,7 +168,7 @@ class FairBoosting(Estimator):
         balance = self.scale_pos_weight
         self.require("order", self.order in (1, 2), "1 or 2")
         self.require("step", self.step in ("constant", "search"), "constant or search")
-        self.require("budget", self.budget >= 0, "a number that is 0 or more")
+        self.require("budget", 0 <= self.budget < math.inf, "a number that is 0 or more")
         self.require("n_estimators", self.n_estimators >= 1, "1 or more")
         self.require("learning_rate", self.learning_rate > 0, "a number above 0")
         self.require("start", bool(np.isfinite(self.start)), "a margin that is finite")
@@ -306,10 +307,11 @@ class FairBoosting(Estimator):
     def load(cls, folder: str | Path) -> Self:
         """Read what ``save`` wrote; see `Estimator`."""
         parameters, state = read_state(Path(folder), cls.name)
-        if parameters.get("learner") is None:
-            parameters["learner"] = state.learners.get("template")
-        model = cls(**parameters)
-        model.set_state(state)
+        with restoring(Path(folder)):
+            if parameters.get("learner") is None:
+                parameters["learner"] = state.learners.get("template")
+            model = cls(**parameters)
+            model.set_state(state)
         return model
 
     def get_state(self) -> State:

@@ -75,3 +75,11 @@ def test_the_dual_is_the_least_that_was_seen_whenever_it_ends(start):
             assert found.dual == min(problem.zero.dual, *problem.seen)
             assert found.iterations == len(problem.seen) <= most
             assert found.cost <= 0.1 + 1e-12
+
+
+@pytest.mark.parametrize("start", [1e-250, 1e250])
+def test_a_start_far_off_is_left_however_far(start):
+    problem = Dense(0, 0.1)
+    found = problem.minimise(tolerance=0.0, start=(start, problem.stay.target))
+    assert found.converged
+    assert found.dual == pytest.approx(problem.least(), rel=1e-12)
