@@ -200,14 +200,14 @@ def unit_weight(sample_weight: np.ndarray | None, n_samples: int) -> np.ndarray:
     Raises
     ------
     DataError
-        For weights that are negative, not finite, or all 0.
+        For weights that are negative or not finite.
     """
     if sample_weight is None:
         return np.ones(n_samples)
     weight = np.asarray(sample_weight, dtype=np.float64)
-    if not (np.isfinite(weight).all() and (weight >= 0).all() and weight.any()):
+    if not (np.isfinite(weight).all() and (weight >= 0).all()):
         raise DataError(
-            "The case weights are not all finite and 0 or more, or none of them is above 0.",
-            "Give every row a finite weight, and some of them one above 0.",
+            "The case weights are not all finite and 0 or more.",
+            "Give every row a weight that is; one of 0 leaves the row out.",
         )
     return weight
