@@ -14,6 +14,7 @@ from tasks.evaluate.publication import read_publication
 HOME = Path(__file__).parents[2]
 # Cells beyond two pooled standard deviations, by study and row; the study's notes speak of each.
 MISSED = {
+    "adult": {"project": {"balanced_accuracy", "gap_max:sex", "gap_rms:sex"}},
     "compas": {"project": {"consistency:gender"}},
     "german": {"project": {"consistency:status"}},
 }
@@ -39,6 +40,8 @@ def test_cells_are_as_published_or_accounted_for(name):
         for place, measure in enumerate(published.measures):
             found = ours[row.method or label, measure]
             assert found["n_splits"] == published.n_splits == 10
+            if row.spread is None:
+                continue
             pooled = math.sqrt((row.spread[place] ** 2 + found["sd"] ** 2) / 2)
             if abs(found["mean"] - row.mean[place]) > 2 * pooled:
                 missed.setdefault(label, set()).add(measure)
