@@ -136,7 +136,8 @@ def _read_hull(
     says to look next.
     """
     draw, last = np.arange(len(gain)), len(eta) - 1
-    left = np.maximum(np.sum(cost <= budget, axis=1), 1) - 1
+    # Up to the first that is dearer: next to price 0, maps that tie may come in any order of cost.
+    left = np.maximum(np.sum(np.cumprod(cost <= budget, axis=1), axis=1), 1) - 1
     right = np.minimum(left + 1, last)
     step = np.where(left == last, 1.0, cost[draw, right] - cost[draw, left])
     spare = budget - cost[draw, left]

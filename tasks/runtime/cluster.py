@@ -274,7 +274,9 @@ def _start(config: ClusterConfig) -> Any:
             dashboard_address="127.0.0.1:0",
             scheduler_kwargs={"dashboard": config.dashboard},
             memory_limit=config.memory or 0,
-            silence_logs=logging.ERROR,
+            # A worker that ends between two heartbeats prints a traceback; what a task raises comes
+            # back to the client in any case.
+            silence_logs=logging.CRITICAL,
             **config.options,
         )
     if config.kind == "cuda":

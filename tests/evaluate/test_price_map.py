@@ -1,6 +1,7 @@
 import numpy as np
+import pytest
 
-from tasks.evaluate.price_map import PriceMaps
+from tasks.evaluate.price_map import PriceMaps, _read_hull
 
 
 def make_maps(n=40):
@@ -34,3 +35,12 @@ def test_draws_are_solved_by_the_maps_of_the_sample_and_a_few_more():
         own, _ = alone.settle(np.ones((1, 40), dtype=np.uint16), [0.1, 0.5], 1e-9, 60)
         np.testing.assert_allclose(value[draw], own[0], rtol=1e-7)
         assert np.all(upper[draw] >= value[draw])
+
+
+def test_maps_out_of_order_are_mixed_where_the_budget_is_first_passed():
+    eta = np.array([np.inf, 1.0, 1e-13, 0.0])
+    gain, cost = np.array([[0.0, 0.4, 0.5, 0.5]]), np.array([[0.0, 0.4, 0.2, 0.2]])
+    value, upper, price = _read_hull(eta, gain, cost, 0.3)
+    assert value == pytest.approx([0.3])
+    assert price == pytest.approx([1.0])
+    assert np.all(upper >= value)
