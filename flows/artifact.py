@@ -12,7 +12,6 @@ from uuid import UUID
 
 import pandas as pd
 from prefect.artifacts import (
-    create_link_artifact,
     create_markdown_artifact,
     create_progress_artifact,
     create_table_artifact,
@@ -69,11 +68,11 @@ def publish_results(slug: str, folder: Path) -> None:
 
 
 def publish_links(slug: str, paths: Iterable[Path]) -> None:
-    """Publish links to those of the files that are there."""
-    for path in paths:
-        if path.is_file():
-            link, key = path.resolve().as_uri(), make_key(slug, path.name)
-            create_link_artifact(link, link_text=path.name, key=key)
+    """Publish links to those of the files that are there, in one artifact: each is a request."""
+    lines = [f"- [{path.name}]({path.resolve().as_uri()})" for path in paths if path.is_file()]
+    create_markdown_artifact(
+        "\n".join(lines), key=make_key(slug, "files"), description=f"Files of {slug}"
+    )
 
 
 def publish_debiasing(slug: str, folder: Path, names: Sequence[str]) -> None:

@@ -28,7 +28,10 @@ from tasks.runtime.store import canonical_json
 
 if TYPE_CHECKING:
     from tasks.train.base import Estimator
-    from tasks.train.fit_group import FitGroup
+    from tasks.train.fit_group import FitGroup, Member
+
+# Models trained at once at most: more are hardly faster, and a long sweep would leave cores idle.
+AT_ONCE = 5
 
 
 @dataclass(frozen=True)
@@ -125,8 +128,8 @@ def expand(study: StudyConfig, home: Path | None = None) -> tuple[Planned, ...]:
     -------
     tuple of Planned
         One per row x sweep value x seed, the published block first; a fit that both blocks ask
-        for comes once, with both named. A batched method has one group for all values and seeds
-        of a row that share their structure.
+        for comes once, with both named. A batched method has groups of up to AT_ONCE
+        values and seeds of a row that share their structure.
 
     Raises
     ------
@@ -181,9 +184,18 @@ def expand(study: StudyConfig, home: Path | None = None) -> tuple[Planned, ...]:
                 "Ask for the same seeds and values in both, or give one of the rows another label.",
             )
     return tuple(
-        Planned(tuple(dict.fromkeys(blocks)), FitGroup(**row.shared, members=tuple(members)))
+        Planned(tuple(dict.fromkeys(blocks)), FitGroup(**row.shared, members=part))
         for row, members, blocks in batches.values()
+        for part in _share_out(members)
     )
+
+
+def _share_out(members: Sequence[Member]) -> Iterator[tuple[Member, ...]]:
+    """Yield parts of AT_ONCE members at most, as equal as can be."""
+    parts = -(-len(members) // AT_ONCE)
+    cuts = [len(members) * part // parts for part in range(parts + 1)]
+    for first, stop in itertools.pairwise(cuts):
+        yield tuple(members[first:stop])
 
 
 @dataclass(frozen=True)

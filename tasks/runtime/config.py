@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from tasks.runtime.errors import ConfigError, nearest
-from tasks.runtime.recall import note_file
+from tasks.runtime.recall import note_file, recall
 
 ModelType = TypeVar("ModelType", bound=BaseModel)
 
@@ -101,6 +102,13 @@ def read_yaml(path: Path) -> Any:
     ConfigError
         When it cannot be read, or is not YAML.
     """
+    # Who calls may change what is returned, and depends on the file though another has parsed it.
+    note_file(path)
+    return copy.deepcopy(_parse_yaml(path))
+
+
+@recall
+def _parse_yaml(path: Path) -> Any:
     note_file(path)
     try:
         with path.open(encoding="utf-8") as file:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tasks.evaluate.plan import expand, load_study
+from tasks.evaluate.plan import _share_out, expand, load_study
 from tasks.runtime.errors import ConfigError
+from tasks.train.fit_group import Member
 from tests.evaluate.planned import DATASET, STUDY, Boosting, Fair, make_home, write
 
 
@@ -32,6 +33,17 @@ def test_a_batched_method_is_trained_in_one_group(home, monkeypatch):
     assert [group.seeds for group in batches] == [(0, 1), (0, 1)]
     assert {member.parameters["depth"] for member in batches[0].members} == {3}
     assert all(len(group.members) == 1 for group in groups if group.method == "fair")
+
+
+@pytest.mark.parametrize("n", [1, 5, 6, 11])
+def test_long_sweeps_are_shared_out_evenly_and_in_order(n):
+    members = [Member(seed, {}, {}, None) for seed in range(n)]
+    parts = list(_share_out(members))
+    sizes = [len(part) for part in parts]
+    assert max(sizes) <= 5
+    assert max(sizes) - min(sizes) <= 1
+    assert len(parts) == -(-n // 5)
+    assert [each for part in parts for each in part] == members
 
 
 def test_a_batch_holds_one_split_where_more_do_not_pay(home, monkeypatch):

@@ -55,9 +55,10 @@ def test_the_server_shows_conclusions_bounds_card_links_and_progress(done):
             artifact_filter=ArtifactFilter(key=ArtifactFilterKey(like_="audit-loans-v3"))
         )
     by_key = {artifact.key.removeprefix("audit-loans-v3-"): artifact for artifact in found}
-    assert {"conclusions", "bounds", "card", "rows", "report-html", "audit-json"} <= set(by_key)
+    assert {"conclusions", "bounds", "card", "rows", "files"} <= set(by_key)
     assert json.loads(by_key["conclusions"].data)[0]["measure"] == "tpr"
     assert json.loads(by_key["bounds"].data)[0]["bound"] == "overall"
+    assert "[audit.json](file:///" in by_key["files"].data
     assert by_key["rows"].data == 100.0
     assert "data:image/png;base64," in by_key["card"].data
 

@@ -47,8 +47,9 @@ def test_the_server_shows_groups_bias_card_links_and_progress(done):
             artifact_filter=ArtifactFilter(key=ArtifactFilterKey(like_="debias-loans-v2"))
         )
     by_key = {artifact.key.removeprefix("debias-loans-v2-"): artifact for artifact in found}
-    assert {"groups", "bias", "card", "rows", "report-html", "thresholds-json"} <= set(by_key)
+    assert {"groups", "bias", "card", "rows", "files"} <= set(by_key)
     assert json.loads(by_key["bias"].data)[0]["attribute"] == "sex"
+    assert "[thresholds.json](file:///" in by_key["files"].data
     assert by_key["rows"].data == 100.0
     assert "data:image/png;base64," in by_key["card"].data
 

@@ -34,3 +34,12 @@ def test_a_name_or_a_path_stands_for_a_file(tmp_path):
         find_yaml("thing", "three.yaml", names, roots)
     with pytest.raises(ConfigError, match=r"no thing file one\.yaml"):
         find_yaml("thing", "one.yaml", names)
+
+
+def test_what_a_reader_changes_is_not_in_the_file(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("names: [one]\n")
+    read_yaml(path)["names"].append("two")
+    assert read_yaml(path) == {"names": ["one"]}
+    path.write_text("names: [one, three]\n")
+    assert read_yaml(path) == {"names": ["one", "three"]}
