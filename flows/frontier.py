@@ -83,11 +83,16 @@ class FrontierParameters(BaseModel):
 
     def check(self) -> None:
         """Raise a FairfrontierError for what can be known to be wrong before anything runs."""
+        self.unfold()
+
+    def unfold(self) -> tuple[StudyConfig, tuple[Planned, ...]]:
+        """Return the study and what it trains; see ``check`` for what it raises."""
         study = self.load()
         load_cluster(self.cluster, self.root)
-        expand(study, self.root)
+        plan = expand(study, self.root)
         check_folder(self.folder(study))
         self.store.check_writable()
+        return study, plan
 
     def folder(self, study: StudyConfig) -> Path:
         """Return the folder of the study's results."""
@@ -165,11 +170,9 @@ def frontier(run: FrontierParameters) -> dict[str, Any]:
     started = time.monotonic()
     mark_run()
     home = run.root
-    run.check()
-    study = run.load()
+    study, plan = run.unfold()
     folder = run.folder(study)
     store = run.store
-    plan = expand(study, home)
     groups = [each.group for each in plan]
     settle_encoders(groups, home)
     keys = [key(each.group, store, home) for each in plan]

@@ -72,7 +72,6 @@ def find_kept(_: TaskRunContext, parameters: dict[str, Any]) -> str | None:
 @task(
     name="write",
     task_run_name="write {study.study}",
-    tags=["evaluate"],
     cache_key_fn=find_kept,
     persist_result=True,
     result_serializer="json",
