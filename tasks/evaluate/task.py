@@ -72,6 +72,7 @@ def find_kept(_: TaskRunContext, parameters: dict[str, Any]) -> str | None:
 @task(
     name="write",
     task_run_name="write {study.study}",
+    # No tag: Prefect would ask for a slot of it at every restored study.
     cache_key_fn=find_kept,
     persist_result=True,
     result_serializer="json",

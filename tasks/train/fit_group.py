@@ -84,7 +84,7 @@ class Member:
 
 @dataclass(frozen=True)
 class FitGroup:
-    """What is trained together: one model as a rule, a whole sweep of a batched method.
+    """What is trained together: one model as a rule, several of a batched method's sweep.
 
     Attributes
     ----------

@@ -310,7 +310,7 @@ class Search:
             owner, place = xp.nonzero(product >= enough[:, None])
             point, target = xp.take(listed.order, place), xp.take(listed.order, best)
             if owner.shape[0] > target.shape[0]:
-                several = count_each(owner, target.shape[0]) > 1
+                several = _count_each(owner, target.shape[0]) > 1
                 some = xp.nonzero(several)[0]
                 pairs = xp.nonzero(xp.take(several, owner))[0]
                 there = some + first
@@ -322,7 +322,7 @@ class Search:
                     xp.searchsorted(some, xp.take(owner, pairs)),
                     xp.take(point, pairs),
                 )
-                target = spread(several, settled, target)
+                target = _spread(several, settled, target)
             found.append(target)
         return xp.concat(found)
 
@@ -343,7 +343,7 @@ class Search:
         tiles = blocks(others.shape[0], max(self._width(length), TILE // length))
         tasks = zip(tiles, itertools.repeat(length))
         target = self._compare(listed, others, price, TIE * self.square * price, tasks)
-        return spread(~own, target, column)
+        return _spread(~own, target, column)
 
     def piece(self, eta: float, budget: float, target: Array) -> Piece:
         """Return the affine piece of M that belongs to a map."""
@@ -382,14 +382,14 @@ class Search:
         return self._add_up(0.0, budget, column, (gain, xp.zeros_like(gain)))
 
 
-def count_each(owner: Array, n: int) -> Array:
+def _count_each(owner: Array, n: int) -> Array:
     """Return how often each of 0, …, n − 1 comes in rising numbers."""
     xp = array_namespace(owner)
     every = xp.arange(n, device=device(owner))
     return xp.searchsorted(owner, every, side="right") - xp.searchsorted(owner, every)
 
 
-def spread(there: Array, values: Array, others: Array) -> Array:
+def _spread(there: Array, values: Array, others: Array) -> Array:
     """Return ``others`` with ``values``, one after another, in the places that are told."""
     xp = array_namespace(there)
     place = xp.cumulative_sum(xp.astype(there, xp.int64)) - 1
