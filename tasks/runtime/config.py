@@ -102,9 +102,8 @@ def read_yaml(path: Path) -> Any:
     ConfigError
         When it cannot be read, or is not YAML.
     """
-    # Who calls may change what is returned, and depends on the file though another has parsed it.
-    note_file(path)
-    return copy.deepcopy(_parse_yaml(path))
+    # Who calls may change what is returned; and a relative path is another file in another folder.
+    return copy.deepcopy(_parse_yaml(path.absolute()))
 
 
 @recall

@@ -48,17 +48,20 @@ def recall(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]
     @wraps(function)
     def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         asked = (args, tuple(sorted(kwargs.items())))
-        if asked in kept:
-            result, files = kept[asked]
-            if all(_stamp(path) == stamp for path, stamp in files.items()):
-                return result
-        files = {}
-        token = _NOTED.set(files)
-        try:
-            result = function(*args, **kwargs)
-        finally:
-            _NOTED.reset(token)
-        kept[asked] = result, files
+        found = kept.get(asked)
+        if found is None or any(_stamp(path) != stamp for path, stamp in found[1].items()):
+            files: dict[Path, Stamp] = {}
+            token = _NOTED.set(files)
+            try:
+                found = kept[asked] = function(*args, **kwargs), files
+            finally:
+                _NOTED.reset(token)
+        result, files = found
+        noted = _NOTED.get()
+        if noted is not None:
+            # What is recalled within another such call is made from these files, too.
+            for path, stamp in files.items():
+                noted.setdefault(path, stamp)
         return result
 
     return call

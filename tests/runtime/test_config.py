@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from tasks.runtime.config import find_yaml, read_yaml
@@ -43,3 +45,11 @@ def test_what_a_reader_changes_is_not_in_the_file(tmp_path):
     assert read_yaml(path) == {"names": ["one"]}
     path.write_text("names: [one, three]\n")
     assert read_yaml(path) == {"names": ["one", "three"]}
+
+
+def test_a_relative_path_is_another_file_in_another_folder(tmp_path, monkeypatch):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.yaml").write_text(f"name: {name}\n")
+        monkeypatch.chdir(tmp_path / name)
+        assert read_yaml(Path("a.yaml")) == {"name": name}

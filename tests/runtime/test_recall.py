@@ -69,3 +69,17 @@ def test_a_folder_changes_with_its_files(tmp_path):
     assert count() == 0
     (tmp_path / "a").touch()
     assert count() == 1
+
+
+def test_what_is_recalled_within_another_hangs_on_its_files(tmp_path, read):
+    @recall
+    def outer(path):
+        return read(path)[0]["a"]
+
+    path = tmp_path / "a.yaml"
+    path.with_suffix(".csv").write_text("x")
+    path.write_text("a: 1")
+    read(path)
+    assert outer(path) == 1
+    path.write_text("a: 23")
+    assert outer(path) == 23
