@@ -43,7 +43,8 @@ def write_changes(groups: Iterable[FitGroup], folder: Path, home: Path) -> None:
     ``changes.csv``: at most 200 words that were replaced, drawn at random of all, each with the
     row, the set, the version, and an excerpt before and after.
     """
-    group = next((each for each in groups if _has_texts(each.dataset, home)), None)
+    first = {each.dataset: each for each in reversed(list(groups))}
+    group = next((each for name, each in first.items() if _has_texts(name, home)), None)
     if group is None or not folder.is_dir():
         return
     split = load_split(group, group.members[0], home)

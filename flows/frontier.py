@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from prefect import flow
 from prefect.futures import as_completed
@@ -36,6 +38,7 @@ from tasks.train.registry import find
 from tasks.train.task import fit_group
 
 if TYPE_CHECKING:
+    import pandas as pd
     from distributed import Client
 
 # The progress artifact is for people: more often would only load the server.
@@ -148,6 +151,111 @@ def name_seeds(group: FitGroup) -> str:
     return "-".join(str(each) for each in dict.fromkeys((group.seeds[0], group.seeds[-1])))
 
 
+@dataclass(frozen=True)
+class Standing:
+    """What a study asks for, and how much of it the store holds.
+
+    Attributes
+    ----------
+    plan : tuple of Planned
+        What is to be trained.
+    keys : tuple of str
+        Where the store keeps each fit, in the order of the plan.
+    missing : dict of str to FitGroup
+        What it does not hold, by key, with models of which only post-processed rows show.
+    is_complete : bool
+        Whether it held all fits and their points from the start.
+    description : dict
+        What the study's files depend on.
+    started : float
+        When it was asked, by the monotonic clock.
+    """
+
+    run: FrontierParameters
+    study: StudyConfig
+    plan: tuple[Planned, ...]
+    keys: tuple[str, ...]
+    missing: Mapping[str, FitGroup]
+    is_complete: bool
+    description: Mapping[str, Any]
+    started: float
+
+    @classmethod
+    def of(cls, run: FrontierParameters) -> Self:
+        """Read the study and ask the store."""
+        started = time.monotonic()
+        home, store = run.root, run.store
+        study, plan = run.unfold()
+        groups = [each.group for each in plan]
+        settle_encoders(groups, home)
+        keys = tuple(key(group, store, home) for group in groups)
+        points = [points_key(found, each, store) for found, each in zip(keys, groups, strict=True)]
+        missing = _list_missing(plan, keys, store, home)
+        measured = all(store.path(POINTS, each).is_dir() for each in points)
+        description = describe_results(study, plan, points, home)
+        return cls(run, study, plan, keys, missing, not missing and measured, description, started)
+
+    @property
+    def slug(self) -> str:
+        """The study's name, with its profile where that is not the default."""
+        return self.study.slug
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the study's results."""
+        return self.run.folder(self.study)
+
+    @property
+    def groups(self) -> list[FitGroup]:
+        """What is to be trained, without the blocks that ask for it."""
+        return [each.group for each in self.plan]
+
+    @property
+    def jobs(self) -> list[tuple[FitGroup, str]]:
+        """All fits with their keys, models of which only post-processed rows show first."""
+        bases = [(group, found) for found, group in self.missing.items() if found not in self.keys]
+        return [*bases, *zip(self.groups, self.keys, strict=True)]
+
+    def restore(self) -> bool:
+        """Put the kept files in their folder; False where they are not all there."""
+        return self.is_complete and restore_results(self.folder, self.run.store, self.description)
+
+    def write(self, table: pd.DataFrame | None) -> None:
+        """Write the study's files from its points; without them they were restored."""
+        write_study(
+            self.study,
+            table,
+            self.folder,
+            self._seconds(),
+            self.plan,
+            self._skipped,
+            self.run.store,
+            self.run.root,
+            self.description,
+        )
+        if not self.is_complete or not (self.folder / CHANGES).is_file():
+            write_changes(self.groups, self.folder, self.run.root)
+
+    def report(self) -> dict[str, Any]:
+        """Return what the flow returns."""
+        return {
+            "study": self.study.study,
+            "profile": self.study.profile,
+            "folder": str(self.folder),
+            "fits": len(self.plan),
+            "trained": len(self.missing),
+            "skipped": self._skipped,
+            "seconds": round(self._seconds(), 3),
+        }
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self.started
+
+    @cached_property
+    def _skipped(self) -> dict[str, str]:
+        return _list_skipped(self.plan, self.keys, self.run.store)
+
+
 @flow(name="frontier", flow_run_name="{run.study} {run.profile}", persist_result=False)
 def frontier(run: FrontierParameters) -> dict[str, Any]:
     """Train what a study asks for, measure it, and leave its frontier behind.
@@ -167,51 +275,51 @@ def frontier(run: FrontierParameters) -> dict[str, Any]:
     FairfrontierError
         For whatever the user can mend; before anything is trained where that can be known.
     """
-    started = time.monotonic()
     mark_run()
-    home = run.root
-    study, plan = run.unfold()
-    folder = run.folder(study)
-    store = run.store
-    groups = [each.group for each in plan]
-    settle_encoders(groups, home)
-    keys = [key(each.group, store, home) for each in plan]
-    missing = _list_missing(plan, keys, store, home)
-    points = [points_key(found, each.group, store) for each, found in zip(plan, keys, strict=True)]
-    unmeasured = any(not store.path(POINTS, found).is_dir() for found in points)
-    if missing or unmeasured:
-        encode_texts(groups, home)
-    if missing:
-        _look_first(list(missing.values()), home)
-    description = describe_results(study, plan, points, home)
+    standing = Standing.of(run)
+    if not standing.is_complete:
+        encode_texts(standing.groups, run.root)
+    if standing.missing:
+        _look_first(list(standing.missing.values()), run.root)
     table = None
     with ExitStack() as stack:
         client = None
-        if missing or unmeasured:
-            client = stack.enter_context(open_cluster(load_cluster(run.cluster, home)))
-        bases = [(group, found) for found, group in missing.items() if found not in keys]
-        jobs = [*bases, *((each.group, found) for each, found in zip(plan, keys, strict=True))]
-        shown = stack.enter_context(FitProgress(study.slug, len(jobs)))
-        place = Place(store, home, client, shown)
+        if not standing.is_complete:
+            client = stack.enter_context(open_cluster(load_cluster(run.cluster, run.root)))
+        shown = stack.enter_context(FitProgress(standing.slug, len(standing.jobs)))
+        place = Place(run.store, run.root, client, shown)
         # All done before: nothing is measured or drawn again.
-        if missing or unmeasured or not restore_results(folder, store, description):
-            _train(study.slug, jobs, place)
-            table = tabulate(study.study, place, groups)
-    skipped = _list_skipped(plan, keys, store)
-    seconds = time.monotonic() - started
-    write_study(study, table, folder, seconds, plan, skipped, place, description)
-    if missing or unmeasured or not (folder / CHANGES).is_file():
-        write_changes(groups, folder, home)
-    publish_results(study.slug, folder)
-    return {
-        "study": study.study,
-        "profile": study.profile,
-        "folder": str(folder),
-        "fits": len(plan),
-        "trained": len(missing),
-        "skipped": skipped,
-        "seconds": round(time.monotonic() - started, 3),
-    }
+        if not standing.restore():
+            _train(standing.slug, standing.jobs, place)
+            table = tabulate(standing.study.study, place, standing.groups)
+    standing.write(table)
+    publish_results(standing.slug, standing.folder)
+    return standing.report()
+
+
+def restore(run: FrontierParameters) -> dict[str, Any] | None:
+    """Put the results of a study back that the store holds whole, within the flow that calls this.
+
+    Parameters
+    ----------
+    run : FrontierParameters
+        Which study, how much of it, and where.
+
+    Returns
+    -------
+    dict or None
+        What `frontier` returns; None where something is to be done, which is left to it.
+
+    Raises
+    ------
+    FairfrontierError
+        What `frontier` raises before anything is trained.
+    """
+    standing = Standing.of(run)
+    if not standing.restore():
+        return None
+    standing.write(None)
+    return standing.report()
 
 
 def check_folder(folder: Path) -> None:

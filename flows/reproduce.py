@@ -9,7 +9,7 @@ from prefect import flow
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from pydantic import BaseModel, ConfigDict
 
-from flows.frontier import FrontierParameters, frontier
+from flows.frontier import FrontierParameters, frontier, restore
 from flows.history import mark_run
 from tasks.evaluate.plan import load_study, studies
 from tasks.evaluate.study import DEFAULT_PROFILE
@@ -104,7 +104,8 @@ def reproduce(run: ReproduceParameters) -> list[dict[str, Any]]:
     with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
         for each in run.plan():
             try:
-                done.append(frontier(each))
+                # A run of its own takes the server longer than files are put back.
+                done.append(restore(each) or frontier(each))
             except FetchError as error:
                 done.append({"study": each.study, "unavailable": error.fault})
             except FairfrontierError as error:

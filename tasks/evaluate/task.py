@@ -65,7 +65,7 @@ def find_kept(_: TaskRunContext, parameters: dict[str, Any]) -> str | None:
     """Return a cache key when the store holds the study's files and their digest verifies."""
     if parameters["points"] is not None:
         return None
-    store: Store = parameters["place"].store
+    store: Store = parameters["store"]
     return store.digest(KIND, store.key(KIND, parameters["description"]))
 
 
@@ -84,13 +84,13 @@ def write_study(
     seconds: float,
     plan: Sequence[Planned],
     skipped: Mapping[str, str],
-    place: Any,
+    store: Store,
+    home: Path,
     description: Mapping[str, Any],
 ) -> int:
     """Write what the study leaves behind, keep a copy, and return how many files there are.
 
-    ``place`` has the ``store`` and the ``home``; ``description`` is that of the copy. Without
-    ``points`` the files were restored from their copy already.
+    ``description`` is that of the copy. Without ``points`` the files were restored from it already.
     """
     if points is None:
         return sum(1 for _ in folder.iterdir())
@@ -101,10 +101,10 @@ def write_study(
         seconds,
         plan=plan,
         skipped=skipped,
-        home=place.home,
-        store=place.store,
+        home=home,
+        store=store,
     )
-    keep_results(files, place.store, description)
+    keep_results(files, store, description)
     return len(files)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -7,6 +8,7 @@ import pytest
 
 from flows import cli
 from flows.catalog import list_entries
+from flows.frontier import restore
 from flows.reproduce import ReproduceParameters, reproduce
 from tasks.runtime.errors import ConfigError
 
@@ -48,6 +50,25 @@ def test_a_study_of_figures_is_reproduced_and_shows_its_claims(harness, fresh, c
     shown = capsys.readouterr().out
     assert "It classifies." in shown
     assert "held" in shown
+
+
+def test_what_is_kept_is_put_back_without_a_run_of_its_own(harness, fresh, monkeypatch):
+    asked = ReproduceParameters(cluster="inline", home=str(fresh))
+    assert restore(asked.plan()[0]) is None
+    (first,) = reproduce(asked)
+    assert first["trained"] == first["fits"] == 3
+    lost = Path(first["folder"]) / "published.csv"
+    content = lost.read_bytes()
+    lost.unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr("flows.reproduce.frontier", pytest.fail)
+        (second,) = reproduce(asked)
+    assert lost.read_bytes() == content
+    assert second == first | {"trained": 0, "seconds": second["seconds"]}
+    # One lost fit, and there is something to do.
+    shutil.rmtree(next((fresh / "data" / "cache" / "store" / "fit").glob("*/*")))
+    assert restore(asked.plan()[0]) is None
+    assert reproduce(asked)[0]["trained"] == 1
 
 
 def test_only_studies_with_the_profile_are_planned(project):
