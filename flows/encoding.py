@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from tasks.prepare.config import find_dataset, read_dataset
 from tasks.prepare.embedding.variant import list_changes
@@ -16,6 +17,7 @@ from tasks.train.fit_group import FitGroup, load_split
 
 CHANGES = "changes.csv"
 SHOWN = 200
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def settle_encoders(groups: Iterable[FitGroup], home: Path) -> None:
@@ -41,7 +43,8 @@ def write_changes(groups: Iterable[FitGroup], folder: Path, home: Path) -> None:
     """Leave a table of what counterfactual texts changed in the test part of the first split.
 
     ``changes.csv``: at most 200 words that were replaced, drawn at random of all, each with the
-    row, the set, the version, and an excerpt before and after.
+    row, the set, the version, and an excerpt before and after. A text that a spreadsheet would take
+    for a formula begins with an apostrophe.
     """
     first = {each.dataset: each for each in reversed(list(groups))}
     group = next((each for name, each in first.items() if _has_texts(name, home)), None)
@@ -52,10 +55,21 @@ def write_changes(groups: Iterable[FitGroup], folder: Path, home: Path) -> None:
     if table.empty:
         return
     drawn = derive_generator("changes", split.dataset).permutation(len(table))[:SHOWN]
-    table = table.iloc[np.sort(drawn)]
+    table = guard_formulas(table.iloc[np.sort(drawn)])
     work = folder / f".unfinished-{CHANGES}"
     table.to_csv(work, index=False, quoting=csv.QUOTE_NONNUMERIC)
     work.replace(folder / CHANGES)
+
+
+def guard_formulas(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table in which texts that begin as formulas do begin with an apostrophe."""
+    texts = {name: table[name].astype(str) for name in table.select_dtypes(exclude="number")}
+    return table.assign(
+        **{
+            name: text.mask(text.str.startswith(FORMULA), "'" + text)
+            for name, text in texts.items()
+        }
+    )
 
 
 def _has_texts(dataset: str, home: Path) -> bool:

@@ -211,3 +211,32 @@ def unit_weight(sample_weight: np.ndarray | None, n_samples: int) -> np.ndarray:
             "Give every row a weight that is; one of 0 leaves the row out.",
         )
     return weight
+
+
+def take_attribute(groups: np.ndarray, attribute: int) -> np.ndarray:
+    """Return the codes of one attribute, shape (n_samples,), from a column per attribute.
+
+    Raises
+    ------
+    ConfigError
+        When there is no such column.
+    """
+    groups = np.asarray(groups)
+    known = groups.shape[1] if groups.ndim == 2 else 0
+    if not -known <= attribute < known:
+        raise ConfigError(
+            f"The attribute is column {attribute} of groups of shape {groups.shape}.",
+            "Give groups a column per attribute, and the number of one of them, from 0.",
+        )
+    codes: np.ndarray = groups[:, attribute]
+    return codes
+
+
+def require_binary(y: np.ndarray, name: str) -> None:
+    """Raise DataError for labels other than 0 and 1, which the method ``name`` learns."""
+    values = np.unique(y)
+    if not np.isin(values, (0, 1)).all():
+        raise DataError(
+            f"The labels are {values.tolist()[:5]}, and {name} learns 0 and 1.",
+            "Choose a dataset with two classes.",
+        )

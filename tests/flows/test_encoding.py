@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from flows.encoding import CHANGES
+from flows.encoding import CHANGES, guard_formulas
 from flows.frontier import FrontierParameters, frontier
 from flows.prepare import PrepareParameters, prepare
 from tasks.evaluate.plan import expand, load_study
@@ -71,6 +71,14 @@ def test_texts_are_encoded_before_anything_is_trained(harness, home, monkeypatch
     assert again["trained"] == 0
     assert len(encoded) == 2
     assert pd.read_csv(folder / CHANGES).equals(changes)
+
+
+@pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t", "\r"])
+def test_texts_are_no_formulas_of_a_spreadsheet(begin):
+    table = pd.DataFrame({"row": [-1, 2], "before": [f"{begin}1+1", f"1{begin}"]})
+    guarded = guard_formulas(table)
+    assert guarded["before"].tolist() == [f"'{begin}1+1", f"1{begin}"]
+    assert guarded["row"].tolist() == [-1, 2]
 
 
 @pytest.fixture

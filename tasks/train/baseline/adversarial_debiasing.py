@@ -11,6 +11,7 @@ from tasks.prepare.split import Task
 from tasks.runtime.arrays import to_numpy
 from tasks.runtime.errors import DataError
 from tasks.runtime.seeds import derive_generator
+from tasks.train.base import take_attribute
 from tasks.train.baseline.group_adversary import (
     ABSENT,
     CRITERIA,
@@ -202,9 +203,7 @@ class AdversarialDebiasing(NeuralNetwork):
 
 def _read_codes(model: AdversarialDebiasing, groups: np.ndarray) -> np.ndarray:
     """Return the codes of the attribute that a model looks at."""
-    n = groups.shape[1]
-    model.require("attribute", -n <= model.attribute < n, f"a column of groups, below {n}")
-    codes: np.ndarray = groups[:, model.attribute]
+    codes = take_attribute(groups, model.attribute)
     if codes.min() < 0:
         raise DataError(
             f"The groups of column {model.attribute} hold the code {codes.min()}.",

@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from tasks.train.base import unit_weight
+from tasks.train.base import take_attribute, unit_weight
 from tasks.train.boosting import BoostedTrees, PositiveWeight
 from tasks.train.registry import method
 
@@ -102,5 +102,7 @@ class Reweigh(BoostedTrees):
     ) -> Self:
         """Weigh the rows by group and label, then boost."""
         weight = unit_weight(sample_weight, len(y))
-        self._boost(X, y, weight * independence_weights(groups[:, self.attribute], y, weight))
+        self._boost(
+            X, y, weight * independence_weights(take_attribute(groups, self.attribute), y, weight)
+        )
         return self

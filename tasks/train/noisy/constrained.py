@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from tasks.runtime.errors import ConfigError, DataError
-from tasks.train.base import Estimator, unit_weight
+from tasks.train.base import Estimator, take_attribute, unit_weight
 from tasks.train.noisy.ambiguity import bound_rate_of_cells
 from tasks.train.noisy.assignment import bound_rates
 from tasks.train.noisy.cell import RATE_CELLS, count_cells
@@ -102,7 +102,7 @@ class Constrained(Estimator):
                 "Leave it out, or ask for 'exact'.",
             )
         codes = groups if self.approach != "true_groups" or true_groups is None else true_groups
-        codes = np.asarray(codes)[:, self.attribute]
+        codes = take_attribute(codes, self.attribute)
         rates = find_rates(self.criterion)
         hard = self.approach in ("unconstrained", "true_groups", "naive")
         known = self.carried_.shape[-2]

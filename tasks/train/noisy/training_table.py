@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tasks.runtime.errors import ConfigError, DataError
-from tasks.train.base import unit_weight
+from tasks.train.base import require_binary, take_attribute, unit_weight
 from tasks.train.neural import TrainingWarning
 from tasks.train.noisy.noise import NoiseModel
 
@@ -35,19 +35,13 @@ class TrainingTable:
 def prepare_table(model: NoisyGroups, data: Mapping[str, Any]) -> TrainingTable:
     """Return the rows with the groups that the approach constrains, and the noise model."""
     X, y = np.asarray(data["X"]), np.asarray(data["y"])
-    values = np.unique(y)
-    if not np.isin(values, (0, 1)).all():
-        raise DataError(
-            f"The labels are {values.tolist()[:5]}, and {model.name} learns 0 and 1.",
-            "Choose a dataset with two classes.",
-        )
-    if len(values) < 2:
-        raise DataError(f"All training labels are {values[0]}.", "Train on rows of both classes.")
+    require_binary(y, model.name)
+    if len(y) and (y == y[0]).all():
+        raise DataError(f"All training labels are {y[0]}.", "Train on rows of both classes.")
     weight = unit_weight(data.get("sample_weight"), len(y))
-    column = model.attribute
-    noisy = np.asarray(data["groups"])[:, column].astype(np.int64)
+    noisy = take_attribute(data["groups"], model.attribute).astype(np.int64)
     true = data.get("true_groups")
-    true = None if true is None else np.asarray(true)[:, column].astype(np.int64)
+    true = None if true is None else take_attribute(true, model.attribute).astype(np.int64)
     codes = true if model.approach == "true_groups" and true is not None else noisy
     n_groups = int(codes.max()) + 1
     shares = np.bincount(codes, weights=weight, minlength=n_groups)

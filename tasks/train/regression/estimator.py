@@ -11,7 +11,7 @@ import numpy as np
 
 from tasks.prepare.split import Split, Task
 from tasks.runtime.errors import ConfigError, DataError, StoreError
-from tasks.train.base import unit_weight
+from tasks.train.base import take_attribute, unit_weight
 from tasks.train.collection import is_collection
 from tasks.train.persistence import State
 from tasks.train.registry import method
@@ -323,7 +323,7 @@ class FairRegression(MixtureEstimator):
         held = weight > 0
         if not held.all():
             X, label, weight, groups = X[held], label[held], weight[held], groups[held]
-        self.levels_, group = np.unique(groups[:, self.attribute], return_inverse=True)
+        self.levels_, group = np.unique(take_attribute(groups, self.attribute), return_inverse=True)
         shared = self._shared(loss)
         if self.constraint == "statistical_parity":
             parity = build_parity(label, group, weight, n_grid=self.n_grid, **shared)

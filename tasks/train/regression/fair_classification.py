@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 from tasks.prepare.split import Split, Task
 from tasks.runtime.errors import DataError
-from tasks.train.base import Estimator
+from tasks.train.base import Estimator, take_attribute
 from tasks.train.baseline.linear_regression import shrink_margin
 from tasks.train.persistence import State
 from tasks.train.registry import method
@@ -233,7 +233,7 @@ class FairClassification(Estimator):
                 eps=self.tolerance,
                 max_iter=self.max_iter,
             )
-        search.fit(X, label, sensitive_features=groups[:, self.attribute])
+        search.fit(X, label, sensitive_features=take_attribute(groups, self.attribute))
         return search
 
     def _keep(self, drawn: Sequence[Any], probability: np.ndarray, n_features: int) -> None:

@@ -10,7 +10,7 @@ from scipy.special import expit
 
 from tasks.runtime.errors import DataError
 from tasks.runtime.seeds import uniforms
-from tasks.train.base import Estimator
+from tasks.train.base import Estimator, take_attribute
 from tasks.train.regression.grid import level_values, measure_disparity, round_down
 from tasks.train.regression.loss import Loss
 from tasks.train.regression.predictor import Predictor, score_all
@@ -140,7 +140,7 @@ class MixtureEstimator(Estimator):
         ndarray of float64, shape (n_groups,)
             In the order of the codes that occur.
         """
-        codes, group = np.unique(groups[:, self.attribute], return_inverse=True)
+        codes, group = np.unique(take_attribute(groups, self.attribute), return_inverse=True)
         if view == "mean":
             value, share = self.predict_mean(X), np.ones(len(X))
         else:

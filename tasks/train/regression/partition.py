@@ -11,7 +11,7 @@ import numpy as np
 import xgboost
 
 from tasks.runtime.errors import DataError
-from tasks.train.base import unit_weight
+from tasks.train.base import take_attribute, unit_weight
 from tasks.train.regression.grid import bin_labels, count_levels, round_down
 from tasks.train.regression.logistic import sum_curvature, sum_logistic
 from tasks.train.regression.loss import Loss, scale_labels
@@ -106,7 +106,7 @@ def make_partition(
     if label.size:
         label = scale_labels(label, *label_range)
     held = weight > 0
-    X, group = np.asarray(X, dtype=np.float64), groups[:, attribute].astype(np.int64)
+    X, group = np.asarray(X, dtype=np.float64), take_attribute(groups, attribute).astype(np.int64)
     if not held.all():
         X, label, group, weight = X[held], label[held], group[held], weight[held]
     return Partition(number, X, label, group, weight, 0, np.zeros(0, dtype=np.int64))

@@ -8,7 +8,7 @@ import numpy as np
 
 from tasks.prepare.split import Task
 from tasks.runtime.errors import DataError
-from tasks.train.base import Estimator, unit_weight
+from tasks.train.base import Estimator, take_attribute, unit_weight
 from tasks.train.baseline.linear_regression import RANK, centre, invert_gram
 from tasks.train.persistence import State
 from tasks.train.registry import method
@@ -87,7 +87,7 @@ class SEO(Estimator):
         """Solve in closed form."""
         self.check()
         weight = unit_weight(sample_weight, len(y))
-        _, code = np.unique(groups[:, self.attribute], return_inverse=True)
+        _, code = np.unique(take_attribute(groups, self.attribute), return_inverse=True)
         centred, mean = centre(X, weight)
         total = weight.sum()
         inverse = invert_gram(centred, weight)

@@ -19,7 +19,7 @@ from tasks.runtime.arrays import as_backend, to_numpy
 from tasks.runtime.errors import ConfigError, StoreError
 from tasks.runtime.seeds import derive_integer
 from tasks.runtime.thread import limited_threads
-from tasks.train.base import Estimator, unit_weight
+from tasks.train.base import Estimator, require_binary, unit_weight
 from tasks.train.boosting import PositiveWeight, positive_weight
 from tasks.train.individual.budro.geometry import Geometry, build_geometry
 from tasks.train.individual.budro.linear_program import LARGEST
@@ -226,8 +226,11 @@ class FairBoosting(Estimator):
         ConfigError
             For parameters that cannot be, a learner that there is not, or more rows than the
             linear programme takes.
+        DataError
+            For labels that are neither 0 nor 1.
         """
         self.check()
+        require_binary(y, self.name)
         weight = unit_weight(sample_weight, len(y))
         factor = np.array([1.0, positive_weight(self.scale_pos_weight, y, weight)])
         worst = _WorstCase(self, np.asarray(metric.embed(X)), y, weight / weight.sum())

@@ -7,7 +7,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
 from tasks.metric import learn
-from tasks.runtime.errors import ConfigError, StoreError
+from tasks.runtime.errors import ConfigError, DataError, StoreError
 from tasks.train import create
 from tasks.train.individual.budro.objective import evaluate_losses
 from tasks.train.individual.budro.solver import pose, solve
@@ -253,3 +253,9 @@ def test_other_solvers_serve_too(solver):
 def test_what_cannot_be_is_said(parameters, word):
     with pytest.raises(ConfigError, match=word):
         fit(**parameters)
+
+
+def test_classes_beyond_nought_and_one_are_refused():
+    X = np.arange(6.0)[:, None]
+    with pytest.raises(DataError, match="learns 0 and 1"):
+        FairBoosting(n_estimators=1).fit(X, np.arange(6) % 3, metric=None)
