@@ -24,6 +24,7 @@ LINKED = (
     "frontier.csv",
     "published.csv",
     "summary.json",
+    "models.csv",
     "changes.csv",
 )
 

@@ -25,6 +25,7 @@ from tasks.evaluate.oracle_calls import time_calls
 from tasks.evaluate.plan import Planned, expand
 from tasks.evaluate.publication import compare, read_publication
 from tasks.evaluate.report import STYLE, TEMPLATE, render_report
+from tasks.evaluate.saved_model import list_models
 from tasks.evaluate.study import StudyConfig
 from tasks.evaluate.summary import build_summary, check_claims, list_versions
 from tasks.prepare.embedding.feature import name_encoder
@@ -57,6 +58,7 @@ FILES = (
     "published.csv",
     "report.html",
     "summary.json",
+    "models.csv",
 )
 
 
@@ -90,7 +92,8 @@ def write_results(
     home : Path, optional
         The project root, for the published numbers.
     store : Store, optional
-        Holds the fits, for the figures that the study asks for; without one they are left out.
+        Holds the fits, for models.csv and the figures that the study asks for; without one they
+        are left out.
 
     Returns
     -------
@@ -135,8 +138,10 @@ def write_results(
     calls = time_calls(plan, store, home or find_home()) if timed and store else {}
     claims = check_claims(study, points, plan, seconds=calls, home=home)
     summary = build_summary(study, plan, points, frontier, claims, seconds, skipped)
+    models = None
     # Points may be of a table that has no YAML.
     with suppress(ConfigError):
+        models = list_models(plan, store, home or find_home()) if store is not None else None
         encoder = name_encoder(study.dataset, home or find_home())
         summary |= {} if encoder is None else {"encoder": encoder}
     title = f"{study.study}: {study.frontier.accuracy.replace('_', ' ')} against fairness"
@@ -168,6 +173,8 @@ def write_results(
         "summary.json": (json.dumps(summary, indent=2, ensure_ascii=False) + "\n").encode(),
     }
     files |= {_name_file(name): picture.png for name, picture in pictures.items()}
+    if models is not None:
+        files["models.csv"] = _to_csv(models)
     if published is not None:
         files["published.csv"] = _to_csv(published)
     return _replace_files(folder, files)

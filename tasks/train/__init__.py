@@ -5,16 +5,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tasks.train.postprocess.model import post_process as post_process
     from tasks.train.registry import create as create
+    from tasks.train.registry import load_model as load_model
 
-__all__ = ["create", "post_process"]
+__all__ = ["create", "load_model", "post_process"]
 
 
 def __getattr__(name: str) -> Any:
     """Import the verb when it is asked for: array kernels below need none of its libraries."""
-    if name == "create":
-        from tasks.train.registry import create
+    if name in ("create", "load_model"):
+        from tasks.train import registry
 
-        return create
+        return getattr(registry, name)
     if name == "post_process":
         from tasks.train.postprocess.model import post_process
 

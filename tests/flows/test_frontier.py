@@ -10,10 +10,19 @@ import pytest
 from pydantic import ValidationError
 
 from flows.frontier import FrontierParameters, check_folder, frontier
+from tasks.prepare import load
 from tasks.runtime.errors import ConfigError, DataError, StoreError
+from tasks.train import load_model
 from tests.flows.project import DATASET, STUDY, make_project
 
-FILES = {"points.parquet", "frontier.csv", "frontier.png", "report.html", "summary.json"}
+FILES = {
+    "points.parquet",
+    "frontier.csv",
+    "frontier.png",
+    "report.html",
+    "summary.json",
+    "models.csv",
+}
 
 
 def run(home: Path, **changes: str):
@@ -31,6 +40,20 @@ def test_a_table_never_seen_before_runs_with_yaml_alone(inline, project):
     assert set(points["part"]) == {"train", "validation", "test"}
     levels = points.loc[points["measure"] == "tpr", "group"].unique()
     assert {"origin=island", "origin=north", "origin=south"} <= set(levels)
+
+
+def test_a_model_of_the_frontier_can_be_loaded(inline, project):
+    folder = Path(inline[0]["folder"])
+    models = pd.read_csv(folder / "models.csv", keep_default_na=False)
+    assert len(models) == inline[0]["fits"]
+    keys = ["method", "setting", "seed"]
+    points = pd.read_parquet(folder / "points.parquet")
+    measured = points["part"].eq("test") & points["measure"].eq("accuracy")
+    test = points[measured].set_index(keys)["value"]
+    for row in models.to_dict("records"):
+        split = load("loans", seed=row["seed"], home=project)
+        right = load_model(project / row["model"]).predict(split.test.X) == split.test.y
+        assert test.loc[tuple(row[each] for each in keys)] == pytest.approx(right.mean())
 
 
 def test_a_second_run_trains_nothing_and_prefect_says_cached(inline, project, tmp_path):
