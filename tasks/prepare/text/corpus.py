@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -112,6 +113,8 @@ def prepare_texts(frame: pd.DataFrame, text: Text, file: Path | str) -> pd.DataF
     # A column of whole numbers has levels too.
     made = frame.assign(**{name: as_levels(frame[name]).str.lower() for name in text.lower})
     texts = made[text.column].fillna("").astype(str).tolist()
+    if text.enclosed is not None:
+        texts = [unwrap(each, text.enclosed) for each in texts]
     if text.mask is not None and text.mask.tokens is not None:
         # Tokens are those of the raw text.
         texts = _mask_tokens(texts, made, text.mask, file)
@@ -126,8 +129,15 @@ def prepare_texts(frame: pd.DataFrame, text: Text, file: Path | str) -> pd.DataF
     return made.assign(**mentions)
 
 
+def unwrap(text: str, mark: str) -> str:
+    """Return a text without the marks that enclose it; inside, two of them stand for one."""
+    if len(text) < 2 or text[0] != mark or text[-1] != mark:
+        return text
+    return text[1:-1].replace(mark * 2, mark)
+
+
 def clean_texts(texts: list[str], replace: dict[str, str]) -> list[str]:
-    """Replace characters in texts, and make one blank of every run of blanks.
+    """Replace characters in texts, compose letters (NFC), and make one blank of runs of blanks.
 
     Parameters
     ----------
@@ -136,6 +146,8 @@ def clean_texts(texts: list[str], replace: dict[str, str]) -> list[str]:
         The longest that stands at a place is replaced; what is put in is not replaced again.
     """
     blank = re.compile(r"\s+")
+    # A mark behind a letter would end the word.
+    texts = [unicodedata.normalize("NFC", text) for text in texts]
     if not replace:
         return [blank.sub(" ", text).strip() for text in texts]
     longest = sorted(replace, key=len, reverse=True)

@@ -84,8 +84,10 @@ class VersionRule(Model):
 class Text(Model):
     """What is done to a column of texts, in this order.
 
-    ``lower``: columns whose levels are written in lower case first. ``replace``: characters of
-    ``column`` -> what stands for them, after which every run of blanks becomes one. ``mask``: a
+    ``lower``: columns whose levels are written in lower case first. ``enclosed``: a mark that is
+    taken off both ends of the cells that it encloses, and halved where it is doubled in them.
+    ``replace``: characters of ``column`` -> what stands for them, after which letters and their
+    marks become one character each, and every run of blanks one blank. ``mask``: a
     word that would say the label. ``first``: so many words are kept, and the rest of the text is
     neither read nor searched. ``mentions``: a vocabulary of ``conf/vocabularies``, a path, or
     its content. Made are the columns ``text:words`` (how many words the text has) and, with a
@@ -95,6 +97,7 @@ class Text(Model):
 
     column: Name
     lower: tuple[Name, ...] = ()
+    enclosed: Annotated[str, Field(min_length=1, max_length=1)] | None = None
     replace: Mapping[Name, str] = Field(default_factory=dict)
     mask: Mask | None = None
     first: Count | None = None

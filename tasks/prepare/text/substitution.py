@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -75,10 +75,13 @@ def list_versions(text: str, vocabulary: Terms) -> dict[str, str]:
     return {term: version.texts[0] for term, version in make_versions(found)}
 
 
-def draw_version(found: Occurrences, ids: np.ndarray, seed: int) -> Rewriting:
+def draw_version(
+    found: Occurrences, ids: np.ndarray, seed: int, before: Sequence[int] = ()
+) -> Rewriting:
     """Set the terms of each text to one that is drawn for it.
 
-    t_i ~ U(terms that do not stand in text i); one of all terms where they all do.
+    t_i ~ U(terms that do not stand in text i and were not drawn for it before); of all terms where
+    they all stand there, and with those drawn before where no other is left.
 
     Parameters
     ----------
@@ -86,18 +89,23 @@ def draw_version(found: Occurrences, ids: np.ndarray, seed: int) -> Rewriting:
     ids : ndarray of integers, shape (n_texts,)
         Row ids: a text's term depends on its id and the seed, not on the other texts.
     seed : int
+    before : sequence of int
+        Seeds of the versions drawn before this one.
 
     Returns
     -------
     Rewriting
     """
     holding = np.flatnonzero(found.counts)
-    drawn = uniforms(seed, np.asarray(ids)[holding])
+    drawn = np.stack([uniforms(each, np.asarray(ids)[holding]) for each in (*before, seed)], axis=1)
     bounds = np.searchsorted(found.rows, holding)
     words: list[str] = []
-    for share, codes in zip(drawn, np.split(found.codes, bounds[1:]), strict=False):
+    for shares, codes in zip(drawn, np.split(found.codes, bounds[1:]), strict=False):
         present = set(codes.tolist())
-        free = [name for code, name in enumerate(found.names) if code not in present]
-        choice = free or found.names
-        words += [choice[int(share * len(choice))]] * len(codes)
+        others = [name for code, name in enumerate(found.names) if code not in present]
+        left: list[str] = []
+        for share in shares:
+            left = left or list(others or found.names)
+            term = left.pop(int(share * len(left)))
+        words += [term] * len(codes)
     return found.replace(words)

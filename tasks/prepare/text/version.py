@@ -134,12 +134,10 @@ def _term_versions(
     drawn = rule.draw.get(part)
     if drawn is None:
         return tuple(Version(term, partial(set_term, found, term)) for term in found.names)
+    seeds = [derive_integer("versions", name, seed, number) for number in range(1, drawn + 1)]
     return tuple(
-        Version(
-            f"drawn {number}",
-            partial(draw_version, found, ids, derive_integer("versions", name, seed, number)),
-        )
-        for number in range(1, drawn + 1)
+        Version(f"drawn {position + 1}", partial(draw_version, found, ids, each, seeds[:position]))
+        for position, each in enumerate(seeds)
     )
 
 

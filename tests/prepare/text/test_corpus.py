@@ -11,7 +11,7 @@ from tasks.prepare import load
 from tasks.prepare.config import read_dataset
 from tasks.prepare.fetch import find_source
 from tasks.prepare.fingerprint import fingerprint
-from tasks.prepare.text.corpus import clean_texts, prepare_texts, read_corpus
+from tasks.prepare.text.corpus import clean_texts, prepare_texts, read_corpus, unwrap
 from tasks.prepare.text.section import Text
 from tasks.runtime.errors import ConfigError, DataError
 from tests.prepare.text.conftest import HOME
@@ -202,6 +202,30 @@ def test_the_longest_is_replaced_once():
     replace = {"``": '"', "`": "'", "'": "#", "TAB": " "}
     assert clean_texts(["``a` TAB\n b'", " "], replace) == ["\"a' b#", ""]
     assert clean_texts([" a \u00a0\t b "], {}) == ["a b"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        ("`he said ``no`` to it`", "he said `no` to it"),
+        ("```no`` he said`", "`no` he said"),
+        ("no `mark` at the ends", "no `mark` at the ends"),
+        ("`one end", "`one end"),
+        ("`", "`"),
+        ("``", ""),
+        ("", ""),
+    ],
+)
+def test_marks_around_a_cell_are_no_part_of_its_text(cell, text):
+    assert unwrap(cell, "`") == text
+    made = prepare_texts(
+        pd.DataFrame({"text": [cell]}), Text(column="text", enclosed="`", replace={"`": "'"}), "x"
+    )
+    assert made["text"].tolist() == [text.replace("`", "'")]
+
+
+def test_letters_and_their_marks_are_one_character():
+    assert clean_texts(["cafe\u0301 s\u0327"], {}) == ["caf\u00e9 \u015f"]
 
 
 def test_tables_that_do_not_fit():

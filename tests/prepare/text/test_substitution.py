@@ -85,6 +85,26 @@ def test_drawn_terms_are_others_and_uniform():
     assert len(set(drawn[4001].split())) == 1
 
 
+def test_terms_drawn_before_are_drawn_again_only_when_no_other_is_left():
+    small = IDENTITY.take(["gay", "old", "muslim", "white"])
+    texts = ["gay"] * 300 + ["gay old muslim white"] * 50
+    found = find_terms(texts, small)
+    seeds = [11, 12, 13, 14]
+    drawn = [
+        draw_version(found, np.arange(len(texts)), seed, seeds[:position]).texts
+        for position, seed in enumerate(seeds)
+    ]
+    for row in range(300):
+        assert {each[row] for each in drawn[:3]} == {"old", "muslim", "white"}
+        assert drawn[3][row] in {"old", "muslim", "white"}
+    for row in range(300, 350):
+        assert len({each[row] for each in drawn}) == 4
+    # Each is uniform by itself.
+    for each in drawn[:3]:
+        counts = np.unique(each[:300], return_counts=True)[1]
+        assert (abs(counts - 100) < 4 * np.sqrt(300 * 2 / 9)).all()
+
+
 def test_only_known_terms_are_found_and_put_in():
     known = IDENTITY.take(["Gay", "muslim"])
     assert known.terms == ("gay", "muslim")
