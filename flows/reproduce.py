@@ -13,7 +13,7 @@ from flows.frontier import FrontierParameters, frontier, restore
 from flows.history import mark_run
 from tasks.evaluate.plan import load_study, studies
 from tasks.evaluate.study import DEFAULT_PROFILE
-from tasks.prepare.download import FetchError
+from tasks.prepare.download import UnreachableError
 from tasks.runtime.errors import ConfigError, FairfrontierError, nearest
 from tasks.runtime.home import find_home
 
@@ -79,7 +79,8 @@ class ReproduceParameters(BaseModel):
 def reproduce(run: ReproduceParameters) -> list[dict[str, Any]]:
     """Run every study that reproduces something; one that fails does not stop the others.
 
-    One whose data cannot be fetched, as on a machine without a network, is left out and named.
+    One whose data cannot be reached, as on a machine without a network, is left out and named; data
+    that is another than stated is a fault.
 
     Parameters
     ----------
@@ -106,7 +107,7 @@ def reproduce(run: ReproduceParameters) -> list[dict[str, Any]]:
             try:
                 # A run of its own takes the server longer than files are put back.
                 done.append(restore(each) or frontier(each))
-            except FetchError as error:
+            except UnreachableError as error:
                 done.append({"study": each.study, "unavailable": error.fault})
             except FairfrontierError as error:
                 faults.append(type(error)(f"Study {each.study}: {error.fault}", error.mend))

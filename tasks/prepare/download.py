@@ -32,7 +32,7 @@ class FetchError(DataError):
 
 
 class UnreachableError(FetchError):
-    """A server refuses, or no connection lasts: another way may work."""
+    """A file is not here and no server gives it: another way, or another day, may work."""
 
 
 class Part:

@@ -57,15 +57,17 @@ def fetch_source(
 
     Raises
     ------
+    UnreachableError
+        When a file is not here and no source answers; names the YAML, the key, and where to put it.
     FetchError
-        When a file cannot be had; names the YAML, the key, and where to put the file.
+        When a source or a path has another file, or the disk is full; names YAML and key.
     """
 
     def locate(key: str, each: SourceFile) -> Path:
         try:
             return fetch(each.origins, str(each.sha256), home, progress, folder=file.parent)
         except FetchError as error:
-            raise FetchError(f"{file}: {key}: {error.fault}", error.mend) from error
+            raise type(error)(f"{file}: {key}: {error.fault}", error.mend) from error
 
     return _settle(source, locate)
 
@@ -169,8 +171,10 @@ def fetch(
 
     Raises
     ------
+    UnreachableError
+        When it is not here and no source answers, and what to do.
     FetchError
-        When no source has it, and what to do; or when the disk is full.
+        When a source or a path has another file, or the disk is full.
 
     Notes
     -----
@@ -228,7 +232,7 @@ def _try_each(origins: Sequence[Origin], sha256: str, home: Path, progress: Prog
             failures.append(error)
     looked = [str(origin.path) for origin in origins if origin.path is not None]
     if not failures:
-        raise FetchError(
+        raise UnreachableError(
             f"There is no file {' or '.join(looked)}.", "Put it there, or name a url or a package."
         )
     name = name_file(remote[0])
@@ -237,7 +241,10 @@ def _try_each(origins: Sequence[Origin], sha256: str, home: Path, progress: Prog
     packed = [f"{home / FOLDER / str(origin.sha256)}/" for origin in remote if origin.file]
     if packed:
         mend += f" or the archive that holds it into {packed[0]}"
-    raise FetchError(f"{name} cannot be had: {reasons}.", f"{mend}.")
+    # A source that answers with something else than the file is a fault to be mended.
+    silent = all(isinstance(error, UnreachableError) for error in failures)
+    kind = UnreachableError if silent else FetchError
+    raise kind(f"{name} cannot be had: {reasons}.", f"{mend}.")
 
 
 def _fetch_archive(origin: Origin, home: Path, progress: Progress) -> Path:

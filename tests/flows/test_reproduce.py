@@ -10,7 +10,7 @@ from flows import cli
 from flows.catalog import list_entries
 from flows.frontier import restore
 from flows.reproduce import ReproduceParameters, reproduce
-from tasks.runtime.errors import ConfigError
+from tasks.runtime.errors import ConfigError, DataError
 
 # A study that reproduces figures, and no table.
 FIGURES = """\
@@ -109,18 +109,24 @@ def test_a_project_without_publications_is_told(fresh):
         ReproduceParameters(home=str(fresh)).plan()
 
 
-def test_a_study_whose_data_cannot_be_fetched_is_left_out_and_named(harness, fresh, capsys):
-    path = fresh / "conf" / "datasets" / "loans.yaml"
-    far = "{sha256: %s, sources: [{url: 'http://127.0.0.1:9/loans.csv'}]}" % ("f" * 64)
-    (fresh / "conf" / "datasets" / "far.yaml").write_text(
+def add_far(home):
+    """Let two studies reproduce something, of which one needs a file that is elsewhere."""
+    path = home / "conf" / "datasets" / "loans.yaml"
+    origins = "[{path: far.csv}, {url: 'http://127.0.0.1:9/loans.csv'}]"
+    far = f"{{sha256: {'f' * 64}, sources: {origins}}}"
+    (home / "conf" / "datasets" / "far.yaml").write_text(
         path.read_text()
         .replace("dataset: loans", "dataset: far")
         .replace("data/raw/loans.csv", far)
     )
-    (fresh / "conf" / "studies" / "paper.yaml").unlink()
-    for name, dataset in (("far", "far"), ("loans", "loans")):
-        study = FIGURES.replace("dataset: loans", f"dataset: {dataset}")
-        (fresh / "conf" / "studies" / f"{name}.yaml").write_text(f"study: {name}\n{study}")
+    (home / "conf" / "studies" / "paper.yaml").unlink()
+    for name in ("far", "loans"):
+        study = FIGURES.replace("dataset: loans", f"dataset: {name}")
+        (home / "conf" / "studies" / f"{name}.yaml").write_text(f"study: {name}\n{study}")
+
+
+def test_a_study_whose_data_cannot_be_reached_is_left_out_and_named(harness, fresh, capsys):
+    add_far(fresh)
     done = reproduce(ReproduceParameters(cluster="inline", home=str(fresh)))
     assert [each["study"] for each in done] == ["far", "loans"]
     assert "127.0.0.1" in done[0]["unavailable"]
@@ -128,3 +134,11 @@ def test_a_study_whose_data_cannot_be_fetched_is_left_out_and_named(harness, fre
     capsys.readouterr()
     cli._show_reproduced(done)
     assert capsys.readouterr().out.startswith("far is left out: ")
+
+
+def test_a_study_whose_data_is_another_than_stated_is_a_fault(harness, fresh):
+    add_far(fresh)
+    (fresh / "far.csv").write_text("other")
+    with pytest.raises(DataError, match=r"Study far: .*far\.csv has sha256") as caught:
+        reproduce(ReproduceParameters(cluster="inline", home=str(fresh)))
+    assert caught.value.mend.startswith("Move it away")

@@ -17,6 +17,7 @@ import yaml
 from tasks.prepare import fetch as module
 from tasks.prepare import load
 from tasks.prepare.config import read_dataset
+from tasks.prepare.download import UnreachableError
 from tasks.prepare.fetch import FOLDER, clean_name, fetch, find, find_source
 from tasks.prepare.fingerprint import fingerprint
 from tasks.prepare.loader import datasets
@@ -133,6 +134,17 @@ def test_when_nothing_helps_every_source_says_why(server, tmp_path):
     assert kept(tmp_path) == []
     with pytest.raises(DataError, match=r"There is no file x.csv or y.csv"):
         fetch([Origin(path="x.csv"), Origin(path="y.csv")], PINNED, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "unreachable"), [((), True), (("b",), False), (("a", "b"), False)]
+)
+def test_only_what_no_source_gives_is_unreachable(server, tmp_path, wrong, unreachable):
+    for name in wrong:
+        server.add(f"/{name}", b"other")
+    with pytest.raises(DataError, match="cannot be had") as caught:
+        fetch([Origin(url=server.url(f"/{name}")) for name in "ab"], PINNED, tmp_path)
+    assert isinstance(caught.value, UnreachableError) is unreachable
 
 
 def test_a_full_disk_ends_it_whatever_the_other_sources(server, tmp_path, monkeypatch):
