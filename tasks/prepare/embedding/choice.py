@@ -6,7 +6,7 @@ import hashlib
 import logging
 from pathlib import Path
 
-from tasks.prepare.download import FetchError, Progress
+from tasks.prepare.download import Progress, UnreachableError
 from tasks.prepare.embedding.base import TextEncoder
 from tasks.prepare.embedding.config import read_encoder
 from tasks.prepare.embedding.latent import LatentSemantic
@@ -36,8 +36,8 @@ def choose_encoder(
     Parameters
     ----------
     name : str
-        ``"tfidf"``, a name of ``conf/encoders``, or ``"auto"``: MiniLM where it can be had, else
-        TF-IDF with a warning in the log. The encoder's ``name`` says which it became, and its
+        ``"tfidf"``, a name of ``conf/encoders``, or ``"auto"``: MiniLM, or TF-IDF with a warning in
+        the log where its libraries are not installed or its files cannot be reached. The encoder's ``name`` says which it became, and its
         ``digest`` is part of the key of what is made of the vectors.
     home : Path
         The project.
@@ -58,8 +58,10 @@ def choose_encoder(
     ------
     ConfigError
         When the name is unknown, a parameter cannot be, or a named encoder lacks its libraries.
+    UnreachableError
+        When the files of a named encoder cannot be reached.
     FetchError
-        When the files of a named encoder cannot be had.
+        When its files are others than stated, or the disk is full; under ``"auto"`` too.
     """
     # Its bytes would depend on the threads.
     latent = LatentSemantic(rank=rank, random_state=random_state, home=home)
@@ -77,7 +79,7 @@ def choose_encoder(
         reason = f"{error.name or error} is not installed: {EXTRA}"
         if name != AUTO:
             raise _lacking(name, error) from None
-    except FetchError as error:
+    except UnreachableError as error:
         if name != AUTO:
             raise
         reason = error.fault.rstrip(".")
