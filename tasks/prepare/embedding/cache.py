@@ -18,14 +18,22 @@ STORED = np.dtype("<f2")
 PATIENCE_SECONDS = 60.0
 # SQLite takes 32,766 parameters a statement; more than some hundreds make it no faster.
 CHUNK = 500
-_TABLE = """CREATE TABLE IF NOT EXISTS vector
+# Rows of the table `vector`, of before, have checksums that leave the key out: none is believed.
+_DROP = "DROP TABLE IF EXISTS vector"
+_TABLE = """CREATE TABLE IF NOT EXISTS keyed_vector
 (key BLOB NOT NULL UNIQUE, value BLOB NOT NULL, checksum INTEGER NOT NULL)"""
-_LENGTH = "SELECT length(value) FROM vector WHERE crc32(value) = checksum LIMIT 1"
-_HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE name = 'vector'"
-# The first whole row wins; only a damaged one is replaced.
-_INSERT = """INSERT INTO vector VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE
+_LENGTH = "SELECT length(value) FROM keyed_vector WHERE crc32(key, value) = checksum LIMIT 1"
+_HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE name = 'keyed_vector'"
+# The first whole row wins; only one that is damaged or of another length is replaced.
+_INSERT = """INSERT INTO keyed_vector AS kept VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE
 SET value = excluded.value, checksum = excluded.checksum
-WHERE crc32(vector.value) != vector.checksum"""
+WHERE crc32(kept.key, kept.value) != kept.checksum
+OR length(kept.value) != length(excluded.value)"""
+
+
+def _checksum(key: bytes, value: bytes) -> int:
+    """Cover the key too: a damaged index leads to a whole vector of another text."""
+    return zlib.crc32(value, zlib.crc32(key))
 
 
 class VectorCache:
@@ -116,15 +124,20 @@ class VectorCache:
         Raises
         ------
         StoreError
-            When the file cannot be written.
+            When the file cannot be written, or is damaged so that what was written is not found.
         """
         values = [row.tobytes() for row in np.ascontiguousarray(vectors, STORED)]
-        rows = [(key, value, zlib.crc32(value)) for key, value in zip(keys, values, strict=True)]
+        rows = [
+            (key, value, _checksum(key, value)) for key, value in zip(keys, values, strict=True)
+        ]
         with self._open("rwc") as database:
             database.execute("BEGIN IMMEDIATE")
+            database.execute(_DROP)
             database.execute(_TABLE)
             database.executemany(_INSERT, rows)
-            kept, _ = self._select(database, keys)
+            kept, found = self._select(database, keys)
+            if not found.all():
+                raise sqlite3.DatabaseError("what was just written is not found again")
             database.execute("COMMIT")
         return kept
 
@@ -140,9 +153,10 @@ class VectorCache:
         for start in range(0, len(keys), CHUNK):
             some = keys[start : start + CHUNK]
             marks = ",".join("?" * len(some))
-            query = f"SELECT key, value, checksum FROM vector WHERE key IN ({marks})"  # noqa: S608
+            query = f"SELECT key, value, checksum FROM keyed_vector WHERE key IN ({marks})"  # noqa: S608
             for key, value, checksum in database.execute(query, some):
-                if len(value) == STORED.itemsize * self.dimension and zlib.crc32(value) == checksum:
+                whole = len(value) == STORED.itemsize * self.dimension
+                if whole and _checksum(key, value) == checksum:
                     vectors[place[key]] = np.frombuffer(value, STORED)
                     found[place[key]] = True
         return vectors, found
@@ -156,7 +170,7 @@ class VectorCache:
             with closing(
                 sqlite3.connect(address, PATIENCE_SECONDS, isolation_level=None, uri=True)
             ) as database:
-                database.create_function("crc32", 1, zlib.crc32, deterministic=True)
+                database.create_function("crc32", 2, _checksum, deterministic=True)
                 yield database
         except (sqlite3.Error, OSError) as error:
             raise StoreError(

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import zlib
 from contextlib import closing
 from pathlib import Path
 
@@ -104,7 +105,7 @@ def test_a_damaged_vector_is_none_and_is_replaced(tmp_path):
     cache.write(keys, vectors_of([1, 2]))
     with sqlite3.connect(cache.path) as database:
         value = vectors_of([9]).tobytes()
-        database.execute("UPDATE vector SET value = ? WHERE key = ?", (value, keys[0]))
+        database.execute("UPDATE keyed_vector SET value = ? WHERE key = ?", (value, keys[0]))
     database.close()
     assert cache.read(keys)[1].tolist() == [False, True]
     assert cache.write(keys, vectors_of([3, 4])).tolist() == vectors_of([3, 2]).tolist()
@@ -114,11 +115,55 @@ def test_a_damaged_vector_does_not_say_how_long_the_others_are(tmp_path):
     cache = VectorCache(tmp_path, "encoder", 3)
     keys = [cache.key(text) for text in "ab"]
     cache.write(keys, np.ones((2, 3), np.float16))
-    damage = "UPDATE vector SET value = x'0000' WHERE key = ?"
+    damage = "UPDATE keyed_vector SET value = x'0000' WHERE key = ?"
     for key, length in ((keys[0], 3), (keys[1], None)):
         with closing(sqlite3.connect(cache.path)) as database, database:
             database.execute(damage, (key,))
         assert VectorCache.stored_dimension(tmp_path, "encoder") == length
+
+
+def test_a_damaged_index_gives_no_vector_of_another_text(tmp_path):
+    cache = VectorCache(tmp_path, "digest", D)
+    keys = [cache.key("a"), cache.key("b")]
+    value = vectors_of([1])
+    cache.write(keys[:1], value)
+    content = cache.path.read_bytes()
+    assert content.count(keys[0]) == 2
+    row = content.index(keys[0] + value.tobytes())
+    other = content.replace(keys[0], keys[1])
+    # The index says b where the row says a.
+    cache.path.write_bytes(other[:row] + content[row : row + len(keys[0])] + other[row + 32 :])
+    assert not cache.read(keys)[1].any()
+    with pytest.raises(StoreError, match="not found again") as caught:
+        cache.write(keys[1:], vectors_of([2]))
+    assert "remove the file" in caught.value.mend
+
+
+def test_a_vector_of_another_length_is_none_and_is_replaced(tmp_path):
+    longer, cache = VectorCache(tmp_path, "digest", D + 1), VectorCache(tmp_path, "digest", D)
+    keys = [cache.key("a")]
+    longer.write(keys, np.ones((1, D + 1), np.float16))
+    assert not cache.read(keys)[1].any()
+    assert cache.write(keys, vectors_of([3])).tolist() == vectors_of([3]).tolist()
+    assert cache.read(keys)[0].tolist() == vectors_of([3]).tolist()
+
+
+def test_vectors_of_another_length_than_said_are_not_kept(tmp_path):
+    cache = VectorCache(tmp_path, "digest", D)
+    with pytest.raises(StoreError, match="not found again"):
+        cache.write([cache.key("a")], np.ones((1, D + 1), np.float16))
+    assert VectorCache.stored_dimension(tmp_path, "digest") is None
+
+
+def test_vectors_whose_checksums_leave_the_key_out_count_as_none(tmp_path):
+    cache = VectorCache(tmp_path, "digest", D)
+    key, value = cache.key("a"), vectors_of([1]).tobytes()
+    with closing(sqlite3.connect(cache.path)) as database, database:
+        database.execute("CREATE TABLE vector (key UNIQUE, value, checksum)")
+        database.execute("INSERT INTO vector VALUES (?, ?, ?)", (key, value, zlib.crc32(value)))
+    assert VectorCache.stored_dimension(tmp_path, "digest") is None
+    assert not cache.read([key])[1].any()
+    assert cache.write([key], vectors_of([2])).tolist() == vectors_of([2]).tolist()
 
 
 def test_two_processes_write_at_once(tmp_path):
