@@ -1,4 +1,4 @@
-"""What a project knows: datasets, methods, measures and studies, each in a line."""
+"""What a project knows: datasets, methods, metrics, measures, figures, studies; a line for each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def list_entries(kind: str, home: Path) -> list[dict[str, Any]]:
 
     Parameters
     ----------
-    kind : {"datasets", "methods", "measures", "studies"}
+    kind : {"datasets", "methods", "metrics", "measures", "figures", "studies"}
         What to list.
     home : Path
         The project root.
@@ -24,7 +24,9 @@ def list_entries(kind: str, home: Path) -> list[dict[str, Any]]:
     return {
         "datasets": _list_datasets,
         "methods": _list_methods,
+        "metrics": _list_metrics,
         "measures": _list_measures,
+        "figures": _list_figures,
         "studies": _list_studies,
     }[kind](home)
 
@@ -62,6 +64,12 @@ def _list_methods(_: Path) -> list[dict[str, Any]]:
     ]
 
 
+def _list_metrics(_: Path) -> list[dict[str, Any]]:
+    from tasks.metric.registry import metrics
+
+    return [{"name": name, "about": _first_line(learner)} for name, learner in metrics().items()]
+
+
 def _list_measures(_: Path) -> list[dict[str, Any]]:
     from tasks.evaluate.measure import measures
 
@@ -74,6 +82,12 @@ def _list_measures(_: Path) -> list[dict[str, Any]]:
         }
         for name, each in sorted(measures().items())
     ]
+
+
+def _list_figures(_: Path) -> list[dict[str, Any]]:
+    from tasks.evaluate.drawing import figures
+
+    return [{"name": name, "title": each.title} for name, each in figures().items()]
 
 
 def _list_studies(home: Path) -> list[dict[str, Any]]:

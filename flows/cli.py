@@ -18,7 +18,7 @@ from tasks.runtime.errors import ConfigError, FairfrontierError, nearest
 if TYPE_CHECKING:
     import pandas as pd
 
-KINDS = ("datasets", "methods", "measures", "studies")
+KINDS = ("datasets", "methods", "metrics", "measures", "figures", "studies")
 
 app = typer.Typer(
     name="fairfrontier",

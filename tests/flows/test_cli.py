@@ -102,7 +102,7 @@ def test_what_is_known_is_listed(project):
     assert entries["loans"]["profiles"] == "default, short"
 
 
-@pytest.mark.parametrize("kind", ["datasets", "methods", "measures", "studies"])
+@pytest.mark.parametrize("kind", cli.KINDS)
 def test_every_kind_is_listed_as_table_and_as_json(kind, root, monkeypatch, capsys):
     monkeypatch.chdir(root)
     cli.list_known(kind, as_json=True)
