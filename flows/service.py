@@ -55,7 +55,7 @@ def serve_all(home: Path, port: int, say: Callable[[str], None]) -> None:
 
 
 def register_deployments() -> None:
-    """Register what prefect.yaml describes, as `prefect deploy --all` does."""
+    """Register what prefect.yaml describes, as `prefect --no-prompt deploy --all` does."""
     command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
     told = subprocess.run(  # noqa: S603
         command, cwd=CHECKOUT, capture_output=True, text=True, check=False
@@ -64,7 +64,7 @@ def register_deployments() -> None:
         last = (told.stdout + told.stderr).strip().splitlines()[-1:]
         raise ConfigError(
             f"{CHECKOUT / 'prefect.yaml'} could not be deployed: {' '.join(last)}.",
-            "Correct it, and see `prefect deploy --all` for the whole message.",
+            "Correct it; `.venv/bin/prefect --no-prompt deploy --all` shows the whole message.",
         )
 
 
