@@ -1,9 +1,11 @@
 """Group measures of 1,000,000 rows against fairlearn's MetricFrame.
 
-Run ``python -m benchmarks.groups [--rows N]``. Both sides get the same arrays in the same process
-and compute selection rate, TPR, TNR and FPR for sex (2 levels), race (5 levels) and their cross
-product: by level, and over the levels the difference, the ratio, the largest and the smallest.
-All of fairlearn's values must equal ours to 1e-12; for that, levels need no minimum of rows here.
+Run ``python -m benchmarks.groups [--rows N] [--repeat K] [--peer-repeat K]``; the first K is the
+calls of ours that are timed, the second those of fairlearn, and the best counts. Both sides get the
+same arrays in the same process and compute selection rate, TPR, TNR and FPR for sex (2 levels),
+race (5 levels) and their cross product: by level, and over the levels the difference, the ratio,
+the largest and the smallest. All of fairlearn's values must equal ours to 1e-12; for that, levels
+need no minimum of rows here.
 
 Timed for ours: the whole of ``tabulate``, from prediction and part to the finished table, once
 without intervals of the aggregates (what MetricFrame computes by default, though ours then still

@@ -1,8 +1,9 @@
 """Randomised thresholds: against fairlearn, at ten million scores, streamed, and against SGD.
 
-Run ``python -m benchmarks.postprocess [--rows N ...] [--large N] [--backend numpy|cupy]``. The
-scores are calibrated draws without ties, for two groups of unequal size and rate. Nothing here runs
-in more than one thread. What is measured:
+Run ``python -m benchmarks.postprocess [--rows N ...] [--large N] [--repeat K]
+[--backend numpy|cupy]``; K calls are timed, and the best counts. The scores are
+calibrated draws without ties, for two groups of unequal size and rate. Nothing here runs in more
+than one thread. What is measured:
 
 - *chosen and fitted*, against fairlearn's ThresholdOptimizer for demographic parity with a model
   that was fitted before (it hands through its one column), grid size 1,000, accuracy as objective.

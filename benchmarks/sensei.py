@@ -1,7 +1,8 @@
 """SenSeI's training step against inFairness, and a sweep at once against one by one.
 
-Run ``python -m benchmarks.sensei --peer PYTHON [--backend cupy]``, where PYTHON belongs to an
-environment with inFairness 0.2.3 and torch (2.13 here); without it only the sweep is measured.
+Run ``python -m benchmarks.sensei [--peer PYTHON] [--rows N] [--models M] [--attack-steps T]
+[--threads K] [--repeat K] [--backend numpy|cupy]``, where PYTHON belongs to an environment with
+inFairness 0.2.3 and torch (2.13 here); without it only the sweep is measured.
 
 One step is: attack a minibatch of 1,000 rows (41 features, a net of 100 hidden units, 2 classes)
 in 100 steps of Adam, then the gradient of loss and penalty, then a step of Adam. Both sides get the
