@@ -4,7 +4,8 @@
 
 # PYTHON=/path/to/python3.12 picks the interpreter of a new .venv; empty: the first that fits.
 PYTHON ?=
-# PROFILE=default | paper | grid: how much `make reproduce` runs.
+# PROFILE=default | paper | grid | full: how much `make reproduce` runs. Paper takes hours, and days for
+# the texts; grid and full are of adult-tradeoff alone. Studies without the profile are left out.
 PROFILE ?= default
 # PYTEST=... and BENCH=...: further arguments, e.g. make test PYTEST=tests/train
 PYTEST ?=
@@ -28,7 +29,7 @@ setup:  ## install the locked dependencies and the project into .venv
 develop:  ## setup, with what tests and linting need
 	@.ci/setup requirements-dev.lock
 
-reproduce: setup  ## run the studies that reproduce papers (PROFILE=default|paper|grid)
+reproduce: setup  ## run the studies that reproduce papers (PROFILE=default|paper|grid|full)
 	@$(RUN) -m flows.cli reproduce --profile $(PROFILE)
 
 test: develop  ## run the tests (PYTEST=... for pytest's arguments)
