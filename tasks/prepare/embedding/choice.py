@@ -37,8 +37,9 @@ def choose_encoder(
     ----------
     name : str
         ``"tfidf"``, a name of ``conf/encoders``, or ``"auto"``: MiniLM, or TF-IDF with a warning in
-        the log where its libraries are not installed or its files cannot be reached. The encoder's ``name`` says which it became, and its
-        ``digest`` is part of the key of what is made of the vectors.
+        the log where its libraries are not installed or its files cannot be reached. The encoder's
+        ``name`` says which it became, and its ``digest`` is part of the key of what is made of the
+        vectors.
     home : Path
         The project.
     max_tokens : int
