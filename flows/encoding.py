@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from tasks.evaluate.result import CHANGES
 from tasks.prepare.config import find_dataset, read_dataset
 from tasks.prepare.embedding.variant import list_changes
 from tasks.prepare.task import encode_table, settle_texts
 from tasks.runtime.seeds import derive_generator
 from tasks.train.fit_group import FitGroup, load_split
 
-CHANGES = "changes.csv"
 SHOWN = 200
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 

@@ -60,6 +60,8 @@ FILES = (
     "summary.json",
     "models.csv",
 )
+# Made of the texts after these: that of other results must not stay.
+CHANGES = "changes.csv"
 
 
 def write_results(
@@ -297,7 +299,7 @@ def _replace_files(folder: Path, files: Mapping[str, bytes]) -> dict[str, Path]:
             Path(place).chmod(0o644)
         for temporary, target in written:
             temporary.replace(target)
-        known = {*FILES, *map(_name_file, drawing.figures())}
+        known = {*FILES, CHANGES, *map(_name_file, drawing.figures())}
         for name in known - set(files):
             (folder / name).unlink(missing_ok=True)
     except OSError as error:

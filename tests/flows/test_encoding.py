@@ -71,6 +71,11 @@ def test_texts_are_encoded_before_anything_is_trained(harness, home, monkeypatch
     assert again["trained"] == 0
     assert len(encoded) == 2
     assert pd.read_csv(folder / CHANGES).equals(changes)
+    # As other results left it.
+    (folder / CHANGES).write_text("stale")
+    (folder / "points.parquet").unlink()
+    frontier(asked)
+    assert pd.read_csv(folder / CHANGES).equals(changes)
 
 
 @pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t", "\r"])
