@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +17,13 @@ MISSING_LEVEL = "missing"
 
 
 def tidy(frame: pd.DataFrame) -> pd.DataFrame:
-    """Turn every column that holds no numbers into level text."""
+    """Turn every column that holds no numbers into level text; one that cannot be stays."""
     frame = frame.copy()
     for name in frame.columns:
         if not _is_number(frame[name]):
-            frame[name] = as_levels(frame[name])
+            # Most columns of wide tables are not used: those that are will be refused then.
+            with suppress(DataError):
+                frame[name] = as_levels(frame[name])
         else:
             frame[name] = frame[name].astype(np.float64)
     return frame
@@ -30,15 +33,39 @@ def _is_number(column: pd.Series) -> bool:
     return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
 
 
-def as_levels(column: pd.Series) -> pd.Series:
-    """Return a column as level text: 2, 2.0 and "2.0" are all "2"; missing cells stay missing."""
+def as_levels(column: pd.Series, where: str = "The table") -> pd.Series:
+    """Return a column as level text: 2, 2.0 and "2.0" are all "2"; missing cells stay missing.
+
+    Bytes are read as UTF-8. ``where`` begins the error's sentence.
+
+    Raises
+    ------
+    DataError
+        When cells are lists or records, or bytes that are no text.
+    """
     if _is_number(column):
         unique = column.dropna().unique()
         return column.map({value: level_text(float(value)) for value in unique}).astype("str")
-    unique = column.dropna().unique()
+    try:
+        unique = column.dropna().unique()
+    except TypeError:
+        raise DataError(
+            f"{where}: column {column.name!r} holds lists or records, and one number or text in "
+            "each cell is expected.",
+            "Write what you need of them as columns of their own.",
+        ) from None
     if isinstance(column.dtype, pd.StringDtype) and not any(map(WHOLE_NUMBER.match, unique)):
         return column.astype("str")
-    text = {value: str(level_text(value)).strip() for value in unique}
+    try:
+        text = {
+            value: str(level_text(value.decode() if isinstance(value, bytes) else value)).strip()
+            for value in unique
+        }
+    except UnicodeDecodeError:
+        raise DataError(
+            f"{where}: column {column.name!r} holds bytes that are no UTF-8 text.",
+            "Write it as text or numbers.",
+        ) from None
     return column.astype(object).map(text).astype("str")
 
 
@@ -93,7 +120,7 @@ def find_rows(
     Raises
     ------
     DataError
-        When a compared cell is no number.
+        When a compared cell is no number, or a list.
     """
     passed = np.ones(len(frame), dtype=bool)
     for name, condition in conditions.items():
@@ -104,7 +131,7 @@ def find_rows(
 def _passes(column: pd.Series, condition: Condition, key: str, file: Path | str) -> np.ndarray:
     passed = column.notna().to_numpy()
     if condition.is_in is not None or condition.is_not is not None:
-        text = as_levels(column)
+        text = as_levels(column, f"{file}: {key}")
         if condition.is_in is not None:
             passed = passed & text.isin(condition.is_in).to_numpy()
         if condition.is_not is not None:
@@ -177,14 +204,18 @@ def make_columns(frame: pd.DataFrame, config: DatasetConfig, file: Path | str) -
     Raises
     ------
     DataError
-        When cells are missing without a policy, no numbers, or infinite.
+        When cells are missing without a policy, no numbers, infinite, or lists.
     """
     numbers, levels = used_columns(config)
     made: dict[str, pd.Series] = {}
     keep = np.ones(len(frame), dtype=bool)
     for name, key in {**levels, **numbers}.items():
         numeric = name in numbers
-        column = as_numbers(frame[name], key, file) if numeric else as_levels(frame[name])
+        column = (
+            as_numbers(frame[name], key, file)
+            if numeric
+            else as_levels(frame[name], f"{file}: {key}")
+        )
         absent = column.isna().to_numpy()
         if absent.any():
             policy = policy_of(name, config, numeric=numeric)

@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tasks.prepare.column import as_levels, as_numbers, keep_rows, sort_levels
+from tasks.prepare.column import as_levels, as_numbers, keep_rows, make_columns, sort_levels
+from tasks.prepare.config import DatasetConfig
 from tasks.prepare.section import Rows, Source
 from tasks.prepare.table import read_table
 from tasks.runtime.errors import ConfigError, DataError
@@ -114,6 +115,56 @@ def test_parquet_columns_named_twice(tmp_path):
     pq.write_table(pa.table([[1], [2]], names=["a", "a"]), tmp_path / "t.parquet")
     with pytest.raises(DataError, match="more than one column named 'a'"):
         read_table(Source(path="t.parquet", format="parquet"), tmp_path, tmp_path)
+
+
+@pytest.fixture
+def nested(tmp_path):
+    """A table of which only two columns can be used."""
+    frame = pd.DataFrame(
+        {
+            "n": [1, 2, 3],
+            "text": [b"abc", None, "ü2".encode()],
+            "list": [[1, 2], None, [3]],
+            "record": [{"x": 1}, {"x": 2}, None],
+            "bytes": [b"\xff", b"a", None],
+        }
+    )
+    frame.to_parquet(tmp_path / "t.parquet")
+    return read_table(Source(path="t.parquet", format="parquet"), tmp_path, tmp_path).frame
+
+
+def test_parquet_columns_of_lists_do_no_harm_while_they_are_not_used(nested):
+    assert nested["n"].tolist() == [1.0, 2.0, 3.0]
+    assert nested["text"].dropna().tolist() == ["abc", "ü2"]
+    kept = keep_rows(nested, Dataset(keep={"n": {"at_least": 2}}), "f")
+    assert kept.index.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("list", "column 'list' holds lists or records"),
+        ("record", "column 'record' holds lists or records"),
+        ("bytes", "column 'bytes' holds bytes that are no UTF-8 text"),
+    ],
+)
+def test_parquet_columns_of_lists_are_refused_where_they_are_used(nested, name, message):
+    with pytest.raises(DataError, match=f"The table: {message}"):
+        as_levels(nested[name])
+    with pytest.raises(DataError, match=f"f: rows.keep.{name}: {message}"):
+        keep_rows(nested, Dataset(keep={name: {"in": ["a"]}}), "f")
+    with pytest.raises(DataError, match=f"f: key: column '{name}' holds .* no number"):
+        as_numbers(nested[name], "key", "f")
+    config = DatasetConfig(
+        dataset="d",
+        source={"path": "t.parquet", "format": "parquet"},
+        label={"column": "n"},
+        features={"categorical": [name]},
+        missing={"categorical": "category"},
+        split={"kind": "random", "train": 0.6, "test": "rest"},
+    )
+    with pytest.raises(DataError, match=f"f: features.categorical: {message}"):
+        make_columns(nested, config, "f")
 
 
 def test_levels_and_numbers_of_a_column():
