@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import tokenize
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,18 @@ from tasks.runtime.store import canonical_json, hash_file
 
 # What results call such vectors, before the name of the file.
 SUPPLIED = "file:"
+# What numpy says of damaged files: a header's shape alone can claim all memory.
+DAMAGE = (
+    ValueError,
+    EOFError,
+    OSError,
+    MemoryError,
+    OverflowError,
+    TypeError,
+    SyntaxError,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,8 +142,10 @@ def read_embeddings(
 
 def _read_array(path: Path) -> np.ndarray:
     try:
-        array = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, OSError):
+        # A path would stay open where it begins like an archive and is none.
+        with path.open("rb") as stream:
+            array = np.load(stream, allow_pickle=False)
+    except DAMAGE:
         raise DataError(
             f"{path} is no array of numbers: it is damaged, another format, or holds Python "
             "objects, which are never unpickled.",
@@ -155,12 +171,12 @@ def _read_ids(path: Path, n: int) -> pd.Index:
 def _read_parquet(path: Path, id_column: str) -> tuple[pd.Index, np.ndarray]:
     try:
         table = pq.read_table(path)
-    except (pa.ArrowInvalid, OSError):
+        names = table.column_names
+    # Not all that Arrow raises is an ArrowInvalid, and names of columns may be no UTF-8.
+    except (pa.ArrowException, ValueError, OSError, MemoryError, OverflowError):
         raise DataError(f"{path} is no Parquet file.", "Write it again.") from None
-    if id_column not in table.column_names:
-        raise ConfigError(
-            f"{path} has no column {id_column!r}.", nearest(id_column, table.column_names)
-        )
+    if id_column not in names:
+        raise ConfigError(f"{path} has no column {id_column!r}.", nearest(id_column, names))
     ids = table.column(id_column)
     if ids.null_count or not (
         pa.types.is_integer(ids.type)
@@ -172,7 +188,7 @@ def _read_parquet(path: Path, id_column: str) -> tuple[pd.Index, np.ndarray]:
             "Give every row an integer or a string.",
         )
     # pandas writes an index that it cannot do without as a column.
-    index = [name for name in table.column_names if name.startswith("__index_level_")]
+    index = [name for name in names if name.startswith("__index_level_")]
     rest = table.drop_columns([id_column, *(each for each in index if each != id_column)])
     if not rest.column_names:
         raise DataError(f"{path} has no column but {id_column!r}.", "Add the vectors.")

@@ -112,7 +112,23 @@ def test_what_is_wrong_with_an_npy_is_said(tmp_path, array, said):
         read_embeddings(save(tmp_path / "v.npy", array), IDS)
 
 
-@pytest.mark.parametrize("content", [b"", b"PK", b"\x93NUMPY\x01\x00v\x00{'descr'"])
+def header(text):
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"PK",
+        b"\x93NUMPY\x01\x00v\x00{'descr'",
+        b"PK\x03\x04junk",
+        header("{'descr': '<f8', 'fortran_order': False, 'shape': (3, 4"),
+        header(f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({2**50}, 4), }}"),
+        header(f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({2**70}, 4), }}"),
+        header("{'descr': '<f8', 'fortran_order': False, 'shape': (3, 4), }")[:-9],
+    ],
+)
 def test_a_damaged_npy_is_said(tmp_path, content):
     path = tmp_path / "v.npy"
     path.write_bytes(content)
@@ -169,6 +185,11 @@ def test_files_and_columns_that_are_not_there(tmp_path):
     (tmp_path / "x.parquet").write_bytes(b"PAR1 no")
     with pytest.raises(DataError, match="is no Parquet file"):
         read_embeddings(tmp_path / "x.parquet", IDS)
+    # Without the copy of the schema that Arrow keeps beside Parquet's own.
+    pq.write_table(pa.table({"row": IDS, "abcdef": VECTORS[:, 0]}), table, store_schema=False)
+    table.write_bytes(table.read_bytes().replace(b"abcdef", b"\xff\xfe\xff\xff\xfe\xff"))
+    with pytest.raises(DataError, match="is no Parquet file"):
+        read_embeddings(table, IDS)
     short = save(tmp_path / "ids.npy", IDS[:2])
     with pytest.raises(DataError, match="3 integers or strings"):
         read_embeddings(array, IDS, id_file=short)
