@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import lzma
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -18,6 +19,16 @@ LIMIT_BYTES = 4 * 2**30
 # What macOS adds to every archive beside the files.
 SHADOW = "__MACOSX/"
 SPREADSHEET = "[Content_Types].xml"
+# What zipfile and what it unpacks with say of damaged bytes; bzip2 adds an OSError without errno.
+DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    NotImplementedError,
+    OverflowError,
+    ValueError,
+)
 
 
 def unzip_table(raw: bytes, path: Path, limit: int = LIMIT_BYTES) -> bytes | None:
@@ -46,13 +57,14 @@ def unzip_table(raw: bytes, path: Path, limit: int = LIMIT_BYTES) -> bytes | Non
         return None
     try:
         archive = zipfile.ZipFile(io.BytesIO(raw))
-    except zipfile.BadZipFile:
+    except DAMAGE:
         return None
     with archive:
         names = [
             info.filename
             for info in archive.infolist()
-            if not info.is_dir() and not info.filename.startswith(SHADOW)
+            # A damaged name may be empty, which ``is_dir`` does not take.
+            if not info.filename.endswith("/") and not info.filename.startswith(SHADOW)
         ]
         if SPREADSHEET in names:
             return None
@@ -108,7 +120,10 @@ def open_member(
     try:
         with archive.open(info) as member:
             yield member
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+    except (*DAMAGE, OSError) as error:
+        # With a number it is of a disk: of the archive's, or of where the member is copied to.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
         raise DataError(
             f"{name} in {path} is damaged: {str(error).rstrip('.')}.", "Fetch the file again."
         ) from None

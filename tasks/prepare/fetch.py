@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
-from tasks.prepare.archive import open_member
+from tasks.prepare.archive import DAMAGE, open_member
 from tasks.prepare.download import (
     FetchError,
     Part,
@@ -298,7 +298,7 @@ def _take_out(archive: Path, origin: Origin, cache: Path, sha256: str) -> Path:
             part.path.open("wb") as stream,
         ):
             shutil.copyfileobj(content, stream)
-    except zipfile.BadZipFile:
+    except DAMAGE:
         raise FetchError(f"{archive} is no zip archive.", "Correct the source.") from None
     return _publish(part, name_file(origin), sha256, f"{member} in {archive.name}")
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import io
 import zipfile
 from pathlib import Path
@@ -104,6 +105,59 @@ def test_a_member_is_named_exactly():
             open_member(archive, "x/tabel.csv", Path("t")),
         ):
             pass
+
+
+def damage(compression, mark, offset, value):
+    """Return an archive with one byte of a header, or of what is packed, changed."""
+    raw = bytearray(pack({"t.csv": TEXT}, compression))
+    raw[raw.index(mark) + offset] = value
+    return bytes(raw)
+
+
+LOCAL, CENTRAL, END = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06"
+# Where the member's bytes begin: behind the local header and the name.
+START = 30 + len("t.csv")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        damage(zipfile.ZIP_STORED, CENTRAL, 6, 255),
+        # A directory that begins before the file does.
+        damage(zipfile.ZIP_STORED, END, 15, 1),
+    ],
+)
+def test_a_damaged_directory_makes_it_no_archive(raw):
+    assert unzip_table(raw, Path("t")) is None
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        damage(zipfile.ZIP_LZMA, LOCAL, START + 4, 255),
+        damage(zipfile.ZIP_LZMA, LOCAL, START + 9, 255),
+        damage(zipfile.ZIP_BZIP2, LOCAL, START, 0),
+        damage(zipfile.ZIP_BZIP2, LOCAL, START + 5, 0),
+        damage(zipfile.ZIP_DEFLATED, LOCAL, START, 255),
+        damage(zipfile.ZIP_DEFLATED, CENTRAL, 10, 99),
+    ],
+)
+def test_whatever_a_member_is_packed_with_damage_is_said(raw):
+    with pytest.raises(DataError, match=r"t\.csv in t is damaged: "):
+        unzip_table(raw, Path("t"))
+
+
+def test_a_member_of_no_name_is_a_member():
+    assert unzip_table(pack({"t": b"1"}).replace(b"t", b"\x00"), Path("t")) == b"1"
+
+
+def test_a_full_disk_is_no_damage():
+    with (
+        zipfile.ZipFile(io.BytesIO(pack({"t.csv": TEXT}))) as archive,
+        pytest.raises(OSError, match="No space"),
+        open_member(archive, "t.csv", Path("t")),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_what_is_no_archive_is_left_alone():
