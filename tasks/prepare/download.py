@@ -138,11 +138,11 @@ def download(
     part = Part(folder)
     if part.size and part.digest() == sha256:
         return part.publish(name)
-    resumed = part.size > 0
+    again = False
     with _open_client() as client:
         while True:
             try:
-                _receive_all(client, url, name, part, size, progress)
+                resumed = _receive_all(client, url, name, part, size, progress)
             except FetchError as error:
                 if not isinstance(error, UnreachableError):
                     part.drop()
@@ -152,13 +152,13 @@ def download(
                 return part.publish(name)
             length = part.size
             part.drop()
-            if not resumed:
+            if again or not resumed:
                 raise FetchError(
                     f"{url} gave {length} bytes with sha256 {digest[:12]}…, and {sha256[:12]}… "
                     "is expected.",
                     "Correct the sha256 if the file was changed on purpose.",
                 )
-            resumed = False
+            again = True
 
 
 def _open_client() -> httpx.Client:
@@ -184,18 +184,32 @@ def _receive_all(
     part: Part,
     size: int | None,
     progress: Progress | None,
-) -> None:
-    """Receive until the file is whole; a broken connection is tried again, a refusal is not."""
+) -> bool:
+    """Receive until the file is whole; a broken connection is tried again, a refusal is not.
+
+    Returns
+    -------
+    bool
+        Whether bytes of several requests, and so of several versions, may stand beside each other.
+    """
     failures = 0
+    resumed = False
     while True:
         arrived = part.size
+        resumed = resumed or arrived > 0
         try:
             if _receive(client, url, name, part, size, progress):
-                return
+                return resumed
         except (httpx.UnsupportedProtocol, httpx.TooManyRedirects, httpx.InvalidURL) as error:
             raise UnreachableError(
                 f"{url} leads somewhere else than to http and https, or in a circle: "
                 f"{str(error).rstrip('.')}.",
+                "Correct the URL.",
+            ) from None
+        except UnicodeError as error:
+            # Of the codec for host names; httpx lets it through.
+            raise UnreachableError(
+                f"{url} is, or leads to, a host whose name cannot be: {str(error).rstrip('.')}.",
                 "Correct the URL.",
             ) from None
         except httpx.TransportError as error:
@@ -224,7 +238,7 @@ def _receive(
     size: int | None,
     progress: Progress | None,
 ) -> bool:
-    """Make one request; False asks for another, from the start."""
+    """Make one request; False asks for another, from where the part ends now."""
     offset = part.size
     headers = {"Range": f"bytes={offset}-"} if offset else {}
     validator = part.validator(url)
@@ -254,7 +268,12 @@ def _receive(
                 stream.write(block)
                 if progress is not None:
                     progress(name, arrived, total or size)
-    return True
+    if total is None or arrived >= total:
+        return True
+    # A server may give less than was asked for, which is no end unless it gives nothing.
+    if arrived == start:
+        raise httpx.ReadError(f"it gives no more than {arrived} of {total} bytes")
+    return False
 
 
 def _read_extent(response: httpx.Response) -> tuple[int, int | None]:

@@ -17,6 +17,7 @@ class Page:
     """What the server has at a path.
 
     ``cuts``: each answer in turn ends after so many bytes, whatever its header announced.
+    ``most``: no answer to a range is longer, and its header says so.
     """
 
     content: bytes = b""
@@ -27,6 +28,7 @@ class Page:
     ranges: bool = True
     length: bool = True
     cuts: list[int] = field(default_factory=list)
+    most: int | None = None
     delay: float = 0.0
     password: str | None = None
 
@@ -84,8 +86,9 @@ class Handler(BaseHTTPRequestHandler):
             if start >= len(body):
                 status, body = 416, b""
             else:
-                headers["Content-Range"] = f"bytes {start}-{len(body) - 1}/{len(body)}"
-                status, body = 206, body[start:]
+                end = len(body) if page.most is None else min(len(body), start + page.most)
+                headers["Content-Range"] = f"bytes {start}-{max(end - 1, start)}/{len(body)}"
+                status, body = 206, body[start:end]
         if page.length:
             headers["Content-Length"] = str(len(body))
         self.send_response(status)

@@ -155,6 +155,38 @@ def test_a_resumption_ends_when_the_file_is_the_wrong_one(server, tmp_path):
     assert names(tmp_path) == []
 
 
+def test_a_change_between_two_requests_of_a_call_is_found_by_the_digest(server, tmp_path):
+    server.add("/table.csv", OTHER, cuts=[1_000_000])
+
+    def change(name, arrived, total):
+        server.add("/table.csv", CONTENT)
+
+    assert get(server, tmp_path, progress=change).read_bytes() == CONTENT
+    assert [each.range for each in server.asked] == [None, "bytes=1000000-", None]
+
+
+def test_a_wrong_file_in_pieces_is_fetched_once_from_its_start(server, tmp_path):
+    server.add("/table.csv", OTHER, cuts=[1_000_000, 3_000_000, 1_000_000])
+    with pytest.raises(FetchError, match="is expected"):
+        get(server, tmp_path)
+    assert [each.range is None for each in server.asked] == [True, False, True, False]
+    assert names(tmp_path) == []
+
+
+def test_a_server_that_gives_less_than_asked_for_is_asked_for_the_rest(server, tmp_path):
+    server.add("/table.csv", CONTENT, cuts=[1_000_000], most=700_000)
+    assert get(server, tmp_path).read_bytes() == CONTENT
+    starts = [1_000_000, 1_700_000, 2_400_000]
+    assert [each.range for each in server.asked] == [None, *(f"bytes={at}-" for at in starts)]
+
+
+def test_a_server_that_gives_nothing_more_is_given_up_and_what_came_is_kept(server, tmp_path):
+    server.add("/table.csv", CONTENT, cuts=[1_000_000], most=0)
+    with pytest.raises(UnreachableError, match="no more than 1000000 of 3000000 bytes"):
+        get(server, tmp_path)
+    assert (tmp_path / ".part").read_bytes() == CONTENT[:1_000_000]
+
+
 def test_a_mirror_goes_on_where_another_stopped(server, tmp_path):
     server.add("/table.csv", CONTENT, etag='"1"')
     half = stop_halfway(server, tmp_path)
@@ -198,6 +230,16 @@ def test_redirects_lead_to_http_only(server, tmp_path):
     server.add("/real", CONTENT)
     server.add("/table.csv", status=301, headers={"Location": "/real"})
     assert get(server, folder).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("host", ["exa_mple..com", "xn--a", "a" * 64 + ".com"])
+def test_a_host_that_cannot_be_is_no_crash(server, tmp_path, host):
+    server.add("/table.csv", status=302, headers={"Location": f"http://{host}/x"})
+    for url in (f"http://{host}/x", server.url("/table.csv")):
+        with pytest.raises(UnreachableError) as caught:
+            download(url, tmp_path, "table.csv", digest(CONTENT))
+        assert caught.value.fault.startswith(url)
+    assert names(tmp_path) == []
 
 
 def test_a_connection_that_is_refused_is_tried_again_a_few_times(server, tmp_path, monkeypatch):
