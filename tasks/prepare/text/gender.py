@@ -100,10 +100,27 @@ def _make_rule(vocabulary: Swap) -> Callable[[str, str, int], bool]:
         to = "|".join(map(re.escape, vocabulary.link.to))
         link = re.compile(rf"\s*(?:{by})\s*({to})(?!\w)", re.IGNORECASE)
 
+    # Where links lead from a word of the text before: a long chain is walked once.
+    ends: dict[tuple[str, int], int] = {}
+    text_before = ""
+
     def stands_alone(word: str, text: str, end: int) -> bool:
+        nonlocal text_before
+        if text is not text_before:
+            text_before = text
+            ends.clear()
+        passed: list[tuple[str, int]] = []
         # The same word again is another phrase: "saw her and her son".
-        while link and (joined := link.match(text, end)) and lower(joined[1]) != word:
+        while (
+            link
+            and (word, end) not in ends
+            and (joined := link.match(text, end))
+            and lower(joined[1]) != word
+        ):
+            passed.append((word, end))
             word, end = lower(joined[1]), joined.end()
+        end = ends.get((word, end), end)
+        ends.update(dict.fromkeys(passed, end))
         match = _NEXT.match(text, end)
         blank, opening, follower, closing = match.groups() if match else ("", "", None, None)
         if follower is None:

@@ -12,8 +12,9 @@ import numpy as np
 import pandas as pd
 
 EXCERPT = 30
-# Between the words of a term: "african american", "African-American".
-GAP = r"(?:\s+|-)"
+# Between the words of a term: "african american", "African-American", also with a hyphen (U+2010),
+# a hyphen that does not break (U+2011) or a dash (U+2013).
+GAP = r"(?:\s+|[-\u2010\u2011\u2013])"
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,7 +211,7 @@ def lower(text: str) -> str:
 
 def name_word(word: str) -> str:
     """Return what two spellings of a word share: lower case, one blank for blanks and hyphens."""
-    return re.sub(r"\s+|-", " ", lower(word))
+    return re.sub(GAP, " ", lower(word))
 
 
 def match_case(word: str, model: str) -> str:

@@ -142,3 +142,10 @@ def test_the_table_says_what_was_changed():
     # What moved in one text moves nothing in the next.
     table = find_words(["gay", text], ("gay",)).replace(["middle aged", "old"]).table()
     assert table["after"][1] == f"…{text.replace('Gay', 'Old')[8:71]}…"
+
+
+@pytest.mark.parametrize("gap", [" ", "-", "\u2010", "\u2011", "\u2013", "  ", "\n"])
+def test_words_of_a_term_are_joined_by_blanks_hyphens_and_dashes(gap):
+    found = find_words([f"An African{gap}American, a{gap}b"], ["african american", "african"])
+    assert found.codes.tolist() == [0]
+    assert list(found.found) == [f"African{gap}American"]
