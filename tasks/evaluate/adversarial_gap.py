@@ -16,6 +16,7 @@ from tasks.metric.fair_metric import FairMetric
 from tasks.prepare.split import Part
 from tasks.runtime.errors import ConfigError, nearest
 from tasks.runtime.seeds import derive_generator
+from tasks.train.base import unit_weight
 from tasks.train.postprocess.model import PostProcessed
 from tasks.train.prediction import Prediction, predict_part
 
@@ -296,6 +297,8 @@ def trace_gap(
     ------
     ConfigError
         For a budget below 0 or infinite, or without a row of positive weight.
+    DataError
+        For weights that are negative or not finite.
 
     Notes
     -----
@@ -316,11 +319,11 @@ def trace_gap(
     A. Vargo, F. Zhang, M. Yurochkin, Y. Sun. Individually fair gradient boosting. ICLR 2021,
     (2.5), (2.8), Section 3 with (3.2), (B.14).
     """
-    if not budgets or not all(0 <= each < np.inf for each in budgets):
+    if len(budgets) == 0 or not all(0 <= each < np.inf for each in budgets):
         raise ConfigError(
             f"The certificate's budgets are {list(budgets)}.", "Give one or more, each 0 or more."
         )
-    given = np.ones(len(z)) if weight is None else np.asarray(weight, dtype=np.float64)
+    given = unit_weight(weight, len(z))
     held = [np.round(z, 9) + 0.0, label[:, None], losses]
     content = np.column_stack(held if features is None else [*held, features])
     order = np.lexsort([given, *content.T[::-1]])

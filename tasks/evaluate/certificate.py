@@ -10,9 +10,11 @@ import numpy as np
 from tasks.evaluate.measure import Audit, Row, measure
 from tasks.metric.fair_metric import FairMetric
 from tasks.prepare.split import Part
-from tasks.runtime.errors import ConfigError
+from tasks.runtime.errors import ConfigError, DataError
 from tasks.runtime.seeds import derive_generator
+from tasks.train.base import unit_weight
 from tasks.train.individual.budro.dual import Piece, minimise_dual
+from tasks.train.individual.budro.geometry import snap_coordinates
 from tasks.train.prediction import Prediction
 
 BLOCK = 256
@@ -36,9 +38,10 @@ class Certificate:
     eta : float
         Dual variable: what one more unit of budget would add.
     n : int
-        Rows.
+        Rows, those of weight 0 left out.
     moves : int64 ndarray of shape (n_moves, 2)
-        The worst moves (row, counterpart) of these maps, the largest output distance first.
+        The worst moves (row, counterpart) of these maps, the largest output distance first;
+        positions among all rows that were given.
     output_distance, fair_distance : float64 ndarrays of shape (n_moves,)
         d_Y and d_X of those moves.
     """
@@ -105,11 +108,12 @@ def certify_rows(
     logits : float64 array of shape (n, K)
         Of the model on the rows; ``centre_logits`` makes them from probabilities.
     z : float64 array of shape (n, k)
-        The rows embedded by the fair metric.
+        The rows embedded by the fair metric. Rows that coincide, as `snap_coordinates` has it,
+        become each other within any budget, 0 included.
     budget : float
         ε ≥ 0, in squared units of the metric.
     weight : float64 array of shape (n,), optional
-        Case weights.
+        Case weights; rows of weight 0 are left out, as counterparts too.
     tolerance : float
         Duality gap as a share of the value.
     n_moves : int
@@ -123,6 +127,8 @@ def certify_rows(
     ------
     ConfigError
         When the budget is below 0 or infinite, or no row has a weight above 0.
+    DataError
+        For weights that are negative or not finite, or logits or rows that are not finite.
 
     Notes
     -----
@@ -139,31 +145,44 @@ def certify_rows(
     """
     if not 0 <= budget < np.inf:
         raise ConfigError(f"The certificate's budget is {budget}.", "Give 0 or more.")
-    mass = np.ones(len(z)) if weight is None else np.asarray(weight, dtype=np.float64)
-    if not mass.sum() > 0:
+    mass = unit_weight(weight, len(z))
+    kept = np.flatnonzero(mass > 0)
+    if not kept.size:
         raise ConfigError("No row of the certificate has a weight above 0.", "Give it some rows.")
-    pairs = _Pairs(
-        np.asarray(logits, dtype=np.float64), np.asarray(z, dtype=np.float64), mass / mass.sum()
-    )
+    outputs, points = (np.asarray(each, dtype=np.float64)[kept] for each in (logits, z))
+    for name, each in (("logits", outputs), ("embedded rows", points)):
+        if not np.isfinite(each).all():
+            raise DataError(
+                f"The {name} of the certificate are not all finite.",
+                "Mend or drop the rows whose features or scores are missing or infinite.",
+            )
+    pairs = _Pairs(outputs, points, mass[kept] / mass[kept].sum())
     stay = np.arange(pairs.n)
+    if budget == 0:
+        # What costs nothing is all that may be done.
+        stay = best = pairs.coincide()
+    else:
+        best = pairs.farthest()
     found = minimise_dual(
         lambda eta, held: pairs.piece(eta, budget, pairs.move(eta, held)),
-        pairs.piece(0.0, budget, pairs.farthest() if budget > 0 else stay),
+        pairs.piece(0.0, budget, best),
         pairs.piece(0.0, budget, stay),
         tolerance=tolerance,
     )
     taken = [each.target for share, each in found.maps if share > 0]
-    row, target = np.unique(np.stack([np.tile(stay, len(taken)), np.concatenate(taken)]), axis=1)
+    row, target = np.unique(
+        np.stack([np.tile(np.arange(pairs.n), len(taken)), np.concatenate(taken)]), axis=1
+    )
     output, fair = pairs.distances(target, row)
     order = np.argsort(-output, kind="stable")
-    order = order[(output[order] > 0) & (mass[row[order]] > 0)][:n_moves]
+    order = order[output[order] > 0][:n_moves]
     return Certificate(
         budget=budget,
         value=found.objective,
         upper=found.dual,
         eta=found.eta,
         n=pairs.n,
-        moves=np.stack([row[order], target[order]], axis=1),
+        moves=kept[np.stack([row[order], target[order]], axis=1)],
         output_distance=output[order],
         fair_distance=fair[order],
     )
@@ -237,7 +256,8 @@ class _Pairs:
         self.mass = mass
         self.f = logits / np.sqrt(classes)
         # Distances come from products, which lose least near the origin.
-        self.z = z - z.mean(axis=0)
+        self.z = snap_coordinates(z)
+        self.z -= self.z.mean(axis=0)
         self.f_square = np.sum(self.f**2, axis=1)
         self.z_square = np.sum(self.z**2, axis=1)
 
@@ -279,3 +299,13 @@ class _Pairs:
             tied = output >= top - 1e-12 * np.maximum(1.0, np.abs(top))
             best[block] = np.argmin(np.where(tied, fair, np.inf), axis=1)
         return best
+
+    def coincide(self) -> np.ndarray:
+        """Return the target of the largest output distance among the rows at the same point."""
+        point = np.unique(self.z, axis=0, return_inverse=True)[1].reshape(-1)
+        best = np.empty(self.n, dtype=np.int64)
+        for block in self.blocks():
+            output = self.f_square - 2.0 * (self.f[block] @ self.f.T)
+            best[block] = np.argmax(np.where(point[block, None] == point, output, -np.inf), axis=1)
+        moved, _ = self.distances(best)
+        return np.where(moved > 0, best, np.arange(self.n))

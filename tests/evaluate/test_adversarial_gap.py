@@ -10,7 +10,7 @@ from scipy.special import expit
 from tasks.evaluate.adversarial_gap import certify, certify_gaps, tabulate_loss, trace_gap
 from tasks.evaluate.verb import tabulate
 from tasks.metric import learn
-from tasks.runtime.errors import ConfigError
+from tasks.runtime.errors import ConfigError, DataError
 from tasks.train import create
 from tasks.train.individual.budro.solver import Setting, pose, solve
 from tasks.train.postprocess.model import PostProcessed
@@ -237,11 +237,24 @@ def test_losses():
         tabulate_loss(predicted, part, "eror")
 
 
+def test_budgets_may_be_an_array():
+    losses, label, z, _ = rows(0)
+    found, wanted = (
+        trace_gap(losses, label, z, each, replicates=0) for each in (np.array([0.1, 1.0]), [0.1, 1])
+    )
+    assert found.gaps == wanted.gaps
+    with pytest.raises(ConfigError, match="budgets"):
+        trace_gap(losses, label, z, np.empty(0))
+
+
 def test_what_cannot_be_certified_is_refused():
     losses, label, z, _ = rows(0)
     for budgets in ([-1.0], [], [float("nan")], [float("inf")]):
         with pytest.raises(ConfigError, match="budgets"):
             trace_gap(losses, label, z, budgets)
+    for weight in (-1.0, float("nan")):
+        with pytest.raises(DataError, match="weights"):
+            trace_gap(losses, label, z, [0.1], weight=np.append(np.ones(len(z) - 1), weight))
     with pytest.raises(ConfigError, match="weight"):
         trace_gap(losses, label, z, [0.1], weight=np.zeros(len(z)))
     split = make_split(60)

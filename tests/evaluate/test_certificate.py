@@ -7,7 +7,7 @@ from scipy.optimize import linprog
 from tasks.evaluate.certificate import centre_logits, certify_part, certify_rows, choose_rows
 from tasks.evaluate.verb import tabulate
 from tasks.metric import learn
-from tasks.runtime.errors import ConfigError
+from tasks.runtime.errors import ConfigError, DataError
 from tasks.train import create
 from tasks.train.prediction import predict_part
 from tests.train.tables import make_split
@@ -53,10 +53,39 @@ def test_rows_count_by_their_weight(seed):
     weight[::5] = 0
     mass = weight / weight.sum()
     found = certify_rows(logits, z, 0.2, weight=weight, tolerance=1e-10, n_moves=50)
-    wanted = by_linear_programme(logits, z, 0.2, mass)
+    left = mass > 0
+    wanted = by_linear_programme(logits[left], z[left], 0.2, mass[left])
     assert found.value == pytest.approx(wanted, abs=1e-8)
     assert found.upper == pytest.approx(wanted, abs=1e-8)
-    assert (mass[found.moves[:, 0]] > 0).all()
+    assert (mass[found.moves] > 0).all()
+
+
+@pytest.mark.parametrize("budget", [0.0, 0.3])
+def test_rows_of_weight_0_are_no_counterparts(budget):
+    logits, z = rows(1, ties=True)
+    weight = np.ones(len(z))
+    weight[[0, 5, 6]] = 0
+    logits[0] = 50.0, -25.0, -25.0
+    found = certify_rows(logits, z, budget, weight=weight, n_moves=50)
+    left = np.flatnonzero(weight)
+    wanted = certify_rows(logits[left], z[left], budget, n_moves=50)
+    assert (found.value, found.upper, found.n) == (wanted.value, wanted.upper, len(left))
+    assert found.moves.tolist() == left[wanted.moves].tolist()
+
+
+def test_rows_that_coincide_become_each_other_without_a_budget():
+    logits = np.array([[1.0, -1.0], [-1.0, 1.0], [1.0, -1.0]])
+    z = np.array([[0.0, 0.0], [1e-12, 0.0], [5.0, 5.0]])
+    found = certify_rows(logits, z, 0.0)
+    assert found.value == found.upper == pytest.approx(8 / 3)
+    assert found.moves.tolist() == [[0, 1], [1, 0]]
+    assert found.fair_distance.tolist() == [0, 0]
+    assert certify_rows(logits, z, 1e-300).value == pytest.approx(8 / 3)
+    for seed in range(3):
+        logits, z = rows(seed, n=40, ties=True)
+        wanted = by_linear_programme(logits, z, 0.0)
+        assert wanted > 0
+        assert certify_rows(logits, z, 0.0).value == pytest.approx(wanted, abs=1e-8)
 
 
 def test_rows_may_lie_anywhere():
@@ -148,6 +177,14 @@ def test_what_cannot_be_is_refused():
             certify_rows(*rows(0), budget)
     with pytest.raises(ConfigError, match="weight"):
         certify_rows(*rows(0), 1.0, weight=np.zeros(18))
+    for weight in (-1.0, np.nan):
+        with pytest.raises(DataError, match="weights"):
+            certify_rows(*rows(0), 1.0, weight=np.append(np.ones(17), weight))
+    for place, word in enumerate(("logits", "embedded rows")):
+        given = [each.copy() for each in rows(0)]
+        given[place][3, 0] = np.nan
+        with pytest.raises(DataError, match=word):
+            certify_rows(*given, 1.0)
     found = certify_rows(*rows(0), 1.0)
     for tau in (0.0, -1.0, np.nan):
         with pytest.raises(ConfigError, match="τ is"):
