@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -35,6 +36,25 @@ def test_disagreement_is_an_error(monkeypatch):
     monkeypatch.setattr(Dense, "run", lambda *given: Run([1.0, 1.0], [1.0, 1.0]))
     with pytest.raises(AssertionError):
         measure_rounds(300, 2, "numpy")
+
+
+def test_nothing_is_timed_while_memory_is_traced(monkeypatch):
+    # Where each was called, and for how many rounds; what is timed is whole and comes untraced.
+    told = {"ours": [], "peer": [], "making": []}
+    ours, peer, making = Rounds.run, Dense.run, Dense.__init__
+
+    def note(name, rounds):
+        told[name].append((tracemalloc.is_tracing(), rounds))
+
+    monkeypatch.setattr(
+        Rounds, "run", lambda *given: note("ours", (given[2:] or (3,))[0]) or ours(*given)
+    )
+    monkeypatch.setattr(Dense, "run", lambda *given: note("peer", len(given[2])) or peer(*given))
+    monkeypatch.setattr(Dense, "__init__", lambda *given: note("making", 0) or making(*given))
+    measure_rounds(600, 3, "numpy")
+    assert sorted(told["ours"]) == [(False, 3)] * 2 + [(True, 2)] * 2
+    assert sorted(told["peer"]) == [(False, 3)] * 4 + [(True, 2)] * 4
+    assert told["making"] == [(True, 0), (False, 0)]
 
 
 def test_the_tuned_peer_moves_as_the_other_does():
