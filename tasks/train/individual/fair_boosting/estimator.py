@@ -16,7 +16,7 @@ from sklearn.base import clone
 from tasks.metric.fair_metric import FairMetric
 from tasks.prepare.split import Split
 from tasks.runtime.arrays import as_backend, to_numpy
-from tasks.runtime.errors import ConfigError, StoreError
+from tasks.runtime.errors import ConfigError, DataError, StoreError
 from tasks.runtime.seeds import derive_integer
 from tasks.runtime.thread import limited_threads
 from tasks.train.base import Estimator, require_binary, unit_weight
@@ -31,12 +31,17 @@ from tasks.train.individual.fair_boosting.learner import (
     fit_learner,
     is_sound,
     make_learner,
+    require_rows,
     weight_keyword,
 )
 from tasks.train.persistence import State, find_strangers, read_state, restoring, write_state
 from tasks.train.registry import method
 
 HISTORY = ("eta", "cost", "objective", "gap", "iterations")
+# XGBoost's, too, of p (1 − p) in its own logistic loss.
+SMALLEST_CURVATURE = 1e-16
+# Beyond, Newton's steps run away: probabilities are 0 or 1, and curvatures the smallest.
+LARGEST_MARGIN = 1e6
 
 
 @method("fair_boosting")
@@ -170,17 +175,21 @@ class FairBoosting(Estimator):
         self.require("step", self.step in ("constant", "search"), "constant or search")
         self.require("budget", 0 <= self.budget < math.inf, "a number that is 0 or more")
         self.require("n_estimators", self.n_estimators >= 1, "1 or more")
-        self.require("learning_rate", self.learning_rate > 0, "a number above 0")
+        self.require("learning_rate", 0 < self.learning_rate < math.inf, "a number above 0")
         self.require("start", bool(np.isfinite(self.start)), "a margin that is finite")
         self.require(
             "scale_pos_weight",
-            balance == "balanced" or (not isinstance(balance, str) and balance > 0),
+            balance == "balanced" or (not isinstance(balance, str) and 0 < balance < math.inf),
             "a number above 0, or balanced",
         )
         self.require("solver", self.solver in SOLVERS, " or ".join(SOLVERS))
         self.require("tolerance", self.tolerance > 0, "a number above 0")
-        self.require("entropy_weight", self.entropy_weight > 0, "a number above 0")
-        self.require("dual_start", self.dual_start >= 0, "a number that is 0 or more")
+        self.require("entropy_weight", 0 < self.entropy_weight < math.inf, "a number above 0")
+        self.require("dual_start", 0 <= self.dual_start < math.inf, "a number that is 0 or more")
+        self.require("momentum", 0 <= self.momentum < 1, "a number in [0, 1)")
+        self.require(
+            "dual_learning_rate", 0 < self.dual_learning_rate < math.inf, "a number above 0"
+        )
         self.require("steps", self.steps >= 1, "1 or more")
         self.require("batch_size", self.batch_size >= 1, "1 or more")
         learner = make_learner(self.learner, self.learner_parameters)
@@ -224,17 +233,25 @@ class FairBoosting(Estimator):
         Raises
         ------
         ConfigError
-            For parameters that cannot be, a learner that there is not, or more rows than the
-            linear programme takes.
+            For parameters that cannot be, a learner that there is not or that asks for more rows,
+            margins that run away, beyond 1e6, or more rows than the linear programme takes.
         DataError
-            For labels that are neither 0 nor 1.
+            For labels that are neither 0 nor 1, labels or weights of another number than the rows,
+            no rows, or weights that are all 0.
         """
         self.check()
+        _require_lengths(X, y, sample_weight)
         require_binary(y, self.name)
         weight = unit_weight(sample_weight, len(y))
+        if not weight.sum() > 0:
+            raise DataError(
+                f"No row that {self.name} is to learn from has a weight above 0.",
+                "Give some rows a weight.",
+            )
         factor = np.array([1.0, positive_weight(self.scale_pos_weight, y, weight)])
         worst = _WorstCase(self, np.asarray(metric.embed(X)), y, weight / weight.sum())
         template = make_learner(self.learner, self.learner_parameters)
+        require_rows(template, len(y))
         rows = np.array(X, dtype=np.float64, order="C")
         margin = np.full(len(y), float(self.start))
         learners: list[Any] = []
@@ -256,7 +273,14 @@ class FairBoosting(Estimator):
             history.append([float(getattr(found, key)) for key in HISTORY])
             learners.append(learner)
             rates.append(rate)
-            margin = margin + rate * answer
+            with np.errstate(over="ignore", invalid="ignore"):
+                margin = margin + rate * answer
+            if not np.abs(margin).max() <= LARGEST_MARGIN:
+                raise ConfigError(
+                    f"The margins of {self.name} run away: round {iteration + 1} leaves one of "
+                    f"{np.abs(margin).max():.3g}.",
+                    f"Lower learning_rate, which is {self.learning_rate:g}.",
+                )
             if progress is not None:
                 progress(iteration + 1, self.n_estimators)
         if progress is not None and len(learners) < self.n_estimators:
@@ -363,6 +387,7 @@ class Slope:
         """Return what a learner is fitted to, and the weights."""
         if order == 1:
             return -len(self.first) * self.first, None
+        # No weight, no say: all mass has left the row.
         some = self.second > 0
         step = np.divide(-self.first, self.second, out=np.zeros_like(self.first), where=some)
         return step, self.second
@@ -370,6 +395,8 @@ class Slope:
 
 def differentiate(margin: np.ndarray, weight: np.ndarray) -> Slope:
     """Return g_i = w_i1 (p_i − 1) + w_i0 p_i and h_i = (w_i1 + w_i0) p_i (1 − p_i).
+
+    In h, p (1 − p) is 1e-16 where it is less.
 
     Parameters
     ----------
@@ -380,7 +407,8 @@ def differentiate(margin: np.ndarray, weight: np.ndarray) -> Slope:
     """
     p = expit(margin)
     lower, upper = weight.T
-    return Slope(upper * (p - 1.0) + lower * p, (upper + lower) * p * (1.0 - p))
+    curvature = np.maximum(p * (1.0 - p), SMALLEST_CURVATURE)
+    return Slope(upper * (p - 1.0) + lower * p, (upper + lower) * curvature)
 
 
 def search_step(
@@ -410,6 +438,20 @@ def search_step(
     if slope(longest) <= 0:
         return longest
     return float(brentq(slope, 0.0, longest))
+
+
+def _require_lengths(X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None) -> None:
+    if np.ndim(X) != 2 or len(X) == 0:
+        raise DataError(
+            f"The rows to learn from are an array of shape {np.shape(X)}.",
+            "Give one row or more, as an array of shape (n_samples, n_features).",
+        )
+    for name, each in (("labels", y), ("case weights", sample_weight)):
+        if each is not None and np.shape(each) != (len(X),):
+            raise DataError(
+                f"The {name} are an array of shape {np.shape(each)} for {len(X)} rows.",
+                "Give one for each row.",
+            )
 
 
 class _WorstCase:

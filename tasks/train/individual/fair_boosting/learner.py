@@ -46,8 +46,13 @@ def make_learner(learner: str | Any, parameters: Mapping[str, Any] | None) -> An
     Raises
     ------
     ConfigError
-        For a name or a parameter that there is not, or an object that does not fit and predict.
+        For a name or a parameter that there is not, a parameter that cannot be, or an object that
+        does not fit and predict.
     """
+    if not isinstance(parameters, Mapping | None):
+        raise ConfigError(
+            f"The learner's parameters are {parameters!r}.", "Give names and their values."
+        )
     told = dict(parameters or {})
     if not isinstance(learner, str):
         if not all(hasattr(learner, each) for each in ("fit", "predict", "get_params")):
@@ -55,17 +60,47 @@ def make_learner(learner: str | Any, parameters: Mapping[str, Any] | None) -> An
                 f"The learner {learner!r} is no regressor.",
                 f"Give one of scikit-learn's shape, or a name: {', '.join(LEARNERS)}.",
             )
-        return clone(learner).set_params(**told) if told else clone(learner)
+        made = clone(learner)
+        known = list(made.get_params())
+        _require_known(type(learner).__name__, told, known)
+        return _checked(made.set_params(**told) if told else made)
     if learner not in LEARNERS:
         raise ConfigError(f"There is no learner {learner!r}.", nearest(learner, LEARNERS))
     maker = LEARNERS[learner]
     known = list(inspect.signature(maker).parameters)
+    _require_known(learner, told, known)
+    return _checked(maker(**told))
+
+
+def _require_known(name: str, told: Mapping[str, Any], known: list[str]) -> None:
     for key in told:
         if key not in known:
             raise ConfigError(
-                f"The learner {learner!r} has no parameter {key!r}.", nearest(key, known)
+                f"The learner {name!r} has no parameter {key!r}.", nearest(key, known)
             )
-    return maker(**told)
+
+
+def _checked(learner: Any) -> Any:
+    """Return a learner whose parameters may be, as far as can be told without rows."""
+    if isinstance(learner, NewtonTree | Spline):
+        learner.check()
+    # Some that are of scikit-learn's shape declare nothing of their parameters.
+    elif hasattr(learner, "_parameter_constraints"):
+        try:
+            learner._validate_params()
+        except ValueError as error:
+            raise ConfigError(str(error), "Mend learner_parameters.") from error
+    return learner
+
+
+def require_rows(learner: Any, n_samples: int) -> None:
+    """Raise ConfigError for a learner that asks for more neighbours than there are rows."""
+    last = learner.steps[-1][1] if isinstance(learner, Pipeline) else learner
+    if isinstance(last, KNeighborsRegressor) and last.n_neighbors > n_samples:
+        raise ConfigError(
+            f"The learner asks for {last.n_neighbors} neighbours among {n_samples} rows.",
+            "Give a smaller n_neighbors in learner_parameters.",
+        )
 
 
 def weight_keyword(learner: Any) -> str | None:

@@ -8,6 +8,9 @@ from typing import Any, Literal, Self
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 
+from tasks.runtime.errors import ConfigError
+from tasks.train.individual.fair_boosting.parameter import require_number, require_whole
+
 LEAF = -1
 # XGBoost splits for a gain above this only.
 SMALLEST_GAIN = np.float32(1e-6)
@@ -110,8 +113,19 @@ class NewtonTree(RegressorMixin, BaseEstimator):
         self.min_child_weight = min_child_weight
         self.ties = ties
 
+    def check(self) -> None:
+        """Raise ConfigError for parameters that cannot be."""
+        require_whole(self, "max_depth", least=1)
+        for name in ("reg_lambda", "gamma", "min_child_weight"):
+            require_number(self, name)
+        if self.ties not in ("low", "high"):
+            raise ConfigError(
+                f"The parameter 'ties' of NewtonTree is {self.ties!r}.", "Give low or high."
+            )
+
     def fit(self, X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None = None) -> Self:
         """Grow the tree on rows X with targets y."""
+        self.check()
         columns = np.ascontiguousarray(np.asarray(X, dtype=np.float32).T)
         h = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight)
         # Through float32, in which XGBoost is handed gradients.

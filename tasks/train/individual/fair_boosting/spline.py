@@ -9,6 +9,8 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import SplineTransformer
 
+from tasks.train.individual.fair_boosting.parameter import require_number, require_whole
+
 
 class Spline(RegressorMixin, BaseEstimator):
     """A sum of one B-spline for each feature.
@@ -52,8 +54,15 @@ class Spline(RegressorMixin, BaseEstimator):
         self.degree = degree
         self.reg_lambda = reg_lambda
 
+    def check(self) -> None:
+        """Raise ConfigError for parameters that cannot be."""
+        require_whole(self, "n_knots", least=2)
+        require_whole(self, "degree", least=0)
+        require_number(self, "reg_lambda")
+
     def fit(self, X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None = None) -> Self:
         """Fit on rows X with targets y."""
+        self.check()
         low, high = X.min(axis=0), X.max(axis=0)
         # A constant feature has knots all the same; its spline is a constant, too.
         self.knots_ = np.linspace(low, np.where(high > low, high, low + 1.0), self.n_knots)

@@ -2,11 +2,13 @@ import numpy as np
 import pytest
 import xgboost
 from scipy.special import expit, logit
+from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
 from tasks.metric import learn
+from tasks.metric.fair_metric import FairMetric
 from tasks.runtime.errors import ConfigError, DataError, StoreError
 from tasks.train import create
 from tasks.train.individual.budro.objective import evaluate_losses
@@ -139,6 +141,36 @@ def test_a_learner_is_fitted_to_the_pseudo_residuals():
     assert logit(model.predict_proba(SPLIT.test.X)[:, 1]) == pytest.approx(margin)
 
 
+def test_curvatures_have_a_floor():
+    margin, weight = np.array([-800.0, 50.0, 0.0, 800.0]), np.array([[0.2, 0.3]] * 3 + [[0, 0]])
+    found = differentiate(margin, weight)
+    assert found.second == pytest.approx([0.5e-16, 0.5e-16, 0.125, 0], rel=1e-12)
+    target, _ = found.aim(2)
+    assert target == pytest.approx([0.6e16, -0.4e16, 0.4, 0], rel=1e-12)
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_steps_that_run_away_are_said_and_no_others(learner):
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(300, 3))
+    y = (X[:, 0] > 0).astype(np.int64)
+    metric = FairMetric(np.eye(3), np.eye(3), np.zeros((0, 3)))
+    order = 1 if learner == "k_neighbors" else 2
+    settings = {"learner": learner, "order": order, "learning_rate": 1.0, "n_estimators": 30}
+    if learner in ("tree", "stump", "spline"):
+        with pytest.raises(ConfigError, match=r"run away.*Lower learning_rate, which is 1"):
+            FairBoosting(**settings, budget=0.4).fit(X, y, metric=metric)
+    # Without transport the labels are separable: curvatures shrink until they are 0.
+    model = FairBoosting(**settings | {"n_estimators": 60}, budget=0.0).fit(X, y, metric=metric)
+    assert (model.predict(X) == y).mean() > 0.9
+    assert np.abs(model.decision_function(X)).max() < 1000
+
+
+def test_margins_beyond_all_numbers_are_said():
+    with pytest.raises(ConfigError, match="run away"):
+        fit(learning_rate=1e308, n_estimators=9)
+
+
 @pytest.mark.parametrize("longest", [0.3, 50.0])
 def test_the_search_finds_the_best_step(longest):
     generator = np.random.default_rng(4)
@@ -246,13 +278,48 @@ def test_other_solvers_serve_too(solver):
         ({"solver": "x"}, "solver"),
         ({"scale_pos_weight": "x"}, "scale_pos_weight"),
         ({"start": float("inf")}, "start"),
+        ({"learning_rate": float("inf")}, "learning_rate"),
+        ({"scale_pos_weight": float("inf")}, "scale_pos_weight"),
+        ({"momentum": 1.0}, "momentum"),
+        ({"momentum": float("nan")}, "momentum"),
+        ({"dual_learning_rate": -1.0}, "dual_learning_rate"),
+        ({"dual_start": float("inf")}, "dual_start"),
+        ({"entropy_weight": float("inf")}, "entropy_weight"),
+        ({"learner": "tree", "learner_parameters": {"max_depth": -1}}, "max_depth"),
+        ({"learner": "k_neighbors", "learner_parameters": {"n_neighbors": 0}}, "n_neighbors"),
+        ({"learner": "spline", "learner_parameters": {"n_knots": 1}}, "n_knots"),
+        ({"learner": "newton_tree", "learner_parameters": {"ties": "foo"}}, "ties"),
         ({"learner": "forrest"}, "learner"),
         ({"learner": "k_neighbors", "order": 2}, "takes no weights"),
     ],
 )
 def test_what_cannot_be_is_said(parameters, word):
     with pytest.raises(ConfigError, match=word):
-        fit(**parameters)
+        FairBoosting(**parameters).check()
+
+
+def test_more_neighbours_than_rows_are_refused():
+    part = PART.take(np.arange(10))
+    with pytest.raises(ConfigError, match="25 neighbours among 10 rows"):
+        fit(part, learner="k_neighbors")
+    with pytest.raises(ConfigError, match="11 neighbours"):
+        fit(part, learner=make_pipeline(StandardScaler(), KNeighborsRegressor(n_neighbors=11)))
+    model = fit(part, learner="k_neighbors", learner_parameters={"n_neighbors": 10})
+    assert np.isfinite(model.predict_proba(part.X)).all()
+
+
+def test_rows_labels_and_weights_that_do_not_match_are_refused():
+    X, y = PART.X, PART.y
+    for rows, labels, weight, word in (
+        (X[:0], y[:0], None, "one row or more"),
+        (X[:, 0], y, None, "rows to learn from"),
+        (X, y[1:], None, "labels are"),
+        (X, y[:, None], None, "labels are"),
+        (X, y, np.ones(len(y) - 1), "case weights are"),
+        (X, y, np.zeros(len(y)), "weight"),
+    ):
+        with pytest.raises(DataError, match=word):
+            FairBoosting(n_estimators=1).fit(rows, labels, metric=METRIC, sample_weight=weight)
 
 
 def test_classes_beyond_nought_and_one_are_refused():

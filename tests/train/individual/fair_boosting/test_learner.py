@@ -43,6 +43,35 @@ def test_what_there_is_not_is_said():
         make_learner("tree", {"max_deph": 3})
     with pytest.raises(ConfigError, match="no regressor"):
         make_learner(3, None)
+    with pytest.raises(ConfigError, match="'epsilon'"):
+        make_learner(SVR(), {"epsilom": 0.2})
+    with pytest.raises(ConfigError, match="names and their values"):
+        make_learner("tree", [3])
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("tree", {"max_depth": -1}),
+        ("stump", {"criterion": "x"}),
+        ("linear", {"alpha": -1.0}),
+        ("k_neighbors", {"n_neighbors": 0}),
+        ("spline", {"n_knots": 1}),
+        ("spline", {"n_knots": 2.5}),
+        ("spline", {"degree": -1}),
+        ("spline", {"reg_lambda": np.nan}),
+        ("newton_tree", {"max_depth": -1}),
+        ("newton_tree", {"max_depth": True}),
+        ("newton_tree", {"ties": "foo"}),
+        ("newton_tree", {"reg_lambda": -1.0}),
+        ("newton_tree", {"gamma": np.inf}),
+        ("newton_tree", {"min_child_weight": "x"}),
+        (SVR(), {"C": -1.0}),
+    ],
+)
+def test_parameters_that_cannot_be_are_refused_before_any_fit(name, parameters):
+    with pytest.raises(ConfigError, match=f"'{next(iter(parameters))}'"):
+        make_learner(name, parameters)
 
 
 def test_objects_are_copied():

@@ -4,6 +4,7 @@ import xgboost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tasks.runtime.errors import ConfigError
 from tasks.train.individual.fair_boosting.newton_tree import NewtonTree
 
 
@@ -106,3 +107,8 @@ def test_without_weights_all_rows_count_once():
     plain, ones = NewtonTree().fit(X, target), NewtonTree().fit(X, target, np.ones(150))
     assert np.array_equal(plain.predict(X), ones.predict(X))
     assert len(NewtonTree().fit(X[:1], target[:1]).feature_) == 1
+
+
+def test_parameters_that_cannot_be_are_refused():
+    with pytest.raises(ConfigError, match="'ties' of NewtonTree"):
+        NewtonTree(ties="foo").fit(np.zeros((3, 2)), np.arange(3.0))

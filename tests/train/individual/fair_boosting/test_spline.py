@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from tasks.runtime.errors import ConfigError
 from tasks.train.individual.fair_boosting.spline import Spline
 
 
@@ -37,3 +38,8 @@ def test_weights_count_rows_where_nothing_is_penalised():
     # The scale of the weights is nothing.
     small = Spline(**told).fit(X, y, counts * 1e-6)
     assert small.predict(X) == pytest.approx(weighted.predict(X), abs=1e-9)
+
+
+def test_parameters_that_cannot_be_are_refused():
+    with pytest.raises(ConfigError, match="'n_knots' of Spline"):
+        Spline(n_knots=1).fit(np.zeros((3, 2)), np.arange(3.0))
