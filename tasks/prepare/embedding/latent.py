@@ -18,6 +18,7 @@ from tasks.prepare.embedding.base import ENCODING, TextEncoder, list_texts, norm
 from tasks.prepare.embedding.cache import FOLDER, STORED, VectorCache
 from tasks.prepare.progress import show_count
 from tasks.runtime.errors import ConfigError, DataError
+from tasks.runtime.source import source_digest
 from tasks.runtime.store import canonical_json
 from tasks.runtime.thread import limited_threads
 
@@ -100,6 +101,7 @@ class LatentSemantic(TextEncoder):
             "threads": self.threads,
             "random_state": self.random_state,
             "stored": STORED.str if self.folder is not None else "whole",
+            "source": source_digest([__name__]),
             "versions": {each: version(each) for each in ("numpy", "scipy", "scikit-learn")},
         }
 

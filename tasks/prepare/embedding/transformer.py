@@ -19,6 +19,7 @@ from tasks.prepare.embedding.config import EncoderConfig, PinnedFile
 from tasks.prepare.fetch import fetch
 from tasks.prepare.progress import show_count
 from tasks.runtime.errors import ConfigError, DataError
+from tasks.runtime.source import source_digest
 from tasks.runtime.store import canonical_json
 
 LIBRARIES = ("onnxruntime", "tokenizers")
@@ -281,6 +282,7 @@ def digest_transformer(config: EncoderConfig, max_tokens: int) -> str:
         "pooling": "mean",
         "length": "unit",
         "stored": STORED.str,
+        "source": source_digest([__name__]),
         "versions": {library: version(library) for library in LIBRARIES},
     }
     return hashlib.sha256(canonical_json(description).encode()).hexdigest()

@@ -71,6 +71,12 @@ def test_a_text_has_the_same_bytes_whatever_is_beside_it(texts, chunk):
 FITTED = LatentSemantic(rank=8).fit(TRAIN)
 
 
+def test_vectors_of_other_code_are_not_taken(monkeypatch):
+    before = LatentSemantic(rank=4).fit(TRAIN).digest
+    monkeypatch.setattr("tasks.prepare.embedding.latent.source_digest", lambda _: "other")
+    assert LatentSemantic(rank=4).fit(TRAIN).digest != before
+
+
 def test_digest_names_texts_and_parameters():
     digests = {
         LatentSemantic(rank=4).fit(TRAIN).digest,

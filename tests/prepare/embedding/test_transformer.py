@@ -125,7 +125,7 @@ def test_progress_counts_different_texts(encoder):
     assert seen == [("encoding by minilm", 10, 10)]
 
 
-def test_settings_and_files_have_their_own_digest(tmp_path):
+def test_settings_and_files_have_their_own_digest(tmp_path, monkeypatch):
     config = make_config(tmp_path)
     other = config.model_copy(
         update={"weights": config.weights.model_copy(update={"sha256": "0" * 64})}
@@ -139,6 +139,8 @@ def test_settings_and_files_have_their_own_digest(tmp_path):
     assert TransformerEncoder(config, tmp_path, max_tokens=8, threads=2).digest in digests
     with pytest.raises(DataError, match=r"has sha256 .* is expected"):
         TransformerEncoder(other, tmp_path, max_tokens=8)
+    monkeypatch.setattr(module, "source_digest", lambda _: "other")
+    assert TransformerEncoder(config, tmp_path, max_tokens=8).digest not in digests
 
 
 def test_what_cannot_be_is_refused(tmp_path):
