@@ -14,7 +14,7 @@ from tasks.evaluate.measure import Audit, Row, measure
 from tasks.evaluate.price_map import DRAW_PASSES, SAMPLE_PASSES, PriceMaps
 from tasks.metric.fair_metric import FairMetric
 from tasks.prepare.split import Part
-from tasks.runtime.errors import ConfigError, nearest
+from tasks.runtime.errors import ConfigError, DataError, nearest
 from tasks.runtime.seeds import derive_generator
 from tasks.train.base import unit_weight
 from tasks.train.postprocess.model import PostProcessed
@@ -298,7 +298,7 @@ def trace_gap(
     ConfigError
         For a budget below 0 or infinite, or without a row of positive weight.
     DataError
-        For weights that are negative or not finite.
+        For weights that are negative or not finite, or losses that are not finite.
 
     Notes
     -----
@@ -330,6 +330,11 @@ def trace_gap(
     order = order[given[order] > 0]
     if not order.size:
         raise ConfigError("No row of the certificate has a weight above 0.", "Give it some rows.")
+    if not np.isfinite(np.asarray(losses)[order]).all():
+        raise DataError(
+            "The losses of the certificate are not all finite.",
+            "Certify a model whose predictions are numbers on every row.",
+        )
     new = np.append(True, np.any(content[order[1:]] != content[order[:-1]], axis=1))
     weight = given[order]
     maps = PriceMaps(z[order], label[order], np.asarray(losses[order], dtype=np.float64), weight)
