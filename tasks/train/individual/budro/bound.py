@@ -63,6 +63,7 @@ class Bounds:
         # Products lose least near the origin.
         centred = point - point.mean(axis=0)
         self.square = np.sum(centred * centred, axis=1)
+        self.norm = np.sqrt(np.sum(point * point, axis=1))
         self.column_square = self.square[column_point]
         self._point, self.centred, self._column_point = point, centred, column_point
         self.label = np.repeat(np.arange(len(columns)), [last - first for first, last in columns])

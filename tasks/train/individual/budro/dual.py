@@ -30,6 +30,8 @@ class Piece:
         ε.
     target : array
         Its map, as the caller writes maps.
+    slack : float
+        By how much M may be above ``dual``, where points that tie count as equally good.
     """
 
     eta: float
@@ -37,6 +39,7 @@ class Piece:
     cost: float
     budget: float
     target: Array
+    slack: float = 0.0
 
     @property
     def slope(self) -> float:
@@ -45,8 +48,13 @@ class Piece:
 
     @property
     def dual(self) -> float:
-        """M(η)."""
+        """M(η), up to ``slack``."""
         return self.gain + self.eta * self.slope
+
+    @property
+    def bound(self) -> float:
+        """M(η) at most."""
+        return self.dual + self.slack
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,11 +66,13 @@ class Minimum:
     maps : tuple of (share, Piece)
         One or two maps and the share of all mass that follows each.
     eta, dual : float
-        Last η, and the lowest M seen: an upper bound of the optimum.
+        Last η, and the lowest M seen.
     iterations : int
         Pieces asked for.
     converged : bool
         Whether the gap met the tolerance.
+    slack : float
+        Of the piece of the lowest M: with it ``dual`` is an upper bound of the optimum.
     """
 
     maps: tuple[tuple[float, Piece], ...]
@@ -70,6 +80,7 @@ class Minimum:
     dual: float
     iterations: int
     converged: bool
+    slack: float = 0.0
 
     @property
     def objective(self) -> float:
@@ -124,7 +135,7 @@ def minimise_dual(
     if budget == 0:
         return Minimum(((1.0, stay),), float("inf"), stay.gain, 0, converged=True)
     if zero.slope >= 0:
-        return Minimum(((1.0, zero),), 0.0, zero.dual, 0, converged=True)
+        return Minimum(((1.0, zero),), 0.0, zero.dual, 0, True, zero.slack)
     if start is not None:
         (eta, held), least, most = start, 1.02, 4.0
         # Where a search ended two maps tie as a rule: beside it, rounding has no say in the next.
@@ -136,17 +147,19 @@ def minimise_dual(
     high: Piece | None = None
     # Without an upper end yet, staying put is the map that is surely within the budget.
     maps: tuple[tuple[float, Piece], ...] = ((1.0, stay),)
-    dual, converged, iteration = zero.dual, False, 0
+    best, dual, converged, iteration = zero, zero.dual, False, 0
     while iteration < max_iterations and not converged:
         iteration += 1
         seen = explore(eta, held)
-        held, dual = seen.target, min(dual, seen.dual)
+        held = seen.target
+        if seen.dual < dual:
+            best, dual = seen, seen.dual
         if seen.slope < 0:
             low = seen
         else:
             high = seen
         # Costs fall about as 1/η⁴ on real rows: the minimum is then likely in between.
-        ratio = max(seen.cost, 1e-300) / budget
+        ratio = max(seen.cost / budget, 1e-300)
         step = min(max(ratio ** (0.25 if seen is low else -0.25), least), most)
         if high is None:
             eta, least, most = eta * step, _speed_up(least), _speed_up(most)
@@ -159,7 +172,7 @@ def minimise_dual(
             eta, least, most = eta / step, _speed_up(least), _speed_up(most)
         else:
             eta = _crossing(low, high)
-    return Minimum(maps, seen.eta, dual, iteration, converged)
+    return Minimum(maps, seen.eta, dual, iteration, converged, best.slack)
 
 
 def descend_dual(

@@ -229,10 +229,10 @@ class _Softmax:
         """Return M(η), which bounds the problem without entropy at any η."""
         search = Search(self.geometry, self.loss, "float64")
         if math.isinf(eta):
-            return search.piece(0.0, budget, self.geometry.column_point).dual
+            return search.piece(0.0, budget, self.geometry.column_point).bound
         if best.eta == 0:
-            return search.move_freely(budget).dual
-        return search.move_all(best.eta, budget, best.target.likeliest).dual
+            return search.move_freely(budget).bound
+        return search.move_all(best.eta, budget, best.target.likeliest).bound
 
 
 def solve_sinkhorn(

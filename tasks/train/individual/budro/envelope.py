@@ -1,8 +1,8 @@
 """What a round's passes at several prices say about the prices between them.
 
 Of column j, max_i (R_ij − η C_ij) is a maximum of lines in η, hence convex: a point that is best at
-two prices is best at all between; so is one that ties with the best, by a tolerance affine in η. So
-every further pass looks only at columns whose targets differ at the nearest prices seen, and the
+two prices is best at all between; so is one that ties with the best, by a tolerance concave in η.
+So every further pass looks only at columns whose targets differ at the nearest prices seen, and the
 lines that are best somewhere in an interval are found from its ends inwards, by what is best where
 two neighbours cross.
 """
@@ -89,8 +89,10 @@ class Lines:
         Points, in the order in which the column takes them where they tie; padded.
     gain, cost : float64 arrays of shape (n_columns, n_lines)
         R_ij and C_ij; padded by −∞ and 0.
+    own : int64 array of shape (n_columns,)
+        The columns' points.
     tolerance : callable
-        η -> by how much less than the best value ties with it.
+        (η, points of columns) -> by how much less than the best value ties with it.
     """
 
     low: np.ndarray
@@ -98,13 +100,14 @@ class Lines:
     target: np.ndarray
     gain: np.ndarray
     cost: np.ndarray
-    tolerance: Callable[[float], float]
+    own: np.ndarray
+    tolerance: Callable[[float, np.ndarray], np.ndarray]
 
     def choose(self, places: np.ndarray, eta: float) -> tuple[np.ndarray, np.ndarray]:
         """Return the targets of some of the columns at η and what they pay."""
         value = self.gain[places] - eta * self.cost[places]
-        enough = np.max(value, axis=1, keepdims=True) - self.tolerance(eta)
-        best = np.argmax(value >= enough, axis=1)
+        enough = np.max(value, axis=1) - self.tolerance(eta, self.own[places])
+        best = np.argmax(value >= enough[:, None], axis=1)
         return self.target[places, best], self.cost[places, best]
 
 
@@ -131,9 +134,10 @@ def trace_lines(
     Each line costs one search at the price where it was found and at most two where it crosses its
     neighbours.
     """
+    own = search.geometry.column_point[chosen]
     left = search.move_columns(chosen, held, low)
     right = left.copy()
-    moved = np.flatnonzero(left != search.geometry.column_point[chosen])
+    moved = np.flatnonzero(left != own)
     right[moved] = search.move_columns(chosen[moved], left[moved], high[moved])
     column = np.arange(chosen.size)
     found: list[Found] = [(column, left, *search.weigh(left, chosen))]
@@ -157,7 +161,7 @@ def trace_lines(
         seen = np.concatenate([seen, code[fresh]])
         # One that only ties where others cross is best there if it comes first, and nowhere else.
         found.append(tuple(each[fresh] for each in new))
-        keep = np.flatnonzero(fresh & (above > search.tolerance(eta)))
+        keep = np.flatnonzero(fresh & (above > search.tolerance(eta, own[who])))
         new, lower, upper = (tuple(x[keep] for x in each) for each in (new, lower, upper))
         order = np.argsort(np.concatenate([new[0], new[0]]), kind="stable")
         lower, upper = (
@@ -193,6 +197,7 @@ def _gather(
         np.zeros(shape, dtype=np.int64),
         np.full(shape, -np.inf),
         np.zeros(shape),
+        own,
         search.tolerance,
     )
     for whole, each in ((rows.target, target), (rows.gain, gain), (rows.cost, cost)):

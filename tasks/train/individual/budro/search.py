@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -78,16 +79,27 @@ class Search:
             )
             self._levels = np.stack(self.level, axis=1)
             self._centred, self._square = self.bounds.centred, self.bounds.square
+            self._norm = self.bounds.norm
         else:
             # Products lose least near the origin.
             self._centred = geometry.point - xp.mean(geometry.point, axis=0)
             self._square = xp.sum(self._centred * self._centred, axis=1)
+            self._norm = xp.sqrt(xp.sum(geometry.point * geometry.point, axis=1))
         self.size = max(float(xp.max(xp.abs(each))) for each in self.level)
-        self.square = float(xp.max(self._square))
 
-    def tolerance(self, eta: float | Array) -> float | Array:
-        """Return by how much less than the best value ties with it at η."""
-        return TIE * (self.size + self.square * eta)
+    def tolerance(self, eta: float | Array, column: Array) -> Array:
+        """Return by how much less than the best value ties with it at η, for columns at points.
+
+        The last digits of z change C_ij = ‖z_i − z_j‖² in proportion to ‖z_i − z_j‖ ‖z_j‖, besides
+        C_ij itself, and a point that beats a column's own has η C_ij ≤ 2 max |R|. So neither a row
+        far from all others, nor two of them, make the others tie. It is concave in η.
+        """
+        root = math.sqrt if isinstance(eta, float | int) else self.xp.sqrt
+        return TIE * (self.size + root(eta * self.size) * self.xp.take(self._norm, column))
+
+    def _tie_costs(self, cost: Array, column: Array) -> Array:
+        """Return by how much more than the least cost ties with it, for columns at points."""
+        return TIE * (cost + self.xp.sqrt(cost) * self.xp.take(self._norm, column))
 
     def _find_level(self, label: int) -> Array:
         xp, geometry = self.xp, self.geometry
@@ -192,7 +204,8 @@ class Search:
     ) -> np.ndarray:
         gain, cost = self.weigh(held, chosen)
         dtype = np.dtype(self.dtype).name
-        slack = self.tolerance(eta)
+        own = self.geometry.column_point
+        slack = self.tolerance(eta, own if chosen is None else own[chosen])
         found = bounds.propose(self._levels, chosen, gain - eta * cost, slack, eta, dtype)
         if found is None:
             moved: np.ndarray = self._move(chosen, held, eta, self.xp.float64)
@@ -215,7 +228,7 @@ class Search:
                     self.level[k],
                     column[who],
                     price,
-                    self.tolerance(price),
+                    slack[who],
                     place,
                     point[first:stop],
                 )
@@ -265,14 +278,14 @@ class Search:
             eta = xp.full(column.shape, eta, dtype=xp.float64, device=device(column))
         listed = self._list(label, self.dtype if dtype is None else dtype)
         gain, cost = self.value(label, column, held)
-        bound = gain - eta * cost - self.tolerance(eta)
+        bound = gain - eta * cost - self.tolerance(eta, column)
         order = xp.argsort(bound, descending=True)
         column, bound, price = (xp.take(each, order) for each in (column, bound, eta))
         tiles = blocks(column.shape[0], self._width(listed.order.shape[0]))
         ends = xp.asarray([stop - 1 for _, stop in tiles], device=device(bound))
         prefix = xp.searchsorted(listed.descent, -xp.take(bound, ends), side="right")
         tasks = zip(tiles, to_numpy(prefix), strict=True)
-        target = self._compare(listed, column, price, self.tolerance(price), tasks)
+        target = self._compare(listed, column, price, self.tolerance(price, column), tasks)
         return xp.take(target, xp.argsort(order))
 
     def _width(self, n_points: int) -> int:
@@ -284,13 +297,13 @@ class Search:
         listed: Candidates,
         column: Array,
         price: Array,
-        slack: Array,
+        slack: Array | None,
         tasks: Iterable[tuple[tuple[int, int], int]],
     ) -> Array:
         """Return the best points of columns, of which blocks look at prefixes of the points.
 
         A product is above what it stands for, but for the error of its column, and by less than
-        four units of η × the point's squared norm.
+        four units of η × the point's squared norm. Without a ``slack`` costs alone are compared.
         """
         xp = self.xp
         right = xp.concat(
@@ -299,26 +312,37 @@ class Search:
         right = xp.concat([right, xp.ones_like(price)[:, None]], axis=1)
         right = xp.astype(right, listed.left.dtype)
         error = listed.unit * (price * xp.take(self._square, column) + listed.size)
-        drop = slack + 2 * error
         found = []
         for (first, stop), length in tasks:
             product = right[first:stop, :] @ listed.left[: max(1, int(length)), :].T
             best = xp.argmax(product, axis=1)
             top = xp.astype(xp.max(product, axis=1), xp.float64)
             top = top - 4 * listed.unit * price[first:stop] * xp.take(listed.square, best)
-            enough = xp.astype(top - drop[first:stop], product.dtype)
+            target = xp.take(listed.order, best)
+            here = column[first:stop]
+            if slack is None:
+                cost = xp.take(self._square, here) - top + error[first:stop]
+                near = self._tie_costs(xp.where(cost > 0, cost, 0.0), here)
+            else:
+                near = slack[first:stop]
+            enough = xp.astype(top - near - 2 * error[first:stop], product.dtype)
             owner, place = xp.nonzero(product >= enough[:, None])
-            point, target = xp.take(listed.order, place), xp.take(listed.order, best)
+            point = xp.take(listed.order, place)
             if owner.shape[0] > target.shape[0]:
                 several = _count_each(owner, target.shape[0]) > 1
                 some = xp.nonzero(several)[0]
                 pairs = xp.nonzero(xp.take(several, owner))[0]
                 there = some + first
+                near = xp.take(near, some)
+                if slack is None:
+                    own = xp.take(column, there)
+                    cost = self.value(0, own, xp.take(target, some))[1]
+                    near = self._tie_costs(cost, own)
                 settled = self._settle(
                     listed.level,
                     xp.take(column, there),
                     xp.take(price, there),
-                    xp.take(slack, there),
+                    near,
                     xp.searchsorted(some, xp.take(owner, pairs)),
                     xp.take(point, pairs),
                 )
@@ -332,7 +356,7 @@ class Search:
         A point that is itself among them stays where it is; of those that tie, the first is taken.
         """
         xp, level = self.xp, self.level[label]
-        worst = level >= xp.max(level) - self.tolerance(0.0)
+        worst = level >= xp.max(level) - TIE * self.size
         own = xp.take(worst, column)
         others = xp.take(column, xp.nonzero(~own)[0])
         if others.shape[0] == 0:
@@ -342,7 +366,7 @@ class Search:
         length = listed.order.shape[0]
         tiles = blocks(others.shape[0], max(self._width(length), TILE // length))
         tasks = zip(tiles, itertools.repeat(length))
-        target = self._compare(listed, others, price, TIE * self.square * price, tasks)
+        target = self._compare(listed, others, price, None, tasks)
         return _spread(~own, target, column)
 
     def piece(self, eta: float, budget: float, target: Array) -> Piece:
@@ -353,8 +377,12 @@ class Search:
         self, eta: float, budget: float, target: Array, weighed: tuple[Array, Array]
     ) -> Piece:
         xp, geometry = self.xp, self.geometry
-        total = geometry.add_up(xp.stack([xp.sum(geometry.column_mass * each) for each in weighed]))
-        return Piece(eta, float(total[0]), float(total[1]), budget, target)
+        slack = self.tolerance(eta, geometry.column_point)
+        total = geometry.add_up(
+            xp.stack([xp.sum(geometry.column_mass * each) for each in (*weighed, slack)])
+        )
+        gain, cost, slack = (float(each) for each in total)
+        return Piece(eta, gain, cost, budget, target, slack)
 
     def move_all(self, eta: float, budget: float, held: Array) -> Piece:
         """Move every column to its best point at η: a full pass."""

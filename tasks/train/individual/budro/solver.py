@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -108,10 +109,12 @@ def pose(
     Raises
     ------
     ConfigError
-        When the budget is below 0.
+        When the budget is below 0 or not finite.
     """
-    if not budget >= 0:
-        raise ConfigError(f"The budget of the transport is {budget}.", "Give 0 or more.")
+    if not 0 <= budget < math.inf:
+        raise ConfigError(
+            f"The budget of the transport is {budget}.", "Give a number that is 0 or more."
+        )
     geometry = build_geometry(z, label, n_labels=int(loss.shape[1]), mass=mass)
     return Problem(geometry, loss, budget)
 

@@ -14,9 +14,9 @@ from array_api_compat import array_namespace, device, is_numpy_namespace
 
 Array = Any
 
-# Values that differ by less, as a share of the largest loss + η × the largest squared norm, tie:
-# 4,500 units in the last place, above what sums of some thousand products and the last digits of
-# an embedding differ by, and far below what tells two points apart.
+# Values that differ by less, as a share of what `Search.tolerance` names, tie: 4,500 units in the
+# last place, above what sums of some thousand products and the last digits of an embedding differ
+# by, and far below what tells two points apart.
 TIE = 1e-12
 
 

@@ -111,7 +111,7 @@ def finish(search: Search, found: Minimum) -> Transport:
     return Transport(
         eta=found.eta,
         objective=found.objective,
-        dual_value=found.dual,
+        dual_value=found.dual + found.slack,
         cost=found.cost,
         iterations=found.iterations,
         converged=found.converged,
@@ -259,7 +259,7 @@ def solve_sgd(
         batches.pay, sample, budget, eta=eta, momentum=momentum, learning_rate=learning_rate
     )
     final = search.move_all(eta, budget, batches.held)
-    found = Minimum(((1.0, final),), eta, final.dual, sample.shape[0], converged=True)
+    found = Minimum(((1.0, final),), eta, final.dual, sample.shape[0], True, final.slack)
     return replace(finish(search, found), path=tuple(batches.path))
 
 

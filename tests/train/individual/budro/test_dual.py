@@ -83,3 +83,15 @@ def test_a_start_far_off_is_left_however_far(start):
     found = problem.minimise(tolerance=0.0, start=(start, problem.stay.target))
     assert found.converged
     assert found.dual == pytest.approx(problem.least(), rel=1e-12)
+
+
+def test_a_budget_that_dwarfs_what_is_paid_is_met():
+    problem = Dense(0, 0.1)
+    problem.cost *= 1e30
+    problem.budget = 1e29
+    problem.zero = problem.piece(0.0, problem.zero.target)
+    problem.stay = problem.piece(0.0, problem.stay.target)
+    # Far above the minimum nobody moves.
+    found = problem.minimise(start=(1e-20, problem.stay.target))
+    assert found.converged
+    assert found.dual == pytest.approx(problem.least(), rel=2e-3)

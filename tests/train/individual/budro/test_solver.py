@@ -200,7 +200,7 @@ def test_the_linear_programme_refuses_many_rows():
         solve(problem, "linear_program")
 
 
-@pytest.mark.parametrize("budget", [-0.1, float("nan")])
-def test_budgets_below_zero_are_refused(budget):
+@pytest.mark.parametrize("budget", [-0.1, float("nan"), float("inf")])
+def test_budgets_below_zero_or_without_an_end_are_refused(budget):
     with pytest.raises(ConfigError, match="budget"):
         pose(*draw_problem(0, n=5), budget)

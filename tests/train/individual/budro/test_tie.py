@@ -8,7 +8,7 @@ from tasks.train.individual.budro.geometry import build_geometry
 from tasks.train.individual.budro.search import Search
 from tasks.train.individual.budro.tie import TIE, choose_first
 from tasks.train.individual.budro.transport import solve_exact, solve_sgd
-from tests.train.individual.budro.problems import draw_lattice, solve_in_portions
+from tests.train.individual.budro.problems import draw_lattice, draw_problem, solve_in_portions
 
 PRICES = (0.5, 0.25, 1 / 3, 0.01, 1e-4, 3.0)
 
@@ -34,9 +34,9 @@ def list_values(told, eta):
 def apply_rule(told, eta):
     """Return every column's point by the rule, and how many points tie, by brute force."""
     geometry, value = told.geometry, list_values(told, eta)
-    middle = geometry.point - geometry.point.mean(axis=0)
     size = max(np.abs(each).max() for each in told.level)
-    best = value >= value.max(axis=0) - TIE * (size + eta * np.sum(middle**2, axis=1).max())
+    norm = np.linalg.norm(geometry.point[geometry.column_point], axis=1)
+    best = value >= value.max(axis=0) - TIE * (size + np.sqrt(eta * size) * norm)
     stays = best[geometry.column_point, np.arange(value.shape[1])]
     return np.where(stays, geometry.column_point, best.argmax(axis=0)), best.sum(axis=0)
 
@@ -135,6 +135,49 @@ def test_lines_take_what_the_rule_says_also_where_they_cross(way, turned):
     lines = trace_lines(told, everyone, told.geometry.column_point, *ends)
     for eta in (0.04, 0.0625, 0.125, 1 / 6, 0.2, 0.25, 0.3, 0.5, 0.75, 1.0, 2.0):
         assert np.array_equal(lines.choose(everyone, eta)[0], apply_rule(told, eta)[0])
+
+
+def find_optimum(z, label, loss, budget):
+    """Return the least M(η), which is at 0 or where two lines of a column cross."""
+    cost = np.sum((z[:, None, :] - z[None, :, :]) ** 2, axis=2)
+    gain = loss[:, label]
+    rise, run = gain[:, None, :] - gain[None], cost[:, None, :] - cost[None]
+    etas = np.append(0.0, (rise[run > 0] / run[run > 0]).clip(0.0))
+    best = np.max(gain - etas[:, None, None] * cost, axis=1)
+    return np.min(etas * budget + best.mean(axis=1))
+
+
+@pytest.mark.parametrize("far", [1, 2, 3])
+@pytest.mark.parametrize("budget", [1e-3, 0.1])
+def test_rows_far_from_all_others_make_nothing_else_tie(way, far, budget):
+    z, label, loss = draw_problem(0, n=20)
+    # A row alone, two that are near each other, and one on either side with another.
+    z[:far, 1] += np.array([1e6, 1e6, -1e6])[:far]
+    best = find_optimum(z, label, loss, budget)
+    for dtype in ("float32", "float64"):
+        found = solve_exact(build_geometry(z, label), loss, budget, dtype=dtype, tolerance=1e-9)
+        assert found.objective == pytest.approx(best, abs=2e-5)
+        assert found.dual_value >= best - 1e-8
+
+
+@pytest.mark.parametrize("far", [0.0, 1e6])
+def test_the_cheapest_of_the_worst_is_so_also_beside_a_row_far_off(way, far):
+    z, label, loss = draw_problem(1, n=40)
+    loss[:12] = 5.0
+    z[-1, 0] += far
+    geometry = build_geometry(z, label)
+    told = Search(geometry, loss, "float32")
+    cost = np.sum((z[:, None, :] - z[None, :12, :]) ** 2, axis=2).min(axis=1)
+    free = told.move_freely(0.1)
+    assert told.weigh(free.target)[1][geometry.row_column] == pytest.approx(cost, rel=1e-9)
+
+
+def test_the_dual_is_above_the_optimum_by_what_ties_may_hide():
+    # Costs of 1e-14 beside losses of 1 are within the tolerance of ties.
+    loss = np.array([[1.0, 0.0], [1 - 9e-13, 0.0]])
+    geometry = build_geometry(np.array([[0.0], [1e-7]]), np.array([0, 0]))
+    found = solve_exact(geometry, loss, 1.0)
+    assert found.dual_value >= 1.0 > found.objective
 
 
 def play(z, label, first, place, solver, rounds=6):
