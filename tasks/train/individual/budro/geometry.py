@@ -11,6 +11,7 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from tasks.runtime.arrays import to_numpy
+from tasks.runtime.errors import DataError
 from tasks.train.individual.budro.bound import Shelf
 
 Array = Any
@@ -112,12 +113,23 @@ def build_geometry(
     Geometry
         On the backend of ``z``.
 
+    Raises
+    ------
+    DataError
+        When a coordinate is not finite.
+
     Notes
     -----
     One lexicographic sort on the host, O(n k log n); memory O(n k).
     """
     xp = array_namespace(z)
     rows, codes = to_numpy(z), to_numpy(label).astype(np.int64)
+    finite = np.isfinite(rows).all(axis=1)
+    if not finite.all():
+        raise DataError(
+            f"The embedding of row {int(np.argmin(finite))} is not finite.",
+            "Give rows, and a metric, of finite numbers.",
+        )
     n_samples = rows.shape[0]
     masses = np.full(n_samples, 1.0 / n_samples) if mass is None else to_numpy(mass)
     point, row_point = np.unique(snap_coordinates(rows), axis=0, return_inverse=True)

@@ -2,6 +2,7 @@ import array_api_strict
 import numpy as np
 import pytest
 
+from tasks.runtime.errors import DataError
 from tasks.train.individual.budro.geometry import build_geometry, keep_columns, sample_columns
 from tests.train.individual.budro.problems import draw_problem
 
@@ -72,3 +73,11 @@ def test_the_columns_of_all_processes_are_all_columns_and_so_are_samples_of_them
             order = np.argsort(point)
             assert np.array_equal(point[order], wanted.column_point[first:last])
             assert weight[order] == pytest.approx(wanted.column_mass[first:last])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_coordinates_that_are_not_finite_are_refused(value):
+    z, label, _ = draw_problem(0, n=10)
+    z[3, 1] = value
+    with pytest.raises(DataError, match="embedding of row 3 is not finite"):
+        build_geometry(z, label)
