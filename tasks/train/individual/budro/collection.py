@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xgboost
 
-from tasks.runtime.errors import ConfigError, DataError
-from tasks.train.base import unit_weight
+from tasks.runtime.errors import ConfigError
 from tasks.train.collection import place_partitions, try_twice
 from tasks.train.collective import add_up, convene
 from tasks.train.individual.budro.round import Company, Rounds
+from tasks.train.individual.budro.rows import check_rows, take_rows
 from tasks.train.placement import TIMEOUT
 
 if TYPE_CHECKING:
@@ -85,7 +85,8 @@ def fit_collection(
     ConfigError
         Without a client, for the linear programme, and for the tree method ``exact``.
     DataError
-        When there is no row, or arrays have different lengths.
+        When there is no row of a weight above 0, arrays have different lengths, labels are no
+        codes, or embedded rows are not finite.
     ClusterError
         When a worker was lost, and again at the second try.
 
@@ -142,11 +143,13 @@ def _fit(
         for number, size in sorted(each for held in counts for each in held):
             starts[number], total = total, total + size
         if not total:
-            raise DataError("There is no row.", "Give it rows to train on.")
+            check_rows(np.zeros(0, dtype=np.int64))
         # A worker without rows would have no bins to agree on.
         placed = placed.keep([any(size for _, size in held) for held in counts])
         state = placed.make_each(begin, model, metric, starts, total, convene(placed))
         done, count = 1, 1
+        if progress is not None:
+            progress(done, model.n_estimators)
         while done < model.n_estimators:
             count = min(count, model.n_estimators - done)
             begun = time.monotonic()
@@ -166,9 +169,8 @@ def _fit(
 
 
 def make_block(number: int, X: Any, y: Any, sample_weight: Any) -> Block:
-    """Return the rows of a partition."""
-    weight = unit_weight(sample_weight, len(y))
-    return Block(number, np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.int64), weight)
+    """Return the rows of a partition that have a weight above 0."""
+    return Block(number, *take_rows(np.asarray(X, dtype=np.float64), y, sample_weight))
 
 
 def count_rows(blocks: Sequence[Block]) -> list[tuple[int, int]]:
@@ -200,6 +202,7 @@ def begin(
         table = add_up(table)
         company = Company(get_rank(), get_world_size(), rows, add_up)
         label = table[:, 0].astype(np.int64)
+        check_rows(label)
         return Rounds(model, X, label, table[:, 2:], table[:, 1], company)
 
 

@@ -12,12 +12,13 @@ from scipy.special import softmax
 
 from tasks.metric.fair_metric import FairMetric
 from tasks.prepare.split import Split, Task
-from tasks.train.base import Estimator, unit_weight
+from tasks.train.base import Estimator
 from tasks.train.boosting import PositiveWeight, check_trees, probabilities
 from tasks.train.collection import is_collection
 from tasks.train.individual.budro.collection import fit_collection
 from tasks.train.individual.budro.linear_program import LARGEST
 from tasks.train.individual.budro.round import Rounds
+from tasks.train.individual.budro.rows import check_rows, take_rows
 from tasks.train.individual.budro.solver import SOLVERS
 from tasks.train.persistence import State
 from tasks.train.registry import method
@@ -178,11 +179,12 @@ class BuDRO(Estimator):
         X : ndarray or dask array of float64, shape (n_samples, n_features)
             Encoded rows. Those of a Dask array stay with the workers; see ``collection``.
         y : ndarray or dask array of int64, shape (n_samples,)
-            Labels.
+            Labels: codes 0..K-1, each of which some row has, or one alone of two.
         metric : FairMetric
             What "similar" means.
         sample_weight : ndarray or dask array of float64, shape (n_samples,), optional
-            Case weights > 0: the masses of the rows before they move.
+            Case weights: the masses of the rows before they move. A row of weight 0 is left out,
+            also as a place to move to.
         client : distributed.Client, optional
             Whose workers hold the rows of Dask arrays, for which it is required; rows in memory
             are fitted here.
@@ -194,6 +196,9 @@ class BuDRO(Estimator):
         ConfigError
             For a budget below 0, a solver or variant that does not exist, a factor on class 1 where
             there are more than two classes, or more rows than the linear programme takes.
+        DataError
+            For arrays of different lengths, labels that are no such codes, embedded rows that are
+            not finite, and where no row has a weight above 0.
         ClusterError
             When workers that hold rows were lost, and again at a second try.
         """
@@ -201,12 +206,15 @@ class BuDRO(Estimator):
         if is_collection(X):
             fit_collection(self, X, y, metric, sample_weight, client, progress)
             return self
-        z, weight = np.asarray(metric.embed(X)), unit_weight(sample_weight, len(y))
-        rounds = Rounds(self, X, y, z, weight)
-        while rounds.iteration < self.n_estimators:
-            rounds.play()
+        X, y, weight = take_rows(X, y, sample_weight)
+        check_rows(y)
+        rounds = Rounds(self, X, y, np.asarray(metric.embed(X)), weight)
+        while True:
             if progress is not None:
                 progress(rounds.iteration, self.n_estimators)
+            if rounds.iteration >= self.n_estimators:
+                break
+            rounds.play()
         self.booster_, self.history_ = rounds.booster, dict(rounds.read_history())
         self.n_features_in_, self.n_classes_ = X.shape[1], rounds.n_classes
         return self
@@ -217,11 +225,17 @@ class BuDRO(Estimator):
         self.require("budget", 0 <= self.budget < math.inf, "a number that is 0 or more")
         self.require("solver", self.solver in SOLVERS, " or ".join(SOLVERS))
         self.require("variant", self.variant in ("paper", "authors"), "paper or authors")
-        self.require("tolerance", self.tolerance > 0, "a number above 0")
+        finite = "a finite number above 0"
+        self.require("tolerance", 0 < self.tolerance < math.inf, finite)
+        self.require("learning_rate", 0 < self.learning_rate < math.inf, finite)
         share = self.column_share
         self.require("column_share", share is None or 0 < share <= 1, "a number in (0, 1], or null")
-        self.require("entropy_weight", self.entropy_weight > 0, "a number above 0")
-        self.require("dual_start", self.dual_start >= 0, "a number that is 0 or more")
+        self.require("entropy_weight", 0 < self.entropy_weight < math.inf, finite)
+        self.require("dual_learning_rate", 0 < self.dual_learning_rate < math.inf, finite)
+        self.require("momentum", 0 <= self.momentum < 1, "a number in [0, 1)")
+        for name in ("dual_start", "reg_lambda", "min_child_rows"):
+            value = getattr(self, name)
+            self.require(name, 0 <= value < math.inf, "a finite number that is 0 or more")
         self.require("steps", self.steps >= 1, "1 or more")
         self.require("batch_size", self.batch_size >= 1, "1 or more")
 

@@ -114,6 +114,17 @@ def test_a_worker_whose_partition_is_empty_is_left_out(client, rows):
     assert_same(local, spread, X)
 
 
+def test_rows_of_weight_0_are_left_out(client, rows):
+    X, y, weight, metric = rows
+    weight = np.where((np.arange(300) < 130) | (np.arange(300) % 3 == 0), 0.0, weight)
+    kept = weight > 0
+    local = BuDRO(**SMALL).fit(X[kept], y[kept], metric=metric, sample_weight=weight[kept])
+    spread = BuDRO(**SMALL).fit(
+        cut(X), cut(y), metric=metric, sample_weight=cut(weight), client=client
+    )
+    assert_same(local, spread, X)
+
+
 def test_a_model_of_workers_is_saved_as_any(client, rows, tmp_path):
     X, y, _, metric = rows
     model = BuDRO(**SMALL).fit(cut(X), y, metric=metric, client=client)
@@ -133,12 +144,12 @@ def test_progress_is_told_every_round_and_may_end_the_fit(client, rows, monkeypa
 
     model = BuDRO(**{**SMALL, "n_estimators": 6})
     model.fit(cut(X), y, metric=metric, client=client, progress=tell)
-    assert told == [(done, 6) for done in range(2, 7)]
+    assert told == [(done, 6) for done in range(1, 7)]
     model.set_params(n_estimators=20)
     monkeypatch.setattr(collection, "SPELL", 1e-9)
     with pytest.raises(InterruptedError):
         model.fit(cut(X), y, metric=metric, client=client, progress=tell)
-    assert len(told) == 8
+    assert len(told) == 10
 
 
 def test_arrays_in_memory_are_fitted_here_though_there_is_a_client(client, rows):
@@ -171,6 +182,12 @@ def test_faults_of_the_rows_are_told(client, rows):
         model.fit(cut(X), y[1:], metric=metric, client=client)
     with pytest.raises(DataError, match="no row"):
         model.fit(cut(X[:0], (0,)), y[:0], metric=metric, client=client)
+    with pytest.raises(DataError, match="no row of a weight above 0"):
+        model.fit(cut(X), y, metric=metric, sample_weight=np.zeros(300), client=client)
+    with pytest.raises(DataError, match="no row has the label 0"):
+        model.fit(cut(X), y + 1, metric=metric, client=client)
+    with pytest.raises(DataError, match="label of row 0 is"):
+        model.fit(cut(X), y - 0.5, metric=metric, client=client)
     thrice = y + ((y == 1) & (X[:, 2] > 0.5))
     with pytest.raises(ConfigError, match="3 classes"):
         clone(model).set_params(scale_pos_weight=2.0).fit(

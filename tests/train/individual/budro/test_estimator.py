@@ -2,11 +2,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from tasks.metric import learn
-from tasks.runtime.errors import ConfigError
+from tasks.runtime.errors import ConfigError, DataError
 from tasks.train.individual.budro.estimator import BuDRO
 from tests.train.tables import make_split
+
+INFINITE = float("inf")
 
 
 def fit(split, **parameters):
@@ -120,14 +123,16 @@ def test_tables_too_large_for_the_linear_programme_are_skipped():
 
 
 def test_progress_is_told_every_round():
-    split, told = make_split(80), []
-    BuDRO(n_estimators=4, max_depth=2).fit(
-        split.train.X,
-        split.train.y,
-        metric=learn("subspace", split),
-        progress=lambda *step: told.append(step),
-    )
-    assert told == [(2, 4), (3, 4), (4, 4)]
+    split = make_split(80)
+    for rounds in (1, 4):
+        told = []
+        BuDRO(n_estimators=rounds, max_depth=2).fit(
+            split.train.X,
+            split.train.y,
+            metric=learn("subspace", split),
+            progress=lambda *step, told=told: told.append(step),
+        )
+        assert told == [(done, rounds) for done in range(1, rounds + 1)]
 
 
 @pytest.mark.parametrize(
@@ -139,8 +144,73 @@ def test_progress_is_told_every_round():
         ({"entropy_weight": 0.0}, "entropy_weight"),
         ({"column_share": 0.0}, "column_share"),
         ({"variant": "x"}, "variant"),
+        ({"entropy_weight": INFINITE}, "entropy_weight"),
+        ({"learning_rate": INFINITE}, "learning_rate"),
+        ({"tolerance": INFINITE}, "tolerance"),
+        ({"reg_lambda": INFINITE}, "reg_lambda"),
+        ({"dual_start": INFINITE}, "dual_start"),
+        ({"dual_start": float("nan")}, "dual_start"),
+        ({"dual_learning_rate": 0.0}, "dual_learning_rate"),
+        ({"dual_learning_rate": float("nan")}, "dual_learning_rate"),
+        ({"dual_learning_rate": INFINITE}, "dual_learning_rate"),
+        ({"momentum": 1.0}, "momentum"),
+        ({"momentum": -0.1}, "momentum"),
+        ({"momentum": float("nan")}, "momentum"),
+        ({"min_child_rows": float("nan")}, "min_child_rows"),
+        ({"min_child_rows": -1.0}, "min_child_rows"),
+        ({"min_child_rows": INFINITE}, "min_child_rows"),
     ],
 )
 def test_what_cannot_be_is_said(parameters, word):
     with pytest.raises(ConfigError, match=word):
         fit(make_split(60), **parameters)
+
+
+@pytest.mark.parametrize("solver", ["exact", "sgd", "sinkhorn", "sinkhorn_sgd"])
+def test_rows_of_weight_0_are_left_out(solver):
+    split = make_split(160)
+    X, y, metric = split.train.X, split.train.y, learn("subspace", split)
+    weight = np.where(np.arange(80) % 4, 1.0 + np.arange(80) % 3, 0.0)
+    kept = weight > 0
+    model = BuDRO(n_estimators=5, max_depth=3, solver=solver, steps=5, batch_size=20)
+    whole = clone(model).fit(X, y, metric=metric, sample_weight=weight)
+    model.fit(X[kept], y[kept], metric=metric, sample_weight=weight[kept])
+    assert np.array_equal(whole.predict_proba(X), model.predict_proba(X))
+    assert all(np.isfinite(each).all() for each in whole.history_.values())
+    for name, wanted in model.history_.items():
+        assert np.array_equal(whole.history_[name], wanted)
+
+
+def test_rows_that_cannot_be_are_refused():
+    split = make_split(60)
+    X, y, metric = split.train.X, split.train.y, learn("subspace", split)
+    for labels, weight, told in (
+        (2 * y - 1, None, "label of row [0-9]+ is -1"),
+        (y + 1, None, "go up to 2, and no row has the label 0"),
+        (2 * y, None, "go up to 2, and no row has the label 1"),
+        (0.9 * y, None, "label of row [0-9]+ is 0.9"),
+        (np.where(y, np.nan, 0.0), None, "label of row [0-9]+ is nan"),
+        (y.astype(str), None, "no numbers"),
+        (y[:, None], None, "30 rows, but labels of shape"),
+        (y[1:], None, "30 rows, but labels of shape"),
+        (y, np.ones(29), "weights of shape"),
+        (y, np.zeros(30), "no row of a weight above 0"),
+    ):
+        with pytest.raises(DataError, match=told):
+            BuDRO(n_estimators=2).fit(X, labels, metric=metric, sample_weight=weight)
+    with pytest.raises(DataError, match="no row"):
+        BuDRO(n_estimators=2).fit(X[:0], y[:0], metric=metric)
+    X = np.where(np.arange(30)[:, None] == 4, np.nan, X)
+    with pytest.raises(DataError, match="row 4 is not finite"):
+        BuDRO(n_estimators=2).fit(X, y, metric=metric)
+
+
+@pytest.mark.parametrize("kind", [bool, float, np.uint8])
+def test_codes_of_any_type_of_numbers_are_codes(kind):
+    split = make_split(60)
+    X, y, metric = split.train.X, split.train.y, learn("subspace", split)
+    models = [
+        BuDRO(n_estimators=3, max_depth=2).fit(X, each, metric=metric)
+        for each in (y, y.astype(kind))
+    ]
+    assert np.array_equal(models[0].predict_proba(X), models[1].predict_proba(X))
