@@ -22,6 +22,8 @@ Array = Any
 BLOCK = 64
 # Pairs of points and columns from which bounds pay, of a geometry and of columns chosen from it.
 MANY_PAIRS = 1 << 22
+# Products that may not be made in single precision: a hundredth of its largest number.
+SINGLE = 3e36
 # Pairs that are looked at in double precision together.
 PAIRS = 1 << 14
 
@@ -85,6 +87,7 @@ class Search:
             self._centred = geometry.point - xp.mean(geometry.point, axis=0)
             self._square = xp.sum(self._centred * self._centred, axis=1)
             self._norm = xp.sqrt(xp.sum(geometry.point * geometry.point, axis=1))
+        self._reach = 4.0 * max(1.0, float(xp.max(self._square)))
         self.size = max(float(xp.max(xp.abs(each))) for each in self.level)
 
     def tolerance(self, eta: float | Array, column: Array) -> Array:
@@ -276,7 +279,11 @@ class Search:
             if eta == 0:
                 return self.nearest_worst(label, column)
             eta = xp.full(column.shape, eta, dtype=xp.float64, device=device(column))
-        listed = self._list(label, self.dtype if dtype is None else dtype)
+        dtype = self.dtype if dtype is None else dtype
+        # What is multiplied, and its sum, must stay below the largest number of single precision.
+        if float(xp.max(eta)) * self._reach > SINGLE:
+            dtype = xp.float64
+        listed = self._list(label, dtype)
         gain, cost = self.value(label, column, held)
         bound = gain - eta * cost - self.tolerance(eta, column)
         order = xp.argsort(bound, descending=True)

@@ -76,6 +76,18 @@ def test_what_a_column_takes_depends_on_its_price_alone(way, turned, dtype):
     assert max(many) > 0.3
 
 
+@pytest.mark.parametrize("eta", [1e30, 1e37, 1e39, 1e100, 1e300])
+def test_at_prices_beyond_single_precision_every_column_stays(way, eta):
+    z, label, loss = draw_lattice(0, turned=True)
+    told = Search(build_geometry(z, label), loss, "float32")
+    own = told.geometry.column_point
+    held = np.random.default_rng(0).integers(own.max(), size=own.size)
+    for begin in (own, held):
+        assert np.array_equal(told.move_columns(None, begin, eta), own)
+    each = np.where(np.arange(own.size) % 2, eta, 0.25)
+    assert np.array_equal(told.move_columns(None, held, each), apply_rule(told, each)[0])
+
+
 def test_the_array_api_alone_takes_the_same(way):
     z, label, loss = draw_lattice(0, turned=True)
     xp, plain = array_api_strict, Search(build_geometry(z, label), loss, "float32")
