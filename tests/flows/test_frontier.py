@@ -48,10 +48,11 @@ def test_a_model_of_the_frontier_can_be_loaded(inline, project):
     assert len(models) == inline[0]["fits"]
     keys = ["method", "setting", "seed"]
     points = pd.read_parquet(folder / "points.parquet")
-    measured = points["part"].eq("test") & points["measure"].eq("accuracy")
+    measured = points["part"].eq("test") & points["measure"].eq("accuracy") & points["group"].eq("")
     test = points[measured].set_index(keys)["value"]
     for row in models.to_dict("records"):
-        split = load("loans", seed=row["seed"], home=project)
+        select_on = json.loads(row["setting"])["select_on"]
+        split = load("loans", seed=row["seed"], select_on=select_on, home=project)
         right = load_model(project / row["model"]).predict(split.test.X) == split.test.y
         assert test.loc[tuple(row[each] for each in keys)] == pytest.approx(right.mean())
 
