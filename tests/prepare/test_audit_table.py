@@ -41,7 +41,7 @@ def test_parquet_csv_gzip_and_folders_read_the_same(tmp_path, monkeypatch):
     frame = make_frame()
     frame.to_parquet(tmp_path / "a.parquet")
     frame.to_csv(tmp_path / "b.csv", index=False)
-    (tmp_path / "c.csv.gz").write_bytes(gzip.compress((tmp_path / "b.csv").read_bytes()))
+    (tmp_path / "c.csv.gz").write_bytes(gzip.compress((tmp_path / "b.csv").read_bytes(), mtime=0))
     folder = tmp_path / "parts"
     folder.mkdir()
     frame[30:].to_parquet(folder / "0.parquet")

@@ -49,7 +49,7 @@ def test_parquet_csv_gzip_tabs_and_folders_read_the_same(tmp_path):
     columns = ScoreColumns("s", ("sex", "age"), "y", None, "w", "id")
     frame.to_parquet(tmp_path / "a.parquet", row_group_size=7)
     frame.to_csv(tmp_path / "b.csv", index=False)
-    (tmp_path / "c.csv.gz").write_bytes(gzip.compress((tmp_path / "b.csv").read_bytes()))
+    (tmp_path / "c.csv.gz").write_bytes(gzip.compress((tmp_path / "b.csv").read_bytes(), mtime=0))
     frame.rename(columns={"sex": " sex "}).to_csv(tmp_path / "d.tsv", sep="\t", index=False)
     folder = tmp_path / "parts"
     folder.mkdir()
@@ -160,7 +160,10 @@ def test_columns_and_levels_get_the_nearest(tmp_path):
         (b"s,s,sex,y\n.1,.1,F,0\n", "more than one column named 's'"),
         (b"PK\x03\x04" + bytes(100), "spreadsheet"),
         (b"PAR1" + bytes(50), "is not a whole Parquet or CSV file"),
-        (gzip.compress(b"s,sex,y\n" + b".1,F,0\n" * 99)[:-12], "is not a whole Parquet or CSV"),
+        (
+            gzip.compress(b"s,sex,y\n" + b".1,F,0\n" * 99, mtime=0)[:-12],
+            "is not a whole Parquet or CSV",
+        ),
     ],
 )
 def test_a_file_that_is_no_table_is_said(tmp_path, content, told):
