@@ -1,4 +1,4 @@
-"""The rows that BuDRO boosts on: what they must be, and which of them count."""
+"""The rows that fair boosting learns from: what they must be, and which of them count."""
 
 from __future__ import annotations
 
@@ -35,6 +35,11 @@ def take_rows(
     DataError
         For arrays of different lengths, other labels, and weights that cannot be.
     """
+    if np.ndim(X) != 2:
+        raise DataError(
+            f"The rows to learn from are an array of shape {np.shape(X)}.",
+            "Give an array of shape (n_samples, n_features).",
+        )
     weight = unit_weight(sample_weight, len(X))
     if not np.shape(y) == weight.shape == (len(X),):
         raise DataError(

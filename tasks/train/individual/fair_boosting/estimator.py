@@ -16,14 +16,15 @@ from sklearn.base import clone
 from tasks.metric.fair_metric import FairMetric
 from tasks.prepare.split import Split
 from tasks.runtime.arrays import as_backend, to_numpy
-from tasks.runtime.errors import ConfigError, DataError, StoreError
+from tasks.runtime.errors import ConfigError, StoreError
 from tasks.runtime.seeds import derive_integer
 from tasks.runtime.thread import limited_threads
-from tasks.train.base import Estimator, require_binary, unit_weight
+from tasks.train.base import Estimator, require_binary
 from tasks.train.boosting import PositiveWeight, positive_weight
 from tasks.train.individual.budro.geometry import Geometry, build_geometry
 from tasks.train.individual.budro.linear_program import LARGEST
 from tasks.train.individual.budro.objective import evaluate_losses
+from tasks.train.individual.budro.rows import check_rows, take_rows
 from tasks.train.individual.budro.solver import SOLVERS, Problem, Setting, solve
 from tasks.train.individual.budro.transport import Transport
 from tasks.train.individual.fair_boosting.learner import (
@@ -226,7 +227,8 @@ class FairBoosting(Estimator):
         metric : FairMetric
             What "similar" means.
         sample_weight : float64 array of shape (n_samples,), optional
-            Case weights > 0: the masses of the rows before they move.
+            Case weights: the masses of the rows before they move. A row of weight 0 is left out,
+            also as a place to move to.
         progress : callable, optional
             Called with (rounds done, rounds) after each round.
 
@@ -240,14 +242,9 @@ class FairBoosting(Estimator):
             no rows, or weights that are all 0.
         """
         self.check()
-        _require_lengths(X, y, sample_weight)
+        X, y, weight = take_rows(X, y, sample_weight)
+        check_rows(y)
         require_binary(y, self.name)
-        weight = unit_weight(sample_weight, len(y))
-        if not weight.sum() > 0:
-            raise DataError(
-                f"No row that {self.name} is to learn from has a weight above 0.",
-                "Give some rows a weight.",
-            )
         factor = np.array([1.0, positive_weight(self.scale_pos_weight, y, weight)])
         worst = _WorstCase(self, np.asarray(metric.embed(X)), y, weight / weight.sum())
         template = make_learner(self.learner, self.learner_parameters)
@@ -438,20 +435,6 @@ def search_step(
     if slope(longest) <= 0:
         return longest
     return float(brentq(slope, 0.0, longest))
-
-
-def _require_lengths(X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None) -> None:
-    if np.ndim(X) != 2 or len(X) == 0:
-        raise DataError(
-            f"The rows to learn from are an array of shape {np.shape(X)}.",
-            "Give one row or more, as an array of shape (n_samples, n_features).",
-        )
-    for name, each in (("labels", y), ("case weights", sample_weight)):
-        if each is not None and np.shape(each) != (len(X),):
-            raise DataError(
-                f"The {name} are an array of shape {np.shape(each)} for {len(X)} rows.",
-                "Give one for each row.",
-            )
 
 
 class _WorstCase:

@@ -311,15 +311,26 @@ def test_more_neighbours_than_rows_are_refused():
 def test_rows_labels_and_weights_that_do_not_match_are_refused():
     X, y = PART.X, PART.y
     for rows, labels, weight, word in (
-        (X[:0], y[:0], None, "one row or more"),
+        (X[:0], y[:0], None, "no row of a weight above 0"),
         (X[:, 0], y, None, "rows to learn from"),
-        (X, y[1:], None, "labels are"),
-        (X, y[:, None], None, "labels are"),
-        (X, y, np.ones(len(y) - 1), "case weights are"),
-        (X, y, np.zeros(len(y)), "weight"),
+        (X, y[1:], None, f"{len(y)} rows, but labels of shape"),
+        (X, y[:, None], None, f"{len(y)} rows, but labels of shape"),
+        (X, y, np.ones(len(y) - 1), f"case weights of shape .{len(y) - 1}"),
+        (X, y, np.zeros(len(y)), "no row of a weight above 0"),
     ):
         with pytest.raises(DataError, match=word):
             FairBoosting(n_estimators=1).fit(rows, labels, metric=METRIC, sample_weight=weight)
+
+
+def test_rows_of_weight_nought_are_no_rows():
+    weight = np.ones(len(PART.y))
+    weight[::4] = 0.0
+    kept = weight > 0
+    told = {"n_estimators": 5, "budget": 0.4}
+    model = FairBoosting(**told).fit(PART.X, PART.y, metric=METRIC, sample_weight=weight)
+    without = FairBoosting(**told).fit(PART.X[kept], PART.y[kept], metric=METRIC)
+    assert np.array_equal(model.predict_proba(PART.X), without.predict_proba(PART.X))
+    assert model.history_["cost"].tolist() == without.history_["cost"].tolist()
 
 
 def test_classes_beyond_nought_and_one_are_refused():
