@@ -142,7 +142,7 @@ def find_ours(problem: Problem, attack_steps: int) -> np.ndarray:
         LogitDistance(base, CLASSES * problem.one),
         start=xp.zeros_like(problem.x) + FULL_RATE,
         moves=None,
-        charge=2.0 * DUAL * problem.terrain.sigma,
+        charge=problem.terrain.charge(2.0 * DUAL * problem.one),
         steps=attack_steps,
         rate=FULL_RATE * problem.one,
     )

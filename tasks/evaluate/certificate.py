@@ -17,7 +17,7 @@ from tasks.train.individual.budro.dual import Piece, minimise_dual
 from tasks.train.individual.budro.geometry import snap_coordinates
 from tasks.train.prediction import Prediction
 
-BLOCK = 256
+BLOCK = 64
 # Probabilities of trees and saturated nets can be 0 or 1: their logits are cut here.
 SMALLEST_PROBABILITY = 1e-6
 
@@ -280,11 +280,11 @@ class _Pairs:
     def move(self, eta: float, held: np.ndarray) -> np.ndarray:
         """Return the best target of every row at η, no worse than the one it holds."""
         best = np.empty(self.n, dtype=np.int64)
-        level = self.f_square - eta * self.z_square
+        level = (self.f_square - eta * self.z_square)[:, None]
+        left = np.hstack([-2.0 * self.f, (2.0 * eta) * self.z, np.ones_like(level)])
+        right = np.hstack([self.f, self.z, level]).T
         for block in self.blocks():
-            value = level - 2.0 * (self.f[block] @ self.f.T)
-            value += (2.0 * eta) * (self.z[block] @ self.z.T)
-            best[block] = np.argmax(value, axis=1)
+            best[block] = np.argmax(left[block] @ right, axis=1)
         mine, theirs = self.distances(best), self.distances(held)
         better = mine[0] - eta * mine[1] > theirs[0] - eta * theirs[1]
         return np.where(better, best, held)

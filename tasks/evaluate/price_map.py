@@ -48,7 +48,7 @@ class PriceMaps:
         self, z: np.ndarray, label: np.ndarray, losses: np.ndarray, weight: np.ndarray
     ) -> None:
         self.geometry = build_geometry(z, label, n_labels=losses.shape[1], mass=weight)
-        self.search = Search(self.geometry, losses, "float64")
+        self.search = Search(self.geometry, losses, "float32")
         self.label, self.weight = label, weight
         self.own = losses[np.arange(len(label)), label]
         self.eta: list[float] = []
@@ -96,8 +96,11 @@ class PriceMaps:
         passes : int
             Further maps at most.
         """
-        total = self._sum(counts, [np.ones(len(self.weight))])[:, 0]
-        gain, cost = (self._sum(counts, each) / total[:, None] for each in (self.gain, self.cost))
+        if counts.size <= TILE:
+            counts = counts.astype(np.float64)
+        sums = self._sum(counts, [np.ones(len(self.weight)), *self.gain, *self.cost])
+        total = sums[:, :1]
+        gain, cost = np.split(sums[:, 1:] / total, 2, axis=1)
         for _ in range(passes + 1):
             read = [_read_hull(np.array(self.eta), gain, cost, each) for each in budgets]
             value, upper, price = (np.stack(each, axis=1) for each in zip(*read, strict=True))
@@ -108,10 +111,10 @@ class PriceMaps:
             eta = float(price[np.unravel_index(np.argmax(apart), apart.shape)])
             nearest_known = self.target[int(np.sum(np.asarray(self.eta) > eta)) - 1]
             place = self._keep(eta, self.search.move_all(eta, 0.0, nearest_known).target)
-            more = [self._sum(counts, [each[place]]) for each in (self.gain, self.cost)]
+            more = self._sum(counts, [self.gain[place], self.cost[place]]) / total
             gain, cost = (
-                np.insert(old, place, new[:, 0] / total, axis=1)
-                for old, new in zip((gain, cost), more, strict=True)
+                np.insert(old, place, new, axis=1)
+                for old, new in zip((gain, cost), more.T, strict=True)
             )
         return value, upper
 
@@ -120,7 +123,7 @@ class PriceMaps:
         right = np.stack(values, axis=1) * self.weight[:, None]
         return np.concatenate(
             [
-                each.astype(np.float64) @ right
+                each.astype(np.float64, copy=False) @ right
                 for each in np.array_split(counts, 1 + counts.size // TILE)
             ]
         )

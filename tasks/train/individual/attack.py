@@ -115,6 +115,64 @@ class Loss:
         return Loss(self.target[models, rows, :])
 
 
+class Charge(Protocol):
+    """What coefficients c are charged, cᵀ C c / 2 with a symmetric C for each model."""
+
+    def pull(self, coefficient: Array) -> Array:
+        """Return C c, the slope of the charge, shape (n_models, n, k)."""
+        ...
+
+    def take(self, models: slice) -> Charge:
+        """Return the charge of a range of models."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixCharge:
+    """C as a matrix.
+
+    Attributes
+    ----------
+    matrix : array of shape (n_models, k, k)
+    """
+
+    matrix: Array
+
+    def pull(self, coefficient: Array) -> Array:
+        """Return C c, in O(n k²) operations a model."""
+        return coefficient @ self.matrix
+
+    def take(self, models: slice) -> MatrixCharge:
+        """Return the charge of a range of models."""
+        return MatrixCharge(self.matrix[models, ...])
+
+
+@dataclass(frozen=True, eq=False)
+class ProjectorCharge:
+    """C = price (I − Dᵀ D): what is left of the space without the rows of an orthonormal D.
+
+    Attributes
+    ----------
+    price : array of shape (n_models, 1, 1)
+    directions : array of shape (n_models, r, k)
+        D; rows of zeros where a model has fewer than others.
+    """
+
+    price: Array
+    directions: Array
+
+    def pull(self, coefficient: Array) -> Array:
+        """Return C c, in O(n k r) operations a model."""
+        xp = array_namespace(coefficient)
+        left = coefficient - (coefficient @ xp.matrix_transpose(self.directions)) @ self.directions
+        left *= self.price
+        return left
+
+    def take(self, models: slice) -> ProjectorCharge:
+        """Return the charge of a range of models."""
+        return ProjectorCharge(self.price[models, ...], self.directions[models, ...])
+
+
 def logit_distance(logits: Array, other: Array) -> Array:
     """Return d_Y = (1/K) ‖logits − other‖² of each row, shape (n_models, n)."""
     difference = logits - other
@@ -147,7 +205,7 @@ def climb(
     *,
     start: Array,
     moves: Array,
-    charge: Array | None,
+    charge: Charge | None,
     steps: int,
     rate: Array,
 ) -> Climb:
@@ -165,8 +223,8 @@ def climb(
         First coefficients.
     moves : array of shape (n_models, k, d) or None
         M; the identity when None (then k = d).
-    charge : array of shape (n_models, k, k) or None
-        C, symmetric; no charge when None.
+    charge : Charge, optional
+        C; no charge when None.
     steps : int
     rate : array of shape (n_models, 1, 1)
         Of Adam.
@@ -193,7 +251,7 @@ def climb(
             objective.take(models, rows),
             start[models, rows, :] + 0.0,
             entry[models, ...],
-            None if charge is None else charge[models, ...],
+            None if charge is None else charge.take(models),
             steps,
             rate[models, ...],
         )
@@ -212,7 +270,7 @@ def _climb_block(
     objective: Objective,
     coefficient: Array,
     entry: Array,
-    charge: Array | None,
+    charge: Charge | None,
     steps: int,
     rate: Array,
 ) -> tuple[Array, Array, Array, Array]:
@@ -226,14 +284,14 @@ def _climb_block(
         done = forward_from(network, entered)
         slope = first_gradient(network, done, objective.slope(done.logits)) @ back
         if charge is not None:
-            slope -= coefficient @ charge
+            slope -= charge.pull(coefficient)
         coefficient += adam.step([slope])[0]
     entered = coefficient @ entry
     entered += first
     after = objective.value(forward_from(network, entered).logits)
     paid = xp.zeros_like(after)
     if charge is not None:
-        paid = xp.sum((coefficient @ charge) * coefficient, axis=-1) * 0.5
+        paid = xp.sum(charge.pull(coefficient) * coefficient, axis=-1) * 0.5
     return coefficient, before, after - paid, paid
 
 
@@ -245,7 +303,8 @@ class Terrain:
     ----------
     directions : array of shape (n_models, r, d)
         Free directions of the metric; zeros where a model has fewer than others.
-    sigma : array of shape (n_models, d, d)
+    sigma : array of shape (n_models, d, d) or None
+        Σ; None where it is I − Dᵀ D with the directions D.
     subspace_steps, full_steps : int
     subspace_rate : array of shape (n_models, 1, 1)
     whole : bool
@@ -254,11 +313,17 @@ class Terrain:
     """
 
     directions: Array
-    sigma: Array
+    sigma: Array | None
     subspace_steps: int
     full_steps: int
     subspace_rate: Array
     whole: bool
+
+    def charge(self, price: Array) -> Charge:
+        """Return C = price Σ, for a price of shape (n_models, 1, 1)."""
+        if self.sigma is None:
+            return ProjectorCharge(price, self.directions)
+        return MatrixCharge(price * self.sigma)
 
 
 @dataclass(frozen=True, eq=False)
@@ -340,13 +405,13 @@ def attack(
         objective,
         start=xp.zeros_like(x) if free else noise,
         moves=None,
-        charge=2.0 * dual * terrain.sigma,
+        charge=terrain.charge(2.0 * dual),
         steps=terrain.full_steps,
         rate=full_rate,
     )
     kept = _kept(found, whole=terrain.whole)
     move = found.coefficient * kept[..., None]
-    cost = xp.sum(xp.matmul(move, terrain.sigma) * move, axis=-1)
+    cost = xp.sum(terrain.charge(xp.ones_like(dual)).pull(move) * move, axis=-1)
     full_gain = xp.mean(found.after - found.before, axis=1)
     return Attacked(x + move, cost, subspace_gain, full_gain, full_gain < 0)
 

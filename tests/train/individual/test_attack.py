@@ -5,6 +5,7 @@ import pytest
 from tasks.train.individual.attack import (
     LogitDistance,
     Loss,
+    MatrixCharge,
     Terrain,
     attack,
     climb,
@@ -21,7 +22,7 @@ SIGMA = np.eye(5) - DIRECTIONS.T @ DIRECTIONS
 def make_terrain(*, whole=False, subspace_rate=0.1, directions=DIRECTIONS, sigma=SIGMA):
     return Terrain(
         directions=np.stack([directions] * 2),
-        sigma=np.stack([sigma] * 2),
+        sigma=None if sigma is None else np.stack([sigma] * 2),
         subspace_steps=6,
         full_steps=5,
         subspace_rate=np.full((2, 1, 1), subspace_rate),
@@ -50,7 +51,7 @@ def run(kind, terrain, *, dual=0.5, full_rate=0.01, n=9, noise=None, xp=np):
         objective = type(objective)(**changed)
         terrain = Terrain(
             xp.asarray(terrain.directions),
-            xp.asarray(terrain.sigma),
+            None if terrain.sigma is None else xp.asarray(terrain.sigma),
             terrain.subspace_steps,
             terrain.full_steps,
             xp.asarray(terrain.subspace_rate),
@@ -83,7 +84,7 @@ def test_slopes_are_those_of_finite_differences(sizes, kind):
 def test_a_long_climb_ends_where_the_gradient_is_zero(moves):
     network, x, target = setting()
     objective = Loss(target)
-    charge = 4.0 * np.eye(2 if moves is not None else 5)[None].repeat(2, 0)
+    charge = MatrixCharge(4.0 * np.eye(2 if moves is not None else 5)[None].repeat(2, 0))
     shift = np.eye(5) if moves is None else moves
     start = np.zeros((2, 9, len(shift)))
 
@@ -132,6 +133,17 @@ def test_the_cost_is_the_fair_distance_and_directions_are_free():
     assert found.cost == pytest.approx(((step @ SIGMA) * step).sum(axis=2))
     assert (found.cost > 0).any()
     assert np.abs(step @ DIRECTIONS.T).max() > 0.1
+
+
+@pytest.mark.parametrize("kind", ["loss", "distance"])
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("xp", [np, array_api_strict])
+def test_directions_alone_charge_what_sigma_does(kind, whole, xp):
+    by_sigma = run(kind, make_terrain(whole=whole))[3]
+    by_directions = run(kind, make_terrain(whole=whole, sigma=None), xp=xp)[3]
+    for key, each in vars(by_directions).items():
+        assert np.asarray(each) == pytest.approx(getattr(by_sigma, key), rel=1e-7, abs=1e-9), key
+    assert (by_sigma.cost > 0).any()
 
 
 def test_no_price_moves_further_than_a_high_one():

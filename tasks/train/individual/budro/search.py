@@ -323,7 +323,8 @@ class Search:
         for (first, stop), length in tasks:
             product = right[first:stop, :] @ listed.left[: max(1, int(length)), :].T
             best = xp.argmax(product, axis=1)
-            top = xp.astype(xp.max(product, axis=1), xp.float64)
+            top = xp.take_along_axis(product, best[:, None], axis=1)[:, 0]
+            top = xp.astype(top, xp.float64)
             top = top - 4 * listed.unit * price[first:stop] * xp.take(listed.square, best)
             target = xp.take(listed.order, best)
             here = column[first:stop]
@@ -333,7 +334,8 @@ class Search:
             else:
                 near = slack[first:stop]
             enough = xp.astype(top - near - 2 * error[first:stop], product.dtype)
-            owner, place = xp.nonzero(product >= enough[:, None])
+            flat = xp.nonzero(xp.reshape(product >= enough[:, None], (-1,)))[0]
+            owner, place = flat // product.shape[1], flat % product.shape[1]
             point = xp.take(listed.order, place)
             if owner.shape[0] > target.shape[0]:
                 several = _count_each(owner, target.shape[0]) > 1
