@@ -32,6 +32,8 @@ Need = Literal[
     "gap",
     "box",
 ]
+# What measures need of a study that certifies its models.
+CERTIFIED: frozenset[Need] = frozenset({"certificate", "gap", "box"})
 
 
 class Row(NamedTuple):

@@ -18,7 +18,7 @@ def refuse_measures(study: StudyConfig, path: Path, home: Path) -> None:
         Naming ``path``, the key and the nearest name.
     """
     from tasks.evaluate.certificate import name_budget
-    from tasks.evaluate.measure import measures
+    from tasks.evaluate.measure import CERTIFIED, measures
 
     described = _read_described(study, home)
     known = measures()
@@ -58,7 +58,7 @@ def refuse_measures(study: StudyConfig, path: Path, home: Path) -> None:
                 f"{path}: {key} names {measure!r} without a group.",
                 f"Write {measure}:GROUP, a protected attribute or a counterfactual set.",
             )
-        if known[measure].needs & {"certificate", "gap", "box"}:
+        if known[measure].needs & CERTIFIED:
             certified = study.certificate.budgets if study.certificate else ()
             groups = [name_budget(each) for each in certified]
             if group not in groups:

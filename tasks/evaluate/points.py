@@ -125,9 +125,9 @@ def _outputs(group: FitGroup, scores: Prediction) -> Prediction:
 def _certify(
     group: FitGroup, split: Split, scores: Prediction, part: Part
 ) -> tuple[Certificate, ...]:
-    """Certify a member on the parts that choose and report."""
+    """Certify a member on the parts that are asked for."""
     asked = group.certificate
-    if asked is None or part.name not in ("validation", "test") or split.task == "regression":
+    if asked is None or part.name not in asked["parts"] or split.task == "regression":
         return ()
     metric = learn_certified(group, split)
     return certify_part(scores, part, metric, asked["budgets"], asked["rows"])
@@ -141,13 +141,13 @@ def certify_losses(
     budgets: Sequence[float] | None = None,
     **effort: Any,
 ) -> tuple[GapCertificate, ...]:
-    """Certify the losses of a member on the parts that choose and report.
+    """Certify the losses of a member on the parts that are asked for.
 
     Of a post-processed model its decisions alone: the scores are still those of the model.
     ``effort`` goes to ``certify_gaps``: replicates and tolerance.
     """
     asked = group.certificate
-    if asked is None or part.name not in ("validation", "test") or split.task == "regression":
+    if asked is None or part.name not in asked["parts"] or split.task == "regression":
         return ()
     losses: tuple[Loss, ...] = ("log", "error") if group.then is None else ("error",)
     metric = learn_certified(group, split)

@@ -105,7 +105,8 @@ class FitGroup:
     members : tuple of Member
         At least one.
     certificate : mapping or None
-        What its points certify: ``metric``, ``budgets`` and ``rows``; training does not see it.
+        What its points certify: ``metric``, ``budgets``, ``rows`` and ``parts``; training does not
+        see it.
     then : mapping or None
         The post-processor fitted on the scores of these models: ``method`` and its parameters.
     minimum : int

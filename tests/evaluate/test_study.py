@@ -9,6 +9,18 @@ from tasks.runtime.errors import ConfigError, nearest
 from tasks.runtime.store import canonical_json
 from tests.evaluate.planned import DATASET, STUDY, change, make_home, plan, write
 
+CLAIM = {
+    "id": "fairer-by-budget",
+    "sentence": "Outputs shift less as the budget grows.",
+    "trend": {
+        "row": "fair",
+        "along": "budget",
+        "direction": "falling",
+        "measure": "dif:budget=2",
+        "block": "frontier",
+    },
+}
+
 
 @pytest.fixture
 def home(tmp_path, monkeypatch) -> Path:
@@ -213,8 +225,27 @@ def test_a_certificate_is_asked_for_under_the_studys_metric(home):
         "frontier": {"fairness": ["dif:budget=2"]},
     }
     write(home / "conf/studies/toy.yaml", certified)
-    found = {canonical_json(each.group.certificate) for each in plan(home).values()}
-    assert found == {'{"budgets":[0.1,2.0],"metric":{"name":"subspace"},"rows":2000}'}
+    found = [each.group.certificate for each in plan(home).values()]
+    parts = ["test", "validation"]
+    wanted = {"budgets": [0.1, 2.0], "metric": {"name": "subspace"}, "rows": 2000, "parts": parts}
+    assert all(each == wanted for each in found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({}, ["test"]),
+        ({"frontier": {"fairness": ["dif:budget=2"]}}, ["test", "validation"]),
+        ({"frontier": {"fairness": ["adversarial_gap:budget=2"]}}, ["test", "validation"]),
+        ({"claims": [CLAIM]}, ["test"]),
+        ({"claims": [CLAIM | {"trend": CLAIM["trend"] | {"part": "validation"}}]}, None),
+    ],
+)
+def test_validation_is_certified_where_something_reads_it(home, changes, parts):
+    write(home / "conf/studies/toy.yaml", {**STUDY, "certificate": {"budgets": [2]}, **changes})
+    found = [each.group.certificate["parts"] for each in plan(home).values()]
+    assert found
+    assert all(each == (parts or ["test", "validation"]) for each in found)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ import numpy as np
 from tasks.train.individual.budro.partition import split_points
 
 # Points of a block at most, where the table of bounds stays below ENTRIES.
-LARGEST = 128
+LARGEST = 256
 ENTRIES = 1 << 26
 # Entries of a product of points and columns: 4 MiB of float32.
 TILE = 1 << 20
