@@ -143,7 +143,8 @@ class CertificateConfig(Model):
     budgets : tuple of float
         ε of each certificate, in squared units of the metric.
     rows : int or None
-        Rows of a part that are certified, a sample that is the same for every model.
+        Rows of a part that are certified, a sample that is the same for every model. Parts are
+        test, and validation where the frontier or a claim reads it.
     """
 
     budgets: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = Field(min_length=1)
