@@ -85,6 +85,20 @@ def refuse_measures(study: StudyConfig, path: Path, home: Path) -> None:
                 )
 
 
+def mentions_certified(study: StudyConfig, part: str) -> bool:
+    """Tell whether certificates of a part choose the frontier or stand in a claim."""
+    from tasks.evaluate.measure import CERTIFIED, measures
+
+    named: list[str] = []
+    if part == study.select_on:
+        named += [study.frontier.accuracy, *study.frontier.fairness]
+    for each in study.claims:
+        if each.check.part == part:
+            named += each.check.measure
+    known = measures()
+    return any(known[split_name(each)[0]].needs & CERTIFIED for each in named)
+
+
 def refuse_figures(study: StudyConfig, path: Path, home: Path) -> None:
     """Refuse further figures that are unknown, or cannot be drawn of the dataset.
 

@@ -11,16 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tasks.evaluate.claim import Block, refuse_claims
-from tasks.evaluate.mention import refuse_figures, refuse_measures
+from tasks.evaluate.mention import mentions_certified, refuse_figures, refuse_measures
 from tasks.evaluate.method_file import MethodFile
-from tasks.evaluate.study import (
-    DEFAULT_PROFILE,
-    FIXED_KEYS,
-    MethodRow,
-    StudyConfig,
-    ThenRow,
-    split_name,
-)
+from tasks.evaluate.study import DEFAULT_PROFILE, FIXED_KEYS, MethodRow, StudyConfig, ThenRow
 from tasks.prepare.config import (
     DatasetConfig,
     find_dataset,
@@ -458,20 +451,8 @@ def _certificate(study: StudyConfig) -> dict[str, Any] | None:
         "metric": study.metric,
         "budgets": list(asked.budgets),
         "rows": asked.rows,
-        "parts": ["test", "validation"] if _reads_validation(study) else ["test"],
+        "parts": ["test", "validation"] if mentions_certified(study, "validation") else ["test"],
     }
-
-
-def _reads_validation(study: StudyConfig) -> bool:
-    """Tell whether certificates of the validation part choose a frontier or stand in a claim."""
-    from tasks.evaluate.measure import CERTIFIED, measures
-
-    named = [*study.frontier.fairness, study.frontier.accuracy]
-    for each in study.claims:
-        if getattr(each.check, "part", None) == "validation":
-            named += each.check.measure
-    known = measures()
-    return any(known[split_name(each)[0]].needs & CERTIFIED for each in named)
 
 
 def _make_model(method: type[Estimator], parameters: Mapping[str, Any], key: str) -> Estimator:
