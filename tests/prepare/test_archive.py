@@ -19,7 +19,8 @@ def pack(members, compression=zipfile.ZIP_DEFLATED):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", compression) as archive:
         for name, content in members.items():
-            archive.writestr(name, content)
+            # Dated 1980: tests are named by these bytes.
+            archive.writestr(zipfile.ZipInfo(name), content, compression)
     return buffer.getvalue()
 
 
