@@ -255,7 +255,7 @@ class TransformerEncoder(TextEncoder):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
-        # Of the CPU's fused operators, those of layer norms are slower than their parts: a sixth.
+        # On CPUs onnxruntime's fused layer norms are slower than their parts.
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         session = onnxruntime.InferenceSession(
             str(self._weights), options, providers=["CPUExecutionProvider"]
