@@ -30,7 +30,7 @@ develop:  ## setup, with what tests and linting need
 	@.ci/setup requirements-dev.lock
 
 reproduce: setup  ## run the studies that reproduce papers (PROFILE=default|paper|grid|full)
-	@$(RUN) -m flows.cli reproduce --profile $(PROFILE)
+	@$(RUN) -m fairfrontier.cli.command reproduce --profile $(PROFILE)
 
 test: develop  ## run the tests (PYTEST=... for pytest's arguments)
 	@$(RUN) -m pytest $(SPREAD) $(PYTEST)
@@ -39,7 +39,7 @@ test-all: develop  ## run the tests with the slow ones
 	@$(RUN) -m pytest $(SPREAD) -m "not gpu" $(PYTEST)
 
 smoke: setup  ## run a small study end to end, in seconds
-	@$(RUN) -m flows.cli run smoke --cluster inline
+	@$(RUN) -m fairfrontier.cli.command run smoke --cluster inline
 
 lint: develop  ## check style, types, import layers and locks
 	@$(RUN) -m ruff check .
@@ -57,7 +57,7 @@ bench: develop  ## measure against named peers (BENCH="budro --backend cupy")
 	@$(RUN) -m benchmarks $(BENCH)
 
 serve: setup  ## start the Prefect server, the deployments and a worker on loopback
-	@$(RUN) -m flows.cli serve
+	@$(RUN) -m fairfrontier.cli.command serve
 
 lock:  ## resolve the dependencies again (needs uv)
 	$(UV_COMPILE) pyproject.toml --extra build --extra cpu --extra notebook --extra text \
@@ -67,4 +67,4 @@ lock:  ## resolve the dependencies again (needs uv)
 clean:  ## remove the environment and the tools' caches (results and data/cache stay)
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
 		build dist fairfrontier.egg-info
-	find tasks flows tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find fairfrontier tasks flows tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

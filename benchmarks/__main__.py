@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import benchmarks
-from tasks.runtime.errors import nearest
+from fairfrontier.runtime.errors import nearest
 
 # What the benchmarks are written with.
 SHARED = ("__main__", "record")

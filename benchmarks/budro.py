@@ -47,11 +47,11 @@ from benchmarks.record import (
     show_records,
     write_records,
 )
-from tasks.runtime.arrays import Backend, as_backend, to_numpy
-from tasks.runtime.thread import limited_threads
-from tasks.train.individual.budro.dual import Minimum, Piece, minimise_dual
-from tasks.train.individual.budro.geometry import build_geometry
-from tasks.train.individual.budro.transport import Transport, solve_exact, solve_sgd
+from fairfrontier.runtime.arrays import Backend, as_backend, to_numpy
+from fairfrontier.runtime.thread import limited_threads
+from fairfrontier.train.individual.budro.dual import Minimum, Piece, minimise_dual
+from fairfrontier.train.individual.budro.geometry import build_geometry
+from fairfrontier.train.individual.budro.transport import Transport, solve_exact, solve_sgd
 
 BUDGET = 0.4
 STEPS, BATCH = 100, 200
@@ -359,11 +359,11 @@ def read_peak() -> float:
 
 def measure_fit(rounds: int, threads: int) -> list[Record]:
     """Return whole fits on Adult with the published preset against such fits without transport."""
-    from tasks.evaluate.method_file import MethodFile
-    from tasks.metric import learn
-    from tasks.prepare import load
-    from tasks.runtime.home import find_home
-    from tasks.train import create
+    from fairfrontier.metric import learn
+    from fairfrontier.prepare import load
+    from fairfrontier.runtime.home import find_home
+    from fairfrontier.study.method_file import MethodFile
+    from fairfrontier.train import create
 
     split = load("adult", seed=0)
     metric = learn("subspace", split, regress=["sex"])

@@ -38,9 +38,9 @@ from fairlearn.metrics import (
 )
 
 from benchmarks.record import Record, compare, measure_call, show_records, write_records
-from tasks.evaluate.verb import tabulate
-from tasks.prepare.split import Part
-from tasks.train.prediction import Prediction
+from fairfrontier.evaluate.verb import tabulate
+from fairfrontier.prepare.split import Part
+from fairfrontier.train.prediction import Prediction
 
 RATES = {
     "selection_rate": selection_rate,

@@ -28,11 +28,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from benchmarks.record import Record, Timed, compare, measure_call, show_records, write_records
-from tasks.prepare import load
-from tasks.prepare.split import Part
-from tasks.runtime.thread import limited_threads
-from tasks.train.optimiser import Adam
-from tasks.train.registry import create
+from fairfrontier.prepare import load
+from fairfrontier.prepare.split import Part
+from fairfrontier.runtime.thread import limited_threads
+from fairfrontier.train.neural.optimiser import Adam
+from fairfrontier.train.registry import create
 
 Result = TypeVar("Result")
 

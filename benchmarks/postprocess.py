@@ -31,10 +31,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import Record, Timed, compare, measure_call, show_records, write_records
-from tasks.runtime.arrays import as_backend
-from tasks.train.postprocess.descent import DescentResult, solve_authors, solve_sgd
-from tasks.train.postprocess.histogram import ScoreHistogram
-from tasks.train.postprocess.threshold import Thresholds, build_problem, solve_exact, solve_grid
+from fairfrontier.runtime.arrays import as_backend
+from fairfrontier.train.postprocess.descent import DescentResult, solve_authors, solve_sgd
+from fairfrontier.train.postprocess.histogram import ScoreHistogram
+from fairfrontier.train.postprocess.threshold import (
+    Thresholds,
+    build_problem,
+    solve_exact,
+    solve_grid,
+)
 
 WIDTH, RATE, BUDGET = 0.1, 0.4, 0.0
 WIDTHS = (0.01, 0.02, 0.05, *(tenth / 10 for tenth in range(1, 11)))
@@ -65,7 +70,7 @@ def stream(signed: Any, code: Any) -> Thresholds:
 
 def fit_ours(score: np.ndarray, code: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return E[h | group] of our rule, chosen and fitted."""
-    from tasks.train.postprocess.randomized_threshold import RandomizedThreshold
+    from fairfrontier.train.postprocess.randomized_threshold import RandomizedThreshold
 
     model = RandomizedThreshold().fit(score, y, groups=code[:, None])
     return np.asarray(model.result_["rates"])
@@ -200,7 +205,7 @@ def limit_threads(backend: str) -> AbstractContextManager[None]:
     """Return one thread for BLAS and OpenMP, where the libraries that it takes are there."""
     if backend == "cupy":
         return nullcontext()
-    from tasks.runtime.thread import limited_threads
+    from fairfrontier.runtime.thread import limited_threads
 
     return limited_threads(1)
 

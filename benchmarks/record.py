@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from tasks.runtime.errors import StoreError
-from tasks.runtime.home import find_home
+from fairfrontier.runtime.errors import StoreError
+from fairfrontier.runtime.home import find_home
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -44,17 +44,17 @@ from fairlearn.reductions import BoundedGroupLoss, ExponentiatedGradient, Square
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from benchmarks.record import Record, Timed, compare, measure_call, show_records, write_records
-from tasks.prepare import load
-from tasks.runtime.thread import limited_threads
-from tasks.train.regression.bounded_loss import (
+from fairfrontier.prepare import load
+from fairfrontier.runtime.thread import limited_threads
+from fairfrontier.train.regression.bounded_loss import (
     BoundedLossResult,
     build_bounded_loss,
     solve_bounded_loss,
 )
-from tasks.train.regression.envelope import EnvelopeOracle, EnvelopeTreeOracle
-from tasks.train.regression.hinge import HingeOracle
-from tasks.train.regression.loss import logistic, square
-from tasks.train.regression.oracle import (
+from fairfrontier.train.regression.envelope import EnvelopeOracle, EnvelopeTreeOracle
+from fairfrontier.train.regression.hinge import HingeOracle
+from fairfrontier.train.regression.loss import logistic, square
+from fairfrontier.train.regression.oracle import (
     Costs,
     GroupSquareOracle,
     LearnerOracle,
@@ -64,14 +64,14 @@ from tasks.train.regression.oracle import (
     Response,
     TreeOracle,
 )
-from tasks.train.regression.parity import (
+from fairfrontier.train.regression.parity import (
     ParityProblem,
     ParityResult,
     build_parity,
     find_costs,
     solve_parity,
 )
-from tasks.train.regression.predictor import LinearPredictor
+from fairfrontier.train.regression.predictor import LinearPredictor
 
 # Seconds of a call on 1,000 rows as published, Table 1; on another machine.
 PUBLISHED = {

@@ -25,11 +25,11 @@ import numpy as np
 
 from benchmarks.budro import make_rows
 from benchmarks.record import Record, Timed, compare, show_records, write_records
-from tasks.metric.fair_metric import FairMetric
-from tasks.runtime.cluster import ClusterConfig, count_cores, open_cluster
-from tasks.runtime.thread import limited_threads
-from tasks.train.individual.budro.estimator import BuDRO
-from tasks.train.regression.estimator import FairRegression
+from fairfrontier.metric.fair_metric import FairMetric
+from fairfrontier.runtime.cluster import ClusterConfig, count_cores, open_cluster
+from fairfrontier.runtime.thread import limited_threads
+from fairfrontier.train.individual.budro.estimator import BuDRO
+from fairfrontier.train.regression.estimator import FairRegression
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -28,12 +28,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import Record, Timed, compare, measure_call, show_records, write_records
-from tasks.runtime.arrays import array_namespace, as_backend, to_numpy
-from tasks.runtime.thread import limited_threads
-from tasks.train.individual.attack import LogitDistance, Terrain, attack, climb
-from tasks.train.individual.invariance import penalised_gradient
-from tasks.train.network import Network, draw_network, forward
-from tasks.train.optimiser import Adam
+from fairfrontier.runtime.arrays import array_namespace, as_backend, to_numpy
+from fairfrontier.runtime.thread import limited_threads
+from fairfrontier.train.individual.attack import LogitDistance, Terrain, attack, climb
+from fairfrontier.train.individual.invariance import penalised_gradient
+from fairfrontier.train.neural.network import Network, draw_network, forward
+from fairfrontier.train.neural.optimiser import Adam
 
 PROGRAM = Path(__file__).with_name("peer") / "sensei.py"
 FEATURES, HIDDEN, CLASSES, FREE = 41, 100, 2, 3

@@ -10,17 +10,17 @@ from typing import Any
 from prefect import flow
 from pydantic import ValidationError
 
+from fairfrontier.audit.auditing import PASSES, check_config
+from fairfrontier.audit.config import AuditConfig
+from fairfrontier.audit.files import FILES
+from fairfrontier.cli.progress import PassProgress
+from fairfrontier.prepare.table.stream import list_files
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.runtime.home import find_home
 from flows.artifact import make_key, publish_audit, show_progress, start_progress
 from flows.frontier import PUBLISH_SECONDS, check_folder
 from flows.history import mark_run
-from flows.progress import PassProgress
-from tasks.evaluate.audit import PASSES, check_config
-from tasks.evaluate.audit_config import AuditConfig
-from tasks.evaluate.audit_result import FILES
-from tasks.evaluate.task import bound_rates_of, write_bounds
-from tasks.prepare.stream import list_files
-from tasks.runtime.errors import ConfigError
-from tasks.runtime.home import find_home
+from tasks.evaluate import bound_rates_of, write_bounds
 
 
 class AuditParameters(AuditConfig):

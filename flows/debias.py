@@ -10,15 +10,15 @@ from typing import Any
 from prefect import flow
 from pydantic import ValidationError
 
+from fairfrontier.cli.progress import PassProgress
+from fairfrontier.debias.debiasing import PASSES, DebiasConfig, check_config
+from fairfrontier.debias.files import FILES
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.runtime.home import find_home
 from flows.artifact import make_key, publish_debiasing, show_progress, start_progress
 from flows.frontier import PUBLISH_SECONDS, check_folder
 from flows.history import mark_run
-from flows.progress import PassProgress
-from tasks.evaluate.debias import PASSES, DebiasConfig, check_config
-from tasks.evaluate.debias_result import FILES
-from tasks.evaluate.task import fit_thresholds, write_decisions
-from tasks.runtime.errors import ConfigError
-from tasks.runtime.home import find_home
+from tasks.evaluate import fit_thresholds, write_decisions
 
 
 class DebiasParameters(DebiasConfig):

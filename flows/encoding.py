@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from tasks.evaluate.result import CHANGES
-from tasks.prepare.config import find_dataset, read_dataset
-from tasks.prepare.embedding.variant import list_changes
-from tasks.prepare.task import encode_table, settle_texts
-from tasks.runtime.seeds import derive_generator
-from tasks.train.fit_group import FitGroup, load_split
+from fairfrontier.prepare.config.dataset import find_dataset, read_dataset
+from fairfrontier.prepare.embedding.variant import list_changes
+from fairfrontier.report.files import CHANGES
+from fairfrontier.runtime.seeds import derive_generator
+from fairfrontier.train.fit.fit_group import FitGroup, load_split
+from tasks.prepare import encode_table, settle_texts
 
 SHOWN = 200
 FORMULA = ("=", "+", "-", "@", "\t", "\r")

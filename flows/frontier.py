@@ -16,26 +16,26 @@ from prefect.futures import as_completed
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import BaseModel, ConfigDict, Field
 
+from fairfrontier.cli.progress import FitProgress
+from fairfrontier.report.files import describe_results, restore_results
+from fairfrontier.runtime.cluster import load_cluster, open_cluster
+from fairfrontier.runtime.errors import FairfrontierError, StoreError
+from fairfrontier.runtime.home import find_home
+from fairfrontier.runtime.store import Store
+from fairfrontier.study.config import DEFAULT_PROFILE, StudyConfig
+from fairfrontier.study.plan import Planned, expand, load_study
+from fairfrontier.study.points import KIND as POINTS
+from fairfrontier.study.points import points_key
+from fairfrontier.train.fit.fit_group import KIND, FitGroup, key, load_split, read_facts
+from fairfrontier.train.postprocess.model import require_calibration
+from fairfrontier.train.registry import METHODS
 from flows.artifact import publish_results, show_progress, start_progress
 from flows.encoding import CHANGES, encode_texts, settle_encoders, write_changes
 from flows.history import mark_run
-from flows.progress import FitProgress
-from tasks.evaluate.plan import Planned, expand, load_study
-from tasks.evaluate.points import KIND as POINTS
-from tasks.evaluate.points import points_key
-from tasks.evaluate.result import describe_results, restore_results
-from tasks.evaluate.study import DEFAULT_PROFILE, StudyConfig
-from tasks.evaluate.task import tabulate, write_study
-from tasks.metric.task import learn_metric
-from tasks.prepare.task import prepare_table
-from tasks.runtime.cluster import load_cluster, open_cluster
-from tasks.runtime.errors import FairfrontierError, StoreError
-from tasks.runtime.home import find_home
-from tasks.runtime.store import Store
-from tasks.train.fit_group import KIND, FitGroup, key, load_split, read_facts
-from tasks.train.postprocess.model import require_calibration
-from tasks.train.registry import find
-from tasks.train.task import fit_group
+from tasks.evaluate import tabulate, write_study
+from tasks.fit import fit_group
+from tasks.metric import learn_metric
+from tasks.prepare import prepare_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,7 +108,7 @@ class InterruptedRun(Exception):  # noqa: N818
 
 
 class Place:
-    """Where the fits of a run happen; see `tasks.train.task.Workplace`."""
+    """Where the fits of a run happen; see `tasks.fit.Workplace`."""
 
     def __init__(self, store: Store, home: Path, client: Client | None, shown: FitProgress) -> None:
         self.store = store
@@ -369,7 +369,7 @@ def _train(slug: str, jobs: Sequence[tuple[FitGroup, str]], place: Place) -> Non
     """
     last = [job for job in jobs if job[0].then is not None]
     models = [job for job in jobs if job[0].then is None]
-    spread = [job for job in models if find(job[0].estimator).distributed and place.client]
+    spread = [job for job in models if METHODS.find(job[0].estimator).distributed and place.client]
     single = [job for job in models if job not in spread]
     artifact = start_progress(slug)
     published = time.monotonic()

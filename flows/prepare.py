@@ -8,10 +8,10 @@ from typing import Any
 from prefect import flow
 from pydantic import BaseModel, ConfigDict, Field
 
+from fairfrontier.runtime.home import find_home
 from flows.artifact import make_key, publish_table
 from flows.history import mark_run
-from tasks.prepare.task import prepare_table
-from tasks.runtime.home import find_home
+from tasks.prepare import prepare_table
 
 
 class PrepareParameters(BaseModel):

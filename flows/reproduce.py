@@ -9,13 +9,13 @@ from prefect import flow
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from pydantic import BaseModel, ConfigDict
 
+from fairfrontier.prepare.source.download import UnreachableError
+from fairfrontier.runtime.errors import ConfigError, FairfrontierError, nearest
+from fairfrontier.runtime.home import find_home
+from fairfrontier.study.config import DEFAULT_PROFILE
+from fairfrontier.study.plan import load_study, studies
 from flows.frontier import FrontierParameters, frontier, restore
 from flows.history import mark_run
-from tasks.evaluate.plan import load_study, studies
-from tasks.evaluate.study import DEFAULT_PROFILE
-from tasks.prepare.download import UnreachableError
-from tasks.runtime.errors import ConfigError, FairfrontierError, nearest
-from tasks.runtime.home import find_home
 
 
 class ReproduceParameters(BaseModel):

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Literal
 
-from tasks.runtime.errors import ClusterError, StoreError
+from fairfrontier.runtime.errors import ClusterError, StoreError
 
 LOOPBACK = "127.0.0.1"
 START_SECONDS = 120.0
@@ -54,7 +54,7 @@ def set_environment(home: Path, *, console_level: str | None = None) -> None:
         "PREFECT_PROFILES_PATH": str(place / "profiles.toml"),
         "PREFECT_LOCAL_STORAGE_PATH": str(place / "storage"),
         "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
-        "PREFECT_LOGGING_EXTRA_LOGGERS": "tasks",
+        "PREFECT_LOGGING_EXTRA_LOGGERS": "fairfrontier",
         "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
         "PREFECT_CLI_PROMPT": "false",
         "DO_NOT_TRACK": "1",

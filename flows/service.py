@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.runtime.home import VARIABLE
 from flows.server import set_environment, start_server
-from tasks.runtime.errors import ConfigError
-from tasks.runtime.home import VARIABLE
 
 POOL = "fairfrontier"
 CHECKOUT = Path(__file__).resolve().parents[1]

@@ -24,9 +24,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from tasks.evaluate.points import tabulate_group
-from tasks.evaluate.plan import expand, load_study
-from tasks.runtime.store import Store
+from fairfrontier.study.points import tabulate_group
+from fairfrontier.study.plan import expand, load_study
+from fairfrontier.runtime.store import Store
 
 home = Path.cwd()
 store = Store(home / "data" / "cache")
@@ -84,7 +84,15 @@ def test_own_table_of_the_readme(tmp_path):
         (tmp_path / name).write_text(text)
     make_loans().to_csv(tmp_path / "loans.csv", index=False)
     out = tmp_path / "results"
-    command = ["flows.cli", "run", "loans-study.yaml", "--cluster", "inline", "--out", str(out)]
+    command = [
+        "fairfrontier.cli.command",
+        "run",
+        "loans-study.yaml",
+        "--cluster",
+        "inline",
+        "--out",
+        str(out),
+    ]
     run(*command, folder=tmp_path, home=_make_home(tmp_path / "home"))
     folder = out / "loans-study"
     named = ("report.html", "frontier.csv", "frontier.png", "points.parquet", "summary.json")
@@ -122,9 +130,11 @@ def test_verbs_of_the_readme(tmp_path):
 def test_method_in_two_files(tmp_path):
     blocks = read_blocks("CONTRIBUTING.md")
     source, described = blocks
-    assert source.startswith("tasks/train/")
+    assert source.startswith("fairfrontier/train/")
     assert described == f"conf/methods/{Path(source).name.replace('.py', '.yaml')}"
-    home = _make_home(tmp_path / "copy", "tasks", "flows", "tests", "pyproject.toml")
+    home = _make_home(
+        tmp_path / "copy", "fairfrontier", "tasks", "flows", "tests", "pyproject.toml"
+    )
     for name, text in blocks.items():
         (home / name).write_text(text)
     name = Path(source).stem

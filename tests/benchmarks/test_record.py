@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks.record import Timed, compare, measure_call, show_records, write_records
-from tasks.runtime.errors import StoreError
+from fairfrontier.runtime.errors import StoreError
 
 KEYS = [
     "case", "n", "ours_seconds", "peer", "peer_seconds", "ratio", "ours_peak_mib",

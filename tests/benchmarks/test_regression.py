@@ -13,9 +13,9 @@ from benchmarks.regression import (
     measure_calls,
     measure_parity_fits,
 )
-from tasks.train.regression.loss import square
-from tasks.train.regression.oracle import LeastSquaresOracle
-from tasks.train.regression.parity import build_parity, find_costs
+from fairfrontier.train.regression.loss import square
+from fairfrontier.train.regression.oracle import LeastSquaresOracle
+from fairfrontier.train.regression.parity import build_parity, find_costs
 from tests.train.regression.made import draw_rows
 
 

@@ -20,7 +20,7 @@ def test_steps_train_and_attacks_move():
 
 
 def test_the_peer_s_program_is_there_and_imports_nothing_of_ours():
-    assert "tasks" not in PROGRAM.read_text()
+    assert "fairfrontier" not in PROGRAM.read_text()
 
 
 def test_disagreement_is_an_error():

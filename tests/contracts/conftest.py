@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from tasks.prepare.loader import load
-from tasks.prepare.split import Split
+from fairfrontier.prepare.loader import load
+from fairfrontier.prepare.split import Split
 
 LABELS = {
     "binary": {"column": "passed", "positive": "yes"},

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.prepare import fetch
-from tasks.prepare.config import DatasetConfig, read_dataset
-from tasks.prepare.loader import datasets, load
-from tasks.prepare.split import Part, Split
+from fairfrontier.prepare.config.dataset import DatasetConfig, read_dataset
+from fairfrontier.prepare.loader import datasets, load
+from fairfrontier.prepare.source import fetch
+from fairfrontier.prepare.split import Part, Split
 from tests.prepare.embedding.stub import put_stub
 
 ROOT = Path(__file__).resolve().parents[2]

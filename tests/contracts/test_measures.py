@@ -10,22 +10,27 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from tasks.evaluate.adversarial_gap import GapCertificate, Loss, tabulate_loss, trace_gap
-from tasks.evaluate.certificate import Certificate, centre_logits, certify_rows
-from tasks.evaluate.measure import Audit, Need, Row, measures
-from tasks.prepare.split import Part, Split
-from tasks.train.prediction import Prediction
+from fairfrontier.evaluate.certificate.adversarial_gap import (
+    GapCertificate,
+    Loss,
+    tabulate_loss,
+    trace_gap,
+)
+from fairfrontier.evaluate.certificate.certificate import Certificate, centre_logits, certify_rows
+from fairfrontier.evaluate.measure.registry import MEASURES, Audit, Need, Row
+from fairfrontier.prepare.split import Part, Split
+from fairfrontier.train.prediction import Prediction
 
 TASKS = ("binary", "multiclass", "regression")
-# A bound over the box is made from a net, not from predictions: see tests/evaluate/test_box.py.
+# A bound over the box is made from a net, not from predictions: see tests/evaluate/certificate/test_box.py.
 CASES = [
     (name, task)
-    for name, each in measures().items()
+    for name, each in MEASURES.all().items()
     if "box" not in each.needs
     for task in sorted(each.task)
 ]
 
-every_measure = pytest.mark.parametrize("name", measures())
+every_measure = pytest.mark.parametrize("name", MEASURES.all())
 every_case = pytest.mark.parametrize(("name", "task"), CASES)
 
 
@@ -72,11 +77,11 @@ def add_memberships(part: Part) -> Part:
 
 def compute(name: str, part: Part, prediction: Prediction) -> list[Row]:
     certificates: tuple[Certificate, ...] = ()
-    if "certificate" in measures()[name].needs:
+    if "certificate" in MEASURES.all()[name].needs:
         logits, z = centre_logits(prediction.score), part.X[:, :2]
         certificates = (certify_rows(logits, z, 0.3, weight=part.weight, tolerance=1e-13),)
     gaps: tuple[GapCertificate, ...] = ()
-    if "gap" in measures()[name].needs:
+    if "gap" in MEASURES.all()[name].needs:
         losses = [(loss, tabulate_loss(prediction, part, loss)) for loss in get_args(Loss)]
         gaps = tuple(
             trace_gap(
@@ -87,7 +92,7 @@ def compute(name: str, part: Part, prediction: Prediction) -> list[Row]:
         )  # fmt: skip
     # One row is enough for a level: more of the same rows then make no further level estimable.
     audit = Audit(prediction, part, minimum=1, replicates=100, certificates=certificates, gaps=gaps)
-    return [Row(*row) for row in measures()[name].compute(audit)]
+    return [Row(*row) for row in MEASURES.all()[name].compute(audit)]
 
 
 def take(prediction: Prediction, rows: np.ndarray) -> Prediction:
@@ -119,7 +124,7 @@ def case(request: pytest.FixtureRequest, tiny: dict[str, Split]) -> tuple[str, P
     name = request.getfixturevalue("name")
     part = tiny[request.getfixturevalue("task")].train
     # What counts groups that lack something needs some that do.
-    needs = measures()[name].needs
+    needs = MEASURES.all()[name].needs
     if "membership" in needs or ("group" in needs and not {"score", "decision"} & needs):
         part = add_memberships(part)
     part = replace(part, true_groups=np.roll(part.groups, 1, axis=0))
@@ -127,12 +132,12 @@ def case(request: pytest.FixtureRequest, tiny: dict[str, Split]) -> tuple[str, P
 
 
 def test_there_are_measures():
-    assert {"accuracy", "balanced_accuracy", "gap_rms", "consistency"} <= set(measures())
+    assert {"accuracy", "balanced_accuracy", "gap_rms", "consistency"} <= set(MEASURES.all())
 
 
 @every_measure
 def test_says_what_it_is(name):
-    measure = measures()[name]
+    measure = MEASURES.all()[name]
     assert measure.name == name
     assert measure.what
     assert not measure.what.endswith(".")
@@ -208,7 +213,7 @@ def test_weights_count_rows(name, task, case):
 def test_uses_what_it_declares_and_nothing_else(name, task, case):
     name, part, prediction = case
     # Certificates are made from scores.
-    needs = {"score" if each == "certificate" else each for each in measures()[name].needs}
+    needs = {"score" if each == "certificate" else each for each in MEASURES.all()[name].needs}
     needs -= {"gap", "membership"}
     expected = values(compute(name, part, prediction))
     moved = set()

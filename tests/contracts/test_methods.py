@@ -15,13 +15,13 @@ import yaml
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
-from tasks.evaluate.verb import evaluate
-from tasks.metric.registry import learn
-from tasks.prepare.split import CounterfactualSet, Part, Split, Variant
-from tasks.runtime.errors import StoreError
-from tasks.train.base import Estimator
-from tasks.train.postprocess.base import PostProcessor
-from tasks.train.registry import create, load_model, methods
+from fairfrontier.evaluate.verb import evaluate
+from fairfrontier.metric.registry import learn
+from fairfrontier.prepare.split import CounterfactualSet, Part, Split, Variant
+from fairfrontier.runtime.errors import StoreError
+from fairfrontier.train.base import Estimator
+from fairfrontier.train.postprocess.base import PostProcessor
+from fairfrontier.train.registry import METHODS, create, load_model
 
 ROOT = Path(__file__).resolve().parents[2]
 FIT_KEYWORDS = {
@@ -34,13 +34,13 @@ FIT_KEYWORDS = {
     "client",
     "progress",
 }
-CASES = [(name, task) for name, cls in methods().items() for task in sorted(cls.task)]
-COUNTED = [(name, task) for name, task in CASES if methods()[name].weights_are_counts]
-TOLD = [(name, task) for name, task in CASES if "progress" in methods()[name].fit_takes]
+CASES = [(name, task) for name, cls in METHODS.all().items() for task in sorted(cls.task)]
+COUNTED = [(name, task) for name, task in CASES if METHODS.all()[name].weights_are_counts]
+TOLD = [(name, task) for name, task in CASES if "progress" in METHODS.all()[name].fit_takes]
 
-SCORERS = [name for name, cls in methods().items() if issubclass(cls, PostProcessor)]
+SCORERS = [name for name, cls in METHODS.all().items() if issubclass(cls, PostProcessor)]
 
-every_method = pytest.mark.parametrize("name", methods())
+every_method = pytest.mark.parametrize("name", METHODS.all())
 every_case = pytest.mark.parametrize(("name", "task"), CASES)
 
 
@@ -82,10 +82,10 @@ def score_split(split: Split) -> Split:
 
 def splits_for(name: str, tiny: dict[str, Split]) -> dict[str, Split]:
     """Return the splits that a method is held to."""
-    if not issubclass(methods()[name], PostProcessor):
+    if not issubclass(METHODS.all()[name], PostProcessor):
         return tiny
     return {
-        task: score_split(split) if task in methods()[name].task else split
+        task: score_split(split) if task in METHODS.all()[name].task else split
         for task, split in tiny.items()
     }
 
@@ -97,7 +97,7 @@ def splits(name: str, tiny: dict[str, Split]) -> dict[str, Split]:
 
 
 def make(name: str, **parameters: Any) -> Estimator:
-    return create(name, **{**methods()[name].example, **parameters})
+    return create(name, **{**METHODS.all()[name].example, **parameters})
 
 
 def keywords(model: Estimator, split: Split, part: Part) -> dict[str, Any]:
@@ -140,12 +140,12 @@ def trained(request: pytest.FixtureRequest, tiny: dict[str, Split]) -> tuple[Est
 
 
 def test_there_are_methods():
-    assert {"gbdt", "project", "reweigh", "budro"} <= set(methods())
+    assert {"gbdt", "project", "reweigh", "budro"} <= set(METHODS.all())
 
 
 @every_method
 def test_says_what_it_is(name):
-    cls = methods()[name]
+    cls = METHODS.all()[name]
     assert cls.name == name
     assert cls.task
     assert cls.task <= {"binary", "multiclass", "regression"}
@@ -159,7 +159,7 @@ def test_says_what_it_is(name):
 
 @every_method
 def test_fit_takes_what_it_declares(name):
-    cls = methods()[name]
+    cls = METHODS.all()[name]
     parameters = inspect.signature(cls.fit).parameters
     optional = {
         key for key, each in parameters.items() if each.kind is inspect.Parameter.KEYWORD_ONLY
@@ -180,7 +180,7 @@ def test_init_stores_and_nothing_else(name):
     assert twin.set_params(**model.get_params()).get_params() == model.get_params()
     stored = {key: value for key, value in vars(model).items() if not key.startswith("_")}
     assert stored == model.get_params(deep=False)
-    for key, each in inspect.signature(methods()[name]).parameters.items():
+    for key, each in inspect.signature(METHODS.all()[name]).parameters.items():
         assert each.default is not inspect.Parameter.empty, f"{key} has no default"
 
 
@@ -319,7 +319,7 @@ def test_weights_count_rows(name, task, splits):
     # have a say.
     high, first = split.train.y > split.train.y.mean(), split.train.groups[:, 0] == 0
     leaning = np.where(high == first, 9.0, 1.0)
-    alone = {"validation": None} if "validation" in methods()[name].fit_takes else {}
+    alone = {"validation": None} if "validation" in METHODS.all()[name].fit_takes else {}
     plain = fit(make(name), split, **alone)
     leant = fit(make(name), split, sample_weight=leaning, **alone)
     assert np.abs(answer(plain, split.test) - answer(leant, split.test)).max() > 2e-3
@@ -380,4 +380,4 @@ def test_presets_are_parameters_that_it_takes(name):
 
 def test_every_file_describes_a_method():
     described = {path.stem for path in (ROOT / "conf" / "methods").glob("*.yaml")}
-    assert described == set(methods())
+    assert described == set(METHODS.all())

@@ -8,32 +8,32 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tasks.metric.fair_metric import FairMetric
-from tasks.metric.registry import find, metrics
-from tasks.metric.registry import learn as learn_fully
-from tasks.prepare.split import Split
-from tasks.train.registry import create, methods
+from fairfrontier.metric.fair_metric import FairMetric
+from fairfrontier.metric.registry import METRICS
+from fairfrontier.metric.registry import learn as learn_fully
+from fairfrontier.prepare.split import Split
+from fairfrontier.train.registry import METHODS, create
 
 TASKS = ("binary", "multiclass", "regression")
 every_case = pytest.mark.parametrize(
-    ("name", "task"), [(name, task) for name in metrics() for task in TASKS]
+    ("name", "task"), [(name, task) for name in METRICS.all() for task in TASKS]
 )
 
 
 def learn(name: str, split: Split, **parameters: Any) -> FairMetric:
     """Learn with the defaults, but for the length of a descent."""
-    if "iterations" in inspect.signature(find(name)).parameters:
+    if "iterations" in inspect.signature(METRICS.find(name)).parameters:
         parameters = {"iterations": 1000, **parameters}
     return learn_fully(name, split, **parameters)
 
 
 def test_there_are_metrics():
-    assert {"subspace", "face", "explore"} <= set(metrics())
+    assert {"subspace", "face", "explore"} <= set(METRICS.all())
 
 
-@pytest.mark.parametrize("name", metrics())
+@pytest.mark.parametrize("name", METRICS.all())
 def test_says_what_it_is(name):
-    assert "References" in metrics()[name].__doc__
+    assert "References" in METRICS.all()[name].__doc__
 
 
 @every_case
@@ -80,10 +80,10 @@ def test_saved_and_loaded(name, task, tiny, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["budro", "project"])
-@pytest.mark.parametrize("name", metrics())
+@pytest.mark.parametrize("name", METRICS.all())
 def test_trees_take_any_metric(name, method, tiny):
     part = tiny["binary"].train
-    model = create(method, **methods()[method].example)
+    model = create(method, **METHODS.all()[method].example)
     model.fit(part.X, part.y, metric=learn(name, tiny["binary"]))
     found = model.predict_proba(part.X)
     np.testing.assert_allclose(found.sum(axis=1), 1.0)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tasks.evaluate import evaluate
-from tasks.metric import learn
-from tasks.prepare import load
-from tasks.train import create
+from fairfrontier.evaluate import evaluate
+from fairfrontier.metric import learn
+from fairfrontier.prepare import load
+from fairfrontier.train import create
 from tests.prepare.text.conftest import HOME, make_comments
 
 COMMENTS = """\

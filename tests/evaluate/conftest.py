@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tasks.evaluate.drawing import Scene
-from tests.evaluate.certified_study import make_certified
-from tests.evaluate.debiased import make_scene
-from tests.evaluate.noised import make_noised
+from fairfrontier.study.drawing import Scene
+from tests.figure.certified_study import make_certified
+from tests.reproduce.debiased import make_scene
+from tests.reproduce.noised import make_noised
 
 
 @pytest.fixture(scope="session")

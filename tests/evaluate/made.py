@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tasks.prepare.split import Part, Variant
-from tasks.train.prediction import Prediction
+from fairfrontier.prepare.split import Part, Variant
+from fairfrontier.train.prediction import Prediction
 
 
 @dataclass(frozen=True, eq=False)

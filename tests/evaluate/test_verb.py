@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from tasks.evaluate import evaluate
-from tasks.evaluate.measure import measures
-from tasks.evaluate.verb import tabulate
-from tasks.prepare.split import Part, Variant
-from tasks.runtime.errors import ConfigError, DataError
-from tasks.train.prediction import Prediction, predict_part
+from fairfrontier.evaluate import evaluate
+from fairfrontier.evaluate.measure.registry import MEASURES
+from fairfrontier.evaluate.verb import tabulate
+from fairfrontier.prepare.split import Part, Variant
+from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.train.prediction import Prediction, predict_part
 from tests.evaluate.made import MadeSet, make_part, make_rows
 
 
@@ -34,7 +34,7 @@ def test_evaluate_gives_a_tidy_table():
     assert not table.duplicated(["measure", "group"]).any()
     assert set(table["measure"]) == {
         name
-        for name, each in measures().items()
+        for name, each in MEASURES.all().items()
         if "binary" in each.task and not each.needs & {*ABSENT}
     }
     assert table["n"].dtype == np.int64

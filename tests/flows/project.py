@@ -111,7 +111,7 @@ def make_project(home: Path, study: str = STUDY, dataset: str = DATASET) -> Path
 
 def command(*arguments: str) -> list[str]:
     """Return the command line that runs fairfrontier."""
-    return [sys.executable, "-m", "flows.cli", *arguments]
+    return [sys.executable, "-m", "fairfrontier.cli.command", *arguments]
 
 
 def environment(home: Path, **changes: str) -> dict[str, str]:

@@ -6,14 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from flows import audit_command, cli
+from fairfrontier.audit.auditing import run_audit
+from fairfrontier.audit.files import FILES
+from fairfrontier.cli import audit_command
+from fairfrontier.cli import command as cli
+from fairfrontier.prepare import load
+from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
+from fairfrontier.train import create
 from flows.audit import AuditParameters, audit, read_options
-from tasks.evaluate.audit import run_audit
-from tasks.evaluate.audit_result import FILES
-from tasks.prepare import load
-from tasks.runtime.errors import ConfigError, DataError, StoreError
-from tasks.train import create
-from tests.evaluate.noisy_rows import (
+from tests.audit.noisy_rows import (
     COUNTS,
     deal,
     find_rate,

@@ -7,14 +7,14 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from flows import cli
+from fairfrontier.cli import command as cli
+from fairfrontier.debias.files import FILES
+from fairfrontier.prepare import load
+from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
+from fairfrontier.train import post_process
+from fairfrontier.train.postprocess.rulebook import export_rulebook
 from flows.debias import DebiasParameters, debias, read_options
-from tasks.evaluate.debias_result import FILES
-from tasks.prepare import load
-from tasks.runtime.errors import ConfigError, DataError, StoreError
-from tasks.train import post_process
-from tasks.train.postprocess.rulebook import export_rulebook
-from tests.evaluate.scored import make_scores
+from tests.debias.scored import make_scores
 from tests.flows.project import DATASET, call, make_project
 
 
@@ -143,7 +143,7 @@ def test_the_command_line_passes_on_what_was_given(scored, project, monkeypatch)
     assert asked[0].model_fields_set == {
         *("table", "scores", "groups", "budget", "width", "seed", "home"),
     }
-    logging.getLogger("tasks").handlers.clear()
+    logging.getLogger("fairfrontier").handlers.clear()
 
 
 @pytest.mark.parametrize("name", ["groups.csv", "decisions.parquet", "curve.csv"])

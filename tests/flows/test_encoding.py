@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 import yaml
 
+from fairfrontier.prepare.embedding.latent import LatentSemantic
+from fairfrontier.study.plan import expand, load_study
 from flows.encoding import CHANGES, guard_formulas
 from flows.frontier import FrontierParameters, frontier
 from flows.prepare import PrepareParameters, prepare
-from tasks.evaluate.plan import expand, load_study
-from tasks.prepare.embedding.latent import LatentSemantic
 from tests.contracts.test_text import COMMENTS
 from tests.prepare.text.conftest import HOME, make_comments, make_occupations
 

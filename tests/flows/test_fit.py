@@ -1,4 +1,4 @@
-"""tasks/train/task.py, which needs Prefect and so is tested here."""
+"""tasks/fit.py, which needs Prefect and so is tested here."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 from distributed import CancelledError, KilledWorker
 from prefect.states import Failed
 
-from tasks.runtime.errors import ClusterError, ConfigError
-from tasks.runtime.store import Store
-from tasks.train import task
-from tasks.train.task import find_stored, fit_group, is_infrastructure_fault
+from fairfrontier.runtime.errors import ClusterError, ConfigError
+from fairfrontier.runtime.store import Store
+from tasks import fit as task
+from tasks.fit import find_stored, fit_group, is_infrastructure_fault
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from pydantic import ValidationError
 
+from fairfrontier.prepare import load
+from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
+from fairfrontier.train import load_model
 from flows.frontier import FrontierParameters, check_folder, frontier
-from tasks.prepare import load
-from tasks.runtime.errors import ConfigError, DataError, StoreError
-from tasks.train import load_model
 from tests.flows.project import DATASET, STUDY, make_project
 
 FILES = {
@@ -76,7 +76,7 @@ def test_a_lost_file_is_restored_without_drawing_again(inline, project, monkeypa
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     (folder / "report.html").unlink()
     (folder / "frontier.csv").write_text("spoilt")
-    monkeypatch.setattr("tasks.evaluate.task.write_results", None)
+    monkeypatch.setattr("fairfrontier.evaluate.write_results", None)
     assert run(project)["trained"] == 0
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
@@ -104,7 +104,7 @@ def test_a_damaged_fit_is_said_and_trained_again(inline, project, caplog):
     facts.write_text(facts.read_text() + " ")
     points = project / "data" / "cache" / "store" / "points"
     shutil.rmtree(points)
-    with caplog.at_level(logging.WARNING, logger="tasks"):
+    with caplog.at_level(logging.WARNING, logger="fairfrontier"):
         done = run(project, cluster="inline")
     assert "damaged" in caplog.text
     assert (Path(done["folder"]) / "points.parquet").read_bytes() == inline[1]

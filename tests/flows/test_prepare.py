@@ -6,11 +6,11 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 
+from fairfrontier.runtime.errors import ConfigError
 from flows.prepare import PrepareParameters, prepare
-from tasks.prepare import task as door
-from tasks.runtime.errors import ConfigError
+from tasks import prepare as door
 from tests.flows.project import DATASET
-from tests.prepare.server import serve
+from tests.prepare.source.server import serve
 
 
 def test_the_parts_of_a_table_are_shown(harness, project):

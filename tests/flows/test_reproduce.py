@@ -6,11 +6,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from flows import cli
-from flows.catalog import list_entries
+from fairfrontier.cli import command as cli
+from fairfrontier.cli.catalog import list_entries
+from fairfrontier.runtime.errors import ConfigError, DataError
 from flows.frontier import restore
 from flows.reproduce import ReproduceParameters, reproduce
-from tasks.runtime.errors import ConfigError, DataError
 
 # A study that reproduces figures, and no table.
 FIGURES = """\

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fairfrontier.runtime.errors import ClusterError, StoreError
 from flows.server import Server, hold, set_environment, start_server
-from tasks.runtime.errors import ClusterError, StoreError
 from tests.flows.project import ROOT, call
 
 

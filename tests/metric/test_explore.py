@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.metric import explore, learn
-from tasks.metric.fair_metric import FairMetric
-from tasks.runtime.arrays import to_numpy
-from tasks.runtime.errors import ConfigError, DataError
+from fairfrontier.metric import explore, learn
+from fairfrontier.metric.fair_metric import FairMetric
+from fairfrontier.runtime.arrays import to_numpy
+from fairfrontier.runtime.errors import ConfigError, DataError
 from tests.runtime.test_arrays import namespaces
 from tests.train.tables import make_split
 

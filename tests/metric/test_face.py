@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import subspace_angles
 
-from tasks.metric import face, learn
-from tasks.metric.fair_metric import FairMetric
-from tasks.prepare import load
-from tasks.prepare.counterfactual import Edit, Edits
-from tasks.prepare.split import Variant
-from tasks.runtime.arrays import to_numpy
-from tasks.runtime.errors import ConfigError, DataError
+from fairfrontier.metric import face, learn
+from fairfrontier.metric.fair_metric import FairMetric
+from fairfrontier.prepare import load
+from fairfrontier.prepare.split import Variant
+from fairfrontier.prepare.splitting.counterfactual import Edit, Edits
+from fairfrontier.runtime.arrays import to_numpy
+from fairfrontier.runtime.errors import ConfigError, DataError
 from tests.evaluate.made import MadeSet
 from tests.runtime.test_arrays import namespaces
 from tests.train.tables import make_split

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from tasks.metric.mahalanobis import make_metric
-from tasks.runtime.errors import ConfigError
+from fairfrontier.metric.mahalanobis import make_metric
+from fairfrontier.runtime.errors import ConfigError
 
 
 def test_a_singular_matrix_keeps_its_null_space_as_directions():

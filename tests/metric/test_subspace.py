@@ -3,10 +3,10 @@ import numpy as np
 import pytest
 from scipy.optimize import least_squares
 
-from tasks.metric import learn, subspace
-from tasks.metric.distance import orthonormalise, squared_distance
-from tasks.metric.fair_metric import FairMetric
-from tasks.runtime.errors import ConfigError, StoreError
+from fairfrontier.metric import learn, subspace
+from fairfrontier.metric.distance import orthonormalise, squared_distance
+from fairfrontier.metric.fair_metric import FairMetric
+from fairfrontier.runtime.errors import ConfigError, StoreError
 from tests.train.tables import make_split
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from tests.prepare.server import Server, serve
+from tests.prepare.source.server import Server, serve
 
 HOUSING = {
     "dataset": "housing",
@@ -96,7 +96,7 @@ def server() -> Iterator[Server]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let downloads try again at once, and go through no proxy."""
-    monkeypatch.setattr("tasks.prepare.download.PAUSE_SECONDS", 0)
+    monkeypatch.setattr("fairfrontier.prepare.source.download.PAUSE_SECONDS", 0)
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)

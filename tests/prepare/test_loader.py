@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 import yaml
 
-from tasks.prepare import load
-from tasks.prepare.fingerprint import fingerprint
-from tasks.prepare.loader import datasets
-from tasks.runtime.errors import ConfigError, DataError
+from fairfrontier.prepare import load
+from fairfrontier.prepare.fingerprint import fingerprint
+from fairfrontier.prepare.loader import datasets
+from fairfrontier.runtime.errors import ConfigError, DataError
 
 
 def same(one, other):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.runtime import arrays
-from tasks.runtime.errors import ConfigError
+from fairfrontier.runtime import arrays
+from fairfrontier.runtime.errors import ConfigError
 
 
 def cupy_or_skip():
@@ -143,9 +143,9 @@ def test_a_device_array_comes_and_goes():
 
 def test_the_module_needs_nothing_but_numpy_and_array_api_compat():
     code = (
-        "import sys; import tasks.runtime.arrays; "
+        "import sys; import fairfrontier.runtime.arrays; "
         "print(*sorted({m.partition('.')[0] for m in sys.modules} - set(sys.stdlib_module_names)))"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     foreign = {name for name in out.stdout.split() if not name.startswith("_")}
-    assert foreign <= {"numpy", "array_api_compat", "tasks", "setuptools", "distutils"}
+    assert foreign <= {"numpy", "array_api_compat", "fairfrontier", "setuptools", "distutils"}

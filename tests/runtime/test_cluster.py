@@ -7,9 +7,9 @@ import dask
 import pytest
 from pydantic import ValidationError
 
-from tasks.runtime import cluster
-from tasks.runtime.cluster import ClusterConfig, load_cluster, open_cluster, renew
-from tasks.runtime.errors import ClusterError, ConfigError
+from fairfrontier.runtime import cluster
+from fairfrontier.runtime.cluster import ClusterConfig, load_cluster, open_cluster, renew
+from fairfrontier.runtime.errors import ClusterError, ConfigError
 
 
 def facts():

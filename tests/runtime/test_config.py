@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.runtime.config import find_yaml, read_yaml
-from tasks.runtime.errors import ConfigError
+from fairfrontier.runtime.config import find_yaml, read_yaml
+from fairfrontier.runtime.errors import ConfigError
 
 
 def test_a_key_that_stands_twice_is_refused(tmp_path):

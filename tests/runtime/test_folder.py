@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from tasks.runtime.errors import StoreError
-from tasks.runtime.folder import filling
+from fairfrontier.runtime.errors import StoreError
+from fairfrontier.runtime.folder import filling
 
 
 def test_files_appear_together_and_stale_ones_go(tmp_path):

@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from tasks.runtime.config import read_yaml
-from tasks.runtime.errors import ConfigError
-from tasks.runtime.recall import note_file, recall
-from tasks.runtime.store import hash_file
+from fairfrontier.runtime.config import read_yaml
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.runtime.recall import note_file, recall
+from fairfrontier.runtime.store import hash_file
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tasks.runtime.seeds import derive_generator, derive_integer, derive_seed, uniforms
+from fairfrontier.runtime.seeds import derive_generator, derive_integer, derive_seed, uniforms
 
 
 def test_seeds_are_the_same_on_every_machine():

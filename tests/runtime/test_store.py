@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.runtime.errors import StoreError
-from tasks.runtime.store import MANIFEST, Store, canonical_json
+from fairfrontier.runtime.errors import StoreError
+from fairfrontier.runtime.store import MANIFEST, Store, canonical_json
 
 PLAIN = st.recursive(
     st.none()
@@ -174,7 +174,7 @@ def test_a_failed_block_leaves_nothing(tmp_path):
 
 WRITER = """
 import sys, time
-from tasks.runtime.store import Store
+from fairfrontier.runtime.store import Store
 store = Store(sys.argv[1])
 key = store.key("fit", {"a": 1})
 with store.writing("fit", key, {"a": 1}) as folder:

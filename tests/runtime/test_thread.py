@@ -7,7 +7,7 @@ import threading
 import pytest
 from threadpoolctl import threadpool_info
 
-from tasks.runtime.thread import call_limited, limited_threads, thread_environment
+from fairfrontier.runtime.thread import call_limited, limited_threads, thread_environment
 
 
 def counts():

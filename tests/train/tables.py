@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tasks.prepare.split import Part, Split
+from fairfrontier.prepare.split import Part, Split
 
 
 def make_split(n=300, seed=0, n_features=5):

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from tasks.runtime.errors import ConfigError, DataError
-from tasks.train.base import require_binary, take_attribute, unit_weight
-from tasks.train.registry import create, find
+from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.train.base import require_binary, take_attribute, unit_weight
+from fairfrontier.train.registry import METHODS, create
 
 
 def test_no_weights_are_ones():
@@ -54,7 +54,7 @@ def test_labels_beyond_nought_and_one_are_refused():
 def test_methods_refuse_an_attribute_that_groups_do_not_have(name, parameters):
     generator = np.random.default_rng(0)
     label = np.arange(20) % 2
-    y = label if "binary" in find(name).task else label.astype(np.float64)
+    y = label if "binary" in METHODS.find(name).task else label.astype(np.float64)
     groups = np.stack([label, 1 - label], axis=1)
     model = create(name, attribute=2, **parameters)
     with pytest.raises(ConfigError, match="The attribute is column 2"):

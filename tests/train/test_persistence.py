@@ -5,10 +5,10 @@ import pytest
 import skops.io
 from sklearn.preprocessing import FunctionTransformer
 
-from tasks.runtime.errors import ConfigError, StoreError
-from tasks.train import create
-from tasks.train.persistence import State, _digest, find_strangers, read_state, write_state
-from tasks.train.registry import load_model, methods
+from fairfrontier.runtime.errors import ConfigError, StoreError
+from fairfrontier.train import create
+from fairfrontier.train.persistence import State, _digest, find_strangers, read_state, write_state
+from fairfrontier.train.registry import METHODS, load_model
 from tests.train.tables import make_split
 
 
@@ -73,7 +73,7 @@ def test_what_another_version_wrote_is_refused(saved, alter):
 
 def test_another_class_does_not_load_it(saved):
     with pytest.raises(StoreError, match="gbdt"):
-        methods()["budro"].load(saved[2])
+        METHODS.all()["budro"].load(saved[2])
 
 
 def test_a_full_folder_is_not_written_over(saved):

@@ -5,9 +5,9 @@ import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.svm import LinearSVC
 
-from tasks.prepare.split import Variant
-from tasks.runtime.errors import DataError
-from tasks.train.prediction import predict_part, task_of
+from fairfrontier.prepare.split import Variant
+from fairfrontier.runtime.errors import DataError
+from fairfrontier.train.prediction import predict_part, task_of
 from tests.evaluate.made import MadeSet, make_part
 
 X = np.linspace(-1, 1, 20)[:, None]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.prepare.embedding.config import EncoderConfig
+from fairfrontier.prepare.config.encoder import EncoderConfig
 from tests.prepare.embedding.sentence import SENTENCES
 
 INT64, FLOAT = 7, 1

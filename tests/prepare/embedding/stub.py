@@ -6,8 +6,8 @@ import hashlib
 
 import numpy as np
 
-from tasks.prepare.embedding import feature
-from tasks.prepare.embedding.base import TextEncoder, list_texts
+from fairfrontier.prepare.embedding import feature
+from fairfrontier.prepare.embedding.base import TextEncoder, list_texts
 
 
 class StubEncoder(TextEncoder):

@@ -15,15 +15,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tasks.prepare.embedding.cache import VectorCache
-from tasks.runtime.errors import StoreError
+from fairfrontier.prepare.embedding.cache import VectorCache
+from fairfrontier.runtime.errors import StoreError
 
 ROOT = Path(__file__).resolve().parents[3]
 D = 5
 WRITER = f"""
 import sys, numpy as np
 from pathlib import Path
-from tasks.prepare.embedding.cache import VectorCache
+from fairfrontier.prepare.embedding.cache import VectorCache
 cache = VectorCache(Path(sys.argv[1]), "digest", {D})
 first, lots = int(sys.argv[2]), int(sys.argv[3])
 print("ready", flush=True)

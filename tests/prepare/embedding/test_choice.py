@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tasks.prepare.embedding.choice import choose_encoder
-from tasks.prepare.embedding.config import read_encoder
-from tasks.prepare.embedding.latent import LatentSemantic
-from tasks.runtime.errors import ConfigError, DataError
+from fairfrontier.prepare.config.encoder import read_encoder
+from fairfrontier.prepare.embedding.choice import choose_encoder
+from fairfrontier.prepare.embedding.latent import LatentSemantic
+from fairfrontier.runtime.errors import ConfigError, DataError
 from tests.prepare.embedding.graph import make_config
 from tests.prepare.embedding.sentence import SENTENCES
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.prepare.embedding.embedding_file import read_embeddings
-from tasks.runtime.errors import ConfigError, DataError
+from fairfrontier.prepare.embedding.embedding_file import read_embeddings
+from fairfrontier.runtime.errors import ConfigError, DataError
 
 IDS = np.array([30, 10, 20])
 VECTORS = np.arange(12.0).reshape(3, 4) / 7

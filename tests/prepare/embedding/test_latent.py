@@ -8,9 +8,9 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from tasks.prepare.embedding import latent as module
-from tasks.prepare.embedding.latent import LatentSemantic
-from tasks.runtime.errors import ConfigError, DataError
+from fairfrontier.prepare.embedding import latent as module
+from fairfrontier.prepare.embedding.latent import LatentSemantic
+from fairfrontier.runtime.errors import ConfigError, DataError
 from tests.prepare.embedding.sentence import SENTENCES
 
 TRAIN, TEST = SENTENCES[::2], SENTENCES[1::2]
@@ -73,7 +73,7 @@ FITTED = LatentSemantic(rank=8).fit(TRAIN)
 
 def test_vectors_of_other_code_are_not_taken(monkeypatch):
     before = LatentSemantic(rank=4).fit(TRAIN).digest
-    monkeypatch.setattr("tasks.prepare.embedding.latent.source_digest", lambda _: "other")
+    monkeypatch.setattr("fairfrontier.prepare.embedding.latent.source_digest", lambda _: "other")
     assert LatentSemantic(rank=4).fit(TRAIN).digest != before
 
 

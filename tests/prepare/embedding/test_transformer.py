@@ -7,11 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tasks.prepare.embedding import transformer as module
-from tasks.prepare.embedding.config import read_encoder
-from tasks.prepare.embedding.transformer import TransformerEncoder
-from tasks.prepare.fetch import find
-from tasks.runtime.errors import ConfigError, DataError
+from fairfrontier.prepare.config.encoder import read_encoder
+from fairfrontier.prepare.embedding import transformer as module
+from fairfrontier.prepare.embedding.transformer import TransformerEncoder
+from fairfrontier.prepare.source.fetch import find
+from fairfrontier.runtime.errors import ConfigError, DataError
 from tests.prepare.embedding.graph import DIMENSION, TOKEN, VOCABULARY, make_config
 from tests.prepare.embedding.sentence import SENTENCES
 

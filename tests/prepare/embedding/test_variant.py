@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 import yaml
 
-from tasks.prepare import load
-from tasks.prepare.embedding import choice
-from tasks.prepare.embedding.latent import LatentSemantic
-from tasks.prepare.embedding.variant import TextVariants, encode_versions
-from tasks.prepare.fingerprint import fingerprint
-from tasks.runtime.errors import ConfigError, DataError
+from fairfrontier.prepare import load
+from fairfrontier.prepare.embedding import choice
+from fairfrontier.prepare.embedding.latent import LatentSemantic
+from fairfrontier.prepare.embedding.variant import TextVariants, encode_versions
+from fairfrontier.prepare.fingerprint import fingerprint
+from fairfrontier.runtime.errors import ConfigError, DataError
 from tests.prepare.text.conftest import HOME, make_comments
 
 COMMENTS = {
@@ -128,7 +128,7 @@ def test_digest_and_fingerprint_follow_the_encoder_and_its_versions(project, tmp
     rule = {**COMMENTS["text"]["versions"]["identity"], "known": 30}
     other = name(text={**COMMENTS["text"], "versions": {"identity": rule}})
     assert all(one != two for one, two in zip(plain, other, strict=True))
-    monkeypatch.setattr("tasks.prepare.embedding.latent.version", lambda _: "99")
+    monkeypatch.setattr("fairfrontier.prepare.embedding.latent.version", lambda _: "99")
     newer = name()
     assert all(one != two for one, two in zip(plain, newer, strict=True))
 

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from tasks.prepare.text.vocabulary import Swap, Terms, read_swap, read_terms
-from tasks.runtime.home import find_home
+from fairfrontier.prepare.text.vocabulary import Swap, Terms, read_swap, read_terms
+from fairfrontier.runtime.home import find_home
 
 HOME = find_home(Path(__file__))
 BUNDLE = yaml.safe_load(Path(__file__).with_name("sentences.yaml").read_text(encoding="utf-8"))

@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 import yaml
 
-from tasks.prepare import load
-from tasks.prepare.config import read_dataset
-from tasks.prepare.fetch import find_source
-from tasks.prepare.fingerprint import fingerprint
-from tasks.prepare.text.corpus import clean_texts, prepare_texts, read_corpus, unwrap
-from tasks.prepare.text.section import Text
-from tasks.runtime.errors import ConfigError, DataError
+from fairfrontier.prepare import load
+from fairfrontier.prepare.config.dataset import read_dataset
+from fairfrontier.prepare.config.text import Text
+from fairfrontier.prepare.fingerprint import fingerprint
+from fairfrontier.prepare.source.fetch import find_source
+from fairfrontier.prepare.text.corpus import clean_texts, prepare_texts, read_corpus, unwrap
+from fairfrontier.runtime.errors import ConfigError, DataError
 from tests.prepare.text.conftest import HOME
 
 COMMENTS = {

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.prepare.text import gender
-from tasks.prepare.text.gender import swap_gender
-from tasks.prepare.text.vocabulary import Swap, read_swap
+from fairfrontier.prepare.text import gender
+from fairfrontier.prepare.text.gender import swap_gender
+from fairfrontier.prepare.text.vocabulary import Swap, read_swap
 from tests.prepare.text.conftest import BUNDLE, HOME
 
 GENDER = read_swap("gender", HOME)

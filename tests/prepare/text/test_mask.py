@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.prepare.text.mask import (
+from fairfrontier.prepare.text.mask import (
     locate_token,
     mask_span,
     mask_word,
     mask_words,
     split_tokens,
 )
-from tasks.runtime.errors import DataError
+from fairfrontier.runtime.errors import DataError
 
 TOKENS = st.lists(st.text(st.characters(exclude_categories=["Z", "C"]), min_size=1), min_size=1)
 

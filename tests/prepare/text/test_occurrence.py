@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.prepare.text.occurrence import find_words, lower, match_case, name_word
+from fairfrontier.prepare.text.occurrence import find_words, lower, match_case, name_word
 
 WORDS = ("gay", "african", "african american", "old", "older", "ma'am", "käse")
 PATTERNS = {word: re.compile(re.escape(word).replace(r"\ ", r"(?:\s+|-)")) for word in WORDS}

@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.prepare.text.occurrence import match_case
-from tasks.prepare.text.substitution import (
+from fairfrontier.prepare.text.occurrence import match_case
+from fairfrontier.prepare.text.substitution import (
     draw_version,
     find_terms,
     list_versions,
     make_versions,
     set_term,
 )
-from tasks.prepare.text.vocabulary import read_terms
-from tasks.runtime.errors import ConfigError
+from fairfrontier.prepare.text.vocabulary import read_terms
+from fairfrontier.runtime.errors import ConfigError
 from tests.prepare.text.conftest import HOME
 
 IDENTITY = read_terms("identity", HOME)

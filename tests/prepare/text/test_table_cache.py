@@ -3,10 +3,10 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from tasks.prepare.text import corpus, table_cache
-from tasks.prepare.text.table_cache import FOLDER, recall_table
+from fairfrontier.prepare.text import corpus, table_cache
+from fairfrontier.prepare.text.table_cache import FOLDER, recall_table
 
-MODULE = "tasks.prepare.text.table_cache"
+MODULE = "fairfrontier.prepare.text.table_cache"
 FRAME = pd.DataFrame(
     {"text": pd.array(["a", "", "Ünï – `x`"], dtype="str"), "number": [1.0, 2.5, float("nan")]}
 )
@@ -59,8 +59,8 @@ def test_what_was_begun_and_not_finished_is_taken_away(tmp_path, monkeypatch):
 
 
 def test_large_sources_are_prepared_once_and_still_checked(tmp_path, monkeypatch):
-    from tasks.prepare.config import read_dataset
-    from tasks.runtime.errors import DataError
+    from fairfrontier.prepare.config.dataset import read_dataset
+    from fairfrontier.runtime.errors import DataError
 
     monkeypatch.setattr(corpus, "WORTH_BYTES", 0)
     source = tmp_path / "texts.csv"

@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tasks.prepare.text.section import VersionRule
-from tasks.prepare.text.substitution import find_terms
-from tasks.prepare.text.version import AS_WRITTEN, SWAPPED, known_terms, make_versions
-from tasks.runtime.config import parse
-from tasks.runtime.errors import ConfigError
+from fairfrontier.prepare.config.text import VersionRule
+from fairfrontier.prepare.text.substitution import find_terms
+from fairfrontier.prepare.text.version import AS_WRITTEN, SWAPPED, known_terms, make_versions
+from fairfrontier.runtime.config import parse
+from fairfrontier.runtime.errors import ConfigError
 
 
 @pytest.fixture

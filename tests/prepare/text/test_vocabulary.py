@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from tasks.prepare.text.vocabulary import read_swap, read_terms
-from tasks.runtime.errors import ConfigError
+from fairfrontier.prepare.text.vocabulary import read_swap, read_terms
+from fairfrontier.runtime.errors import ConfigError
 
 SWAP = {"vocabulary": "v", "pairs": {"he": "she"}}
 TERMS = {"vocabulary": "v", "terms": ["a b", "c"]}

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from tasks.runtime.errors import ConfigError, DataError
-from tasks.train import create
-from tasks.train.baseline import adversarial_debiasing
-from tasks.train.network import forward_dropped
+from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.train import create
+from fairfrontier.train.baseline import adversarial_debiasing
+from fairfrontier.train.neural.network import forward_dropped
 from tests.train.tables import make_split
 
 SMALL = {

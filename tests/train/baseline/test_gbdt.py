@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import xgboost
 
-from tasks.train.baseline.gbdt import GBDT
-from tasks.train.boosting import positive_weight
+from fairfrontier.train.baseline.gbdt import GBDT
+from fairfrontier.train.tree.boosting import positive_weight
 from tests.train.tables import make_split
 
 

@@ -2,7 +2,7 @@ import array_api_strict
 import numpy as np
 import pytest
 
-from tasks.train.baseline.group_adversary import (
+from fairfrontier.train.baseline.group_adversary import (
     ABSENT,
     CRITERIA,
     GroupAdversary,

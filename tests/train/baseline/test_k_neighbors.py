@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from sklearn.neighbors import KNeighborsClassifier
 
-from tasks.runtime.errors import ConfigError, DataError
-from tasks.runtime.thread import limited_threads
-from tasks.train.baseline.k_neighbors import BLOCK, KNeighbors
+from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.runtime.thread import limited_threads
+from fairfrontier.train.baseline.k_neighbors import BLOCK, KNeighbors
 from tests.train.tables import make_split
 
 

@@ -4,8 +4,8 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
-from tasks.runtime.errors import ConfigError, DataError
-from tasks.train.baseline.linear import Linear
+from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.train.baseline.linear import Linear
 from tests.train.tables import make_split
 
 

@@ -5,10 +5,10 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from tasks.evaluate.loss import compute_logistic_nats
-from tasks.runtime.errors import ConfigError, DataError
-from tasks.train import create
-from tasks.train.baseline.linear_regression import shrink_margin
+from fairfrontier.evaluate.measure.loss import compute_logistic_nats
+from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.train import create
+from fairfrontier.train.baseline.linear_regression import shrink_margin
 
 
 def make_rows(n=80, d=3, seed=0):

@@ -1,7 +1,7 @@
 import numpy as np
 
-from tasks.metric import learn
-from tasks.train.baseline.project import Project
+from fairfrontier.metric import learn
+from fairfrontier.train.baseline.project import Project
 from tests.train.tables import make_split
 
 

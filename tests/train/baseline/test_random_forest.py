@@ -6,9 +6,9 @@ import pytest
 import skops.io
 from sklearn.ensemble import RandomForestClassifier
 
-from tasks.runtime.errors import ConfigError, StoreError
-from tasks.train.baseline.random_forest import RandomForest
-from tasks.train.persistence import _digest
+from fairfrontier.runtime.errors import ConfigError, StoreError
+from fairfrontier.train.baseline.random_forest import RandomForest
+from fairfrontier.train.persistence import _digest
 from tests.train.tables import make_split
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tasks.train.baseline.reweigh import Reweigh, independence_weights
+from fairfrontier.train.baseline.reweigh import Reweigh, independence_weights
 from tests.train.tables import make_split
 
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from tasks.metric.fair_metric import FairMetric
-from tasks.train.individual.adversary import THIN_FROM, may_leave_out_sigma
+from fairfrontier.metric.fair_metric import FairMetric
+from fairfrontier.train.individual.adversary import THIN_FROM, may_leave_out_sigma
 
 
 def make_metric(d, r, *, scale=1.0):

@@ -2,7 +2,7 @@ import array_api_strict
 import numpy as np
 import pytest
 
-from tasks.train.individual.attack import (
+from fairfrontier.train.individual.attack import (
     LogitDistance,
     Loss,
     MatrixCharge,
@@ -11,8 +11,8 @@ from tasks.train.individual.attack import (
     climb,
     logit_distance,
 )
-from tasks.train.network import Network, cross_entropy, forward
-from tests.train.test_network import differences, make_network, make_rows
+from fairfrontier.train.neural.network import Network, cross_entropy, forward
+from tests.train.neural.test_network import differences, make_network, make_rows
 
 SIZES = (5, 12, 6, 3)
 DIRECTIONS = np.linalg.qr(np.random.default_rng(3).normal(size=(5, 2)))[0].T
@@ -177,7 +177,7 @@ def test_directions_of_zeros_move_nothing():
 @pytest.mark.parametrize("whole", [False, True])
 def test_the_same_under_the_strict_array_api_which_works_in_one_block(kind, whole, monkeypatch):
     # On NumPy blocks of 50 rows.
-    monkeypatch.setattr("tasks.train.network.BLOCK_ENTRIES", 1)
+    monkeypatch.setattr("fairfrontier.train.neural.network.BLOCK_ENTRIES", 1)
     ours = run(kind, make_terrain(whole=whole), n=200)[3]
     theirs = run(kind, make_terrain(whole=whole), n=200, xp=array_api_strict)[3]
     for key, each in vars(theirs).items():

@@ -3,10 +3,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from tasks.prepare.split import Variant
-from tasks.runtime.errors import ConfigError
-from tasks.train import create
-from tasks.train.individual.clp import draw_variants
+from fairfrontier.prepare.split import Variant
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.train import create
+from fairfrontier.train.individual.clp import draw_variants
 from tests.train.tables import make_split
 
 SMALL = {

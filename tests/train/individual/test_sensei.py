@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from tasks.metric import learn
-from tasks.metric.fair_metric import FairMetric
-from tasks.runtime.errors import ConfigError
-from tasks.train import create
-from tasks.train.neural import TrainingWarning
+from fairfrontier.metric import learn
+from fairfrontier.metric.fair_metric import FairMetric
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.train import create
+from fairfrontier.train.neural.estimator import TrainingWarning
 from tests.train.tables import make_split
 
 SMALL = {

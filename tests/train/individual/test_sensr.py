@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from tasks.metric import learn
-from tasks.train import create
+from fairfrontier.metric import learn
+from fairfrontier.train import create
 from tests.train.tables import make_split
 
 SMALL = {

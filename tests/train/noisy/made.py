@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tasks.train.network import Network
-from tasks.train.noisy.player import Game
-from tasks.train.noisy.rate import find_rates
-from tasks.train.noisy.row import Rows, arrange_rows
+from fairfrontier.train.neural.network import Network
+from fairfrontier.train.noisy.player import Game
+from fairfrontier.train.noisy.rate import find_rates
+from fairfrontier.train.noisy.row import Rows, arrange_rows
 
 
 def make_table(n=120, m=3, seed=0, d=4, levels=3):

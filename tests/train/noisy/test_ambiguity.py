@@ -6,16 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from tasks.runtime.arrays import to_numpy
-from tasks.runtime.errors import ConfigError, DataError
-from tasks.train.noisy.ambiguity import (
+from fairfrontier.runtime.arrays import to_numpy
+from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.train.noisy.ambiguity import (
     ascend_in_ball,
     bound_rate_of_cells,
     bound_rate_over_ball,
     centre_rows,
     maximise_over_ball,
 )
-from tasks.train.noisy.cell import RATE_CELLS, count_cells, find_rate
+from fairfrontier.train.noisy.cell import RATE_CELLS, count_cells, find_rate
 from tests.runtime.test_arrays import namespaces
 
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from tasks.runtime.arrays import to_numpy
-from tasks.runtime.errors import ConfigError, DataError
-from tasks.train.noisy.assignment import (
+from fairfrontier.runtime.arrays import to_numpy
+from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.train.noisy.assignment import (
     ascend_assignment,
     bound_rates,
     differentiate_assignment,
@@ -21,9 +21,9 @@ from tasks.train.noisy.assignment import (
     project_assignment,
     score_constraint,
 )
-from tasks.train.noisy.assignment_program import solve_program, weigh_scores
-from tasks.train.noisy.cell import RATE_CELLS, find_rate, sum_cells
-from tasks.train.noisy.projection import project_simplex
+from fairfrontier.train.noisy.assignment_program import solve_program, weigh_scores
+from fairfrontier.train.noisy.cell import RATE_CELLS, find_rate, sum_cells
+from fairfrontier.train.noisy.projection import project_simplex
 from tests.runtime.test_arrays import namespaces
 
 RATES = sorted(RATE_CELLS)

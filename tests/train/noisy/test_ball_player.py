@@ -3,21 +3,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.train.noisy.ambiguity import (
+from fairfrontier.train.neural.optimiser import Adam
+from fairfrontier.train.noisy.ambiguity import (
     ascend_in_ball,
     bound_rate_of_cells,
     centre_rows,
     maximise_over_ball,
 )
-from tasks.train.noisy.ball_player import (
+from fairfrontier.train.noisy.ball_player import (
     BallAscentPlayer,
     BallMaximumPlayer,
 )
-from tasks.train.noisy.cell import RATE_CELLS
-from tasks.train.noisy.rate import bound_hinge, constrain
-from tasks.train.noisy.root import find_floor, find_level
-from tasks.train.noisy.row import arrange_rows, sum_scores
-from tasks.train.optimiser import Adam
+from fairfrontier.train.noisy.cell import RATE_CELLS
+from fairfrontier.train.noisy.rate import bound_hinge, constrain
+from fairfrontier.train.noisy.root import find_floor, find_level
+from fairfrontier.train.noisy.row import arrange_rows, sum_scores
 from tests.train.noisy.made import labels_of, make_game, make_rows, make_scores, make_table
 from tests.train.noisy.test_player import CRITERIA, M, hard_masses, lagrangian_slope, nominal_masses
 
@@ -219,7 +219,7 @@ def test_rounding_does_not_keep_the_search_for_a_root_going(seed, monkeypatch):
     total = np.full((8, 1), 0.09581695, np.float32)
     found = []
     for passes in (20, 21):
-        monkeypatch.setattr("tasks.train.noisy.root.MOST_PASSES", passes)
+        monkeypatch.setattr("fairfrontier.train.noisy.root.MOST_PASSES", passes)
         found.append(find_level(values, count, total, np.zeros((8, 1), np.float32)))
     np.testing.assert_array_equal(*found)
     alone = [

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tasks.runtime.arrays import to_numpy
-from tasks.runtime.errors import ConfigError
-from tasks.train.noisy.cell import count_cells, find_rate, sum_cells
+from fairfrontier.runtime.arrays import to_numpy
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.train.noisy.cell import count_cells, find_rate, sum_cells
 from tests.runtime.test_arrays import namespaces
 
 

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from tasks.prepare.split import Part, Split
-from tasks.runtime.errors import ConfigError, DataError
-from tasks.train.neural import TrainingWarning
-from tasks.train.noisy.estimator import APPROACHES
-from tasks.train.registry import create
+from fairfrontier.prepare.split import Part, Split
+from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.train.neural.estimator import TrainingWarning
+from fairfrontier.train.noisy.estimator import APPROACHES
+from fairfrontier.train.registry import create
 from tests.train.noisy.made import make_table
 
 SMALL = {

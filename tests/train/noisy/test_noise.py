@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
-from tasks.prepare.group import Attribute
-from tasks.prepare.perturbation import add_noise
-from tasks.prepare.section import Noise
-from tasks.runtime.errors import ConfigError, DataError
-from tasks.train.noisy.noise import NoiseModel, flip, limit_share
+from fairfrontier.prepare.config.section import Noise
+from fairfrontier.prepare.splitting.group import Attribute
+from fairfrontier.prepare.splitting.perturbation import add_noise
+from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.train.noisy.noise import NoiseModel, flip, limit_share
 
 
 def make_table(seed, n=400, m=3, n_noisy=3):

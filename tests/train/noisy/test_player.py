@@ -4,12 +4,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from tasks.train.noisy.ambiguity import centre_rows
-from tasks.train.noisy.assignment import bound_rates
-from tasks.train.noisy.cell import RATE_CELLS, count_cells
-from tasks.train.noisy.player import AssignmentPlayer, fill_worst, hard_player
-from tasks.train.noisy.rate import assigned_mass, bound_hinge, constrain
-from tasks.train.noisy.row import sum_scores
+from fairfrontier.train.noisy.ambiguity import centre_rows
+from fairfrontier.train.noisy.assignment import bound_rates
+from fairfrontier.train.noisy.cell import RATE_CELLS, count_cells
+from fairfrontier.train.noisy.player import AssignmentPlayer, fill_worst, hard_player
+from fairfrontier.train.noisy.rate import assigned_mass, bound_hinge, constrain
+from fairfrontier.train.noisy.row import sum_scores
 from tests.train.noisy.made import labels_of, make_game, make_rows, make_scores
 
 M = 3

@@ -9,9 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
-from tasks.runtime.arrays import to_numpy
-from tasks.train.noisy import projection
-from tasks.train.noisy.projection import (
+from fairfrontier.runtime.arrays import to_numpy
+from fairfrontier.train.noisy import projection
+from fairfrontier.train.noisy.projection import (
     project_capped_simplex,
     project_l1_ball,
     project_l1_simplex,

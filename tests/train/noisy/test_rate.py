@@ -3,10 +3,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.runtime.arrays import to_numpy
-from tasks.runtime.errors import ConfigError
-from tasks.train.noisy.ambiguity import centre_rows
-from tasks.train.noisy.rate import (
+from fairfrontier.runtime.arrays import to_numpy
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.train.noisy.ambiguity import centre_rows
+from fairfrontier.train.noisy.rate import (
     CRITERIA,
     RATES,
     assigned_mass,

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.runtime.arrays import to_numpy
-from tasks.train.noisy.row import arrange_rows, fill_slopes, sum_scores
+from fairfrontier.runtime.arrays import to_numpy
+from fairfrontier.train.noisy.row import arrange_rows, fill_slopes, sum_scores
 from tests.runtime.test_arrays import namespaces
 from tests.train.noisy.made import labels_of, make_rows, make_scores, make_table
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.runtime.errors import ConfigError
-from tasks.train.noisy.selection import list_candidates, rank_candidates
-from tasks.train.registry import create
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.train.noisy.selection import list_candidates, rank_candidates
+from fairfrontier.train.registry import create
 from tests.train.noisy.test_estimator import SMALL, make_part
 
 RATES = {"learning_rate": [0.02, 0.1], "multiplier_rate": [0.1, 1.0], "inner_rate": [0.01, 0.1]}
@@ -80,7 +80,7 @@ def test_models_that_do_not_fit_at_once_train_in_turn(approach, monkeypatch):
     part = make_part()
     whole = fit(approach, part, level=0.1, iterations=20, **RATES)
     steps = []
-    monkeypatch.setattr("tasks.train.noisy.fitting.BATCH_ENTRIES", 3 * 240 * 27)
+    monkeypatch.setattr("fairfrontier.train.noisy.fitting.BATCH_ENTRIES", 3 * 240 * 27)
     model = create(
         "noisy_groups", approach=approach, level=0.1, **{**SMALL, "iterations": 20, **RATES}
     )

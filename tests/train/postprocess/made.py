@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tasks.prepare.split import Part
+from fairfrontier.prepare.split import Part
 
 
 @dataclass(frozen=True, eq=False)

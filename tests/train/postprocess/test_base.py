@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.runtime.errors import ConfigError, DataError
-from tasks.train.postprocess.base import choose_columns, number_cells, read_scores
+from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.train.postprocess.base import choose_columns, number_cells, read_scores
 
 
 @given(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from tasks.train.postprocess.calibration import fit_calibration, log_odds
+from fairfrontier.train.postprocess.calibration import fit_calibration, log_odds
 
 
 def make_scores(n=400):

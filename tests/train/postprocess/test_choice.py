@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tasks.train.postprocess.choice import choose_best, list_rates
+from fairfrontier.train.postprocess.choice import choose_best, list_rates
 
 
 def test_rates_are_cut_to_probabilities_and_listed_once():

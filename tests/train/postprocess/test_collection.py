@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from distributed import Client
 
-from tasks.train.postprocess.collection import collect_histogram
-from tasks.train.postprocess.histogram import ScoreHistogram
+from fairfrontier.train.postprocess.collection import collect_histogram
+from fairfrontier.train.postprocess.histogram import ScoreHistogram
 
 CHUNKS = (40, 1, 109)
 

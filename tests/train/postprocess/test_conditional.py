@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.runtime.arrays import to_numpy
-from tasks.train.postprocess.conditional import solve_covariance, solve_opportunity
-from tasks.train.postprocess.threshold import build_problem, solve_exact
+from fairfrontier.runtime.arrays import to_numpy
+from fairfrontier.train.postprocess.conditional import solve_covariance, solve_opportunity
+from fairfrontier.train.postprocess.threshold import build_problem, solve_exact
 from tests.runtime.test_arrays import namespaces
 from tests.train.postprocess.made import Rows, make_rows, objective
 from tests.train.postprocess.programme import find_best, group_means

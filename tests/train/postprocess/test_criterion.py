@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tasks.train.postprocess.conditional import solve_covariance, solve_opportunity
-from tasks.train.postprocess.criterion import cross, read_rows
+from fairfrontier.train.postprocess.conditional import solve_covariance, solve_opportunity
+from fairfrontier.train.postprocess.criterion import cross, read_rows
 
 SCORE = np.array([-0.5, 0.2, 0.6, 0.9])
 CODE = np.array([0, 0, 1, 1])

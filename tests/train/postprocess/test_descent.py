@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tasks.train.postprocess.descent import evaluate_dual, solve_authors, solve_sgd
-from tasks.train.postprocess.threshold import build_problem, solve_exact
+from fairfrontier.train.postprocess.descent import evaluate_dual, solve_authors, solve_sgd
+from fairfrontier.train.postprocess.threshold import build_problem, solve_exact
 from tests.runtime.test_arrays import namespaces
 from tests.train.postprocess.made import make_rows
 

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from fairlearn.postprocessing import ThresholdOptimizer
 
-from tasks.runtime.errors import ConfigError, DataError
-from tasks.train.postprocess.hardt import CONSTRAINTS, Hardt, _Scores
+from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.train.postprocess.hardt import CONSTRAINTS, Hardt, _Scores
 
 
 def make_rows(n=600, n_groups=2, decimals=None, seed=0):

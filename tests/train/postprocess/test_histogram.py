@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.runtime.arrays import to_numpy
-from tasks.train.postprocess.histogram import ScoreHistogram
-from tasks.train.postprocess.threshold import (
+from fairfrontier.runtime.arrays import to_numpy
+from fairfrontier.train.postprocess.histogram import ScoreHistogram
+from fairfrontier.train.postprocess.threshold import (
     build_problem,
     expect_accuracy,
     solve_exact,

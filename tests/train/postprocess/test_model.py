@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestClassifier
 
-from tasks.evaluate import evaluate
-from tasks.prepare import load
-from tasks.prepare.split import Split
-from tasks.runtime.errors import ConfigError
-from tasks.train import create, post_process
+from fairfrontier.evaluate import evaluate
+from fairfrontier.prepare import load
+from fairfrontier.prepare.split import Split
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.train import create, post_process
 from tests.flows.project import DATASET, make_project
 
 FRESH = "split: {kind: random, train: 0.4, calibration: 0.2, validation: 0.2, test: 0.2}"

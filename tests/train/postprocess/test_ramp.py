@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from tasks.runtime.arrays import to_numpy
-from tasks.train.postprocess.ramp import RampRule, host_share, integrate
-from tasks.train.postprocess.rule import ThresholdRule
-from tasks.train.postprocess.threshold import build_problem
+from fairfrontier.runtime.arrays import to_numpy
+from fairfrontier.train.postprocess.ramp import RampRule, host_share, integrate
+from fairfrontier.train.postprocess.rule import ThresholdRule
+from fairfrontier.train.postprocess.threshold import build_problem
 from tests.runtime.test_arrays import namespaces
 
 RULE = RampRule(

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tasks.prepare.split import Part, Split
-from tasks.runtime.errors import ConfigError, DataError
-from tasks.train.postprocess.choice import WIDTHS
-from tasks.train.postprocess.randomized_threshold import RandomizedThreshold
-from tasks.train.registry import create
+from fairfrontier.prepare.split import Part, Split
+from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.train.postprocess.choice import WIDTHS
+from fairfrontier.train.postprocess.randomized_threshold import RandomizedThreshold
+from fairfrontier.train.registry import create
 from tests.train.postprocess.made import make_part
 
 TRAIN, CHECK, TEST = (

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.runtime.errors import ConfigError, DataError
-from tasks.train.postprocess.base import score_part
-from tasks.train.postprocess.reject_option import GRID, RejectOption
+from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.train.postprocess.base import score_part
+from fairfrontier.train.postprocess.reject_option import GRID, RejectOption
 from tests.train.tables import make_split
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.runtime.arrays import to_numpy
-from tasks.runtime.errors import ConfigError
-from tasks.train.postprocess.rule import ThresholdRule
+from fairfrontier.runtime.arrays import to_numpy
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.train.postprocess.rule import ThresholdRule
 from tests.runtime.test_arrays import namespaces
 
 SCORE = np.array([-1.0, -0.2, 0.1, 0.1, 0.3, 1.0])

@@ -9,19 +9,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tasks.prepare.score_table import ScoreColumns, ScoreTable
-from tasks.prepare.split import Split
-from tasks.runtime.errors import ConfigError, DataError
-from tasks.runtime.seeds import uniforms
-from tasks.train.postprocess.model import PostProcessed
-from tasks.train.postprocess.rule import ThresholdRule
-from tasks.train.postprocess.rulebook import (
+from fairfrontier.prepare.split import Split
+from fairfrontier.prepare.table.score_table import ScoreColumns, ScoreTable
+from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.runtime.seeds import uniforms
+from fairfrontier.train.postprocess.model import PostProcessed
+from fairfrontier.train.postprocess.rule import ThresholdRule
+from fairfrontier.train.postprocess.rulebook import (
     export_rulebook,
     make_rulebook,
     read_rulebook,
     rescale,
 )
-from tasks.train.registry import create
+from fairfrontier.train.registry import create
 from tests.train.postprocess.made import make_part
 
 MASK = 2**64 - 1

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tasks.runtime.errors import DataError
-from tasks.train.postprocess import sample as module
-from tasks.train.postprocess.sample import Collector, sort_cells
-from tasks.train.postprocess.threshold import solve_exact
+from fairfrontier.runtime.errors import DataError
+from fairfrontier.train.postprocess import sample as module
+from fairfrontier.train.postprocess.sample import Collector, sort_cells
+from fairfrontier.train.postprocess.threshold import solve_exact
 
 LEVELS = (("F", "10"), ("M", "9"), ("M", "10"))
 

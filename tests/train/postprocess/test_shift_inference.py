@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, logit
 
-from tasks.runtime.errors import ConfigError, DataError
-from tasks.train.postprocess.shift_inference import ShiftInference, estimate_priors
+from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.train.postprocess.shift_inference import ShiftInference, estimate_priors
 
 # Group 0: one positive of four; group 1: three of four.
 LABELS = np.array([1, 0, 0, 0, 1, 1, 1, 0])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.train.postprocess.threshold import (
+from fairfrontier.train.postprocess.threshold import (
     build_problem,
     expect_accuracy,
     solve_exact,

@@ -8,9 +8,9 @@ from itertools import product
 import numpy as np
 from scipy.optimize import linprog
 
-from tasks.train.regression.estimator import FairRegression
-from tasks.train.regression.oracle import Costs, Response
-from tasks.train.regression.parity import ParityProblem, judge
+from fairfrontier.train.regression.estimator import FairRegression
+from fairfrontier.train.regression.oracle import Costs, Response
+from fairfrontier.train.regression.parity import ParityProblem, judge
 
 SMALL = {"n_grid": 10, "iterations": 8}
 

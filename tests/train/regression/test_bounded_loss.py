@@ -3,15 +3,15 @@ import pytest
 from scipy.optimize import minimize
 from sklearn.linear_model import LinearRegression
 
-from tasks.runtime.errors import DataError
-from tasks.train.regression.bounded_loss import (
+from fairfrontier.runtime.errors import DataError
+from fairfrontier.train.regression.bounded_loss import (
     build_bounded_loss,
     solve_bounded_loss,
     sum_group_losses,
 )
-from tasks.train.regression.loss import square
-from tasks.train.regression.oracle import GroupSquareOracle
-from tasks.train.regression.predictor import score_all
+from fairfrontier.train.regression.loss import square
+from fairfrontier.train.regression.oracle import GroupSquareOracle
+from fairfrontier.train.regression.predictor import score_all
 
 
 def pose(budget, **changes):
@@ -149,7 +149,7 @@ def test_defaults_are_those_of_the_paper(monkeypatch):
         asked.append(game.rate)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tasks.train.regression.bounded_loss.solve_saddle", note)
+    monkeypatch.setattr("fairfrontier.train.regression.bounded_loss.solve_saddle", note)
     _, _, problem, oracle = pose(0.1, tolerance=0.02, radius=5.0)
     with pytest.raises(KeyboardInterrupt):
         solve_bounded_loss(problem, oracle)

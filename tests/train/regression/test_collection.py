@@ -11,12 +11,12 @@ import pytest
 from distributed import Client
 from sklearn.base import clone
 
-from tasks.runtime.cluster import ClusterConfig, open_cluster
-from tasks.runtime.errors import ClusterError, ConfigError, DataError
-from tasks.train import placement
-from tasks.train.collective import MEETING
-from tasks.train.regression.collection import fit_collection
-from tasks.train.regression.estimator import FairRegression
+from fairfrontier.runtime.cluster import ClusterConfig, open_cluster
+from fairfrontier.runtime.errors import ClusterError, ConfigError, DataError
+from fairfrontier.train.dask import placement
+from fairfrontier.train.dask.collective import MEETING
+from fairfrontier.train.regression.collection import fit_collection
+from fairfrontier.train.regression.estimator import FairRegression
 from tests.train.regression.made import classes, draw_rows
 
 CUTS = (70, 1, 100, 69)

@@ -2,11 +2,15 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime, minimize
 
-from tasks.train.regression.envelope import EnvelopeOracle, EnvelopeTreeOracle, find_surrogates
-from tasks.train.regression.grid import round_down
-from tasks.train.regression.loss import logistic, square
-from tasks.train.regression.oracle import LogisticOracle, TreeOracle
-from tasks.train.regression.parity import build_parity, find_costs, solve_parity
+from fairfrontier.train.regression.envelope import (
+    EnvelopeOracle,
+    EnvelopeTreeOracle,
+    find_surrogates,
+)
+from fairfrontier.train.regression.grid import round_down
+from fairfrontier.train.regression.loss import logistic, square
+from fairfrontier.train.regression.oracle import LogisticOracle, TreeOracle
+from fairfrontier.train.regression.parity import build_parity, find_costs, solve_parity
 from tests.train.regression.made import draw_rows
 
 LOGISTIC = logistic()
@@ -130,7 +134,9 @@ def test_trees_improve_on_the_envelope_by_the_costs_themselves(monkeypatch):
     oracle = EnvelopeTreeOracle(TreeOracle(X, weight, **small), LOGISTIC.scale)
     both = sum_costs(costs, weight, oracle.respond(costs).score)
     hull, _ = find_surrogates(costs)
-    monkeypatch.setattr("tasks.train.regression.envelope.find_surrogates", lambda _: (hull, hull))
+    monkeypatch.setattr(
+        "fairfrontier.train.regression.envelope.find_surrogates", lambda _: (hull, hull)
+    )
     alone = sum_costs(costs, weight, oracle.respond(costs).score)
     assert both < alone
 

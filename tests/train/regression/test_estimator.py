@@ -6,9 +6,9 @@ import pytest
 from sklearn.linear_model import QuantileRegressor, Ridge
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-from tasks.runtime.errors import ConfigError, DataError, StoreError
-from tasks.train.regression.estimator import FairRegression
-from tasks.train.regression.loss import define_loss, find_loss
+from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
+from fairfrontier.train.regression.estimator import FairRegression
+from fairfrontier.train.regression.loss import define_loss, find_loss
 from tests.train.regression.made import SMALL, classes, draw_rows, fit
 from tests.train.tables import make_split
 

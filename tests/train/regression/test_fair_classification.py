@@ -7,12 +7,12 @@ import pytest
 from fairlearn.metrics import demographic_parity_difference
 from scipy.special import expit
 
-from tasks.evaluate.verb import tabulate
-from tasks.prepare.split import Split
-from tasks.runtime.errors import ConfigError, DataError
-from tasks.train import create
-from tasks.train.prediction import predict_part
-from tasks.train.regression.fair_classification import FairClassification
+from fairfrontier.evaluate.verb import tabulate
+from fairfrontier.prepare.split import Split
+from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.train import create
+from fairfrontier.train.prediction import predict_part
+from fairfrontier.train.regression.fair_classification import FairClassification
 from tests.train.tables import make_split
 
 

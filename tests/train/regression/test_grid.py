@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.runtime.arrays import to_numpy
-from tasks.train.regression.grid import (
+from fairfrontier.runtime.arrays import to_numpy
+from fairfrontier.train.regression.grid import (
     accumulate_costs,
     choose_targets,
     count_levels,
@@ -17,7 +17,7 @@ from tasks.train.regression.grid import (
     sum_labels,
     tabulate_loss,
 )
-from tasks.train.regression.loss import logistic, square
+from fairfrontier.train.regression.loss import logistic, square
 from tests.runtime.test_arrays import namespaces
 
 each_namespace = pytest.mark.parametrize("namespace", namespaces())

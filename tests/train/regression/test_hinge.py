@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from tasks.train.regression.hinge import HingeOracle, tabulate_hinges
-from tasks.train.regression.loss import square
-from tasks.train.regression.parity import build_parity, find_costs
+from fairfrontier.train.regression.hinge import HingeOracle, tabulate_hinges
+from fairfrontier.train.regression.loss import square
+from fairfrontier.train.regression.parity import build_parity, find_costs
 from tests.train.regression.made import draw_rows
 
 

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from tasks.runtime.arrays import to_numpy
-from tasks.runtime.errors import ConfigError, DataError
-from tasks.train.regression.loss import (
+from fairfrontier.runtime.arrays import to_numpy
+from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.train.regression.loss import (
     LOSSES,
     absolute,
     define_loss,

@@ -4,9 +4,9 @@ from scipy.special import logit
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-from tasks.runtime.errors import ConfigError
-from tasks.train.regression.loss import logistic, square
-from tasks.train.regression.oracle import (
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.train.regression.loss import logistic, square
+from fairfrontier.train.regression.oracle import (
     GroupSquareOracle,
     LearnerOracle,
     LeastSquaresOracle,
@@ -16,7 +16,7 @@ from tasks.train.regression.oracle import (
     make_learner,
     weigh_copies,
 )
-from tasks.train.regression.parity import build_parity, find_costs
+from fairfrontier.train.regression.parity import build_parity, find_costs
 from tests.train.regression.made import draw_rows
 
 

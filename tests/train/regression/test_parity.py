@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression
 
-from tasks.runtime.errors import DataError
-from tasks.train.regression.grid import measure_disparity
-from tasks.train.regression.loss import absolute, logistic, square
-from tasks.train.regression.oracle import LeastSquaresOracle
-from tasks.train.regression.parity import build_parity, find_costs, judge, solve_parity
-from tasks.train.regression.predictor import score_all
+from fairfrontier.runtime.errors import DataError
+from fairfrontier.train.regression.grid import measure_disparity
+from fairfrontier.train.regression.loss import absolute, logistic, square
+from fairfrontier.train.regression.oracle import LeastSquaresOracle
+from fairfrontier.train.regression.parity import build_parity, find_costs, judge, solve_parity
+from fairfrontier.train.regression.predictor import score_all
 from tests.train.regression.made import Enumeration, draw_rows, solve_over_all
 
 
@@ -198,7 +198,7 @@ def test_steps_of_the_theory_are_those_of_the_paper(monkeypatch):
         asked.append(game.rate)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tasks.train.regression.parity.solve_saddle", note)
+    monkeypatch.setattr("fairfrontier.train.regression.parity.solve_saddle", note)
     problem, oracle = small(0, 0.1, tolerance=0.02, radius=5.0)
     with pytest.raises(KeyboardInterrupt):
         solve_parity(problem, oracle)

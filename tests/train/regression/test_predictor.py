@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-from tasks.runtime.errors import StoreError
-from tasks.train.persistence import read_state, write_state
-from tasks.train.regression.oracle import LearnerOracle, TreeOracle
-from tasks.train.regression.predictor import (
+from fairfrontier.runtime.errors import StoreError
+from fairfrontier.train.persistence import read_state, write_state
+from fairfrontier.train.regression.oracle import LearnerOracle, TreeOracle
+from fairfrontier.train.regression.predictor import (
     ConstantPredictor,
     LearnerPredictor,
     LinearPredictor,

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from tasks.train.regression.saddle import Column, SaddleProblem, mix, solve_saddle
+from fairfrontier.train.regression.saddle import Column, SaddleProblem, mix, solve_saddle
 
 
 def draw(seed, n_columns=30, n_constraints=5):

@@ -5,8 +5,8 @@ import time
 import numpy as np
 import pytest
 
-from tasks.train.regression.estimator import FairRegression
-from tasks.train.regression.stopwatch import Stopwatch
+from fairfrontier.train.regression.estimator import FairRegression
+from fairfrontier.train.regression.stopwatch import Stopwatch
 
 
 def test_calls_and_their_seconds_add_up():

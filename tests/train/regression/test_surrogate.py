@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.runtime.arrays import to_numpy
-from tasks.train.regression.grid import level_values
-from tasks.train.regression.surrogate import Surrogate, find_chords, find_hull, smooth
+from fairfrontier.runtime.arrays import to_numpy
+from fairfrontier.train.regression.grid import level_values
+from fairfrontier.train.regression.surrogate import Surrogate, find_chords, find_hull, smooth
 from tests.runtime.test_arrays import namespaces
 
 each_namespace = pytest.mark.parametrize("namespace", namespaces())

@@ -5,7 +5,7 @@ from threading import Barrier
 
 import numpy as np
 
-from tasks.train.individual.budro.geometry import keep_columns
+from fairfrontier.train.individual.budro.geometry import keep_columns
 
 
 def draw_problem(seed, n=24, k=2, n_labels=2, levels=None, copies=0):

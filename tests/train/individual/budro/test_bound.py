@@ -4,10 +4,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tasks.train.individual.budro import bound, search
-from tasks.train.individual.budro.bound import Bounds, Shelf
-from tasks.train.individual.budro.geometry import build_geometry, keep_columns, sample_columns
-from tasks.train.individual.budro.search import Search
+from fairfrontier.train.individual.budro import bound, search
+from fairfrontier.train.individual.budro.bound import Bounds, Shelf
+from fairfrontier.train.individual.budro.geometry import (
+    build_geometry,
+    keep_columns,
+    sample_columns,
+)
+from fairfrontier.train.individual.budro.search import Search
 from tests.train.individual.budro.problems import draw_problem
 
 SHAPES = {

@@ -12,14 +12,14 @@ import pytest
 from distributed import Client
 from sklearn.base import clone
 
-from tasks.metric import learn
-from tasks.metric.fair_metric import FairMetric
-from tasks.runtime.cluster import ClusterConfig, open_cluster
-from tasks.runtime.errors import ClusterError, ConfigError, DataError
-from tasks.train.collective import MEETING
-from tasks.train.individual.budro import collection
-from tasks.train.individual.budro.collection import fit_collection
-from tasks.train.individual.budro.estimator import BuDRO
+from fairfrontier.metric import learn
+from fairfrontier.metric.fair_metric import FairMetric
+from fairfrontier.runtime.cluster import ClusterConfig, open_cluster
+from fairfrontier.runtime.errors import ClusterError, ConfigError, DataError
+from fairfrontier.train.dask.collective import MEETING
+from fairfrontier.train.individual.budro import collection
+from fairfrontier.train.individual.budro.collection import fit_collection
+from fairfrontier.train.individual.budro.estimator import BuDRO
 from tests.train.tables import make_split
 
 CUTS = (130, 0, 1, 169)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tasks.train.individual.budro.dual import Piece, minimise_dual
+from fairfrontier.train.individual.budro.dual import Piece, minimise_dual
 
 
 class Dense:

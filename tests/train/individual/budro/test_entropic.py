@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.special import logsumexp
 
-from tasks.train.individual.budro.entropic import solve_sinkhorn, solve_sinkhorn_sgd
-from tasks.train.individual.budro.geometry import build_geometry
-from tasks.train.individual.budro.transport import solve_exact
+from fairfrontier.train.individual.budro.entropic import solve_sinkhorn, solve_sinkhorn_sgd
+from fairfrontier.train.individual.budro.geometry import build_geometry
+from fairfrontier.train.individual.budro.transport import solve_exact
 from tests.train.individual.budro.problems import draw_problem
 
 

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from tasks.train.individual.budro import bound, search
-from tasks.train.individual.budro.envelope import Envelope, trace_lines
-from tasks.train.individual.budro.geometry import build_geometry
-from tasks.train.individual.budro.search import Search
+from fairfrontier.train.individual.budro import bound, search
+from fairfrontier.train.individual.budro.envelope import Envelope, trace_lines
+from fairfrontier.train.individual.budro.geometry import build_geometry
+from fairfrontier.train.individual.budro.search import Search
 from tests.train.individual.budro.problems import draw_problem
 from tests.train.individual.budro.test_bound import best_values
 

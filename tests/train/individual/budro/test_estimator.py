@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from tasks.metric import learn
-from tasks.runtime.errors import ConfigError, DataError
-from tasks.train.individual.budro.estimator import BuDRO
+from fairfrontier.metric import learn
+from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.train.individual.budro.estimator import BuDRO
 from tests.train.tables import make_split
 
 INFINITE = float("inf")

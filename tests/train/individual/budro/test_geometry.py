@@ -2,8 +2,12 @@ import array_api_strict
 import numpy as np
 import pytest
 
-from tasks.runtime.errors import DataError
-from tasks.train.individual.budro.geometry import build_geometry, keep_columns, sample_columns
+from fairfrontier.runtime.errors import DataError
+from fairfrontier.train.individual.budro.geometry import (
+    build_geometry,
+    keep_columns,
+    sample_columns,
+)
 from tests.train.individual.budro.problems import draw_problem
 
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.train.individual.budro.partition import split_points
+from fairfrontier.train.individual.budro.partition import split_points
 
 
 @settings(max_examples=30, deadline=None)

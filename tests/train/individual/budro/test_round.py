@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tasks.metric import learn
-from tasks.train.individual.budro.estimator import BuDRO
-from tasks.train.individual.budro.round import Company, Rounds
+from fairfrontier.metric import learn
+from fairfrontier.train.individual.budro.estimator import BuDRO
+from fairfrontier.train.individual.budro.round import Company, Rounds
 from tests.train.tables import make_split
 
 

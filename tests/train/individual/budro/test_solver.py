@@ -5,10 +5,10 @@ import array_api_strict
 import numpy as np
 import pytest
 
-from tasks.runtime.arrays import to_numpy
-from tasks.runtime.errors import ConfigError
-from tasks.train.individual.budro.linear_program import solve_linear_program
-from tasks.train.individual.budro.solver import (
+from fairfrontier.runtime.arrays import to_numpy
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.train.individual.budro.linear_program import solve_linear_program
+from fairfrontier.train.individual.budro.solver import (
     SOLVERS,
     Problem,
     Setting,

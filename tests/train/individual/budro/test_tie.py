@@ -2,12 +2,12 @@ import array_api_strict
 import numpy as np
 import pytest
 
-from tasks.train.individual.budro import bound, search, transport
-from tasks.train.individual.budro.envelope import Envelope, trace_lines
-from tasks.train.individual.budro.geometry import build_geometry
-from tasks.train.individual.budro.search import Search
-from tasks.train.individual.budro.tie import TIE, choose_first
-from tasks.train.individual.budro.transport import solve_exact, solve_sgd
+from fairfrontier.train.individual.budro import bound, search, transport
+from fairfrontier.train.individual.budro.envelope import Envelope, trace_lines
+from fairfrontier.train.individual.budro.geometry import build_geometry
+from fairfrontier.train.individual.budro.search import Search
+from fairfrontier.train.individual.budro.tie import TIE, choose_first
+from fairfrontier.train.individual.budro.transport import solve_exact, solve_sgd
 from tests.train.individual.budro.problems import draw_lattice, draw_problem, solve_in_portions
 
 PRICES = (0.5, 0.25, 1 / 3, 0.01, 1e-4, 3.0)

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.train.individual.budro import bound, search, transport
-from tasks.train.individual.budro.geometry import build_geometry
-from tasks.train.individual.budro.linear_program import solve_linear_program
-from tasks.train.individual.budro.search import Search
-from tasks.train.individual.budro.transport import solve_exact, solve_sgd
+from fairfrontier.train.individual.budro import bound, search, transport
+from fairfrontier.train.individual.budro.geometry import build_geometry
+from fairfrontier.train.individual.budro.linear_program import solve_linear_program
+from fairfrontier.train.individual.budro.search import Search
+from fairfrontier.train.individual.budro.transport import solve_exact, solve_sgd
 from tests.train.individual.budro.problems import draw_problem
 
 EXACT = {"tolerance": 1e-10, "dtype": "float64"}

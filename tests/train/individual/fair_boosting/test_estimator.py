@@ -7,19 +7,19 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
-from tasks.metric import learn
-from tasks.metric.fair_metric import FairMetric
-from tasks.runtime.errors import ConfigError, DataError, StoreError
-from tasks.train import create
-from tasks.train.individual.budro.objective import evaluate_losses
-from tasks.train.individual.budro.solver import pose, solve
-from tasks.train.individual.fair_boosting.estimator import (
+from fairfrontier.metric import learn
+from fairfrontier.metric.fair_metric import FairMetric
+from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
+from fairfrontier.train import create
+from fairfrontier.train.individual.budro.objective import evaluate_losses
+from fairfrontier.train.individual.budro.solver import pose, solve
+from fairfrontier.train.individual.fair_boosting.estimator import (
     FairBoosting,
     differentiate,
     search_step,
 )
-from tasks.train.individual.fair_boosting.learner import LEARNERS
-from tasks.train.individual.fair_boosting.spline import Spline
+from fairfrontier.train.individual.fair_boosting.learner import LEARNERS
+from fairfrontier.train.individual.fair_boosting.spline import Spline
 from tests.train.tables import make_split
 
 SPLIT = make_split(160)

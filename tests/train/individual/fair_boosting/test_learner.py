@@ -7,8 +7,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
 from sklearn.tree import DecisionTreeRegressor
 
-from tasks.runtime.errors import ConfigError
-from tasks.train.individual.fair_boosting.learner import (
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.train.individual.fair_boosting.learner import (
     LEARNERS,
     ask_learner,
     fit_learner,
@@ -16,7 +16,7 @@ from tasks.train.individual.fair_boosting.learner import (
     make_learner,
     weight_keyword,
 )
-from tasks.train.persistence import find_strangers
+from fairfrontier.train.persistence import find_strangers
 
 GENERATOR = np.random.default_rng(0)
 X = np.column_stack([GENERATOR.normal(size=(90, 3)), GENERATOR.integers(2, size=(90, 2))])

@@ -4,8 +4,8 @@ import xgboost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.runtime.errors import ConfigError
-from tasks.train.individual.fair_boosting.newton_tree import NewtonTree
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.train.individual.fair_boosting.newton_tree import NewtonTree
 
 
 def make(n=150, seed=0, levels=None):

@@ -3,8 +3,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tasks.runtime.errors import ConfigError
-from tasks.train.individual.fair_boosting.parameter import require_number, require_whole
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.train.individual.fair_boosting.parameter import require_number, require_whole
 
 
 def test_numbers_of_any_kind_pass():

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from tasks.runtime.errors import ConfigError
-from tasks.train.individual.fair_boosting.spline import Spline
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.train.individual.fair_boosting.spline import Spline
 
 
 def make(n=300):

@@ -1,0 +1,397 @@
+"""The audit of a table of decisions, or of a fitted model, whose groups are noisy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from fairfrontier.audit.bound import (
+    ROUNDING,
+    NoisyAudit,
+    audit_decisions,
+    judge,
+    tabulate_audit,
+    tabulate_conclusions,
+    tabulate_noise,
+)
+from fairfrontier.audit.config import TABLE, AuditConfig
+from fairfrontier.prepare.loader import load
+from fairfrontier.prepare.split import PART_NAMES, Part, Split
+from fairfrontier.prepare.table.audit_table import (
+    DecisionRows,
+    check_table,
+    digest_table,
+    read_confusion,
+    read_decisions,
+    read_pairs,
+)
+from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+from fairfrontier.train.noisy.cell import count_cells, find_rate, sum_cells
+from fairfrontier.train.noisy.noise import NoiseModel
+from fairfrontier.train.prediction import predict_part, task_of
+from fairfrontier.train.registry import load_model
+
+READING, BOUNDING = PASSES = ("reading decisions", "bounding rates")
+# Results grow with the square of the number of groups: a hundred make 20,000 conclusions.
+GROUPS_AT_MOST = 100
+Progress = Callable[[str, float], None]
+Source = Literal["level", "confusion", "auxiliary", "injected"]
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """What an audit found.
+
+    Attributes
+    ----------
+    config : AuditConfig
+        What was asked.
+    subject : dict
+        What was audited, as plain facts.
+    rows : DecisionRows
+    noise : NoiseModel
+    source : {"level", "confusion", "auxiliary", "injected"}
+        Where the noise model is from.
+    audited : NoisyAudit
+    bounds : DataFrame
+        `tabulate_audit`, and rows of the bound ``truth`` where the true groups are known.
+    conclusions : DataFrame
+        `tabulate_conclusions`, with the columns seen and seen_verdict: the difference, and what it
+        would mean, were the noisy groups the true ones.
+    description : DataFrame
+        `tabulate_noise`.
+    """
+
+    config: AuditConfig
+    subject: dict[str, Any]
+    rows: DecisionRows
+    noise: NoiseModel
+    source: Source
+    audited: NoisyAudit
+    bounds: pd.DataFrame
+    conclusions: pd.DataFrame
+    description: pd.DataFrame
+
+    @property
+    def rests_on(self) -> Literal["model", "limit"]:
+        """Which noise the verdicts rest on: confidence limits where it was estimated."""
+        return "model" if self.noise.counts is None else "limit"
+
+    def verdicts(self) -> pd.DataFrame:
+        """Return the conclusions that are reported."""
+        table = self.conclusions
+        return table.loc[table["noise"] == self.rests_on].reset_index(drop=True)
+
+
+def check_config(config: AuditConfig) -> None:
+    """Raise a FairfrontierError when a file or a column is not there; no row is read."""
+    if config.table is not None:
+        check_table(Path(config.table), config.columns().used())
+        if config.auxiliary is not None:
+            used = {str(config.true_group): "true-group", str(config.group): "group"}
+            check_table(Path(config.auxiliary), used)
+    if config.confusion is not None:
+        check_table(Path(config.confusion), {})
+
+
+def run_audit(
+    config: AuditConfig, home: Path | None = None, progress: Progress | None = None
+) -> Findings:
+    """Audit decisions on rows whose groups are noisy; see `audit_decisions` for the mathematics.
+
+    Parameters
+    ----------
+    config : AuditConfig
+    home : Path, optional
+        The project, for datasets.
+    progress : callable, optional
+        Gets what is done, and how much of it from 0 to 1.
+
+    Returns
+    -------
+    Findings
+        The same whatever the order of the table's rows.
+
+    Raises
+    ------
+    ConfigError
+        When a file, column, dataset or attribute is not there, or the noise cannot be.
+    DataError
+        For a cell that cannot be used, and for noisy groups that the noise model does not know.
+    StoreError
+        When the model cannot be loaded.
+
+    Notes
+    -----
+    O(n log n), memory 32 bytes a row of a table.
+    """
+    told = _tell_nothing if progress is None else progress
+    split: Split | None = None
+    if config.table is not None:
+        path = Path(config.table)
+        rows = read_decisions(path, config.columns(), lambda share: told(READING, share))
+        noisy = str(config.group)
+        subject: dict[str, Any] = {"table": path.name, "sha256": digest_table(path)}
+        subject |= config.given(TABLE)
+    else:
+        split, rows, subject = _ask_model(config, home)
+        noisy = str(subject["attribute"])
+    told(READING, 1.0)
+    _refuse_many(len(rows.levels), "noisy")
+    noise, source = _find_noise(config, rows, noisy, split)
+    _refuse_many(len(noise.names), "true")
+    rows = _recode(rows, noise)
+    audited = audit_decisions(
+        rows.decision,
+        rows.y,
+        rows.codes,
+        noise,
+        weight=rows.weight,
+        rates=config.rates,
+        budget=config.budget,
+        confidence=config.confidence,
+    )
+    told(BOUNDING, 1.0)
+    bounds = tabulate_audit(audited)
+    if rows.truth is not None:
+        bounds = pd.concat(
+            [bounds, _tabulate_truth(rows, rows.truth, noise, config.rates)], ignore_index=True
+        )
+    return Findings(
+        config,
+        subject,
+        rows,
+        noise,
+        source,
+        audited,
+        bounds,
+        _add_seen(tabulate_conclusions(audited), bounds, config.budget),
+        tabulate_noise(noise, config.confidence),
+    )
+
+
+def _refuse_many(count: int, kind: str) -> None:
+    """Refuse more groups than can be compared two by two in a report."""
+    if count > GROUPS_AT_MOST:
+        raise DataError(
+            f"There are {count} {kind} groups, and the audit compares every two of them.",
+            f"Give at most {GROUPS_AT_MOST}: merge small groups, or put numbers into ranges first.",
+        )
+
+
+def _tell_nothing(_: str, __: float) -> None:
+    pass
+
+
+def _ask_model(
+    config: AuditConfig, home: Path | None
+) -> tuple[Split, DecisionRows, dict[str, Any]]:
+    """Return the split, the model's decisions on a part of it, and what was asked."""
+    model = load_model(str(config.model))
+    split = load(str(config.dataset), config.seed, home=home, noise=config.noise)
+    part: Part | None = getattr(split, config.part)
+    if part is None:
+        known = [name for name in PART_NAMES if getattr(split, name) is not None]
+        raise ConfigError(
+            f"{split.dataset} has no part {config.part!r}.", nearest(config.part, known)
+        )
+    if task_of(part) != "binary":
+        raise DataError(
+            f"{part.dataset} has no binary label, and rates are of decisions 0 and 1.",
+            "Audit a dataset with two classes.",
+        )
+    if "binary" not in model.task:
+        raise ConfigError(
+            f"The model in {config.model} is of the method {model.name!r}, which learns no "
+            "decisions.",
+            "Audit a classifier.",
+        )
+    attribute = _choose(config.attribute, part)
+    if model.n_features_in_ != part.X.shape[1]:
+        raise ConfigError(
+            f"The model in {config.model} takes {model.n_features_in_} features, and "
+            f"{split.dataset} has {part.X.shape[1]}.",
+            "Name the dataset that it was trained on.",
+        )
+    prediction = predict_part(model, replace(part, counterfactuals={}))
+    place = list(part.attributes).index(attribute)
+    rows = DecisionRows(
+        prediction.decision,
+        part.y.astype(np.int64),
+        part.group(attribute),
+        tuple(part.attributes[attribute]),
+        part.weight,
+        None if part.true_groups is None else part.true_groups[:, place],
+    ).sorted()
+    subject = {
+        "model": Path(str(config.model)).name,
+        "method": model.name,
+        "dataset": split.dataset,
+        "part": part.name,
+        "seed": split.seed,
+        "attribute": attribute,
+        "digest": split.digest,
+    }
+    return split, rows, subject
+
+
+def _choose(attribute: str | None, part: Part) -> str:
+    known = list(part.attributes)
+    if attribute is None and len(known) == 1:
+        return known[0]
+    if attribute is None:
+        differ = known
+        if part.true_groups is not None:
+            changed = (part.groups != part.true_groups).any(axis=0)
+            differ = [name for name, each in zip(known, changed, strict=True) if each]
+        if len(differ) != 1:
+            raise ConfigError(
+                f"{part.dataset} has several attributes: {', '.join(known)}.",
+                "Name the noisy one with --attribute.",
+            )
+        return differ[0]
+    if attribute not in known:
+        raise ConfigError(
+            f"{part.dataset} has no group attribute {attribute!r}.", nearest(attribute, known)
+        )
+    return attribute
+
+
+def _find_noise(
+    config: AuditConfig, rows: DecisionRows, noisy: str, split: Split | None
+) -> tuple[NoiseModel, Source]:
+    """Return the noise model, and where it is from."""
+    if config.level is not None:
+        m = len(rows.levels)
+        if m < 2:
+            raise DataError(
+                f"All rows are of the group {rows.levels[0]!r}, so there is no other to flip to.",
+                "Name a column of groups that differ between rows.",
+            )
+        chance = np.full((m, m), config.level / (m - 1))
+        np.fill_diagonal(chance, 1 - config.level)
+        return _invert(config, rows, chance, rows.levels, rows.levels), "level"
+    if config.confusion is not None:
+        given = read_confusion(Path(config.confusion))
+        return _invert(config, rows, given.chance, given.names, given.noisy_names), "confusion"
+    if config.auxiliary is not None:
+        path = Path(config.auxiliary)
+        option = "group" if config.model is None else "attribute"
+        pairs = read_pairs(path, str(config.true_group), noisy, option=option)
+        (true, names), (seen, noisy_names) = pairs
+        model = NoiseModel.from_table(true, seen, names=names, noisy_names=noisy_names)
+        return model, "auxiliary"
+    part = None if split is None else split.train
+    if part is not None and part.true_groups is not None:
+        place = list(part.attributes).index(noisy)
+        true, seen = part.true_groups[:, place], part.groups[:, place]
+        # Without noise being asked for, groups that nothing moved are not known to be true.
+        if config.noise == 0 or (true != seen).any():
+            levels = tuple(part.attributes[noisy])
+            return NoiseModel.from_table(true, seen, names=levels), "injected"
+    raise ConfigError(
+        f"No noise was injected into {noisy!r} of {config.dataset}, and nothing else says how "
+        "wrong its groups are.",
+        "Give --level, --confusion, --auxiliary with --true-group, or another --dataset.",
+    )
+
+
+def _invert(
+    config: AuditConfig,
+    rows: DecisionRows,
+    chance: np.ndarray,
+    names: tuple[str, ...],
+    noisy_names: tuple[str, ...],
+) -> NoiseModel:
+    """Return the model of a confusion matrix, with the given prior or that of the noisy shares."""
+    if config.prior is not None:
+        unknown = [name for name in config.prior if name not in names]
+        if unknown:
+            raise ConfigError(
+                f"--prior names the true group {unknown[0]!r}, which the noise does not know.",
+                nearest(unknown[0], names),
+            )
+        prior = [config.prior.get(name, 0.0) for name in names]
+        return NoiseModel.from_confusion(chance, prior=prior, names=names, noisy_names=noisy_names)
+    _check_known(rows.levels, noisy_names)
+    shares = dict(zip(rows.levels, rows.shares().tolist(), strict=True))
+    noisy_prior = [shares.get(name, 0.0) for name in noisy_names]
+    try:
+        return NoiseModel.from_confusion(
+            chance, noisy_prior=noisy_prior, names=names, noisy_names=noisy_names
+        )
+    except ConfigError as error:
+        raise ConfigError(
+            error.fault,
+            "Correct the noise, merge small groups in the table, or give the shares of the true "
+            "groups with --prior.",
+        ) from None
+
+
+def _check_known(levels: tuple[str, ...], known: tuple[str, ...]) -> None:
+    for level in levels:
+        if level not in known:
+            raise DataError(
+                f"The noise model does not know the noisy group {level!r} of the audited rows.",
+                f"{nearest(level, known)} Describe the noise of every group that occurs.",
+            )
+
+
+def _recode(rows: DecisionRows, noise: NoiseModel) -> DecisionRows:
+    """Return the rows with the codes of the noise model's groups."""
+    present = np.unique(rows.codes)
+    _check_known(tuple(rows.levels[code] for code in present), noise.noisy_names)
+    seen = _place(rows.levels, noise.noisy_names)
+    truth = rows.truth
+    if truth is not None:
+        true = _place(rows.levels, noise.names)
+        # Another description of the noise may know other true groups.
+        truth = true[truth] if (true[truth] >= 0).all() else None
+    return replace(rows, codes=seen[rows.codes], levels=noise.noisy_names, truth=truth)
+
+
+def _place(levels: tuple[str, ...], known: tuple[str, ...]) -> np.ndarray:
+    return np.array([known.index(level) if level in known else -1 for level in levels])
+
+
+def _tabulate_truth(
+    rows: DecisionRows, truth: np.ndarray, noise: NoiseModel, rates: tuple[str, ...]
+) -> pd.DataFrame:
+    """Return the rates of the true groups in the columns of the bounds."""
+    cells = count_cells(rows.decision, rows.y, truth, len(noise.names), rows.weight)
+    found = []
+    for name in rates:
+        rate = find_rate(name)
+        good, among = sum_cells(cells, rate.good), sum_cells(cells, rate.among)
+        value = np.where(among > 0, good / np.where(among > 0, among, 1.0), np.nan)
+        counted = np.isin(rows.y, sorted({cell % 2 for cell in rate.among}))
+        n = np.bincount(truth[counted], minlength=len(noise.names))
+        for group, each, count in zip(noise.names, value.tolist(), n.tolist(), strict=True):
+            found.append(
+                {"measure": name, "group": group, "bound": "truth", "noise": "", "level": np.nan}
+                | {"value": each, "n": count, "low": each, "high": each, "guaranteed": True}
+            )
+    return pd.DataFrame(found)
+
+
+def _add_seen(table: pd.DataFrame, bounds: pd.DataFrame, budget: float) -> pd.DataFrame:
+    """Add what the noisy groups would say, were they the true ones."""
+    kept = bounds.loc[bounds["bound"].isin(["overall", "assignment"])]
+    rates: Mapping[tuple[str, str], float] = {
+        (row["measure"], row["group"]): row["value"] for row in kept.to_dict("records")
+    }
+    seen = np.array(
+        [
+            rates[row["measure"], row["group"]] - rates[row["measure"], row["other"]]
+            for row in table.to_dict("records")
+        ]
+    )
+    margins = np.where(table["other"] == "", budget, 0.0)
+    seen = np.where(np.abs(seen) <= ROUNDING, 0.0, seen)
+    verdict = [judge(each, each, margin) for each, margin in zip(seen, margins, strict=True)]
+    return table.assign(seen=seen, seen_verdict=verdict)

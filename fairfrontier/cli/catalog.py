@@ -1,0 +1,115 @@
+"""What a project knows: datasets, methods, metrics, measures, figures, studies; a line for each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+def list_entries(kind: str, home: Path) -> list[dict[str, Any]]:
+    """Return what is known of a kind, sorted by name, as plain values.
+
+    Parameters
+    ----------
+    kind : {"datasets", "methods", "metrics", "measures", "figures", "studies"}
+        What to list.
+    home : Path
+        The project root.
+
+    Returns
+    -------
+    list of dict
+        ``name`` and facts on each.
+    """
+    return {
+        "datasets": _list_datasets,
+        "methods": _list_methods,
+        "metrics": _list_metrics,
+        "measures": _list_measures,
+        "figures": _list_figures,
+        "studies": _list_studies,
+    }[kind](home)
+
+
+def _list_datasets(home: Path) -> list[dict[str, Any]]:
+    from fairfrontier.prepare.config.dataset import read_dataset
+
+    entries = []
+    for path in sorted((home / "conf" / "datasets").glob("*.yaml")):
+        config = read_dataset(path, home)
+        entries.append(
+            {
+                "name": path.stem,
+                "task": config.label.task,
+                "label": config.label.meaning or config.label.column,
+                "groups": ", ".join(config.groups),
+                "counterfactuals": ", ".join(config.set_names),
+            }
+        )
+    return entries
+
+
+def _list_methods(_: Path) -> list[dict[str, Any]]:
+    from fairfrontier.train.registry import METHODS
+
+    return [
+        {
+            "name": name,
+            "task": ", ".join(sorted(cls.task)),
+            "needs": ", ".join(sorted(cls.fit_needs)),
+            "about": _first_line(cls),
+            "paper": cls.paper,
+        }
+        for name, cls in sorted(METHODS.all().items())
+    ]
+
+
+def _list_metrics(_: Path) -> list[dict[str, Any]]:
+    from fairfrontier.metric.registry import METRICS
+
+    return [
+        {"name": name, "about": _first_line(learner)} for name, learner in METRICS.all().items()
+    ]
+
+
+def _list_measures(_: Path) -> list[dict[str, Any]]:
+    from fairfrontier.evaluate.measure.registry import MEASURES
+
+    return [
+        {
+            "name": name,
+            "task": ", ".join(sorted(each.task)),
+            "better": each.direction,
+            "about": each.what,
+        }
+        for name, each in sorted(MEASURES.all().items())
+    ]
+
+
+def _list_figures(_: Path) -> list[dict[str, Any]]:
+    from fairfrontier.study.drawing import FIGURES
+
+    return [{"name": name, "title": each.title} for name, each in FIGURES.all().items()]
+
+
+def _list_studies(home: Path) -> list[dict[str, Any]]:
+    from fairfrontier.study.config import DEFAULT_PROFILE
+    from fairfrontier.study.plan import load_study, studies
+
+    entries = []
+    for name in sorted(studies(home)):
+        study = load_study(name, home=home)
+        entries.append(
+            {
+                "name": name,
+                "dataset": Path(study.dataset).stem,
+                "methods": ", ".join(study.methods),
+                "profiles": ", ".join([DEFAULT_PROFILE, *study.profiles]),
+                "reproduces": ", ".join(study.reproduced),
+            }
+        )
+    return entries
+
+
+def _first_line(documented: object) -> str:
+    return (documented.__doc__ or "").strip().partition("\n")[0]

@@ -1,0 +1,398 @@
+"""The command line: fairfrontier run, reproduce, debias, audit, record, list, prepare, serve."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fairfrontier.cli.audit_command import audit
+from fairfrontier.cli.terminal import print_table, resolve, say, say_error, settle_home, with_server
+from fairfrontier.runtime.errors import ConfigError, FairfrontierError, nearest
+
+# Dask's workers import this module again: what is heavy is imported where it is used.
+if TYPE_CHECKING:
+    import pandas as pd
+
+KINDS = ("datasets", "methods", "metrics", "measures", "figures", "studies")
+
+app = typer.Typer(
+    name="fairfrontier",
+    help="The fairness-accuracy frontier of a table.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Profile = Annotated[str, typer.Option(help="How much is run: default, or one of the study's.")]
+Cluster = Annotated[
+    str, typer.Option(help="A name in conf/clusters (inline, local, cuda, ...) or a YAML file.")
+]
+Conf = Annotated[
+    Path | None, typer.Option(help="The conf folder, or the project root that holds it.")
+]
+Out = Annotated[
+    Path | None, typer.Option(help="The folder that gets the results; data/results by default.")
+]
+
+
+@app.command()
+def run(
+    study: Annotated[str, typer.Argument(help="A name in conf/studies, or a YAML file.")],
+    profile: Profile = "default",
+    cluster: Cluster = "local",
+    conf: Conf = None,
+    out: Out = None,
+) -> None:
+    """Train a study and leave its frontier and report behind."""
+    home = settle_home(conf)
+
+    def parameters() -> Any:
+        from flows.frontier import FrontierParameters
+
+        asked = FrontierParameters(
+            study=resolve(study),
+            profile=profile,
+            cluster=resolve(cluster),
+            out=None if out is None else str(out.absolute()),
+            home=str(home),
+        )
+        asked.check()
+        return asked
+
+    def start(asked: Any) -> dict[str, Any]:
+        from flows.frontier import frontier
+
+        return frontier(asked)
+
+    done = with_server(home, parameters, start)
+    _show_frontier(done)
+
+
+@app.command()
+def reproduce(
+    profile: Profile = "default", cluster: Cluster = "local", conf: Conf = None, out: Out = None
+) -> None:
+    """Run every study that reproduces a paper, and compare with what was published."""
+    home = settle_home(conf)
+
+    def parameters() -> Any:
+        from flows.reproduce import ReproduceParameters
+
+        asked = ReproduceParameters(
+            profile=profile,
+            cluster=resolve(cluster),
+            out=None if out is None else str(out.absolute()),
+            home=str(home),
+        )
+        asked.check()
+        if left_out := asked.list_left_out():
+            say(f"Left out, without a profile {profile!r}: {', '.join(left_out)}.")
+        return asked
+
+    def start(asked: Any) -> list[dict[str, Any]]:
+        from flows.reproduce import reproduce as flow
+
+        return flow(asked)
+
+    _show_reproduced(with_server(home, parameters, start))
+
+
+@app.command()
+def prepare(
+    dataset: Annotated[str, typer.Argument(help="A name in conf/datasets, or a YAML file.")],
+    seed: Annotated[int, typer.Option(help="Which split.", min=0)] = 0,
+    conf: Conf = None,
+) -> None:
+    """Load a table as its YAML describes it, and show its parts."""
+    home = settle_home(conf)
+
+    def parameters() -> Any:
+        from flows.prepare import PrepareParameters
+
+        return PrepareParameters(dataset=resolve(dataset), seed=seed, home=str(home))
+
+    def start(asked: Any) -> list[dict[str, Any]]:
+        from flows.prepare import prepare as flow
+
+        return flow(asked)
+
+    rows = with_server(home, parameters, start)
+    import pandas as pd
+
+    # As objects, whole numbers stay whole beside shares.
+    table = pd.DataFrame(rows).set_index("part").astype(object).T
+    print_table(f"{dataset}, split {seed}", table.reset_index(names=""))
+
+
+@app.command()
+def debias(
+    table: Annotated[str, typer.Argument(help="Parquet or CSV with a score in every row.")],
+    scores: Annotated[str | None, typer.Option(help="Column of scores.")] = None,
+    groups: Annotated[
+        str | None, typer.Option(help="Columns of protected attributes, as sex,race.")
+    ] = None,
+    labels: Annotated[str | None, typer.Option(help="Column of true outcomes, 0 and 1.")] = None,
+    positive: Annotated[str | None, typer.Option(help="The level of labels that is 1.")] = None,
+    weights: Annotated[str | None, typer.Option(help="Column of case weights.")] = None,
+    ids: Annotated[
+        str | None, typer.Option(help="Column of row ids; the row number by default.")
+    ] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="What scores are: probability (default), margin or signed.")
+    ] = None,
+    budget: Annotated[
+        float | None, typer.Option(help="Bias allowed between groups; 0 by default.")
+    ] = None,
+    width: Annotated[
+        float | None, typer.Option(help="Of the ramp; chosen with labels, else 0.1.")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Share decided 1; near the base rate by default.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the draws; 0 by default.")] = None,
+    holdout: Annotated[
+        float | None, typer.Option(help="Share of rows kept back; 0.5 by default.")
+    ] = None,
+    solver: Annotated[
+        str | None, typer.Option(help="auto (default), exact (in memory) or histogram.")
+    ] = None,
+    bins: Annotated[int | None, typer.Option(help="Of the histogram; 65536 by default.")] = None,
+    apply: Annotated[
+        Path | None, typer.Option(help="Decide by an earlier thresholds.json instead of fitting.")
+    ] = None,
+    conf: Conf = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The folder that gets the files; data/results/debias/NAME by default."),
+    ] = None,
+) -> None:
+    """Turn any model's scores into decisions of equal rates between groups."""
+    asked_for = locals()
+    given = {name: asked_for[name] for name in asked_for if asked_for[name] is not None}
+    given.pop("conf", None)
+    given |= {
+        name: str(Path(given[name]).expanduser().absolute())
+        for name in ("table", "apply", "out")
+        if name in given
+    }
+    if groups is not None:
+        given["groups"] = [name.strip() for name in groups.split(",")]
+    home = settle_home(conf)
+
+    def parameters() -> Any:
+        from flows.debias import read_options
+
+        asked = read_options({**given, "home": str(home)})
+        asked.check()
+        return asked
+
+    def start(asked: Any) -> dict[str, Any]:
+        from flows.debias import debias as flow
+
+        return flow(asked)
+
+    kept = ("No file was changed", "start again")
+    _show_debiasing(with_server(home, parameters, start, kept))
+
+
+app.command()(audit)
+
+
+@app.command()
+def record(
+    study: Annotated[str, typer.Argument(help="A name in conf/studies, or a YAML file.")],
+    profile: Profile = "default",
+    conf: Conf = None,
+    out: Out = None,
+) -> None:
+    """Keep a finished run as a short table in data/reference/runs, to be committed."""
+    from fairfrontier.reproduce.record import record_run
+    from fairfrontier.study.plan import load_study
+
+    home = settle_home(conf)
+    asked = load_study(resolve(study), profile, home)
+    base = home / "data" / "results" if out is None else out.absolute()
+    typer.echo(record_run(asked, base / asked.slug, home))
+
+
+@app.command(name="list")
+def list_known(
+    kind: Annotated[str, typer.Argument(help=", ".join(KINDS))],
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    conf: Conf = None,
+) -> None:
+    """List what is known here, with a line on each."""
+    if kind not in KINDS:
+        raise ConfigError(f"There is nothing called {kind!r} to list.", nearest(kind, KINDS))
+    from fairfrontier.cli.catalog import list_entries
+
+    entries = list_entries(kind, settle_home(conf))
+    if as_json:
+        typer.echo(json.dumps(entries, indent=1, ensure_ascii=False))
+        return
+    import pandas as pd
+
+    print_table(kind, pd.DataFrame(entries))
+
+
+@app.command()
+def serve(
+    port: Annotated[int, typer.Option(help="Port on loopback.", min=1, max=65535)] = 4200,
+    conf: Conf = None,
+) -> None:
+    """Start the Prefect server, register the deployments, and work on scheduled runs."""
+    from flows.service import serve_all
+
+    serve_all(settle_home(conf), port, typer.echo)
+
+
+@app.callback(invoke_without_command=True)
+def say_version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Print the version when asked."""
+    if version:
+        typer.echo(_find_version())
+        raise typer.Exit
+
+
+def _find_version() -> str:
+    """Return the installed version, or that of the checkout where nothing is installed."""
+    import importlib.metadata
+    import tomllib
+
+    try:
+        return importlib.metadata.version("fairfrontier")
+    except importlib.metadata.PackageNotFoundError:
+        place = Path(__file__).resolve().parents[2] / "pyproject.toml"
+        return str(tomllib.loads(place.read_text(encoding="utf-8"))["project"]["version"])
+
+
+def main() -> None:
+    """Run the command line; a fault of the user's is one line and exit code 2."""
+    try:
+        app()
+    except FairfrontierError as error:
+        say_error(str(error))
+        sys.exit(2)
+
+
+def _show_frontier(done: dict[str, Any]) -> None:
+    import pandas as pd
+
+    table = pd.read_csv(Path(done["folder"]) / "frontier.csv")
+    for fairness, rows in table.groupby("fairness", sort=False):
+        shown = pd.DataFrame(
+            {
+                "": rows["on_frontier"].map({True: "*", False: ""}),
+                "method": rows["method"],
+                "setting": rows["setting"].map(_shorten),
+                "accuracy": _join_interval(rows, "accuracy"),
+                str(fairness): _join_interval(rows, "fairness_value", "fairness"),
+            }
+        )
+        print_table(f"{done['study']}: accuracy against {fairness}, * on the frontier", shown)
+    _show_end(done)
+
+
+def _shorten(setting: str) -> str:
+    """Write a setting for people: max_depth=3, without what all rows share."""
+    parts = json.loads(setting)
+    return ", ".join(f"{name}={value}" for name, value in parts.items() if name != "select_on")
+
+
+def _join_interval(table: pd.DataFrame, name: str, prefix: str = "") -> list[str]:
+    prefix = prefix or name
+    columns = [table[name], table[f"{prefix}_low"], table[f"{prefix}_high"]]
+    return [
+        "not estimable" if value != value else f"{value:.3f} [{low:.3f}, {high:.3f}]"
+        for value, low, high in zip(*columns, strict=True)
+    ]
+
+
+def _show_reproduced(studies: list[dict[str, Any]]) -> None:
+    for done in studies:
+        if "unavailable" in done:
+            typer.echo(f"{done['study']} is left out: {done['unavailable']}")
+        else:
+            _show_published(done)
+
+
+def _show_published(done: dict[str, Any]) -> None:
+    import pandas as pd
+
+    path = Path(done["folder"]) / "published.csv"
+    if not path.is_file():
+        # A study that reproduces figures has its claims in their place.
+        _show_claims(done)
+        return
+    table = pd.read_csv(path)
+    shown = pd.DataFrame(
+        {
+            "table": table["table"],
+            "row": table["row"],
+            "measure": table["measure"],
+            "published": [_join_spread(*each) for each in _pairs(table, "published", "spread")],
+            "ours": [_join_spread(*each) for each in _pairs(table, "ours", "sd")],
+            "splits": table["n_splits"],
+        }
+    )
+    print_table(f"{done['study']}: published / ours ± sd", shown)
+    _show_end(done)
+
+
+def _show_claims(done: dict[str, Any]) -> None:
+    import pandas as pd
+
+    summary = json.loads((Path(done["folder"]) / "summary.json").read_text(encoding="utf-8"))
+    held = {True: "held", False: "not held", None: "not known"}
+    rows = [(held[each["held"]], each["sentence"]) for each in summary["claims"]]
+    print_table(f"{done['study']}: claims", pd.DataFrame(rows, columns=["", "claim"]))
+    _show_end(done)
+
+
+def _pairs(table: pd.DataFrame, whose: str, spread: str) -> Iterator[tuple[float, float]]:
+    return zip(table[f"{whose}_mean"], table[f"{whose}_{spread}"], strict=True)
+
+
+def _join_spread(mean: float, spread: float) -> str:
+    """Write a mean with its spread; NaN stands for what one side does not have."""
+    if mean != mean:
+        return "-"
+    return f"{mean:.3f}" if spread != spread else f"{mean:.3f} ± {spread:.3f}"
+
+
+def _show_debiasing(done: dict[str, Any]) -> None:
+    import pandas as pd
+
+    shown: dict[str, dict[str, str]] = {}
+    for each in done["bias"]:
+        # What parity on one column alone would give stands in the report.
+        if each["part"] == done["reported_on"] and each["rule"] in ("unmodified", "debiased"):
+            row = shown.setdefault(each["attribute"], {"bias between": each["attribute"]})
+            row[each["rule"]] = f"{each['value']:.3f} [{each['low']:.3f}, {each['high']:.3f}]"
+    rows = done["counts"][done["reported_on"]]
+    print_table(f"{done['name']}: bias on {rows:,} rows", pd.DataFrame(shown.values()))
+    typer.echo(
+        f"{done['counts']['rows']:,} rows decided in {done['seconds']:.0f} s. "
+        f"Rule: {Path(done['folder']) / 'thresholds.json'}. "
+        f"Report: {Path(done['folder']) / 'report.html'}"
+    )
+
+
+def _show_end(done: dict[str, Any]) -> None:
+    for method, reason in done["skipped"].items():
+        typer.echo(f"{method} was left out: {reason}")
+    typer.echo(
+        f"{done['fits']} fits, {done['trained']} of them new, in {done['seconds']:.0f} s. "
+        f"Report: {Path(done['folder']) / 'report.html'}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,420 @@
+"""Debiasing any model's scores: thresholds by group from a table, then decisions and an audit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import pandas as pd
+from pydantic import Field, model_validator
+
+from fairfrontier.prepare.table.column import sort_levels
+from fairfrontier.prepare.table.score_table import Scale, ScoreBatch, ScoreColumns, ScoreTable
+from fairfrontier.runtime.config import Model, fault
+from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.runtime.seeds import derive_integer, uniforms
+from fairfrontier.train.postprocess.base import read_scores
+from fairfrontier.train.postprocess.choice import WIDTHS, choose_parity, list_rates, trace_budgets
+from fairfrontier.train.postprocess.histogram import BINS
+from fairfrontier.train.postprocess.randomized_threshold import LEAST_WIDTH
+from fairfrontier.train.postprocess.rule import ThresholdRule
+from fairfrontier.train.postprocess.rulebook import (
+    Rulebook,
+    encode_cells,
+    make_rulebook,
+    name_cell,
+    read_rulebook,
+)
+from fairfrontier.train.postprocess.sample import Collector, Sample, Solver
+from fairfrontier.train.postprocess.threshold import ThresholdProblem, solve_exact
+
+# Without labels there is nothing to choose a width by.
+WIDTH = 0.1
+HOLDOUT = 0.5
+CALIBRATION, VALIDATION = "calibration", "validation"
+BEFORE, AFTER = "unmodified", "debiased"
+# Parameters that an earlier rule brings with it.
+FITTED = frozenset(
+    {"groups", "scale", "budget", "width", "rate", "seed", "solver", "bins", "holdout"}
+)
+
+READING, DECIDING = PASSES = ("reading scores", "deciding")
+Progress = Callable[[str, float], None]
+Name = Annotated[str, Field(min_length=1)]
+
+
+class DebiasConfig(Model):
+    """What debiasing is asked for.
+
+    Attributes
+    ----------
+    table : str
+        A Parquet file, a folder of them, or a CSV file.
+    scores : str or None
+        The column of scores. Where an earlier rule is applied, its columns of scores and ids are
+        the defaults.
+    groups : tuple of str
+        Columns whose combinations of levels are the groups.
+    labels, positive, weights, ids : str or None
+        See `ScoreColumns`.
+    scale : {"probability", "margin", "signed"}
+        What the scores are.
+    budget : float
+        ε: |E[h | group] − ρ| ≤ ε/2, hence a bias of at most ε.
+    width : float or None
+        γ, the width of the ramp on the scale [−1, 1]. Chosen where labels are given, else .1.
+    rate : float or None
+        ρ, the target rate. Chosen around the base rate where labels are given, else the mean of
+        the scores as probabilities.
+    seed : int
+        Of the draws, and of which rows are kept back.
+    solver : {"auto", "exact", "histogram"}
+        ``auto`` sorts up to 2,000,000 rows and counts in bins beyond.
+    bins : int
+        Of the histogram; even, so that a score of 0 is where two bins meet.
+    holdout : float
+        Share of rows, by row id, that thresholds are not fitted on: γ and ρ are chosen and the
+        rule is measured there. At 0 all rows serve for all three.
+    apply : str or None
+        The JSON of an earlier rule, used instead of fitting one.
+    """
+
+    table: Name
+    scores: Name | None = None
+    groups: tuple[Name, ...] = ()
+    labels: Name | None = None
+    positive: Name | None = None
+    weights: Name | None = None
+    ids: Name | None = None
+    scale: Scale = "probability"
+    budget: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    width: Annotated[float, Field(ge=0.0, le=10.0)] | None = None
+    rate: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    seed: Annotated[int, Field(ge=0)] = 0
+    solver: Solver = "auto"
+    bins: Annotated[int, Field(ge=2, le=1 << 20, multiple_of=2)] = BINS
+    holdout: Annotated[float, Field(ge=0.0, lt=1.0)] = HOLDOUT
+    apply: Name | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> DebiasConfig:
+        if self.apply is not None:
+            fields = type(self).model_fields
+            given = sorted(n for n in FITTED if getattr(self, n) != fields[n].default)
+            if given:
+                raise fault(
+                    f"{given[0]} is given beside apply, whose rule brings its own|"
+                    f"Leave out {', '.join(given)}, or fit a new rule without apply."
+                )
+        elif not self.scores or not self.groups:
+            raise fault(
+                "scores and groups are needed to fit a rule|"
+                "Name the column of scores with --scores and those of groups with --groups."
+            )
+        if len(set(self.groups)) < len(self.groups):
+            raise fault("groups names a column twice|Name each column once.")
+        if self.positive is not None and self.labels is None:
+            raise fault("positive is given without labels|Name their column with --labels.")
+        if self.width is not None and 0 < self.width < LEAST_WIDTH:
+            raise fault(f"width is {self.width:g}|Give 0, or at least {LEAST_WIDTH:g}.")
+        if self.width == 0 and self.solver == "histogram":
+            raise fault(
+                "a histogram solves for positive widths only, and width is 0|"
+                "Give a positive width, or --solver exact."
+            )
+        return self
+
+    def columns(self, rulebook: Rulebook | None = None) -> ScoreColumns:
+        """Return which columns are read; an earlier rule says what is not given here."""
+        scores, ids, groups, scale = self.scores, self.ids, self.groups, self.scale
+        if rulebook is not None:
+            scores, ids = scores or rulebook.score.column, ids or rulebook.draw.column
+            groups, scale = rulebook.groups.columns, rulebook.score.scale
+        return ScoreColumns(
+            str(scores), groups, self.labels, self.positive, self.weights, ids, scale
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Debiasing:
+    """A rule and what is known of how it was found.
+
+    Attributes
+    ----------
+    config : DebiasConfig
+        What was asked.
+    columns : ScoreColumns
+        What is read of the table.
+    rulebook : Rulebook
+        The rule.
+    alone : mapping of str to ThresholdRule
+        By column of groups, the rule for the groups of that column alone, by code of the whole
+        groups. Empty where there is one column, or an earlier rule is applied.
+    curve : DataFrame
+        Columns budget, bias and accuracy, or agreement where there are no labels.
+    fitted : dict
+        Plain facts: solver, chosen from how many settings, bound of the parity error by bins.
+    rows : int
+        Rows of the table; 0 where they were not counted yet.
+    """
+
+    config: DebiasConfig
+    columns: ScoreColumns
+    rulebook: Rulebook
+    alone: dict[str, ThresholdRule]
+    curve: pd.DataFrame
+    fitted: dict[str, float | int | str]
+    rows: int = 0
+
+    @property
+    def labelled(self) -> bool:
+        """Whether there are labels."""
+        return self.config.labels is not None
+
+    def attributes(self) -> dict[str, tuple[np.ndarray, tuple[str, ...]]]:
+        """Return what is audited: each column of groups, and their cross product ``sex×race``.
+
+        Each comes with the code of every whole group, and with its levels.
+        """
+        cells, columns = self.rulebook.cells, self.columns.groups
+        found = {name: merge_codes(cells, place) for place, name in enumerate(columns)}
+        if len(columns) > 1:
+            crossed = tuple("×".join(cell) for cell in cells)
+            found["×".join(columns)] = (np.arange(len(cells)), crossed)
+        return found
+
+    def rules(self) -> dict[str, ThresholdRule]:
+        """Return every rule that is measured, the unmodified one first."""
+        size = len(self.rulebook.cells)
+        before = ThresholdRule(0.0, np.zeros(size), np.ones(size))
+        alone = {name_alone(column): rule for column, rule in self.alone.items()}
+        return {BEFORE: before, **alone, AFTER: self.rulebook.threshold_rule}
+
+
+def fit_debiasing(config: DebiasConfig, progress: Progress | None = None) -> Debiasing:
+    """Fit thresholds by group in one pass over a table, or read an earlier rule.
+
+    min (γ/2) E h² − E[h f]   s.t.  |E[h | group k] − ρ| ≤ ε/2 for every group k,
+
+    on the calibration rows. Where γ or ρ is not given and there are labels, each pair of the
+    paper's grid is solved and the one with the highest expected accuracy on the validation rows is
+    taken; see `choose_best` for equal ones.
+
+    Parameters
+    ----------
+    config : DebiasConfig
+    progress : callable, optional
+        Gets what is done, and how much of it from 0 to 1.
+
+    Returns
+    -------
+    Debiasing
+
+    Raises
+    ------
+    ConfigError
+        When a file or column is not there, or the rule cannot be read.
+    DataError
+        For a cell that cannot be used; when there are fewer than two groups, or one has no row of
+        the fit.
+
+    Notes
+    -----
+    One pass, O(n) and a sort up to 2,000,000 rows; memory as `Collector`.
+
+    References
+    ----------
+    I. Alabdulmohsin, M. Lucic. A near-optimal algorithm for debiasing trained machine learning
+    models. NeurIPS 2021, equation 6 and section 5.
+    """
+    path = Path(config.table)
+    table, rulebook = check_config(config)
+    columns = table.columns
+    if rulebook is not None:
+        return Debiasing(config, columns, rulebook, {}, pd.DataFrame(), {})
+    collector = Collector(config.solver, config.bins, str(path))
+    rows = 0
+    for batch in table.batches():
+        signed = read_scores(batch.score, columns.scale, columns.scores)
+        # Without labels, "right" is what the unmodified classifier decides.
+        y = (signed >= 0.0).astype(np.float64) if batch.label is None else batch.label
+        held_out = hold_out(batch.ids, config)
+        collector.add(signed, batch.cell, batch.levels, y, batch.weight, held_out)
+        rows += batch.n_samples
+        if progress is not None:
+            progress(READING, batch.share)
+    sample = collector.finish()
+    check_sample(sample, config, path)
+    return _solve(sample, config, columns, table, rows)
+
+
+def check_config(config: DebiasConfig) -> tuple[ScoreTable, Rulebook | None]:
+    """Open the table, and the earlier rule where one is applied; no row is read.
+
+    Raises
+    ------
+    ConfigError
+        When a file or column is not there, or the rule cannot be read.
+    DataError
+        When the table is neither Parquet nor CSV.
+    """
+    rulebook = None if config.apply is None else read_rulebook(Path(config.apply))
+    return ScoreTable(Path(config.table), config.columns(rulebook)), rulebook
+
+
+def _solve(
+    sample: Sample, config: DebiasConfig, columns: ScoreColumns, table: ScoreTable, rows: int
+) -> Debiasing:
+    if config.width == 0 and not sample.exact:
+        raise ConfigError(
+            f"width is 0, and {table.path} has so many rows that scores are counted in bins.",
+            "Give a positive width, or --solver exact where memory suffices.",
+        )
+    problem = sample.calibration.problem()
+    labelled = (sample.validation or sample.calibration).labelled()
+    base = _base_rate(sample.calibration.labelled() if config.labels else problem, config)
+    widths, rates = list_grid(config, base)
+    choice = choose_parity(
+        problem, labelled, widths=widths, rates=rates, budget=config.budget, centre=base
+    )
+    width, rate = choice.width, choice.rate
+    alone = {}
+    for position, column in enumerate(columns.groups if len(columns.groups) > 1 else ()):
+        merged, _ = merge_codes(sample.cells, position)
+        single = sample.calibration.problem(merged)
+        rule = solve_exact(single, width, rate, config.budget).rule
+        alone[column] = ThresholdRule(width, rule.threshold[merged], rule.coin[merged])
+    rulebook = make_rulebook(
+        choice.rule,
+        score=columns.scores,
+        scale=columns.scale,
+        columns=columns.groups,
+        cells=sample.cells,
+        counts=sample.counts[0],
+        rates=choice.reached,
+        rate=rate,
+        budget=config.budget,
+        seed=config.seed,
+        ids=config.ids,
+        file=table.path.name,
+        sha256=table.digest(),
+        rows=rows,
+    )
+    fitted: dict[str, float | int | str] = {
+        "solver": "exact" if sample.exact else "histogram",
+        "settings": len(widths) * len(rates),
+        "base_rate": base,
+    }
+    if not sample.exact:
+        fitted |= {"bins": config.bins, "parity_error_at_most": 1.0 / (config.bins * width)}
+    budget, bias, accuracy = trace_budgets(problem, labelled, width, rate)
+    curve = pd.DataFrame({"budget": budget, "bias": bias, "accuracy": accuracy})
+    return Debiasing(config, columns, rulebook, alone, curve, fitted, rows)
+
+
+def list_grid(config: DebiasConfig, base: float) -> tuple[list[float], list[float]]:
+    """Return the widths and rates to choose from."""
+    if config.width is not None:
+        widths = [config.width]
+    else:
+        widths = list(WIDTHS) if config.labels else [WIDTH]
+    if config.rate is not None:
+        return widths, [config.rate]
+    return widths, list_rates(base) if config.labels else [base]
+
+
+def hold_out(ids: np.ndarray, config: DebiasConfig) -> np.ndarray:
+    """Tell which rows are kept back for validation: by row id, whatever the order, bool."""
+    return uniforms(derive_integer("debias", "holdout", config.seed), ids) < config.holdout
+
+
+def check_sample(sample: Sample, config: DebiasConfig, path: Path) -> None:
+    """Refuse a table that no rule can be fitted on.
+
+    Raises
+    ------
+    DataError
+        With fewer than two groups, or one without rows or weight in a part.
+    """
+    names = [name_cell(config.groups, cell) for cell in sample.cells]
+    if len(names) < 2:
+        raise DataError(
+            f"{path}: all rows are of one group, {names[0]}.",
+            "Name columns of groups that differ between rows.",
+        )
+    parts = [(CALIBRATION, "that thresholds are fitted on")]
+    if config.holdout > 0:
+        parts.append((VALIDATION, "that is kept back"))
+    for part, (_, which) in enumerate(parts):
+        for what, counted in (("row", sample.counts), ("weight", sample.weights)):
+            empty = counted[part] <= 0
+            if empty.any():
+                group = int(empty.argmax())
+                has = int(sample.counts[:, group].sum())
+                raise DataError(
+                    f"{path}: the group {names[group]} has {has} {'row' if has == 1 else 'rows'}, "
+                    f"but no {what} in the part {which}.",
+                    "Merge small groups in the table, or fit on all rows with --holdout 0."
+                    if what == "row"
+                    else "Give rows of every group a positive weight.",
+                )
+
+
+def merge_codes(
+    cells: tuple[tuple[str, ...], ...], position: int
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return the code of each group's level in one column, int64, and the levels in order."""
+    levels = sort_levels({cell[position] for cell in cells})
+    return np.array([levels.index(cell[position]) for cell in cells], dtype=np.int64), levels
+
+
+def name_alone(column: str) -> str:
+    """Return the name of the rule that equalises the levels of one column alone."""
+    return f"parity on {column} alone"
+
+
+def decide_rows(
+    debiasing: Debiasing, batch: ScoreBatch
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the group codes, the scores f ∈ [−1, 1] and the part codes of a batch's rows."""
+    columns, book = debiasing.columns, debiasing.rulebook
+    code = encode_cells(
+        batch.cell, batch.levels, book.cells, columns.groups, debiasing.config.table
+    )
+    signed = read_scores(batch.score, columns.scale, columns.scores)
+    if debiasing.config.apply is not None:
+        # None of these rows is known to have been fitted on.
+        part = np.ones(batch.n_samples, dtype=np.int64)
+    else:
+        part = hold_out(batch.ids, debiasing.config).astype(np.int64)
+    return code, signed, part
+
+
+def read_again(debiasing: Debiasing) -> Iterator[ScoreBatch]:
+    """Yield the rows of the table once more.
+
+    Raises
+    ------
+    DataError
+        When there are not as many as in the fit.
+    """
+    rows = 0
+    for batch in ScoreTable(Path(debiasing.config.table), debiasing.columns).batches():
+        rows += batch.n_samples
+        yield batch
+    if debiasing.rows not in (0, rows):
+        raise DataError(
+            f"{debiasing.config.table} had {debiasing.rows} rows and now has {rows}.",
+            "Start again when nothing writes to it.",
+        )
+
+
+def _base_rate(problem: ThresholdProblem, config: DebiasConfig) -> float:
+    """Return E[y], of codes 2 k + y; without labels E[(f + 1)/2], of codes k."""
+    if config.labels:
+        return sum(segment.total for segment in problem.segments[1::2]) / problem.total
+    moment = sum(float(segment.moment[-1]) for segment in problem.segments)
+    return (moment / problem.total + 1.0) / 2.0

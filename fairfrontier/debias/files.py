@@ -1,0 +1,341 @@
+"""What debiasing leaves behind: decisions, the rule, tables of groups, figures and a report."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fairfrontier.debias.debiasing import (
+    AFTER,
+    BEFORE,
+    CALIBRATION,
+    DECIDING,
+    VALIDATION,
+    Debiasing,
+    Progress,
+    decide_rows,
+    read_again,
+)
+from fairfrontier.debias.figure import Bar, draw_curve, draw_groups, draw_rules
+from fairfrontier.debias.report import render_debiasing
+from fairfrontier.debias.tally import Estimate, Rates, Tally
+from fairfrontier.report.summary import list_versions
+from fairfrontier.runtime.folder import filling
+from fairfrontier.study.drawing import Picture
+
+FILES = (
+    "thresholds.json",
+    "decisions.parquet",
+    "curve.csv",
+    "curve.png",
+    "groups.csv",
+    "groups.png",
+    "rules.png",
+    "report.html",
+    "summary.json",
+)
+PARTS = (CALIBRATION, VALIDATION)
+ALL = "all"
+FIGURE_BINS = 50
+# With fewer rows a rate of ½ is known to no better than ± 0.1.
+SMALL = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """What the rules do to the rows of a table.
+
+    Attributes
+    ----------
+    tally : Tally
+        Of every rule, by part and group.
+    histogram : ndarray of float64, shape (n_groups, FIGURE_BINS)
+        Weight in bins of equal width over f ∈ [−1, 1].
+    parts : mapping of str to tuple of str
+        What is reported on -> the parts of the tally: ``all``, and the two parts where both have
+        rows.
+    shown : str
+        The fresh rows where there are any: what the report is about.
+    """
+
+    tally: Tally
+    histogram: np.ndarray
+    parts: dict[str, tuple[str, ...]]
+    shown: str
+
+
+def write_debiasing(
+    debiasing: Debiasing, folder: Path, started: float, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Decide on all rows of the table in one pass, and write what debiasing leaves behind.
+
+    Parameters
+    ----------
+    debiasing : Debiasing
+        From `fit_debiasing`.
+    folder : Path
+        Gets the ``FILES``: curve.* only where a rule was fitted. Other files in it stay.
+    started : float
+        When the work began, by ``time.monotonic``.
+    progress : callable, optional
+        Gets what is done, and how much of it from 0 to 1.
+
+    Returns
+    -------
+    dict
+        What stands in summary.json.
+
+    Raises
+    ------
+    DataError
+        When the table has changed since the fit, or has a group that the rule does not know.
+    StoreError
+        When the folder cannot be written; then no file in it has changed.
+
+    Notes
+    -----
+    Memory is bounded by a batch. All files but summary.json depend on the table and the
+    configuration alone.
+    """
+    with filling(folder, FILES) as work:
+        findings = decide_table(debiasing, work / "decisions.parquet", progress)
+        groups = tabulate_groups(debiasing, findings)
+        curve = tabulate_curve(debiasing, findings)
+        pictures = draw_pictures(debiasing, findings, groups, curve)
+        summary = summarise(debiasing, findings, folder.name)
+        debiasing.rulebook.write(work / "thresholds.json")
+        _write_csv(groups, work / "groups.csv")
+        if not curve.empty:
+            _write_csv(curve, work / "curve.csv")
+        for name, picture in pictures.items():
+            (work / f"{name}.png").write_bytes(picture.png)
+        summary["seconds"] = round(time.monotonic() - started, 3)
+        report = render_debiasing(debiasing, summary, groups, pictures, small=SMALL)
+        (work / "report.html").write_text(report, encoding="utf-8")
+        text = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        (work / "summary.json").write_text(text, encoding="utf-8")
+    return summary
+
+
+def decide_table(
+    debiasing: Debiasing, decisions: Path, progress: Progress | None = None
+) -> Findings:
+    """Write decisions.parquet, and tally what every rule does.
+
+    Parameters
+    ----------
+    debiasing : Debiasing
+    decisions : Path
+        Columns id (as in the table; the row number by default), group, probability (of deciding
+        1) and decision (drawn by seed and id), in the order of the table.
+    progress : callable, optional
+        As in `write_debiasing`.
+    """
+    book = debiasing.rulebook
+    rules = debiasing.rules()
+    size = len(book.cells)
+    names = pa.array(["×".join(cell) for cell in book.cells])
+    tally = Tally(tuple(rules), PARTS, size, book.draw.seed)
+    histogram = np.zeros((size, FIGURE_BINS))
+    writer: pq.ParquetWriter | None = None
+    try:
+        for batch in read_again(debiasing):
+            code, signed, part = decide_rows(debiasing, batch)
+            probability = {name: rule.probability(signed, code) for name, rule in rules.items()}
+            tally.add(part, code, batch.weight, probability, batch.label)
+            place = np.minimum((signed + 1.0) * (FIGURE_BINS / 2), FIGURE_BINS - 1).astype(np.int64)
+            cells = np.bincount(code * FIGURE_BINS + place, batch.weight, histogram.size)
+            histogram += cells.reshape(histogram.shape)
+            columns = {
+                "id": batch.names,
+                "group": pa.DictionaryArray.from_arrays(pa.array(code.astype(np.int32)), names),
+                "probability": probability[AFTER],
+                "decision": book.decide(probability[AFTER], batch.ids),
+            }
+            table = pa.table(columns)
+            if writer is None:
+                writer = pq.ParquetWriter(decisions, table.schema, compression="zstd")
+            writer.write_table(table.cast(writer.schema))
+            if progress is not None:
+                progress(DECIDING, batch.share)
+    finally:
+        if writer is not None:
+            writer.close()
+    held = [part for part in PARTS if tally.rows((part,)).sum() > 0]
+    parts = {part: (part,) for part in held} if len(held) > 1 else {}
+    return Findings(tally, histogram, {ALL: PARTS, **parts}, held[-1] if len(held) > 1 else ALL)
+
+
+def tabulate_groups(debiasing: Debiasing, findings: Findings) -> pd.DataFrame:
+    """Return one row per part, attribute and level: rows, rates and accuracy, before and after.
+
+    Returns
+    -------
+    DataFrame
+        Columns part, attribute, level ("" for all rows), n, and value, ``_low`` and ``_high`` of
+        rate_before, rate_after, changed and, where there are labels, base_rate, accuracy_before
+        and accuracy_after.
+    """
+    tally = findings.tally
+    size = len(debiasing.rulebook.cells)
+    whole = {"": (np.zeros(size, dtype=np.int64), ("",))}
+    tables = []
+    for part, parts in findings.parts.items():
+        for attribute, (codes, levels) in {**whole, **debiasing.attributes()}.items():
+            shares = {
+                "rate_before": tally.rates(BEFORE, parts, codes),
+                "rate_after": tally.rates(AFTER, parts, codes),
+                "changed": tally.changes(AFTER, parts, codes),
+            }
+            if tally.labelled:
+                shares["base_rate"] = tally.base_rates(parts, codes)
+                shares["accuracy_before"] = tally.accuracies(BEFORE, parts, codes)
+                shares["accuracy_after"] = tally.accuracies(AFTER, parts, codes)
+            columns: dict[str, Any] = {
+                "part": part,
+                "attribute": attribute,
+                "level": levels,
+                "n": tally.rows(parts, codes),
+            }
+            for name, rates in shares.items():
+                columns |= {
+                    name: rates.value,
+                    f"{name}_low": rates.low,
+                    f"{name}_high": rates.high,
+                }
+            tables.append(pd.DataFrame(columns))
+    return pd.concat(tables, ignore_index=True)
+
+
+def tabulate_curve(debiasing: Debiasing, findings: Findings) -> pd.DataFrame:
+    """Return bias against accuracy for every ε, and the unmodified classifier in the last row.
+
+    Returns
+    -------
+    DataFrame
+        Columns rule, budget (NaN for the unmodified classifier), bias and accuracy, or changed
+        (the share of decisions that differ from it) where there are no labels. Empty where an
+        earlier rule was applied.
+    """
+    if debiasing.curve.empty:
+        return debiasing.curve
+    curve = debiasing.curve.assign(rule=AFTER)
+    bias, value = _find_point(findings, BEFORE, debiasing.labelled)
+    if not debiasing.labelled:
+        # "Right" was what the unmodified classifier decides.
+        curve["changed"] = 1.0 - curve.pop("accuracy")
+    measure = "accuracy" if debiasing.labelled else "changed"
+    last = {"rule": BEFORE, "budget": np.nan, "bias": bias.value, measure: value.value}
+    curve = pd.concat([curve, pd.DataFrame([last])], ignore_index=True)
+    return curve[["rule", "budget", "bias", measure]]
+
+
+def draw_pictures(
+    debiasing: Debiasing, findings: Findings, groups: pd.DataFrame, curve: pd.DataFrame
+) -> dict[str, Picture]:
+    """Return the figures by name."""
+    book = debiasing.rulebook
+    rows = groups.loc[(groups["part"] == findings.shown) & (groups["attribute"] != "")]
+    bars = [
+        Bar(
+            str(row["attribute"]),
+            str(row["level"]),
+            int(row["n"]),
+            _estimate(row, "rate_before"),
+            _estimate(row, "rate_after"),
+        )
+        for row in rows.loc[rows["n"] > 0].to_dict("records")
+    ]
+    names = ["×".join(cell) for cell in book.cells]
+    counts = findings.tally.rows(PARTS)
+    pictures = {
+        "groups": draw_groups(bars, book.target.rate),
+        "rules": draw_rules(
+            findings.histogram, names, counts, book.threshold_rule, book.score.scale
+        ),
+    }
+    if not curve.empty:
+        pictures["curve"] = draw_curve(
+            curve.loc[curve["rule"] == AFTER],
+            _find_point(findings, BEFORE, debiasing.labelled),
+            _find_point(findings, AFTER, debiasing.labelled),
+            "accuracy" if debiasing.labelled else "changed",
+            "×".join(debiasing.columns.groups),
+        )
+    return pictures
+
+
+def summarise(debiasing: Debiasing, findings: Findings, name: str) -> dict[str, Any]:
+    """Return what was done and what came of it, as plain values."""
+    book, tally = debiasing.rulebook, findings.tally
+    whole = np.zeros(len(book.cells), dtype=np.int64)
+    bias = [
+        {"part": part, "attribute": attribute, "rule": rule}
+        | asdict(tally.bias(rule, parts, codes))
+        for part, parts in findings.parts.items()
+        for attribute, (codes, _) in debiasing.attributes().items()
+        for rule in tally.rules
+    ]
+    overall: list[dict[str, Any]] = []
+    for part, parts in findings.parts.items():
+        for rule in tally.rules:
+            shares: dict[str, Rates] = {
+                "rate": tally.rates(rule, parts, whole),
+                "changed": tally.changes(rule, parts, whole),
+            }
+            if tally.labelled:
+                shares["accuracy"] = tally.accuracies(rule, parts, whole)
+            overall.append(
+                {"part": part, "rule": rule}
+                | {name: asdict(rates.at(0)) for name, rates in shares.items()}
+            )
+    counts = tally.rows(findings.parts[findings.shown])
+    return {
+        "name": name,
+        "table": Path(debiasing.config.table).name,
+        "applied": None if debiasing.config.apply is None else book.input.model_dump(mode="json"),
+        "rule": {
+            "width": book.rule.width,
+            "rate": book.target.rate,
+            "budget": book.target.budget,
+            "seed": book.draw.seed,
+            "scale": book.score.scale,
+        },
+        "fit": debiasing.fitted,
+        "counts": {
+            "rows": int(tally.rows(PARTS).sum()),
+            **{part: int(tally.rows(parts).sum()) for part, parts in findings.parts.items()},
+            "groups": len(book.cells),
+            "small_groups": int((counts < SMALL).sum()),
+        },
+        "reported_on": findings.shown,
+        "bias": bias,
+        "overall": overall,
+        "versions": list_versions(),
+    }
+
+
+def _find_point(findings: Findings, rule: str, labelled: bool) -> tuple[Estimate, Estimate]:
+    """Return the bias between all groups, and the accuracy or share of changes, of a rule."""
+    parts, tally = findings.parts[findings.shown], findings.tally
+    whole = np.zeros(tally.n_groups, dtype=np.int64)
+    measure = tally.accuracies if labelled else tally.changes
+    return tally.bias(rule, parts), measure(rule, parts, whole).at(0)
+
+
+def _estimate(row: Mapping[Any, Any], name: str) -> Estimate:
+    return Estimate(row[name], row[f"{name}_low"], row[f"{name}_high"])
+
+
+def _write_csv(table: pd.DataFrame, path: Path) -> None:
+    """Write CSV in which every float reads back as itself."""
+    table.to_csv(path, index=False, lineterminator="\n")

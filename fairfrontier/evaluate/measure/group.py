@@ -1,0 +1,112 @@
+"""Group measures as a table: every function (a rate) × every aggregation over the levels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from fairfrontier.evaluate.measure.class_gap import compute_class_gap_rms, measure_class_gaps
+from fairfrontier.evaluate.measure.registry import Audit, Row, measure
+from fairfrontier.evaluate.statistic.interval import fold, newcombe, percentile
+from fairfrontier.evaluate.statistic.rate import AGGREGATIONS, RATES, TNR, TPR
+from fairfrontier.train.prediction import task_of
+
+BUDRO = "Vargo, Zhang, Yurochkin and Sun, Individually fair gradient boosting, 2021, section 5"
+HARDT = "Hardt, Price and Srebro, Equality of opportunity in supervised learning, 2016"
+FELDMAN = "Feldman et al., Certifying and removing disparate impact, 2015 (the four-fifths rule)"
+
+
+def measure_levels(audit: Audit, position: int) -> Iterator[Row]:
+    """Yield one rate for the whole part and for every level of every attribute and pair."""
+    for attribute, cells in audit.cells.items():
+        table = audit.rates[attribute]
+        for level, value, n, low, high in zip(
+            cells.levels,
+            table.value[:, position],
+            table.n[:, position],
+            table.low[:, position],
+            table.high[:, position],
+            strict=True,
+        ):
+            group = f"{attribute}={level}" if attribute else ""
+            yield Row(group, float(value), int(n), float(low), float(high))
+
+
+def measure_aggregate(audit: Audit, position: int, aggregation: str) -> Iterator[Row]:
+    """Yield one aggregate of one rate for every attribute and pair.
+
+    A signed gap is for attributes with two levels and has Newcombe's interval, and the difference
+    of two levels has the same one folded at 0; the others have the percentile interval of a
+    bootstrap over cells.
+    """
+    for attribute, found in audit.aggregates.items():
+        table = audit.rates[attribute]
+        value = float(found.value[aggregation][position])
+        if aggregation == "gap" and len(audit.part.attributes.get(attribute, ())) != 2:
+            continue
+        if aggregation in ("gap", "difference") and table.value.shape[0] == 2:
+            low, high = newcombe(
+                table.value[:, position], table.low[:, position], table.high[:, position]
+            )
+            if aggregation == "difference":
+                low, high = fold(low, high)
+        else:
+            low, high = percentile(value, found.draws[aggregation][:, position])
+        yield Row(attribute, value, int(table.n[:, position].sum()), low, high)
+
+
+@measure(
+    "gap_max",
+    what="largest difference between two levels in true positive or true negative rate",
+    needs=("decision", "group"),
+    direction="lower",
+    reference=BUDRO,
+)
+def measure_gap_max(audit: Audit) -> Iterator[Row]:
+    """Yield GapMax for every attribute and pair; see ``compute_gap_max``."""
+    return _measure_both(audit, "gap_max")
+
+
+@measure(
+    "gap_rms",
+    what="root mean square of the differences between levels in the true rates of the classes",
+    needs=("decision", "group"),
+    task=("binary", "multiclass"),
+    direction="lower",
+    reference=BUDRO,
+)
+def measure_gap_rms(audit: Audit) -> Iterator[Row]:
+    """Yield GapRMS for every attribute and pair; see ``compute_gap_rms``.
+
+    With more than two classes for every attribute; see ``compute_class_gap_rms``.
+    """
+    if task_of(audit.part) == "multiclass":
+        return measure_class_gaps(audit, compute_class_gap_rms)
+    return _measure_both(audit, "gap_rms")
+
+
+def _measure_both(audit: Audit, name: str) -> Iterator[Row]:
+    """Yield an aggregate of both rates P(ŷ=y | Y=y) with its bootstrap interval."""
+    for attribute, found in audit.aggregates.items():
+        value = float(found.value[name])
+        n = int(audit.rates[attribute].n[:, [TNR, TPR]].sum())
+        yield Row(attribute, value, n, *percentile(value, found.draws[name]))
+
+
+for position, rate in enumerate(RATES):
+    measure(
+        rate.name,
+        what=f"{rate.what}, overall and by level",
+        task=("binary", "multiclass") if rate.name == "accuracy" else ("binary",),
+        direction=rate.direction,
+        reference=HARDT if rate.name == "tpr" else "",
+    )(partial(measure_levels, position=position))
+    for each in AGGREGATIONS:
+        measure(
+            f"{rate.name}_{each.name}",
+            what=f"{rate.what}: {each.what}",
+            needs=("decision", "group"),
+            task=("binary", "multiclass") if rate.name == "accuracy" else ("binary",),
+            direction=each.direction or rate.direction,
+            reference=FELDMAN if each.name == "ratio" else "",
+        )(partial(measure_aggregate, position=position, aggregation=each.name))

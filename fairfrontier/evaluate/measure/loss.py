@@ -1,0 +1,191 @@
+"""Losses of predictions that are numbers, overall, by level and the largest of the levels.
+
+Of a regression that draws one of several regressors the loss is the expectation over the draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from scipy.special import logit
+
+from fairfrontier.evaluate.measure.registry import Audit, Row, measure
+from fairfrontier.evaluate.statistic.cell import read_codes
+from fairfrontier.evaluate.statistic.interval import average
+from fairfrontier.prepare.split import Task
+from fairfrontier.train.prediction import task_of
+
+REFERENCE = (
+    "Agarwal, Dudík and Wu, Fair regression: quantitative definitions and reduction-based "
+    "algorithms, 2019"
+)
+# Standard errors on either side of a loss, as in the paper's figures.
+REACH = 2.0
+# The paper's C: predictions in [0, 1] are probabilities σ(C (2u − 1)).
+STEEPNESS = 5.0
+LOGISTIC_SCALE = 2 * float(np.log1p(np.exp(STEEPNESS)))
+
+Compute = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+def compute_square(y: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """Return (y − u)²/2."""
+    return np.asarray((y - u) ** 2 / 2)
+
+
+def compute_absolute(y: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """Return |y − u|."""
+    return np.asarray(np.abs(y - u))
+
+
+def compute_logistic_nats(y: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """Return log(1 + exp(−C (2y − 1)(2u − 1))), which is −log P(y) for a target of 0 or 1."""
+    return np.asarray(np.logaddexp(0.0, -STEEPNESS * (2 * y - 1) * (2 * u - 1)))
+
+
+def compute_logistic(y: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """Return the same over 2 log(1 + e^C), which keeps it in [0, 1] for y and u in [0, 1]."""
+    return compute_logistic_nats(y, u) / LOGISTIC_SCALE
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss by its name.
+
+    Attributes
+    ----------
+    name, what : str
+        As a measure has them.
+    compute : callable
+        (targets, predictions) -> loss of every row.
+    task : tuple of str
+        As a measure has it.
+    """
+
+    name: str
+    what: str
+    compute: Compute
+    task: tuple[Task, ...] = ("regression",)
+
+
+LOSSES = (
+    Loss("square_loss", "mean of (y − u)²/2, half the squared error", compute_square),
+    Loss("absolute_loss", "mean of |y − u|", compute_absolute),
+    Loss(
+        "logistic_loss",
+        "mean of log(1 + exp(−5 (2y − 1)(2u − 1))) / (2 log(1 + e⁵))",
+        compute_logistic,
+        ("binary", "regression"),
+    ),
+    Loss(
+        "logistic_loss_nats",
+        "mean of log(1 + exp(−5 (2y − 1)(2u − 1))), which is −log P(y) for targets of 0 and 1",
+        compute_logistic_nats,
+        ("binary", "regression"),
+    ),
+)
+
+
+def list_outcomes(audit: Audit) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers u that may be predicted for every row, (n, K), and their probabilities.
+
+    Of a classifier that gives probabilities alone, u = clip(1/2 + logit(p)/(2C), 0, 1), which
+    stands for p where p lies between σ(−C) and σ(C).
+    """
+    prediction = audit.prediction
+    if task_of(audit.part) == "binary" and prediction.components is None:
+        with np.errstate(divide="ignore"):
+            u = np.clip(0.5 + logit(prediction.score) / (2 * STEEPNESS), 0.0, 1.0)
+        return u[:, None], np.ones(1)
+    return prediction.outcomes
+
+
+def expect_loss(audit: Audit, compute: Compute) -> np.ndarray:
+    """Return every row's loss in expectation over what is drawn, float64, shape (n_samples,).
+
+    Σ_k p_k ℓ(y_i, f_k(x_i)) over the K regressors.
+
+    Notes
+    -----
+    O(n K) time, O(n) memory.
+    """
+    y = np.asarray(audit.part.y, dtype=np.float64)
+    values, probability = list_outcomes(audit)
+    total = np.zeros(y.shape)
+    for column, share in enumerate(probability):
+        total += share * compute(y, values[:, column])
+    return total
+
+
+def average_loss(values: np.ndarray, weight: np.ndarray) -> tuple[float, int, float, float]:
+    """Return weighted mean, rows, and the mean less and plus two standard errors."""
+    return average(values, weight, REACH)
+
+
+def measure_loss(audit: Audit, compute: Compute) -> Iterator[Row]:
+    """Yield the weighted mean loss of the part and of every level, ± two standard errors.
+
+    A level with fewer rows than the audit's minimum is not estimable.
+    """
+    weight = np.asarray(audit.part.weight, dtype=np.float64)
+    loss = expect_loss(audit, compute)
+    yield Row("", *average_loss(loss, weight))
+    for attribute in audit.part.attributes:
+        yield from _average_levels(audit, attribute, loss, weight)
+
+
+def measure_largest_loss(audit: Audit, compute: Compute) -> Iterator[Row]:
+    """Yield, for every attribute, the largest of its levels' losses, with that level's interval.
+
+    Notes
+    -----
+    This is what a bounded group loss keeps below its bound. The largest of several estimates leans
+    upward, and its interval does not say so.
+    """
+    weight = np.asarray(audit.part.weight, dtype=np.float64)
+    loss = expect_loss(audit, compute)
+    for attribute in audit.part.attributes:
+        levels = list(_average_levels(audit, attribute, loss, weight))
+        n = sum(each.n for each in levels)
+        known = [each for each in levels if np.isfinite(each.value)]
+        if not known:
+            yield Row(attribute, np.nan, n, np.nan, np.nan)
+            continue
+        worst = max(known, key=lambda each: each.value)
+        yield Row(attribute, worst.value, n, worst.low, worst.high)
+
+
+def _average_levels(
+    audit: Audit, attribute: str, loss: np.ndarray, weight: np.ndarray
+) -> Iterator[Row]:
+    """Yield the mean loss of every level of an attribute."""
+    levels = audit.part.attributes[attribute]
+    codes = read_codes(audit.part, attribute, len(levels))
+    for code, level in enumerate(levels):
+        rows = codes == code
+        found = average_loss(loss[rows], weight[rows])
+        if found[1] < audit.minimum:
+            found = (np.nan, found[1], np.nan, np.nan)
+        yield Row(f"{attribute}={level}", *found)
+
+
+for each in LOSSES:
+    measure(
+        each.name,
+        what=f"{each.what}; overall and by level",
+        needs=("score",),
+        task=each.task,
+        direction="lower",
+        reference=REFERENCE,
+    )(partial(measure_loss, compute=each.compute))
+    measure(
+        f"{each.name}_max",
+        what=f"{each.what}; largest of an attribute's levels",
+        needs=("score", "group"),
+        task=each.task,
+        direction="lower",
+        reference=REFERENCE,
+    )(partial(measure_largest_loss, compute=each.compute))

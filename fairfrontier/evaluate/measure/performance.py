@@ -1,0 +1,149 @@
+"""How good predictions are: balanced accuracy, log loss, AUC; mean predictions of a regression.
+
+Accuracy is a rate of the group table (fairfrontier/evaluate/statistic/rate.py), where it also stands by level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fairfrontier.evaluate.measure.registry import Audit, Row, measure
+from fairfrontier.evaluate.statistic.cell import read_codes
+from fairfrontier.evaluate.statistic.interval import Z, average, effective_size, normal, wilson
+from fairfrontier.train.prediction import task_of
+
+
+@measure(
+    "balanced_accuracy",
+    what="mean over the classes of the share of their rows that are decided right",
+    task=("binary", "multiclass"),
+    direction="higher",
+    reference="Brodersen et al., The balanced accuracy and its posterior distribution, 2010",
+)
+def measure_balanced_accuracy(audit: Audit) -> Iterator[Row]:
+    """Yield mean_k P(decision = k | Y = k) over the K classes that occur; expected if random.
+
+    The interval combines Wilson's intervals of the K recalls: value − sqrt(Σ (r_k − l_k)²)/K and
+    likewise above. Fewer than two classes: not estimable.
+
+    References
+    ----------
+    Zou and Donner, "Construction of confidence limits about effect measures: a general
+    approach", 2008.
+    """
+    y, decision = audit.part.y, audit.prediction.decision
+    weight = np.asarray(audit.part.weight, dtype=np.float64)
+    if task_of(audit.part) == "binary":
+        right = np.where(y == 1, decision, 1 - decision)
+    else:
+        right = (decision == y).astype(np.float64)
+    total = np.bincount(y, weight)
+    present = total > 0
+    if present.sum() < 2:
+        yield Row("", np.nan, y.size, np.nan, np.nan)
+        return
+    recall = np.divide(
+        np.bincount(y, weight * right), total, where=present, out=np.zeros_like(total)
+    )
+    squares = np.bincount(y, (weight * (right - recall[y])) ** 2)[present]
+    kish = total[present] ** 2 / np.bincount(y, weight**2)[present]
+    recall, total = recall[present], total[present]
+    low, high = wilson(recall, effective_size(recall, squares / total**2, kish))
+    value = float(recall.mean())
+    below = np.sqrt(np.sum((recall - low) ** 2)) / recall.size
+    above = np.sqrt(np.sum((high - recall) ** 2)) / recall.size
+    yield Row("", value, y.size, max(value - below, 0.0), min(value + above, 1.0))
+
+
+@measure(
+    "log_loss",
+    what="mean of −log P(Y = y | x), in nats",
+    needs=("score",),
+    task=("binary", "multiclass"),
+    direction="lower",
+    reference="Good, Rational decisions, 1952",
+)
+def measure_log_loss(audit: Audit) -> Iterator[Row]:
+    """Yield the weighted mean of −log p_y with its normal interval.
+
+    Probabilities are kept 2.2e-16 away from 0 and 1, as scikit-learn does.
+    """
+    y, score = audit.part.y, audit.prediction.score
+    likelihood = (
+        np.where(y == 1, score, 1 - score) if score.ndim == 1 else score[np.arange(y.size), y]
+    )
+    eps = np.finfo(np.float64).eps
+    loss = -np.log(np.clip(likelihood, eps, 1 - eps))
+    yield Row("", *average(loss, np.asarray(audit.part.weight, dtype=np.float64)))
+
+
+@measure(
+    "auc",
+    what="probability that a positive row scores above a negative one, ties counting half",
+    needs=("score",),
+    direction="higher",
+    reference="DeLong, DeLong and Clarke-Pearson, Comparing the areas under two or more "
+    "correlated ROC curves, 1988",
+)
+def measure_auc(audit: Audit) -> Iterator[Row]:
+    """Yield the weighted AUC with DeLong's interval.
+
+    V_i is the weighted share of the other class that row i is on the right side of (ties count
+    half). AUC is the weighted mean of V over either class, and its variance is the sum over both
+    classes of Σ w²(V − AUC)² / (Σw)². One class only: not estimable.
+
+    Notes
+    -----
+    O(n log n): one sort, then sums by distinct score.
+
+    References
+    ----------
+    Sun and Xu, "Fast implementation of DeLong's algorithm for comparing the areas under
+    correlated receiver operating characteristic curves", 2014.
+    """
+    y, score = audit.part.y, audit.prediction.score
+    weight = np.asarray(audit.part.weight, dtype=np.float64)
+    _, place = np.unique(score, return_inverse=True)
+    positive = np.bincount(place, weight * (y == 1))
+    negative = np.bincount(place, weight * (y == 0))
+    if not (positive.sum() > 0 and negative.sum() > 0):
+        yield Row("", np.nan, y.size, np.nan, np.nan)
+        return
+    below = (np.cumsum(negative) - negative / 2) / negative.sum()
+    above = (positive.sum() - np.cumsum(positive) + positive / 2) / positive.sum()
+    value = float(np.sum(positive * below) / positive.sum())
+    squares = np.where(y == 1, below[place], above[place]) - value
+    share = weight / np.where(y == 1, positive.sum(), negative.sum())
+    low, high = normal(value, float(np.sqrt(np.sum((share * squares) ** 2))))
+    yield Row("", value, y.size, max(low, 0.0), min(high, 1.0))
+
+
+@measure(
+    "mean_prediction",
+    what="mean predicted value, overall and by level",
+    needs=("score",),
+    task=("regression",),
+)
+def measure_mean_prediction(audit: Audit) -> Iterator[Row]:
+    """Yield the weighted mean prediction of the part and of every level, with normal intervals."""
+    score = audit.prediction.score
+    weight = np.asarray(audit.part.weight, dtype=np.float64)
+    yield Row("", *average(score, weight))
+    for attribute, levels in audit.part.attributes.items():
+        codes = read_codes(audit.part, attribute, len(levels))
+        count = np.bincount(codes, minlength=len(levels))
+        total = np.maximum(np.bincount(codes, weight, len(levels)), 1e-300)
+        mean = np.bincount(codes, weight * score, len(levels)) / total
+        squares = np.bincount(codes, (weight * (score - mean[codes])) ** 2, len(levels))
+        value = np.where(count >= audit.minimum, mean, np.nan)
+        half = Z * np.sqrt(squares) / total
+        for level, each, n, width in zip(levels, value, count, half, strict=True):
+            yield Row(
+                f"{attribute}={level}",
+                float(each),
+                int(n),
+                float(each - width),
+                float(each + width),
+            )

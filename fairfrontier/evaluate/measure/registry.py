@@ -1,0 +1,169 @@
+"""Measures by their names: what each is, what it needs, which way is better, and its source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from fairfrontier.evaluate.statistic.cell import Cells, count_cells
+from fairfrontier.evaluate.statistic.rate import (
+    Aggregates,
+    Direction,
+    RateTable,
+    aggregate,
+    tabulate_rates,
+)
+from fairfrontier.prepare.split import Part, Task
+from fairfrontier.runtime.registry import Registry
+from fairfrontier.train.prediction import Prediction
+
+if TYPE_CHECKING:
+    from fairfrontier.evaluate.certificate.adversarial_gap import GapCertificate
+    from fairfrontier.evaluate.certificate.box import BoxBound
+    from fairfrontier.evaluate.certificate.certificate import Certificate
+
+Need = Literal[
+    "score",
+    "decision",
+    "counterfactuals",
+    "counterfactual_score",
+    "group",
+    "membership",
+    "true_group",
+    "certificate",
+    "gap",
+    "box",
+]
+# What measures need of a study that certifies its models.
+CERTIFIED: frozenset[Need] = frozenset({"certificate", "gap", "box"})
+
+
+class Row(NamedTuple):
+    """One value of a measure with its rows and 95% interval; NaN where not estimable."""
+
+    group: str
+    value: float
+    n: int
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """What a measure is computed from.
+
+    Attributes
+    ----------
+    prediction : Prediction
+        Scores and decisions.
+    part : Part
+        Labels, groups and weights of the same rows.
+    minimum : int
+        Rows that the denominator of a level needs; with fewer it is not estimable.
+    replicates : int
+        Bootstrap draws; 0 leaves out the intervals that need them.
+    certificates : tuple of Certificate
+        Of the same model on (a sample of) the same rows, one per budget.
+    boxes : tuple of BoxBound
+        Likewise, where the model is a net.
+    gaps : tuple of GapCertificate
+        Of the same model on the same rows, one per loss.
+    """
+
+    prediction: Prediction
+    part: Part
+    minimum: int = 10
+    replicates: int = 1000
+    certificates: tuple[Certificate, ...] = ()
+    boxes: tuple[BoxBound, ...] = ()
+    gaps: tuple[GapCertificate, ...] = ()
+
+    @cached_property
+    def cells(self) -> Mapping[str, Cells]:
+        """Rows counted by group, label and decision, once for all measures."""
+        return count_cells(self.prediction, self.part)
+
+    @cached_property
+    def rates(self) -> Mapping[str, RateTable]:
+        """Rates of the levels of each attribute and pair, and of all rows under ``""``."""
+        return {
+            name: tabulate_rates(cells, self.minimum if name else 1)
+            for name, cells in self.cells.items()
+        }
+
+    @cached_property
+    def aggregates(self) -> Mapping[str, Aggregates]:
+        """Aggregates over the levels of each attribute and pair."""
+        return {
+            name: aggregate(cells, self.rates[name], self.replicates)
+            for name, cells in self.cells.items()
+            if name
+        }
+
+
+Compute = Callable[[Audit], Iterable[Row]]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A registered measure.
+
+    Attributes
+    ----------
+    name : str
+        As in the column ``measure`` of the results.
+    what : str
+        One line: what it is.
+    compute : callable
+        Audit -> rows.
+    needs : frozenset of str
+        Of ``score``, ``decision``, ``counterfactuals``, ``counterfactual_score``, ``group``,
+        ``membership``, ``true_group``, ``certificate``, ``gap``, ``box``.
+    task : frozenset of str
+        The tasks it is for.
+    direction : {"higher", "lower", "zero", "none"}
+        Which values are better: ``zero`` for signed gaps, ``none`` for mere descriptions.
+    reference : str
+        Authors, title, year.
+    """
+
+    name: str
+    what: str
+    compute: Compute
+    needs: frozenset[Need]
+    task: frozenset[Task]
+    direction: Direction
+    reference: str
+
+    @property
+    def module(self) -> str:
+        """Where it is written."""
+        return str(getattr(self.compute, "func", self.compute).__module__)
+
+
+MEASURES: Registry[Measure] = Registry(
+    "measure", "measure", ("fairfrontier.evaluate",), "fairfrontier.measures"
+)
+
+
+def measure(
+    name: str,
+    *,
+    what: str,
+    needs: Iterable[Need] = ("decision",),
+    task: Iterable[Task] = ("binary",),
+    direction: Direction = "none",
+    reference: str = "",
+) -> Callable[[Compute], Compute]:
+    """Register a function Audit -> rows as a measure."""
+
+    def register(compute: Compute) -> Compute:
+        found = Measure(
+            name, what, compute, frozenset(needs), frozenset(task), direction, reference
+        )
+        MEASURES.add(name, found, getattr(compute, "func", compute))
+        return compute
+
+    return register

@@ -1,0 +1,141 @@
+"""Accuracy parity over memberships: how far apart the accuracies of overlapping groups lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairfrontier.evaluate.measure.registry import Audit, Row, measure
+from fairfrontier.evaluate.statistic.cell import find_memberships, read_codes
+from fairfrontier.evaluate.statistic.interval import percentile
+from fairfrontier.evaluate.statistic.resampling import Outcomes, count_outcomes, divide_right
+from fairfrontier.train.prediction import task_of
+
+SENSEI = "Yurochkin and Sun, SenSeI, 2021, appendix C; Zafar et al., Fairness beyond disparate "
+SENSEI += "treatment and disparate impact, 2017"
+
+
+@dataclass(frozen=True, eq=False)
+class _Members:
+    """The rows of every membership, counted once by the memberships that they have and by class.
+
+    ``belongs`` has shape (n_families, n_cells), ``label`` (n_cells,); ``known`` says which
+    families have rows enough, ``complete`` which of these have rows of every class.
+    """
+
+    outcomes: Outcomes
+    belongs: np.ndarray
+    label: np.ndarray
+    known: np.ndarray
+    complete: np.ndarray
+
+    def spread_accuracy(self, mass: np.ndarray) -> np.ndarray:
+        """Return the standard deviation of accuracy of sums of shape (..., n_cells, 2)."""
+        return _spread(divide_right(self.belongs[self.known] @ mass))
+
+    def spread_balanced(self, mass: np.ndarray) -> np.ndarray:
+        """Return that of balanced accuracy: of the mean of the rates of the classes."""
+        belongs = self.belongs[self.complete]
+        recall = np.stack(
+            [divide_right((belongs * (self.label == k)) @ mass) for k in np.unique(self.label)]
+        )
+        # A draw may lack a class.
+        known = ~np.isnan(recall)
+        total = np.where(known, recall, 0.0).sum(axis=0)
+        return _spread(
+            np.where(known.any(axis=0), total / np.maximum(known.sum(axis=0), 1), np.nan)
+        )
+
+    def count(self, families: np.ndarray) -> int:
+        """Return how many rows belong to one of the families or more."""
+        return int(self.outcomes.count[self.belongs[families].any(axis=0)].sum())
+
+
+def _spread(rate: np.ndarray) -> np.ndarray:
+    """Return the standard deviation over the last axis; NaN of fewer than two."""
+    if rate.shape[-1] < 2:
+        return np.full(rate.shape[:-1], np.nan)
+    return np.asarray(np.std(rate, axis=-1))
+
+
+def _count(audit: Audit) -> _Members:
+    part, h = audit.part, audit.prediction.decision
+    names = find_memberships(part.attributes)
+    member = np.stack(
+        [read_codes(part, name, 2) == list(part.attributes[name]).index("yes") for name in names]
+    )
+    right = np.where(part.y == 1, h, 1 - h) if task_of(part) == "binary" else h == part.y
+    table = np.vstack([member, part.y]).astype(np.int64)
+    cells, code = np.unique(table, axis=1, return_inverse=True)
+    outcomes = count_outcomes(
+        code.ravel(), right.astype(np.float64), np.asarray(part.weight), cells.shape[1]
+    )
+    belongs, label = cells[:-1].astype(bool), cells[-1]
+    # Rows without weight have no accuracy.
+    weighs = outcomes.mass.sum(axis=1) > 0
+    known = (belongs @ outcomes.count >= max(audit.minimum, 1)) & (belongs & weighs).any(axis=1)
+    having = np.stack([(belongs & weighs & (label == k)).any(axis=1) for k in np.unique(label)])
+    return _Members(outcomes, belongs, label, known, known & having.all(axis=0))
+
+
+@measure(
+    "accuracy_spread",
+    what="standard deviation of the accuracy over the attributes with the levels yes and no",
+    needs=("decision", "group", "membership"),
+    task=("binary", "multiclass"),
+    direction="lower",
+    reference=SENSEI,
+)
+def measure_accuracy_spread(audit: Audit) -> Iterator[Row]:
+    """Yield sd_a P(ŷ = Y | a = yes) over the memberships a of the part.
+
+    A membership is an attribute with the levels yes and no, as texts have for every family of
+    terms that they may mention; a row may belong to several of them. The standard deviation is
+    NumPy's, over m memberships and not m − 1. Memberships with fewer than ``minimum`` rows are
+    left out; fewer than two: not estimable. The interval is the percentile one of a bootstrap of
+    rows, counted by all their memberships at once, so that overlaps are kept.
+
+    Notes
+    -----
+    O(n m log n), and O(cells · m) for each replicate; there are as many cells as combinations of
+    memberships, label and decision that occur.
+    """
+    found = _count(audit)
+    value = float(found.spread_accuracy(found.outcomes.mass))
+    draws = found.outcomes.resample(audit.replicates, found.spread_accuracy)
+    yield Row("", value, found.count(found.known), *percentile(value, draws))
+
+
+@measure(
+    "balanced_accuracy_spread",
+    what="standard deviation of balanced accuracy over the attributes with the levels yes and no",
+    needs=("decision", "group", "membership"),
+    task=("binary", "multiclass"),
+    direction="lower",
+    reference=SENSEI,
+)
+def measure_balanced_accuracy_spread(audit: Audit) -> Iterator[Row]:
+    """Yield sd_a mean_k P(ŷ = k | Y = k, a = yes); see ``measure_accuracy_spread``.
+
+    Memberships without a row of one of the classes are left out too;
+    ``memberships_left_out`` counts them.
+    """
+    found = _count(audit)
+    value = float(found.spread_balanced(found.outcomes.mass))
+    draws = found.outcomes.resample(audit.replicates, found.spread_balanced)
+    yield Row("", value, found.count(found.complete), *percentile(value, draws))
+
+
+@measure(
+    "memberships_left_out",
+    what="number of attributes with the levels yes and no that have too few rows, or lack a class",
+    needs=("group", "membership"),
+    task=("binary", "multiclass"),
+    reference=SENSEI,
+)
+def count_memberships_left_out(audit: Audit) -> Iterator[Row]:
+    """Yield how many memberships ``balanced_accuracy_spread`` leaves out."""
+    left_out = int((~_count(audit).complete).sum())
+    yield Row("", float(left_out), audit.part.n_samples, np.nan, np.nan)

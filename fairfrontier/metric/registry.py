@@ -1,0 +1,58 @@
+"""Learners of fair metrics by their short names."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from fairfrontier.metric.fair_metric import FairMetric
+from fairfrontier.prepare.split import Split
+from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.registry import Registry
+
+Learner = Callable[..., FairMetric]
+Function = TypeVar("Function", bound=Learner)
+METRICS: Registry[Learner] = Registry(
+    "fair metric", "fair_metric", ("fairfrontier.metric",), "fairfrontier.metrics"
+)
+
+
+def fair_metric(name: str) -> Callable[[Function], Function]:
+    """Register a learner ``(split, **parameters) -> FairMetric`` under a short name."""
+
+    def register(function: Function) -> Function:
+        METRICS.add(name, function, function)
+        return function
+
+    return register
+
+
+def learn(name: str, split: Split, **parameters: Any) -> FairMetric:
+    """Learn a fair metric from the train part of a split.
+
+    Parameters
+    ----------
+    name : str
+        A registered learner, e.g. ``"subspace"``.
+    split : Split
+        What ``fairfrontier.prepare.load`` returns.
+    **parameters
+        The learner's own; their defaults stand in its signature.
+
+    Returns
+    -------
+    FairMetric
+        With NumPy arrays; its methods work on the backend of what they are given.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown learner or parameter, or a split that protects nothing.
+    """
+    learner = METRICS.find(name)
+    known = [key for key in inspect.signature(learner).parameters if key != "split"]
+    for key in parameters:
+        if key not in known:
+            raise ConfigError(f"The metric {name!r} has no parameter {key!r}.", nearest(key, known))
+    return learner(split, **parameters)

@@ -1,0 +1,352 @@
+"""What a dataset's YAML may say, as frozen models that refuse everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    model_validator,
+)
+
+from fairfrontier.prepare.config.section import (
+    REST,
+    DropCase,
+    Features,
+    Group,
+    Label,
+    Level,
+    Missing,
+    Name,
+    Noise,
+    Perturb,
+    Rows,
+    Source,
+    SplitRule,
+    _protected,
+    _values,
+)
+from fairfrontier.prepare.config.text import Text, settle_vocabulary
+from fairfrontier.runtime.config import Model, fault, find_yaml, parse, read_yaml
+from fairfrontier.runtime.errors import ConfigError, nearest
+
+
+class DatasetConfig(Model):
+    """A whole dataset file. See ``conf/datasets/`` for examples.
+
+    ``groups``: attributes by which people are compared. ``protected``: attributes that a fair
+    metric must ignore, each a group or a column, ``continuous`` (its numbers are used) or
+    ``categorical`` (its codes); a list leaves that to the data: what is used as a number is
+    continuous. ``counterfactuals``: named sets {column: levels, or ``all``}; several columns make
+    every combination. ``missing`` acts on features (filled in by encoders), ``rows`` before
+    everything else, ``perturb`` after the split and before encoding. ``text`` cleans a column of
+    texts and adds columns before that; its ``versions`` are counterfactual sets, too.
+    ``extends: NAME`` takes the sections that are not given here from another dataset.
+    """
+
+    dataset: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+    description: str = ""
+    source: Source
+    label: Label
+    features: Features
+    groups: Mapping[Name, Group] = Field(default_factory=dict)
+    protected: Annotated[
+        Mapping[Name, Literal["auto", "continuous", "categorical"]], BeforeValidator(_protected)
+    ] = Field(default_factory=dict)
+    counterfactuals: Mapping[
+        Name,
+        Annotated[
+            Mapping[Name, Annotated[tuple[Level, ...] | None, BeforeValidator(_values)]],
+            Field(min_length=1),
+        ],
+    ] = Field(default_factory=dict)
+    rows: Rows = Rows()
+    missing: Missing = Missing()
+    weight: Name | None = None
+    text: Text | None = None
+    split: SplitRule
+    perturb: Perturb = Perturb()
+    notes: str = ""
+
+    @model_validator(mode="after")
+    def _check(self) -> DatasetConfig:
+        features = self.features
+        used = {
+            *(features.numeric if features.numeric != REST else ()),
+            *(features.categorical if features.categorical != REST else ()),
+            *features.binned,
+            *features.binary,
+            *features.passthrough,
+        }
+        if self.label.column in used:
+            raise fault(f"features uses {self.label.column!r}, which is the label")
+        for name, group in self.groups.items():
+            for other in group.cross or ():
+                if other not in self.groups or self.groups[other].cross:
+                    plain = [key for key, each in self.groups.items() if not each.cross]
+                    raise fault(f"groups.{name} crosses {other!r}|{nearest(other, plain)}")
+        mentions = {
+            "features.groups": self.features.groups,
+            "split.group": (self.split.group,) if self.split.group else (),
+            "perturb.noisy_groups": tuple(self.perturb.noisy_groups),
+            "perturb.drop": tuple(key for case in self._drop_cases() for key in case.groups),
+        }
+        for place, names in mentions.items():
+            for name in names:
+                if name not in self.groups:
+                    raise fault(f"{place} names no group {name!r}|{nearest(name, self.groups)}")
+        for name in self.perturb.noisy_groups:
+            if self.groups[name].cross:
+                raise fault(
+                    f"perturb.noisy_groups: {name} is a cross product; add noise to its parts"
+                )
+        if self.split.kind == "stratified" and self.label.task == "regression":
+            raise fault(
+                "split.kind: stratified needs classes, and the label is a regression target"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_texts(self) -> DatasetConfig:
+        feature = self.features.text
+        versions = self.text.versions if self.text else {}
+        if feature and self.text is None:
+            raise fault("features.text needs a section text, which names the column")
+        if versions and feature is None:
+            raise fault("text.versions make no difference without features.text")
+        if versions and feature and feature.supplied:
+            raise fault(
+                f"text.versions need an encoder, and {feature.encoder} holds vectors of the texts "
+                "as they are|Name an encoder under features.text, or leave out text.versions."
+            )
+        double = sorted(set(versions) & set(self.counterfactuals))
+        if double:
+            raise fault(f"{double[0]} stands under counterfactuals and under text.versions")
+        return self
+
+    @property
+    def set_names(self) -> tuple[str, ...]:
+        """Names of all counterfactual sets: those of columns, then those of texts."""
+        return (*self.counterfactuals, *(self.text.versions if self.text else ()))
+
+    def _drop_cases(self) -> tuple[DropCase, ...]:
+        return self.perturb.drop.where if self.perturb.drop else ()
+
+    def shape(self) -> Any:
+        """Return what shapes the arrays, ready for JSON: no prose, no paths, no digests.
+
+        Mappings become lists of pairs, because their order is that of codes and columns and must
+        survive writers that sort keys.
+        """
+        place = {"path", "sources", "sha256"}
+        prose = {"notes", "description"}
+        shape = self.model_dump(
+            mode="json",
+            by_alias=True,
+            exclude={
+                "notes": True,
+                "description": True,
+                "label": {"meaning"},
+                "source": {
+                    "sha256": True,
+                    "path": {"__all__": place},
+                    "votes": {"path": place},
+                },
+                # The encoder that is chosen has a digest of its own.
+                "features": {"text": {"encoder", "max_tokens"}},
+                "text": {
+                    "mentions": prose,
+                    "versions": {"__all__": dict.fromkeys(("terms", "swap"), prose)},
+                },
+            },
+        )
+        # Sections that most datasets lack leave no trace in their digests.
+        for section, key in (
+            (shape, "text"),
+            (shape["source"], "votes"),
+            (shape["features"], "text"),
+            (shape["split"], "of"),
+            (shape["split"], "others"),
+        ):
+            if not section[key]:
+                del section[key]
+        return _pairs(shape)
+
+
+def _pairs(value: Any) -> Any:
+    if isinstance(value, dict):
+        return [[key, _pairs(each)] for key, each in value.items()]
+    return [_pairs(each) for each in value] if isinstance(value, list) else value
+
+
+def find_dataset(name: str | Path, home: Path) -> Path:
+    """Return the YAML of a dataset: a path, or a name of ``conf/datasets``.
+
+    Raises
+    ------
+    ConfigError
+        When there is no such file or name.
+    """
+    return find_yaml("dataset", name, home / "conf" / "datasets", (Path(), home))
+
+
+def read_dataset(path: Path, home: Path | None = None) -> DatasetConfig:
+    """Read one dataset's YAML.
+
+    With ``extends: NAME`` the sections of conf/datasets/NAME.yaml stand wherever this file has no
+    section of that key; a section that is given replaces the other one whole.
+
+    Parameters
+    ----------
+    path : Path
+    home : Path, optional
+        The project in which ``extends`` is looked up, after the file's own folder.
+
+    Returns
+    -------
+    DatasetConfig
+
+    Raises
+    ------
+    ConfigError
+        When the file is not there, is not YAML, or says something that cannot be.
+    """
+    return parse(DatasetConfig, settle_vocabulary(_extend(path, home), path, home), path)
+
+
+def replace_noise(config: DatasetConfig, noise: float | None, path: Path) -> DatasetConfig:
+    """Return the dataset with another share of wrong groups, in every attribute that has noise.
+
+    Raises
+    ------
+    ConfigError
+        When the dataset injects no noise, or ``noise`` is no share.
+    """
+    if noise is None:
+        return config
+    if not 0 <= noise <= 1:
+        raise ConfigError(f"The noise {noise} is no share of rows.", "Give a number from 0 to 1.")
+    if not config.perturb.noisy_groups:
+        raise ConfigError(
+            f"{path}: a noise of {noise} is asked for, and perturb names no noisy groups.",
+            "Name the attribute: perturb: {noisy_groups: {race: {share: 0.1}}}, for example.",
+        )
+    noisy = {name: Noise(share=noise) for name in config.perturb.noisy_groups}
+    perturb = config.perturb.model_copy(update={"noisy_groups": noisy})
+    return config.model_copy(update={"perturb": perturb})
+
+
+def read_lineage(path: Path, home: Path | None = None) -> tuple[str, ...]:
+    """Return the name of a dataset's file, then of what it extends, and so on to the last.
+
+    Raises
+    ------
+    ConfigError
+        When a file is not there, or the chain is a circle.
+    """
+    return tuple(each.stem for each, _ in _follow(path, home))
+
+
+def _follow(path: Path, home: Path | None) -> list[tuple[Path, Any]]:
+    """Return a dataset's file with its content, then the one that it extends, and so on."""
+    found: list[tuple[Path, Any]] = []
+    while True:
+        data = read_yaml(path)
+        found.append((path, data))
+        if not isinstance(data, Mapping) or "extends" not in data:
+            return found
+        name = str(data["extends"])
+        folders = [path.parent] + ([home / "conf" / "datasets"] if home else [])
+        places = [folder / f"{name}.yaml" for folder in folders]
+        base = next((place for place in places if place.is_file()), None)
+        if base is None:
+            known = [each.stem for folder in folders for each in folder.glob("*.yaml")]
+            raise ConfigError(
+                f"{path}: extends: there is no dataset {name!r}.", nearest(name, known)
+            )
+        if base in [each for each, _ in found]:
+            raise ConfigError(f"{path}: extends: {name!r} leads back here.", "Break the circle.")
+        path = base
+
+
+def _extend(path: Path, home: Path | None) -> Any:
+    chain = [data for _, data in _follow(path, home)]
+    merged = chain.pop()
+    while chain and isinstance(merged, Mapping):
+        merged = {
+            **merged,
+            **{key: value for key, value in chain.pop().items() if key != "extends"},
+        }
+    return merged
+
+
+def check_columns(config: DatasetConfig, columns: Iterable[str], file: Path | str) -> None:
+    """Refuse a configuration that names a column which the table lacks.
+
+    Raises
+    ------
+    ConfigError
+        Names the file, the key and the nearest column.
+    """
+    present = list(columns)
+    for key, names in _mentions(config).items():
+        for name in names:
+            if name not in present:
+                raise ConfigError(
+                    f"{file}: {key}: the table has no column {name!r}.", nearest(name, present)
+                )
+
+
+def _mentions(config: DatasetConfig) -> dict[str, tuple[str, ...]]:
+    """Return every key that names columns, with the columns."""
+    features = config.features
+    return {
+        "label.column": (config.label.column,),
+        "features.numeric": () if features.numeric == REST else tuple(features.numeric),
+        "features.quantile": features.quantile.columns if features.quantile else (),
+        "features.cut": tuple(features.cut),
+        "features.categorical": () if features.categorical == REST else tuple(features.categorical),
+        "features.binary": tuple(features.binary),
+        "features.passthrough": features.passthrough,
+        "features.levels": tuple(features.levels),
+        "features.drop": features.drop,
+        "groups": tuple(group.column for group in config.groups.values() if group.column),
+        "protected": tuple(name for name in config.protected if name not in config.groups),
+        "counterfactuals": tuple(
+            column for each in config.counterfactuals.values() for column in each
+        ),
+        "rows.keep": tuple(config.rows.keep),
+        "rows.drop_missing": config.rows.drop_missing,
+        "missing.columns": tuple(config.missing.columns),
+        "weight": (config.weight,) if config.weight else (),
+        "text": config.text.claims if config.text else (),
+        "split.column": (config.split.column,) if config.split.column else (),
+        "split.of": tuple(config.split.of),
+        "features.text.ids": (features.text.ids,) if features.text and features.text.ids else (),
+    }
+
+
+def expand_rest(config: DatasetConfig, columns: Iterable[str]) -> DatasetConfig:
+    """Replace ``rest`` by the columns that nothing else uses (group columns stay out too)."""
+    features = config.features
+    if REST not in (features.numeric, features.categorical):
+        return config
+    taken = {
+        name
+        for key, names in _mentions(config).items()
+        if key
+        not in (
+            "rows.keep",
+            "rows.drop_missing",
+            "missing.columns",
+            "counterfactuals",
+            "features.levels",
+        )
+        for name in names
+    } | {"part"}
+    rest = tuple(name for name in columns if name not in taken)
+    key = "numeric" if features.numeric == REST else "categorical"
+    return config.model_copy(update={"features": features.model_copy(update={key: rest})})

@@ -1,0 +1,141 @@
+"""Which encoder a study gets: the one that it names, or what this machine has."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from pathlib import Path
+
+from fairfrontier.prepare.config.encoder import read_encoder
+from fairfrontier.prepare.embedding.base import TextEncoder
+from fairfrontier.prepare.embedding.latent import LatentSemantic
+from fairfrontier.prepare.embedding.transformer import TransformerEncoder, digest_transformer
+from fairfrontier.prepare.source.download import Progress, UnreachableError
+from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.store import canonical_json
+
+AUTO = "auto"
+FALLBACK = "tfidf"
+PREFERRED = "minilm"
+EXTRA = "pip install 'fairfrontier[text]'"
+_log = logging.getLogger(__name__)
+
+
+def choose_encoder(
+    name: str = AUTO,
+    *,
+    home: Path,
+    max_tokens: int = 256,
+    rank: int = 384,
+    threads: int = 1,
+    random_state: int = 0,
+    progress: Progress | None = None,
+) -> TextEncoder:
+    """Return an encoder, not fitted yet.
+
+    Parameters
+    ----------
+    name : str
+        ``"tfidf"``, a name of ``conf/encoders``, or ``"auto"``: MiniLM, or TF-IDF with a warning in
+        the log where its libraries are not installed or its files cannot be reached. The encoder's
+        ``name`` says which it became, and its ``digest`` is part of the key of what is made of the
+        vectors.
+    home : Path
+        The project.
+    max_tokens : int
+        Where a sentence encoder cuts longer texts.
+    rank, random_state : int
+        Of TF-IDF's singular directions.
+    threads : int
+        Of a sentence encoder.
+    progress : callable, optional
+        Called with (name, bytes that arrived, bytes in all or None) while files are fetched.
+
+    Returns
+    -------
+    TextEncoder
+
+    Raises
+    ------
+    ConfigError
+        When the name is unknown, a parameter cannot be, or a named encoder lacks its libraries.
+    UnreachableError
+        When the files of a named encoder cannot be reached.
+    FetchError
+        When its files are others than stated, or the disk is full; under ``"auto"`` too.
+    """
+    # Its bytes would depend on the threads.
+    latent = LatentSemantic(rank=rank, random_state=random_state, home=home)
+    if name == FALLBACK:
+        return latent
+    known = [AUTO, FALLBACK, *(each.stem for each in (home / "conf" / "encoders").glob("*.yaml"))]
+    if name not in known:
+        raise ConfigError(f"There is no encoder {name!r}.", nearest(name, known))
+    config = read_encoder(PREFERRED if name == AUTO else name, home)
+    try:
+        return TransformerEncoder(
+            config, home, max_tokens=max_tokens, threads=threads, progress=progress
+        )
+    except ImportError as error:
+        reason = f"{error.name or error} is not installed: {EXTRA}"
+        if name != AUTO:
+            raise _lacking(name, error) from None
+    except UnreachableError as error:
+        if name != AUTO:
+            raise
+        reason = error.fault.rstrip(".")
+    _log.warning("Texts are encoded by TF-IDF instead of %s, because %s.", config.encoder, reason)
+    return latent
+
+
+_SETTLED: dict[tuple[str, Path], str] = {}
+
+
+def settle_encoder(name: str, home: Path, progress: Progress | None = None) -> str:
+    """Return the name of the encoder that ``name`` stands for on this machine, in this process.
+
+    Parameters
+    ----------
+    name, home, progress
+        As in `choose_encoder`. ``"auto"`` tries to fetch the files where they are not here.
+
+    Notes
+    -----
+    Settled once for a process, so that the key of a fit and the fit itself agree.
+    """
+    if name != AUTO:
+        return name
+    if (name, home) not in _SETTLED:
+        _SETTLED[name, home] = choose_encoder(name, home=home, progress=progress).name
+    return _SETTLED[name, home]
+
+
+def digest_encoder(name: str, home: Path, max_tokens: int) -> str:
+    """Return a digest of the encoder of this name that needs none of its files, nor texts.
+
+    Parameters
+    ----------
+    name : str
+        Settled: not ``"auto"``.
+    home : Path
+    max_tokens : int
+
+    Raises
+    ------
+    ConfigError
+        When there is no such encoder, or it lacks its libraries.
+    """
+    if name == FALLBACK:
+        settings = LatentSemantic(home=home).settings
+        return hashlib.sha256(canonical_json(settings).encode()).hexdigest()
+    try:
+        return digest_transformer(read_encoder(name, home), max_tokens)
+    except ImportError as error:
+        raise _lacking(name, error) from None
+
+
+def _lacking(name: str, error: ImportError) -> ConfigError:
+    return ConfigError(
+        f"The encoder {name!r} cannot run, since {error.name or error} is not installed.",
+        f"Install it ({EXTRA}), or take encoder: {FALLBACK}.",
+    )

@@ -1,0 +1,192 @@
+"""The verb of this stage: a dataset's name or YAML in, a Split out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from fairfrontier.prepare.config.dataset import (
+    check_columns,
+    expand_rest,
+    find_dataset,
+    read_dataset,
+    replace_noise,
+)
+from fairfrontier.prepare.embedding.feature import fit_text
+from fairfrontier.prepare.embedding.variant import add_versions
+from fairfrontier.prepare.source.download import Progress
+from fairfrontier.prepare.source.fetch import fetch_source, find_source
+from fairfrontier.prepare.split import Split
+from fairfrontier.prepare.splitting.encoder import fit_statistics, make_encoder
+from fairfrontier.prepare.splitting.plan import Request, SelectOn, make_plan
+from fairfrontier.prepare.table.column import keep_rows, make_columns
+from fairfrontier.prepare.text.corpus import read_corpus
+from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+from fairfrontier.runtime.home import find_home
+
+Backend = Literal["numpy", "dask"]
+
+
+def load(
+    name: str | Path,
+    seed: int = 0,
+    *,
+    rows: int | None = None,
+    select_on: SelectOn | None = None,
+    home: Path | str | None = None,
+    backend: Backend = "numpy",
+    partitions: int | None = None,
+    noise: float | None = None,
+    progress: Progress | None = None,
+) -> Split:
+    """Load a dataset as a Split; files that its YAML names sources for are fetched first.
+
+    Parameters
+    ----------
+    name : str or Path
+        A name of ``conf/datasets``, or the path of a YAML file.
+    seed : int
+        Which split: an index into the dataset's list of seeds where it has one.
+    rows : int, optional
+        Keep a seeded sample of at most that many training rows.
+    select_on : {"train", "validation"}, optional
+        ``"validation"`` carves a validation part out of train where the dataset has none.
+    home : Path, optional
+        The project; found from the current folder by default.
+    backend : {"numpy", "dask"}
+        ``"dask"``: every array of every part is a Dask array, all with the same partitions. Rows
+        of a part then come in the table's order, whatever the split's kind.
+    partitions : int, optional
+        Partitions of each part (dask only); as the files are read by default.
+    noise : float, optional
+        Share of rows whose group is wrong, in place of the shares under the YAML's
+        ``perturb: noisy_groups``, which says in which attributes.
+    progress : callable, optional
+        Called with (name, bytes that arrived, bytes in all or None) while a file is fetched.
+
+    Returns
+    -------
+    Split
+
+    Raises
+    ------
+    ConfigError
+        When the YAML says something that cannot be, or names a column that is not there.
+    DataError
+        When the table is not what the YAML promises.
+
+    Notes
+    -----
+    O(bytes + n · n_features). Encoders see training rows only, after validation was carved out.
+    An unseen level of an ordinary categorical column encodes as zeros; one of a protected
+    attribute is an error.
+    """
+    root = Path(home).resolve() if home is not None else find_home()
+    path = find_dataset(name, root)
+    config = replace_noise(read_dataset(path, root), noise, path)
+    if path.parent == root / "conf" / "datasets" and path.stem != config.dataset:
+        raise ConfigError(
+            f"{path}: dataset: the file calls itself {config.dataset!r}.",
+            f"Call it {path.stem!r}, as the file is named.",
+        )
+    check_request(seed, rows, select_on, backend, partitions)
+    source = fetch_source(config.source, path, root, progress)
+    config = config.model_copy(update={"source": source})
+    request = Request(config, path, root, seed, rows, select_on)
+    if backend == "dask":
+        from fairfrontier.prepare.table.collection import load_collection
+
+        return load_collection(request, partitions)
+    table = read_corpus(config, root, path)
+    check_columns(config, table.frame.columns, path)
+    config = expand_rest(config, table.frame.columns)
+    request = replace(request, config=config)
+    frame = make_columns(keep_rows(table.frame, config, path), config, path)
+    plan = make_plan(frame, request)
+    frame = frame.assign(**plan.group_columns(slice(None)))
+    if config.text is not None:
+        frame[config.text.column] = table.frame.loc[frame.index, config.text.column]
+    train = frame.iloc[plan.parts["train"]]
+    used = frame.iloc[np.sort(np.concatenate(list(plan.parts.values())))]
+    text = fit_text(config, table.frame, train, used, root, path, progress)
+    block, said = (None, None) if text is None else (text.block, text.digest)
+    statistics = fit_statistics(train, config, path)
+    encoder = make_encoder(config, statistics, plan.group_names, path, block)
+    edits = plan.edits(encoder)
+    parts = {}
+    for part, positions in plan.parts.items():
+        some = frame.iloc[positions]
+        made = plan.part(part, positions, encoder.encode(some), edits)
+        parts[part] = made if text is None else add_versions(made, some, request, encoder, text)
+    split = plan.split(encoder, parts, request.digest(table.digests, said))
+    return split if text is None else split.replace(text_encoder=text.name)
+
+
+def check_request(
+    seed: int, rows: int | None, select_on: str | None, backend: str, partitions: int | None
+) -> None:
+    """Refuse parameters of ``load`` that cannot be.
+
+    Raises
+    ------
+    ConfigError
+        When a number is too small, a word unknown, or partitions are asked for without Dask.
+    """
+    if seed < 0:
+        raise ConfigError(f"seed is {seed}.", "Give 0 or more.")
+    for name, number in {"rows": rows, "partitions": partitions}.items():
+        if number is not None and number < 1:
+            raise ConfigError(f"{name} is {number}.", "Give 1 or more, or leave it out.")
+    if select_on not in (None, "train", "validation"):
+        raise ConfigError(
+            f"select_on is {select_on!r}.", nearest(str(select_on), ("train", "validation"))
+        )
+    if backend not in ("numpy", "dask"):
+        raise ConfigError(f"backend is {backend!r}.", nearest(str(backend), ("numpy", "dask")))
+    if partitions is not None and backend != "dask":
+        raise ConfigError("partitions is given without backend='dask'.", "Leave it out.")
+
+
+@dataclass(frozen=True)
+class DatasetEntry:
+    """A line of ``fairfrontier list datasets``."""
+
+    name: str
+    task: str
+    rows: int | None
+    description: str
+
+
+def datasets(home: Path | str | None = None) -> list[DatasetEntry]:
+    """List the datasets of a project.
+
+    Parameters
+    ----------
+    home : Path, optional
+        The project; found from the current folder by default.
+
+    Returns
+    -------
+    list of DatasetEntry
+        Sorted by name; ``rows`` counts the rows that are kept, None where the table is not here.
+    """
+    root = Path(home).resolve() if home is not None else find_home()
+    entries = []
+    folder = root / "conf" / "datasets"
+    for path in sorted(folder.glob("*.yaml"), key=lambda each: each.stem):
+        config = read_dataset(path, root)
+        rows = None
+        try:
+            source = find_source(config.source, path, root)
+            if source is not None:
+                config = config.model_copy(update={"source": source})
+                table = read_corpus(config, root, path)
+                check_columns(config, table.frame.columns, path)
+                rows = len(keep_rows(table.frame, config, path))
+        except (ConfigError, DataError):
+            rows = None
+        entries.append(DatasetEntry(config.dataset, config.label.task, rows, config.description))
+    return entries

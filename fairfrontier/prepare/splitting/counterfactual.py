@@ -1,0 +1,171 @@
+"""Counterfactual sets: the same rows with some columns set to other levels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fairfrontier.prepare.split import Variant
+from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX, Encoder
+from fairfrontier.prepare.splitting.group import Attribute, cross_codes
+from fairfrontier.runtime.errors import ConfigError, nearest
+
+
+@dataclass(frozen=True, eq=False)
+class Edit:
+    """One combination of levels, encoded.
+
+    Attributes
+    ----------
+    name : str
+        E.g. ``"sex=Female, race=White"``.
+    features : mapping of int to float
+        Column of X -> the value that every row gets.
+    groups : mapping of int to int
+        Column of groups -> the code that every row gets.
+    """
+
+    name: str
+    features: Mapping[int, float]
+    groups: Mapping[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Edits:
+    """A counterfactual set over the rows of one part; iterating makes one variant at a time.
+
+    Attributes
+    ----------
+    X : ndarray of float64, shape (n_samples, n_features)
+        The rows as they are; shared with the part, not copied.
+    groups : ndarray of int64, shape (n_samples, n_attributes)
+    attributes : tuple of Attribute
+        Cross products follow the attributes they combine.
+    edits : tuple of Edit
+    taken : ndarray of int64 or None
+        Which rows of X and groups the set is restricted to; None for all.
+    """
+
+    X: Any
+    groups: Any
+    attributes: tuple[Attribute, ...]
+    edits: tuple[Edit, ...]
+    taken: np.ndarray | None = None
+
+    @property
+    def rows(self) -> None:
+        """None: a level can be written into every row of a table."""
+        return None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the variants, in the order they come."""
+        return tuple(edit.name for edit in self.edits)
+
+    def __len__(self) -> int:
+        return len(self.edits)
+
+    def __iter__(self) -> Iterator[Variant]:
+        for edit in self.edits:
+            X = self.X if self.taken is None else self.X[self.taken]
+            groups = self.groups if self.taken is None else self.groups[self.taken]
+            X = _blockwise(X, set_columns, edit.features)
+            groups = _blockwise(groups, set_columns, edit.groups)
+            groups = _blockwise(groups, cross_columns, self.attributes)
+            yield Variant(edit.name, X, groups)
+
+    def take(self, rows: np.ndarray) -> Edits:
+        """Return the same set for a subset of the rows."""
+        return replace(self, taken=rows if self.taken is None else self.taken[rows])
+
+
+def _blockwise(array: Any, function: Callable[[np.ndarray, Any], np.ndarray], change: Any) -> Any:
+    """Apply a function of rows to a NumPy array, or to every block of a Dask array."""
+    if isinstance(array, np.ndarray):
+        return function(array, change)
+    return array.map_blocks(function, change, dtype=array.dtype)
+
+
+def set_columns(array: np.ndarray, values: Mapping[int, float]) -> np.ndarray:
+    """Return a copy of an array with some columns set to one value each."""
+    edited = array.copy()
+    edited[:, list(values)] = list(values.values())
+    return edited
+
+
+def cross_columns(groups: np.ndarray, attributes: tuple[Attribute, ...]) -> np.ndarray:
+    """Let cross products follow; see ``cross_codes``."""
+    return cross_codes(attributes, groups)
+
+
+def make_edits(
+    sets: Mapping[str, Mapping[str, tuple[str, ...] | None]],
+    levels: Mapping[str, tuple[str, ...]],
+    encoder: Encoder,
+    attributes: tuple[Attribute, ...],
+    file: Path | str,
+) -> dict[str, tuple[Edit, ...]]:
+    """Encode every combination of levels of every set.
+
+    Parameters
+    ----------
+    sets : mapping of str to mapping
+        Set -> column -> levels; None stands for all levels that occur.
+    levels : mapping of str to tuple of str
+        Levels that occur in each categorical column that a set edits.
+    encoder : Encoder
+    attributes : tuple of Attribute
+    file : Path or str
+        Named in errors.
+
+    Returns
+    -------
+    dict of str to tuple of Edit
+
+    Raises
+    ------
+    ConfigError
+        When a column shapes neither features nor groups, or a level does not occur.
+
+    Notes
+    -----
+    A variant re-encodes only the columns of X that the edited columns make.
+    """
+    made: dict[str, tuple[Edit, ...]] = {}
+    for name, columns in sets.items():
+        choices: list[list[tuple[str, str]]] = []
+        for column, wanted in columns.items():
+            key = f"{file}: counterfactuals.{name}.{column}"
+            touched = any(block.column == column for block in encoder.blocks)
+            if not touched and not any(each.column == column for each in attributes):
+                raise ConfigError(
+                    f"{key}: this column is neither a feature nor makes a group.",
+                    "Add it to features or groups, or leave it out of the set.",
+                )
+            present = levels.get(column)
+            if wanted is None and present is None:
+                raise ConfigError(f"{key}: a numeric column has no levels to list.", "List values.")
+            for level in wanted or ():
+                if present is not None and level not in present:
+                    raise ConfigError(f"{key}: no row has {level!r}.", nearest(level, present))
+            choices.append([(column, level) for level in wanted or present or ()])
+        made[name] = tuple(_edit(dict(cells), encoder, attributes) for cells in product(*choices))
+    return made
+
+
+def _edit(cells: dict[str, str], encoder: Encoder, attributes: tuple[Attribute, ...]) -> Edit:
+    groups: dict[int, int] = {}
+    seen = dict(cells)
+    for position, attribute in enumerate(attributes):
+        if attribute.column in cells:
+            code = int(attribute.encode(pd.Series([cells[attribute.column]]))[0])
+            groups[position] = code
+            seen[GROUP_PREFIX + attribute.name] = attribute.names[code]
+    name = ", ".join(f"{column}={level}" for column, level in cells.items())
+    return Edit(name, encoder.encode_cells(seen), groups)

@@ -1,0 +1,324 @@
+"""Features: columns of a table to columns of X, with everything fitted on the training rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from fairfrontier.prepare.config.dataset import DatasetConfig
+from fairfrontier.prepare.table.column import as_levels, policy_of, unique_levels
+from fairfrontier.runtime.errors import ConfigError, DataError
+
+GROUP_PREFIX = "group:"
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """How one source column becomes columns of X.
+
+    Attributes
+    ----------
+    column : str
+        Source column (``group:NAME`` for the groups of an attribute).
+    names : tuple of str
+        Columns of X that it makes.
+    fill : float
+        What a missing number is replaced by.
+    """
+
+    column: str
+    names: tuple[str, ...]
+    fill: float = np.nan
+
+    def numbers(self, column: pd.Series) -> np.ndarray:
+        """Return the column as float64 with missing cells filled."""
+        values = column.to_numpy(dtype=np.float64)
+        return values if np.isnan(self.fill) else np.where(np.isnan(values), self.fill, values)
+
+    def encode(self, column: pd.Series) -> np.ndarray:
+        """Return float64 of shape (n_samples, len(names)): the numbers as they are."""
+        return self.numbers(column)[:, None]
+
+
+@dataclass(frozen=True, eq=False)
+class Standard(Block):
+    """(x − mean)/scale with the training rows' mean and population standard deviation."""
+
+    mean: float = 0.0
+    scale: float = 1.0
+
+    def encode(self, column: pd.Series) -> np.ndarray:
+        """Return the standardised column, shape (n_samples, 1)."""
+        return ((self.numbers(column) - self.mean) / self.scale)[:, None]
+
+
+@dataclass(frozen=True, eq=False)
+class Bins(Block):
+    """One column per interval between the ``edges``: bin k is [edge k−1, edge k).
+
+    With ``upper`` it is (edge k−1, edge k].
+    """
+
+    edges: tuple[float, ...] = ()
+    upper: bool = False
+
+    def encode(self, column: pd.Series) -> np.ndarray:
+        """Return the one-hot bins, shape (n_samples, len(edges) + 1)."""
+        side: Literal["left", "right"] = "left" if self.upper else "right"
+        codes = np.searchsorted(np.asarray(self.edges), self.numbers(column), side=side)
+        return np.eye(len(self.names))[codes]
+
+
+@dataclass(frozen=True, eq=False)
+class OneHot(Block):
+    """One column per level; a level that was not seen in fitting becomes zeros."""
+
+    levels: tuple[str, ...] = ()
+
+    def encode(self, column: pd.Series) -> np.ndarray:
+        """Return the one-hot levels, shape (n_samples, len(levels))."""
+        codes = pd.Index(self.levels).get_indexer(pd.Index(as_levels(column)))
+        # The last row of zeros is what code −1 (unseen) picks.
+        return np.eye(len(self.levels) + 1, len(self.levels))[codes]
+
+
+@dataclass(frozen=True, eq=False)
+class Binary(Block):
+    """1 where the column holds one level, else 0."""
+
+    level: str = ""
+
+    def encode(self, column: pd.Series) -> np.ndarray:
+        """Return the indicator, shape (n_samples, 1)."""
+        return (as_levels(column) == self.level).to_numpy(dtype=np.float64)[:, None]
+
+
+@dataclass(frozen=True, eq=False)
+class Encoder:
+    """A fitted encoder: an immutable list of blocks, side by side in X.
+
+    Attributes
+    ----------
+    blocks : tuple of Block
+    """
+
+    blocks: tuple[Block, ...]
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the columns of X."""
+        return tuple(name for block in self.blocks for name in block.names)
+
+    def spans(self, columns: Iterable[str]) -> Mapping[str, tuple[slice, ...]]:
+        """Return source column -> the slices of X that it makes (a column may make several)."""
+        found: dict[str, tuple[slice, ...]] = dict.fromkeys(columns, ())
+        start = 0
+        for block in self.blocks:
+            end = start + len(block.names)
+            if block.column in found:
+                found[block.column] += (slice(start, end),)
+            start = end
+        return found
+
+    def encode(self, frame: pd.DataFrame) -> np.ndarray:
+        """Encode rows.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            Holds every source column.
+
+        Returns
+        -------
+        ndarray of float64, shape (n_samples, n_features)
+
+        Notes
+        -----
+        O(n_samples · n_features) time and memory.
+        """
+        encoded = np.empty((len(frame), len(self.feature_names)))
+        start = 0
+        for block in self.blocks:
+            end = start + len(block.names)
+            encoded[:, start:end] = block.encode(frame[block.column])
+            start = end
+        return encoded
+
+    def encode_cells(self, cells: Mapping[str, str]) -> dict[int, float]:
+        """Encode single cells.
+
+        Parameters
+        ----------
+        cells : mapping of str to str
+            Source column -> level or number as text.
+
+        Returns
+        -------
+        dict of int to float
+            Column of X -> its value, for the columns that these cells make.
+        """
+        values: dict[int, float] = {}
+        start = 0
+        for block in self.blocks:
+            if block.column in cells:
+                row = block.encode(pd.Series([cells[block.column]], name=block.column))[0]
+                values.update({start + offset: float(value) for offset, value in enumerate(row)})
+            start += len(block.names)
+        return values
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """What encoders need to know of the training rows, however it was computed.
+
+    Attributes
+    ----------
+    mean, scale, fill : mapping of str to float
+        Of numeric columns: mean and standard deviation after filling, and the filling.
+    edges : mapping of str to tuple of float
+        Inner edges of quantile bins.
+    levels : mapping of str to tuple of str
+        Sorted levels of categorical columns.
+    """
+
+    mean: Mapping[str, float]
+    scale: Mapping[str, float]
+    fill: Mapping[str, float]
+    edges: Mapping[str, tuple[float, ...]]
+    levels: Mapping[str, tuple[str, ...]]
+
+
+def filled_columns(config: DatasetConfig) -> dict[str, str]:
+    """Return the numeric feature columns whose missing cells are filled, with mean or median."""
+    features = config.features
+    numeric = (*features.numeric, *features.binned, *features.passthrough)
+    policies = {name: policy_of(name, config, numeric=True) for name in numeric}
+    return {name: rule for name, rule in policies.items() if rule in ("mean", "median")}
+
+
+def fit_statistics(frame: pd.DataFrame, config: DatasetConfig, file: Path | str) -> Statistics:
+    """Fit everything on the training rows with scikit-learn.
+
+    Raises
+    ------
+    DataError
+        When a column to be filled has no value in train.
+    """
+    from sklearn.impute import SimpleImputer
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    features = config.features
+    frame = frame.copy(deep=False)
+    fill: dict[str, float] = {}
+    for name, rule in filled_columns(config).items():
+        imputer = SimpleImputer(strategy=rule, keep_empty_features=False)
+        fill[name] = float(imputer.fit(frame[[name]].to_numpy()).statistics_[0])
+        refuse_empty(name, rule, fill[name], file)
+        frame[name] = frame[name].fillna(fill[name])
+    numeric = list(features.numeric)
+    mean: dict[str, float] = {}
+    scale: dict[str, float] = {}
+    if numeric:
+        scaler = StandardScaler().fit(frame[numeric].to_numpy(dtype=np.float64))
+        mean = dict(zip(numeric, map(float, scaler.mean_), strict=True))
+        scale = dict(zip(numeric, map(float, scaler.scale_), strict=True))
+    edges = {}
+    if features.quantile:
+        for name in features.quantile.columns:
+            edges[name] = quantile_edges(frame[name].to_numpy(), features.quantile.bins)
+    free = [name for name in features.categorical if name not in features.levels]
+    levels = {}
+    if free:
+        encoder = OneHotEncoder(dtype=np.float64)
+        encoder.fit(pd.DataFrame({name: as_levels(frame[name]).astype(object) for name in free}))
+        for name, found in zip(free, encoder.categories_, strict=True):
+            levels[name] = unique_levels([pd.Series(found)])
+    return Statistics(mean, scale, fill, edges, levels)
+
+
+def refuse_empty(name: str, rule: str, value: float, file: Path | str) -> None:
+    """Refuse a filling that could not be computed.
+
+    Raises
+    ------
+    DataError
+        When the column has no value in train.
+    """
+    if np.isnan(value):
+        raise DataError(
+            f"{file}: missing: column {name!r} has no value in train to take the {rule} of.",
+            "Leave the column out.",
+        )
+
+
+def quantile_edges(values: np.ndarray, bins: int) -> tuple[float, ...]:
+    """Return the distinct inner quantiles of a column: fewer than bins − 1 where values tie."""
+    inner = np.quantile(values, np.linspace(0, 1, bins + 1)[1:-1])
+    return tuple(float(edge) for edge in np.unique(inner) if edge > values.min())
+
+
+def make_encoder(
+    config: DatasetConfig,
+    statistics: Statistics,
+    group_names: Mapping[str, tuple[str, ...]],
+    file: Path | str,
+    text: Block | None = None,
+) -> Encoder:
+    """Put the blocks of an encoder together, in the order in which ``features`` lists them.
+
+    ``text`` is the block of texts, behind the others.
+
+    Raises
+    ------
+    ConfigError
+        When there are no features, or two would bear one name.
+    """
+    features = config.features
+    fill = statistics.fill
+    blocks: list[Block] = []
+    for name in features.numeric:
+        filling = fill.get(name, np.nan)
+        blocks.append(
+            Standard(name, (name,), filling, statistics.mean[name], statistics.scale[name])
+        )
+    for name in features.quantile.columns if features.quantile else ():
+        edges = statistics.edges[name]
+        names = tuple(f"{name}_q{number}" for number in range(1, len(edges) + 2))
+        blocks.append(Bins(name, names, fill.get(name, np.nan), edges))
+    for name, edges in features.cut.items():
+        names = tuple(f"{name}_bin{number}" for number in range(1, len(edges) + 2))
+        blocks.append(Bins(name, names, fill.get(name, np.nan), edges, upper=True))
+    for name in features.categorical:
+        levels = features.levels.get(name) or statistics.levels[name]
+        blocks.append(
+            OneHot(name, tuple(f"{name}_{level}" for level in levels), levels=tuple(levels))
+        )
+    blocks.extend(
+        Binary(name, (f"{name}_{level}",), level=level) for name, level in features.binary.items()
+    )
+    blocks.extend(Block(name, (name,), fill.get(name, np.nan)) for name in features.passthrough)
+    for name in features.groups:
+        levels = group_names[name]
+        names = tuple(f"{name}_{level}" for level in levels)
+        blocks.append(OneHot(GROUP_PREFIX + name, names, levels=levels))
+    if text is not None:
+        blocks.append(text)
+    encoder = Encoder(tuple(blocks))
+    names = encoder.feature_names
+    if not names:
+        raise ConfigError(
+            f"{file}: features names no column.",
+            "List columns under numeric, categorical, binary, quantile, cut or passthrough.",
+        )
+    double = sorted({name for name in names if names.count(name) > 1})
+    if double:
+        raise ConfigError(
+            f"{file}: features would give two columns the name {double[0]!r}.",
+            "List each column once.",
+        )
+    return encoder

@@ -1,0 +1,160 @@
+"""Data made worse on purpose: wrong groups and biased samples, seeded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from fairfrontier.prepare.config.section import Drop, Noise
+from fairfrontier.prepare.splitting.group import Attribute, cross_codes
+from fairfrontier.runtime.errors import ConfigError, nearest
+
+
+def add_noise(
+    rules: Mapping[str, Noise],
+    attributes: tuple[Attribute, ...],
+    groups: np.ndarray,
+    seed: int,
+    file: Path | str,
+) -> np.ndarray:
+    """Replace some group codes by wrong ones.
+
+    With ``share`` γ, round(γ·n) rows are drawn without replacement and each moves to one of the
+    other groups, uniformly. With ``confusion`` C, every row of group j is seen in group k with
+    probability C[j][k]. Cross products follow.
+
+    Parameters
+    ----------
+    rules : mapping of str to Noise
+    attributes : tuple of Attribute
+    groups : ndarray of int64, shape (n_samples, n_attributes)
+        True codes; not changed.
+    seed : int
+    file : Path or str
+        Named in errors.
+
+    Returns
+    -------
+    ndarray of int64, shape (n_samples, n_attributes)
+
+    Raises
+    ------
+    ConfigError
+        When ``confusion`` names a group that the attribute lacks.
+    """
+    noisy = groups.copy()
+    for position, attribute in enumerate(attributes):
+        rule = rules.get(attribute.name)
+        if rule is None:
+            continue
+        # One stream per attribute: adding a second noisy attribute leaves the first alone.
+        generator = np.random.default_rng([seed, 1, position])
+        codes = groups[:, position]
+        if rule.share is not None:
+            noisy[:, position] = move_share(codes, rule.share, len(attribute.names), generator)
+        else:
+            chance = _confusion(rule, attribute, file)
+            noisy[:, position] = draw_confused(codes, chance, generator)
+    return cross_codes(attributes, noisy)
+
+
+def move_share(
+    codes: np.ndarray, share: float, n_levels: int, generator: np.random.Generator
+) -> np.ndarray:
+    """Move round(share · n) rows, drawn without replacement, to another group each, uniformly."""
+    noisy = codes.copy()
+    moved = generator.choice(len(codes), size=round(share * len(codes)), replace=False)
+    step = generator.integers(1, n_levels, size=moved.size)
+    noisy[moved] = (codes[moved] + step) % n_levels
+    return noisy
+
+
+def draw_confused(
+    codes: np.ndarray, chance: np.ndarray, generator: np.random.Generator
+) -> np.ndarray:
+    """Draw the group that each row is seen in, with probability chance[true, seen].
+
+    ``chance`` may have more or fewer columns than rows: the groups seen may be others.
+    """
+    edges = np.cumsum(chance, axis=1)
+    draw = generator.random(len(codes))
+    passed = (draw[:, None] >= edges[codes]).sum(axis=1)
+    return np.asarray(np.minimum(passed, chance.shape[1] - 1))
+
+
+def _confusion(rule: Noise, attribute: Attribute, file: Path | str) -> np.ndarray:
+    place = {name: code for code, name in enumerate(attribute.names)}
+    chance = np.zeros((len(place), len(place)))
+    for true, seen in (rule.confusion or {}).items():
+        for name in (true, *seen):
+            if name not in place:
+                raise ConfigError(
+                    f"{file}: perturb.noisy_groups.{attribute.name}.confusion: there is no group "
+                    f"{name!r}.",
+                    nearest(name, place),
+                )
+        for name, probability in seen.items():
+            chance[place[true], place[name]] = probability
+    chance[np.diag_indices_from(chance)] += 1 - chance.sum(axis=1)
+    return chance
+
+
+def drop_rows(
+    rule: Drop,
+    train: np.ndarray,
+    attributes: tuple[Attribute, ...],
+    groups: np.ndarray,
+    y: np.ndarray,
+    classes: tuple[str, ...],
+    seed: int,
+    file: Path | str,
+) -> np.ndarray:
+    """Drop training rows of given groups and label with a probability.
+
+    Parameters
+    ----------
+    rule : Drop
+    train : ndarray of int64
+        Positions of the training rows.
+    attributes : tuple of Attribute
+    groups : ndarray of int64, shape (n_samples, n_attributes)
+        Codes of all rows, before noise: the sample was biased by what people are.
+    y : ndarray, shape (n_samples,)
+    classes : tuple of str
+    seed : int
+    file : Path or str
+        Named in errors.
+
+    Returns
+    -------
+    ndarray of int64
+        The positions that stay, in order.
+
+    Raises
+    ------
+    ConfigError
+        When a case names a group or a class that is not there.
+    """
+    place = {attribute.name: position for position, attribute in enumerate(attributes)}
+    matches = np.zeros(train.size, dtype=bool)
+    for number, case in enumerate(rule.where):
+        key = f"{file}: perturb.drop.where.{number}"
+        match = np.ones(train.size, dtype=bool)
+        for name, level in case.groups.items():
+            names = attributes[place[name]].names
+            if level not in names:
+                raise ConfigError(
+                    f"{key}.groups.{name}: there is no group {level!r}.", nearest(level, names)
+                )
+            match &= groups[train, place[name]] == names.index(level)
+        if case.label is not None:
+            if case.label not in classes:
+                raise ConfigError(
+                    f"{key}.label: there is no class {case.label!r}.", nearest(case.label, classes)
+                )
+            match &= y[train] == classes.index(case.label)
+        matches |= match
+    draw = np.random.default_rng([seed, 2]).random(train.size)
+    return train[~(matches & (draw < rule.probability))]

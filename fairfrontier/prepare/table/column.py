@@ -1,0 +1,281 @@
+"""Columns of a table: levels and numbers, rows kept, missing cells, what the dataset uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from fairfrontier.prepare.config.dataset import DatasetConfig
+from fairfrontier.prepare.config.section import WHOLE_NUMBER, Condition, level_text
+from fairfrontier.runtime.errors import ConfigError, DataError
+
+MISSING_LEVEL = "missing"
+
+
+def tidy(frame: pd.DataFrame) -> pd.DataFrame:
+    """Turn every column that holds no numbers into level text; one that cannot be stays."""
+    frame = frame.copy()
+    for name in frame.columns:
+        if not _is_number(frame[name]):
+            # Most columns of wide tables are not used: those that are will be refused then.
+            with suppress(DataError):
+                frame[name] = as_levels(frame[name])
+        else:
+            frame[name] = frame[name].astype(np.float64)
+    return frame
+
+
+def _is_number(column: pd.Series) -> bool:
+    return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
+
+
+def as_levels(column: pd.Series, where: str = "The table") -> pd.Series:
+    """Return a column as level text: 2, 2.0 and "2.0" are all "2"; missing cells stay missing.
+
+    Bytes are read as UTF-8. ``where`` begins the error's sentence.
+
+    Raises
+    ------
+    DataError
+        When cells are lists or records, or bytes that are no text.
+    """
+    if _is_number(column):
+        unique = column.dropna().unique()
+        return column.map({value: level_text(float(value)) for value in unique}).astype("str")
+    try:
+        unique = column.dropna().unique()
+    except TypeError:
+        raise DataError(
+            f"{where}: column {column.name!r} holds lists or records, and one number or text in "
+            "each cell is expected.",
+            "Write what you need of them as columns of their own.",
+        ) from None
+    if isinstance(column.dtype, pd.StringDtype) and not any(map(WHOLE_NUMBER.match, unique)):
+        return column.astype("str")
+    try:
+        text = {
+            value: str(level_text(value.decode() if isinstance(value, bytes) else value)).strip()
+            for value in unique
+        }
+    except UnicodeDecodeError:
+        raise DataError(
+            f"{where}: column {column.name!r} holds bytes that are no UTF-8 text.",
+            "Write it as text or numbers.",
+        ) from None
+    return column.astype(object).map(text).astype("str")
+
+
+def as_numbers(column: pd.Series, key: str, file: Path | str) -> pd.Series:
+    """Return a column as float64; missing cells become NaN.
+
+    Raises
+    ------
+    DataError
+        When a cell is no number, or infinite.
+    """
+    numbers = pd.to_numeric(column, errors="coerce").astype(np.float64)
+    wrong = numbers.isna() & column.notna()
+    if wrong.any():
+        row = int(wrong.to_numpy().argmax())
+        raise DataError(
+            f"{file}: {key}: column {column.name!r} holds {column.iloc[row]!r} in row "
+            f"{column.index[row]}, "
+            "which is no number.",
+            "List it under source.missing if it marks a missing cell, "
+            "or use the column as categorical.",
+        )
+    infinite = np.isinf(numbers.to_numpy())
+    if infinite.any():
+        raise DataError(
+            f"{file}: {key}: column {column.name!r} is infinite in {int(infinite.sum())} rows, "
+            f"first in row {numbers.index[int(infinite.argmax())]}.",
+            "Correct these cells, or leave the rows out with rows.keep.",
+        )
+    return numbers
+
+
+def keep_rows(frame: pd.DataFrame, config: DatasetConfig, file: Path | str) -> pd.DataFrame:
+    """Keep the rows that ``rows`` asks for; the index keeps the row numbers.
+
+    Raises
+    ------
+    DataError
+        When a compared cell is no number.
+    """
+    keep = find_rows(frame, config.rows.keep, "rows.keep", file)
+    for name in config.rows.drop_missing:
+        keep &= frame[name].notna().to_numpy()
+    return frame if keep.all() else frame[keep]
+
+
+def find_rows(
+    frame: pd.DataFrame, conditions: Mapping[str, Condition], key: str, file: Path | str
+) -> np.ndarray:
+    """Return which rows pass all conditions, bool of shape (n_samples,).
+
+    Raises
+    ------
+    DataError
+        When a compared cell is no number, or a list.
+    """
+    passed = np.ones(len(frame), dtype=bool)
+    for name, condition in conditions.items():
+        passed &= _passes(frame[name], condition, f"{key}.{name}", file)
+    return passed
+
+
+def _passes(column: pd.Series, condition: Condition, key: str, file: Path | str) -> np.ndarray:
+    passed = column.notna().to_numpy()
+    if condition.is_in is not None or condition.is_not is not None:
+        text = as_levels(column, f"{file}: {key}")
+        if condition.is_in is not None:
+            passed = passed & text.isin(condition.is_in).to_numpy()
+        if condition.is_not is not None:
+            passed = passed & ~text.isin(condition.is_not).to_numpy()
+    bounds = (condition.at_least, condition.at_most, condition.above, condition.below)
+    if any(bound is not None for bound in bounds):
+        # An infinite cell is compared like any other number, so that it can be left out here.
+        value = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64)
+        wrong = np.isnan(value) & column.notna().to_numpy()
+        if wrong.any():
+            raise DataError(
+                f"{file}: {key}: column {column.name!r} holds "
+                f"{column.iloc[int(wrong.argmax())]!r}, which is no number.",
+                "Compare levels with in or not.",
+            )
+        with np.errstate(invalid="ignore"):
+            for bound, compare in zip(
+                bounds, (np.greater_equal, np.less_equal, np.greater, np.less), strict=True
+            ):
+                if bound is not None:
+                    passed = passed & compare(value, bound)
+    return passed
+
+
+def used_columns(config: DatasetConfig) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the columns used as numbers and those used as levels, each with the key that does.
+
+    A column may be both (an age that is a feature and makes a group).
+    """
+    features = config.features
+    numbers: dict[str, str] = {}
+    levels: dict[str, str] = {}
+    for name in features.numeric:
+        numbers[name] = "features.numeric"
+    for name in features.quantile.columns if features.quantile else ():
+        numbers[name] = "features.quantile"
+    for name in features.cut:
+        numbers[name] = "features.cut"
+    for name in features.passthrough:
+        numbers[name] = "features.passthrough"
+    if config.weight:
+        numbers[config.weight] = "weight"
+    for name in features.categorical:
+        levels[name] = "features.categorical"
+    for name in features.binary:
+        levels[name] = "features.binary"
+    for name, group in config.groups.items():
+        if group.column:
+            (levels if group.below is None else numbers)[group.column] = f"groups.{name}"
+    for name, kind in config.protected.items():
+        if kind == "continuous":
+            numbers[name] = f"protected.{name}"
+        elif name not in config.groups and name not in numbers:
+            levels[name] = f"protected.{name}"
+    if config.split.column:
+        levels[config.split.column] = "split.column"
+    for name, condition in config.split.of.items():
+        compared = condition.is_in is None and condition.is_not is None
+        if name not in numbers and name not in levels:
+            (numbers if compared else levels)[name] = f"split.of.{name}"
+    return numbers, levels
+
+
+def make_columns(frame: pd.DataFrame, config: DatasetConfig, file: Path | str) -> pd.DataFrame:
+    """Give every used column its type and apply the policy for missing cells, row by row.
+
+    Numbers become float64 (NaN where the training rows will supply a value), levels text. A
+    column used both ways stays numeric.
+
+    Raises
+    ------
+    DataError
+        When cells are missing without a policy, no numbers, infinite, or lists.
+    """
+    numbers, levels = used_columns(config)
+    made: dict[str, pd.Series] = {}
+    keep = np.ones(len(frame), dtype=bool)
+    for name, key in {**levels, **numbers}.items():
+        numeric = name in numbers
+        column = (
+            as_numbers(frame[name], key, file)
+            if numeric
+            else as_levels(frame[name], f"{file}: {key}")
+        )
+        absent = column.isna().to_numpy()
+        if absent.any():
+            policy = policy_of(name, config, numeric=numeric)
+            if policy == "drop":
+                keep &= ~absent
+            elif policy == "category":
+                column = column.fillna(MISSING_LEVEL)
+            elif policy == "error" or not numeric or not key.startswith("features."):
+                # Means are filled in by encoders: they mend features and nothing else.
+                raise DataError(
+                    f"{file}: {key}: column {name!r} has {int(absent.sum())} missing cells, "
+                    f"first in row {column.index[int(absent.argmax())]}.",
+                    "Set a policy under missing (drop, mean, median, category), "
+                    "or name the column in rows.drop_missing.",
+                )
+        made[name] = column
+    label = config.label.column
+    if label not in made:
+        made[label] = frame[label]
+    absent = frame[label].isna().to_numpy() & keep
+    if absent.any():
+        raise DataError(
+            f"{file}: label.column: {label!r} is missing in {int(absent.sum())} rows.",
+            f"Add {label} to rows.drop_missing, or to source.missing what is not missing.",
+        )
+    result = pd.DataFrame(made, index=frame.index)
+    return result if keep.all() else result[keep]
+
+
+def policy_of(name: str, config: DatasetConfig, *, numeric: bool) -> str:
+    """Return what a missing cell of a column means.
+
+    Raises
+    ------
+    ConfigError
+        When a number is to become a category, or a level a mean.
+    """
+    missing = config.missing
+    policy: str = missing.columns.get(name, missing.numeric if numeric else missing.categorical)
+    if policy in (("category",) if numeric else ("mean", "median")):
+        kind = "numeric" if numeric else "categorical"
+        raise ConfigError(
+            f"missing.columns.{name}: {policy} does not fit a {kind} column.",
+            f"Use one of: {'error, drop, mean, median' if numeric else 'error, drop, category'}.",
+        )
+    return policy
+
+
+def unique_levels(columns: Iterable[pd.Series]) -> tuple[str, ...]:
+    """Return the sorted levels that occur in some columns."""
+    found: set[str] = set()
+    for column in columns:
+        found.update(as_levels(column).dropna().unique())
+    return sort_levels(found)
+
+
+def sort_levels(levels: Iterable[str]) -> tuple[str, ...]:
+    """Sort levels: as numbers where all are numbers, else as text."""
+    found = list(levels)
+    try:
+        return tuple(sorted(found, key=lambda level: (float(level), level)))
+    except ValueError:
+        return tuple(sorted(found))

@@ -1,0 +1,332 @@
+"""Reading raw tables: files in, one frame of text and numbers out, with a digest."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import pandas as pd
+
+from fairfrontier.prepare.config.section import Source, SourceFile
+from fairfrontier.prepare.source.archive import unzip_table
+from fairfrontier.prepare.table.column import tidy
+from fairfrontier.prepare.table.vote import count_votes, join_votes
+from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+from fairfrontier.runtime.recall import note_file
+
+PART_COLUMN = "part"
+# First bytes of what people take for a CSV file.
+FOREIGN = {
+    b"PK\x03\x04": "a zip archive or a spreadsheet",
+    b"PAR1": "a Parquet file",
+    b"\xd0\xcf\x11\xe0": "an old spreadsheet",
+    b"%PDF": "a PDF document",
+    b"SQLite": "an SQLite database",
+    b"<!DOCTYPE": "a web page",
+    b"<html": "a web page",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A raw table.
+
+    Attributes
+    ----------
+    frame : DataFrame
+        One row per row of the files, in their order; the index is the row number.
+    digests : tuple of str
+        sha256 of each file.
+    """
+
+    frame: pd.DataFrame
+    digests: tuple[str, ...]
+
+
+def resolve(path: str, home: Path, folder: Path) -> Path:
+    """Find a source file: absolute, below the project home, or beside the YAML.
+
+    Raises
+    ------
+    ConfigError
+        When it is in none of these places.
+    """
+    given = Path(path).expanduser()
+    places = [given] if given.is_absolute() else [home / given, folder / given]
+    for place in places:
+        if place.exists():
+            return place
+    siblings = (
+        [each.name for each in places[0].parent.glob("*")] if places[0].parent.is_dir() else []
+    )
+    mend = nearest(given.name, siblings) if siblings else ""
+    raise ConfigError(
+        f"source.path: there is no file {path} (looked at {', '.join(map(str, places))}).",
+        # A folder's whole content would help nobody.
+        mend if mend.startswith("Did you mean") else "Put it there, or correct the path.",
+    )
+
+
+def list_files(file: SourceFile, source: Source, home: Path, folder: Path) -> list[Path]:
+    """Return the files behind one path: itself, or a folder's Parquet files in order of name."""
+    path = resolve(str(file.path), home, folder)
+    if not path.is_dir():
+        return [path]
+    note_file(path)
+    found = sorted(path.glob("*.parquet")) if source.format == "parquet" else []
+    if not found:
+        raise ConfigError(
+            f"source.path: {path} is a folder without Parquet files.",
+            "Name a file, or a folder of *.parquet with format: parquet.",
+        )
+    return found
+
+
+def check_digest(path: Path, digest: str, expected: str | None) -> None:
+    """Refuse a file that is not the one the YAML was written for.
+
+    Raises
+    ------
+    DataError
+        When the digests differ.
+    """
+    if expected is not None and digest != expected:
+        raise DataError(
+            f"{path} has sha256 {digest[:12]}…, and its dataset expects {expected[:12]}….",
+            "Fetch the file again, or correct source.sha256 if it was changed on purpose.",
+        )
+
+
+def read_table(source: Source, home: Path, folder: Path) -> Table:
+    """Read all files of a source as one table, and what was voted on beside it.
+
+    Cells of text formats are kept as text (numbers are made of them where a column is used as
+    numbers), Parquet columns keep their numbers; what is not a number becomes level text.
+
+    Parameters
+    ----------
+    source : Source
+    home, folder : Path
+        Relative paths are looked up below ``home``, then below ``folder``.
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    ConfigError
+        When a file is not found.
+    DataError
+        When a file is not what it should be: other digest, other format, no rows, column names
+        that occur twice, files whose columns differ.
+
+    Notes
+    -----
+    O(bytes) time; the text of one file and the frame are in memory at once.
+    """
+    frames: list[pd.DataFrame] = []
+    digests: list[str] = []
+    for file in source.path:
+        for path in list_files(file, source, home, folder):
+            raw = _read_bytes(path)
+            digest = hashlib.sha256(raw).hexdigest()
+            check_digest(path, digest, file.sha256 or source.sha256)
+            if source.format == "parquet":
+                frame = read_parquet(raw, path)
+            else:
+                frame = read_text(raw, path, source, file.skip_rows)
+            if file.part is not None:
+                frame[PART_COLUMN] = file.part
+            if frames and list(frame.columns) != list(frames[0].columns):
+                raise DataError(
+                    f"The columns of {path} differ from those of the files before it.",
+                    "Files of one source must have the same columns in the same order.",
+                )
+            frames.append(frame)
+            digests.append(digest)
+    frame = pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
+    if frame.empty:
+        raise DataError(f"{source.path[0].path} holds no rows.", "Check that the file is complete.")
+    if source.votes is not None and source.ballots is not None:
+        ballots = read_table(source.ballots, home, folder)
+        frame = join_votes(frame, count_votes(ballots.frame, source.votes), source.votes)
+        digests.extend(ballots.digests)
+    return Table(frame=frame, digests=tuple(digests))
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error}.", "Check the path.") from None
+
+
+def unpack(raw: bytes, path: Path) -> bytes:
+    """Return the text bytes of a CSV: out of gzip or a zip of one file, refused where no text.
+
+    Raises
+    ------
+    DataError
+        When the bytes are damaged gzip or zip, another known format, or hold NUL bytes.
+    """
+    unzipped = unzip_table(raw, path)
+    raw = raw if unzipped is None else unzipped
+    if raw[:2] == b"\x1f\x8b":
+        try:
+            raw = gzip.decompress(raw)
+        except (OSError, EOFError, zlib.error) as error:
+            raise DataError(
+                f"{path} is a damaged gzip file: {error}.", "Fetch the file again."
+            ) from None
+    start = raw[:512].lstrip()
+    for mark, what in FOREIGN.items():
+        if start[: len(mark)].lower() == mark.lower():
+            raise DataError(
+                f"{path} is not a text table: it looks like {what}.",
+                "Save it as CSV, or set source.format to what it is.",
+            )
+    if b"\x00" in raw[:65536]:
+        raise DataError(
+            f"{path} is not a text table: it holds binary data.",
+            "Save it as CSV in UTF-8, or set source.format to what it is.",
+        )
+    return raw
+
+
+def check_header(names: Sequence[Any], path: Path) -> None:
+    """Refuse column names that occur twice.
+
+    Raises
+    ------
+    DataError
+        Names the columns.
+    """
+    double = sorted({str(name) for name in names if list(names).count(name) > 1})
+    if double:
+        raise DataError(
+            f"{path} has more than one column named {', '.join(map(repr, double))}.",
+            "Rename them so that each column has a name of its own.",
+        )
+
+
+def text_options(source: Source, skip_rows: int) -> dict[str, Any]:
+    """Return the options with which pandas (and Dask) read a text table."""
+    whitespace = source.format == "whitespace"
+    return {
+        "sep": r"\s+" if whitespace else source.separator,
+        "header": None if source.columns else 0,
+        "names": list(source.columns) if source.columns else None,
+        "skiprows": skip_rows,
+        "skipinitialspace": True,
+        "dtype": str,
+        "keep_default_na": False,
+        "na_values": ["", *source.missing],
+    }
+
+
+def check_start(stream: IO[bytes], path: Path, source: Source, skip_rows: int) -> None:
+    """Refuse a text table whose first row has doubled names or an unexpected number of cells.
+
+    Raises
+    ------
+    DataError
+        Names the columns, or both counts.
+    """
+    first = pd.read_csv(
+        stream,
+        sep=r"\s+" if source.format == "whitespace" else source.separator,
+        header=None,
+        skiprows=skip_rows,
+        nrows=1,
+        dtype=str,
+        skipinitialspace=True,
+        keep_default_na=False,
+    )
+    if source.columns is None:
+        check_header([str(name).strip() for name in first.iloc[0]], path)
+    elif first.shape[1] != len(source.columns):
+        raise DataError(
+            f"{path} has {first.shape[1]} columns, and source.columns names {len(source.columns)}.",
+            "Name every column of the file, in its order.",
+        )
+
+
+@contextmanager
+def text_errors(path: Path, source: Source) -> Iterator[None]:
+    """Turn what pandas says of a broken text table into a DataError."""
+    try:
+        yield
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is not UTF-8 text.", "Save it in UTF-8.") from None
+    except pd.errors.EmptyDataError:
+        raise DataError(f"{path} is empty.", "Check that the file is complete.") from None
+    except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
+        detail = str(error).strip().splitlines()[-1]
+        detail = detail.removeprefix("Error tokenizing data. C error: ").rstrip(".")
+        raise DataError(
+            f"{path} is not a regular {source.format} table: {detail}.",
+            "Check its separator and that all rows have the same number of cells.",
+        ) from None
+
+
+def read_text(raw: bytes, path: Path, source: Source, skip_rows: int = 0) -> pd.DataFrame:
+    """Parse CSV or whitespace-separated bytes; every cell stays text, missing ones become NaN.
+
+    Raises
+    ------
+    DataError
+        When the bytes are not such a table.
+    """
+    raw = unpack(raw, path)
+    with text_errors(path, source):
+        check_start(io.BytesIO(raw), path, source, skip_rows)
+        frame = pd.read_csv(io.BytesIO(raw), **text_options(source, skip_rows))
+    return strip_text(frame, path)
+
+
+def strip_text(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """Take the blanks off column names and ends of cells.
+
+    Raises
+    ------
+    DataError
+        When rows have more cells than the header (pandas makes an index of the first ones).
+    """
+    if not isinstance(frame.index, pd.RangeIndex):
+        raise DataError(
+            f"The rows of {path} have more cells than its header has names.",
+            "Name every column, and take separators off the ends of rows.",
+        )
+    stripped = {str(name).strip(): frame[name].str.rstrip() for name in frame.columns}
+    return pd.DataFrame(stripped, index=frame.index)
+
+
+def read_parquet(raw: bytes, path: Path) -> pd.DataFrame:
+    """Parse Parquet bytes.
+
+    Raises
+    ------
+    DataError
+        When the bytes are no Parquet file.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        check_header(pq.read_schema(io.BytesIO(raw)).names, path)
+        table = pq.read_table(io.BytesIO(raw))
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(
+            f"{path} is not a Parquet file: {str(error).splitlines()[0]}",
+            "Check source.format and fetch the file again.",
+        ) from None
+    # Metadata of pandas would hide a column that was its index.
+    return tidy(table.to_pandas(ignore_metadata=True))

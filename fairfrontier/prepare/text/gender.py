@@ -1,0 +1,131 @@
+"""Counterfactual texts: pronouns, titles and first names of the other gender."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from fairfrontier.prepare.text.occurrence import Rewriting, find_words, lower
+from fairfrontier.prepare.text.vocabulary import Swap
+from fairfrontier.runtime.seeds import uniforms
+
+# Blanks, then marks that open a phrase; then its first word, or a mark that closes the one before.
+# Pictures (emoji, arrows, hearts) and signs that join close it, too; "$5" and "#1" go on.
+_NEXT = re.compile(
+    r"(\s*)([\"“‘'(\[`*\s]*)"
+    r"(?:(\w+)|([.,;:!?)\]}”’»…–—/|+=~^\u2190-\u2bff\U0001f000-\U0001faff]"
+    # An entity of HTML may be an opening quotation mark.
+    r"|&(?!#?\w+;)|-(?!\w)|$)|)"
+)
+
+
+def swap_gender(
+    texts: Iterable[str], vocabulary: Swap, ids: np.ndarray | None = None, seed: int = 0
+) -> Rewriting:
+    """Exchange the words of two genders.
+
+    Parameters
+    ----------
+    texts : iterable of str
+    vocabulary : Swap
+    ids : ndarray of integers, shape (n_texts,), optional
+        Row ids, which decide with the seed what names become; positions by default.
+    seed : int
+
+    Returns
+    -------
+    Rewriting
+
+    Notes
+    -----
+    A word of ``context`` stands alone when nothing follows, or punctuation, an emoji, or a word of
+    ``alone_before``; an opening quotation mark or bracket is looked past, and so is what ``link``
+    joins ("her or his life" → "his or her life"). Both directions use one rule, hence swapping
+    twice gives the text back unless it holds a word of ``one_way`` where the rule does not expect
+    it ("saw him leave", "hers alone"), or a name. A rule is no parser: "saw her leave" becomes
+    "saw his leave".
+
+    First names count only with a capital. All that a text calls by one name get the same new
+    one, and different names stay different while the list suffices. Names are drawn, so that they
+    do not come back. O(characters).
+    """
+    names = {name: gender for gender, each in vocabulary.names.items() for name in each}
+    changes = vocabulary.changes
+    found = find_words(texts, (*changes, *vocabulary.context, *names))
+    if names:
+        named = found.codes >= len(changes) + len(vocabulary.context)
+        capital = np.array([word[:1].isupper() for word in found.found], dtype=bool)
+        found = found.keep(~named | capital)
+    stands_alone = _make_rule(vocabulary)
+    places = np.arange(len(found.texts)) if ids is None else np.asarray(ids)
+    shares = uniforms(seed, places)
+    lists = list(vocabulary.names.values())
+    others = {
+        name: lists[1 - list(vocabulary.names).index(gender)] for name, gender in names.items()
+    }
+    words: list[str] = []
+    row_before = -1
+    called: dict[str, str] = {}
+    for row, end, code in zip(
+        found.rows.tolist(), found.ends.tolist(), found.codes.tolist(), strict=True
+    ):
+        if row != row_before:
+            row_before, called = row, {}
+        word = found.names[code]
+        if word in names:
+            if word not in called:
+                other = others[word]
+                rank = sum(names[each] == names[word] for each in called)
+                called[word] = other[(int(shares[row] * len(other)) + rank) % len(other)]
+            words.append(called[word])
+        elif word in vocabulary.context:
+            rule, text = vocabulary.context[word], found.texts[row]
+            words.append(rule.alone if stands_alone(lower(word), text, end) else rule.otherwise)
+        else:
+            words.append(changes[word])
+    return found.replace(words)
+
+
+def _make_rule(vocabulary: Swap) -> Callable[[str, str, int], bool]:
+    """Return a function of a word, its text and where it ends there: whether it stands alone."""
+    before = {lower(word) for word in vocabulary.alone_before}
+    link = None
+    if vocabulary.link:
+        by = "|".join(
+            rf"(?<!\w){re.escape(sign)}(?!\w)" if sign[0].isalnum() else re.escape(sign)
+            for sign in vocabulary.link.by
+        )
+        to = "|".join(map(re.escape, vocabulary.link.to))
+        link = re.compile(rf"\s*(?:{by})\s*({to})(?!\w)", re.IGNORECASE)
+
+    # Where links lead from a word of the text before: a long chain is walked once.
+    ends: dict[tuple[str, int], int] = {}
+    text_before = ""
+
+    def stands_alone(word: str, text: str, end: int) -> bool:
+        nonlocal text_before
+        if text is not text_before:
+            text_before = text
+            ends.clear()
+        passed: list[tuple[str, int]] = []
+        # The same word again is another phrase: "saw her and her son".
+        while (
+            link
+            and (word, end) not in ends
+            and (joined := link.match(text, end))
+            and lower(joined[1]) != word
+        ):
+            passed.append((word, end))
+            word, end = lower(joined[1]), joined.end()
+        end = ends.get((word, end), end)
+        ends.update(dict.fromkeys(passed, end))
+        match = _NEXT.match(text, end)
+        blank, opening, follower, closing = match.groups() if match else ("", "", None, None)
+        if follower is None:
+            return closing is not None
+        # A quotation mark that touches the word before it closes a phrase.
+        return (bool(opening) and not blank) or lower(follower) in before
+
+    return stands_alone

@@ -1,0 +1,195 @@
+"""Vocabularies: words that a fair model of texts treats alike, as data of the user's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import BeforeValidator, Field, model_validator
+
+from fairfrontier.prepare.text.occurrence import name_word
+from fairfrontier.runtime.config import Model, fault, find_yaml, parse, read_yaml
+from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.seeds import derive_generator
+
+FOLDER = Path("conf", "vocabularies")
+
+
+def _word(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise fault("YAML reads yes, no, on and off as true and false: put the word in quotes")
+    return re.sub(r"\s+", " ", value).strip() if isinstance(value, str) else value
+
+
+# Something in it must be a letter or digit, or it has no boundaries.
+Word = Annotated[str, BeforeValidator(_word), Field(pattern=r"\w")]
+Sign = Annotated[str, BeforeValidator(_word), Field(min_length=1)]
+
+
+def _refuse_doubles(words: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for word in words:
+        if name_word(word) in seen:
+            raise fault(f"{word!r} stands twice; case, and a hyphen for a blank, do not count")
+        seen.add(name_word(word))
+
+
+class Terms(Model):
+    """Words of which each may stand for any other, and families of words that name one identity.
+
+    ``terms`` are replaced by each other. ``families``: name -> words that mention it, terms or
+    not, such as plurals, which are words of their own.
+    """
+
+    vocabulary: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+    description: str = ""
+    terms: Annotated[tuple[Word, ...], Field(min_length=2)]
+    families: Mapping[
+        Annotated[str, Field(min_length=1)], Annotated[tuple[Word, ...], Field(min_length=1)]
+    ] = Field(default_factory=dict)
+    notes: str = ""
+
+    @model_validator(mode="after")
+    def _check(self) -> Terms:
+        _refuse_doubles(self.terms)
+        for words in self.families.values():
+            _refuse_doubles(words)
+        return self
+
+    def take(self, terms: Iterable[str]) -> Terms:
+        """Return the vocabulary of some of the terms, in its own order; families stay.
+
+        Raises
+        ------
+        ConfigError
+            When one is no term, or fewer than two are left.
+        """
+        wanted = {name_word(term): term for term in terms}
+        known = {name_word(term): term for term in self.terms}
+        for name, term in wanted.items():
+            if name not in known:
+                raise ConfigError(
+                    f"The vocabulary {self.vocabulary} has no term {term!r}.",
+                    nearest(term, self.terms),
+                )
+        if len(wanted) < 2:
+            raise ConfigError(
+                f"Of the vocabulary {self.vocabulary} fewer than two terms are taken.",
+                "Take at least two: one has nothing to be replaced by.",
+            )
+        kept = tuple(term for name, term in known.items() if name in wanted)
+        return self.model_copy(update={"terms": kept})
+
+    def draw(self, count: int, seed: int) -> Terms:
+        """Return the vocabulary of ``count`` terms drawn without replacement.
+
+        Raises
+        ------
+        ConfigError
+            When there are not as many, or fewer than two are asked for.
+        """
+        if not 2 <= count <= len(self.terms):
+            raise ConfigError(
+                f"{count} of the {len(self.terms)} terms of {self.vocabulary} cannot be drawn.",
+                f"Give a number from 2 to {len(self.terms)}.",
+            )
+        generator = derive_generator("vocabulary", self.vocabulary, seed)
+        return self.take(generator.permutation(np.array(self.terms, dtype=object))[:count])
+
+
+class Context(Model):
+    """What a word becomes where it stands alone ("saw her.") and elsewhere ("her book")."""
+
+    alone: Word
+    otherwise: Word
+
+
+class Link(Model):
+    """Words that join possessives, ``by``, and those that may follow, ``to``: "her or his"."""
+
+    by: tuple[Sign, ...]
+    to: tuple[Word, ...]
+
+
+class Swap(Model):
+    """Words that become their counterparts of the other gender.
+
+    ``pairs`` go both ways, ``one_way`` only so; ``context`` words become what their place asks
+    for: they stand alone at the end, before punctuation, and before a word of ``alone_before``,
+    where what ``link`` joins to them is looked past. ``names``: two lists of first names, of which
+    one becomes a random one of the other.
+    """
+
+    vocabulary: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+    description: str = ""
+    pairs: Mapping[Word, Word] = Field(default_factory=dict)
+    one_way: Mapping[Word, Word] = Field(default_factory=dict)
+    context: Mapping[Word, Context] = Field(default_factory=dict)
+    alone_before: tuple[Word, ...] = ()
+    link: Link | None = None
+    names: Mapping[Annotated[str, Field(min_length=1)], tuple[Word, ...]] = Field(
+        default_factory=dict
+    )
+    notes: str = ""
+
+    @model_validator(mode="after")
+    def _check(self) -> Swap:
+        if self.names and (len(self.names) != 2 or not all(self.names.values())):
+            raise fault("names are two lists, and none of them is empty")
+        names = [name for each in self.names.values() for name in each]
+        pairs = [*self.pairs, *self.pairs.values()]
+        _refuse_doubles([*pairs, *self.one_way, *self.context, *names])
+        return self
+
+    @property
+    def changes(self) -> dict[str, str]:
+        """Word -> what it becomes wherever it stands."""
+        back = {second: first for first, second in self.pairs.items()}
+        return {**self.one_way, **self.pairs, **back}
+
+
+def read_terms(name: str | Path, home: Path) -> Terms:
+    """Read a vocabulary of terms: a path, or a name of ``conf/vocabularies``.
+
+    Raises
+    ------
+    ConfigError
+        When there is none, or it says something that cannot be.
+    """
+    path = find_vocabulary(name, home)
+    return parse(Terms, read_yaml(path), path)
+
+
+def read_swap(name: str | Path, home: Path) -> Swap:
+    """Read a vocabulary of counterparts: a path, or a name of ``conf/vocabularies``.
+
+    Raises
+    ------
+    ConfigError
+        When there is none, or it says something that cannot be.
+    """
+    path = find_vocabulary(name, home)
+    return parse(Swap, read_yaml(path), path)
+
+
+def find_vocabulary(name: str | Path, home: Path, folder: Path | None = None) -> Path:
+    """Return the YAML of a vocabulary.
+
+    Parameters
+    ----------
+    name : str or Path
+        A name of ``conf/vocabularies``, or a path below ``home`` or ``folder``.
+    home : Path
+        The project.
+    folder : Path, optional
+        Where else relative paths are looked up.
+
+    Raises
+    ------
+    ConfigError
+        When there is no such file or name.
+    """
+    return find_yaml("vocabulary", name, home / FOLDER, (home, folder or home))

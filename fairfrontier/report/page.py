@@ -1,0 +1,350 @@
+"""The report of a study: one HTML file that needs no network."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from markupsafe import Markup, escape
+
+from fairfrontier.figure.certified import Exposure
+from fairfrontier.figure.frontier import name_measure
+from fairfrontier.reproduce.publication import Publication
+from fairfrontier.study import drawing
+from fairfrontier.study.config import StudyConfig, split_name
+from fairfrontier.study.frontier import list_fits, orient, summarise
+from fairfrontier.study.plan import Planned
+
+# Rates of an audit card, where the results have them.
+RATES = (
+    "selection_rate", "mean_prediction", "tpr", "fpr", "accuracy", "disparity", "square_loss",
+)  # fmt: skip
+AGGREGATES = ("selection_rate_ratio", "gap_max", "gap_rms", "disparity", "square_loss_max")
+FOUR_FIFTHS = 0.8
+# Proposition 2.3 is read at this difference of log-odds: odds that are e times as high.
+LOG_ODDS = 1.0
+# A difference from the paper above this is worth a note.
+WORTH_A_NOTE = 0.03
+TEMPLATE = Path(__file__).with_name("report.html.j2")
+STYLE = TEMPLATE.with_name("style.css.j2")
+
+
+def render_report(
+    study: StudyConfig,
+    plan: Sequence[Planned],
+    points: pd.DataFrame,
+    frontier: pd.DataFrame,
+    summary: Mapping[str, Any],
+    figure: bytes,
+    publication: Publication | None = None,
+    published: pd.DataFrame | None = None,
+    pictures: Mapping[str, drawing.Picture] = MappingProxyType({}),
+    exposed: Mapping[tuple[str, str], Exposure] = MappingProxyType({}),
+) -> str:
+    """Render the report.
+
+    Parameters
+    ----------
+    study : StudyConfig
+        What was asked.
+    plan : sequence of Planned
+        What was run.
+    points, frontier : DataFrame
+        What came out; see ``sort_points`` and ``build_frontier``.
+    summary : mapping
+        From ``build_summary``.
+    figure : bytes
+        A PNG, which goes in as a data URI.
+    publication, published : Publication and DataFrame, optional
+        The paper, and what ``compare`` returned.
+    pictures : mapping of str to Picture
+        The study's further figures, by their registered names.
+    exposed : mapping of (method, setting) to Exposure
+        The worst moves behind the certificates, from ``expose_chosen``.
+
+    Returns
+    -------
+    str
+        HTML. Every text that comes from data or configuration is escaped.
+    """
+    return open_template(TEMPLATE).render(
+        study=study,
+        summary=summary,
+        figure=base64.b64encode(figure).decode(),
+        pictures=[
+            {
+                "about": drawing.FIGURES.find(name),
+                "alt": picture.alt,
+                "code": base64.b64encode(picture.png).decode(),
+            }
+            for name, picture in pictures.items()
+        ],
+        settings=_tabulate_settings(frontier, study.frontier.accuracy),
+        claims=summary["claims"],
+        published=None if published is None else _tabulate_published(published, publication),
+        cards=_make_cards(points, plan, frontier, exposed),
+        runs=_list_runs(plan),
+        notes=render_notes(study.notes),
+        measures=list(study.frontier.fairness),
+        worth_a_note=WORTH_A_NOTE,
+        log_odds=LOG_ODDS,
+        tau=LOG_ODDS**2 / 4,
+    )
+
+
+def open_template(path: Path) -> Template:
+    """Return a template of HTML that escapes what goes in; ``number`` and ``measure`` filter it."""
+    environment = Environment(
+        loader=FileSystemLoader(path.parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(number=show_number, measure=name_measure)
+    return environment.get_template(path.name)
+
+
+def show_number(value: float | None, digits: int = 3) -> str:
+    """Return a number for reading: fixed digits, a true minus, a dash where there is none."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    text = f"{value:.{digits}f}"
+    # A gap of -0.0001 rounds to nothing, not to minus nothing.
+    return text.lstrip("-") if float(text) == 0 else text.replace("-", "−")
+
+
+def render_notes(text: str) -> Markup:
+    """Turn notes into HTML: paragraphs, lists, `code`, *emphasis* and **strength**.
+
+    Parameters
+    ----------
+    text : str
+        Blank lines part paragraphs; a paragraph whose lines start with ``- `` is a list. Anything
+        else, HTML included, is shown as it stands.
+
+    Returns
+    -------
+    Markup
+        Escaped.
+    """
+    blocks = []
+    for paragraph in re.split(r"\n\s*\n", text.strip()):
+        if paragraph.startswith("- "):
+            items = re.split(r"\n- ", paragraph[2:])
+            body = "".join(f"<li>{_render_line(item)}</li>" for item in items)
+            blocks.append(f"<ul>{body}</ul>")
+        elif paragraph:
+            blocks.append(f"<p>{_render_line(paragraph)}</p>")
+    # What was put together was escaped piece by piece.
+    return Markup("\n".join(blocks))  # noqa: S704
+
+
+def _render_line(text: str) -> str:
+    """Escape a line, then set its code, strength and emphasis."""
+    pieces = re.split(r"(`[^`]+`)", text)
+    rendered = []
+    for piece in pieces:
+        safe = str(escape(piece))
+        if len(piece) > 2 and piece.startswith("`") and piece.endswith("`"):
+            rendered.append(f"<code>{escape(piece[1:-1])}</code>")
+            continue
+        safe = re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", safe)
+        rendered.append(re.sub(r"\*([^*\s][^*]*)\*", r"<em>\1</em>", safe))
+    return "".join(rendered)
+
+
+def _show_setting(setting: str) -> list[str]:
+    """Return a canonical setting as "key value" words, without what all rows share."""
+    return [
+        f"{key.replace('_', ' ')} {value if isinstance(value, str) else json.dumps(value)}"
+        for key, value in json.loads(setting).items()
+        if key not in ("rows", "select_on")
+    ]
+
+
+def _tabulate_settings(frontier: pd.DataFrame, accuracy: str) -> list[dict[str, Any]]:
+    """Return one row per setting with all its measures, the chosen ones first."""
+    rows: list[dict[str, Any]] = []
+    for (method, setting), table in frontier.groupby(["method", "setting"], sort=False):
+        first = table.iloc[0]
+        rows.append(
+            {
+                "method": method,
+                "setting": _show_setting(str(setting)),
+                "chosen": bool(table["on_frontier"].any()),
+                "joint": bool(first["on_joint_frontier"]),
+                "accuracy": (first["accuracy"], first["accuracy_low"], first["accuracy_high"]),
+                "n_seeds": int(first["n_seeds"]),
+                "fairness": {
+                    row["fairness"]: {
+                        "value": row["fairness_value"],
+                        "low": row["fairness_low"],
+                        "high": row["fairness_high"],
+                        "chosen": bool(row["on_frontier"]),
+                    }
+                    for row in table.to_dict("records")
+                },
+            }
+        )
+    best = -orient(accuracy, np.array([row["accuracy"][0] for row in rows], dtype=np.float64))
+    order = sorted(
+        range(len(rows)), key=lambda i: (not rows[i]["chosen"], not rows[i]["joint"], best[i])
+    )
+    return [rows[i] for i in order]
+
+
+def _tabulate_published(published: pd.DataFrame, publication: Publication | None) -> dict[str, Any]:
+    """Return the table "published / ours ± sd" by row and measure."""
+    name = str(published["table"].iloc[0]).partition(".")[2]
+    table = publication.tables[name] if publication else None
+    measures = list(dict.fromkeys(published["measure"]))
+    rows = []
+    for row, cells in published.groupby("row", sort=False):
+        numbers = table.rows.get(str(row)) if table else None
+        rows.append(
+            {
+                "label": numbers.label if numbers else row,
+                "row": row,
+                "remark": numbers.remark if numbers else "",
+                "cells": {cell["measure"]: cell for cell in cells.to_dict("records")},
+                "ours": bool(cells["ours_mean"].notna().any()),
+            }
+        )
+    return {
+        "measures": measures,
+        "rows": rows,
+        "n_splits": int(published["n_splits"].max()),
+        "spread_kind": published["spread_kind"].iloc[0],
+        "source": publication.source if publication else "",
+        "title": table.title if table else "",
+        "where": table.where if table else "",
+        "verified": table.verified if table else "",
+    }
+
+
+def _make_cards(
+    points: pd.DataFrame,
+    plan: Sequence[Planned],
+    frontier: pd.DataFrame,
+    exposed: Mapping[tuple[str, str], Exposure],
+) -> list[dict[str, Any]]:
+    """Return an audit card for every setting on some frontier, on the part test."""
+    chosen = frontier.loc[frontier["on_frontier"]].drop_duplicates(["method", "setting"])
+    table = summarise(points, list_fits(plan, "frontier"), "test")
+    cards = []
+    for method, setting in zip(chosen["method"], chosen["setting"], strict=True):
+        rows = table.loc[(table["method"] == method) & (table["setting"] == setting)]
+        found = {str(row["name"]): row for row in rows.to_dict("records")}
+        split = {name: split_name(name) for name in found}
+        consistency = {
+            group: found[name]
+            for name, (measure, group) in split.items()
+            if measure == "consistency"
+        }
+        certified = [
+            {
+                "budget": group.partition("=")[2],
+                "box": found.get(f"dif_box:{group}", {}).get("value"),
+                "gap": found.get(f"adversarial_gap:{group}"),
+                "errors": found.get(f"adversarial_error_gap:{group}"),
+                **found[name],
+            }
+            for name, (measure, group) in split.items()
+            if measure == "dif"
+        ]
+        cards.append(
+            {
+                "method": method,
+                "setting": _show_setting(str(setting)),
+                "attributes": _audit_attributes(found, split),
+                "consistency": consistency,
+                "certificates": sorted(certified, key=lambda each: float(each["budget"])),
+                "exposure": exposed.get((str(method), str(setting))),
+                "frontiers": list(
+                    frontier.loc[
+                        (frontier["method"] == method)
+                        & (frontier["setting"] == setting)
+                        & frontier["on_frontier"],
+                        "fairness",
+                    ]
+                ),
+            }
+        )
+    return sorted(cards, key=lambda card: (card["method"], card["setting"]))
+
+
+def _audit_attributes(
+    found: Mapping[str, Mapping[str, Any]], split: Mapping[str, tuple[str, str]]
+) -> list[dict[str, Any]]:
+    """Return the rates of every level and the aggregates, by attribute; crossed ones last."""
+    levels = {
+        group: group.partition("=")
+        for measure, group in split.values()
+        if measure in RATES and "=" in group
+    }
+    attributes = sorted({each[0] for each in levels.values()}, key=lambda a: ("×" in a, a))
+    audited = []
+    for attribute in attributes:
+        own = {group: each[2] for group, each in levels.items() if each[0] == attribute}
+        rates = [rate for rate in RATES if any(f"{rate}:{group}" in found for group in own)]
+        ratio = found.get(f"selection_rate_ratio:{attribute}")
+        audited.append(
+            {
+                "attribute": attribute,
+                "rates": rates,
+                "levels": [
+                    {
+                        "level": level,
+                        "n": max(
+                            found[f"{rate}:{group}"]["n"]
+                            for rate in rates
+                            if f"{rate}:{group}" in found
+                        ),
+                        "rates": [found.get(f"{rate}:{group}") for rate in rates],
+                    }
+                    for group, level in own.items()
+                ],
+                "aggregates": {
+                    name: found[f"{name}:{attribute}"]
+                    for name in AGGREGATES
+                    if f"{name}:{attribute}" in found
+                },
+                "below_four_fifths": ratio is not None and ratio["value"] < FOUR_FIFTHS,
+            }
+        )
+    return audited
+
+
+def _list_runs(plan: Sequence[Planned]) -> list[dict[str, Any]]:
+    """Return one row per method, setting and block, with its seeds."""
+    runs: dict[tuple[str, str, str], list[int]] = {}
+    found = {}
+    for each in plan:
+        for member in each.group.members:
+            setting = json.dumps(dict(member.setting), default=list)
+            key = (", ".join(each.blocks), each.group.method, setting)
+            runs.setdefault(key, []).append(member.seed)
+            found[key] = (each.group, member)
+    return [
+        {
+            "block": key[0],
+            "method": key[1],
+            "estimator": found[key][0].estimator,
+            "setting": _show_setting(key[2]),
+            "parameters": dict(found[key][1].parameters),
+            "rows": found[key][0].rows,
+            "select_on": found[key][0].select_on,
+            "seeds": seeds,
+        }
+        for key, seeds in runs.items()
+    ]

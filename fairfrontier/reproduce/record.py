@@ -1,0 +1,139 @@
+"""A finished run in a few lines of JSON, to be committed as evidence."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fairfrontier.reproduce.publication import read_publication
+from fairfrontier.runtime.errors import StoreError
+from fairfrontier.study.config import StudyConfig
+
+# What the tables of the papers are made of, where a dataset has it.
+MEASURES = ("accuracy", "balanced_accuracy", "consistency", "gap_max", "gap_rms")
+# Where records are kept, whose own change is none of what was run.
+RUNS = "data/reference/runs"
+
+
+def record_run(study: StudyConfig, folder: Path, home: Path) -> Path:
+    """Write data/reference/runs/STUDY@PROFILE.json from the results of a run.
+
+    Parameters
+    ----------
+    study : StudyConfig
+        The study, with the profile that was run.
+    folder : Path
+        Its results: points.parquet and summary.json.
+    home : Path
+        The project root; its commit is written down.
+
+    Returns
+    -------
+    Path
+        The file: study, profile, commit, machine, versions, seconds, claims, and per method,
+        setting and measure the mean and standard deviation over splits on the test part.
+
+    Raises
+    ------
+    StoreError
+        When the results are not there, or the file cannot be written.
+    """
+    try:
+        points = pd.read_parquet(folder / "points.parquet")
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StoreError(
+            f"{folder} holds no finished run.",
+            f"Run `fairfrontier run {study.study} --profile {study.profile}` first.",
+        ) from error
+    test = points[points.part == "test"]
+    names = (test.measure + ":" + test.group).str.removesuffix(":")
+    # Levels and cross products are left out but for those that are spoken of: the record is a table
+    # to compare with, not an audit.
+    plain = test.measure.isin(MEASURES) & ~test.group.str.contains("[=×]")
+    test = test[plain | names.isin(_list_mentioned(study, home))]
+    by = ["method", "setting", "measure", "group"]
+    table = test.groupby(by, sort=True).value.agg(["mean", "std", "count"]).reset_index()
+    record = {
+        "study": study.study,
+        "profile": study.profile,
+        "commit": _commit(home),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
+        "seconds": summary["seconds"],
+        "versions": summary["versions"],
+        "claims": [_round(each) for each in summary["claims"]],
+        "part": "test",
+        "rows": [_row(each) for each in table.to_dict("records")],
+    }
+    path = home / RUNS / f"{study.study}@{study.profile}.json"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(_layout(record), encoding="utf-8")
+    except OSError as error:
+        raise StoreError(
+            f"The record cannot be written to {path}: {error.strerror}.", "Mend its permissions."
+        ) from error
+    return path
+
+
+def _row(each: Mapping[Hashable, Any]) -> dict[str, Any]:
+    name = f"{each['measure']}:{each['group']}" if each["group"] else each["measure"]
+    spread = None if pd.isna(each["std"]) else round(float(each["std"]), 5)
+    mean = None if pd.isna(each["mean"]) else round(float(each["mean"]), 5)
+    return {
+        "method": each["method"],
+        "setting": json.loads(each["setting"]),
+        "measure": name,
+        "mean": mean,
+        "sd": spread,
+        "n_splits": int(each["count"]),
+    }
+
+
+def _list_mentioned(study: StudyConfig, home: Path) -> set[str]:
+    """Return the measures that the frontier, the claims and the published table speak of."""
+    named = {study.frontier.accuracy, *study.frontier.fairness}
+    for claim in study.claims:
+        named |= set(claim.check.measure)
+    if study.published is not None:
+        publication, table = read_publication(study.published.reproduces, home)
+        named |= set(publication.tables[table].sources)
+    return named
+
+
+def _round(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, 5)
+    if isinstance(value, Mapping):
+        return {key: _round(each) for key, each in value.items()}
+    return [_round(each) for each in value] if isinstance(value, list) else value
+
+
+def _layout(record: dict[str, Any]) -> str:
+    """Return JSON with one row of the table or one claim per line, so that a diff can be read."""
+    text = json.dumps({**record, "claims": [], "rows": []}, indent=1, ensure_ascii=False)
+    for name in ("claims", "rows"):
+        lines = ",\n  ".join(json.dumps(each, ensure_ascii=False) for each in record[name])
+        if lines:
+            text = text.replace(f'"{name}": []', f'"{name}": [\n  {lines}\n ]')
+    return text + "\n"
+
+
+def _commit(home: Path) -> str:
+    """Return the commit of the checkout, marked where files other than kept runs differ from it."""
+    changed = ["status", "--porcelain", "--untracked-files=no", "--", ".", f":(exclude){RUNS}"]
+    told: dict[str, Any] = {"cwd": home, "capture_output": True, "text": True, "check": True}
+    try:
+        head = subprocess.run(["git", "rev-parse", "HEAD"], **told)  # noqa: S607
+        differ = subprocess.run(["git", *changed], **told)  # noqa: S603, S607
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    commit: str = head.stdout.strip()
+    return f"{commit}-dirty" if differ.stdout.strip() else commit

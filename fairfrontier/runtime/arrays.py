@@ -1,0 +1,256 @@
+"""Arrays on NumPy or CuPy: where work runs, and the few things that the array API lacks.
+
+Kernels take their namespace from their input, ``xp = array_namespace(x)``, so that the same
+function runs on both; the tests run it under array-api-strict as well. This module imports nothing
+but NumPy and array-api-compat, and CuPy when it is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Literal
+
+import array_api_compat
+import numpy as np
+
+from fairfrontier.runtime.errors import ConfigError
+
+Array = Any  # the standard defines arrays by behaviour: there is no common class to name
+Backend = Literal["auto", "numpy", "cupy"]
+
+# Under some 10⁹ operations a CPU core is done in a second, which CuPy needs to start.
+WORK_THAT_PAYS = 1e9
+# Entries of the one-hot block that segment_sum holds at a time: 32 MiB of float64.
+BLOCK_ENTRIES = 1 << 22
+# Segments above which sorting the rows costs less than a one-hot matrix of them.
+MANY_SEGMENTS = 1 << 10
+
+
+def array_namespace(*arrays: Array) -> Any:
+    """Return the array API namespace of the arrays.
+
+    Parameters
+    ----------
+    *arrays : array
+        NumPy, CuPy or array-api-strict arrays, all of one kind.
+
+    Returns
+    -------
+    module
+        The namespace ``xp``, wrapped by array-api-compat where the library deviates.
+
+    Raises
+    ------
+    TypeError
+        When the arrays are of several kinds or none is an array.
+    """
+    return array_api_compat.array_namespace(*arrays)
+
+
+@functools.cache
+def device_present() -> bool:
+    """Tell whether CuPy is installed and finds a device; asked once per process."""
+    try:
+        import cupy
+    except ImportError:
+        return False
+    try:
+        return int(cupy.cuda.runtime.getDeviceCount()) > 0
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return False
+
+
+def choose_backend(backend: Backend = "auto", work: float = 0.0) -> Literal["numpy", "cupy"]:
+    """Decide where work of a given size runs.
+
+    Parameters
+    ----------
+    backend : {"auto", "numpy", "cupy"}
+        ``auto`` takes CuPy when a device is there and ``work`` reaches ``WORK_THAT_PAYS``. It
+        depends on the size alone, never on how fast the machine is.
+    work : float
+        Number of floating point operations ahead.
+
+    Returns
+    -------
+    {"numpy", "cupy"}
+
+    Raises
+    ------
+    ConfigError
+        When the backend is unknown, or is ``cupy`` where there is no CuPy or no device.
+    """
+    if backend not in ("auto", "numpy", "cupy"):
+        raise ConfigError(
+            f"backend is {backend!r}, which is none of auto, numpy and cupy.",
+            "Use 'auto' to let the size of the work decide.",
+        )
+    if backend == "numpy" or (backend == "auto" and work < WORK_THAT_PAYS):
+        return "numpy"
+    if device_present():
+        return "cupy"
+    if backend == "cupy":
+        raise ConfigError(
+            "backend is 'cupy', but CuPy or a CUDA device is missing here.",
+            "Install the 'gpu' extra on a machine with an NVIDIA device, or use backend 'auto'.",
+        )
+    return "numpy"
+
+
+def as_backend(x: Array, backend: Backend = "auto", *, work: float = 0.0) -> Array:
+    """Return the array on the backend that the work ahead calls for.
+
+    Parameters
+    ----------
+    x : array
+        NumPy array, CuPy array, or anything NumPy makes an array of.
+    backend : {"auto", "numpy", "cupy"}
+        See `choose_backend`. Under ``auto`` an array that is on a device stays there.
+    work : float
+        Number of floating point operations ahead.
+
+    Returns
+    -------
+    array
+        A NumPy or CuPy array of the same shape and dtype; ``x`` itself where it is there already.
+
+    Raises
+    ------
+    ConfigError
+        As `choose_backend`.
+    """
+    if backend == "auto" and array_api_compat.is_cupy_array(x):
+        return x
+    if choose_backend(backend, work) == "numpy":
+        return to_numpy(x)
+    import cupy
+
+    return cupy.asarray(x)
+
+
+def to_numpy(x: Array) -> np.ndarray:
+    """Return the array as NumPy's, copied from the device where it lives on one."""
+    if array_api_compat.is_cupy_array(x):
+        return np.asarray(x.get())
+    return np.asarray(x)
+
+
+def segment_sum(values: Array, codes: Array, n: int) -> Array:
+    """Sum the rows of each segment.
+
+    out[s] = Σ_{i : codes[i] = s} values[i],  s = 0, …, n − 1.
+
+    Parameters
+    ----------
+    values : array, shape (m,) or (m, k)
+        What is summed, floating or integer, finite.
+    codes : array of integers, shape (m,)
+        Segment of each row, in 0, …, n − 1, in any order.
+    n : int
+        Number of segments.
+
+    Returns
+    -------
+    array, shape (n,) or (n, k)
+        Sums in the dtype of ``values``; zero where a segment is empty.
+
+    Raises
+    ------
+    ValueError
+        When the lengths differ or a code lies outside 0, …, n − 1.
+
+    Notes
+    -----
+    NumPy adds the rows in their order, O(m k). Elsewhere a one-hot matrix is multiplied in blocks
+    of ``BLOCK_ENTRIES``, O(m n k): slower than atomic additions where n is large, but on a device
+    the same bytes come every time, which atomic additions do not promise. Over ``MANY_SEGMENTS``
+    the rows of one column are sorted by segment instead, O(m log m), and sums are differences of
+    running sums: exact for whole numbers, else with an error that follows Σ |values|.
+    """
+    xp = array_namespace(values, codes)
+    m = int(values.shape[0])
+    if codes.shape != (m,):
+        raise ValueError(f"codes have shape {codes.shape}, values have {m} rows")
+    if m and (int(xp.min(codes)) < 0 or int(xp.max(codes)) >= n):
+        raise ValueError(f"codes lie outside 0, …, {n - 1}")
+    if array_api_compat.is_numpy_namespace(xp):
+        return _segment_sum_numpy(values, codes, n)
+    if n > MANY_SEGMENTS and values.ndim == 1:
+        return _segment_sum_sorted(values, codes, n)
+    table = values if values.ndim == 2 else xp.reshape(values, (m, 1))
+    out = xp.zeros((n, table.shape[1]), dtype=values.dtype)
+    segments = xp.arange(n, dtype=codes.dtype)
+    step = max(1, BLOCK_ENTRIES // max(n, 1))
+    for start in range(0, m, step):
+        stop = min(start + step, m)
+        one_hot = xp.astype(segments[:, None] == codes[None, start:stop], values.dtype)
+        out = out + one_hot @ table[start:stop, :]
+    return out if values.ndim == 2 else xp.reshape(out, (n,))
+
+
+def _segment_sum_numpy(values: np.ndarray, codes: np.ndarray, n: int) -> np.ndarray:
+    if not np.issubdtype(values.dtype, np.floating):
+        # bincount would pass integers through float64, which is exact only up to 2⁵³.
+        out = np.zeros((n, *values.shape[1:]), dtype=values.dtype)
+        np.add.at(out, codes, values)
+        return out
+    sums = np.zeros((n, *values.shape[1:]), dtype=values.dtype)
+    if values.ndim == 1:
+        sums[:] = np.bincount(codes, weights=values, minlength=n)
+    else:
+        for column in range(values.shape[1]):
+            sums[:, column] = np.bincount(codes, weights=values[:, column], minlength=n)
+    return sums
+
+
+def _segment_sum_sorted(values: Array, codes: Array, n: int) -> Array:
+    xp = array_namespace(values, codes)
+    order = xp.argsort(codes, stable=True)
+    where = array_api_compat.device(values)
+    zero = xp.zeros((1,), dtype=values.dtype, device=where)
+    running = xp.concat([zero, xp.cumulative_sum(xp.take(values, order), dtype=values.dtype)])
+    borders = xp.arange(n + 1, dtype=codes.dtype, device=where)
+    reached = xp.take(running, xp.searchsorted(xp.take(codes, order), borders))
+    return reached[1:] - reached[:-1]
+
+
+def partial_selection(values: Array, k: int) -> Array:
+    """Return the positions of the k smallest entries along the last axis.
+
+    Parameters
+    ----------
+    values : array of real numbers, shape (..., m)
+        Without NaN.
+    k : int
+        How many, 0 ≤ k ≤ m.
+
+    Returns
+    -------
+    array of integers, shape (..., k)
+        Positions in ascending order of value; of equal values the earlier position comes first
+        and is taken first, so that every backend selects the same ones.
+
+    Raises
+    ------
+    ValueError
+        When k lies outside 0, …, m.
+
+    Notes
+    -----
+    O(m + k log k) per row where the library has ``partition`` (NumPy, CuPy), O(m log m) elsewhere.
+    With NaN the selection is not defined.
+    """
+    m = int(values.shape[-1])
+    if not 0 <= k <= m:
+        raise ValueError(f"cannot take the {k} smallest of {m} entries")
+    xp = array_namespace(values)
+    if k in (0, m) or not hasattr(xp, "partition"):
+        return xp.argsort(values, axis=-1, stable=True)[..., :k]
+    last = xp.partition(values, k - 1, axis=-1)[..., k - 1 : k]
+    below = values < last
+    ties = values == last
+    room = k - xp.sum(below, axis=-1, keepdims=True)
+    taken = below | (ties & (xp.cumsum(ties, axis=-1) <= room))
+    positions = xp.reshape(xp.nonzero(taken)[-1], (*values.shape[:-1], k))
+    order = xp.argsort(xp.take_along_axis(values, positions, axis=-1), axis=-1, stable=True)
+    return xp.take_along_axis(positions, order, axis=-1)

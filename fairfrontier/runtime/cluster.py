@@ -1,0 +1,327 @@
+"""Where fits run: in this process, on local processes, on CUDA devices, or on a Dask cluster."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from fairfrontier.runtime.config import Model, fault, parse, read_yaml
+from fairfrontier.runtime.errors import ClusterError, ConfigError, nearest
+from fairfrontier.runtime.home import find_home
+from fairfrontier.runtime.thread import thread_environment
+
+# Short name -> where the class is: dask-jobqueue's and dask-kubernetes' take keyword arguments.
+CLUSTER_CLASSES: dict[str, tuple[str, str]] = {
+    "slurm": ("dask_jobqueue", "SLURMCluster"),
+    "pbs": ("dask_jobqueue", "PBSCluster"),
+    "sge": ("dask_jobqueue", "SGECluster"),
+    "lsf": ("dask_jobqueue", "LSFCluster"),
+    "oar": ("dask_jobqueue", "OARCluster"),
+    "htcondor": ("dask_jobqueue", "HTCondorCluster"),
+    "moab": ("dask_jobqueue", "MoabCluster"),
+    "kubernetes": ("dask_kubernetes.operator", "KubeCluster"),
+}
+# Seconds in which workers that were started afresh are expected back.
+RETURN = 20.0
+OWN_KINDS = ("inline", "local", "cuda", "scheduler")
+
+
+class ClusterConfig(Model):
+    """A cluster as conf/clusters/NAME.yaml describes it.
+
+    Attributes
+    ----------
+    kind : str
+        ``inline`` (no cluster: fits run one after the other in this process), ``local``
+        (processes on this machine), ``cuda`` (one process per CUDA device, by dask-cuda),
+        ``scheduler`` (one that runs already), or a key of ``CLUSTER_CLASSES``.
+    workers : int or None
+        Worker processes; None takes one per core (local) or per device (cuda).
+    threads : int or None
+        Threads that BLAS, OpenMP and XGBoost may use in each local process; None divides the
+        cores evenly. A fit's own ``threads`` rules its result; this is what a process starts with.
+    memory : str or None
+        Memory limit of a local worker, e.g. ``"4GiB"``; None sets none.
+    dashboard : bool
+        Whether a local cluster serves Dask's dashboard, on loopback.
+    address : str or None
+        The scheduler, e.g. ``tls://10.0.0.5:8786``.
+    tls_ca_file, tls_cert, tls_key : str or None
+        Paths of the certificates, for a ``tls://`` scheduler.
+    timeout : float
+        Seconds to wait for the scheduler and the first worker.
+    options : mapping
+        Keyword arguments of the cluster's class.
+    """
+
+    kind: str = "local"
+    workers: int | None = Field(default=None, ge=1)
+    threads: int | None = Field(default=None, ge=1)
+    memory: str | None = None
+    dashboard: bool = False
+    address: str | None = None
+    tls_ca_file: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    timeout: float = Field(default=60.0, gt=0)
+    options: Mapping[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _agree(self) -> ClusterConfig:
+        known = (*OWN_KINDS, *CLUSTER_CLASSES)
+        if self.kind not in known:
+            raise fault(f"kind is {self.kind!r}|{nearest(self.kind, known)}")
+        if (self.kind == "scheduler") != (self.address is not None):
+            raise fault("address belongs to kind scheduler|Give both or neither.")
+        tls = [self.tls_ca_file, self.tls_cert, self.tls_key]
+        if any(tls) and not all(tls):
+            raise fault("tls_ca_file, tls_cert and tls_key belong together|Give all or none.")
+        if any(tls) and self.kind != "scheduler":
+            raise fault("TLS files belong to kind scheduler|Take them out.")
+        if self.options and self.kind in ("inline", "scheduler"):
+            raise fault(f"kind {self.kind!r} takes no options|Take them out.")
+        return self
+
+
+def load_cluster(name: str | Path, home: Path | None = None) -> ClusterConfig:
+    """Read the description of a cluster.
+
+    Parameters
+    ----------
+    name : str or path
+        A name in conf/clusters/, or the path of a YAML file. ``inline``, ``local`` and ``cuda``
+        need no file.
+    home : Path, optional
+        The project root.
+
+    Returns
+    -------
+    ClusterConfig
+
+    Raises
+    ------
+    ConfigError
+        When there is no such file, or it does not describe a cluster.
+    """
+    folder = (home or find_home()) / "conf" / "clusters"
+    path = Path(name)
+    if path.suffix not in (".yaml", ".yml"):
+        path = folder / f"{name}.yaml"
+    if not path.is_file() and name in ("inline", "local", "cuda"):
+        return ClusterConfig(kind=str(name))  # they need no description
+    if not path.is_file():
+        known = {"inline", "local", "cuda", *(each.stem for each in folder.glob("*.yaml"))}
+        raise ConfigError(f"There is no cluster {str(name)!r}.", nearest(str(name), known))
+    return parse(ClusterConfig, read_yaml(path) or {}, path)
+
+
+@contextmanager
+def open_cluster(config: ClusterConfig) -> Iterator[Any]:
+    """Open the cluster, and close what was opened.
+
+    Parameters
+    ----------
+    config : ClusterConfig
+        What to open.
+
+    Yields
+    ------
+    distributed.Client or None
+        None for kind ``inline``. The client is nobody's default: pass it on.
+
+    Raises
+    ------
+    ClusterError
+        When a library is missing, a scheduler does not answer, or no worker comes in time.
+
+    Notes
+    -----
+    A local process runs one fit at a time (one Dask thread). Nothing adapts the number of workers:
+    distributed XGBoost hangs when a worker that holds data leaves.
+    """
+    if config.kind == "inline":
+        yield None
+        return
+    import dask
+    from distributed import Client
+
+    # Its news of every connection is not for a run's terminal.
+    logging.getLogger("distributed").setLevel(logging.WARNING)
+    environment = thread_environment(config.threads or _threads_each(config))
+    # Nannies set these before a worker imports NumPy; later would be too late for OpenBLAS.
+    told: dict[str, Any] = {"distributed.nanny.pre-spawn-environ": environment}
+    if config.kind in ("local", "cuda"):
+        # Dask gives a worker that died up after 15 s, and a busy machine needs longer for another.
+        told["distributed.deploy.lost-worker-timeout"] = f"{config.timeout}s"
+    with dask.config.set(told):
+        cluster = None
+        client = None
+        try:
+            if config.kind == "scheduler":
+                client = Client(
+                    config.address,
+                    security=_security(config),
+                    timeout=config.timeout,
+                    set_as_default=False,
+                )
+            else:
+                cluster = _start(config)
+                client = Client(cluster, timeout=config.timeout, set_as_default=False)
+            client.wait_for_workers(1, timeout=config.timeout)
+            if config.kind in ("local", "cuda"):
+                client.run(_ignore_interrupts)
+        except (OSError, RuntimeError, TimeoutError) as error:
+            _close(client, cluster)
+            where = config.address or config.kind
+            reason = " ".join(str(error).split())
+            raise ClusterError(
+                f"The cluster {where!r} gave no worker within {config.timeout:g} s: {reason}.",
+                "Check that it runs, or choose another with --cluster.",
+            ) from error
+        except BaseException:
+            _close(client, cluster)
+            raise
+        try:
+            yield client
+        finally:
+            _close(client, cluster)
+
+
+@contextmanager
+def renew(client: Any, workers: int, *, keep: bool = False, timeout: float = 60.0) -> Iterator[Any]:
+    """Start a cluster's workers afresh, after one of them was lost.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Of the cluster. All workers that have a nanny are started again, so that what others had
+        in memory or are stuck in is gone; Dask makes what is still asked for from its graph.
+    workers : int
+        How many there were.
+    keep : bool
+        Whether collections are needed that this client has persisted; no other client takes them.
+    timeout : float
+        Seconds within which the workers must be there.
+
+    Yields
+    ------
+    distributed.Client
+        A new one, closed at the end, or the same one where it is kept.
+
+    Raises
+    ------
+    TimeoutError
+        When no worker comes in time.
+    OSError
+        When the scheduler is gone.
+
+    Notes
+    -----
+    Some seconds. The worker that was lost is started again by its nanny, if that lives; for one
+    that does not come back nobody waits longer than ``RETURN`` seconds.
+    """
+    from distributed import Client
+
+    held = client.scheduler_info(n_workers=-1)["workers"]
+    tended = [address for address, facts in held.items() if facts["nanny"]]
+    if tended:
+        client.restart_workers(tended, timeout=timeout, raise_for_error=False)
+        with suppress(TimeoutError):
+            client.wait_for_workers(workers, timeout=min(timeout, RETURN))
+    client.wait_for_workers(1, timeout=timeout)
+    if keep:
+        yield client
+        return
+    address, security = client.scheduler.address, client.security
+    with Client(address, security=security, timeout=timeout, set_as_default=False) as fresh:
+        yield fresh
+
+
+def count_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _ignore_interrupts() -> None:
+    """Leave Ctrl-C, which reaches every process of the terminal, to the run."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _threads_each(config: ClusterConfig) -> int:
+    if config.kind not in ("local", "cuda"):
+        return 1
+    return max(1, count_cores() // (config.workers or count_cores()))
+
+
+def _start(config: ClusterConfig) -> Any:
+    if config.kind == "local":
+        from distributed import LocalCluster
+
+        return LocalCluster(
+            n_workers=config.workers or count_cores(),
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            # Without an address the scheduler would still ask for port 8787.
+            dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"dashboard": config.dashboard},
+            memory_limit=config.memory or 0,
+            # A worker that ends between two heartbeats prints a traceback; what a task raises comes
+            # back to the client in any case.
+            silence_logs=logging.CRITICAL,
+            **config.options,
+        )
+    if config.kind == "cuda":
+        factory = _import("dask_cuda", "LocalCUDACluster", config.kind)
+        count = {} if config.workers is None else {"n_workers": config.workers}
+        return factory(
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            **count,
+            **config.options,
+        )
+    cluster = _import(*CLUSTER_CLASSES[config.kind], config.kind)(**config.options)
+    cluster.scale(config.workers or 1)
+    return cluster
+
+
+def _import(module: str, name: str, kind: str) -> Any:
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        package = module.partition(".")[0].replace("_", "-")
+        raise ClusterError(
+            f"A cluster of kind {kind!r} needs {package}, which cannot be imported here: {error}.",
+            f"Install {package}, or choose another cluster with --cluster.",
+        ) from error
+
+
+def _security(config: ClusterConfig) -> Any:
+    if config.tls_ca_file is None:
+        return None
+    from distributed.security import Security
+
+    for path in (config.tls_ca_file, config.tls_cert, config.tls_key):
+        if path is not None and not Path(path).is_file():
+            raise ClusterError(f"The TLS file {path} is missing.", "Correct the cluster's YAML.")
+    return Security(
+        tls_ca_file=config.tls_ca_file,
+        tls_client_cert=config.tls_cert,
+        tls_client_key=config.tls_key,
+        require_encryption=True,
+    )
+
+
+def _close(client: Any, cluster: Any) -> None:
+    for each in (client, cluster):
+        if each is not None:
+            each.close()

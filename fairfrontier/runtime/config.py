@@ -1,0 +1,157 @@
+"""YAML into frozen models that refuse what they do not know."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.recall import note_file, recall
+
+ModelType = TypeVar("ModelType", bound=BaseModel)
+
+
+def fault(message: str) -> PydanticCustomError:
+    """Make the error of a validator, free of braces that pydantic would fill in."""
+    return PydanticCustomError("fairfrontier", "{message}", {"message": message})
+
+
+class Model(BaseModel):
+    """Base of all sections: frozen, and an unknown key is an error that offers the nearest one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown_keys(cls, data: Any) -> Any:
+        if isinstance(data, Mapping):
+            known = [field.alias or name for name, field in cls.model_fields.items()]
+            for key in data:
+                if key not in known and key not in cls.model_fields:
+                    raise fault(f"there is no key {str(key)!r} here|{nearest(str(key), known)}")
+        return data
+
+
+def parse(model: type[ModelType], data: Any, file: Path | str) -> ModelType:
+    """Validate what a YAML file holds.
+
+    Parameters
+    ----------
+    model : type of pydantic model
+        What is expected.
+    data : object
+        What was read.
+    file : Path or str
+        Named in the error.
+
+    Returns
+    -------
+    model
+
+    Raises
+    ------
+    ConfigError
+        Names the file, the key and what was expected.
+    """
+    if not isinstance(data, Mapping):
+        raise ConfigError(
+            f"{file} holds {type(data).__name__} where keys and values are expected.",
+            "Write it as `key: value` lines.",
+        )
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(str(step) for step in first["loc"]) or "the file as a whole"
+        message, _, mend = first["msg"].partition("|")
+        if first["type"] == "missing":
+            message, mend = "this key is missing", "Add it."
+        elif not mend:
+            given = first.get("input")
+            seen = "" if isinstance(given, Mapping | list | BaseModel) else f" It is {given!r} now."
+            mend = f"Change the key in the file.{seen}"
+        raise ConfigError(f"{file}: {key}: {message.rstrip('.')}.", mend) from None
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """The safe loader, but a key that stands twice is an error: YAML would keep the last one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if key.tag != "tag:yaml.org,2002:merge" and isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key.value!r} stands twice", key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(path: Path) -> Any:
+    """Read a YAML file with the safe loader, which builds no objects; no key may stand twice.
+
+    Raises
+    ------
+    ConfigError
+        When it cannot be read, or is not YAML.
+    """
+    # Who calls may change what is returned; and a relative path is another file in another folder.
+    return copy.deepcopy(_parse_yaml(path.absolute()))
+
+
+@recall
+def _parse_yaml(path: Path) -> Any:
+    note_file(path)
+    try:
+        with path.open(encoding="utf-8") as file:
+            return yaml.load(file, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "cannot be parsed"
+        raise ConfigError(
+            f"{path}{where} is not valid YAML: {problem}.", "Mend the syntax there."
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}.", "Check the path.") from None
+
+
+def find_yaml(kind: str, name: str | Path, folder: Path, roots: Sequence[Path] = ()) -> Path:
+    """Return the YAML that a name of a folder, or a path below one of the roots, stands for.
+
+    Parameters
+    ----------
+    kind : str
+        What it describes; named in errors.
+    name : str or Path
+        What ends in .yaml or .yml is a path.
+    folder : Path
+        Of the names.
+    roots : sequence of Path
+        Where relative paths are looked up, in this order.
+
+    Raises
+    ------
+    ConfigError
+        When there is no such file or name.
+    """
+    path = Path(name).expanduser()
+    if path.suffix in (".yaml", ".yml"):
+        for root in roots:
+            if (root / path).is_file():
+                return (root / path).resolve()
+        raise ConfigError(f"There is no {kind} file {path}.", "Check the path.")
+    found = folder / f"{name}.yaml"
+    if not found.is_file():
+        known = [each.stem for each in folder.glob("*.yaml")]
+        raise ConfigError(
+            f"There is no {kind} {str(name)!r} in {folder}.", nearest(str(name), known)
+        )
+    return found

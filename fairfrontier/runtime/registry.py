@@ -1,0 +1,115 @@
+"""One registry for methods, fair metrics, measures and figures: names to what they stand for."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from importlib.abc import InspectLoader
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar
+
+from fairfrontier.runtime.errors import ConfigError, nearest
+
+Entry = TypeVar("Entry")
+
+
+class Registry(Generic[Entry]):
+    """What is registered under short names, found by a walk and by entry points.
+
+    A decorator calls `add`. Its modules are found by walking ``packages`` for sources that use the
+    decorator at the top level, and by the entry points of a group, each of which names a module (or
+    an object of it) that another distribution brings.
+
+    Parameters
+    ----------
+    kind : str
+        What an entry is, for messages: ``"method"``.
+    decorator : str
+        Name of the decorator, without the ``@``.
+    packages : sequence of str
+        Dotted names of the packages that are walked, to any depth.
+    group : str
+        The entry points' group: ``"fairfrontier.methods"``.
+
+    Notes
+    -----
+    Reads every source file below ``packages`` once, on the first look-up. Modules that do not use
+    the decorator stay unimported.
+    """
+
+    def __init__(self, kind: str, decorator: str, packages: tuple[str, ...], group: str) -> None:
+        self.kind = kind
+        self.decorator = decorator
+        self.packages = packages
+        self.group = group
+        self._entries: dict[str, Entry] = {}
+        self._origins: dict[str, tuple[str, str]] = {}
+        self._discovered = False
+
+    def add(self, name: str, entry: Entry, source: Any) -> None:
+        """Register ``entry`` under ``name``; ``source`` is the function or class that it is.
+
+        Raises
+        ------
+        ValueError
+            When another function or class holds the name: a fault of the code, not of a user.
+        """
+        origin = (source.__module__, source.__qualname__)
+        if self._origins.setdefault(name, origin) != origin:
+            raise ValueError(
+                f"{name!r} names two {self.kind}s: {'.'.join(self._origins[name])} and "
+                f"{'.'.join(origin)}"
+            )
+        self._entries[name] = entry
+
+    def all(self) -> dict[str, Entry]:
+        """Return every entry by its name, sorted by name.
+
+        Raises
+        ------
+        ConfigError
+            When an entry point of another distribution cannot be imported.
+        """
+        if not self._discovered:
+            for package in self.packages:
+                for module in self._find_modules(package):
+                    importlib.import_module(module)
+            for point in entry_points(group=self.group):
+                self._load(point)
+            self._discovered = True
+        return dict(sorted(self._entries.items()))
+
+    def find(self, name: str) -> Entry:
+        """Return the entry registered under ``name``.
+
+        Raises
+        ------
+        ConfigError
+            When there is none; the sentence offers the nearest name.
+        """
+        if name not in self._entries:
+            known = self.all()
+            if name not in known:
+                raise ConfigError(f"There is no {self.kind} {name!r}.", nearest(name, known))
+        return self._entries[name]
+
+    def _find_modules(self, package: str) -> Iterator[str]:
+        path = importlib.import_module(package).__path__
+        for finder, name, _ in pkgutil.walk_packages(path, f"{package}."):
+            spec = finder.find_spec(name, None)
+            loader = spec.loader if spec else None
+            source = loader.get_source(name) if isinstance(loader, InspectLoader) else None
+            if source and f"\n@{self.decorator}(" in source:
+                yield name
+
+    def _load(self, point: EntryPoint) -> None:
+        try:
+            point.load()
+        except Exception as error:
+            package = point.dist.name if point.dist else point.value
+            raise ConfigError(
+                f"The {self.kind} {point.name!r} of the package {package} cannot be imported: "
+                f"{type(error).__name__}: {error}.",
+                f"Mend {point.value}, or uninstall {package}.",
+            ) from error

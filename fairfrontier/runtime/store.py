@@ -1,0 +1,314 @@
+"""Results on disk, found by what they were made from; the authority on what is done.
+
+An entry is a folder, ``KIND/ab/KEY/``, of plain files and a ``manifest.json`` with their digests.
+It appears all at once by a rename and is never changed afterwards, so that a reader sees a whole
+entry or none, whoever was killed when.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import logging
+import os
+import secrets
+import shutil
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairfrontier.runtime.errors import StoreError
+from fairfrontier.runtime.recall import note_file
+
+MANIFEST = "manifest.json"
+_UNFINISHED = ".unfinished"
+_log = logging.getLogger(__name__)
+# Folders that this process is writing right now: a later process may bear the same number.
+_writing: set[str] = set()
+
+
+def canonical_json(value: Any) -> str:
+    """Return the one JSON text of a value: sorted keys, no spaces, no NaN.
+
+    Parameters
+    ----------
+    value : mapping, sequence, str, bool, int, float, None or NumPy scalar, nested
+        Tuples are written as lists. Keys are strings.
+
+    Returns
+    -------
+    str
+        Equal for values that differ only in the order of their keys.
+
+    Raises
+    ------
+    TypeError
+        When something else is in there, or a key is not a string.
+    ValueError
+        When a number is NaN or infinite.
+    """
+    return json.dumps(
+        _plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"keys of a description are strings, not {key!r}")
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    raise TypeError(f"a description holds plain values, not {type(value).__name__}")
+
+
+class Store:
+    """A content-addressed store in a folder.
+
+    Parameters
+    ----------
+    folder : path
+        Where it lives, e.g. ``data/cache/store``; made at the first write.
+
+    Notes
+    -----
+    Several processes may read and write at once: of two that write the same key the first wins
+    and the other's work is dropped. Kinds are names like ``"fit"`` and ``"points"``.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder).expanduser().absolute()
+
+    def key(self, kind: str, description: Mapping[str, Any]) -> str:
+        """Return the key of what the description makes: sha256 of its canonical JSON and kind."""
+        text = f"{kind}\n{canonical_json(description)}"
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def path(self, kind: str, key: str) -> Path:
+        """Return the folder where the entry is, or would be."""
+        return self.folder / kind / key[:2] / key
+
+    def read(self, kind: str, key: str) -> Path | None:
+        """Return the folder of an entry whose files are as they were written.
+
+        Parameters
+        ----------
+        kind, key : str
+            As given to `writing`.
+
+        Returns
+        -------
+        Path or None
+            None where there is no entry, or where there was a damaged one: that is said in the
+            log, and the entry is removed, so that the caller computes it again.
+
+        Notes
+        -----
+        Every byte is hashed on each call: some 1 GB/s.
+        """
+        entry = self.path(kind, key)
+        if not entry.is_dir():
+            return None
+        fault = _find_fault(entry, kind, key)
+        if fault is None:
+            return entry
+        _log.warning(
+            "The stored %s %s is damaged (%s) and will be computed again.", kind, key[:12], fault
+        )
+        self._remove(entry)
+        return None
+
+    def digest(self, kind: str, key: str) -> str | None:
+        """Return the digest over all files of a verified entry; None where `read` returns None."""
+        entry = self.read(kind, key)
+        if entry is None:
+            return None
+        return str(json.loads((entry / MANIFEST).read_text(encoding="utf-8"))["digest"])
+
+    def describe(self, kind: str, key: str) -> dict[str, Any] | None:
+        """Return the description of a verified entry; None where `read` returns None."""
+        entry = self.read(kind, key)
+        if entry is None:
+            return None
+        manifest = json.loads((entry / MANIFEST).read_text(encoding="utf-8"))
+        return dict(manifest["description"])
+
+    @contextmanager
+    def writing(self, kind: str, key: str, description: Mapping[str, Any]) -> Iterator[Path]:
+        """Write an entry: fill the folder that is given; on leaving it appears whole.
+
+        Parameters
+        ----------
+        kind, key : str
+            Where it will be found.
+        description : mapping
+            Plain values, kept in the manifest for whoever wonders what this is.
+
+        Yields
+        ------
+        Path
+            An empty folder in the same file system. It vanishes when the block raises.
+
+        Raises
+        ------
+        StoreError
+            When the folder cannot be made or written.
+        """
+        described = json.loads(canonical_json(description))
+        # The number comes last, so that the sweep can tell which process it was.
+        work = (
+            self.folder
+            / _UNFINISHED
+            / f"{secrets.token_hex(8)}@{socket.gethostname()}@{os.getpid()}"
+        )
+        _writing.add(work.name)
+        try:
+            with self._explaining():
+                self._sweep()
+                work.mkdir(parents=True)
+            yield work
+            with self._explaining():
+                manifest = _write_manifest(work, kind, key, described)
+                for path in (*manifest, work):
+                    _flush(path)
+                self._publish(work, self.path(kind, key))
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+            _writing.discard(work.name)
+
+    def check_writable(self) -> None:
+        """Raise StoreError now rather than after the first hour of computing."""
+        with self._explaining():
+            trial = self.folder / _UNFINISHED / f"{secrets.token_hex(8)}@{socket.gethostname()}@0"
+            trial.mkdir(parents=True)
+            trial.rmdir()
+
+    def _publish(self, work: Path, entry: Path) -> None:
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            work.rename(entry)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
+            return  # another writer was first, with the same content by the meaning of the key
+        _flush(entry.parent)
+
+    def _remove(self, entry: Path) -> None:
+        """Take a damaged entry away in one step, so that no reader meets half of it."""
+        grave = (
+            self.folder
+            / _UNFINISHED
+            / f"{secrets.token_hex(8)}@{socket.gethostname()}@{os.getpid()}"
+        )
+        try:
+            grave.parent.mkdir(parents=True, exist_ok=True)
+            entry.rename(grave)
+        except OSError:
+            return  # a read-only store keeps it; the next write says so
+        shutil.rmtree(grave, ignore_errors=True)
+
+    def _sweep(self) -> None:
+        """Remove what killed processes of this machine left half-written."""
+        for left in (self.folder / _UNFINISHED).glob("*@*@*"):
+            _, host, process = left.name.split("@")
+            if host == socket.gethostname() and left.name not in _writing and not _alive(process):
+                shutil.rmtree(left, ignore_errors=True)
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StoreError(
+                f"The store {self.folder} cannot be written: {error.strerror or error}.",
+                "Make the folder writable, free some space, or choose another project root.",
+            ) from error
+
+
+def _alive(process: str) -> bool:
+    if not process.isdigit() or int(process) in (0, os.getpid()):
+        return False
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
+
+
+def hash_file(path: Path) -> str:
+    """Return the sha256 of a file in hexadecimal."""
+    note_file(path)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _write_manifest(work: Path, kind: str, key: str, description: Mapping[str, Any]) -> list[Path]:
+    files = _files(work)
+    manifest = {
+        "kind": kind,
+        "key": key,
+        "description": description,
+        "files": {
+            path.relative_to(work).as_posix(): {
+                "sha256": hash_file(path),
+                "bytes": path.stat().st_size,
+            }
+            for path in files
+        },
+    }
+    manifest["digest"] = hashlib.sha256(canonical_json(manifest).encode()).hexdigest()
+    place = work / MANIFEST
+    place.write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    return [*files, place]
+
+
+def _find_fault(entry: Path, kind: str, key: str) -> str | None:
+    """Say what is wrong with an entry, or None."""
+    place = entry / MANIFEST
+    try:
+        manifest = json.loads(place.read_text(encoding="utf-8"))
+        claimed = manifest.pop("digest")
+        listed = dict(manifest["files"])
+        told = hashlib.sha256(canonical_json(manifest).encode()).hexdigest()
+    except FileNotFoundError:
+        return f"{MANIFEST} is missing"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return f"{MANIFEST} cannot be read"
+    if told != claimed or manifest["kind"] != kind or manifest["key"] != key:
+        return f"{MANIFEST} was altered"
+    for name, facts in listed.items():
+        path = entry / name
+        try:
+            size = path.stat().st_size
+            if size != facts["bytes"]:
+                return f"{name} has {size} bytes instead of {facts['bytes']}"
+            if hash_file(path) != facts["sha256"]:
+                return f"{name} was altered"
+        except OSError:
+            return f"{name} is missing or cannot be read"
+    return None
+
+
+def _flush(path: Path) -> None:
+    """Hand a file or folder to the disk, so that a rename never outlives its content."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

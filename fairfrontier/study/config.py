@@ -1,0 +1,262 @@
+"""A study: one dataset, the methods to compare on it, and what its frontier is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from fairfrontier.runtime.config import Model, fault
+from fairfrontier.study.claim import Block, Claim
+
+# A table or figure of a paper: budro.table2.
+Reference = Annotated[str, Field(pattern=r"^[a-z0-9_-]+\.[a-z0-9_-]+$")]
+Share = Annotated[float, Field(ge=0, le=1)]
+DEFAULT_PROFILE = "default"
+# What a profile cannot change: it says how much of the same study is run.
+FIXED_KEYS = ("study", "profiles")
+
+
+class ThenRow(BaseModel):
+    """The post-processor of a row; every key but these is one of its parameters, lists sweep.
+
+    Attributes
+    ----------
+    method : str
+        Registered name of the post-processor.
+    preset : str or None
+        Name in ``conf/methods/METHOD.yaml``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    method: str
+    preset: str | None = None
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters that the row itself gives; lists are sweeps."""
+        return dict(self.model_extra or {})
+
+
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, list | tuple) or value is None else (value,)
+
+
+def _name_method(value: Any) -> Any:
+    return {"method": value} if isinstance(value, str) else value
+
+
+class MethodRow(BaseModel):
+    """One row label of a block: which method, and with what.
+
+    Every key that is not one of the fields below is a parameter of the method. A list sweeps: one
+    fit group per value, and several lists cross. A parameter that is itself a list stands inside
+    a list: ``layers: [[100, 50]]``.
+
+    Attributes
+    ----------
+    method : str or None
+        Registered name; the row's label where it is left out.
+    preset, grid : str or None
+        Names in ``conf/methods/METHOD.yaml``; what the row says itself wins over both.
+    metric : mapping
+        Laid over the study's metric for this row.
+    noise : tuple of float or None
+        Shares of rows whose group is wrong, a sweep; what the dataset's YAML says when None.
+    then : ThenRow or None
+        A post-processor fitted on this row's scores of the calibration part: its name, or
+        ``{method: NAME, **parameters}``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    method: str | None = None
+    preset: str | None = None
+    grid: str | None = None
+    metric: dict[str, Any] = Field(default_factory=dict)
+    noise: Annotated[tuple[Share, ...], BeforeValidator(_listed)] | None = None
+    then: Annotated[ThenRow, BeforeValidator(_name_method)] | None = None
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters that the row itself gives; lists are sweeps."""
+        return dict(self.model_extra or {})
+
+    @property
+    def sweeps(self) -> bool:
+        """Whether the row may stand for several settings on the same data."""
+        given = [*self.parameters.values(), *(self.then.parameters.values() if self.then else ())]
+        return self.grid is not None or any(isinstance(each, list) for each in given)
+
+
+class _Rows(Model):
+    """What both blocks of a study have."""
+
+    methods: dict[str, MethodRow] = Field(min_length=1)
+    rows: int | None = Field(default=None, gt=0)
+    seeds: tuple[int, ...] = (0,)
+
+    @field_validator("methods", mode="before")
+    @classmethod
+    def _allow_empty_rows(cls, value: Any) -> Any:
+        """Read ``gbdt:`` with nothing behind it as the method with its defaults."""
+        if isinstance(value, Mapping):
+            return {label: {} if row is None else row for label, row in value.items()}
+        return value
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _count_seeds(cls, value: Any) -> Any:
+        """Read a number as that many seeds, from 0."""
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = list(range(value))
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            if not value:
+                raise fault("there is no seed|Give a number, or a list of them.")
+            if len(set(value)) < len(value):
+                raise fault("a seed stands twice|Name every seed once.")
+        return value
+
+
+class FrontierConfig(Model):
+    """What the frontier trades: an accuracy measure against fairness measures.
+
+    Attributes
+    ----------
+    accuracy : str
+        A measure; of losses, lower is better.
+    fairness : tuple of str
+        Measures as ``measure:group``, e.g. ``consistency:spouse`` or ``gap_rms:sex``.
+    """
+
+    accuracy: str = "balanced_accuracy"
+    fairness: tuple[str, ...] = Field(min_length=1)
+
+
+class CertificateConfig(Model):
+    """At which budgets the models are certified, under the study's fair metric.
+
+    Attributes
+    ----------
+    budgets : tuple of float
+        ε of each certificate, in squared units of the metric.
+    rows : int or None
+        Rows of a part that are certified, a sample that is the same for every model. Parts are
+        test, and validation where the frontier or a claim reads it.
+    """
+
+    budgets: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = Field(min_length=1)
+    rows: int | None = Field(default=2000, gt=1)
+
+
+class PublishedConfig(_Rows):
+    """The block that runs a paper's own table, under the paper's own protocol.
+
+    Attributes
+    ----------
+    reproduces : str
+        ``FILE.TABLE`` in ``data/reference``, e.g. ``budro.table2``.
+    select_on : {"train", "validation"}
+        ``train`` where the paper has no validation part.
+    """
+
+    reproduces: Reference
+    select_on: Literal["train", "validation"] = "train"
+
+
+class StudyConfig(_Rows):
+    """A study as its YAML gives it, with one profile laid over it.
+
+    Attributes
+    ----------
+    study : str
+        Its name; results go to ``data/results/STUDY``.
+    dataset : str
+        Name of a dataset in ``conf/datasets``, or the path of a dataset's YAML.
+    metric : mapping or None
+        ``{name: ..., **parameters}`` for ``fairfrontier.metric.learn``.
+    methods : mapping of str to MethodRow
+        Row label -> method; the frontier's block.
+    rows : int or None
+        Training rows that the frontier's block keeps; None keeps all.
+    seeds : tuple of int
+        Splits; a number in the YAML means that many from 0.
+    threads : int
+        Threads of one fit: part of its key, since results can depend on it.
+    select_on : {"validation", "train"}
+        The part on which the frontier is chosen.
+    frontier : FrontierConfig
+        The measures that are traded.
+    published : PublishedConfig or None
+        A second block, which reproduces a paper's table.
+    certificate : CertificateConfig or None
+        At which budgets individual fairness is certified.
+    minimum : int
+        Rows that a level needs for a rate of its own; papers on small tables have 1.
+    figures : tuple of str
+        Figures beside the frontier's, by their registered names: ``surfaces``.
+    reproduces : tuple of str
+        Figures of papers that the study draws again, as ``PAPER.FIGURE``.
+    claims : tuple of Claim
+        Statements checked on the results.
+    profiles : mapping
+        Profile -> what it changes, merged deeply over the study.
+    notes : str
+        What a reader of the report has to know.
+    profile : str
+        The profile that was laid over.
+    """
+
+    study: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")
+    dataset: str
+    metric: dict[str, Any] | None = None
+    threads: int = Field(default=1, ge=1)
+    select_on: Literal["train", "validation"] = "validation"
+    frontier: FrontierConfig
+    published: PublishedConfig | None = None
+    certificate: CertificateConfig | None = None
+    minimum: int = Field(default=10, ge=1)
+    figures: tuple[str, ...] = ()
+    reproduces: tuple[Reference, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    profiles: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    notes: str = ""
+    profile: str = Field(default=DEFAULT_PROFILE, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")
+
+    @field_validator("metric")
+    @classmethod
+    def _names_its_metric(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        if value is not None and not isinstance(value.get("name"), str):
+            raise fault("it has no name|Write {name: subspace}, for example.")
+        return value
+
+    @model_validator(mode="after")
+    def _certifies_under_a_metric(self) -> Self:
+        if self.certificate is not None and self.metric is None:
+            raise fault("certificate needs a fair metric|Add metric: {name: subspace}.")
+        return self
+
+    @property
+    def slug(self) -> str:
+        """Folder name of the results: STUDY, or STUDY@PROFILE for any but the default profile."""
+        return self.study if self.profile == DEFAULT_PROFILE else f"{self.study}@{self.profile}"
+
+    @property
+    def reproduced(self) -> tuple[str, ...]:
+        """Tables and figures of papers that the study reproduces."""
+        table = () if self.published is None else (self.published.reproduces,)
+        return (*table, *self.reproduces)
+
+    def blocks(self) -> Iterator[tuple[Block, _Rows, Literal["train", "validation"]]]:
+        """Yield the blocks that are present, with the part that each is selected on."""
+        if self.published is not None:
+            yield "published", self.published, self.published.select_on
+        yield "frontier", self, self.select_on
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Split ``measure:group`` into its two parts; the group is "" where there is none."""
+    measure, _, group = name.partition(":")
+    return measure, group

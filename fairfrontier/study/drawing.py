@@ -1,0 +1,113 @@
+"""Further figures of a study by their names: a decorator registers, a walk discovers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from fairfrontier.prepare.config.dataset import DatasetConfig
+from fairfrontier.runtime.registry import Registry
+from fairfrontier.runtime.store import Store
+from fairfrontier.study.config import StudyConfig
+from fairfrontier.study.plan import Planned
+
+# Every study has this one.
+TAKEN = "frontier"
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """What a figure is drawn from.
+
+    Attributes
+    ----------
+    study : StudyConfig
+        What was asked.
+    plan : sequence of Planned
+        What was run.
+    points : DataFrame
+        Columns of points.parquet.
+    store : Store
+        Holds the fits, with their models and scores.
+    home : Path
+        The project root.
+    """
+
+    study: StudyConfig
+    plan: Sequence[Planned]
+    points: pd.DataFrame
+    store: Store
+    home: Path
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure that was drawn.
+
+    Attributes
+    ----------
+    png : bytes
+        The same for the same scene and version of matplotlib.
+    alt : str
+        What it shows, for those who do not see it.
+    """
+
+    png: bytes
+    alt: str
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A registered figure.
+
+    Attributes
+    ----------
+    name : str
+        What a study lists under ``figures``, and the file's stem.
+    title : str
+        Its heading in the report.
+    what : str
+        What a reader of the report sees in it.
+    draw : callable
+        Scene -> Picture.
+    supports : callable
+        DatasetConfig -> why it cannot be drawn of that dataset, or None.
+    """
+
+    name: str
+    title: str
+    what: str
+    draw: Callable[[Scene], Picture]
+    supports: Callable[[DatasetConfig], str | None]
+
+
+FIGURES: Registry[Drawing] = Registry(
+    "figure", "figure", ("fairfrontier.figure", "fairfrontier.reproduce"), "fairfrontier.figures"
+)
+
+
+def figure(
+    name: str,
+    *,
+    title: str,
+    what: str,
+    supports: Callable[[DatasetConfig], str | None] = lambda _: None,
+) -> Callable[[Callable[[Scene], Picture]], Callable[[Scene], Picture]]:
+    """Register a function Scene -> Picture as a figure.
+
+    Raises
+    ------
+    ValueError
+        When the name is taken: a fault of the code, not of a user.
+    """
+
+    def register(draw: Callable[[Scene], Picture]) -> Callable[[Scene], Picture]:
+        if name == TAKEN:
+            raise ValueError(f"every study has a figure {TAKEN!r}")
+        FIGURES.add(name, Drawing(name, title, what, draw, supports), draw)
+        return draw
+
+    return register

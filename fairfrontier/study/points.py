@@ -1,0 +1,185 @@
+"""The points of a fit group: its stored scores, measured on every part."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fairfrontier.evaluate.certificate.adversarial_gap import GapCertificate, Loss, certify_gaps
+from fairfrontier.evaluate.certificate.box import BoxBound, bound_part
+from fairfrontier.evaluate.certificate.certificate import Certificate, certify_part
+from fairfrontier.evaluate.measure.registry import MEASURES
+from fairfrontier.evaluate.verb import COLUMNS, tabulate
+from fairfrontier.metric.fair_metric import FairMetric
+from fairfrontier.metric.registry import METRICS
+from fairfrontier.prepare.split import Part, Split
+from fairfrontier.runtime.source import source_digest
+from fairfrontier.runtime.store import Store, canonical_json
+from fairfrontier.train.fit.fit_group import KIND as FIT
+from fairfrontier.train.fit.fit_group import (
+    FitGroup,
+    fit,
+    learn_metric,
+    load_split,
+    read_facts,
+)
+from fairfrontier.train.fit.score_file import read_scores
+from fairfrontier.train.neural.estimator import NeuralNetwork
+from fairfrontier.train.prediction import Prediction
+from fairfrontier.train.registry import load_model
+
+KIND = "points"
+KEYS = ("dataset", "method", "setting", "seed", "part", "measure", "group")
+POINT_COLUMNS = (*KEYS, "value", "n", "low", "high")
+
+
+def tabulate_group(group: FitGroup, store: Store, home: Path) -> pd.DataFrame:
+    """Return the points of a fit group, training it first where the store does not hold it.
+
+    Parameters
+    ----------
+    group : FitGroup
+        The fit.
+    store : Store
+        Holds fits and points.
+    home : Path
+        The project root.
+
+    Returns
+    -------
+    DataFrame
+        Columns ``POINT_COLUMNS``; no row where the method does not support the split.
+    """
+    trained = fit(group, store, home)
+    description = _describe(trained, group)
+    found = store.key(KIND, description)
+    entry = store.read(KIND, found)
+    if entry is None:
+        table = _measure(group, store.path(FIT, trained), home)
+        with store.writing(KIND, found, description) as folder:
+            table.to_parquet(folder / "points.parquet", index=False)
+    else:
+        table = pd.read_parquet(entry / "points.parquet")
+    settings = pd.Series([canonical_json(each.setting) for each in group.members], dtype="str")
+    seeds = pd.Series([each.seed for each in group.members], dtype="int64")
+    table = table.assign(
+        method=group.method,
+        setting=table.member.map(settings).astype("str"),
+        seed=table.member.map(seeds).astype("int64"),
+    )
+    return table[list(POINT_COLUMNS)]
+
+
+def points_key(fit_key: str, group: FitGroup, store: Store) -> str:
+    """Return the key of the points that belong to a stored fit of the group."""
+    return store.key(KIND, _describe(fit_key, group))
+
+
+def _describe(fit_key: str, group: FitGroup) -> dict[str, Any]:
+    # Measures are found by walking, which the digest of this module's imports does not see.
+    modules = [__name__, *sorted({each.module for each in MEASURES.all().values()})]
+    if group.certificate is not None:
+        modules.append(METRICS.find(group.certificate["metric"]["name"]).__module__)
+    return {
+        "fit": fit_key,
+        "certificate": group.certificate,
+        "minimum": group.minimum,
+        "source": source_digest(modules),
+    }
+
+
+def _measure(group: FitGroup, folder: Path, home: Path) -> pd.DataFrame:
+    """Measure every member of a stored fit on every part."""
+    tables = [pd.DataFrame(columns=["member", "dataset", "part", *COLUMNS])]
+    if read_facts(folder)["skipped"] is not None:
+        return tables[0]
+    tables = []
+    for number, member in enumerate(group.members):
+        split = load_split(group, member, home)
+        scores = read_scores(folder / f"scores-{number}.npz")
+        tables += [
+            tabulate(
+                scores[name],
+                part,
+                minimum=group.minimum,
+                certificates=_certify(group, split, _outputs(group, scores[name]), part),
+                gaps=certify_losses(group, split, scores[name], part),
+                boxes=_bound(group, split, folder / f"model-{number}", part),
+            ).assign(member=number, dataset=split.dataset, part=name)
+            for name, part in split.parts()
+        ]
+    return pd.concat(tables, ignore_index=True)
+
+
+def _outputs(group: FitGroup, scores: Prediction) -> Prediction:
+    """Return what is certified: a post-processor's decisions in the place of its model's scores."""
+    return scores if group.then is None else replace(scores, score=scores.decision)
+
+
+def _certify(
+    group: FitGroup, split: Split, scores: Prediction, part: Part
+) -> tuple[Certificate, ...]:
+    """Certify a member on the parts that are asked for."""
+    asked = group.certificate
+    if asked is None or part.name not in asked["parts"] or split.task == "regression":
+        return ()
+    metric = learn_certified(group, split)
+    return certify_part(scores, part, metric, asked["budgets"], asked["rows"])
+
+
+def certify_losses(
+    group: FitGroup,
+    split: Split,
+    scores: Prediction,
+    part: Part,
+    budgets: Sequence[float] | None = None,
+    **effort: Any,
+) -> tuple[GapCertificate, ...]:
+    """Certify the losses of a member on the parts that are asked for.
+
+    Of a post-processed model its decisions alone: the scores are still those of the model.
+    ``effort`` goes to ``certify_gaps``: replicates and tolerance.
+    """
+    asked = group.certificate
+    if asked is None or part.name not in asked["parts"] or split.task == "regression":
+        return ()
+    losses: tuple[Loss, ...] = ("log", "error") if group.then is None else ("error",)
+    metric = learn_certified(group, split)
+    return certify_gaps(
+        scores,
+        part,
+        metric,
+        budgets or asked["budgets"],
+        rows=asked["rows"],
+        losses=losses,
+        **effort,
+    )
+
+
+def learn_certified(group: FitGroup, split: Split) -> FairMetric:
+    """Return the metric under which a group is certified, learnt once for a split."""
+    return _learn(canonical_json(dict(group.certificate or {})["metric"]), split)
+
+
+def _bound(group: FitGroup, split: Split, folder: Path, part: Part) -> tuple[BoxBound, ...]:
+    """Bound a net from below on the part that reports."""
+    asked = group.certificate
+    if asked is None or part.name != "test":
+        return ()
+    model = load_model(folder)
+    if not isinstance(model, NeuralNetwork):
+        return ()
+    metric = learn_certified(group, split)
+    return bound_part(model.network_, part, split.train, metric, asked["budgets"])
+
+
+@lru_cache(maxsize=4)
+def _learn(metric: str, split: Split) -> FairMetric:
+    # Splits are compared by identity, and the last few of them are kept by `load_split`.
+    return learn_metric(json.loads(metric), split)

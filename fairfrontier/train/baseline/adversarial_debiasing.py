@@ -1,0 +1,340 @@
+"""Adversarial debiasing: a net trained so that its score does not give the group away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+
+from fairfrontier.prepare.split import Task
+from fairfrontier.runtime.arrays import to_numpy
+from fairfrontier.runtime.errors import DataError
+from fairfrontier.runtime.seeds import derive_generator
+from fairfrontier.train.base import take_attribute
+from fairfrontier.train.baseline.group_adversary import (
+    ABSENT,
+    CRITERIA,
+    GroupAdversary,
+    count_inputs,
+    draw_adversary,
+    mislead,
+    oppose,
+)
+from fairfrontier.train.neural.estimator import Batch, NeuralNetwork, Progress, Rule, Slope, Tables
+from fairfrontier.train.neural.network import (
+    Network,
+    by_models,
+    forward,
+    forward_dropped,
+    loss_slope,
+    parameter_gradient,
+)
+from fairfrontier.train.neural.optimiser import Adam
+from fairfrontier.train.registry import method
+
+Array = Any
+PROJECTIONS = ("whole", "arrays")
+
+
+@method("adversarial_debiasing")
+class AdversarialDebiasing(NeuralNetwork):
+    """A net against an adversary that guesses the group from its score, and perhaps the label.
+
+    The predictor W minimises L_P, its cross-entropy; the adversary minimises L_A, that of the
+    group. Both step at once, by Adam; the predictor's direction is
+
+    ∇_W L_P − proj_{∇_W L_A} ∇_W L_P − α ∇_W L_A
+
+    What the adversary sees is s = σ((1 + |c|) σ⁻¹(ŷ)) under ``parity``, and s, s y and s (1 − y)
+    under ``equalized_odds``; its answer is the softmax of a linear map of that, for any number of
+    groups.
+
+    Parameters
+    ----------
+    strength : float
+        α ≥ 0. With 0 the predictor still avoids what would help the adversary.
+    criterion : {"parity", "equal_opportunity", "equalized_odds"}
+        Whether the adversary sees the score alone, that of rows of class 1 only, or with the label.
+    attribute : int
+        Column of the attribute in ``groups``; a study's YAML may name it.
+    projection : {"whole", "arrays"}
+        Whether the projection is over all weights together (paper), or in each array of weights or
+        biases by itself (AIF360).
+    adversary_learning_rate : float or None
+        Of the adversary's Adam; that of the predictor when None.
+    decay, decay_steps : float, int
+        Both rates are multiplied by ``decay`` after every ``decay_steps`` minibatches.
+    dropout : float
+        Share of hidden units that a step leaves out, in [0, 1).
+    hidden, learning_rate, batch_size, steps, replacement, balanced, dtype, backend, record_every
+        As in `Net`.
+    random_state : int
+        Seed of the weights of both nets, the minibatches and the units left out.
+
+    Attributes
+    ----------
+    network_, n_classes_, history_
+        As in `NeuralNetwork`; the history adds ``adversary_loss`` (L_A). The adversary is not kept.
+
+    Notes
+    -----
+    A step costs one forward and two backward passes of a minibatch. The losses pull in different
+    directions: nothing guarantees convergence. An adversary that learns more slowly than the
+    predictor lets the gap swing past 0 and back; a larger ``adversary_learning_rate`` and falling
+    rates calm it. A score that misleads this adversary, which is monotone in the score for each
+    label, may still tell the group to another one.
+
+    AIF360 differs in small things: its biases start at 0, it shuffles rows once an epoch where
+    minibatches are independent here, and its predictor has one output where this one has two.
+
+    References
+    ----------
+    B. H. Zhang, B. Lemoine, M. Mitchell. Mitigating unwanted biases with adversarial learning.
+    AIES 2018, (1) and the experiment on Adult.
+    R. K. E. Bellamy et al. AI Fairness 360. IBM Journal of Research and Development 63, 2019.
+    """
+
+    task: ClassVar[frozenset[Task]] = frozenset({"binary"})
+    fit_needs: ClassVar[frozenset[str]] = frozenset({"groups"})
+    fit_takes: ClassVar[frozenset[str]] = frozenset({"groups", "sample_weight", "progress"})
+    group_parameters: ClassVar[tuple[str, ...]] = ("attribute",)
+    varies: ClassVar[frozenset[str]] = NeuralNetwork.varies | {
+        "strength",
+        "attribute",
+        "adversary_learning_rate",
+    }
+    paper: ClassVar[str] = "Zhang, Lemoine, Mitchell, Mitigating unwanted biases, AIES 2018"
+    example: ClassVar[Mapping[str, Any]] = {
+        "hidden": 8,
+        "learning_rate": 0.01,
+        "batch_size": 20,
+        "steps": 20,
+        "dropout": 0.2,
+        "decay": 0.9,
+        "decay_steps": 5,
+    }
+
+    def __init__(
+        self,
+        *,
+        strength: float = 0.1,
+        criterion: Literal["parity", "equal_opportunity", "equalized_odds"] = "equalized_odds",
+        attribute: int = 0,
+        projection: Literal["whole", "arrays"] = "whole",
+        adversary_learning_rate: float | None = None,
+        decay: float = 1.0,
+        decay_steps: int = 1000,
+        dropout: float = 0.0,
+        hidden: int | Sequence[int] = 100,
+        learning_rate: float = 1e-3,
+        batch_size: int = 1000,
+        steps: int = 1000,
+        replacement: bool = True,
+        balanced: bool = True,
+        dtype: Literal["float32", "float64"] = "float32",
+        backend: Literal["auto", "numpy", "cupy"] = "auto",
+        record_every: int = 100,
+        random_state: int = 0,
+    ) -> None:
+        self.strength = strength
+        self.criterion = criterion
+        self.attribute = attribute
+        self.projection = projection
+        self.adversary_learning_rate = adversary_learning_rate
+        self.decay = decay
+        self.decay_steps = decay_steps
+        self.dropout = dropout
+        self.hidden = hidden
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.steps = steps
+        self.replacement = replacement
+        self.balanced = balanced
+        self.dtype = dtype
+        self.backend = backend
+        self.record_every = record_every
+        self.random_state = random_state
+
+    def check(self) -> None:
+        """Raise ConfigError for parameters that cannot be."""
+        super().check()
+        rate = self.adversary_learning_rate
+        self.require("strength", 0 <= self.strength < np.inf, "a number that is 0 or more")
+        self.require("criterion", self.criterion in CRITERIA, " or ".join(CRITERIA))
+        self.require("projection", self.projection in PROJECTIONS, " or ".join(PROJECTIONS))
+        self.require(
+            "adversary_learning_rate",
+            rate is None or 0 <= rate < np.inf,
+            "a number of 0 or more, or null for the predictor's",
+        )
+        self.require("decay", 0 < self.decay <= 1, "a number above 0, and 1 at most")
+        self.require("decay_steps", self.decay_steps >= 1, "1 or more")
+        self.require("dropout", 0 <= self.dropout < 1, "a share of 0 or more, below 1")
+
+    def fit(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        *,
+        groups: np.ndarray,
+        sample_weight: np.ndarray | None = None,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Train on rows X with labels y in {0, 1} and group codes, one column per attribute.
+
+        Raises
+        ------
+        ConfigError
+            For parameters that cannot be, or an attribute that is no column of ``groups``.
+        DataError
+            When a group code is below 0.
+        """
+        data = {"X": X, "y": y, "groups": groups, "sample_weight": sample_weight}
+        return self._fit(data, progress)
+
+    @classmethod
+    def _rule(cls, models: Sequence[Self], data: Sequence[Mapping[str, Any]], held: Tables) -> Rule:
+        return _Contest(models, data, held)
+
+    def _passes(self) -> float:
+        return 1.5
+
+
+def _read_codes(model: AdversarialDebiasing, groups: np.ndarray) -> np.ndarray:
+    """Return the codes of the attribute that a model looks at."""
+    codes = take_attribute(groups, model.attribute)
+    if codes.min() < 0:
+        raise DataError(
+            f"The groups of column {model.attribute} hold the code {codes.min()}.",
+            "Give every row a group: codes start at 0.",
+        )
+    return codes
+
+
+class _Contest:
+    """The predictors' misled gradients; the adversaries learn beside them."""
+
+    def __init__(
+        self,
+        models: Sequence[AdversarialDebiasing],
+        data: Sequence[Mapping[str, Any]],
+        held: Tables,
+    ) -> None:
+        self._held, self._leader, self._done = held, models[0], 0
+        codes = [
+            _read_codes(model, np.asarray(each["groups"]))
+            for model, each in zip(models, data, strict=True)
+        ]
+        counts = [int(each.max()) + 1 for each in codes]
+        most = max(counts)
+        self._groups = [np.eye(most)[each] for each in codes]
+        missing = np.arange(most) >= np.asarray(counts)[:, None, None]
+        # Tables of a batch may differ in their groups; each adversary knows its own only.
+        self._absent = held.move(np.where(missing, ABSENT, 0.0)) if missing.any() else None
+        self._adversary = self._draw(models, counts, most)
+        self._strength = held.stack([float(each.strength) for each in models])
+        own = [
+            each.learning_rate
+            if each.adversary_learning_rate is None
+            else each.adversary_learning_rate
+            for each in models
+        ]
+        self._optimiser = Adam(self._adversary.arrays, held.stack(own))
+        self._generators = [
+            derive_generator("network", "dropout", each.random_state) for each in models
+        ]
+
+    def _draw(
+        self, models: Sequence[AdversarialDebiasing], counts: Sequence[int], most: int
+    ) -> GroupAdversary:
+        """Draw an adversary for each model, padded to the largest number of groups."""
+        drawn = []
+        for model, count in zip(models, counts, strict=True):
+            generator = derive_generator("network", "adversary", model.random_state)
+            scale, weight, bias = draw_adversary(count_inputs(model.criterion), count, generator)
+            wider = ((0, 0), (0, 0), (0, most - count))
+            drawn.append((scale, np.pad(weight, wider), np.pad(bias, wider)))
+        stacked = zip(*drawn, strict=True)
+        return GroupAdversary(*(self._held.move(np.concatenate(each)) for each in stacked))
+
+    def __call__(self, network: Network, batch: Batch) -> Slope:
+        leader = self._leader
+        group = np.stack([own[rows] for own, rows in zip(self._groups, batch.rows, strict=True)])
+        arrays = (
+            batch.x,
+            batch.target,
+            batch.weight,
+            self._held.move(group),
+            self._absent,
+            self._strength,
+            *self._adversary.arrays,
+            *self._masks(batch),
+        )
+
+        def step(
+            nets: Network,
+            x: Array,
+            target: Array,
+            weight: Array | None,
+            group: Array,
+            absent: Array | None,
+            strength: Array,
+            scale: Array,
+            slopes: Array,
+            bias: Array,
+            *masks: Array,
+        ) -> tuple[Array, ...]:
+            done = forward_dropped(nets, x, masks) if masks else forward(nets, x)
+            told, leak, own = oppose(
+                GroupAdversary(scale, slopes, bias),
+                done.logits,
+                target,
+                group,
+                criterion=leader.criterion,
+                weight=weight,
+                absent=absent,
+            )
+            loss, slope = loss_slope(done.logits, target, weight)
+            plain = parameter_gradient(nets, x, done, slope).arrays
+            fair = parameter_gradient(nets, x, done, leak).arrays
+            gradient = mislead(plain, fair, strength, whole=leader.projection == "whole")
+            return (loss, told, *own.arrays, *gradient)
+
+        loss, told, *rest = by_models(network, arrays, step)
+        pace = self._pace()
+        changes = self._optimiser.step(rest[:3])
+        self._adversary = GroupAdversary(
+            *(
+                array - (change if pace is None else change * pace)
+                for array, change in zip(self._adversary.arrays, changes, strict=True)
+            )
+        )
+        facts = {"loss": to_numpy(loss), "adversary_loss": to_numpy(told)}
+        return Slope(Network.of(rest[3:]), facts, pace=pace)
+
+    def _masks(self, batch: Batch) -> list[Array]:
+        """Draw the hidden units that are kept, one array per layer; none without dropout."""
+        if self._leader.dropout == 0:
+            return []
+        kept = 1.0 - self._leader.dropout
+        return [
+            self._held.move(
+                np.stack(
+                    [
+                        (generator.random((rows.size, width)) < kept) / kept
+                        for generator, rows in zip(self._generators, batch.rows, strict=True)
+                    ]
+                )
+            )
+            for width in self._leader.layers
+        ]
+
+    def _pace(self) -> float | None:
+        """Return the factor on the rates at this step, and count it."""
+        factor = self._leader.decay ** (self._done // self._leader.decay_steps)
+        self._done += 1
+        return None if factor == 1.0 else float(factor)
+
+    def warn(self, history: Mapping[str, np.ndarray], model: int) -> None:
+        """Stay silent: there is nothing to warn about."""

@@ -1,0 +1,157 @@
+"""Logistic regression without any notion of fairness."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal, Self
+
+import numpy as np
+from scipy.special import softmax
+from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
+
+from fairfrontier.prepare.split import Task
+from fairfrontier.runtime.errors import DataError
+from fairfrontier.train.base import Estimator, unit_weight
+from fairfrontier.train.persistence import State
+from fairfrontier.train.registry import method
+
+
+@method("linear")
+class Linear(Estimator):
+    """Logistic regression, multinomial for more than two classes.
+
+    min_{W,b}  Σ_i s_i ℓ(y_i, W x_i + b) / Σ_i s_i + (penalty/2) ‖W‖²
+
+    Parameters
+    ----------
+    penalty : float
+        ℓ2 penalty on the mean loss; > 0. Of no effect where ``folds`` choose it.
+    class_weight : "balanced" or None
+        Whether every class weighs the same.
+    folds : int or None
+        When given, the penalty is chosen from ``penalties`` by the accuracy (weighted as the loss)
+        in a cross-validation with so many folds, stratified, without shuffling.
+    penalties : sequence of float or None
+        Candidates, with ``folds``; None is 1/(C Σ_i s_i) for ten C from 1e-4 to 1e4, evenly spaced
+        in the logarithm: the grid of scikit-learn's users, whose C weighs the sum of the losses.
+
+    Attributes
+    ----------
+    coefficient_ : ndarray of float64, shape (n_classes, n_features)
+        One row per class; zeros for class 0 of two.
+    intercept_ : ndarray of float64, shape (n_classes,)
+        Likewise.
+    penalty_ : float
+        The penalty of the fit, given or chosen.
+
+    Notes
+    -----
+    O(n d) per step of L-BFGS; the cross-validation O(n d²) per Newton step and candidate and fold
+    (5 s for 20,000 rows, 90 features, 10 folds of 10 candidates by one thread).
+
+    References
+    ----------
+    D. R. Cox. The regression analysis of binary sequences. JRSS B 20, 1958. I. Alabdulmohsin,
+    M. Lucic. A near-optimal algorithm for debiasing trained machine learning models. NeurIPS 2021,
+    section 5 (the grid).
+    """
+
+    task: ClassVar[frozenset[Task]] = frozenset({"binary", "multiclass"})
+    paper: ClassVar[str] = "Cox, The regression analysis of binary sequences, JRSS B 1958"
+
+    coefficient_: np.ndarray
+    intercept_: np.ndarray
+    penalty_: float
+
+    def __init__(
+        self,
+        *,
+        penalty: float = 1e-4,
+        class_weight: Literal["balanced"] | None = None,
+        folds: int | None = None,
+        penalties: Sequence[float] | None = None,
+    ) -> None:
+        self.penalty = penalty
+        self.class_weight = class_weight
+        self.folds = folds
+        self.penalties = penalties
+
+    def check(self) -> None:
+        """Raise ConfigError for parameters that cannot be."""
+        self.require("penalty", self.penalty > 0, "a number above 0")
+        self.require("class_weight", self.class_weight in (None, "balanced"), "balanced or null")
+        self.require("folds", self.folds is None or self.folds >= 2, "2 or more, or null")
+        if self.penalties is not None:
+            several = len(self.penalties) > 0 and min(self.penalties) > 0
+            self.require("penalties", several, "numbers above 0, or null")
+            self.require("penalties", self.folds is not None, "folds too, to choose among them")
+
+    def fit(self, X: np.ndarray, y: np.ndarray, *, sample_weight: np.ndarray | None = None) -> Self:
+        """Solve by L-BFGS.
+
+        Raises
+        ------
+        DataError
+            When a class has fewer rows than there are folds.
+        """
+        self.check()
+        weight = unit_weight(sample_weight, len(y))
+        if self.class_weight == "balanced":
+            totals = np.bincount(y, weights=weight)
+            weight = weight * (weight.sum() / (np.count_nonzero(totals) * totals))[y]
+        total = float(weight.sum())
+        if self.folds is None:
+            self.penalty_, C = self.penalty, 1.0 / (self.penalty * total)
+        else:
+            C = self._choose(X, y, weight, self.folds)
+            self.penalty_ = 1.0 / (C * total)
+        model = LogisticRegression(C=C, max_iter=10_000, tol=1e-6).fit(X, y, sample_weight=weight)
+        if len(model.classes_) == 2:
+            self.coefficient_ = np.vstack([np.zeros_like(model.coef_), model.coef_])
+            self.intercept_ = np.concatenate([np.zeros(1), model.intercept_])
+        else:
+            self.coefficient_, self.intercept_ = model.coef_, model.intercept_
+        self.n_features_in_ = X.shape[1]
+        return self
+
+    def _choose(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray, folds: int) -> float:
+        """Return the C of the best accuracy over the folds; of equals the strongest penalty."""
+        rarest = int(np.unique(y, return_counts=True)[1].min())
+        if rarest < folds:
+            raise DataError(
+                f"{self.name} is to have {folds} folds, and a class has {rarest} rows.",
+                "Give it fewer folds, or more rows.",
+            )
+        grid = np.logspace(-4, 4, 10)
+        if self.penalties is not None:
+            grid = np.sort(1.0 / (np.asarray(self.penalties) * float(weight.sum())))
+        # Newton steps converge in a few at every C, where L-BFGS takes hundreds at the large ones.
+        chosen = LogisticRegressionCV(
+            Cs=grid,
+            cv=folds,
+            scoring="accuracy",
+            solver="newton-cholesky",
+            tol=1e-6,
+            l1_ratios=(0.0,),
+            use_legacy_attributes=False,
+        ).fit(X, y, sample_weight=weight)
+        return float(chosen.C_)
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        """Return class probabilities, float64, shape (n_samples, n_classes)."""
+        probability: np.ndarray = softmax(X @ self.coefficient_.T + self.intercept_, axis=1)
+        return probability
+
+    def get_state(self) -> State:
+        """Return the coefficients and the penalty."""
+        return State(
+            arrays={"coefficient": self.coefficient_, "intercept": self.intercept_},
+            facts={"penalty": self.penalty_},
+        )
+
+    def set_state(self, state: State) -> None:
+        """Restore the coefficients and the penalty."""
+        self.coefficient_ = state.arrays["coefficient"]
+        self.intercept_ = state.arrays["intercept"]
+        self.penalty_ = state.facts["penalty"]
+        self.n_features_in_ = self.coefficient_.shape[1]

@@ -1,0 +1,169 @@
+"""Linear models of a numeric target without any notion of fairness."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, Self
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+
+from fairfrontier.prepare.split import Task
+from fairfrontier.runtime.errors import DataError
+from fairfrontier.train.base import Estimator, unit_weight
+from fairfrontier.train.persistence import State
+from fairfrontier.train.registry import method
+
+# C of fair regression: a prediction u stands for the probability σ(C (2u − 1)).
+STEEPNESS = 5.0
+# Directions whose variance is so small a share of the largest count as none.
+RANK = 1e-10
+
+RegressionLoss = Literal["square", "logistic"]
+
+
+def shrink_margin(margin: np.ndarray) -> np.ndarray:
+    """Return the u in [0, 1] that stands for the log-odds: clip(1/2 + margin/(2C), 0, 1)."""
+    return np.asarray(np.clip(0.5 + margin / (2 * STEEPNESS), 0.0, 1.0))
+
+
+def refuse_targets(y: np.ndarray, name: str) -> None:
+    """Refuse targets that are no shares, or all 0 or all 1.
+
+    Raises
+    ------
+    DataError
+        For a target outside [0, 1], or when nothing is to be told apart.
+    """
+    if y.min() < 0 or y.max() > 1:
+        raise DataError(
+            f"{name} with the logistic loss was given targets from {y.min():g} to {y.max():g}.",
+            "Map them to [0, 1]: give the label a range, for example.",
+        )
+    if y.max() <= 0 or y.min() >= 1:
+        raise DataError(
+            f"{name} was given the same target in every row.", "Give it rows that differ."
+        )
+
+
+def centre(X: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the columns less their weighted means, and these means."""
+    mean = np.average(X, axis=0, weights=weight)
+    return X - mean, np.asarray(mean)
+
+
+def invert_gram(X: np.ndarray, weight: np.ndarray, penalty: float = 0.0) -> np.ndarray:
+    """Return the pseudo-inverse of Σ_i w_i x_i x_iᵀ / Σ_i w_i + penalty · I.
+
+    Directions with less than ``RANK`` of the largest eigenvalue are left out, as columns that
+    repeat one another have them.
+    """
+    gram = (X * weight[:, None]).T @ X / weight.sum()
+    value, vector = np.linalg.eigh(gram)
+    kept = value > RANK * max(float(value[-1]), 0.0)
+    inverse: np.ndarray = (vector[:, kept] / (value[kept] + penalty)) @ vector[:, kept].T
+    return inverse
+
+
+@method("linear_regression")
+class LinearRegression(Estimator):
+    """Least squares, or logistic regression of targets in [0, 1] that are shares.
+
+    min_{β,b}  Σ_i w_i ℓ(y_i, x_iᵀβ + b) / Σ_i w_i + (penalty/2) ‖β‖²
+
+    with ℓ(y, m) = (y − m)²/2, or the logistic loss −y log σ(m) − (1 − y) log σ(−m). What the
+    logistic one predicts is u = clip(1/2 + m/10, 0, 1), for which p = σ(5 (2u − 1)): the scale on
+    which fair regression predicts.
+
+    Parameters
+    ----------
+    loss : {"square", "logistic"}
+        ℓ.
+    penalty : float
+        ℓ2 penalty on the mean loss; 0 or more, above 0 for the logistic loss.
+
+    Attributes
+    ----------
+    coefficient_ : ndarray of float64, shape (n_features,)
+        β; of several that fit alike the shortest.
+    intercept_ : float
+        b.
+
+    Raises
+    ------
+    DataError
+        From ``fit`` with the logistic loss, for targets outside [0, 1] or all alike.
+
+    Notes
+    -----
+    O(n d² + d³) for least squares, which does not clip its predictions; the same for every Newton
+    step of the logistic loss, on two weighted copies of every row whose target is neither 0 nor 1.
+    Newton steps converge in a few where L-BFGS takes hundreds, for the penalty is small.
+
+    References
+    ----------
+    A. Agarwal, M. Dudík, Z. S. Wu. Fair regression: quantitative definitions and reduction-based
+    algorithms. ICML 2019, section 6 (unconstrained baselines).
+    """
+
+    task: ClassVar[frozenset[Task]] = frozenset({"regression"})
+    paper: ClassVar[str] = "Cox, The regression analysis of binary sequences, JRSS B 1958"
+
+    coefficient_: np.ndarray
+    intercept_: float
+
+    def __init__(self, *, loss: RegressionLoss = "square", penalty: float = 1e-6) -> None:
+        self.loss = loss
+        self.penalty = penalty
+
+    def check(self) -> None:
+        """Raise ConfigError for parameters that cannot be."""
+        self.require("loss", self.loss in ("square", "logistic"), "square or logistic")
+        self.require("penalty", self.penalty >= 0, "0 or more")
+        self.require(
+            "penalty", self.penalty > 0 or self.loss == "square", "a number above 0: log-odds may "
+            "be infinite without"
+        )  # fmt: skip
+
+    def fit(self, X: np.ndarray, y: np.ndarray, *, sample_weight: np.ndarray | None = None) -> Self:
+        """Solve in closed form, or by Newton's method."""
+        self.check()
+        weight = unit_weight(sample_weight, len(y))
+        if self.loss == "square":
+            centred, mean = centre(X, weight)
+            slope = centred.T @ (weight * y) / weight.sum()
+            self.coefficient_ = invert_gram(centred, weight, self.penalty) @ slope
+            self.intercept_ = float(np.average(y, weights=weight) - mean @ self.coefficient_)
+        else:
+            refuse_targets(y, self.name)
+            self._fit_logistic(X, y, weight)
+        self.n_features_in_ = X.shape[1]
+        return self
+
+    def _fit_logistic(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> None:
+        label = np.repeat([1, 0], len(y))
+        share = np.concatenate([weight * y, weight * (1 - y)])
+        rows = np.flatnonzero(share > 0)
+        model = LogisticRegression(
+            C=1.0 / (self.penalty * float(weight.sum())),
+            solver="newton-cholesky",
+            max_iter=1000,
+            tol=1e-6,
+        ).fit(X[rows % len(y)], label[rows], sample_weight=share[rows])
+        self.coefficient_, self.intercept_ = model.coef_[0], float(model.intercept_[0])
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        """Return predictions, float64, shape (n_samples,)."""
+        value: np.ndarray = X @ self.coefficient_ + self.intercept_
+        return value if self.loss == "square" else shrink_margin(value)
+
+    def get_state(self) -> State:
+        """Return β and b."""
+        return State(
+            arrays={"coefficient": self.coefficient_}, facts={"intercept": self.intercept_}
+        )
+
+    def set_state(self, state: State) -> None:
+        """Restore β and b."""
+        self.coefficient_ = state.arrays["coefficient"]
+        self.intercept_ = state.facts["intercept"]
+        self.n_features_in_ = self.coefficient_.size

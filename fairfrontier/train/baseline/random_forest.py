@@ -1,0 +1,135 @@
+"""A random forest without any notion of fairness."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.ensemble import RandomForestClassifier
+
+from fairfrontier.prepare.split import Task
+from fairfrontier.runtime.errors import StoreError
+from fairfrontier.train.base import Estimator
+from fairfrontier.train.persistence import State
+from fairfrontier.train.registry import method
+from fairfrontier.train.tree.node import LEAF, is_downward
+
+
+@method("random_forest")
+class RandomForest(Estimator):
+    """Classification trees, each grown on a bootstrap sample with √d features tried at a node.
+
+    P(k | x) = mean over trees of the share of class k in the leaf of x
+
+    Parameters
+    ----------
+    n_estimators : int
+        Trees.
+    max_depth : int or None
+        Depth of a tree; None grows until the leaves are pure.
+    min_samples_leaf : int
+        Rows that a leaf holds at least.
+    n_jobs : int
+        Threads of the fit; the trees do not depend on them.
+    random_state : int
+        Seed of the bootstrap samples and of the features tried.
+
+    Attributes
+    ----------
+    forest_ : sklearn.ensemble.RandomForestClassifier
+        The trees.
+
+    Notes
+    -----
+    O(n log n √d) per tree and level at worst. Predictions are made by one thread: with several,
+    scikit-learn sums the trees in whatever order they end, and the last digits follow it.
+
+    References
+    ----------
+    L. Breiman. Random forests. Machine Learning 45, 2001.
+    """
+
+    task: ClassVar[frozenset[Task]] = frozenset({"binary", "multiclass"})
+    # A weight acts on rows that the bootstrap drew, so a repeated row is another draw.
+    weights_are_counts: ClassVar[bool] = False
+    paper: ClassVar[str] = "Breiman, Random forests, Machine Learning 2001"
+    example: ClassVar[Mapping[str, Any]] = {"n_estimators": 10, "max_depth": 4}
+
+    forest_: RandomForestClassifier
+
+    def __init__(
+        self,
+        *,
+        n_estimators: int = 100,
+        max_depth: int | None = None,
+        min_samples_leaf: int = 1,
+        n_jobs: int = 1,
+        random_state: int = 0,
+    ) -> None:
+        self.n_estimators = n_estimators
+        self.max_depth = max_depth
+        self.min_samples_leaf = min_samples_leaf
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def check(self) -> None:
+        """Raise ConfigError for parameters that cannot be."""
+        self.require("n_estimators", self.n_estimators >= 1, "1 or more")
+        depth = self.max_depth
+        self.require("max_depth", depth is None or depth >= 1, "1 or more, or null for no limit")
+        self.require("min_samples_leaf", self.min_samples_leaf >= 1, "1 or more")
+
+    def fit(self, X: np.ndarray, y: np.ndarray, *, sample_weight: np.ndarray | None = None) -> Self:
+        """Grow the trees on rows X with class codes y."""
+        self.check()
+        forest = RandomForestClassifier(
+            n_estimators=self.n_estimators,
+            max_depth=self.max_depth,
+            min_samples_leaf=self.min_samples_leaf,
+            n_jobs=self.n_jobs,
+            random_state=self.random_state,
+        ).fit(X, y, sample_weight=sample_weight)
+        self.forest_ = forest.set_params(n_jobs=1)
+        self.n_features_in_ = X.shape[1]
+        return self
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        """Return class probabilities, float64, shape (n_samples, n_classes)."""
+        probability: np.ndarray = self.forest_.predict_proba(X)
+        return probability
+
+    def get_state(self) -> State:
+        """Return the forest."""
+        return State(learners={"forest": self.forest_})
+
+    def set_state(self, state: State) -> None:
+        """Restore the forest, if its trees hold together.
+
+        Raises
+        ------
+        StoreError
+            When a node names a child or a feature that there is not.
+        """
+        forest = state.learners["forest"]
+        if not _sound(forest):
+            raise StoreError(
+                "The saved forest has nodes that lead nowhere.",
+                "Train it again, or restore the folder from where it was saved.",
+            )
+        self.forest_ = forest
+        self.n_features_in_ = int(forest.n_features_in_)
+
+
+def _sound(forest: RandomForestClassifier) -> bool:
+    """Return whether every walk down a tree ends in a leaf of it."""
+    return all(
+        is_downward(
+            each.tree_.children_left,
+            each.tree_.children_right,
+            each.tree_.children_left != LEAF,
+            each.tree_.feature,
+            forest.n_features_in_,
+        )
+        for each in forest.estimators_
+    )

@@ -1,0 +1,221 @@
+"""BuDRO of Dask arrays: workers keep their rows and boost together, in step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xgboost
+
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.train.dask.collection import place_partitions, try_twice
+from fairfrontier.train.dask.collective import add_up, convene
+from fairfrontier.train.dask.placement import TIMEOUT
+from fairfrontier.train.individual.budro.round import Company, Rounds
+from fairfrontier.train.individual.budro.rows import check_rows, take_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distributed import Client
+
+    from fairfrontier.metric.fair_metric import FairMetric
+    from fairfrontier.train.individual.budro.estimator import BuDRO
+
+# Seconds that one request for rounds takes, about: what an interrupt may wait for.
+SPELL = 10.0
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Rows of one partition.
+
+    Attributes
+    ----------
+    number : int
+        Place among the partitions.
+    X : ndarray of float64, shape (n_samples, n_features)
+    y : ndarray of int64, shape (n_samples,)
+    weight : ndarray of float64, shape (n_samples,)
+    """
+
+    number: int
+    X: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray
+
+    def __sizeof__(self) -> int:
+        # By which Dask judges memory and transfers.
+        return self.X.nbytes + self.y.nbytes + self.weight.nbytes
+
+
+def fit_collection(
+    model: BuDRO,
+    X: Any,
+    y: Any,
+    metric: FairMetric,
+    sample_weight: Any,
+    client: Client | None,
+    progress: Callable[[int, int], None] | None = None,
+    timeout: float = TIMEOUT,
+) -> None:
+    """Fit ``model`` on Dask arrays, with the result of a fit in one process to rounding.
+
+    Parameters
+    ----------
+    model : BuDRO
+    X : dask array of float64, shape (n_samples, n_features)
+        A persisted one stays where it is; the partitions of another one are dealt to the workers.
+    y, sample_weight : dask arrays or ndarrays, shape (n_samples,)
+        Cut as X is.
+    metric : FairMetric
+        Goes to every worker.
+    client : distributed.Client
+        Each worker that holds rows needs a free thread.
+    progress : callable, optional
+        Called in this process, after every few rounds for each of them.
+    timeout : float
+        Seconds that one request to the workers may take.
+
+    Raises
+    ------
+    ConfigError
+        Without a client, for the linear programme, and for the tree method ``exact``.
+    DataError
+        When there is no row of a weight above 0, arrays have different lengths, labels are no
+        codes, or embedded rows are not finite.
+    ClusterError
+        When a worker was lost, and again at the second try.
+
+    Notes
+    -----
+    Of W workers each holds its rows of X and, of all n rows, the k embedded dimensions, labels,
+    weights and losses: O(n (k + K)) memory besides its own rows. A round costs it O(n² k / W)
+    operations, since it moves each W-th of the columns, and the trees of n / W rows. It sends and
+    gets n K losses once a round, n_points K masses once, two numbers a pass over the columns (or a
+    step of the stochastic solvers), and XGBoost's histograms; the embedded rows once a fit.
+
+    "To rounding" has exceptions. Rows that are equally good destinations, as many are where
+    features are discrete, get the mass by a rule, see `tie`; but where two splits of a tree gain
+    the same, XGBoost's rounding chooses, which the number of workers changes, as does the order of
+    rows. Its bins are approximate where a worker has more than 2,048 values of a feature, and in
+    any case those of ``approx``.
+
+    A request is some rounds, about ``SPELL`` seconds of them. A worker that dies ends the try
+    within seconds, and the fit begins anew on fresh workers, see ``try_twice``.
+    """
+    if model.solver == "linear_program":
+        raise ConfigError(
+            "The linear programme needs all rows in one place, and these are Dask arrays.",
+            "Choose another solver, or compute the arrays.",
+        )
+    if model.tree_method == "exact":
+        raise ConfigError(
+            "The tree method 'exact' needs all rows in one place, and these are Dask arrays.",
+            "Choose hist or approx, or compute the arrays.",
+        )
+    arrays = (X, y, sample_weight)
+    try_twice(
+        lambda workers: _fit(model, arrays, metric, workers, progress, timeout),
+        client,
+        name=model.name,
+        arrays=arrays,
+        timeout=timeout,
+    )
+
+
+def _fit(
+    model: BuDRO,
+    arrays: Sequence[Any],
+    metric: FairMetric,
+    client: Client,
+    progress: Callable[[int, int], None] | None,
+    timeout: float,
+) -> None:
+    names = ("y", "sample_weight")
+    placed = place_partitions(make_block, arrays, names=names, client=client, timeout=timeout)
+    try:
+        counts = placed.call(count_rows)
+        starts, total = {}, 0
+        for number, size in sorted(each for held in counts for each in held):
+            starts[number], total = total, total + size
+        if not total:
+            check_rows(np.zeros(0, dtype=np.int64))
+        # A worker without rows would have no bins to agree on.
+        placed = placed.keep([any(size for _, size in held) for held in counts])
+        state = placed.make_each(begin, model, metric, starts, total, convene(placed))
+        done, count = 1, 1
+        if progress is not None:
+            progress(done, model.n_estimators)
+        while done < model.n_estimators:
+            count = min(count, model.n_estimators - done)
+            begun = time.monotonic()
+            later = state.make_each(advance, count, convene(state))
+            state.drop()
+            state, seconds = later, time.monotonic() - begun
+            for _ in range(count):
+                done += 1
+                if progress is not None:
+                    progress(done, model.n_estimators)
+            count = max(1, count * 2 if seconds < SPELL / 2 else int(count * SPELL / seconds))
+        trees, history, n_classes = next(each for each in state.call(finish) if each is not None)
+    finally:
+        placed.release()
+    model.booster_, model.history_ = trees, dict(history)
+    model.n_features_in_, model.n_classes_ = int(arrays[0].shape[1]), n_classes
+
+
+def make_block(number: int, X: Any, y: Any, sample_weight: Any) -> Block:
+    """Return the rows of a partition that have a weight above 0."""
+    return Block(number, *take_rows(np.asarray(X, dtype=np.float64), y, sample_weight))
+
+
+def count_rows(blocks: Sequence[Block]) -> list[tuple[int, int]]:
+    """Return the number and the rows of each of a worker's partitions."""
+    return [(each.number, len(each.y)) for each in blocks]
+
+
+def begin(
+    blocks: Sequence[Block],
+    model: BuDRO,
+    metric: FairMetric,
+    starts: Mapping[int, int],
+    n_samples: int,
+    peers: Mapping[str, Any],
+) -> Rounds:
+    """Tell the other workers what is needed of these rows, and take the first round with them."""
+    from xgboost.collective import get_rank, get_world_size
+    from xgboost.dask import CommunicatorContext
+
+    held = [each for each in blocks if len(each.y)]
+    X = np.concatenate([each.X for each in held])
+    rows = np.concatenate([starts[each.number] + np.arange(len(each.y)) for each in held])
+    z = np.asarray(metric.embed(X))
+    table = np.zeros((n_samples, z.shape[1] + 2))
+    table[rows, 0] = np.concatenate([each.y for each in held])
+    table[rows, 1] = np.concatenate([each.weight for each in held])
+    table[rows, 2:] = z
+    with CommunicatorContext(**peers):
+        table = add_up(table)
+        company = Company(get_rank(), get_world_size(), rows, add_up)
+        label = table[:, 0].astype(np.int64)
+        check_rows(label)
+        return Rounds(model, X, label, table[:, 2:], table[:, 1], company)
+
+
+def advance(state: Rounds, rounds: int, peers: Mapping[str, Any]) -> Rounds:
+    """Return what so many rounds with the other workers make of this."""
+    from xgboost.dask import CommunicatorContext
+
+    with CommunicatorContext(**peers):
+        return state.advance(rounds)
+
+
+def finish(state: Rounds) -> tuple[xgboost.Booster, Mapping[str, np.ndarray], int] | None:
+    """Return trees, history and number of classes; of what is the same on all, one sends it."""
+    if state.company is None or state.company.rank:
+        return None
+    return state.booster, state.read_history(), state.n_classes

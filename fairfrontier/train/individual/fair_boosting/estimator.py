@@ -1,0 +1,461 @@
+"""Fair gradient boosting with any weak learner: Algorithm 1 of BuDRO as the paper states it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import expit
+from sklearn.base import clone
+
+from fairfrontier.metric.fair_metric import FairMetric
+from fairfrontier.prepare.split import Split
+from fairfrontier.runtime.arrays import as_backend, to_numpy
+from fairfrontier.runtime.errors import ConfigError, StoreError
+from fairfrontier.runtime.seeds import derive_integer
+from fairfrontier.runtime.thread import limited_threads
+from fairfrontier.train.base import Estimator, require_binary
+from fairfrontier.train.individual.budro.geometry import Geometry, build_geometry
+from fairfrontier.train.individual.budro.linear_program import LARGEST
+from fairfrontier.train.individual.budro.objective import evaluate_losses
+from fairfrontier.train.individual.budro.rows import check_rows, take_rows
+from fairfrontier.train.individual.budro.solver import SOLVERS, Problem, Setting, solve
+from fairfrontier.train.individual.budro.transport import Transport
+from fairfrontier.train.individual.fair_boosting.learner import (
+    ask_learner,
+    fit_learner,
+    is_sound,
+    make_learner,
+    require_rows,
+    weight_keyword,
+)
+from fairfrontier.train.persistence import State, find_strangers, read_state, restoring, write_state
+from fairfrontier.train.registry import method
+from fairfrontier.train.tree.boosting import PositiveWeight, positive_weight
+
+HISTORY = ("eta", "cost", "objective", "gap", "iterations")
+# XGBoost's, too, of p (1 − p) in its own logistic loss.
+SMALLEST_CURVATURE = 1e-16
+# Beyond, Newton's steps run away: probabilities are 0 or 1, and curvatures the smallest.
+LARGEST_MARGIN = 1e6
+
+
+@method("fair_boosting")
+class FairBoosting(Estimator):
+    """Individually fair boosting of any regressor of scikit-learn's shape.
+
+    min_f L(f),   L(f) = sup { E_P ℓ(f(X), Y) : W(P, P_n) ≤ ε },   ℓ the logistic loss
+
+    Every round finds the worst P* for the present f, as `BuDRO` does, fits a learner h to
+
+        −n ∂L/∂f(x_i) = n (P*(x_i, 1) (1 − p_i) − P*(x_i, 0) p_i),   p_i = σ(f(x_i)),   (2.6)
+
+    by least squares over the rows, and adds α h to f. With ``order=2`` the learner is fitted to
+    Newton's steps −g_i / h_i with weights h_i instead, where g and h are the first and second
+    derivatives of E_P* ℓ; with ``learner="newton_tree"`` that is BuDRO's own path.
+
+    Parameters
+    ----------
+    learner : str or estimator
+        ``tree``, ``stump``, ``newton_tree``, ``spline``, ``linear`` or ``k_neighbors``; or, from
+        Python, a regressor of scikit-learn's shape.
+    learner_parameters : mapping or None
+        What the learner is told beyond its defaults.
+    order : {1, 2}
+        Whether learners are fitted to pseudo-residuals (Algorithm 1) or to Newton's steps; 2 asks
+        for a learner that takes weights.
+    step : {"constant", "search"}
+        Whether α is ``learning_rate``, or the best one up to that for the P* of the round.
+    budget : float
+        ε ≥ 0: mean fair distance that rows may be moved, in squared units of the metric.
+    n_estimators : int
+        Rounds; fewer are made when the search finds no step that helps.
+    learning_rate : float
+        α > 0, or the longest step that the search may take.
+    start : float
+        Margin of the initial predictor f_0.
+    scale_pos_weight : float or "balanced"
+        Factor on the weights of class 1 in the boosting step, as in `BuDRO`.
+    solver, tolerance, entropy_weight, dual_start, batch_size, steps, momentum, dual_learning_rate
+        Of the transport, as in `BuDRO`.
+    backend : {"auto", "numpy", "cupy"}
+        Where the transport is computed.
+    random_state : int
+        Seed of the learners and of the stochastic solvers' batches.
+
+    Attributes
+    ----------
+    learners_ : list of estimator
+        h_0, h_1, …
+    rate_ : ndarray of float64, shape (n_rounds,)
+        α_0, α_1, …
+    history_ : dict of str to ndarray of shape (n_rounds,)
+        Per round, before its step: η, cost, objective, duality gap and passes of the transport.
+
+    Notes
+    -----
+    A round costs O(n² k) operations for k embedded dimensions, in blocks of O(n k) memory, and a
+    fit and n answers of the learner, O(n² d) for neighbours. Learners are kept one by one,
+    neighbours with all rows: not for more than some 20,000 rows, for which there is `BuDRO`.
+
+    The search minimises E_P* ℓ(f + αh) over α, a convex function, with the P* of the round kept, as
+    the analysis of Appendix A.1 keeps it. That L itself falls is not guaranteed: L has kinks where
+    the worst case is not unique, as at a constant f, and a learner fitted to one of its
+    subgradients there may well raise it, however small the step.
+
+    References
+    ----------
+    A. Vargo, F. Zhang, M. Yurochkin, Y. Sun. Individually fair gradient boosting. ICLR 2021,
+    Algorithm 1, (2.6) and Appendix A.1.
+    """
+
+    fit_needs: ClassVar[frozenset[str]] = frozenset({"metric"})
+    fit_takes: ClassVar[frozenset[str]] = frozenset({"metric", "sample_weight", "progress"})
+    backends: ClassVar[tuple[str, ...]] = ("numpy", "cupy")
+    # Pseudo-residuals are fitted over rows, each counting once.
+    weights_are_counts: ClassVar[bool] = False
+    paper: ClassVar[str] = "Vargo et al., Individually fair gradient boosting, ICLR 2021"
+    example: ClassVar[Mapping[str, Any]] = {"n_estimators": 4, "budget": 0.2, "learning_rate": 0.5}
+
+    learners_: list[Any]
+    rate_: np.ndarray
+    history_: dict[str, np.ndarray]
+
+    def __init__(
+        self,
+        *,
+        learner: str | Any = "tree",
+        learner_parameters: Mapping[str, Any] | None = None,
+        order: Literal[1, 2] = 1,
+        step: Literal["constant", "search"] = "constant",
+        budget: float = 0.4,
+        n_estimators: int = 100,
+        learning_rate: float = 0.1,
+        start: float = 0.0,
+        scale_pos_weight: PositiveWeight = 1.0,
+        solver: Literal["exact", "sgd", "sinkhorn", "sinkhorn_sgd", "linear_program"] = "exact",
+        tolerance: float = 1e-3,
+        entropy_weight: float = 5e-5,
+        dual_start: float = 0.1,
+        batch_size: int = 200,
+        steps: int = 100,
+        momentum: float = 0.9,
+        dual_learning_rate: float = 1e-4,
+        backend: Literal["auto", "numpy", "cupy"] = "auto",
+        random_state: int = 0,
+    ) -> None:
+        self.learner = learner
+        self.learner_parameters = learner_parameters
+        self.order = order
+        self.step = step
+        self.budget = budget
+        self.n_estimators = n_estimators
+        self.learning_rate = learning_rate
+        self.start = start
+        self.scale_pos_weight = scale_pos_weight
+        self.solver = solver
+        self.tolerance = tolerance
+        self.entropy_weight = entropy_weight
+        self.dual_start = dual_start
+        self.batch_size = batch_size
+        self.steps = steps
+        self.momentum = momentum
+        self.dual_learning_rate = dual_learning_rate
+        self.backend = backend
+        self.random_state = random_state
+
+    def check(self) -> None:
+        """Raise ConfigError for parameters that cannot be."""
+        balance = self.scale_pos_weight
+        self.require("order", self.order in (1, 2), "1 or 2")
+        self.require("step", self.step in ("constant", "search"), "constant or search")
+        self.require("budget", 0 <= self.budget < math.inf, "a number that is 0 or more")
+        self.require("n_estimators", self.n_estimators >= 1, "1 or more")
+        self.require("learning_rate", 0 < self.learning_rate < math.inf, "a number above 0")
+        self.require("start", bool(np.isfinite(self.start)), "a margin that is finite")
+        self.require(
+            "scale_pos_weight",
+            balance == "balanced" or (not isinstance(balance, str) and 0 < balance < math.inf),
+            "a number above 0, or balanced",
+        )
+        self.require("solver", self.solver in SOLVERS, " or ".join(SOLVERS))
+        self.require("tolerance", self.tolerance > 0, "a number above 0")
+        self.require("entropy_weight", 0 < self.entropy_weight < math.inf, "a number above 0")
+        self.require("dual_start", 0 <= self.dual_start < math.inf, "a number that is 0 or more")
+        self.require("momentum", 0 <= self.momentum < 1, "a number in [0, 1)")
+        self.require(
+            "dual_learning_rate", 0 < self.dual_learning_rate < math.inf, "a number above 0"
+        )
+        self.require("steps", self.steps >= 1, "1 or more")
+        self.require("batch_size", self.batch_size >= 1, "1 or more")
+        learner = make_learner(self.learner, self.learner_parameters)
+        if self.order == 2 and weight_keyword(learner) is None:
+            raise ConfigError(
+                f"The learner {self.learner!r} of {self.name!r} takes no weights.",
+                "Choose order: 1, or a learner whose fit takes sample_weight.",
+            )
+
+    def supports(self, split: Split) -> str | None:
+        """Return why this method cannot be trained on ``split``, or None when it can."""
+        rows = len(split.train.y)
+        if self.solver == "linear_program" and rows > LARGEST:
+            return f"The linear programme of fair_boosting takes {LARGEST} rows, not {rows}."
+        return super().supports(split)
+
+    def fit(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        *,
+        metric: FairMetric,
+        sample_weight: np.ndarray | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Self:
+        """Boost on rows X with labels y in {0, 1} under a fair metric.
+
+        Parameters
+        ----------
+        X : float64 array of shape (n_samples, n_features)
+            Encoded rows.
+        y : int64 array of shape (n_samples,)
+            Labels.
+        metric : FairMetric
+            What "similar" means.
+        sample_weight : float64 array of shape (n_samples,), optional
+            Case weights: the masses of the rows before they move. A row of weight 0 is left out,
+            also as a place to move to.
+        progress : callable, optional
+            Called with (rounds done, rounds) after each round.
+
+        Raises
+        ------
+        ConfigError
+            For parameters that cannot be, a learner that there is not or that asks for more rows,
+            margins that run away, beyond 1e6, or more rows than the linear programme takes.
+        DataError
+            For labels that are neither 0 nor 1, labels or weights of another number than the rows,
+            no rows, or weights that are all 0.
+        """
+        self.check()
+        X, y, weight = take_rows(X, y, sample_weight)
+        check_rows(y)
+        require_binary(y, self.name)
+        factor = np.array([1.0, positive_weight(self.scale_pos_weight, y, weight)])
+        worst = _WorstCase(self, np.asarray(metric.embed(X)), y, weight / weight.sum())
+        template = make_learner(self.learner, self.learner_parameters)
+        require_rows(template, len(y))
+        rows = np.array(X, dtype=np.float64, order="C")
+        margin = np.full(len(y), float(self.start))
+        learners: list[Any] = []
+        rates: list[float] = []
+        history: list[list[float]] = []
+        for iteration in range(self.n_estimators):
+            found = worst.find(margin)
+            share = to_numpy(found.weight) * factor
+            seed = derive_integer("fair boosting", iteration, self.random_state)
+            with limited_threads(1):
+                aim = differentiate(margin, share).aim(self.order)
+                learner = fit_learner(template, rows, *aim, seed)
+                answer = ask_learner(learner, rows)
+            rate = float(self.learning_rate)
+            if self.step == "search":
+                rate = search_step(margin, answer, share, rate)
+            if rate == 0:
+                break
+            history.append([float(getattr(found, key)) for key in HISTORY])
+            learners.append(learner)
+            rates.append(rate)
+            with np.errstate(over="ignore", invalid="ignore"):
+                margin = margin + rate * answer
+            if not np.abs(margin).max() <= LARGEST_MARGIN:
+                raise ConfigError(
+                    f"The margins of {self.name} run away: round {iteration + 1} leaves one of "
+                    f"{np.abs(margin).max():.3g}.",
+                    f"Lower learning_rate, which is {self.learning_rate:g}.",
+                )
+            if progress is not None:
+                progress(iteration + 1, self.n_estimators)
+        if progress is not None and len(learners) < self.n_estimators:
+            progress(self.n_estimators, self.n_estimators)
+        table = np.asarray(history, dtype=np.float64).reshape(-1, len(HISTORY))
+        self.learners_, self.rate_ = learners, np.asarray(rates, dtype=np.float64)
+        self.history_ = dict(zip(HISTORY, table.T.copy(), strict=True))
+        self.n_features_in_ = rows.shape[1]
+        return self
+
+    def decision_function(self, X: np.ndarray) -> np.ndarray:
+        """Return margins f(x), float64, shape (n_samples,)."""
+        rows = np.array(X, dtype=np.float64, order="C")
+        margin = np.full(len(rows), float(self.start))
+        with limited_threads(1):
+            for rate, learner in zip(self.rate_, self.learners_, strict=True):
+                margin += rate * ask_learner(learner, rows)
+        return margin
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        """Return class probabilities, float64, shape (n_samples, 2)."""
+        positive = expit(self.decision_function(X))
+        return np.stack([1.0 - positive, positive], axis=1)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the fitted model to a new folder; see `Estimator`.
+
+        Raises
+        ------
+        StoreError
+            When the folder is not empty or cannot be written, or the learner is made of types that
+            would not be read again.
+        """
+        parameters, state = self.get_params(deep=False), self.get_state()
+        learners = dict(state.learners)
+        if not isinstance(self.learner, str):
+            parameters["learner"] = None
+            learners["template"] = clone(self.learner)
+        for each in [*learners.get("rounds", [])[:1], learners.get("template")]:
+            strangers = find_strangers(each)
+            if strangers:
+                raise StoreError(
+                    f"This {self.name} has learners of types that are not trusted: "
+                    f"{', '.join(strangers)}.",
+                    "Choose one of the house's learners by its name, or keep the model in memory.",
+                )
+        full = State(state.arrays, state.boosters, learners, state.facts)
+        return write_state(Path(folder), self.name, parameters, full)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read what ``save`` wrote; see `Estimator`."""
+        parameters, state = read_state(Path(folder), cls.name)
+        with restoring(Path(folder)):
+            if parameters.get("learner") is None:
+                parameters["learner"] = state.learners.get("template")
+            model = cls(**parameters)
+            model.set_state(state)
+        return model
+
+    def get_state(self) -> State:
+        """Return the learners, their rates and the history."""
+        return State(
+            arrays={"rate": self.rate_, **self.history_},
+            learners={"rounds": self.learners_},
+            facts={"n_features": self.n_features_in_},
+        )
+
+    def set_state(self, state: State) -> None:
+        """Restore the learners, if their trees hold together, their rates and the history.
+
+        Raises
+        ------
+        StoreError
+            When there is not one sound learner for each rate.
+        """
+        learners, rate = list(state.learners["rounds"]), state.arrays["rate"]
+        wide = state.facts["n_features"]
+        sound = all(is_sound(each) and each.n_features_in_ == wide for each in learners)
+        if len(learners) != len(rate) or not sound:
+            raise StoreError(
+                "The saved learners do not hold together.",
+                "Train the model again, or restore the folder from where it was saved.",
+            )
+        self.learners_, self.rate_ = learners, rate
+        self.history_ = {key: state.arrays[key] for key in HISTORY}
+        self.n_features_in_ = wide
+
+
+@dataclass(frozen=True, eq=False)
+class Slope:
+    """Derivatives of E_P ℓ(f) in the margins, for a P that is kept.
+
+    Attributes
+    ----------
+    first, second : float64 ndarray of shape (n_samples,)
+        g and h.
+    """
+
+    first: np.ndarray
+    second: np.ndarray
+
+    def aim(self, order: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return what a learner is fitted to, and the weights."""
+        if order == 1:
+            return -len(self.first) * self.first, None
+        # No weight, no say: all mass has left the row.
+        some = self.second > 0
+        step = np.divide(-self.first, self.second, out=np.zeros_like(self.first), where=some)
+        return step, self.second
+
+
+def differentiate(margin: np.ndarray, weight: np.ndarray) -> Slope:
+    """Return g_i = w_i1 (p_i − 1) + w_i0 p_i and h_i = (w_i1 + w_i0) p_i (1 − p_i).
+
+    In h, p (1 − p) is 1e-16 where it is less.
+
+    Parameters
+    ----------
+    margin : float64 array of shape (n_samples,)
+        f(x_i); p = σ(f).
+    weight : float64 array of shape (n_samples, 2)
+        w(x_i, k) ≥ 0.
+    """
+    p = expit(margin)
+    lower, upper = weight.T
+    curvature = np.maximum(p * (1.0 - p), SMALLEST_CURVATURE)
+    return Slope(upper * (p - 1.0) + lower * p, (upper + lower) * curvature)
+
+
+def search_step(
+    margin: np.ndarray, answer: np.ndarray, weight: np.ndarray, longest: float
+) -> float:
+    """Return the α in [0, longest] that minimises Σ_i Σ_k w_ik ℓ(f_i + α h_i, k).
+
+    Parameters
+    ----------
+    margin, answer : float64 arrays of shape (n_samples,)
+        f and h.
+    weight : float64 array of shape (n_samples, 2)
+        w.
+    longest : float
+        Where the search ends.
+
+    Notes
+    -----
+    The function is convex: its slope's root is bracketed and found by Brent's method, O(n) each.
+    """
+
+    def slope(rate: float) -> float:
+        return float(differentiate(margin + rate * answer, weight).first @ answer)
+
+    if slope(0.0) >= 0:
+        return 0.0
+    if slope(longest) <= 0:
+        return longest
+    return float(brentq(slope, 0.0, longest))
+
+
+class _WorstCase:
+    """The transport problem of a fit, for whatever margins; each begins at the last one's end."""
+
+    def __init__(self, model: FairBoosting, z: np.ndarray, y: np.ndarray, mass: np.ndarray) -> None:
+        work = float(len(y)) ** 2 * z.shape[1] * model.n_estimators
+        self._backend, self._budget, self._solver = model.backend, model.budget, model.solver
+        self._geometry: Geometry = build_geometry(
+            as_backend(z, model.backend, work=work), y, n_labels=2, mass=mass
+        )
+        self._setting = Setting.of(model)
+        self._generator = np.random.default_rng(model.random_state)
+        self._last: Transport | None = None
+
+    def find(self, margin: np.ndarray) -> Transport:
+        """Return the worst case for these margins."""
+        work = float("inf") if not isinstance(self._geometry.point, np.ndarray) else 0.0
+        losses = as_backend(evaluate_losses(margin), self._backend, work=work)
+        problem = Problem(self._geometry, losses, self._budget)
+        self._last = solve(
+            problem, self._solver, self._setting, start=self._last, generator=self._generator
+        )
+        return self._last

@@ -1,0 +1,370 @@
+"""Multilayer perceptrons, many at once: forward and gradients in closed form.
+
+    a_1 = x W_1 + b_1,   h_l = max(a_l, 0),   a_{l+1} = h_l W_{l+1} + b_{l+1},   logits = a_L
+
+Every array has a leading model axis, so that the nets of a sweep are trained together. All of it
+is array code over one namespace of the array API: NumPy, CuPy or array-api-strict.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+from fairfrontier.runtime.arrays import array_namespace
+
+Array = Any
+
+# Entries of a block's widest layer on a CPU: 512 KiB of float32, so that a pass stays in cache.
+BLOCK_ENTRIES = 1 << 17
+SMALLEST_BLOCK = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """The parameters of nets of equal shape, or gradients in the same places.
+
+    Attributes
+    ----------
+    weight : tuple of array, shapes (n_models, d_in, d_out)
+        W_1, …, W_L.
+    bias : tuple of array, shapes (n_models, 1, d_out)
+        b_1, …, b_L.
+    """
+
+    weight: tuple[Array, ...]
+    bias: tuple[Array, ...]
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """All parameters, weights first."""
+        return (*self.weight, *self.bias)
+
+    @cached_property
+    def namespace(self) -> Any:
+        """The namespace of the parameters; an attack asks for it thousands of times."""
+        return array_namespace(*self.arrays)
+
+    @cached_property
+    def back(self) -> tuple[Array, ...]:
+        """The transposed weights."""
+        return tuple(self.namespace.matrix_transpose(each) for each in self.weight)
+
+    @property
+    def widest(self) -> int:
+        """Width of the widest layer, the logits included."""
+        return max(int(each.shape[2]) for each in self.weight)
+
+    @classmethod
+    def of(cls, arrays: Sequence[Array]) -> Network:
+        """Return the network with these parameters, in the order of ``arrays``."""
+        half = len(arrays) // 2
+        return cls(tuple(arrays[:half]), tuple(arrays[half:]))
+
+    def take(self, models: slice) -> Network:
+        """Return the nets of a range of models."""
+        return Network.of([each[models, ...] for each in self.arrays])
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """What a forward pass leaves for the way back.
+
+    Attributes
+    ----------
+    hidden : tuple of array, shapes (n_models, n, d_l)
+        h_1, …, h_{L−1}.
+    gate : tuple of array
+        1 where h_l > 0, else 0, in the dtype of h_l.
+    logits : array of shape (n_models, n, n_classes)
+    """
+
+    hidden: tuple[Array, ...]
+    gate: tuple[Array, ...]
+    logits: Array
+
+
+def draw_network(sizes: Sequence[int], generator: np.random.Generator) -> list[np.ndarray]:
+    """Draw one net: Glorot-uniform weights, biases .1.
+
+    W_l ~ U(−c, c) with c = √(6 / (d_in + d_out)).
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        d_0, …, d_L: features, hidden layers, classes.
+    generator : numpy.random.Generator
+
+    Returns
+    -------
+    list of ndarray of float64
+        As ``Network.arrays``, with a model axis of length 1.
+
+    References
+    ----------
+    X. Glorot, Y. Bengio. Understanding the difficulty of training deep feedforward neural
+    networks. AISTATS 2010, (16).
+    """
+    weight, bias = [], []
+    for d_in, d_out in itertools.pairwise(sizes):
+        bound = np.sqrt(6.0 / (d_in + d_out))
+        weight.append(generator.uniform(-bound, bound, size=(1, d_in, d_out)))
+        bias.append(np.full((1, 1, d_out), 0.1))
+    return weight + bias
+
+
+def enter(network: Network, x: Array) -> Array:
+    """Return x W_1 + b_1, shape (n_models, n, d_1), for x of shape (n_models, n, d) or (n, d)."""
+    first = x @ network.weight[0]
+    first += network.bias[0]
+    return first
+
+
+def forward_from(network: Network, first: Array) -> Pass:
+    """Run the nets from a_1 = x W_1 + b_1, which is overwritten.
+
+    Parameters
+    ----------
+    network : Network
+    first : array of shape (n_models, n, d_1)
+        Belongs to the pass from here on.
+
+    Returns
+    -------
+    Pass
+    """
+    xp = network.namespace
+    hidden, gates, value = [], [], first
+    for weight, bias in zip(network.weight[1:], network.bias[1:], strict=True):
+        # A float gate costs one conversion and serves both ways; maximum() and where() are slower.
+        gate = xp.astype(value > 0, value.dtype)
+        value *= gate
+        hidden.append(value)
+        gates.append(gate)
+        value = value @ weight
+        value += bias
+    return Pass(tuple(hidden), tuple(gates), value)
+
+
+def forward(network: Network, x: Array) -> Pass:
+    """Run the nets on rows.
+
+    Parameters
+    ----------
+    network : Network
+    x : array of shape (n_models, n, d) or (n, d)
+        Rows of each model, or the same rows for all.
+
+    Returns
+    -------
+    Pass
+
+    Notes
+    -----
+    O(n_models · n · Σ d_in d_out) operations; memory for every hidden layer, twice.
+    """
+    return forward_from(network, enter(network, x))
+
+
+def forward_dropped(network: Network, x: Array, masks: Sequence[Array]) -> Pass:
+    """Run the nets on rows with hidden units dropped.
+
+    h_l = max(a_l, 0) ∘ m_l,   m_l = 0 or 1 / (share kept)
+
+    Parameters
+    ----------
+    network : Network
+    x : array of shape (n_models, n, d) or (n, d)
+    masks : sequence of array, shapes (n_models, n, d_l)
+        m_1, …, m_{L−1}.
+
+    Returns
+    -------
+    Pass
+        Whose gates hold the masks, so that the ways back need not know of them.
+
+    References
+    ----------
+    N. Srivastava, G. Hinton, A. Krizhevsky, I. Sutskever, R. Salakhutdinov. Dropout: a simple way
+    to prevent neural networks from overfitting. JMLR 15, 2014.
+    """
+    xp = network.namespace
+    hidden, gates, value = [], [], enter(network, x)
+    for weight, bias, mask in zip(network.weight[1:], network.bias[1:], masks, strict=True):
+        gate = mask * xp.astype(value > 0, value.dtype)
+        value *= gate
+        hidden.append(value)
+        gates.append(gate)
+        value = value @ weight
+        value += bias
+    return Pass(tuple(hidden), tuple(gates), value)
+
+
+def first_gradient(network: Network, done: Pass, slope: Array) -> Array:
+    """Return ∂/∂a_1, shape (n_models, n, d_1), for ∂/∂logits = slope; nothing else is computed."""
+    for back, gate in zip(reversed(network.back[1:]), reversed(done.gate), strict=True):
+        slope = slope @ back
+        slope *= gate
+    return slope
+
+
+def input_gradient(network: Network, done: Pass, slope: Array) -> Array:
+    """Return the gradient with respect to the rows.
+
+    Parameters
+    ----------
+    network : Network
+    done : Pass
+        Of the rows asked about.
+    slope : array of shape (n_models, n, n_classes)
+        ∂ objective / ∂ logits.
+
+    Returns
+    -------
+    array of shape (n_models, n, d)
+    """
+    return first_gradient(network, done, slope) @ network.back[0]
+
+
+def parameter_gradient(network: Network, x: Array, done: Pass, slope: Array) -> Network:
+    """Return the gradient with respect to the parameters, summed over the rows.
+
+    Parameters
+    ----------
+    network : Network
+    x : array of shape (n_models, n, d) or (n, d)
+        The rows of the pass.
+    done : Pass
+    slope : array of shape (n_models, n, n_classes)
+        ∂ objective / ∂ logits of each row.
+
+    Returns
+    -------
+    Network
+        Gradients in the places of the parameters.
+    """
+    xp = network.namespace
+    weight: list[Array] = []
+    bias: list[Array] = []
+    for layer in reversed(range(len(network.weight))):
+        below = done.hidden[layer - 1] if layer else x
+        weight.append(xp.matrix_transpose(below) @ slope)
+        bias.append(xp.sum(slope, axis=1, keepdims=True))
+        if layer:
+            slope = slope @ network.back[layer]
+            slope *= done.gate[layer - 1]
+    return Network(tuple(reversed(weight)), tuple(reversed(bias)))
+
+
+def softmax(logits: Array) -> Array:
+    """Return class probabilities, the shape of the logits; rows sum to 1 to rounding."""
+    xp = array_namespace(logits)
+    power = xp.exp(logits - xp.max(logits, axis=-1, keepdims=True))
+    return power / xp.sum(power, axis=-1, keepdims=True)
+
+
+def cross_entropy(logits: Array, target: Array) -> tuple[Array, Array]:
+    """Return the softmax cross-entropy of each row and its gradient.
+
+    ℓ = log Σ_k exp(a_k) − a_y,   ∂ℓ/∂a = softmax(a) − e_y
+
+    Parameters
+    ----------
+    logits : array of shape (..., n_classes)
+    target : array of shape (..., n_classes)
+        e_y: 1 in the place of the label.
+
+    Returns
+    -------
+    loss : array of shape (...)
+    gradient : array of shape (..., n_classes)
+    """
+    xp = array_namespace(logits)
+    shifted = logits - xp.max(logits, axis=-1, keepdims=True)
+    power = xp.exp(shifted)
+    total = xp.sum(power, axis=-1, keepdims=True)
+    loss = xp.log(total[..., 0]) - xp.sum(shifted * target, axis=-1)
+    return loss, power / total - target
+
+
+def blocks(like: Array, n_rows: int, widest: int) -> Iterator[tuple[slice, slice]]:
+    """Yield (models, rows) that are worked on at a time, where rows do not depend on each other.
+
+    Parameters
+    ----------
+    like : array of shape (n_models, ...)
+        Says how many models there are, and on which backend.
+    n_rows, widest : int
+        Rows of a model; width of its widest layer.
+
+    Yields
+    ------
+    tuple of slice
+        On NumPy blocks whose activations stay in cache: several small models, or some rows of a
+        large one. Elsewhere everything at once.
+    """
+    n_models = int(like.shape[0])
+    if not array_api_compat.is_numpy_array(like):
+        yield slice(0, n_models), slice(0, n_rows)
+        return
+    rows = max(SMALLEST_BLOCK, BLOCK_ENTRIES // widest)
+    # Equal blocks: a last one of a few rows would cost as many calls as a whole one.
+    n_blocks = -(-n_rows // rows)
+    rows = -(-n_rows // n_blocks)
+    models = max(1, BLOCK_ENTRIES // (rows * widest)) if n_blocks == 1 else 1
+    for first in range(0, n_models, models):
+        for start in range(0, n_rows, rows):
+            yield (
+                slice(first, min(first + models, n_models)),
+                slice(start, min(start + rows, n_rows)),
+            )
+
+
+def loss_slope(logits: Array, target: Array, weight: Array | None) -> tuple[Array, Array]:
+    """Return the mean loss of each model, (n_models,), and its slope in the logits."""
+    xp = array_namespace(logits)
+    loss, slope = cross_entropy(logits, target)
+    if weight is not None:
+        loss *= weight[..., 0]
+        slope *= weight
+    slope *= 1.0 / slope.shape[1]
+    return xp.mean(loss, axis=1), slope
+
+
+def by_models(
+    network: Network,
+    arrays: Sequence[Array | None],
+    function: Callable[..., tuple[Array, ...]],
+) -> tuple[Array, ...]:
+    """Apply a function to the nets and arrays of some models at a time, and join the results.
+
+    Parameters
+    ----------
+    network : Network
+    arrays : sequence of array of shape (n_models, ...) or None
+        The first one has shape (n_models, n, ...).
+    function : callable
+        Called with (network, *arrays) of a range of models; returns arrays with that model axis.
+
+    Notes
+    -----
+    On NumPy, so many models at a time as keep activations in cache; elsewhere all at once.
+    """
+    xp, n_models = array_namespace(arrays[0]), int(network.weight[0].shape[0])
+    many = n_models
+    if isinstance(arrays[0], np.ndarray):
+        many = max(1, BLOCK_ENTRIES // (arrays[0].shape[1] * network.widest))
+    if many >= n_models:
+        return function(network, *arrays)
+    found = []
+    for first in range(0, n_models, many):
+        models = slice(first, min(first + many, n_models))
+        taken = [None if each is None else each[models, ...] for each in arrays]
+        found.append(function(network.take(models), *taken))
+    return tuple(xp.concat(each, axis=0) for each in zip(*found, strict=True))

@@ -1,0 +1,427 @@
+"""The worst distribution of a group within a total variation ball around its noisy rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import array_api_compat
+
+from fairfrontier.runtime.arrays import array_namespace
+from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.train.noisy.cell import RateCells, sum_cells
+from fairfrontier.train.noisy.projection import project_l1_ball, project_l1_simplex
+
+Array = Any
+Variant = Literal["paper", "authors"]
+# A ratio's parameter falls onto the next piece every time; there are few pieces.
+MOST_RATIOS = 200
+
+
+@dataclass(frozen=True, eq=False)
+class BallMaximum:
+    """The worst p̃_j of every group of every model, as what changes against p̂_j.
+
+    Rows of the noisy group with h below ``cut`` lose all mass, rows at ``cut`` keep the share
+    ``kept``, rows above it keep all; the row ``target`` gains what is moved.
+
+    Attributes
+    ----------
+    value : float array, shape (M, m)
+        max_p̃ Σ_i p̃_i h_i.
+    moved : float array, shape (M, m)
+        Mass moved, ≤ γ_j.
+    cut, kept : float array, shape (M, m)
+    target : int array, shape (M,)
+        A row of the largest h among all rows of positive weight.
+    centre : tuple of int
+        The noisy group around whose rows the ball of true group j lies.
+    """
+
+    value: Array
+    moved: Array
+    cut: Array
+    kept: Array
+    target: Array
+    centre: tuple[int, ...]
+
+    def spread(self, h: Array, codes: Array, weight: Array | None = None) -> Array:
+        """Return p̃, shape (M, m, n), for the h, codes and weights it was found with."""
+        xp = array_namespace(h)
+        one = xp.ones_like(self.value[:, 0])
+        groups = range(len(self.centre))
+        return xp.stack([self._mass((j,), one[:, None], h, codes, weight) for j in groups], axis=1)
+
+    def combine(
+        self, multiplier: Array, h: Array, codes: Array, weight: Array | None = None
+    ) -> Array:
+        """Return Σ_j λ_j p̃_j, the row weights of a gradient, shape (M, n).
+
+        By the envelope theorem ∇_θ Σ_j λ_j max_p̃ Σ_i p̃_i h_i(θ) = Σ_i (Σ_j λ_j p̃_ji) ∇_θ h_i
+        wherever the maximiser is unique; elsewhere it is a subgradient of what is convex in h.
+
+        Parameters
+        ----------
+        multiplier : float array, shape (M, m)
+            λ.
+        h, codes, weight
+            Those it was found with.
+        """
+        return self._mass(tuple(range(len(self.centre))), multiplier, h, codes, weight)
+
+    def _mass(
+        self,
+        groups: tuple[int, ...],
+        multiplier: Array,
+        h: Array,
+        codes: Array,
+        weight: Array | None,
+    ) -> Array:
+        """Return Σ λ_j p̃_j over some groups, shape (M, n)."""
+        xp = array_namespace(h)
+        h, codes, weight = _as_models(h, codes, weight)
+        total, gain = xp.zeros_like(h), 0.0 * multiplier[:, :1]
+        for column, j in enumerate(groups):
+            factor = multiplier[:, column : column + 1]
+            own = xp.astype(codes == self.centre[j], h.dtype) * weight
+            factor_own = factor / xp.sum(own, axis=-1, keepdims=True)
+            cut, kept = self.cut[:, j : j + 1], self.kept[:, j : j + 1]
+            share = xp.where(h > cut, factor_own, xp.where(h == cut, factor_own * kept, 0.0))
+            total = total + own * share
+            gain = gain + factor * self.moved[:, j : j + 1]
+        rows = xp.arange(h.shape[-1], dtype=self.target.dtype, device=array_api_compat.device(h))
+        return total + xp.where(rows == self.target[:, None], gain, 0.0)
+
+
+def maximise_over_ball(
+    h: Array,
+    codes: Array,
+    level: Array,
+    *,
+    weight: Array | None = None,
+    centre: Sequence[int] | None = None,
+) -> BallMaximum:
+    """Solve the inner problem of distributionally robust constraints, for every group.
+
+    max_p̃ Σ_i p̃_i h_i  s.t.  p̃ ≥ 0, Σ p̃ = 1, ‖p̃ − p̂_j‖₁ ≤ 2γ_j, p̃ ≪ p
+
+    where p̂_j is the distribution on the rows with Ĝ = j. Mass γ_j moves from the rows of Ĝ = j with
+    the smallest h to the row with the largest h of all, never from rows that are at it already.
+
+    Parameters
+    ----------
+    h : float array, shape (n,) or (M, n)
+        What each row contributes, one row of it per model.
+    codes : integer array, shape (n,) or (M, n)
+        Noisy groups.
+    level : float array, shape (m,) or (M, m)
+        γ_j ≥ 0; from 1 on all mass may move.
+    weight : float array, shape (n,), optional
+        Case weights ≥ 0; p is supported where they are positive.
+    centre : sequence of int, optional
+        Noisy group at the centre of each true group's ball; the group's own by default, which
+        needs as many noisy groups as true ones (appendix B.4 for other numbers).
+
+    Returns
+    -------
+    BallMaximum
+
+    Raises
+    ------
+    DataError
+        When no row (of positive weight) has the noisy group at the centre of a ball.
+
+    Notes
+    -----
+    O(n) per model and group with equal weights (a partial selection), O(n log n) with others. Ties
+    at the cut share the loss evenly. Exact up to rounding.
+
+    References
+    ----------
+    S. Wang, W. Guo, H. Narasimhan, A. Cotter, M. Gupta, M. I. Jordan. Robust optimization for
+    fairness with noisy protected groups. NeurIPS 2020, equations 3 and 9.
+    """
+    xp = array_namespace(h)
+    n_groups = int(level.shape[-1])
+    centres = tuple(range(n_groups)) if centre is None else tuple(int(k) for k in centre)
+    even = weight is None
+    h, codes, weight = _as_models(h, codes, weight)
+    models = int(h.shape[0])
+    level = xp.broadcast_to(xp.astype(level, h.dtype), (models, n_groups))
+    reached = xp.where(weight > 0, h, -xp.inf * xp.ones_like(h))
+    target = xp.argmax(reached, axis=-1)
+    top = xp.max(reached, axis=-1)
+    found = []
+    for model in range(models):
+        for j, k in enumerate(centres):
+            own = codes[model, :] == k
+            if not even:
+                own = own & (weight > 0)
+            values = h[model, :][own]
+            mass = None if even else weight[own]
+            if int(values.shape[0]) == 0:
+                raise _absent(k)
+            found.append(_move(values, mass, level[model, j], top[model]))
+    value, moved, cut, kept = (
+        xp.reshape(xp.stack(each), (models, n_groups)) for each in zip(*found, strict=True)
+    )
+    return BallMaximum(value, moved, cut, kept, target, centres)
+
+
+def ascend_in_ball(
+    point: Array, direction: Array, centre: Array, level: Array, variant: Variant = "paper"
+) -> Array:
+    """Take one step of projected ascent on p̃.
+
+    p̃ ← Π(p̃ + d),  d = η_p λ_j ∇f_j or what an optimiser makes of it
+
+    Parameters
+    ----------
+    point, direction : float array, shape (..., n)
+        p̃ and d.
+    centre : float array, shape (..., n)
+        p̂_j.
+    level : float array, shape (...)
+        γ_j.
+    variant : {"paper", "authors"}
+        ``paper`` projects onto ‖p̃ − p̂_j‖₁ ≤ 2γ_j within the simplex. The authors' code projects
+        onto the L1 ball and cuts at 0: its p̃ need not sum to 1, and its constraints divide by the
+        sum of the weights instead.
+
+    Returns
+    -------
+    float array, shape (..., n)
+
+    References
+    ----------
+    Wang et al., Robust optimization for fairness with noisy protected groups, NeurIPS 2020,
+    algorithm 2, lines 5 and 6.
+    """
+    moved = point + direction
+    if variant == "paper":
+        return project_l1_simplex(moved, centre, 2 * level)
+    if variant == "authors":
+        return array_namespace(point).maximum(project_l1_ball(moved, centre, 2 * level), 0.0)
+    raise ConfigError(f"The variant of the ascent is {variant!r}.", "Choose 'paper' or 'authors'.")
+
+
+def centre_rows(codes: Array, n_groups: int, weight: Array | None = None) -> Array:
+    """Return p̂: the distribution on the rows of each noisy group, shape (..., m̂, n), float64.
+
+    Raises
+    ------
+    DataError
+        When a group has no row.
+    """
+    xp = array_namespace(codes)
+    groups = xp.arange(n_groups, dtype=codes.dtype, device=array_api_compat.device(codes))
+    mass = xp.astype(codes[..., None, :] == groups[:, None], xp.float64)
+    if weight is not None:
+        mass = mass * weight
+    total = xp.sum(mass, axis=-1, keepdims=True)
+    empty = xp.any(total == 0, axis=(*range(total.ndim - 2), total.ndim - 1))
+    if bool(xp.any(empty)):
+        raise _absent(int(xp.argmax(xp.astype(empty, xp.int64))))
+    return mass / total
+
+
+def bound_rate_of_cells(
+    cells: Array, level: Array, rate: RateCells, centre: Sequence[int] | None = None
+) -> tuple[Array, Array]:
+    """Return the smallest and largest rate of every group over its ball, for whole decisions.
+
+    Mass moves from good to bad rows, or back, and the denominator stays: with a = P(good | Ĝ=j)
+    and b = P(bad | Ĝ=j) the rate lies between max(0, a − γ)/(a + b) and min(1, (a + γ)/(a + b)).
+
+    Parameters
+    ----------
+    cells : float array, shape (..., m̂, 4)
+        P(Ĝ=k, Ŷ=ŷ, Y=y), see ``count_cells``; of decisions 0 and 1.
+    level : float array, shape (..., m)
+        γ_j.
+    rate : RateCells
+        The rate.
+    centre : sequence of int, optional
+        See ``maximise_over_ball``.
+
+    Returns
+    -------
+    low, high : float array, shape (..., m)
+        NaN where no p̃ in the ball has a row of the denominator.
+
+    Notes
+    -----
+    For randomised decisions, whose rows differ within a cell, ``bound_rate_over_ball`` is exact
+    and this is the looser bound of theorem 1, cut to [0, 1].
+    """
+    xp = array_namespace(cells)
+    m = int(level.shape[-1])
+    centres = tuple(range(m)) if centre is None else tuple(int(k) for k in centre)
+    good_all = xp.sum(sum_cells(cells, rate.good), axis=-1)[..., None]
+    bad_all = xp.sum(sum_cells(cells, rate.bad), axis=-1)[..., None]
+    share = cells / xp.sum(cells, axis=-1, keepdims=True)
+    good = xp.stack([sum_cells(share[..., k, :], rate.good) for k in centres], axis=-1)
+    bad = xp.stack([sum_cells(share[..., k, :], rate.bad) for k in centres], axis=-1)
+    total = good + bad
+    among = xp.where(total > 0, total, xp.ones_like(total))
+    nan = xp.nan * total
+    one = xp.ones_like(total)
+    reach = level > 0
+    low = xp.where(total > 0, xp.maximum(good - level, 0.0) / among, xp.where(reach, 0 * one, nan))
+    high = xp.where(total > 0, xp.minimum((good + level) / among, 1.0), xp.where(reach, one, nan))
+    # Without a single bad row anywhere every rate is 1, and without a good one 0.
+    defined = (total > 0) | (reach & (good_all + bad_all > 0))
+    low = xp.where(bad_all > 0, low, xp.where(defined, one, nan))
+    high = xp.where(good_all > 0, high, xp.where(defined, 0 * one, nan))
+    return low, high
+
+
+def bound_rate_over_ball(
+    outcome: Array,
+    among: Array,
+    codes: Array,
+    level: Array,
+    *,
+    weight: Array | None = None,
+    centre: Sequence[int] | None = None,
+) -> tuple[Array, Array]:
+    """Return the smallest and largest rate of every group over its ball, for any decisions.
+
+    min and max over p̃ of  Σ_i p̃_i d_i a_i / Σ_i p̃_i d_i
+
+    Parameters
+    ----------
+    outcome : float array, shape (n,)
+        a ∈ [0, 1], how much a row counts in the numerator (the probability of the decision).
+    among : bool array, shape (n,)
+        d, whether it counts in the denominator.
+    codes, level, weight, centre
+        As in ``maximise_over_ball``, for one model.
+
+    Returns
+    -------
+    low, high : float array, shape (m,)
+        NaN where no p̃ in the ball has a row of the denominator.
+
+    Raises
+    ------
+    DataError
+        When no row has the noisy group at the centre of a ball.
+
+    Notes
+    -----
+    Dinkelbach's iteration: the rate ρ is least when max_p̃ Σ p̃_i d_i (ρ − a_i) = 0, and each step
+    lowers ρ to the rate of the maximiser. A few steps of ``maximise_over_ball``'s cost.
+
+    References
+    ----------
+    W. Dinkelbach. On nonlinear fractional programming. Management Science 13, 1967.
+    """
+    low = _least_rate(outcome, among, codes, level, weight, centre)
+    high = 1.0 - _least_rate(1.0 - outcome, among, codes, level, weight, centre)
+    return low, high
+
+
+def _least_rate(
+    outcome: Array,
+    among: Array,
+    codes: Array,
+    level: Array,
+    weight: Array | None,
+    centre: Sequence[int] | None,
+) -> Array:
+    xp = array_namespace(outcome)
+    mass = xp.ones_like(outcome) if weight is None else xp.astype(weight, outcome.dtype)
+    m = int(level.shape[0])
+    centres = range(m) if centre is None else centre
+    counts = xp.astype(among, outcome.dtype)
+    offered = outcome[among & (mass > 0)]
+    found = []
+    for j, k in enumerate(centres):
+        own = (codes == k) & (mass > 0)
+        if not bool(xp.any(own)):
+            raise _absent(k)
+        share = mass[own] / xp.sum(mass[own])
+        a, d = outcome[own], counts[own]
+        below = xp.sum(share * d)
+        if int(offered.shape[0]) == 0 or (float(below) == 0 and float(level[j]) <= 0):
+            found.append(xp.nan * below)
+            continue
+        least = xp.min(offered)
+        start = xp.sum(share * d * a) / below if float(below) > 0 else least
+        found.append(_divide_least(a, d, share, level[j], least, start))
+    return xp.stack(found)
+
+
+def _divide_least(
+    a: Array, d: Array, share: Array, level: Array, least: Array, rate: Array
+) -> Array:
+    """Return the least ratio of one group, coming from the ratio ``rate`` of one of its p̃."""
+    xp = array_namespace(a)
+    for _ in range(MOST_RATIOS):
+        values = d * (rate - a)
+        top = xp.maximum(rate - least, 0.0 * rate)
+        value, moved, cut, kept = _move(values, share, level, top)
+        keep = share * xp.where(values > cut, 1.0 + 0.0 * a, xp.where(values == cut, kept, 0.0 * a))
+        # The mass goes to a row of the denominator with the least outcome.
+        gained = moved if float(rate) > float(least) else 0.0 * moved
+        below = xp.sum(keep * d) + gained
+        if float(value) <= 0 or float(below) <= 0:
+            break
+        new = (xp.sum(keep * d * a) + gained * least) / below
+        if float(new) >= float(rate):
+            break
+        rate = new
+    return rate
+
+
+def _move(
+    values: Array, mass: Array | None, level: Array, top: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Move mass ``level`` from the least values of one group to a row of value ``top``.
+
+    Returns value, moved, cut and kept; ``mass`` None stands for equal weights.
+    """
+    xp = array_namespace(values)
+    n = int(values.shape[0])
+    level = xp.clip(level, 0.0, 1.0)
+    if mass is None:
+        # A product that should be whole may come out just below.
+        whole = min(int(float(level) * n * (1 + 1e-12)), n - 1)
+        select = xp.partition(values, whole) if hasattr(xp, "partition") else xp.sort(values)
+        cut = select[whole]
+        share = xp.ones_like(values) / n
+    else:
+        share = mass / xp.sum(mass)
+        order = xp.argsort(values)
+        passed = xp.cumulative_sum(xp.take(share, order)) <= level
+        place = min(int(xp.count_nonzero(passed)), n - 1)
+        cut = values[order[place]]
+    zero = xp.zeros_like(values)
+    lost = xp.sum(xp.where(values < cut, share, zero))
+    tied = xp.sum(xp.where(values == cut, share, zero))
+    kept = xp.clip(1.0 - (level - lost) / tied, 0.0, 1.0)
+    kept = xp.where(cut >= top, xp.ones_like(kept), kept)
+    moved = lost + tied * (1.0 - kept)
+    left = xp.where(values > cut, share * values, zero)
+    value = xp.sum(left) + tied * kept * cut + moved * top
+    return value, moved, cut, kept
+
+
+def _as_models(h: Array, codes: Array, weight: Array | None) -> tuple[Array, Array, Array]:
+    """Return h and codes with a model axis, shape (M, n), and weights, shape (n,)."""
+    xp = array_namespace(h)
+    n = h.shape[-1]
+    h = xp.reshape(h, (-1, n))
+    codes = xp.broadcast_to(codes, h.shape)
+    if weight is None:
+        weight = xp.ones((n,), dtype=h.dtype, device=array_api_compat.device(h))
+    return h, codes, xp.astype(weight, h.dtype)
+
+
+def _absent(group: int) -> DataError:
+    return DataError(
+        f"No row has the noisy group {group}.",
+        "Merge it with another group, or leave it out of the constraints.",
+    )

@@ -1,0 +1,110 @@
+"""Rows counted by noisy group, decision and label: what rates under soft assignments depend on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import array_api_compat
+
+from fairfrontier.runtime.arrays import array_namespace, segment_sum
+from fairfrontier.runtime.errors import ConfigError, nearest
+
+Array = Any
+
+# A cell is 2ŷ + y: (ŷ, y) = (0, 0), (0, 1), (1, 0), (1, 1).
+N_CELLS = 4
+
+
+@dataclass(frozen=True)
+class RateCells:
+    """A rate as a share of cells: the rows of ``good`` among those of ``good`` and ``bad``."""
+
+    name: str
+    good: tuple[int, ...]
+    bad: tuple[int, ...]
+
+    @property
+    def among(self) -> tuple[int, ...]:
+        """The cells of the denominator."""
+        return self.good + self.bad
+
+
+RATE_CELLS = {
+    each.name: each
+    for each in (
+        RateCells("tpr", good=(3,), bad=(1,)),
+        RateCells("fpr", good=(2,), bad=(0,)),
+        RateCells("selection_rate", good=(2, 3), bad=(0, 1)),
+        RateCells("accuracy", good=(0, 3), bad=(1, 2)),
+    )
+}
+
+
+def find_rate(name: str) -> RateCells:
+    """Return the cells of a rate.
+
+    Raises
+    ------
+    ConfigError
+        When there is no such rate.
+    """
+    if name not in RATE_CELLS:
+        raise ConfigError(f"There is no rate {name!r}.", nearest(name, RATE_CELLS))
+    return RATE_CELLS[name]
+
+
+def count_cells(
+    decision: Array, y: Array, codes: Array, n_groups: int, weight: Array | None = None
+) -> Array:
+    """Return the share of the rows in each noisy group and cell: P(Ĝ=k, Ŷ=ŷ, Y=y).
+
+    Parameters
+    ----------
+    decision : float array, shape (n,) or (M, n)
+        Probability that the decision is 1; 0 or 1 for a deterministic rule. A row counts in both
+        of its cells by expectation.
+    y : integer array, shape (n,)
+        Labels 0 and 1.
+    codes : integer array, shape (n,) or (M, n)
+        Noisy groups 0, …, m̂ − 1.
+    n_groups : int
+        m̂.
+    weight : float array, shape (n,), optional
+        Case weights ≥ 0.
+
+    Returns
+    -------
+    float array, shape (m̂, 4) or (M, m̂, 4)
+        Sums to 1 over the last two axes.
+
+    Notes
+    -----
+    O(M n).
+    """
+    xp = array_namespace(decision)
+    lead = decision.shape[:-1]
+    n = int(decision.shape[-1])
+    share = xp.ones((n,), dtype=decision.dtype) if weight is None else weight
+    share = share / xp.sum(share)
+    place = codes * 2 + xp.astype(y, codes.dtype)
+    flat = xp.reshape(decision, (-1, n))
+    models = int(flat.shape[0])
+    device = array_api_compat.device(decision)
+    shift = xp.arange(models, dtype=codes.dtype, device=device) * (2 * n_groups)
+    place = xp.reshape(xp.broadcast_to(place, (models, n)) + shift[:, None], (-1,))
+    halves = xp.stack(
+        [xp.reshape(share * (1.0 - flat), (-1,)), xp.reshape(share * flat, (-1,))], axis=1
+    )
+    sums = segment_sum(halves, place, models * n_groups * 2)
+    # (model, group, label, decision) → (…, group, decision, label)
+    table = xp.permute_dims(xp.reshape(sums, (models, n_groups, 2, 2)), (0, 1, 3, 2))
+    return xp.reshape(table, (*lead, n_groups, N_CELLS))
+
+
+def sum_cells(cells: Array, chosen: tuple[int, ...]) -> Array:
+    """Return the sum over some cells, shape (...) from (..., 4)."""
+    total = cells[..., chosen[0]]
+    for cell in chosen[1:]:
+        total = total + cells[..., cell]
+    return total

@@ -1,0 +1,272 @@
+"""The ideal algorithm of soft assignments: best responses over a finite class of classifiers.
+
+    min_p E_{k∼p} f_k  s.t.  E_{k∼p} max_{w ∈ W(θ_k)} g_c(θ_k, w) ≤ 0  for every constraint c
+
+as a game: the multipliers ascend, and the other player answers with the best classifier, found by
+an oracle that looks at all of them. Everything that matters of a classifier are its error and its
+cells, so the rows need not be seen again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from array_api_compat import device
+
+from fairfrontier.runtime.arrays import array_namespace
+from fairfrontier.train.noisy.assignment import maximise_assignment, score_constraint
+from fairfrontier.train.noisy.cell import N_CELLS, RATE_CELLS, sum_cells
+from fairfrontier.train.noisy.projection import project_capped_simplex, project_simplex
+from fairfrontier.train.noisy.rate import Rate
+
+Array = Any
+
+
+@dataclass(frozen=True, eq=False)
+class IdealProblem:
+    """A finite class of classifiers and what is asked of their mixture.
+
+    Attributes
+    ----------
+    error : float64 array, shape (K,)
+        f_k ≥ 0.
+    cells : float64 array, shape (K, m̂, 4)
+        P(Ĝ=k, Ŷ=ŷ, Y=y) of each classifier, see ``cell.count_cells``.
+    posterior : float64 array, shape (m̂, m)
+        P(G=j | Ĝ=k), rows summing to 1.
+    rates : tuple of Rate
+    budget : float
+        α.
+    """
+
+    error: Array
+    cells: Array
+    posterior: Array
+    rates: tuple[Rate, ...]
+    budget: float
+
+
+@dataclass(frozen=True, eq=False)
+class IdealSolution:
+    """A stochastic classifier.
+
+    Attributes
+    ----------
+    probability : float64 array, shape (K,)
+        Of each classifier.
+    error : float
+        E f.
+    violation : float64 array, shape (C,)
+        E max_w g_c, rate by rate and group by group, in units of the rate.
+    multiplier : float64 array, shape (C,)
+        The mean multipliers.
+    gap : float
+        max_λ L(p, λ) − min_k L(k, mean λ) over the multipliers allowed: by so much at most is the
+        mixture beaten in the game.
+    iterations : int
+    """
+
+    probability: Array
+    error: float
+    violation: Array
+    multiplier: Array
+    gap: float
+    iterations: int
+
+
+def robust_constraints(problem: IdealProblem) -> Array:
+    """Return max_{w ∈ W(θ_k)} g_c(θ_k, w) of every classifier, float64, shape (K, C).
+
+    In the h-form, divided by ½ P(event | G=j) of the plain assignment P(G=j | Ĝ=k), a constant, so
+    that values are in units of the rate. The sign is that of the ratios' maximum, and by linearity
+    a mixture with E max_w g_c ≤ 0 meets the constraint on the true groups in expectation.
+    """
+    xp = array_namespace(problem.cells)
+    found = []
+    for score, scale in _scores(problem):
+        worst = maximise_assignment(score, problem.cells, problem.posterior)
+        found.append(worst.value * scale)
+    return xp.concat(found, axis=1)
+
+
+def solve_ideal(
+    problem: IdealProblem,
+    *,
+    iterations: int = 2000,
+    radius: float | None = None,
+    learning_rate: float | None = None,
+    response: Literal["exact", "nested"] = "exact",
+    inner_iterations: int = 200,
+    slack: float = 0.01,
+    tolerance: float = 0.0,
+    inner_radius: float | None = None,
+) -> IdealSolution:
+    """Find a mixture of classifiers that is near-optimal and near-feasible, by algorithm 1.
+
+    Parameters
+    ----------
+    problem : IdealProblem
+    iterations : int
+        T.
+    radius : float, optional
+        R, the largest sum of multipliers; T^{1/4} by default.
+    learning_rate : float, optional
+        η_λ; R / (B_λ √T) by default, with B_λ the largest norm of a constraint vector.
+    response : {"exact", "nested"}
+        How the best response to λ is found. ``exact``: min_k f_k + Σ λ_c max_w g_c, with the maxima
+        in closed form. ``nested``: algorithm 3, in which w ascends on the simplices alone and the
+        oracle minimises over classifiers and over multipliers μ of the total probabilities.
+    inner_iterations : int
+        Q of algorithm 3.
+    slack : float
+        τ > 0, by which algorithm 3 relaxes the total probabilities.
+    tolerance : float
+        κ ≥ 0: the oracle takes the first classifier that is within it of the best.
+    inner_radius : float, optional
+        R', the largest sum of μ; B'/τ by default (lemma 6, whose margin γ is τ here: the plain
+        assignment holds all total probabilities exactly).
+
+    Returns
+    -------
+    IdealSolution
+
+    Notes
+    -----
+    O(T K C) with exact responses, O(T Q K C m m̂) with nested ones. With exact responses E f exceeds
+    that of the best feasible classifier by O(R/√T) at most, and E max_w g_c is at most
+    B/R + O(1/√T), with B a bound of f. Nested responses come without a guarantee: the proof of
+    theorem 5 moves the maximum over w into the mean over q (23), and a mixture that does well
+    against one w for all its classifiers may do badly against a w for each. ``gap`` tells.
+
+    References
+    ----------
+    S. Wang, W. Guo, H. Narasimhan, A. Cotter, M. Gupta, M. I. Jordan. Robust optimization for
+    fairness with noisy protected groups. NeurIPS 2020, algorithms 1 and 3, theorems 4 and 5.
+    """
+    xp = array_namespace(problem.cells)
+    constraint = robust_constraints(problem)
+    where = device(constraint)
+    if radius is None:
+        radius = iterations**0.25
+    if learning_rate is None:
+        largest = float(xp.max(xp.sqrt(xp.sum(constraint**2, axis=1))))
+        learning_rate = radius / (max(largest, 1e-12) * iterations**0.5)
+    nested = (
+        _Nested(problem, inner_iterations, slack, tolerance, inner_radius)
+        if response == "nested"
+        else None
+    )
+    n_classifiers, n_constraints = constraint.shape
+    counts = xp.zeros((n_classifiers,), dtype=xp.float64, device=where)
+    places = xp.arange(n_classifiers, dtype=xp.int64, device=where)
+    multiplier = xp.zeros((n_constraints,), dtype=xp.float64, device=where)
+    total = 0.0 * multiplier
+    for _ in range(iterations):
+        total = total + multiplier
+        if nested is not None:
+            mixture = nested.respond(multiplier)
+        else:
+            value = problem.error + constraint @ multiplier
+            mixture = xp.astype(places == _first(value, tolerance), xp.float64)
+        counts = counts + mixture
+        step = learning_rate * (mixture @ constraint)
+        multiplier = project_capped_simplex(multiplier + step, radius)
+    probability, mean = counts / iterations, total / iterations
+    error, violation = float(probability @ problem.error), probability @ constraint
+    upper = error + radius * max(0.0, float(xp.max(violation)))
+    lower = float(xp.min(problem.error + constraint @ mean))
+    return IdealSolution(probability, error, violation, mean, upper - lower, iterations)
+
+
+def _first(value: Array, tolerance: float) -> Array:
+    """Return the first place that is within the tolerance of the least value."""
+    xp = array_namespace(value)
+    return xp.argmax(xp.astype(value <= xp.min(value) + tolerance, xp.int64))
+
+
+def _scores(problem: IdealProblem) -> list[tuple[Array, Array]]:
+    """Return for each rate h of every classifier and cell, (K, 4), and the scale of each group."""
+    xp = array_namespace(problem.cells)
+    size = xp.sum(problem.cells, axis=-1)[0, :]
+    prior = xp.sum(problem.posterior * size[:, None], axis=0)
+    found = []
+    for rate in problem.rates:
+        cells = RATE_CELLS[rate.cells]
+        among = sum_cells(problem.cells, cells.among)[0, :]
+        inside = xp.sum(problem.posterior * among[:, None], axis=0) / prior
+        score = score_constraint(
+            problem.cells, cells, problem.budget, "below" if rate.floor else "above"
+        )
+        found.append((score, 2.0 / inside))
+    return found
+
+
+class _Nested:
+    """Algorithm 3: the best response to λ, with the total probabilities as a game of its own."""
+
+    def __init__(
+        self,
+        problem: IdealProblem,
+        iterations: int,
+        slack: float,
+        tolerance: float,
+        radius: float | None,
+    ) -> None:
+        xp = array_namespace(problem.cells)
+        self._error, self._iterations = problem.error, iterations
+        self._slack, self._tolerance = slack, tolerance
+        m = problem.posterior.shape[1]
+        size = xp.sum(problem.cells, axis=-1)
+        prior = xp.sum(problem.posterior * size[0, :, None], axis=0)
+        # ∂g_c/∂w_j(c, k) of every classifier, shape (K, C, m̂, 4), where j is the group of c.
+        gains: list[Array] = []
+        groups: list[int] = []
+        for score, scale in _scores(problem):
+            each = score[:, None, :] * problem.cells
+            gains.append(each[:, None, :, :] * (scale / prior)[:, None, None])
+            groups += range(m)
+        self._gain, self._groups = xp.concat(gains, axis=1), groups
+        # P(cell | Ĝ=k), shape (K, m̂, 4), and P(G=j | Ĝ=k), shape (m, m̂).
+        self._share = problem.cells / xp.where(size > 0, size, 1.0)[..., None]
+        self._target = xp.matrix_transpose(problem.posterior)
+        plain = self._target[:, :, None] + xp.zeros((N_CELLS,), dtype=xp.float64)
+        self._start = xp.stack([plain] * len(groups))
+        bound = float(xp.max(xp.sum(xp.abs(self._gain), axis=(2, 3))))
+        self._radius = bound / slack if radius is None else radius
+
+    def respond(self, multiplier: Array) -> Array:
+        """Return the mixture (K,) that answers λ."""
+        xp = array_namespace(self._error)
+        weight = self._start
+        n_classifiers, n_constraints = self._gain.shape[:2]
+        places = xp.arange(n_classifiers, dtype=xp.int64, device=device(self._error))
+        counts = 0.0 * self._error
+        seen = self._target.shape[1]
+        for step in range(1, self._iterations + 1):
+            own = xp.stack([weight[c, j, ...] for c, j in enumerate(self._groups)])
+            value = xp.sum(self._gain * own, axis=(2, 3))
+            missed = xp.sum(weight[None, ...] * self._share[:, None, None, :, :], axis=-1)
+            missed = missed - self._target
+            excess = xp.reshape(xp.abs(missed), (n_classifiers, n_constraints, -1)) - self._slack
+            worst = xp.maximum(xp.max(excess, axis=-1), 0.0)
+            lagrangian = self._error + (value - self._radius * worst) @ multiplier
+            chosen = int(_first(lagrangian, self._tolerance))
+            counts = counts + xp.astype(places == chosen, xp.float64)
+            # The oracle's μ: all of R' on the total probability that is missed most.
+            gradient = xp.zeros_like(weight)
+            for c, j in enumerate(self._groups):
+                gradient[c, j, ...] += self._gain[chosen, c, ...]
+                if float(worst[chosen, c]) > 0:
+                    u = int(xp.argmax(excess[chosen, c, :]))
+                    group, noisy = u // seen, u % seen
+                    side = 1.0 if float(missed[chosen, c, group, noisy]) > 0 else -1.0
+                    gradient[c, group, noisy, :] -= (
+                        side * self._radius * self._share[chosen, noisy, :]
+                    )
+            size = xp.sqrt(xp.sum(gradient**2, axis=(1, 2, 3), keepdims=True))
+            # The step of theorem 5 but for its constant: steps shrink as 1/√q, w moves within 1.
+            gradient = gradient / xp.where(size > 0, size, 1.0) / step**0.5
+            columns = xp.moveaxis(weight + gradient, 1, -1)
+            weight = xp.moveaxis(project_simplex(columns), -1, 1)
+        return counts / self._iterations

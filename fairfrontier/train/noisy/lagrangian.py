@@ -1,0 +1,353 @@
+"""Full-batch training under constraints: min over θ, max over multipliers, and an inner player.
+
+    min_θ max_{λ ≥ 0, Σ λ ≤ R}  E[(1 − ỹ φ_θ(x))₊] + Σ_rj λ_rj g_rj(θ, a_j)
+
+with hinge constraints g and row masses a_j that the inner player holds. Every array has a leading
+model axis, so that the rates of a sweep train together on one table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from array_api_compat import device
+
+from fairfrontier.runtime.arrays import array_namespace, to_numpy
+from fairfrontier.train.neural.network import Network, blocks, forward, parameter_gradient
+from fairfrontier.train.neural.optimiser import Adam
+from fairfrontier.train.noisy.player import Game, Player
+from fairfrontier.train.noisy.projection import project_capped_simplex
+from fairfrontier.train.noisy.row import Rows, sum_scores
+
+Array = Any
+Progress = Callable[[int, int], None]
+Best = Literal["paper", "ranks", "last"]
+
+# Constraints are sums in float32: below this they count as satisfied.
+TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """What training found, for every model.
+
+    Attributes
+    ----------
+    network : Network
+        The best iterates.
+    step : ndarray of int64, shape (M,)
+        Their numbers, from 1 on.
+    error, violation : ndarray of float64, shape (M,)
+        Their share of wrong decisions, and their largest constraint as the inner player saw it.
+    carried : ndarray of float64, shape (M, R, m, m̂, 4)
+        The inner player's row masses then; see ``Standing``.
+    multiplier : ndarray of float64, shape (M, R, m)
+        λ at the end.
+    history : mapping of str to ndarray of float64, shape (M, n_records)
+        ``step``, ``objective`` (mean hinge loss), ``error``, ``hinge`` and ``violation`` (largest
+        constraints with hinges and slack, and with indicators) and ``multiplier`` (Σ λ).
+    snapshots : tuple of Network
+        The recorded iterates, where they were asked for.
+    """
+
+    network: Network
+    step: np.ndarray
+    error: np.ndarray
+    violation: np.ndarray
+    carried: np.ndarray
+    multiplier: np.ndarray
+    history: Mapping[str, np.ndarray]
+    snapshots: tuple[Network, ...] = ()
+
+
+def score_rows(rows: Rows, network: Network) -> Array:
+    """Return φ of every model and row, shape (M, n)."""
+    xp = array_namespace(rows.x)
+    if len(network.weight) == 1:
+        score = network.weight[0][:, :, 0] @ xp.matrix_transpose(rows.x)
+        score += network.bias[0][:, :, 0]
+        return score
+    score = xp.empty(
+        (network.weight[0].shape[0], rows.n), dtype=rows.x.dtype, device=device(rows.x)
+    )
+    for models, part in blocks(network.weight[0], rows.n, network.widest):
+        score[models, part] = forward(network.take(models), rows.x[part, :]).logits[..., 0]
+    return score
+
+
+def carry_back(rows: Rows, network: Network, slope: Array) -> Network:
+    """Return the gradient in the parameters for slopes (M, n) in φ, both over the rows' weights."""
+    xp = array_namespace(rows.x)
+    if len(network.weight) == 1:
+        weight = (slope @ rows.weighted)[:, :, None]
+        return Network((weight,), ((slope @ rows.weight)[:, None, None],))
+    slope = slope * rows.weight
+    total = [xp.zeros_like(each) for each in network.arrays]
+    for models, part in blocks(network.weight[0], rows.n, network.widest):
+        nets, x = network.take(models), rows.x[part, :]
+        found = parameter_gradient(nets, x, forward(nets, x), slope[models, part][..., None])
+        for sums, each in zip(total, found.arrays, strict=True):
+            sums[models, ...] += each
+    return Network.of(total)
+
+
+def train(
+    game: Game,
+    player: Player,
+    network: Network,
+    *,
+    learning_rate: Array,
+    multiplier_rate: Array,
+    radius: Array,
+    iterations: int,
+    constrained: bool = True,
+    best: Best = "paper",
+    record_every: int = 25,
+    snapshots: bool = False,
+    progress: Progress | None = None,
+) -> Training:
+    """Train models on one table.
+
+    A step: constraints at θ, ascent on λ, ascent or maximum of the inner player, descent on θ;
+    all of it with Adam, λ projected onto {λ ≥ 0, Σ λ ≤ R}. The first step is one on θ alone, as
+    λ starts at 0.
+
+    Parameters
+    ----------
+    game : Game
+        Rows, rates, budgets and slacks.
+    player : Player
+        Whose rows the constraints are about; changes as it plays.
+    network : Network
+        Where θ starts, M models with one output; linear models are nets without hidden layers.
+    learning_rate, multiplier_rate : array, shape (M,)
+        Of Adam on θ and on λ.
+    radius : array, shape (M,)
+        R.
+    iterations : int
+        Steps on θ; what follows each step is an iterate.
+    constrained : bool
+        Whether λ moves; else the objective is minimised alone.
+    best : {"paper", "ranks", "last"}
+        Which iterate is kept. ``paper``: of those that satisfy the constraints (indicators, as the
+        inner player sees them) the one with the least error, else the least violated. ``ranks``: of
+        the recorded ones, the least maximum of the ranks of error and violation. ``last``: the end.
+    record_every : int
+        Steps between records of the history.
+    snapshots : bool
+        Whether the recorded iterates are returned too.
+    progress : callable, optional
+        Called with (steps done, steps).
+
+    Returns
+    -------
+    Training
+
+    Notes
+    -----
+    A step costs two products of the rows with M parameters, some fifteen passes over the scores
+    and what the inner player does. A non-convex game (the worst assignment depends on decisions)
+    need not converge; the best iterate is what is promised, and its violation is told.
+
+    References
+    ----------
+    S. Wang, W. Guo, H. Narasimhan, A. Cotter, M. Gupta, M. I. Jordan. Robust optimization for
+    fairness with noisy protected groups. NeurIPS 2020, algorithms 2 and 4. A. Cotter, H. Jiang,
+    K. Sridharan. Two-player games for efficient non-convex constrained optimization. ALT 2019,
+    section 5.2 (ranks).
+    """
+    rows = game.rows
+    xp = array_namespace(rows.x)
+    models, where = int(network.weight[0].shape[0]), device(rows.x)
+    dtype = rows.x.dtype
+    optimiser = Adam(network.arrays, xp.astype(learning_rate, dtype)[:, None, None])
+    shape = (models, len(game.rates), player.n_groups)
+    multiplier = xp.zeros(shape, dtype=xp.float64, device=where)
+    ascent = Adam([multiplier], xp.astype(multiplier_rate, xp.float64)[:, None, None])
+    keeper = _RankKeeper() if best == "ranks" else _BestKeeper(last=best == "last")
+    records: list[dict[str, Array]] = []
+    taken: list[Network] = []
+    for step in range(iterations + 1):
+        score = score_rows(rows, network)
+        sums = sum_scores(rows, score)
+        stage = game.stage(sums)
+        standing = player.judge(score, stage)
+        error = xp.sum(sums.count[:, :, 1] + sums.count[:, :, 2], axis=1)
+        if constrained:
+            violation = xp.max(standing.exact, axis=(1, 2))
+        else:
+            violation = xp.full((models,), -xp.inf, dtype=xp.float64, device=where)
+        recorded = step % record_every == 0 or step == iterations
+        if step:
+            keeper.offer(step, network, error, violation, standing.carried, recorded=recorded)
+        if step and recorded and snapshots:
+            taken.append(network)
+        if recorded:
+            lost = sums.up[:, :, 0] + sums.up[:, :, 2] + sums.down[:, :, 1] + sums.down[:, :, 3]
+            records.append(
+                {
+                    "step": xp.full((models,), float(step), dtype=xp.float64, device=where),
+                    "objective": xp.sum(lost, axis=1),
+                    "error": error,
+                    "hinge": xp.max(standing.hinge, axis=(1, 2)),
+                    "violation": xp.max(standing.exact, axis=(1, 2)),
+                    "multiplier": xp.sum(multiplier, axis=(1, 2)),
+                }
+            )
+            if progress is not None and step:
+                progress(step, iterations)
+        if step == iterations:
+            break
+        if constrained and step:
+            raised = multiplier + ascent.step([standing.hinge])[0]
+            flat = project_capped_simplex(xp.reshape(raised, (models, -1)), radius)
+            multiplier = xp.reshape(flat, shape)
+            player.move(multiplier, score, stage)
+        slope = player.slope(multiplier, score, stage)
+        changes = optimiser.step(carry_back(rows, network, slope).arrays)
+        network = Network.of(
+            [array - change for array, change in zip(network.arrays, changes, strict=True)]
+        )
+    kept = keeper.choose()
+    history = {
+        key: np.stack([to_numpy(each[key]) for each in records], axis=1) for key in records[0]
+    }
+    return Training(
+        kept.network,
+        to_numpy(kept.step),
+        to_numpy(kept.error),
+        to_numpy(kept.violation),
+        to_numpy(kept.carried),
+        to_numpy(multiplier),
+        history,
+        tuple(taken),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Iterate:
+    """An iterate of every model."""
+
+    step: Array
+    network: Network
+    error: Array
+    violation: Array
+    carried: Array
+
+    def where(self, condition: Array, other: _Iterate) -> _Iterate:
+        """Return this one for the models where the condition holds, else the other."""
+        xp = array_namespace(condition)
+
+        def pick(one: Array, two: Array) -> Array:
+            lead = xp.reshape(condition, (-1, *(1,) * (one.ndim - 1)))
+            return xp.where(lead, one, two)
+
+        arrays = zip(self.network.arrays, other.network.arrays, strict=True)
+        return _Iterate(
+            pick(self.step, other.step),
+            Network.of([pick(one, two) for one, two in arrays]),
+            pick(self.error, other.error),
+            pick(self.violation, other.violation),
+            pick(self.carried, other.carried),
+        )
+
+
+class _BestKeeper:
+    """Keeps the feasible iterate of least error, or the least violated, or the last."""
+
+    def __init__(self, *, last: bool) -> None:
+        self._last = last
+        self._best: _Iterate | None = None
+
+    def offer(
+        self,
+        step: int,
+        network: Network,
+        error: Array,
+        violation: Array,
+        carried: Array,
+        *,
+        recorded: bool,  # noqa: ARG002 - every iterate counts
+    ) -> None:
+        """Look at an iterate."""
+        xp = array_namespace(error)
+        number = xp.full(error.shape, step, dtype=xp.int64, device=device(error))
+        offered = _Iterate(number, network, error, violation, carried)
+        if self._best is None or self._last:
+            self._best = offered
+            return
+        held = self._best
+        feasible, before = violation <= TOLERANCE, held.violation <= TOLERANCE
+        better = xp.where(
+            feasible & before,
+            error < held.error,
+            xp.where(feasible == before, violation < held.violation, feasible),
+        )
+        if bool(xp.any(better)):
+            self._best = offered.where(better, held)
+
+    def choose(self) -> _Iterate:
+        """Return what was kept."""
+        if self._best is None:
+            raise ValueError("no iterate was offered")
+        return self._best
+
+
+class _RankKeeper:
+    """Keeps the recorded iterates and chooses by ranks."""
+
+    def __init__(self) -> None:
+        self._offered: list[_Iterate] = []
+
+    def offer(
+        self,
+        step: int,
+        network: Network,
+        error: Array,
+        violation: Array,
+        carried: Array,
+        *,
+        recorded: bool,
+    ) -> None:
+        """Look at an iterate."""
+        if recorded:
+            xp = array_namespace(error)
+            number = xp.full(error.shape, step, dtype=xp.int64, device=device(error))
+            self._offered.append(_Iterate(number, network, error, violation, carried))
+
+    def choose(self) -> _Iterate:
+        """Return the iterate whose larger rank, of error and of violation, is the least."""
+        xp = array_namespace(self._offered[0].error)
+        error = np.stack([to_numpy(each.error) for each in self._offered], axis=1)
+        violation = np.stack([to_numpy(each.violation) for each in self._offered], axis=1)
+        chosen = rank_iterates(error, violation)
+        found = self._offered[0]
+        for place, each in enumerate(self._offered):
+            condition = xp.asarray(chosen == place, device=device(each.error))
+            found = each.where(condition, found)
+        return found
+
+
+def rank_iterates(error: np.ndarray, violation: np.ndarray) -> np.ndarray:
+    """Choose among iterates by ranks, (M, S) -> (M,).
+
+    The rank of a value is one more than the number of smaller ones; violations below 0 count as 0.
+    Chosen is the least maximum of the ranks of error and violation, of these the least error, of
+    these the latest.
+
+    References
+    ----------
+    A. Cotter, H. Jiang, K. Sridharan. Two-player games for efficient non-convex constrained
+    optimization. ALT 2019, section 5.2.
+    """
+    violated = np.maximum(np.where(violation <= TOLERANCE, 0.0, violation), 0.0)
+    ranks = [1 + np.sum(each[:, None, :] < each[:, :, None], axis=-1) for each in (error, violated)]
+    worst = np.maximum(*ranks)
+    chosen = np.zeros(len(error), dtype=np.int64)
+    for model in range(len(error)):
+        keys = [(worst[model, s], error[model, s], -s) for s in range(error.shape[1])]
+        chosen[model] = min(range(len(keys)), key=keys.__getitem__)
+    return chosen

@@ -1,0 +1,449 @@
+"""How noisy groups come about: P(Ĝ | G), P(G | Ĝ), what they imply, and estimates of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import betaincinv
+
+from fairfrontier.prepare.splitting.perturbation import draw_confused, move_share
+from fairfrontier.runtime.errors import ConfigError, DataError
+
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseInterval:
+    """Clopper and Pearson's limits of an estimated noise model, each ndarray of float64.
+
+    Attributes
+    ----------
+    confusion : pair of shape (m, m̂)
+        Of P(Ĝ=k | G=j), low and high.
+    posterior : pair of shape (m̂, m)
+        Of P(G=j | Ĝ=k).
+    level : pair of shape (m,)
+        Of γ_j = P(Ĝ≠j | G=j).
+    level_limit, valid_level_limit : shape (m,)
+        One-sided upper limits of γ_j and of the always valid level: with the given confidence the
+        level is no larger. Of the larger of two shares the larger of their limits is one, for only
+        the limit of the share that is the larger has to hold.
+    """
+
+    confusion: tuple[np.ndarray, np.ndarray]
+    posterior: tuple[np.ndarray, np.ndarray]
+    level: tuple[np.ndarray, np.ndarray]
+    level_limit: np.ndarray
+    valid_level_limit: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseModel:
+    """The joint distribution of true and noisy groups.
+
+    Make one by ``from_share``, ``from_confusion`` or ``from_table``.
+
+    Attributes
+    ----------
+    joint : ndarray of float64, shape (m, m̂)
+        P(G=j, Ĝ=k); every group of either kind has positive probability.
+    names, noisy_names : tuple of str
+        Of the true and the noisy groups, by code.
+    counts : ndarray of int64, shape (m, m̂), or None
+        The rows of the auxiliary table it was estimated from.
+    """
+
+    joint: np.ndarray
+    names: tuple[str, ...]
+    noisy_names: tuple[str, ...]
+    counts: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        if (self.joint < 0).any() or abs(self.joint.sum() - 1) > 1e-6:
+            raise ConfigError(
+                "The joint probabilities of true and noisy groups do not sum to 1.",
+                "Give P(G=j, Ĝ=k) for all j and k.",
+            )
+        for axis, kind, names in ((1, "true", self.names), (0, "noisy", self.noisy_names)):
+            empty = self.joint.sum(axis=axis) <= 0
+            if len(names) != empty.size or empty.any():
+                named = names[int(empty.argmax())] if len(names) == empty.size else "?"
+                raise DataError(
+                    f"The {kind} group {named!r} never occurs under the noise model.",
+                    "Leave it out or merge it with another, so that rates of it have a meaning.",
+                )
+
+    @classmethod
+    def from_share(
+        cls, level: float, prior: Sequence[float] | np.ndarray, names: Sequence[str] | None = None
+    ) -> NoiseModel:
+        """Return the noise of uniform flips: with probability γ a row moves to another group.
+
+        P(Ĝ=k | G=j) = 1 − γ for k = j, else γ / (m − 1)
+
+        Parameters
+        ----------
+        level : float
+            γ ∈ [0, 1).
+        prior : array of float, shape (m,)
+            P(G=j).
+        names : sequence of str, optional
+            Group names; the codes by default.
+
+        Raises
+        ------
+        ConfigError
+            When γ lies outside [0, 1), there is one group only, or the prior is none.
+
+        References
+        ----------
+        S. Wang, W. Guo, H. Narasimhan, A. Cotter, M. Gupta, M. I. Jordan. Robust optimization for
+        fairness with noisy protected groups. NeurIPS 2020, section 7.
+        """
+        m = len(prior)
+        if not 0 <= level < 1:
+            raise ConfigError(
+                f"The noise level is {level}.", "Give a share of rows in [0, 1), such as 0.1."
+            )
+        if m < 2:
+            raise ConfigError(
+                "With one group there is no other to flip to.", "Give two or more groups."
+            )
+        confusion = np.full((m, m), level / (m - 1))
+        np.fill_diagonal(confusion, 1 - level)
+        return cls.from_confusion(confusion, prior=prior, names=names)
+
+    @classmethod
+    def from_confusion(
+        cls,
+        confusion: Sequence[Sequence[float]] | np.ndarray,
+        *,
+        prior: Sequence[float] | np.ndarray | None = None,
+        noisy_prior: Sequence[float] | np.ndarray | None = None,
+        names: Sequence[str] | None = None,
+        noisy_names: Sequence[str] | None = None,
+    ) -> NoiseModel:
+        """Return the model with a given P(Ĝ=k | G=j).
+
+        Parameters
+        ----------
+        confusion : array of float, shape (m, m̂)
+            P(Ĝ=k | G=j), rows summing to 1.
+        prior : array of float, shape (m,), optional
+            P(G=j).
+        noisy_prior : array of float, shape (m̂,), optional
+            P(Ĝ=k), in place of ``prior``, which then solves Σ_j P(G=j) P(Ĝ=k | G=j) = P(Ĝ=k).
+        names, noisy_names : sequence of str, optional
+            Group names; the codes by default. Noisy groups are named like the true ones when there
+            are as many.
+
+        Raises
+        ------
+        ConfigError
+            When a row does not sum to 1, a probability lies outside [0, 1], not exactly one of
+            both priors is given, or the noisy shares cannot arise from this confusion.
+        """
+        table = _table(confusion, "The confusion matrix")
+        titles = _names(names, table.shape[0])
+        for j, row in enumerate(table):
+            if (row < 0).any() or abs(row.sum() - 1) > 1e-6:
+                raise ConfigError(
+                    f"Row {titles[j]!r} of the confusion matrix sums to {row.sum():g} or holds a "
+                    "negative number.",
+                    "Give in each row the probabilities of all noisy groups, P(Ĝ=k | G=j).",
+                )
+        if (prior is None) == (noisy_prior is None):
+            raise ConfigError(
+                "A confusion matrix alone says nothing of how large the groups are.",
+                "Give prior, P(G=j), or noisy_prior, P(Ĝ=k): one of the two.",
+            )
+        if noisy_prior is not None:
+            shares = _invert(table, _shares(noisy_prior, table.shape[1], "noisy_prior"))
+        else:
+            shares = _shares(prior, table.shape[0], "prior")
+        square = table.shape[0] == table.shape[1]
+        seen = titles if noisy_names is None and square else _names(noisy_names, table.shape[1])
+        joint = shares[:, None] * table
+        return cls(joint / joint.sum(), titles, seen)
+
+    @classmethod
+    def from_table(
+        cls,
+        true: np.ndarray,
+        noisy: np.ndarray,
+        *,
+        names: Sequence[str] | None = None,
+        noisy_names: Sequence[str] | None = None,
+    ) -> NoiseModel:
+        """Estimate the model from an auxiliary table that holds both groups of its rows.
+
+        Parameters
+        ----------
+        true, noisy : ndarray of int, shape (n,)
+            Codes of G and Ĝ.
+        names, noisy_names : sequence of str, optional
+            Group names; the codes that occur by default. Noisy groups are named like the true ones
+            when only those are named.
+
+        Raises
+        ------
+        DataError
+            When the table is empty, its columns differ in length, a code lies outside the names,
+            or a group never occurs.
+        """
+        true, noisy = np.asarray(true), np.asarray(noisy)
+        if true.shape != noisy.shape or true.ndim != 1 or true.size == 0:
+            raise DataError(
+                f"The auxiliary table has {true.size} true and {noisy.size} noisy groups.",
+                "Give one of each for every row, and at least one row.",
+            )
+        if names is None and noisy_names is None:
+            # Only together do they say that both are codes of the same groups.
+            size = int(max(true.max(), noisy.max())) + 1
+            titles = seen = _names(None, size)
+        else:
+            titles = _names(names, int(true.max()) + 1)
+            seen = titles if noisy_names is None else tuple(noisy_names)
+        for codes, known, kind in ((true, titles, "true"), (noisy, seen, "noisy")):
+            if codes.min() < 0 or codes.max() >= len(known):
+                raise DataError(
+                    f"The auxiliary table has codes of {kind} groups outside 0 to "
+                    f"{len(known) - 1}.",
+                    "Give a name to every group.",
+                )
+        place = true.astype(np.int64) * len(seen) + noisy.astype(np.int64)
+        counts = np.bincount(place, minlength=len(titles) * len(seen))
+        counts = counts.reshape(len(titles), len(seen))
+        return cls(counts / counts.sum(), titles, seen, counts)
+
+    @property
+    def prior(self) -> np.ndarray:
+        """P(G=j), shape (m,)."""
+        return np.asarray(self.joint.sum(axis=1))
+
+    @property
+    def noisy_prior(self) -> np.ndarray:
+        """P(Ĝ=k), shape (m̂,)."""
+        return np.asarray(self.joint.sum(axis=0))
+
+    @property
+    def confusion(self) -> np.ndarray:
+        """P(Ĝ=k | G=j), shape (m, m̂), rows summing to 1."""
+        return np.asarray(self.joint / self.prior[:, None])
+
+    @property
+    def posterior(self) -> np.ndarray:
+        """P(G=j | Ĝ=k), shape (m̂, m), rows summing to 1."""
+        return np.asarray((self.joint / self.noisy_prior).T)
+
+    @property
+    def centre(self) -> tuple[int, ...]:
+        """The noisy group around which each true group's ball lies.
+
+        The group of the same name where both kinds of groups are named alike; else the one with
+        the smallest always valid level (appendix B.4).
+        """
+        if self.names == self.noisy_names:
+            return tuple(range(len(self.names)))
+        return tuple(np.argmin(self._far(), axis=1).tolist())
+
+    @property
+    def level(self) -> np.ndarray:
+        """γ_j = P(Ĝ≠j | G=j), the paper's bound of TV(p_j, p̂_j), shape (m,); see ``premise``."""
+        return np.asarray(1 - self._at_centre(self.confusion))
+
+    @property
+    def valid_level(self) -> np.ndarray:
+        """max{P(Ĝ≠j | G=j), P(G≠j | Ĝ=j)}, shape (m,): a bound of TV(p_j, p̂_j) in all cases.
+
+        Both conditional distributions hold P(G=j, Ĝ=j) / max{P(G=j), P(Ĝ=j)} in common, and they
+        may be disjoint elsewhere: from these two groups alone no smaller bound follows.
+        """
+        return self._at_centre(self._far())
+
+    @property
+    def premise(self) -> np.ndarray:
+        """Whether lemma 1's premise P(G=j) = P(Ĝ=j) holds, bool of shape (m,)."""
+        return np.asarray(np.abs(self.prior - self.noisy_prior[list(self.centre)]) <= ROUNDING)
+
+    @property
+    def level_holds(self) -> np.ndarray:
+        """Whether the paper's γ_j bounds TV(p_j, p̂_j), bool of shape (m,).
+
+        It does under lemma 1's premise, and also where P(G=j) > P(Ĝ=j).
+        """
+        return np.asarray(self.level >= self.valid_level - ROUNDING)
+
+    def interval(self, confidence: float = 0.95, at_once: int = 1) -> NoiseInterval:
+        """Return limits of the estimated probabilities.
+
+        Parameters
+        ----------
+        confidence : float
+            In (0, 1).
+        at_once : int
+            How many of the limits are to hold together with this confidence (Bonferroni).
+
+        Raises
+        ------
+        DataError
+            When the model was given and not estimated.
+        ConfigError
+            When the confidence lies outside (0, 1).
+
+        Notes
+        -----
+        Exact for an auxiliary table of independent rows of the same population; for one that was
+        drawn by true group P(Ĝ | G) alone can be estimated, and P(G | Ĝ) if by noisy group.
+
+        References
+        ----------
+        C. J. Clopper, E. S. Pearson. The use of confidence or fiducial limits illustrated in the
+        case of the binomial. Biometrika 26, 1934.
+        """
+        if self.counts is None:
+            raise DataError(
+                "The noise model was given, so there is nothing to estimate.",
+                "Estimate one by NoiseModel.from_table.",
+            )
+        if not 0 < confidence < 1:
+            raise ConfigError(f"The confidence is {confidence}.", "Give one in (0, 1), as 0.95.")
+        error = (1 - confidence) / max(at_once, 1)
+        true = self.counts.sum(axis=1)
+        noisy = self.counts.sum(axis=0)
+        agree = self._at_centre(self.counts)
+        centre = list(self.centre)
+        flipped = limit_share(true - agree, true, error)
+        strangers = limit_share(noisy[centre] - agree, noisy[centre], 2 * error)[1]
+        level_limit = limit_share(true - agree, true, 2 * error)[1]
+        return NoiseInterval(
+            confusion=limit_share(self.counts, true[:, None], error),
+            posterior=limit_share(self.counts.T, noisy[:, None], error),
+            level=flipped,
+            level_limit=level_limit,
+            valid_level_limit=np.maximum(level_limit, strangers),
+        )
+
+    def _far(self) -> np.ndarray:
+        """Return max{P(Ĝ≠k | G=j), P(G≠j | Ĝ=k)}, shape (m, m̂)."""
+        return np.asarray(np.maximum(1 - self.confusion, 1 - self.posterior.T))
+
+    def _at_centre(self, table: np.ndarray) -> np.ndarray:
+        return np.asarray(table[np.arange(len(table)), list(self.centre)])
+
+
+def limit_share(count: np.ndarray, n: np.ndarray, error: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return Clopper and Pearson's limits of a share, error/2 beyond each.
+
+    Parameters
+    ----------
+    count, n : ndarray of int
+        Successes among rows; they broadcast.
+    error : float
+        In (0, 2): beyond 1 the limits mean little.
+
+    Returns
+    -------
+    low, high : ndarray of float64
+        0 and 1 where there are no rows.
+    """
+    count, n = np.broadcast_arrays(count, n)
+    with np.errstate(invalid="ignore"):
+        low = betaincinv(np.maximum(count, 1), n - count + 1, error / 2)
+        high = betaincinv(count + 1, np.maximum(n - count, 1), 1 - error / 2)
+    return np.where(count > 0, low, 0.0), np.where(count < n, high, 1.0)
+
+
+def flip(
+    codes: np.ndarray,
+    noise: NoiseModel | float,
+    generator: np.random.Generator,
+    n_groups: int | None = None,
+) -> np.ndarray:
+    """Draw noisy groups of rows whose true groups are known, as ``perturb.noisy_groups`` does.
+
+    Parameters
+    ----------
+    codes : ndarray of int64, shape (n,)
+        True groups.
+    noise : NoiseModel or float
+        A model: each row of group j is seen in group k with P(Ĝ=k | G=j), by itself. A share
+        γ ∈ [0, 1): round(γ n) rows are drawn and each moves to another group uniformly (the
+        paper's noise).
+    generator : numpy.random.Generator
+        Where the draws come from. ``default_rng([seed, 1, position])`` gives the groups of the
+        dataset's YAML, with ``position`` that of the attribute.
+    n_groups : int, optional
+        With a share: the number of groups; by default the largest code plus one.
+
+    Returns
+    -------
+    ndarray of int64, shape (n,)
+
+    Raises
+    ------
+    ConfigError
+        When the share lies outside [0, 1).
+    DataError
+        When a code lies outside the groups.
+    """
+    codes = np.asarray(codes, dtype=np.int64)
+    top = int(codes.max(initial=0)) + 1
+    if isinstance(noise, NoiseModel):
+        size = len(noise.names)
+    else:
+        size = n_groups or top
+        if not 0 <= noise < 1:
+            raise ConfigError(
+                f"The noise level is {noise}.", "Give a share of rows in [0, 1), such as 0.1."
+            )
+    if codes.min(initial=0) < 0 or top > size:
+        raise DataError(
+            f"Codes of true groups lie outside 0 to {size - 1}.", "Give a code to every group."
+        )
+    if isinstance(noise, NoiseModel):
+        return draw_confused(codes, noise.confusion, generator)
+    return move_share(codes, noise, size, generator)
+
+
+def _names(names: Sequence[str] | None, n: int) -> tuple[str, ...]:
+    return tuple(str(code) for code in range(n)) if names is None else tuple(names)
+
+
+def _table(values: Sequence[Sequence[float]] | np.ndarray, what: str) -> np.ndarray:
+    table = np.asarray(values, dtype=np.float64)
+    if table.ndim != 2 or table.size == 0 or not np.isfinite(table).all():
+        raise ConfigError(
+            f"{what} is no table of numbers.", "Give one row for each true group, all of a length."
+        )
+    return table
+
+
+def _shares(values: Sequence[float] | np.ndarray | None, n: int, what: str) -> np.ndarray:
+    shares = np.asarray(values, dtype=np.float64)
+    if shares.shape != (n,) or not (shares >= 0).all() or abs(shares.sum() - 1) > 1e-6:
+        raise ConfigError(
+            f"{what} is {np.asarray(values).tolist()}, where {n} shares that sum to 1 were due.",
+            "Give the share of each group among all rows.",
+        )
+    return shares
+
+
+def _invert(confusion: np.ndarray, noisy: np.ndarray) -> np.ndarray:
+    """Return the P(G=j) from which this confusion makes the noisy shares."""
+    if np.linalg.matrix_rank(confusion) < len(confusion):
+        raise ConfigError(
+            "Under this confusion several shares of true groups look the same.",
+            "Give prior, the shares of the true groups.",
+        )
+    prior = np.linalg.lstsq(confusion.T, noisy, rcond=None)[0]
+    if prior.min() < -ROUNDING or np.abs(prior @ confusion - noisy).max() > 1e-6:
+        raise ConfigError(
+            "The noisy shares cannot arise from this confusion: some true group would need a "
+            f"share of {prior.min():.4f}.",
+            "Look at both, or give prior, the shares of the true groups.",
+        )
+    prior = np.maximum(prior, 0.0)
+    return np.asarray(prior / prior.sum())

@@ -1,0 +1,388 @@
+"""The inner players of training: whose rows a group's constraint is about.
+
+A player holds row masses for every group: those of hard groups, or the worst soft assignment, or
+what ascent has made of one. Rows of one noisy group, decision and label have the same mass, so all
+that is done here is done on tables of cells, whatever the number of rows; ``ball_player`` has the
+players whose masses differ by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import array_api_compat
+
+from fairfrontier.runtime.arrays import array_namespace
+from fairfrontier.train.neural.optimiser import Adam
+from fairfrontier.train.noisy.assignment import (
+    ascend_assignment,
+    bound_rates,
+)
+from fairfrontier.train.noisy.cell import RATE_CELLS
+from fairfrontier.train.noisy.rate import Rate
+from fairfrontier.train.noisy.row import Rows, Sums, fill_slopes
+
+Array = Any
+Variant = Literal["paper", "authors"]
+Joint = Callable[[Array, Array, Array], Array]
+
+
+class Game:
+    """What is constrained, and the sums that every player's constraints are made of.
+
+    Parameters
+    ----------
+    rows : Rows
+    rates : sequence of Rate
+        R rates, each bounded for every group.
+    budget, slack : float64 array, shape (M,)
+        α and β of each model.
+    """
+
+    def __init__(self, rows: Rows, rates: tuple[Rate, ...], budget: Array, slack: Array) -> None:
+        self.rows, self.rates, self.budget, self.slack = rows, rates, budget, slack
+        xp = array_namespace(budget)
+        self.device = array_api_compat.device(budget)
+
+        numbers = [[float(rate.sign[c % 2]) for c in range(4)] for rate in rates]
+        sign = xp.asarray(numbers, dtype=xp.float64, device=self.device)[:, None, :]
+        side = xp.asarray([-1.0, -1.0, 1.0, 1.0], dtype=xp.float64, device=self.device)
+        # Which cells count with (1 + φ)₊ among the bad, which with (1 − φ)₊, and which are bad.
+        self.up, self.down = xp.astype(sign > 0, xp.float64), xp.astype(sign < 0, xp.float64)
+        self.wrong = xp.astype(sign == side, xp.float64)
+        weights = [
+            [xp.sum(xp.astype(rows.weight[rows.cell(label, k)], xp.float64)) for label in (0, 1)]
+            for k in range(rows.n_groups)
+        ]
+        # P(Ĝ=k, Y=y), shape (m̂, 2); scores do not change it.
+        self.share = xp.stack([xp.stack(each) for each in weights])
+
+    def stage(self, sums: Sums) -> Stage:
+        """Return the sums of one step, rate by rate."""
+        xp = array_namespace(sums.up)
+        up, down, count = (each[:, None, ...] for each in (sums.up, sums.down, sums.count))
+        bad = up * self.up + down * self.down
+        good = up * self.down + down * self.up
+        event = count * (self.up + self.down)
+        wrong = count * self.wrong
+        size = xp.sum(event, axis=(2, 3))
+        rest = xp.sum(good, axis=(2, 3)) / size - 1.0 - (self.budget + self.slack)[:, None]
+        overall = xp.sum(wrong, axis=(2, 3)) / size + self.budget[:, None]
+        return Stage(sums.count, bad, event, wrong, size, rest, overall)
+
+    def slope_tables(self, group: Array, pull: Array) -> tuple[Array, Array]:
+        """Return the factors of (1 + φ)₊ and (1 − φ)₊ of a row in the Lagrangian.
+
+        Parameters
+        ----------
+        group : float64 array, shape (M, R, m̂, 4)
+            Factor of the bad side's hinge in each cell, from the constraints of all groups.
+        pull : float64 array, shape (M, R)
+            Factor of the good side's hinge of all rows of the event.
+
+        Returns
+        -------
+        rise, fall : float64 array, shape (M, m̂, 4)
+        """
+        xp = array_namespace(group)
+        label = xp.asarray([0.0, 1.0, 0.0, 1.0], dtype=xp.float64, device=self.device)
+        other = pull[:, :, None, None]
+        rise = xp.sum(group * self.up + other * self.down, axis=1) + (1.0 - label)
+        fall = xp.sum(group * self.down + other * self.up, axis=1) + label
+        return rise, fall
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """The sums of one step.
+
+    Attributes
+    ----------
+    count : float64 array, shape (M, m̂, 4)
+        P(Ĝ=k, cell).
+    bad, event, wrong : float64 array, shape (M, R, m̂, 4)
+        Σ ω (1 + sφ)₊, Σ ω, and Σ ω 1{bad}, over the rows of each rate's event.
+    size : float64 array, shape (M, R)
+        P(event).
+    rest, overall : float64 array, shape (M, R)
+        E[(1 − sφ)₊] − 1 − α − β, and E[1{bad}] + α: what constraints add and subtract.
+    """
+
+    count: Array
+    bad: Array
+    event: Array
+    wrong: Array
+    size: Array
+    rest: Array
+    overall: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """The constraints of a step, as a player sees them.
+
+    Attributes
+    ----------
+    hinge, exact : float64 array, shape (M, R, m)
+        Values with hinges and slack β, and with indicators; ≤ 0 where satisfied.
+    carried : float64 array, shape (M, R, m, m̂, 4)
+        Row mass relative to the weight in each cell, by which the player's constraints can be
+        told on other rows.
+    """
+
+    hinge: Array
+    exact: Array
+    carried: Array
+
+
+class Player(Protocol):
+    """Holds the row masses of the groups while the scores change."""
+
+    n_groups: int
+
+    def judge(self, score: Array, stage: Stage) -> Standing:
+        """Return the constraints at these scores."""
+        ...
+
+    def move(self, multiplier: Array, score: Array, stage: Stage) -> None:
+        """Change the masses, now that the multipliers are (M, R, m)."""
+        ...
+
+    def slope(self, multiplier: Array, score: Array, stage: Stage) -> Array:
+        """Return ∂ Lagrangian / ∂ φ over ω, shape (M, n)."""
+        ...
+
+
+class CellPlayer:
+    """Masses that are the same for all rows of a cell: hard groups, or a soft assignment.
+
+    Parameters
+    ----------
+    game : Game
+    mass : float64 array, shape (M, 1, m, m̂, 4) or (M, R, m, m̂, 4)
+        Row mass of each true group relative to the weight: 1{k = j} / P(Ĝ=j) of hard groups,
+        w(j | c, k) / P(G=j) of an assignment.
+    ratio : bool
+        Whether constraints divide by the mass in the event; else they are linear in the masses,
+        divided by what that mass is at first.
+    by_decision : bool
+        Whether masses depend on the decision.
+    """
+
+    def __init__(self, game: Game, mass: Array, *, ratio: bool, by_decision: bool) -> None:
+        self._game, self._mass = game, mass
+        self._ratio, self._by_decision = ratio, by_decision
+        self.n_groups = int(mass.shape[2])
+        xp = array_namespace(mass)
+        # However decisions split the rows of a label, at first their mass is the same.
+        whole = xp.concat([game.share, 0.0 * game.share], axis=-1)
+        self._nominal = self._inside(whole * (game.up + game.down))
+
+    def _inside(self, table: Array) -> Array:
+        """Return Σ mass · table, shape (M, R, m), for a table (M or 1, R, m̂, 4)."""
+        xp = array_namespace(self._mass)
+        table = table[None, ...] if table.ndim == 3 else table
+        return xp.sum(self._mass * table[:, :, None, ...], axis=(3, 4))
+
+    def judge(self, score: Array, stage: Stage) -> Standing:  # noqa: ARG002 - as row players
+        """Return the constraints at these scores."""
+        xp = array_namespace(self._mass)
+        inside, total = self._inside(stage.event), self._inside(stage.bad)
+        rest = stage.rest[:, :, None]
+        safe = xp.where(inside > 0, inside, 1.0)
+        hinge = total / safe + rest if self._ratio else (total + inside * rest) / self._nominal
+        # A group that w gives no row of the event has no rate to be bounded.
+        wrong = self._inside(stage.wrong) / safe
+        exact = xp.where(inside > 0, wrong, 0.0) - stage.overall[:, :, None]
+        shape = (*exact.shape[:2], *self._mass.shape[2:])
+        return Standing(hinge, exact, xp.broadcast_to(self._mass, shape))
+
+    def move(self, multiplier: Array, score: Array, stage: Stage) -> None:
+        """Stay: hard groups are what they are."""
+
+    def slope(self, multiplier: Array, score: Array, stage: Stage) -> Array:
+        """Return ∂ Lagrangian / ∂ φ over ω, shape (M, n)."""
+        xp = array_namespace(self._mass)
+        inside = self._inside(stage.event)
+        scale = multiplier / (xp.where(inside > 0, inside, 1.0) if self._ratio else self._nominal)
+        group = xp.sum(scale[..., None, None] * self._mass, axis=2)
+        pull = xp.sum(scale * inside, axis=2) / stage.size
+        rise, fall = self._game.slope_tables(group, pull)
+        return fill_slopes(self._game.rows, score, rise, fall, by_decision=self._by_decision)
+
+
+def hard_player(game: Game, models: int) -> CellPlayer:
+    """Return the player of given groups: those of the rows themselves."""
+    xp = array_namespace(game.share)
+    m = game.rows.n_groups
+    own = xp.eye(m, dtype=xp.float64, device=game.device) / xp.sum(game.share, axis=1)
+    mass = xp.broadcast_to(own[None, None, :, :, None], (models, 1, m, m, 4))
+    return CellPlayer(game, mass, ratio=True, by_decision=False)
+
+
+class AssignmentPlayer(CellPlayer):
+    """Soft assignments w(j | ŷ, y, k) within W(θ): the worst ones, or steps towards them.
+
+    Parameters
+    ----------
+    game : Game
+    posterior : float64 array, shape (M, m̂, m)
+        P(G=j | Ĝ=k).
+    inner : {"ascent", "exact", "joint"}
+        ``ascent``: Adam's steps on w, each projected onto W(θ). ``exact``: for every constraint
+        the assignment that is worst for it. ``joint``: one worst assignment for Σ λ_j g_j.
+    rate : array of shape (M, 1, 1)
+        Learning rate of w.
+    steps : int
+        Steps on w for each step of θ.
+    rounds : int
+        Rounds of alternating projections a step.
+    variant : {"paper", "authors"}
+        ``paper``: constraints linear in w, from P(G=j | Ĝ=k) on, projected by Dykstra's
+        algorithm. ``authors``: ratios, from w = 0 on, projected without its correction.
+    joint : callable, optional
+        Solves for ``joint``: (gain (M, m, m̂, 4), cells, posterior) -> w.
+    """
+
+    def __init__(
+        self,
+        game: Game,
+        posterior: Array,
+        *,
+        inner: Literal["ascent", "exact", "joint"],
+        rate: Array,
+        steps: int = 1,
+        rounds: int = 20,
+        variant: Variant = "paper",
+        joint: Joint | None = None,
+    ) -> None:
+        xp = array_namespace(posterior)
+        models, seen, m = posterior.shape
+        size = xp.sum(game.share, axis=1)
+        self._prior = xp.sum(posterior * size[:, None], axis=1)
+        plain = xp.matrix_transpose(posterior)[..., None] + xp.zeros((4,), dtype=xp.float64)
+        super().__init__(
+            game,
+            self._relative(plain),
+            ratio=variant == "authors",
+            by_decision=True,
+        )
+        self._posterior, self._inner, self._joint = posterior, inner, joint
+        self._steps, self._rounds, self._variant = steps, rounds, variant
+        self._weight = plain if variant == "paper" else 0.0 * plain
+        self._mass = self._relative(self._weight)
+        flat = xp.reshape(self._weight, (models, m, seen * 4))
+        self._optimiser = Adam([flat], rate)
+
+    def _relative(self, weight: Array) -> Array:
+        """Return w(j | c, k) / P(G=j) with an axis for the rates."""
+        prior = self._prior[:, None, :, None, None]
+        if weight.ndim == 4:
+            weight = weight[:, None, ...]
+        return weight / prior
+
+    def judge(self, score: Array, stage: Stage) -> Standing:
+        """Return the constraints at these scores.
+
+        With indicators they are true maxima over W(θ) unless w is what ascent has made of it.
+        """
+        if self._inner == "ascent":
+            return super().judge(score, stage)
+        xp = array_namespace(self._posterior)
+        if self._inner == "exact":
+            gain = stage.bad + stage.rest[:, :, None, None] * stage.event
+            worst = [
+                fill_worst(gain[:, place, ...], stage.count, self._posterior)
+                for place in range(len(self._game.rates))
+            ]
+            self._mass = self._relative(xp.stack(worst, axis=1))
+        standing = super().judge(score, stage)
+        exact = []
+        for place, rate in enumerate(self._game.rates):
+            low, high = bound_rates(stage.count, self._posterior, RATE_CELLS[rate.cells])
+            bad = 1.0 - low if rate.floor else high
+            bad = xp.where(xp.isnan(bad), 0.0, bad)
+            exact.append(bad - stage.overall[:, place : place + 1])
+        return Standing(standing.hinge, xp.stack(exact, axis=1), standing.carried)
+
+    def move(self, multiplier: Array, score: Array, stage: Stage) -> None:  # noqa: ARG002
+        """Take steps on w, or solve for it."""
+        xp = array_namespace(multiplier)
+        if self._inner == "joint" and self._joint is not None:
+            gain = (stage.bad + stage.rest[:, :, None, None] * stage.event)[:, :, None, ...]
+            scale = (multiplier / (self._nominal * self._prior[:, None, :]))[..., None, None]
+            self._weight = self._joint(xp.sum(scale * gain, axis=1), stage.count, self._posterior)
+            self._mass = self._relative(self._weight)
+        elif self._inner == "ascent":
+            for _ in range(self._steps):
+                flat = self._optimiser.step([self._gradient(multiplier, stage)])[0]
+                self._weight = ascend_assignment(
+                    self._weight,
+                    xp.reshape(flat, self._weight.shape),
+                    stage.count,
+                    self._posterior,
+                    rounds=self._rounds,
+                    variant=self._variant,
+                )
+                if self._variant == "paper":
+                    self._weight = self._keep_possible(self._weight)
+                self._mass = self._relative(self._weight)
+
+    def _keep_possible(self, weight: Array) -> Array:
+        """Return w without groups of which a noisy group has no rows: some rounds leave a rest."""
+        xp = array_namespace(weight)
+        possible = xp.matrix_transpose(self._posterior)[..., None] > 0
+        kept = xp.where(possible, weight, 0.0 * weight)
+        total = xp.sum(kept, axis=1, keepdims=True)
+        plain = xp.matrix_transpose(self._posterior)[..., None] + 0.0 * weight
+        return xp.where(total > 0, kept / xp.where(total > 0, total, 1.0), plain)
+
+    def _gradient(self, multiplier: Array, stage: Stage) -> Array:
+        """Return ∂/∂w Σ λ_rj g_rj, shape (M, m, 4 m̂)."""
+        xp = array_namespace(multiplier)
+        if self._ratio:
+            inside = self._inside(stage.event)
+            inside = xp.where(inside > 0, inside, 1.0)
+            level = (self._inside(stage.bad) / inside)[..., None, None]
+            gain = stage.bad[:, :, None, ...] - level * stage.event[:, :, None, ...]
+        else:
+            inside = self._nominal
+            gain = (stage.bad + stage.rest[:, :, None, None] * stage.event)[:, :, None, ...]
+        scale = multiplier / (inside * self._prior[:, None, :])
+        total = xp.sum(scale[..., None, None] * gain, axis=1)
+        return xp.reshape(total, (*total.shape[:2], -1))
+
+
+def fill_worst(gain: Array, cells: Array, posterior: Array) -> Array:
+    """Return for each true group the assignment that maximises Σ_kc gain_kc w(j | c, k).
+
+    ``assignment.maximise_assignment`` for gains that differ by noisy group, as sums of hinges do:
+    in each noisy group the mass of j takes the cells in the order of their gain by mass.
+
+    Parameters
+    ----------
+    gain : float64 array, shape (M, m̂, 4)
+        What the whole cell would add.
+    cells : float64 array, shape (M, m̂, 4)
+        P(Ĝ=k, cell).
+    posterior : float64 array, shape (M, m̂, m)
+
+    Returns
+    -------
+    float64 array, shape (M, m, m̂, 4)
+        Each slice j is a maximum of its own.
+    """
+    xp = array_namespace(gain)
+    each = gain / xp.where(cells > 0, cells, 1.0)
+    order = xp.argsort(each, axis=-1, descending=True)
+    held = xp.take_along_axis(cells, order, axis=-1)[:, None, ...]
+    budget = xp.matrix_transpose(posterior * xp.sum(cells, axis=-1)[..., None])[..., None]
+    before = xp.cumulative_sum(held, axis=-1) - held
+    taken = xp.minimum(xp.maximum(budget - before, 0.0), held)
+    back = xp.broadcast_to(xp.argsort(order, axis=-1)[:, None, ...], taken.shape)
+    mass = xp.take_along_axis(taken, back, axis=-1)
+    plain = xp.matrix_transpose(posterior)[..., None]
+    cells = cells[:, None, ...]
+    return xp.where(cells > 0, mass / xp.where(cells > 0, cells, 1.0), plain)

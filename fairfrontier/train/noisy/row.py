@@ -1,0 +1,226 @@
+"""Rows arranged for full-batch training: equal ones merged, sorted by label and group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fairfrontier.runtime.arrays import array_namespace
+
+Array = Any
+
+# Merged rows that are converted at a time.
+BLOCK_ROWS = 1 << 12
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """A table whose rows of one label and group lie side by side.
+
+    Attributes
+    ----------
+    x : float array, shape (n, d)
+    weight : float array, shape (n,)
+        ω > 0; sums to 1.
+    weighted : float array, shape (n, d)
+        ω x, so that gradients are one product.
+    borders : tuple of int, length 2m + 1
+        Rows ``borders[y m + k]`` to ``borders[y m + k + 1]`` have label y and group k.
+    n_groups : int
+        m.
+    total : float
+        Sum of the weights before they were made to sum to 1; rows, where all weighed 1.
+    """
+
+    x: Array
+    weight: Array
+    weighted: Array
+    borders: tuple[int, ...]
+    n_groups: int
+    total: float
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return self.borders[-1]
+
+    def cell(self, label: int, group: int) -> slice:
+        """Return the rows of a label and a group."""
+        place = label * self.n_groups + group
+        return slice(self.borders[place], self.borders[place + 1])
+
+    def event(self, label: int) -> slice:
+        """Return the rows of a label."""
+        m = self.n_groups
+        return slice(self.borders[label * m], self.borders[(label + 1) * m])
+
+
+def arrange_rows(
+    X: np.ndarray,
+    y: np.ndarray,
+    codes: np.ndarray,
+    n_groups: int,
+    weight: np.ndarray,
+    dtype: str = "float32",
+) -> Rows:
+    """Sort rows by label and group, and merge those that are equal.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, d)
+    y, codes : ndarray of int64, shape (n_samples,)
+        Labels 0 and 1; groups 0, …, n_groups − 1.
+    n_groups : int
+    weight : ndarray of float64, shape (n_samples,)
+        Case weights; rows of weight 0 are left out.
+    dtype : str
+        Of the arrays returned.
+
+    Returns
+    -------
+    Rows
+        The same for any order of the rows, and for weights or as many repetitions.
+
+    Notes
+    -----
+    O(n d + n log n). Rows are sorted by two 64-bit hashes of their bytes and merged where the bytes
+    agree; of binned tables half the rows or so remain (Adult: 16,300 of 29,305). Holds two copies
+    of the table in float64 beside what it returns.
+    """
+    kept = weight > 0
+    if not kept.all():
+        X, y, codes, weight = X[kept], y[kept], codes[kept], weight[kept]
+    # Adding 0 turns −0 into 0.
+    table = np.ascontiguousarray(X, dtype=np.float64) + 0.0
+    words = table.view(np.uint64)
+    factor = np.random.default_rng(0).integers(1, 2**63, (2, words.shape[1]), dtype=np.uint64) * 2
+    with np.errstate(over="ignore"):
+        first, second = (_mix(words, each + np.uint64(1)) for each in factor)
+    order = np.lexsort((second, first, codes, y))
+    table, y, codes, weight = table[order], y[order], codes[order], weight[order]
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (np.diff(y) != 0) | (np.diff(codes) != 0) | (table[1:] != table[:-1]).any(axis=1)
+    starts = np.flatnonzero(new)
+    # Sorted within a run, so that the order of the rows given does not show in the last bit.
+    weight = weight[np.lexsort((weight, np.cumsum(new)))]
+    merged = np.add.reduceat(weight, starts)
+    counts = np.bincount(y[starts] * n_groups + codes[starts], minlength=2 * n_groups)
+    total = float(weight.sum())
+    share = merged / total
+    x = np.empty((len(starts), table.shape[1]), dtype=dtype)
+    weighted = np.empty_like(x)
+    for begin in range(0, len(starts), BLOCK_ROWS):
+        block = slice(begin, begin + BLOCK_ROWS)
+        chosen = table[starts[block]]
+        x[block] = chosen
+        weighted[block] = chosen * share[block, None]
+    return Rows(
+        x,
+        share.astype(dtype),
+        weighted,
+        tuple(int(each) for each in np.concatenate([[0], np.cumsum(counts)])),
+        n_groups,
+        total,
+    )
+
+
+def _mix(words: np.ndarray, factor: np.ndarray) -> np.ndarray:
+    mixed = np.zeros(len(words), dtype=np.uint64)
+    for column, odd in zip(words.T, factor, strict=True):
+        mixed = (mixed ^ column) * odd
+        mixed ^= mixed >> np.uint64(29)
+    return mixed
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """What constraints take of the scores: sums over the rows of a group and a cell c = 2ŷ + y.
+
+    Attributes
+    ----------
+    up, down, count : array of float64, shape (M, m, 4)
+        Σ ω (1 + φ)₊, Σ ω (1 − φ)₊ and Σ ω.
+    """
+
+    up: Array
+    down: Array
+    count: Array
+
+
+def sum_scores(rows: Rows, score: Array) -> Sums:
+    """Sum the scores φ (M, n) over groups and cells.
+
+    Notes
+    -----
+    Five passes over the scores and as many products with the weights, a label and group at a time.
+    Sums by decision come as differences: on the side where a hinge is linear, Σ ω φ says it all.
+    """
+    xp = array_namespace(score)
+    ups: list[Array] = []
+    downs: list[Array] = []
+    counts: list[Array] = []
+    for group in range(rows.n_groups):
+        halves = []
+        for label in (0, 1):
+            place = rows.cell(label, group)
+            phi, weight = score[:, place], rows.weight[place]
+            whole = xp.sum(weight)
+            above = xp.astype(phi >= 0, phi.dtype) @ weight
+            high = xp.maximum(phi, 0.0) @ weight
+            # Rounding must not leave a negative number of rows.
+            above = xp.minimum(above, whole)
+            below, low = whole - above, phi @ weight - high
+            up = whole + xp.maximum(phi, -1.0) @ weight
+            down = whole - xp.minimum(phi, 1.0) @ weight
+            halves.append(
+                (
+                    (up - above - high, above + high),
+                    (below - low, down - below + low),
+                    (below, above),
+                )
+            )
+        for kind, tables in enumerate((ups, downs, counts)):
+            cells = [halves[label][kind][decision] for decision in (0, 1) for label in (0, 1)]
+            tables.append(xp.stack(cells, axis=-1))
+    up, down, count = (
+        xp.astype(xp.stack(tables, axis=1), xp.float64) for tables in (ups, downs, counts)
+    )
+    return Sums(up, down, count)
+
+
+def fill_slopes(rows: Rows, score: Array, rise: Array, fall: Array, *, by_decision: bool) -> Array:
+    """Return U 1{φ > −1} − D 1{φ < 1}, the slopes of U (1 + φ)₊ + D (1 − φ)₊.
+
+    Parameters
+    ----------
+    rows : Rows
+    score : array, shape (M, n)
+    rise, fall : array, shape (M, m, 4)
+        U and D of each group and cell.
+    by_decision : bool
+        Whether U and D depend on the decision; saves a pass where they do not.
+
+    Returns
+    -------
+    array, shape (M, n)
+    """
+    xp = array_namespace(score)
+    slope = xp.empty_like(score)
+    rise, fall = xp.astype(rise, score.dtype), xp.astype(fall, score.dtype)
+    for label in (0, 1):
+        for group in range(rows.n_groups):
+            place = rows.cell(label, group)
+            phi = score[:, place]
+            below, above = label, 2 + label
+            part = xp.astype(phi > -1, phi.dtype) * rise[:, group, below : below + 1]
+            part += xp.astype(phi >= 1, phi.dtype) * fall[:, group, above : above + 1]
+            part -= fall[:, group, below : below + 1]
+            if by_decision:
+                jump = (rise[:, group, above] - rise[:, group, below]) - (
+                    fall[:, group, above] - fall[:, group, below]
+                )
+                part += xp.astype(phi >= 0, phi.dtype) * jump[:, None]
+            slope[:, place] = part
+    return slope

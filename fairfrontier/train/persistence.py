@@ -1,0 +1,156 @@
+"""Fitted models on disk without pickle: npz, UBJ for boosters, skops for learners, JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from zipfile import ZIP_DEFLATED, BadZipFile
+
+import numpy as np
+
+from fairfrontier.runtime.errors import StoreError
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+# Beyond NumPy's and scikit-learn's own, which skops trusts. Whoever loads trees checks their nodes:
+# scikit-learn follows the indices in them without looking.
+TRUSTED = (
+    "sklearn.tree._tree.Tree",
+    "fairfrontier.train.individual.fair_boosting.newton_tree.NewtonTree",
+    "fairfrontier.train.individual.fair_boosting.spline.Spline",
+)
+
+
+@dataclass(frozen=True)
+class State:
+    """What a fitted model consists of.
+
+    Attributes
+    ----------
+    arrays : mapping of str to ndarray
+        Numeric arrays, without object dtypes.
+    boosters : mapping of str to xgboost.Booster
+        Tree ensembles.
+    learners : mapping of str to estimator
+        Fitted estimators of scikit-learn.
+    facts : mapping
+        Numbers, strings, lists and mappings of them.
+    """
+
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+    boosters: Mapping[str, Any] = field(default_factory=dict)
+    learners: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def write_state(folder: Path, name: str, parameters: Mapping[str, Any], state: State) -> Path:
+    """Write a model; the manifest with the digests comes last, so half a model is never valid."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise StoreError(f"The folder {folder} is not empty.", "Save the model to a new one.")
+        if state.arrays:
+            np.savez(folder / "arrays.npz", allow_pickle=False, **dict(state.arrays))
+        for key, booster in state.boosters.items():
+            booster.save_model(folder / f"{key}.ubj")
+        for key, learner in state.learners.items():
+            _write_learner(folder / f"{key}.skops", learner)
+        manifest = {
+            "format": FORMAT,
+            "method": name,
+            "parameters": dict(parameters),
+            "facts": dict(state.facts),
+            "files": {path.name: _digest(path) for path in sorted(folder.iterdir())},
+        }
+        (folder / MANIFEST).write_text(json.dumps(manifest, sort_keys=True, indent=1) + "\n")
+    except OSError as error:
+        raise StoreError(
+            f"The model could not be written to {folder}: {error.strerror}.",
+            "Choose a folder that can be written.",
+        ) from error
+    return folder
+
+
+def read_state(folder: Path, name: str) -> tuple[dict[str, Any], State]:
+    """Read a model's parameters and state, checking the method's name and every digest."""
+    mend = "Train it again, or restore the folder from where it was saved."
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+        arrays: dict[str, np.ndarray] = {}
+        boosters: dict[str, Any] = {}
+        learners: dict[str, Any] = {}
+        if manifest["method"] != name or manifest["format"] != FORMAT:
+            raise StoreError(
+                f"{folder} holds the method {manifest['method']!r} in format "
+                f"{manifest['format']}, not {name!r} in format {FORMAT}.",
+                "Load it with the class that saved it.",
+            )
+        for listed, digest in manifest["files"].items():
+            path = folder / Path(listed).name
+            if _digest(path) != digest:
+                raise StoreError(f"The file {path} is not what was saved.", mend)
+            if path.suffix == ".ubj":
+                import xgboost
+
+                boosters[path.stem] = xgboost.Booster(model_file=path)
+            elif path.suffix == ".skops":
+                learners[path.stem] = _read_learner(path)
+        if "arrays.npz" in manifest["files"]:
+            with (
+                (folder / "arrays.npz").open("rb") as file,
+                np.load(file, allow_pickle=False) as stored,
+            ):
+                arrays = {key: stored[key] for key in stored.files}
+        return manifest["parameters"], State(arrays, boosters, learners, manifest["facts"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{folder} holds no complete model.", mend) from error
+
+
+@contextmanager
+def restoring(folder: Path) -> Iterator[None]:
+    """Refuse a model whose parameters or state are not those of this version's class."""
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise StoreError(
+            f"{folder} holds a model of another version of fairfrontier.",
+            "Train it again with this one.",
+        ) from error
+
+
+def find_strangers(learner: Any) -> list[str]:
+    """Return the types in a learner that would not be trusted when it is read."""
+    import skops.io
+
+    return sorted(set(skops.io.get_untrusted_types(data=skops.io.dumps(learner))) - set(TRUSTED))
+
+
+def _write_learner(path: Path, learner: Any) -> None:
+    import skops.io
+
+    skops.io.dump(learner, path, compression=ZIP_DEFLATED, compresslevel=1)
+
+
+def _read_learner(path: Path) -> Any:
+    """Read a learner if it consists of trusted types only; nothing of it is built before."""
+    import skops.io
+
+    try:
+        strangers = sorted(set(skops.io.get_untrusted_types(file=path)) - set(TRUSTED))
+        if not strangers:
+            return skops.io.load(path, trusted=list(TRUSTED))
+    except (BadZipFile, ImportError, AttributeError) as error:
+        raise ValueError(f"{path} is no learner that skops wrote") from error
+    raise StoreError(
+        f"The file {path} holds types that are not trusted: {', '.join(strangers)}.",
+        "Load only models that you saved yourself; train this one again.",
+    )

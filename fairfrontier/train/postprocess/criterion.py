@@ -1,0 +1,206 @@
+"""What conditional criteria share: rows, and solutions with the certificate that is theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from array_api_compat import device
+
+from fairfrontier.runtime.arrays import array_namespace, segment_sum, to_numpy
+from fairfrontier.train.postprocess.ramp import Line, RampRule, gather
+
+Array = Any
+Found = TypeVar("Found", bound="Solution")
+
+# A criterion missed by less is met, and a gap that is smaller, as a share of 1 + the largest
+# multiplier, is closed.
+ACCURACY = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """The optimum under a conditional criterion, with its certificate.
+
+    Attributes
+    ----------
+    rule : RampRule
+        The rule h.
+    multiplier : ndarray of float64, shape (n_groups,) or (n_groups, 2)
+        w_k, or (a_k, b_k) under equalised odds.
+    reached : ndarray of float64, as ``multiplier``
+        What the criterion bounds, on the rows given: the covariance in each subgroup, or the
+        estimated true positive rate, or the true and the false positive rate. NaN where a group
+        has none.
+    violation : ndarray of float64, shape (n_groups,)
+        By how much ``reached`` lies outside its bounds, the larger one of two; 0 up to rounding
+        where the criterion can be met.
+    objective : float
+        Σ w [(γ/2) h² − h f] / Σ w.
+    gap : float
+        ``objective`` minus the value of the Lagrangian dual at ``multiplier``: 0 up to rounding at
+        the optimum. For groups that cannot meet the criterion, of the bounds that they were given
+        instead.
+    iterations : int
+        Evaluations of a group's mean, over all groups.
+    converged : bool
+        Whether every group meets its bounds and the gap is closed, both up to rounding; False
+        where a group cannot meet them.
+    """
+
+    rule: RampRule
+    multiplier: np.ndarray
+    reached: np.ndarray
+    violation: np.ndarray
+    objective: float
+    gap: float
+    iterations: int
+    converged: bool
+
+
+@dataclass(frozen=True, eq=False)
+class GroupSolution(Solution):
+    """A `Solution` whose rule depends on the group."""
+
+    def probability(self, score: Array, code: Array) -> Array:
+        """Return h of rows with scores f and group codes, float64, shape (n_samples,)."""
+        return self.rule.probability(score, code)
+
+
+@dataclass(frozen=True, eq=False)
+class MemberSolution(Solution):
+    """A `Solution` whose rule depends on the subgroup and on membership in S.
+
+    The rule's codes are 2 · subgroup + member.
+    """
+
+    def probability(self, score: Array, member: Array, subgroup: Array) -> Array:
+        """Return h of rows with scores f, membership (bool) and subgroup codes."""
+        return self.rule.probability(score, cross(member, subgroup))
+
+
+def cross(member: Array, subgroup: Array) -> Array:
+    """Return the codes 2 · subgroup + member, int64."""
+    xp = array_namespace(subgroup)
+    return 2 * xp.astype(subgroup, xp.int64) + xp.astype(member, xp.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows of weight > 0: float64 scores, int64 codes and float64 weights on one backend."""
+
+    score: Array
+    code: Array
+    weight: Array
+    n_groups: int
+
+    def groups(self) -> Iterator[tuple[Array, Array]]:
+        """Yield the positions of each group's rows, and their weights as shares of their sum."""
+        xp = array_namespace(self.score)
+        for group in range(self.n_groups):
+            (rows,) = xp.nonzero(self.code == group)
+            weight = xp.take(self.weight, rows)
+            yield rows, weight / xp.sum(weight)
+
+
+def read_rows(
+    score: Array, code: Array, n_groups: int, weight: Array | None, *settings: tuple[str, float]
+) -> Rows:
+    """Return the rows of weight > 0, once everything is in range.
+
+    Raises
+    ------
+    ValueError
+        When lengths differ, a code is out of range, a group has no row, or one of the
+        ``settings`` (name, value) is negative, or a rate above 1.
+    """
+    xp = array_namespace(score)
+    for name, value in settings:
+        if not (value >= 0 and (value <= 1 or name != "rate")):
+            raise ValueError(f"{name} is {value}")
+    score, code = xp.astype(score, xp.float64), xp.astype(code, xp.int64)
+    weight = xp.ones_like(score) if weight is None else xp.astype(weight, xp.float64)
+    kept = weight > 0
+    rows = Rows(score[kept], code[kept], weight[kept], n_groups)
+    counts = to_numpy(segment_sum(xp.ones_like(rows.code), rows.code, n_groups))
+    if not counts.all():
+        raise ValueError(f"no row with weight in the groups {np.flatnonzero(counts == 0).tolist()}")
+    return rows
+
+
+def conclude(
+    kind: type[Found],
+    rows: Rows,
+    lines: Sequence[Line],
+    cells: Array,
+    features: Sequence[Array],
+    scales: np.ndarray,
+    multiplier: np.ndarray,
+    *,
+    width: float,
+    targets: Sequence[float],
+    half: float,
+    iterations: int,
+) -> Found:
+    """Return a solution, measured on all rows.
+
+    Parameters
+    ----------
+    kind : type
+        Of the solution.
+    rows : Rows
+        Of the problem.
+    lines : sequence of Line
+        By cell: of the group, or of the group and membership.
+    cells : array of int64, shape (n_samples,)
+        Cell of each row.
+    features : sequence of array, shape (n_samples,)
+        z_j.
+    scales : ndarray of float64, shape (n_groups, n_features)
+        What E[z_j h | k] is divided by; 0 where that is not defined.
+    multiplier : ndarray of float64, shape (n_groups, n_features)
+    width, targets, half
+        γ, and the bounds τ_j ± ``half`` before any line's ``relaxed``.
+    iterations : int
+
+    Notes
+    -----
+    The dual value is −E ξ_γ(f − Σ m_j z_j) − Σ_k P(k) Σ_j scale_kj (m_kj τ_j + |m_kj| half_k).
+    """
+    xp = array_namespace(rows.score)
+    rule = gather(lines)
+    h = rule.probability(rows.score, cells)
+    mass = to_numpy(segment_sum(rows.weight, rows.code, rows.n_groups))
+    excess = rows.score
+    reached = np.full(scales.shape, np.nan)
+    for j, z in enumerate(features):
+        mean = to_numpy(segment_sum(rows.weight * z * h, rows.code, rows.n_groups)) / mass
+        np.divide(mean, scales[:, j], out=reached[:, j], where=scales[:, j] > 0)
+        factor = xp.asarray(np.ascontiguousarray(multiplier[:, j]), device=device(rows.score))
+        excess = excess - xp.take(factor, rows.code) * z
+    distance = np.nan_to_num(np.abs(reached - np.asarray(targets)))
+    violation = np.maximum(distance - half, 0.0).max(axis=1)
+    ramp = xp.clip(excess, 0.0, width)
+    xi = xp.maximum(excess - width, xp.zeros_like(excess))
+    if width > 0:
+        xi = xi + ramp * ramp / (2.0 * width)
+    per_group = len(lines) // rows.n_groups
+    bound = half + np.array([line.relaxed for line in lines[::per_group]])
+    price = scales * (multiplier * np.asarray(targets) + np.abs(multiplier) * bound[:, None])
+    dual = -float(xp.sum(rows.weight * xi)) - float(mass @ price.sum(axis=1))
+    primal = float(xp.sum(rows.weight * (width / 2.0 * h * h - h * rows.score)))
+    objective, gap = primal / mass.sum(), (primal - dual) / mass.sum()
+    closed = abs(gap) <= ACCURACY * (1.0 + np.abs(multiplier).max())
+    single = scales.shape[1] == 1
+    return kind(
+        rule=rule,
+        multiplier=multiplier[:, 0] if single else multiplier,
+        reached=reached[:, 0] if single else reached,
+        violation=violation,
+        objective=float(objective),
+        gap=float(gap),
+        iterations=iterations,
+        converged=bool(closed and violation.max() <= ACCURACY),
+    )

@@ -1,0 +1,462 @@
+"""Randomised thresholds by group: near-optimal debiasing of a trained model's scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, Self, get_args
+
+import numpy as np
+import pandas as pd
+
+from fairfrontier.prepare.split import Part, Split
+from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.train.base import unit_weight
+from fairfrontier.train.persistence import State
+from fairfrontier.train.postprocess.base import PostProcessor, Scale, read_scores
+from fairfrontier.train.postprocess.calibration import KINDS, Calibration, Kind, fit_calibration
+from fairfrontier.train.postprocess.choice import (
+    RATE_OFFSETS,
+    WIDTHS,
+    Choice,
+    Rate,
+    choose_conditional,
+    choose_parity,
+    list_rates,
+    measure_rates,
+)
+from fairfrontier.train.postprocess.descent import DescentResult, solve_authors, solve_sgd
+from fairfrontier.train.postprocess.histogram import BINS
+from fairfrontier.train.postprocess.ramp import RampRule
+from fairfrontier.train.postprocess.rule import ThresholdRule
+from fairfrontier.train.postprocess.sample import Rows
+from fairfrontier.train.registry import method
+
+Criterion = Literal["parity", "covariance", "equal_opportunity", "equalized_odds"]
+Solver = Literal["exact", "histogram", "sgd", "authors"]
+CRITERIA: tuple[Criterion, ...] = get_args(Criterion)
+SOLVERS: tuple[Solver, ...] = get_args(Solver)
+# A narrower ramp has too few numbers of double precision on it.
+LEAST_WIDTH = 1e-6
+
+
+@method("randomized_threshold")
+class RandomizedThreshold(PostProcessor):
+    """Group-wise thresholds with a ramp of randomised decisions, on any model's scores.
+
+        min_h (γ/2) E h² − E[h f]   s.t.  |E[h | group k] − ρ| ≤ ε/2 for every group k        (6)
+
+    whose solution is h = clip((f − t_k)/γ, 0, 1): the probability of the decision 1 for a row of
+    group k with f = 2 P(Y=1|x) − 1. Its accuracy is as near to the best possible under the
+    constraint as f is to the truth (theorem 2).
+
+    Parameters
+    ----------
+    attributes : int, list of int or None
+        Columns of ``groups`` whose cross product makes the groups; a study's YAML may name them.
+        None crosses all.
+    criterion : {"parity", "covariance", "equal_opportunity", "equalized_odds"}
+        What is held equal over the groups: the rate of the decision 1, as above; the covariance of
+        decision and group inside every subgroup (``attributes`` is then one attribute of two
+        levels); and, ours and on the strength of the scores' calibration alone, the true positive
+        rate, or the true and the false positive rate (with widths above 0). See `conditional` and
+        `odds`.
+    within : int, list of int or None
+        Columns whose cross product makes the subgroups of ``covariance``; None for one subgroup.
+    budget : float
+        ε ≥ 0: width of the interval that rates may lie in; for ``covariance`` its bound.
+    width : float or None
+        γ: 0 for a threshold with a coin at it, else at least 1e-6. None chooses.
+    rate : float, pair of float, or None
+        ρ: the rate of the decision 1; under ``equal_opportunity`` the true positive rate, under
+        ``equalized_odds`` the true and the false positive rate; ``covariance`` has none. None
+        chooses.
+    width_grid : sequence of float
+        Widths to choose from; the paper's by default.
+    rate_offsets : sequence of float
+        Rates to choose from under parity, as differences from E[y] on the fitted rows, cut to
+        [0, 1]. The criteria on error rates choose from those of `odds.propose_rates`.
+    solver : {"exact", "histogram", "sgd", "authors"}
+        One sort; counts in bins; the paper's projected SGD; its authors' schedule. All but
+        ``exact`` are for parity and widths above 0. The two descents solve for a width and a rate
+        that were chosen by exact solutions.
+    bins : int
+        Of ``histogram``: thresholds err by 1/bins at most, rates by 1/(bins · width).
+    steps, batch_size, learning_rate : int, int and float, or None
+        Of ``sgd``; the first two of ``authors`` too. None takes what was published.
+    scale : {"probability", "margin", "signed"}
+        What X holds.
+    calibrate : {"isotonic", "sigmoid"} or None
+        Calibrate the scores on the fitted rows first, which needs y.
+    random_state : int
+        Seed of the decisions that ``predict`` draws, and of SGD.
+
+    Attributes
+    ----------
+    rule_ : ThresholdRule or RampRule
+        h by code of ``cells_``.
+    width_, rate_ : float
+        γ and ρ, as given or chosen; ``rate_`` is a pair for equalised odds, None for covariance.
+    base_rate_ : float
+        E[y] on the fitted rows; NaN without y.
+    cells_ : ndarray of int64, shape (n_cells, n_attributes)
+        The groups; for covariance the attribute and then those of ``within``.
+    result_ : dict
+        Plain facts: the objective of (6), duality gap, the fitted rows of each cell and E[h] on
+        them, which constraints bind, whether the solver met them, steps.
+    candidates_ : DataFrame
+        One row for each width and rate tried: expected accuracy and ``gap``, the largest less the
+        smallest E[h | cell], both exact expectations on ``validation``. Empty where nothing was
+        to choose.
+    calibration_ : Calibration or None
+
+    Notes
+    -----
+    O(n log n) for a fit with or without a choice under parity: the whole grid comes from one sort.
+    The other criteria are solved once for each candidate. Where width or rate is None it is the
+    candidate of the highest expected accuracy on ``validation`` (on the fitted rows without one);
+    of equal ones (to nine decimals) the smallest width, then the rate nearest to E[y] (to the first
+    of those proposed), then the lowest. Candidates that miss a criterion on error rates come last.
+    With both given y is not needed.
+
+    The guarantee holds on the fitted rows. On others rates differ by sampling error, and by that
+    of the scores under the criteria on error rates.
+
+    References
+    ----------
+    I. Alabdulmohsin, M. Lucic. A near-optimal algorithm for debiasing trained machine learning
+    models. NeurIPS 2021.
+    """
+
+    randomized: ClassVar[bool] = True
+    group_parameters: ClassVar[tuple[str, ...]] = ("attributes", "within")
+    paper: ClassVar[str] = "Alabdulmohsin and Lucic, A near-optimal algorithm, NeurIPS 2021"
+    example: ClassVar[Mapping[str, Any]] = {
+        "attributes": 0,
+        "width_grid": [0.1, 0.5],
+        "rate_offsets": [-0.05, 0.0, 0.05],
+    }
+
+    rule_: ThresholdRule | RampRule
+    width_: float
+    rate_: Rate
+    base_rate_: float
+    result_: dict[str, Any]
+    candidates_: pd.DataFrame
+    calibration_: Calibration | None
+
+    def __init__(
+        self,
+        *,
+        attributes: int | list[int] | None = None,
+        criterion: Criterion = "parity",
+        within: int | list[int] | None = None,
+        budget: float = 0.0,
+        width: float | None = None,
+        rate: float | Sequence[float] | None = None,
+        width_grid: Sequence[float] = WIDTHS,
+        rate_offsets: Sequence[float] = RATE_OFFSETS,
+        solver: Solver = "exact",
+        bins: int = BINS,
+        steps: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        scale: Scale = "probability",
+        calibrate: Kind | None = None,
+        random_state: int = 0,
+    ) -> None:
+        self.attributes = attributes
+        self.criterion = criterion
+        self.within = within
+        self.budget = budget
+        self.width = width
+        self.rate = rate
+        self.width_grid = width_grid
+        self.rate_offsets = rate_offsets
+        self.solver = solver
+        self.bins = bins
+        self.steps = steps
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.scale = scale
+        self.calibrate = calibrate
+        self.random_state = random_state
+
+    def check(self) -> None:
+        """Raise ConfigError for parameters that cannot be."""
+        super().check()
+        parity = self.criterion == "parity"
+        self.require("criterion", self.criterion in CRITERIA, f"one of {', '.join(CRITERIA)}")
+        self.require("solver", self.solver in SOLVERS, f"one of {', '.join(SOLVERS)}")
+        self.require("solver", parity or self.solver == "exact", "exact with this criterion")
+        limit = self.solver == "exact" and self.criterion != "equalized_odds"
+        least = 0.0 if limit else LEAST_WIDTH
+        wanted = "0, or a number from 1e-6" if least == 0.0 else "a number from 1e-6"
+
+        def is_width(value: Any) -> bool:
+            return _is_number(value) and (value >= LEAST_WIDTH or (value == 0 and least == 0.0))
+
+        self.require("width", self.width is None or is_width(self.width), f"{wanted}, or null")
+        grid = _is_list(self.width_grid) and all(is_width(each) for each in self.width_grid)
+        self.require("width_grid", grid, f"a list with one width at least, each {wanted}")
+        shifts = _is_list(self.rate_offsets) and all(_is_number(each) for each in self.rate_offsets)
+        self.require("rate_offsets", shifts, "a list of one number at least")
+        self.require("budget", _is_number(self.budget) and self.budget >= 0, "a number from 0")
+        self.require("rate", self.rate is None or self._takes_rate(), self._wanted_rate())
+        covariance = self.criterion == "covariance"
+        self.require("within", covariance or self.within is None, "null without covariance")
+        self.require("bins", _is_count(self.bins), "a whole number from 1")
+        for name in ("steps", "batch_size"):
+            value = getattr(self, name)
+            self.require(name, value is None or _is_count(value), "a whole number from 1, or null")
+        speed = self.learning_rate
+        held = speed is None or (self.solver == "sgd" and _is_number(speed) and speed > 0)
+        self.require("learning_rate", held, "a number above 0 with the solver sgd, or null")
+        self.require("calibrate", self.calibrate in (None, *KINDS), "isotonic, sigmoid or null")
+
+    def supports(self, split: Split) -> str | None:
+        """Return why it cannot be fitted on ``split``, or None when it can."""
+        reason = super().supports(split)
+        if reason is not None or self.criterion != "covariance":
+            return reason
+        column = int(self.cross(np.arange(len(split.train.attributes))[None, :])[0, 0])
+        attribute, levels = list(split.train.attributes.items())[column]
+        if len(levels) > 2:
+            return (
+                f"{self.name} bounds the covariance with an attribute of two levels, and "
+                f"{attribute} has {len(levels)}."
+            )
+        return None
+
+    def _takes_rate(self) -> bool:
+        rate: Any = self.rate
+        if self.criterion == "equalized_odds":
+            return _is_list(rate) and len(rate) == 2 and all(_is_rate(each) for each in rate)
+        return self.criterion != "covariance" and _is_rate(rate)
+
+    def _wanted_rate(self) -> str:
+        if self.criterion == "covariance":
+            return "null: covariance has no rate"
+        if self.criterion == "equalized_odds":
+            return "the true and the false positive rate as a list of two numbers, or null"
+        return "a number from 0 to 1, or null"
+
+    def fit(
+        self,
+        X: np.ndarray,
+        y: np.ndarray | None = None,
+        *,
+        groups: np.ndarray,
+        sample_weight: np.ndarray | None = None,
+        validation: Part | None = None,
+    ) -> Self:
+        """Choose width and rate where they are not given, and solve for the thresholds."""
+        self.check()
+        signed = read_scores(X, self.scale, self.name)
+        labels = None if y is None else self._read_labels(y)
+        weight = unit_weight(sample_weight, len(signed))
+        self.calibration_ = None
+        if self.calibrate is not None:
+            self.calibration_ = fit_calibration(
+                self.calibrate, signed, self._need_labels(labels, "calibrate"), weight
+            )
+            signed = self.calibration_.apply(signed)
+        code = self.learn_cells(groups)
+        rows = Rows(signed, code, weight, labels, len(self.cells_))
+        if self.criterion == "covariance" and self.cells_[:, 0].max(initial=0) > 1:
+            raise ConfigError(
+                f"{self.name} is to bound the covariance with an attribute of more than two "
+                "levels.",
+                "Choose an attribute of two, or the criterion parity, which takes any number.",
+            )
+        self._refuse_empty(rows, "fitted", None)
+        self.base_rate_ = math.nan if labels is None else float(np.average(labels, weights=weight))
+        self.n_features_in_ = 1
+        fresh = rows
+        if self._chooses():
+            self._need_labels(labels, "width" if self.width is None else "rate")
+            fresh = rows if validation is None else self._read_validation(validation)
+        choice = self._choose(rows, fresh)
+        self.rule_, self.width_, self.rate_ = choice.rule, choice.width, choice.rate
+        self.candidates_, facts = choice.candidates, choice.facts
+        if self.solver in ("sgd", "authors"):
+            descent = self._descend(rows)
+            self.rule_ = descent.rule
+            facts = {"dual_objective": descent.objective, "steps": descent.steps}
+        self.result_ = self._describe(rows, facts)
+        return self
+
+    def _choose(self, rows: Rows, fresh: Rows) -> Choice:
+        widths = list(self.width_grid) if self.width is None else [self.width]
+        if self.criterion != "parity":
+            rate: Any = tuple(self.rate) if isinstance(self.rate, Sequence) else self.rate
+            return choose_conditional(
+                rows, fresh, self.cells_, self.criterion,
+                widths=widths, rate=rate, budget=self.budget,
+            )  # fmt: skip
+        fixed: Any = self.rate
+        binned = self.solver == "histogram"
+        fitted, judging = (each.count(self.bins) if binned else each for each in (rows, fresh))
+        return choose_parity(
+            fitted.problem(),
+            judging.labelled() if self._chooses() else None,
+            widths=widths,
+            rates=list_rates(self.base_rate_, self.rate_offsets) if fixed is None else [fixed],
+            budget=self.budget,
+            centre=self.base_rate_ if fixed is None else fixed,
+        )
+
+    def _descend(self, rows: Rows) -> DescentResult:
+        options: dict[str, Any] = {
+            "steps": self.steps,
+            "batch_size": self.batch_size,
+            "learning_rate": self.learning_rate,
+        }
+        solve: Any = solve_sgd if self.solver == "sgd" else solve_authors
+        found: DescentResult = solve(
+            rows.signed,
+            rows.code,
+            rows.n_groups,
+            width=self.width_,
+            rate=self.rate_,
+            budget=self.budget,
+            weight=rows.weight,
+            random_state=self.random_state,
+            **{name: value for name, value in options.items() if value is not None},
+        )
+        return found
+
+    def probability(self, signed: np.ndarray, code: np.ndarray) -> np.ndarray:
+        """Return h for scores f ∈ [−1, 1] and codes of ``cells_``, float64, (n_samples,)."""
+        return np.asarray(self.rule_.probability(self._calibrate(signed), code))
+
+    def cross(self, groups: np.ndarray) -> np.ndarray:
+        """Return the columns of ``groups`` whose combinations are told apart."""
+        matrix = np.asarray(groups).reshape(len(groups), -1)
+        if self.criterion != "covariance":
+            return super().cross(matrix)
+        within = [self.within] if isinstance(self.within, int) else list(self.within or [])
+        if self.attributes is None:
+            chosen = [column for column in range(matrix.shape[1]) if column not in within]
+        else:
+            chosen = [self.attributes] if isinstance(self.attributes, int) else self.attributes
+        if len(chosen) != 1 or not set(chosen + within) <= set(range(matrix.shape[1])):
+            raise ConfigError(
+                f"{self.name} is to bound the covariance with the attributes {chosen} within "
+                f"{within}, of {matrix.shape[1]} columns of groups.",
+                "Name one column in attributes, and others in within.",
+            )
+        return matrix[:, chosen + within]
+
+    def _chooses(self) -> bool:
+        return self.width is None or (self.rate is None and self.criterion != "covariance")
+
+    def _calibrate(self, signed: np.ndarray) -> np.ndarray:
+        return signed if self.calibration_ is None else self.calibration_.apply(signed)
+
+    def _read_labels(self, y: np.ndarray) -> np.ndarray:
+        labels = np.asarray(y)
+        if not np.isin(labels, (0, 1)).all():
+            raise DataError(
+                f"{self.name} was given labels other than 0 and 1.",
+                "Code the positive class as 1 and the other one as 0.",
+            )
+        return labels.astype(np.int64)
+
+    def _need_labels(self, labels: np.ndarray | None, purpose: str) -> np.ndarray:
+        if labels is None:
+            raise ConfigError(
+                f"{self.name} needs labels for {purpose!r}, and was given none.",
+                "Pass y, or give both width and rate, and no calibrate.",
+            )
+        return labels
+
+    def _read_validation(self, part: Part) -> Rows:
+        fresh = Rows(
+            self._calibrate(read_scores(part.X, self.scale, self.name)),
+            self.encode(part.groups),
+            np.asarray(part.weight, dtype=np.float64),
+            self._read_labels(part.y),
+            len(self.cells_),
+        )
+        self._refuse_empty(fresh, part.name, part.attributes)
+        return fresh
+
+    def _refuse_empty(
+        self, rows: Rows, name: str, attributes: Mapping[str, Sequence[str]] | None
+    ) -> None:
+        """Refuse rows among which a group has no weight, by the group's name where it has one."""
+        held = np.bincount(rows.code, weights=rows.weight, minlength=len(self.cells_))
+        if held.size and held.min() > 0:
+            return
+        if not held.size:
+            raise DataError(f"{self.name} was given no rows.", "Fit it on rows of every group.")
+        cell = self.cells_[int(np.argmin(held))]
+        told = str(cell.tolist())
+        if attributes is not None:
+            named = self.name_cell(cell, attributes)
+            told = ", ".join(f"{attribute}={level}" for attribute, level in named.items())
+        raise DataError(
+            f"No {name} row with weight is of the group {told}, for which {self.name} is to find "
+            "a threshold.",
+            "Merge small groups in the dataset's YAML, or give that part more rows.",
+        )
+
+    def _describe(self, rows: Rows, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the facts of a fit, with the number of fitted rows and E[h | cell] on them."""
+        h = self.rule_.probability(rows.signed, rows.code)
+        counts = np.bincount(rows.code, minlength=rows.n_groups)
+        return {**facts, "rows": counts.tolist(), "rates": measure_rates(h, rows).tolist()}
+
+    def get_state(self) -> State:
+        """Return the rule, the cells, the candidates and how scores are calibrated."""
+        arrays = {"cells": self.cells_, "candidates": self.candidates_.to_numpy()}
+        calibration = self.calibration_
+        if calibration is not None:
+            arrays |= {"place": calibration.place, "value": calibration.value}
+        facts = {
+            "rule": self.rule_.to_json(),
+            "width": self.width_,
+            "rate": self.rate_,
+            "base_rate": None if math.isnan(self.base_rate_) else self.base_rate_,
+            "result": self.result_,
+            "columns": list(self.candidates_.columns),
+            "calibrated": None if calibration is None else calibration.kind,
+        }
+        return State(arrays=arrays, facts=facts)
+
+    def set_state(self, state: State) -> None:
+        """Restore them."""
+        arrays, facts = state.arrays, state.facts
+        kind = ThresholdRule if "thresholds" in facts["rule"] else RampRule
+        self.rule_ = kind.from_json(facts["rule"])
+        self.cells_ = arrays["cells"]
+        self.width_ = facts["width"]
+        rate = facts["rate"]
+        self.rate_ = (rate[0], rate[1]) if isinstance(rate, list) else rate
+        self.base_rate_ = math.nan if facts["base_rate"] is None else facts["base_rate"]
+        self.result_ = facts["result"]
+        self.candidates_ = pd.DataFrame(arrays["candidates"], columns=facts["columns"])
+        calibrated = facts["calibrated"]
+        self.calibration_ = (
+            None
+            if calibrated is None
+            else Calibration(calibrated, arrays["place"], arrays["value"])
+        )
+        self.n_features_in_ = 1
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_rate(value: Any) -> bool:
+    return _is_number(value) and 0 <= value <= 1
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str) and len(value) > 0

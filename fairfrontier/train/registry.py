@@ -1,0 +1,69 @@
+"""Methods by their short names: a decorator registers, walking the package discovers."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fairfrontier.runtime.errors import ConfigError, StoreError, nearest
+from fairfrontier.runtime.registry import Registry
+from fairfrontier.train.base import Estimator
+from fairfrontier.train.persistence import MANIFEST
+
+Class = TypeVar("Class", bound=type[Estimator])
+METHODS: Registry[type[Estimator]] = Registry(
+    "method", "method", ("fairfrontier.train",), "fairfrontier.methods"
+)
+
+
+def method(name: str) -> Callable[[Class], Class]:
+    """Register an estimator class under a short name, which YAML and ``create`` use."""
+
+    def register(cls: Class) -> Class:
+        METHODS.add(name, cls, cls)
+        cls.name = name
+        return cls
+
+    return register
+
+
+def create(name: str, **parameters: Any) -> Estimator:
+    """Create an unfitted estimator by its short name.
+
+    Parameters
+    ----------
+    name : str
+        A registered method, as ``fairfrontier list methods`` shows them.
+    **parameters
+        Its parameters; the defaults stand in the class's signature.
+
+    Returns
+    -------
+    Estimator
+        Unfitted, scikit-learn shaped.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown method or parameter, or a value it does not take.
+    """
+    cls = METHODS.find(name)
+    known = [key for key in inspect.signature(cls).parameters if key != "self"]
+    for key in parameters:
+        if key not in known:
+            raise ConfigError(f"The method {name!r} has no parameter {key!r}.", nearest(key, known))
+    return cls(**parameters)
+
+
+def load_model(folder: str | Path) -> Estimator:
+    """Load a saved estimator of whatever registered method its manifest names."""
+    try:
+        name = json.loads((Path(folder) / MANIFEST).read_text())["method"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(
+            f"{folder} holds no complete model.", "Name a folder that save() wrote."
+        ) from error
+    return METHODS.find(name).load(folder)

@@ -1,0 +1,468 @@
+"""Fair regression by reductions: statistical parity or bounded group loss, as an estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from fairfrontier.prepare.split import Split, Task
+from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
+from fairfrontier.train.base import take_attribute, unit_weight
+from fairfrontier.train.dask.collection import is_collection
+from fairfrontier.train.persistence import State
+from fairfrontier.train.registry import method
+from fairfrontier.train.regression.bounded_loss import (
+    BoundedLossProblem,
+    build_bounded_loss,
+    solve_bounded_loss,
+)
+from fairfrontier.train.regression.collection import fit_collection
+from fairfrontier.train.regression.loss import LOSSES, Loss, find_loss, scale_labels
+from fairfrontier.train.regression.mixture import MixtureEstimator
+from fairfrontier.train.regression.oracle import Oracle, RiskOracle, Variant
+from fairfrontier.train.regression.oracle_choice import (
+    choose_oracle,
+    choose_risk_oracle,
+    read_oracle,
+)
+from fairfrontier.train.regression.parity import ParityProblem, build_parity, solve_parity
+from fairfrontier.train.regression.predictor import restore_predictors, store_predictors
+from fairfrontier.train.regression.saddle import Progress, Schedule
+from fairfrontier.train.regression.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+CONSTRAINTS = ("bounded_group_loss", "statistical_parity")
+ORACLES = ("cs", "envelope", "lr", "ls")
+
+
+@method("fair_regression")
+class FairRegression(MixtureEstimator):
+    """A randomised regression within budgets of statistical parity or of the groups' losses.
+
+    min_Q E[ℓ(Y, f(X))]  s.t.  |P[f(X) ≥ z | A = a] − P[f(X) ≥ z]| ≤ ε_a for all a, z, or
+                               E[ℓ(Y, f(X)) | A = a] ≤ ζ_a for all a,
+
+    over distributions Q of predictors f, by a game in which an oracle, a learner without fairness
+    constraints, answers multipliers.
+
+    Parameters
+    ----------
+    constraint : {"statistical_parity", "bounded_group_loss"}
+        Which of the two.
+    loss : str, Loss or None
+        ``square``, ``absolute``, ``quantile``, ``logistic``, ``poisson``, a registered name or an
+        object; None is ``logistic`` for classes and ``square`` for numbers.
+    shape : float or None
+        τ of ``quantile``, C of ``logistic``, κ of ``poisson``; the loss's default when None, for
+        ``poisson`` that of a label range that starts above 0.
+    oracle : {"ls", "lr", "cs", "envelope"} or None
+        Least squares on targets; logistic regression on two weighted copies of each row; the
+        hinge loss over all thresholds (parity and linear only). ``envelope`` is ours: the convex
+        envelope of the reduced costs, then the costs smoothed (parity, ``linear`` and ``xgboost``
+        only); see ``envelope.EnvelopeOracle``. None: ``lr`` for the logistic loss, ``ls`` for the
+        square and the Poisson loss, which means minimise; for others ``envelope`` where it can be,
+        else ``ls``.
+    learner : str or estimator
+        ``linear``, ``xgboost``, ``ridge``, ``decision_tree``, ``random_forest``, ``extra_trees``,
+        or an object of scikit-learn's shape that takes ``sample_weight``: a regressor for ``ls``, a
+        classifier for ``lr``.
+    budget : float or sequence of float
+        ε, or ζ in units of the scaled loss, whose values lie in [0, 1]; one for each group code, or
+        one for all.
+    attribute : int
+        Column of the attribute in ``groups``; a study's YAML may name it.
+    n_grid : int
+        N: thresholds 1/N, …, 1 on the scaled range.
+    radius : float or None
+        B ≥ ‖λ‖₁; by default 1 / max{ε, .01}, and 100 / max{ζ, .001} for bounded group loss.
+    tolerance : float or None
+        ν; by default half a standard error of the loss of the best constant.
+    iterations : int
+        Cap on the iterations, of two oracle calls each.
+    inflation : float
+        C' of assumptions 1 and 2: budgets grow by C' / sqrt(n_a).
+    schedule : {"adaptive", "theory"}
+        Steps of the multipliers; see ``saddle.SaddleProblem``. ``theory`` is the paper's, which
+        needs far more iterations.
+    rounded : bool
+        Whether predictions are the points at which the grid's levels were judged, (k + ½)/N, to
+        which alone the parity guarantee applies. Of no effect on bounded group loss.
+    variant : {"paper", "authors"}
+        Weights of the copies under ``lr``: from the derivative condition, or U itself.
+    label_range : pair of float or None
+        Lowest and highest label; [0, 1] when None.
+    penalty : float
+        ℓ2 penalty on the mean loss of linear ``lr`` and ``envelope``.
+    n_estimators, max_depth : int or None
+        Of XGBoost; those of the paper when None.
+    n_jobs : int
+        Threads of XGBoost and of scikit-learn's learners.
+    random_state : int
+        Seed of learners and of ``sample``.
+
+    Attributes
+    ----------
+    predictors_ : tuple of Predictor
+        Predictors of positive probability; empty when bounded group loss is infeasible.
+    probability_ : ndarray of float64, shape (n_predictors,)
+        Their probabilities.
+    multiplier_ : ndarray of float64
+        λ⁺ − λ⁻, shape (n_groups, N), or λ, shape (n_groups,).
+    levels_ : ndarray of int64, shape (n_groups,)
+        Group codes of the rows of ``multiplier_`` and ``group_value_``.
+    loss_ : float
+        Mean loss of the mixture on the training rows, scaled to [0, 1].
+    group_value_ : ndarray of float64, shape (n_groups,)
+        max_z |γ̂_{a,z}|, or the mean loss of each group.
+    reachable_, alone_ : ndarray of float64, shape (n_groups,)
+        For bounded group loss: see ``BoundedLossResult``.
+    gap_ : float
+        By how much a mixture within the budgets could be better. Unless ``exact_`` it is relative:
+        0 says that no answer of the oracle's is better, not that no predictor is.
+    exact_, converged_, binary_ : bool
+        Whether the oracle is exact, the tolerance was met, the labels were classes.
+    iterations_, calls_ : int
+        Iterations, oracle calls.
+    report_ : dict
+        ``oracle_calls``, ``oracle_seconds``, ``iterations`` and ``gap``, of the fit that was made
+        here.
+
+    Notes
+    -----
+    ``predict`` is the expectation over the draw, a deterministic view: its loss is no larger for a
+    convex loss, but its own disparity differs from that of the draw and is bounded by no budget;
+    ``disparity`` tells it. O(n + |A| N²) beside two oracle calls an iteration.
+
+    ``ls`` answers with means of targets whatever the loss: for a lopsided one, as ``quantile`` with
+    τ = .9, it may end at the best constant with a gap of 0. ``envelope`` does better where labels
+    spread over many cells of the grid, and ``cs`` where they fill a few. Under bounded group loss
+    no oracle of the house minimises quantile losses; an object that does, as scikit-learn's
+    QuantileRegressor, can be the learner.
+
+    References
+    ----------
+    A. Agarwal, M. Dudík, Z. S. Wu. Fair regression: quantitative definitions and reduction-based
+    algorithms. ICML 2019, algorithms 1 and 2.
+    """
+
+    task: ClassVar[frozenset[Task]] = frozenset({"binary", "regression"})
+    fit_needs: ClassVar[frozenset[str]] = frozenset({"groups"})
+    fit_takes: ClassVar[frozenset[str]] = frozenset(
+        {"client", "groups", "progress", "sample_weight"}
+    )
+    group_parameters: ClassVar[tuple[str, ...]] = ("attribute",)
+    # Rounding to levels turns the last digits of a sum into another best response.
+    weights_are_counts: ClassVar[bool] = False
+    paper: ClassVar[str] = "Agarwal, Dudík and Wu, Fair regression, ICML 2019"
+    example: ClassVar[Mapping[str, Any]] = {"budget": 0.2, "n_grid": 10, "iterations": 5}
+
+    multiplier_: np.ndarray
+    levels_: np.ndarray
+    loss_: float
+    group_value_: np.ndarray
+    alone_: np.ndarray
+    gap_: float
+    exact_: bool
+    converged_: bool
+    iterations_: int
+    calls_: int
+
+    def __init__(
+        self,
+        *,
+        constraint: str = "statistical_parity",
+        loss: str | Loss | None = None,
+        shape: float | None = None,
+        oracle: str | None = None,
+        learner: str | Any = "linear",
+        budget: float | Sequence[float] = 0.05,
+        attribute: int = 0,
+        n_grid: int = 40,
+        radius: float | None = None,
+        tolerance: float | None = None,
+        iterations: int = 50,
+        inflation: float = 0.0,
+        schedule: Schedule = "adaptive",
+        rounded: bool = True,
+        variant: Variant = "paper",
+        label_range: Sequence[float] | None = None,
+        penalty: float = 1e-4,
+        n_estimators: int | None = None,
+        max_depth: int | None = None,
+        n_jobs: int = 1,
+        random_state: int = 0,
+    ) -> None:
+        self.constraint = constraint
+        self.loss = loss
+        self.shape = shape
+        self.oracle = oracle
+        self.learner = learner
+        self.budget = budget
+        self.attribute = attribute
+        self.n_grid = n_grid
+        self.radius = radius
+        self.tolerance = tolerance
+        self.iterations = iterations
+        self.inflation = inflation
+        self.schedule = schedule
+        self.rounded = rounded
+        self.variant = variant
+        self.label_range = label_range
+        self.penalty = penalty
+        self.n_estimators = n_estimators
+        self.max_depth = max_depth
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def check(self) -> None:
+        """Raise ConfigError for parameters that cannot be."""
+        self.require("constraint", self.constraint in CONSTRAINTS, " or ".join(CONSTRAINTS))
+        self.require("oracle", self.oracle in (None, *ORACLES), f"{', '.join(ORACLES)} or null")
+        parity = self.constraint == "statistical_parity"
+        hinge = self.oracle != "cs" or (self.learner == "linear" and parity)
+        self.require("oracle", hinge, "ls or lr: cs is for statistical parity of linear functions")
+        slopes = isinstance(self.learner, str) and self.learner in ("linear", "xgboost")
+        self.require(
+            "oracle",
+            self.oracle != "envelope" or (slopes and parity),
+            "ls or lr: envelope is for statistical parity of linear functions and XGBoost",
+        )
+        self.require("schedule", self.schedule in ("adaptive", "theory"), "adaptive or theory")
+        self.require("variant", self.variant in ("paper", "authors"), "paper or authors")
+        budgets = np.atleast_1d(np.asarray(self.budget, dtype=np.float64))
+        allowed = budgets.size > 0 and bool(((budgets >= 0) & (budgets <= 1)).all())
+        self.require("budget", allowed, "numbers from 0 to 1")
+        for name in ("n_grid", "iterations"):
+            self.require(name, getattr(self, name) >= 1, "1 or more")
+        for name in ("radius", "tolerance", "n_estimators", "max_depth"):
+            value = getattr(self, name)
+            self.require(name, value is None or 0 < value < np.inf, "a number above 0, or null")
+        self.require("penalty", 0 < self.penalty < np.inf, "a number above 0")
+        self.require("inflation", 0 <= self.inflation < np.inf, "a number of 0 or more")
+        if self.label_range is not None:
+            self.require("label_range", len(self.label_range) == 2, "[lowest, highest]")
+
+    def supports(self, split: Split) -> str | None:
+        """Return why this method cannot be trained on ``split``, or None when it can."""
+        reason = super().supports(split)
+        if reason is None and self.attribute >= len(split.train.attributes):
+            return f"{split.dataset} has no attribute in column {self.attribute} of its groups."
+        if reason is None and split.task == "regression":
+            y, (low, high) = split.train.y, self._range()
+            if y.min() < low or y.max() > high:
+                return f"{self.name} needs a label_range that holds the labels of {split.dataset}."
+            if self.loss == "logistic" and ((y != low) & (y != high)).any():
+                return f"{split.dataset} has labels between the two of the logistic loss."
+        return reason
+
+    def fit(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        *,
+        groups: np.ndarray,
+        sample_weight: np.ndarray | None = None,
+        client: Client | None = None,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Play the game on rows X.
+
+        Parameters
+        ----------
+        X : ndarray or dask array of float64, shape (n_samples, n_features)
+            The rows of a Dask array stay with the workers, a partition each; see ``collection``.
+        y : ndarray or dask array, shape (n_samples,)
+            Integers 0 and 1 are classes, floats are numbers within ``label_range``.
+        groups : ndarray or dask array of int64, shape (n_samples, n_attributes)
+        sample_weight : ndarray or dask array of float64, shape (n_samples,), optional
+            How many rows each stands for: their sum is the sample size of the default tolerance and
+            of ``inflation``, and what trees weigh their own penalties against.
+        client : distributed.Client, optional
+            Whose workers hold the rows of Dask arrays, for which it is required; rows in memory
+            are fitted here.
+        progress : callable, optional
+            Called with (iterations done, iterations).
+
+        Raises
+        ------
+        ConfigError
+            For parameters that cannot be.
+        DataError
+            For labels outside their range, when all rows are in one group, and for weights that
+            add up to no more than one row.
+        ClusterError
+            When workers that hold rows were lost, and again at a second try.
+        """
+        self.check()
+        if is_collection(X):
+            self.binary_ = bool(np.issubdtype(y.dtype, np.integer))
+            self._refuse_collection()
+            fit_collection(self, X, y, groups, sample_weight, client, progress)
+            return self
+        y = np.asarray(y)
+        self.binary_ = bool(np.issubdtype(y.dtype, np.integer))
+        if self.binary_ and not np.isin(y, (0, 1)).all():
+            raise DataError(
+                f"{self.name} is given classes other than 0 and 1.",
+                "Give it two classes, or numbers as floats.",
+            )
+        low, high = self._range()
+        label = scale_labels(y.astype(np.float64), low, high)
+        loss = self._loss()
+        if loss.sharpness and not np.isin(label, (0.0, 1.0)).all():
+            raise DataError(
+                "The logistic loss is given labels between its two.",
+                "Choose the square loss, or labels 0 and 1.",
+            )
+        X = np.asarray(X, dtype=np.float64)
+        self.n_features_in_ = X.shape[1]
+        weight = unit_weight(sample_weight, len(y))
+        # Rows of weight 0 belong to nothing that is summed.
+        held = weight > 0
+        if not held.all():
+            X, label, weight, groups = X[held], label[held], weight[held], groups[held]
+        self.levels_, group = np.unique(take_attribute(groups, self.attribute), return_inverse=True)
+        shared = self._shared(loss)
+        if self.constraint == "statistical_parity":
+            parity = build_parity(label, group, weight, n_grid=self.n_grid, **shared)
+            self._play_parity(parity, choose_oracle(self, parity, X, weight), progress)
+        else:
+            bounded = build_bounded_loss(label, group, weight, **shared)
+            risk_oracle = choose_risk_oracle(self, bounded, X, label, weight, loss)
+            self._play_bounded_loss(bounded, risk_oracle, progress)
+        return self
+
+    def _refuse_collection(self) -> None:
+        """Refuse what the workers would answer otherwise than it is answered in memory."""
+        chosen = self.oracle is not None or read_oracle(self)[0] != "envelope"
+        self.require("oracle", chosen, "another for this loss of Dask arrays, ls for example")
+
+    def _shared(self, loss: Loss) -> dict[str, Any]:
+        """Return what both problems are told."""
+        return {
+            "loss": loss,
+            "budget": self._budgets(),
+            "radius": self.radius,
+            "tolerance": self.tolerance,
+            "iterations": self.iterations,
+            "inflation": self.inflation,
+            "schedule": self.schedule,
+        }
+
+    def _play_parity(
+        self, problem: ParityProblem, oracle: Oracle, progress: Progress | None
+    ) -> None:
+        watch = Stopwatch()
+        oracle.respond = watch.time(oracle.respond)  # type: ignore[assignment,method-assign]
+        result = solve_parity(problem, oracle, progress=progress)
+        self.group_value_ = np.abs(result.parity).max(axis=1)
+        self.reachable_ = self.alone_ = np.zeros(0)
+        self._keep(result, watch)
+
+    def _play_bounded_loss(
+        self, problem: BoundedLossProblem, oracle: RiskOracle, progress: Progress | None
+    ) -> None:
+        watch = Stopwatch()
+        oracle.minimise = watch.time(oracle.minimise)  # type: ignore[assignment,method-assign]
+        result = solve_bounded_loss(problem, oracle, progress=progress)
+        self.group_value_ = result.group_loss
+        self.reachable_, self.alone_ = result.reachable, result.alone
+        self._keep(result, watch)
+
+    def _keep(self, result: Any, watch: Stopwatch) -> None:
+        self.predictors_, self.probability_ = result.predictors, result.weight
+        self.multiplier_, self.loss_, self.gap_ = result.multiplier, result.loss, result.gap
+        self.exact_, self.converged_ = not result.relative, result.converged
+        self.iterations_, self.calls_ = result.iterations, result.calls
+        self.report_ = {
+            "oracle_calls": watch.calls,
+            "oracle_seconds": watch.seconds,
+            "iterations": result.iterations,
+        }
+        if np.isfinite(result.gap):
+            self.report_["gap"] = result.gap
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the fitted model; see ``Estimator.save``.
+
+        Raises
+        ------
+        StoreError
+            When the loss or the learner is an object: names are written, never code.
+        """
+        if isinstance(self.loss, Loss) or not isinstance(self.learner, str):
+            raise StoreError(
+                f"This {self.name} has a loss or a learner that is an object.",
+                "Register the loss and name it, and name one of the house's learners.",
+            )
+        return super().save(folder)
+
+    def get_state(self) -> State:
+        """Return the mixture and what is known of it."""
+        stored = store_predictors(self.predictors_)
+        arrays = {
+            "probability": self.probability_,
+            "multiplier": self.multiplier_,
+            "levels": self.levels_,
+            "group_value": self.group_value_,
+            "reachable": self.reachable_,
+            "alone": self.alone_,
+        }
+        facts = {
+            "n_features": self.n_features_in_,
+            "loss": None if np.isinf(self.loss_) else self.loss_,
+            "gap": self.gap_,
+            "exact": self.exact_,
+            "converged": self.converged_,
+            "binary": self.binary_,
+            "iterations": self.iterations_,
+            "calls": self.calls_,
+        }
+        return replace(stored, arrays={**stored.arrays, **arrays}, facts={**stored.facts, **facts})
+
+    def set_state(self, state: State) -> None:
+        """Restore what ``get_state`` returned."""
+        self.predictors_ = restore_predictors(state)
+        for name in ("probability", "multiplier", "levels", "group_value", "reachable", "alone"):
+            setattr(self, f"{name}_", state.arrays[name])
+        for name in ("gap", "exact", "converged", "binary", "iterations", "calls"):
+            setattr(self, f"{name}_", state.facts[name])
+        loss = state.facts["loss"]
+        self.loss_ = np.inf if loss is None else loss
+        self.n_features_in_ = state.facts["n_features"]
+
+    def _range(self) -> tuple[float, float]:
+        if self.label_range is None:
+            return 0.0, 1.0
+        return float(self.label_range[0]), float(self.label_range[1])
+
+    def _loss(self) -> Loss:
+        if isinstance(self.loss, Loss):
+            return self.loss
+        low, high = self._range()
+        if self.loss == "poisson" and self.shape is None and low > 0:
+            return LOSSES["poisson"](low / (high - low))
+        return find_loss(self.loss or ("logistic" if self.binary_ else "square"), self.shape)
+
+    def _budgets(self) -> np.ndarray | float:
+        """Return the budgets of the groups that occur."""
+        if np.ndim(self.budget) == 0:
+            return float(np.asarray(self.budget))
+        budgets = np.asarray(self.budget, dtype=np.float64)
+        if budgets.size <= int(self.levels_.max()):
+            raise ConfigError(
+                f"There are {budgets.size} budgets, and the groups have codes up to "
+                f"{int(self.levels_.max())}.",
+                "Give one budget for each group, or one for all.",
+            )
+        found: np.ndarray = budgets[self.levels_]
+        return found
+
+    def _on_grid(self) -> bool:
+        return self.rounded and self.constraint == "statistical_parity"

@@ -1,0 +1,338 @@
+"""Fair classification by reductions, whose classifiers' scores are taken for a regression."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import xgboost
+from fairlearn.reductions import DemographicParity, ExponentiatedGradient, GridSearch
+from sklearn.dummy import DummyClassifier
+from sklearn.linear_model import LogisticRegression
+
+from fairfrontier.prepare.split import Split, Task
+from fairfrontier.runtime.errors import DataError
+from fairfrontier.train.base import Estimator, take_attribute
+from fairfrontier.train.baseline.linear_regression import shrink_margin
+from fairfrontier.train.persistence import State
+from fairfrontier.train.registry import method
+
+LEARNERS = ("linear", "xgboost")
+SOLVERS = ("exponentiated_gradient", "grid_search")
+
+
+@method("fair_classification")
+class FairClassification(Estimator):
+    """A randomised classifier with parity of decisions, scored by what its classifiers say.
+
+    min_Q  P(h(X) ≠ Y')   subject to   |P(h(X) = 1 | A = a) − P(h(X) = 1)| ≤ budget for all a,
+
+    over distributions Q of classifiers, where Y' = 1{Y ≥ threshold}. Every classifier h_k that is
+    drawn with probability q_k has log-odds m_k(x) behind its decision 1{m_k(x) ≥ 0}; the regression
+    draws k with q_k and predicts u_k(x) = clip(1/2 + m_k(x)/10, 0, 1), for which
+    p = σ(5 (2u − 1)). Parity holds for the decisions at 1/2 alone, not for all thresholds.
+
+    Parameters
+    ----------
+    attribute : int
+        Column of the attribute in ``groups``; a study's YAML may name it.
+    budget : float
+        How far a group's share of positive decisions may be from that of all rows, 0 to 1.
+    learner : {"linear", "xgboost"}
+        Logistic regression, or boosted trees on the logistic loss.
+    solver : {"exponentiated_gradient", "grid_search"}
+        fairlearn's; the grid gives a single classifier: of those within the budget the most
+        accurate, else the nearest to it.
+    threshold : float
+        From where on a target counts as positive. Targets of 0 and 1 are what the method is for.
+    max_iter : int
+        Iterations of the exponentiated gradient.
+    tolerance : float
+        fairlearn's ``eps``: multipliers add up to 1/tolerance at most.
+    grid_size : int
+        Multipliers tried by the grid search.
+    penalty : float
+        ℓ2 penalty on the mean loss of logistic regression; > 0.
+    n_estimators, max_depth, learning_rate, gamma
+        Of the trees, as XGBoost's; by default those of the paper, with the learning rate that
+        XGBoost had then.
+    n_jobs : int
+        Threads of the trees.
+    random_state : int
+        XGBoost's seed; without subsampling it changes nothing.
+
+    Attributes
+    ----------
+    probability_ : ndarray of float64, shape (n_components,)
+        q, of the classifiers that are drawn.
+    coefficient_ : ndarray of float64, shape (n_components, n_features)
+        Of the log-odds; 0 for trees.
+    intercept_ : ndarray of float64, shape (n_components,)
+        Likewise; infinite for a classifier that decides alike everywhere.
+    boosters_ : tuple of (xgboost.Booster or None)
+        The trees of every component.
+    report_ : dict
+        ``oracle_calls``, ``oracle_seconds``, those of a whole grid for every budget that it serves;
+        and ``gap`` and ``iterations`` of the exponentiated gradient: the gap is relative to the
+        learner, which is not an exact minimiser of errors.
+
+    Raises
+    ------
+    DataError
+        From ``fit``, when all targets are on one side of the threshold.
+
+    Notes
+    -----
+    One fit of the learner per iteration, and some more; Newton's method for logistic regression,
+    O(n d² + d³) a step. The paper's curves come from a grid search. Case weights do not enter:
+    fairlearn has none, and tables whose weights differ are refused. When the gradient ends after
+    ``max_iter`` steps, parity holds up to 2 (budget + gap) only.
+
+    References
+    ----------
+    A. Agarwal, A. Beygelzimer, M. Dudík, J. Langford, H. Wallach. A reductions approach to fair
+    classification. ICML 2018. A. Agarwal, M. Dudík, Z. S. Wu. Fair regression: quantitative
+    definitions and reduction-based algorithms. ICML 2019, section 6.
+    """
+
+    task: ClassVar[frozenset[Task]] = frozenset({"regression"})
+    fit_needs: ClassVar[frozenset[str]] = frozenset({"groups"})
+    fit_takes: ClassVar[frozenset[str]] = frozenset({"groups"})
+    group_parameters: ClassVar[tuple[str, ...]] = ("attribute",)
+    weights_are_counts: ClassVar[bool] = False
+    batched: ClassVar[bool] = True
+    across_splits: ClassVar[bool] = False
+    paper: ClassVar[str] = "Agarwal et al., A reductions approach to fair classification, ICML 2018"
+    example: ClassVar[Mapping[str, Any]] = {"max_iter": 5}
+
+    probability_: np.ndarray
+    coefficient_: np.ndarray
+    intercept_: np.ndarray
+    boosters_: tuple[Any, ...]
+    report_: dict[str, Any]
+
+    def __init__(
+        self,
+        *,
+        attribute: int = 0,
+        budget: float = 0.05,
+        learner: Literal["linear", "xgboost"] = "linear",
+        solver: Literal["exponentiated_gradient", "grid_search"] = "exponentiated_gradient",
+        threshold: float = 0.5,
+        max_iter: int = 50,
+        tolerance: float = 0.01,
+        grid_size: int = 20,
+        penalty: float = 1e-6,
+        n_estimators: int = 150,
+        max_depth: int = 3,
+        learning_rate: float = 0.1,
+        gamma: float = 2.0,
+        n_jobs: int = 1,
+        random_state: int = 0,
+    ) -> None:
+        self.attribute = attribute
+        self.budget = budget
+        self.learner = learner
+        self.solver = solver
+        self.threshold = threshold
+        self.max_iter = max_iter
+        self.tolerance = tolerance
+        self.grid_size = grid_size
+        self.penalty = penalty
+        self.n_estimators = n_estimators
+        self.max_depth = max_depth
+        self.learning_rate = learning_rate
+        self.gamma = gamma
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def check(self) -> None:
+        """Raise ConfigError for parameters that cannot be."""
+        self.require("learner", self.learner in LEARNERS, " or ".join(LEARNERS))
+        self.require("solver", self.solver in SOLVERS, " or ".join(SOLVERS))
+        self.require("budget", 0 <= self.budget <= 1, "a number from 0 to 1")
+        self.require("max_iter", self.max_iter >= 1, "1 or more")
+        self.require("grid_size", self.grid_size >= 2, "2 or more")
+        for name in ("tolerance", "penalty", "learning_rate"):
+            self.require(name, getattr(self, name) > 0, "a number above 0")
+
+    def supports(self, split: Split) -> str | None:
+        """Return why this method cannot be trained on ``split``, or None when it can."""
+        reason = super().supports(split)
+        if reason is None and np.ptp(split.train.weight) > 0:
+            return f"{self.name} takes no case weights, and {split.dataset} has some."
+        return reason
+
+    def structure(self) -> tuple[tuple[str, Any], ...]:
+        """Return what models of a batch share: a grid does not depend on the budget."""
+        parameters = self.get_params(deep=False)
+        if self.solver == "grid_search":
+            del parameters["budget"]
+        return tuple(sorted(parameters.items()))
+
+    def fit(self, X: np.ndarray, y: np.ndarray, *, groups: np.ndarray) -> Self:
+        """Reduce parity of decisions to weighted classification, by fairlearn."""
+        type(self).fit_batch([self], [{"X": X, "y": y, "groups": groups}])
+        return self
+
+    @classmethod
+    def fit_batch(
+        cls,
+        models: Sequence[Self],
+        data: Sequence[Mapping[str, Any]],
+        *,
+        progress: Callable[[int, int], None] | None = None,  # noqa: ARG003 - as the base has it
+    ) -> None:
+        """Fit several models; those of one grid on one table choose from the same classifiers.
+
+        Parameters
+        ----------
+        models : sequence of FairClassification
+        data : sequence of mapping
+            For each model ``X``, ``y`` and ``groups``. Models that are given the same objects share
+            a grid where their ``structure`` is the same.
+        progress : callable, optional
+            Not called.
+        """
+        grids: dict[tuple[Any, ...], GridSearch] = {}
+        for model, each in zip(models, data, strict=True):
+            model.check()
+            X, y, groups = each["X"], each["y"], each["groups"]
+            place = (id(X), id(y), id(groups), model.structure())
+            with warnings.catch_warnings():
+                # fairlearn 0.15 fills its tables in ways that end with pandas 4.
+                warnings.filterwarnings("ignore", category=DeprecationWarning, module="fairlearn")
+                found = grids.get(place) or model._search(X, y, groups)
+            if isinstance(found, GridSearch):
+                grids[place] = found
+                drawn, probability = model._choose(found)
+            else:
+                drawn, probability = model._list_drawn(found)
+            model._keep(drawn, probability, X.shape[1])
+
+    def _search(
+        self, X: np.ndarray, y: np.ndarray, groups: np.ndarray
+    ) -> GridSearch | ExponentiatedGradient:
+        """Return what fairlearn makes of the rows."""
+        label = (y >= self.threshold).astype(np.int64)
+        if label.min() == label.max():
+            side = "at or above" if label[0] else "below"
+            raise DataError(
+                f"{self.name} was given targets {side} {self.threshold:g} only.",
+                "Give a threshold that parts them, or more rows.",
+            )
+        learner = self._make_learner(len(y))
+        if self.solver == "grid_search":
+            search = GridSearch(learner, DemographicParity(), grid_size=self.grid_size)
+        else:
+            search = ExponentiatedGradient(
+                learner,
+                DemographicParity(difference_bound=self.budget),
+                eps=self.tolerance,
+                max_iter=self.max_iter,
+            )
+        search.fit(X, label, sensitive_features=take_attribute(groups, self.attribute))
+        return search
+
+    def _keep(self, drawn: Sequence[Any], probability: np.ndarray, n_features: int) -> None:
+        parts = [_read_classifier(each, n_features) for each in drawn]
+        self.coefficient_ = np.array([each[0] for each in parts])
+        self.intercept_ = np.array([each[1] for each in parts])
+        self.boosters_ = tuple(each[2] for each in parts)
+        self.probability_ = probability / probability.sum()
+        self.n_features_in_ = n_features
+
+    def _make_learner(self, n_samples: int) -> Any:
+        if self.learner == "linear":
+            return LogisticRegression(
+                C=1 / (self.penalty * n_samples), solver="newton-cholesky", max_iter=1000, tol=1e-6
+            )
+        return xgboost.XGBClassifier(
+            n_estimators=self.n_estimators,
+            max_depth=self.max_depth,
+            learning_rate=self.learning_rate,
+            gamma=self.gamma,
+            base_score=0.5,
+            n_jobs=self.n_jobs,
+            random_state=self.random_state,
+        )
+
+    def _list_drawn(self, found: ExponentiatedGradient) -> tuple[Sequence[Any], np.ndarray]:
+        """Return the classifiers that are drawn, and their probabilities."""
+        self.report_ = {
+            "oracle_calls": int(found.n_oracle_calls_),
+            "oracle_seconds": float(sum(found.oracle_execution_times_)),
+            "iterations": int(found.last_iter_) + 1,
+            "gap": float(found.best_gap_),
+        }
+        drawn = [place for place, share in found.weights_.items() if share > 0]
+        share = np.array([found.weights_[place] for place in drawn], dtype=np.float64)
+        return [found.predictors_[place] for place in drawn], share
+
+    def _choose(self, grid: GridSearch) -> tuple[Sequence[Any], np.ndarray]:
+        """Return the most accurate classifier of the grid within the budget, drawn always."""
+        self.report_ = {
+            "oracle_calls": len(grid.predictors_),
+            "oracle_seconds": float(sum(grid.oracle_execution_times_)),
+        }
+        error = np.array(grid.objectives_)
+        excess = np.array([gamma.max() for _, gamma in grid.gammas_.items()]) - self.budget
+        within = np.flatnonzero(excess <= 0)
+        best = within[error[within].argmin()] if within.size else excess.argmin()
+        return [grid.predictors_[int(best)]], np.ones(1)
+
+    def predict_components(self, X: np.ndarray) -> np.ndarray:
+        """Return what every classifier predicts, float64, shape (n_samples, n_components)."""
+        margin = X @ self.coefficient_.T + self.intercept_
+        if any(each is not None for each in self.boosters_):
+            data = xgboost.DMatrix(X, nthread=self.n_jobs)
+            for place, booster in enumerate(self.boosters_):
+                if booster is not None:
+                    booster.set_param({"nthread": self.n_jobs})
+                    margin[:, place] = booster.predict(data, output_margin=True)
+        return shrink_margin(margin)
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        """Return the mean prediction over the draw, float64, shape (n_samples,)."""
+        mean: np.ndarray = self.predict_components(X) @ self.probability_
+        return mean
+
+    def get_state(self) -> State:
+        """Return the classifiers and their probabilities."""
+        return State(
+            arrays={
+                "probability": self.probability_,
+                "coefficient": self.coefficient_,
+                "intercept": self.intercept_,
+            },
+            boosters={
+                f"trees_{place}": each
+                for place, each in enumerate(self.boosters_)
+                if each is not None
+            },
+        )
+
+    def set_state(self, state: State) -> None:
+        """Restore the classifiers and their probabilities."""
+        self.probability_ = state.arrays["probability"]
+        self.coefficient_ = state.arrays["coefficient"]
+        self.intercept_ = state.arrays["intercept"]
+        self.boosters_ = tuple(
+            state.boosters.get(f"trees_{place}") for place in range(self.probability_.size)
+        )
+        self.n_features_in_ = self.coefficient_.shape[1]
+
+
+def _read_classifier(classifier: Any, n_features: int) -> tuple[np.ndarray, float, Any]:
+    """Return coefficients and intercept of the log-odds, and the trees where it is made of them."""
+    if isinstance(classifier, DummyClassifier):
+        # fairlearn's, when the weighted rows have one label.
+        return np.zeros(n_features), np.inf if classifier.constant else -np.inf, None
+    if isinstance(classifier, LogisticRegression):
+        return classifier.coef_[0], float(classifier.intercept_[0]), None
+    booster = classifier.get_booster()
+    # fairlearn numbers the columns; arrays have no names.
+    booster.feature_names, booster.feature_types = None, None
+    return np.zeros(n_features), 0.0, booster

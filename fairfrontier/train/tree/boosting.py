@@ -1,0 +1,171 @@
+"""XGBoost the way the house uses it: native parameters, margins, and one thread budget."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import xgboost
+from scipy.special import expit
+
+from fairfrontier.train.base import Estimator
+from fairfrontier.train.persistence import State
+
+TREE_METHODS = ("hist", "exact", "approx")
+PositiveWeight = float | Literal["balanced"]
+
+
+def positive_weight(scale: PositiveWeight, y: np.ndarray, weight: np.ndarray) -> float:
+    """Return scale_pos_weight: a number as it is, ``"balanced"`` as the weight of 0s over 1s.
+
+    Where all weight is in one class nothing can be balanced, and it is 1.
+    """
+    if scale != "balanced":
+        return float(scale)
+    zeros, ones = (float(weight[y == label].sum()) for label in (0, 1))
+    return zeros / ones if min(zeros, ones) > 0 else 1.0
+
+
+def tree_parameters(
+    *,
+    max_depth: int,
+    learning_rate: float,
+    reg_lambda: float,
+    min_child_weight: float,
+    tree_method: str,
+    base_score: float | None,
+    n_jobs: int,
+    random_state: int,
+) -> dict[str, Any]:
+    """Return XGBoost's native parameters for a binary logistic task.
+
+    ``base_score`` None lets XGBoost estimate the intercept from the labels, as it does since
+    version 2; one half is the margin 0 that the published runs start from.
+    """
+    parameters = {
+        "objective": "binary:logistic",
+        "max_depth": max_depth,
+        "learning_rate": learning_rate,
+        "reg_lambda": reg_lambda,
+        "min_child_weight": min_child_weight,
+        "tree_method": tree_method,
+        "nthread": n_jobs,
+        "seed": random_state,
+        "disable_default_eval_metric": 1,
+    }
+    if base_score is not None:
+        parameters["base_score"] = base_score
+    return parameters
+
+
+def probabilities(booster: xgboost.Booster, X: np.ndarray, n_jobs: int) -> np.ndarray:
+    """Return (n_samples, 2) class probabilities, float64, summing to 1 in every row."""
+    booster.set_param({"nthread": n_jobs})
+    margin = booster.predict(xgboost.DMatrix(X, nthread=n_jobs), output_margin=True)
+    positive = expit(margin.astype(np.float64))
+    return np.stack([1.0 - positive, positive], axis=1)
+
+
+def check_trees(model: Any) -> None:
+    """Raise ConfigError for parameters of boosting that cannot be."""
+    balance = model.scale_pos_weight
+    model.require("n_estimators", model.n_estimators >= 1, "1 or more")
+    model.require("max_depth", model.max_depth >= 0, "0 (no limit) or more")
+    model.require("learning_rate", model.learning_rate > 0, "a number above 0")
+    model.require("reg_lambda", model.reg_lambda >= 0, "0 or more")
+    model.require("tree_method", model.tree_method in TREE_METHODS, " or ".join(TREE_METHODS))
+    model.require(
+        "scale_pos_weight",
+        balance == "balanced" or (not isinstance(balance, str) and balance > 0),
+        "a number above 0, or balanced",
+    )
+
+
+class BoostedTrees(Estimator):
+    """Base of the methods that are plain boosting on weighted, perhaps transformed, rows.
+
+    Parameters
+    ----------
+    n_estimators : int
+        Boosting rounds.
+    max_depth, learning_rate, reg_lambda, min_child_weight, tree_method
+        As XGBoost's, with its defaults.
+    scale_pos_weight : float or "balanced"
+        Factor on the weights of class 1; ``"balanced"`` is the weight of class 0 over class 1.
+    base_score : float or None
+        Probability that boosting starts from; None lets XGBoost estimate it from the labels.
+    n_jobs : int
+        Threads.
+    random_state : int
+        XGBoost's seed; without subsampling it changes nothing.
+
+    Attributes
+    ----------
+    booster_ : xgboost.Booster
+        The trees.
+    """
+
+    weights_are_counts: ClassVar[bool] = False  # weights move hist's quantile sketch
+    example: ClassVar[Mapping[str, Any]] = {"n_estimators": 5, "max_depth": 3}
+
+    booster_: xgboost.Booster
+
+    def __init__(
+        self,
+        *,
+        n_estimators: int = 100,
+        max_depth: int = 6,
+        learning_rate: float = 0.3,
+        reg_lambda: float = 1.0,
+        min_child_weight: float = 1.0,
+        scale_pos_weight: PositiveWeight = 1.0,
+        base_score: float | None = None,
+        tree_method: str = "hist",
+        n_jobs: int = 1,
+        random_state: int = 0,
+    ) -> None:
+        self.n_estimators = n_estimators
+        self.max_depth = max_depth
+        self.learning_rate = learning_rate
+        self.reg_lambda = reg_lambda
+        self.min_child_weight = min_child_weight
+        self.scale_pos_weight = scale_pos_weight
+        self.base_score = base_score
+        self.tree_method = tree_method
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def check(self) -> None:
+        """Raise ConfigError for parameters that cannot be."""
+        check_trees(self)
+
+    def _boost(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> None:
+        self.check()
+        parameters = tree_parameters(
+            max_depth=self.max_depth,
+            learning_rate=self.learning_rate,
+            reg_lambda=self.reg_lambda,
+            min_child_weight=self.min_child_weight,
+            tree_method=self.tree_method,
+            base_score=self.base_score,
+            n_jobs=self.n_jobs,
+            random_state=self.random_state,
+        )
+        parameters["scale_pos_weight"] = positive_weight(self.scale_pos_weight, y, weight)
+        data = xgboost.DMatrix(X, y, weight=weight, nthread=self.n_jobs)
+        self.booster_ = xgboost.train(parameters, data, self.n_estimators)
+        self.n_features_in_ = X.shape[1]
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        """Return class probabilities, float64, shape (n_samples, 2)."""
+        return probabilities(self.booster_, X, self.n_jobs)
+
+    def get_state(self) -> State:
+        """Return the trees."""
+        return State(boosters={"trees": self.booster_}, facts={"n_features": self.n_features_in_})
+
+    def set_state(self, state: State) -> None:
+        """Restore the trees."""
+        self.booster_ = state.boosters["trees"]
+        self.n_features_in_ = state.facts["n_features"]

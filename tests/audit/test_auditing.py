@@ -1,0 +1,319 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairfrontier.audit.auditing import run_audit
+from fairfrontier.audit.bound import RATES
+from fairfrontier.audit.config import AuditConfig
+from fairfrontier.runtime.errors import ConfigError, DataError, FairfrontierError
+from tests.audit.noisy_rows import (
+    COUNTS,
+    deal,
+    find_rate,
+    make_table,
+    make_twelve,
+    write_confusion,
+)
+
+COLUMNS = {"decisions": "decision", "labels": "y", "group": "group"}
+
+
+def audit(frame, folder, **options):
+    """Audit a frame; options that are frames are written beside it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    frame.to_parquet(folder / "table.parquet")
+    for name in ("confusion", "auxiliary"):
+        if isinstance(options.get(name), pd.DataFrame):
+            path = folder / f"{name}.csv"
+            options[name].to_csv(path, index=False)
+            options[name] = str(path)
+    given = {name: value for name, value in {**COLUMNS, **options}.items() if value is not None}
+    return run_audit(AuditConfig(table=str(folder / "table.parquet"), **given))
+
+
+def bounds_of(findings, bound="assignment", noise="model"):
+    table = findings.bounds
+    kept = table[(table["bound"] == bound) & (table["noise"] == noise)]
+    return kept.set_index(["measure", "group"])[["low", "high"]]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_table_agrees_with_brute_force_over_all_assignments(seed, tmp_path):
+    frame = make_twelve(seed)
+    confusion = str(write_confusion(tmp_path / "confusion.csv"))
+    options = {"labels": "label", "positive": "yes", "confusion": confusion, "budget": 0.1}
+    findings = audit(frame, tmp_path / "t", **options)
+    decision, y = frame["decision"].to_numpy(), (frame["label"] == "yes").to_numpy().astype(int)
+    codes = (frame["group"] == "b").to_numpy().astype(int)
+    every = list(deal(codes, COUNTS))
+    assert len(every) == 6 * 15
+    found = bounds_of(findings)
+    values = {}
+    for name in RATES:
+        for j, group in enumerate("ab"):
+            rates = np.array([find_rate(name, decision, y, true == j) for true in every])
+            values[name, group] = rates
+            low, high = found.loc[(name, group)]
+            assert (low, high) == pytest.approx(
+                (np.nanmin(rates), np.nanmax(rates)), nan_ok=True, abs=1e-9
+            )
+    for row in findings.verdicts().to_dict("records"):
+        overall = find_rate(row["measure"], decision, y, np.ones(12, dtype=bool))
+        other = values[row["measure"], row["other"]] if row["other"] else overall
+        gap = values[row["measure"], row["group"]] - other
+        margin = 0.0 if row["other"] else 0.1
+        if np.isnan(gap).any():
+            continue
+        expected = "open"
+        if (gap < -margin - 1e-9).all():
+            expected = "below"
+        elif (gap > margin + 1e-9).all():
+            expected = "above"
+        elif (np.abs(gap) <= margin + 1e-9).all():
+            expected = "within"
+        assert row["verdict"] == expected
+
+
+def test_the_order_of_rows_changes_nothing_to_the_bit(tmp_path):
+    frame = make_table().assign(w=np.random.default_rng(1).random(600))
+    shuffled = frame.sample(frac=1, random_state=3)
+    for options in ({"level": 0.05}, {"auxiliary": frame, "true_group": "true"}):
+        first = audit(frame, tmp_path / "a", weights="w", **options)
+        second = audit(shuffled, tmp_path / "b", weights="w", **options)
+        pd.testing.assert_frame_equal(first.bounds, second.bounds, check_exact=True)
+        pd.testing.assert_frame_equal(first.conclusions, second.conclusions, check_exact=True)
+
+
+def test_rows_twice_are_rows_of_double_weight(tmp_path):
+    frame = make_table(120)
+    weight = np.random.default_rng(2).integers(1, 4, 120)
+    weighted = audit(frame.assign(w=weight), tmp_path / "a", level=0.05, weights="w")
+    repeated = audit(frame.loc[frame.index.repeat(weight)], tmp_path / "b", level=0.05)
+    for name in ("value", "low", "high"):
+        np.testing.assert_allclose(weighted.bounds[name], repeated.bounds[name], atol=1e-12)
+    assert weighted.conclusions["verdict"].equals(repeated.conclusions["verdict"])
+
+
+def test_names_of_groups_are_names(tmp_path):
+    frame = make_table(300)
+    other = {"blue": "9", "green": "10", "red": "1"}
+    renamed = frame.assign(group=frame["group"].map(other), true=frame["true"].map(other))
+    first = audit(frame, tmp_path / "a", auxiliary=frame, true_group="true")
+    second = audit(renamed, tmp_path / "b", auxiliary=renamed, true_group="true")
+    assert second.noise.names == ("1", "9", "10")
+    for noise in ("model", "limit"):
+        for bound in ("assignment", "ball", "theorem_1", "theorem_3"):
+            ours = bounds_of(first, bound, noise).rename(index=other)
+            pd.testing.assert_frame_equal(
+                ours, bounds_of(second, bound, noise).loc[ours.index], atol=1e-12
+            )
+
+
+def test_noise_that_is_given_in_three_ways_is_the_same(tmp_path):
+    frame = make_twelve(1).assign(y=lambda f: (f["label"] == "yes").astype(int))
+    level = audit(frame, tmp_path, level=0.25)
+    confusion = pd.DataFrame(
+        {"true": ["b", "a"], "b": [0.75, 0.25], "a": [0.25, 0.75]}  # in no order
+    )
+    given = audit(frame, tmp_path, confusion=confusion)
+    pd.testing.assert_frame_equal(level.bounds, given.bounds)
+    told = audit(frame, tmp_path, level=0.25, prior={"b": 0.5, "a": 0.5})
+    pd.testing.assert_frame_equal(bounds_of(told), bounds_of(level))
+    pairs = pd.DataFrame({"group": list("aaab" * 5 + "bbba" * 5), "t": ["a"] * 20 + ["b"] * 20})
+    counted = audit(frame, tmp_path, auxiliary=pairs, true_group="t")
+    pd.testing.assert_frame_equal(bounds_of(counted), bounds_of(level))
+    assert counted.rests_on == "limit"
+    assert level.rests_on == "model"
+
+
+def test_the_truth_lies_within_the_bounds(tmp_path):
+    frame = make_table(2000, seed=5)
+    findings = audit(frame, tmp_path, auxiliary=frame, true_group="true")
+    y, decision = frame["y"].to_numpy(), frame["decision"].to_numpy()
+    for bound in ("assignment", "ball", "theorem_1", "theorem_3"):
+        for (name, group), (low, high) in bounds_of(findings, bound).iterrows():
+            truth = find_rate(name, decision, y, (frame["true"] == group).to_numpy())
+            assert low - 1e-12 <= truth <= high + 1e-12
+
+
+def test_conclusions_say_what_the_noisy_groups_would(tmp_path):
+    frame = make_table()
+    found = audit(frame, tmp_path, level=0.05, criterion=["equal_opportunity"]).conclusions
+    assert set(found["measure"]) == {"tpr"}
+    decision, y = frame["decision"].to_numpy(), frame["y"].to_numpy()
+    for row in found.to_dict("records"):
+        own, other = (
+            find_rate("tpr", decision, y, (frame["group"] == each).to_numpy() | (each == ""))
+            for each in (row["group"], row["other"])
+        )
+        assert row["seen"] == pytest.approx(own - other)
+        margin = 0.0 if row["other"] else 0.05
+        expected = "below" if row["seen"] < -margin else "above" if row["seen"] > margin else ""
+        assert row["seen_verdict"] == (expected or "within")
+
+
+def test_scores_names_and_probabilities(tmp_path):
+    frame = make_table().assign(named=lambda f: np.where(f["decision"] == 1, "take", "leave"))
+    plain = bounds_of(audit(frame, tmp_path, level=0.05))
+    scores = {"decisions": None, "scores": "score", "level": 0.05}
+    pd.testing.assert_frame_equal(plain, bounds_of(audit(frame, tmp_path, threshold=0.5, **scores)))
+    named = audit(frame, tmp_path, decisions="named", accepted="take", level=0.05)
+    pd.testing.assert_frame_equal(plain, bounds_of(named))
+    drawn = audit(frame, tmp_path, randomised=True, **scores)
+    overall = drawn.bounds.query("measure == 'selection_rate' and bound == 'overall'")
+    assert overall["value"].item() == pytest.approx(frame["score"].mean())
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "told"),
+    [
+        ({}, {"group": "grp"}, r"no column 'grp' \(--group\). Did you mean 'group'"),
+        ({}, {"labels": "nothing"}, r"no column 'nothing' \(--labels\)"),
+        ({"y": 2}, {}, r"'y' holds '2' in row 0, which is neither 0 nor 1.*--positive"),
+        ({"y": None}, {}, "'y' is missing in row 0"),
+        ({"decision": 0.5}, {}, r"'decision' holds '0.5' in row 0.*--accepted"),
+        ({"decision": np.nan}, {}, "'decision' is missing in row 0"),
+        ({"group": None}, {}, "'group' is missing in row 0"),
+        ({"group": " "}, {}, "'group' is missing in row 0"),
+        ({"group": "violet"}, {"confusion": True}, "does not know the noisy group 'violet'"),
+        ({"group": "violet"}, {"auxiliary": True}, "does not know the noisy group 'violet'"),
+        ({}, {"positive": "yes"}, "column 'y' never is 'yes'"),
+        ({}, {"decisions": "decision", "accepted": "2"}, "'decision' never is '2'"),
+        ({"score": np.inf}, {"scores": "score", "threshold": 0.5}, "'score' holds inf in row 0"),
+        ({"score": 1.5}, {"scores": "score", "randomised": True}, "holds 1.5.*--threshold"),
+        ({"w": -1.0}, {"weights": "w"}, "'w' holds -1 in row 0.*leave --weights out"),
+        ({"w": 0.0}, {"weights": "w"}, "all weights in column 'w' are 0"),
+        ({}, {"level": 0.6}, "cannot arise.*with --prior"),
+        ({}, {"level": 2 / 3}, "look the same.*with --prior"),
+        ({}, {"level": 0.05, "prior": {"blau": 1.0}}, "'blau'.*Did you mean 'blue'"),
+        ({}, {"level": 0.05, "prior": {"blue": 0.5}}, "sum to 1"),
+    ],
+)
+def test_what_cannot_be_audited_is_said(change, options, told, tmp_path):
+    frame = make_table(60).assign(w=1.0)
+    for name, value in change.items():
+        rest = frame[name].tolist()[1:] if value != 0 else [value] * 59
+        frame[name] = [value, *rest]
+    if options.get("confusion"):
+        names = ["blue", "green", "red"]
+        options = {"confusion": pd.DataFrame(np.eye(3), columns=names).assign(true=names)}
+        options["confusion"] = options["confusion"][["true", *names]]
+    elif options.get("auxiliary"):
+        options = {"auxiliary": make_table(60), "true_group": "true"}
+    elif "level" not in options:
+        options = {**options, "level": 0.05}
+    if "scores" in options:
+        options = {**options, "decisions": None}
+    with pytest.raises((ConfigError, DataError), match=told):
+        audit(frame, tmp_path, **options)
+
+
+def test_what_was_asked_stands_beside_what_was_found(tmp_path):
+    asked = {"decisions": None, "scores": "score", "threshold": 0.0, "level": 0.05}
+    subject = audit(make_table(), tmp_path, **asked).subject
+    told = {"labels": "y", "group": "group", "scores": "score", "threshold": 0.0}
+    assert {
+        name: value for name, value in subject.items() if name not in ("table", "sha256")
+    } == told
+
+
+def test_more_groups_than_can_be_compared_are_refused(tmp_path):
+    frame = make_table(303)
+    many = frame.assign(group=[str(row % 101) for row in range(303)])
+    with pytest.raises(DataError, match=r"101 noisy groups.*at most 100"):
+        audit(many, tmp_path, level=0.001)
+    pairs = frame.assign(true=many["group"])[["true", "group"]]
+    with pytest.raises(DataError, match="101 true groups"):
+        audit(frame, tmp_path, auxiliary=pairs, true_group="true")
+    assert audit(many[many["group"] != "100"], tmp_path, level=0.001).noise.names[-1] == "99"
+
+
+def test_lists_records_and_empty_tables_are_said(tmp_path):
+    frame = make_table(4)
+    nested = frame.assign(group=[["a"]] * 4)
+    with pytest.raises(DataError, match=r"holds list<.*is no level"):
+        audit(nested, tmp_path, level=0.1)
+    with pytest.raises(DataError, match=r"holds struct<.*is no level"):
+        audit(frame.assign(y=[{"a": 1}] * 4), tmp_path, level=0.1)
+    with pytest.raises(DataError, match="holds no rows"):
+        audit(frame[:0], tmp_path, level=0.1)
+    with pytest.raises(DataError, match="All rows are of the group 'blue'"):
+        audit(frame.assign(group="blue"), tmp_path, level=0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({}, "one of the two"),
+        ({"table": "t", "model": "m"}, "one of the two"),
+        ({"table": "t", "dataset": "adult"}, "--dataset is not for the audit of a table"),
+        ({"model": "m", "labels": "y"}, "--labels is not for the audit of a model"),
+        ({"model": "m", "randomised": True}, "--randomised is not for the audit of a model"),
+        ({"table": "t", "part": "train"}, "--part is not for the audit of a table"),
+        ({"table": "t", "seed": 1}, "--seed is not for the audit of a table"),
+        ({"model": "m"}, "a model alone decides on nothing"),
+        ({"table": "t", "labels": "y", "group": "g"}, "needs decisions, labels and noisy groups"),
+        ({"scores": "s"}, "both given"),
+        ({"decisions": None, "scores": "s"}, "one of --threshold and --randomised"),
+        (
+            {"decisions": None, "scores": "s", "threshold": 0.5, "randomised": True},
+            "one of --threshold and --randomised",
+        ),
+        ({"labels": "decision"}, "the column 'decision' is named twice"),
+        ({"threshold": 0.5}, "threshold is given without scores"),
+        ({"decisions": None, "scores": "s", "threshold": 1, "accepted": "a"}, "without decisions"),
+        ({"level": None}, "nothing says how wrong the groups are"),
+        ({"confusion": "c"}, "level and confusion are both given"),
+        ({"level": None, "auxiliary": "a"}, "go together"),
+        ({"true_group": "t"}, "go together"),
+        (
+            {"level": None, "auxiliary": "a", "true_group": "t", "prior": {"a": 1.0}},
+            "prior is given",
+        ),
+        ({"level": 1.0}, "less than 1"),
+        ({"level": -0.1}, "greater than or equal to 0"),
+        ({"level": float("nan")}, "less than 1"),
+        ({"criterion": ["tpt"]}, "no criterion 'tpt'.*Did you mean 'tpr'"),
+        ({"confidence": 1.0}, "less than 1"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options, told):
+    whole = {"table", "model"} & set(options) or not options
+    given = options if whole else {"table": "t", **COLUMNS, "level": 0.1, **options}
+    with pytest.raises(ValueError, match=told):
+        AuditConfig(**{name: value for name, value in given.items() if value is not None})
+
+
+# Mostly such that can be used, or nothing would be audited.
+cells = st.one_of(
+    *[st.integers(0, 1)] * 9,
+    st.none(),
+    st.integers(-1, 2),
+    st.floats(width=16),
+    st.sampled_from(["a", " ", "é"]),
+)
+
+
+@settings(max_examples=60)
+@given(
+    rows=st.lists(st.tuples(cells, cells, cells), min_size=1, max_size=6),
+    options=st.sampled_from([{"level": 0.1}, {"level": 0.0}, {"auxiliary": True}]),
+)
+def test_odd_tables_are_audited_or_refused_in_words(rows, options, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("odd")
+    text = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    path = folder / "table.csv"
+    pd.DataFrame(text, columns=["decision", "y", "group"]).to_csv(path, index=False)
+    if options.get("auxiliary"):
+        options = {"auxiliary": str(path), "true_group": "y"}
+    try:
+        findings = run_audit(AuditConfig(table=str(path), **COLUMNS, **options))
+    except FairfrontierError:
+        return
+    found = findings.bounds[["low", "high"]].dropna()
+    assert (found["low"] <= found["high"] + 1e-12).all()
+    assert ((found >= -1e-12) & (found <= 1 + 1e-12)).all(axis=None)

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from fairfrontier.cli import progress
+from fairfrontier.cli.progress import FitProgress, PassProgress
+from flows.artifact import make_key, to_rows
+
+
+def make(terminal):
+    return Console(file=io.StringIO(), force_terminal=terminal, width=120)
+
+
+def test_a_terminal_shows_what_runs():
+    console = make(terminal=True)
+    with FitProgress("adult", 2, console=console) as shown:
+        with shown.watch("budro/0"):
+            shown._bar.refresh()
+        shown.advance()
+        assert shown.share == 50.0
+    assert "budro/0" in console.file.getvalue()
+    assert "1/2" in console.file.getvalue()
+
+
+def test_a_log_gets_a_line_at_the_end():
+    console = make(terminal=False)
+    with FitProgress("adult", 2, console=console) as shown:
+        shown.advance()
+        shown.advance()
+    assert console.file.getvalue().strip().startswith("adult: 2 of 2 fits")
+    assert shown.share == 100.0
+
+
+def test_what_fits_warn_of_is_shown_once_for_each_method():
+    console = make(terminal=False)
+    with FitProgress("adult", 9, console=console) as shown:
+        for level in (0.1, "1, 2", 1e-05):
+            shown.note("dro", [f"The level {level} need not hold [b]."])
+        shown.note("sensei", ["The level 2 need not hold [b].", "λ stayed."])
+        shown.note("linear", [])
+        assert not console.file.getvalue()
+    assert console.file.getvalue().splitlines() == [
+        "dro, 3 times: The level 0.1 need not hold [b].",
+        "sensei: The level 2 need not hold [b].",
+        "sensei: λ stayed.",
+    ]
+
+
+def test_nothing_to_do_is_all_done():
+    assert FitProgress("adult", 0, console=make(terminal=False)).share == 100.0
+
+
+def test_passes_over_a_table_are_shown(monkeypatch):
+    console = make(terminal=True)
+    with PassProgress("scores", ("reading", "deciding"), console) as shown:
+        shown("reading", 0.5)
+        assert shown.share == 25.0
+        shown("deciding", 1.0)
+        assert shown.share == 100.0
+    assert "deciding" in console.file.getvalue()
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
+    log = make(terminal=False)
+    with PassProgress("scores", ("reading", "deciding"), log) as shown:
+        shown("deciding", 0.5)
+    assert log.file.getvalue().startswith("scores: 75%, deciding")
+
+
+def test_keys_and_rows_are_what_prefect_takes():
+    import numpy as np
+    import pandas as pd
+
+    assert make_key("adult@paper", "report.html") == "adult-paper-report-html"
+    rows = to_rows(pd.DataFrame({"a": [np.float64(0.5), np.nan], "b": np.array([True, False])}))
+    assert rows == [{"a": 0.5, "b": True}, {"a": None, "b": False}]
+    assert type(rows[0]["a"]) is float

@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from pydantic import ValidationError
+
+from fairfrontier.debias.debiasing import AFTER, DebiasConfig, fit_debiasing, hold_out
+from fairfrontier.prepare.split import Part
+from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.train.postprocess import sample
+from fairfrontier.train.postprocess.randomized_threshold import RandomizedThreshold
+from tests.debias.scored import make_scores
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory):
+    path = tmp_path_factory.mktemp("scores") / "scores.parquet"
+    make_scores().to_parquet(path, row_group_size=500)
+    return path
+
+
+def ask(path, **options):
+    given = {"table": str(path), "scores": "s", "groups": ["sex", "race"], "ids": "id", **options}
+    return DebiasConfig(**given)
+
+
+def means(frame, h):
+    """Return E[h] of each group, in order."""
+    return frame.assign(h=h).groupby(["sex", "race"])["h"].mean().to_numpy()
+
+
+def decide(debiasing, frame):
+    book = debiasing.rulebook
+    cells = {cell: code for code, cell in enumerate(book.cells)}
+    code = np.array([cells[cell] for cell in zip(frame["sex"], frame["race"], strict=True)])
+    return book.probability(frame["s"].to_numpy(), code)
+
+
+def test_every_group_gets_the_rate_on_the_rows_of_the_fit(scored):
+    frame = pd.read_parquet(scored)
+    found = fit_debiasing(ask(scored))
+    kept = hold_out(frame["id"].to_numpy(), found.config)
+    assert 0.45 < kept.mean() < 0.55
+    target = found.rulebook.target.rate
+    assert target == pytest.approx(frame.loc[~kept, "s"].mean())
+    h = decide(found, frame)
+    np.testing.assert_allclose(means(frame[~kept], h[~kept]), target, atol=1e-9)
+    # On fresh rows within what a sample of this size shows.
+    np.testing.assert_allclose(means(frame[kept], h[kept]), target, atol=0.1)
+    assert found.rulebook.rule.width == 0.1
+    assert [each.n for each in found.rulebook.thresholds] == (
+        frame[~kept].groupby(["sex", "race"]).size().tolist()
+    )
+
+
+def test_a_budget_lets_rates_differ_by_so_much(scored):
+    frame = pd.read_parquet(scored)
+    found = fit_debiasing(ask(scored, budget=0.1, rate=0.4, holdout=0.0))
+    rates = means(frame, decide(found, frame))
+    assert np.ptp(rates) == pytest.approx(0.1, abs=1e-9)
+    assert (abs(rates - 0.4) <= 0.05 + 1e-9).all()
+
+
+def make_part(frame, groups):
+    """Return rows of a table as a part, for the estimator."""
+    return Part(
+        dataset="scores",
+        name="validation",
+        ids=frame["id"].to_numpy(),
+        X=frame["s"].to_numpy()[:, None],
+        y=frame["y"].to_numpy(),
+        groups=groups,
+        protected=groups.astype(np.float64),
+        weight=np.ones(len(frame)),
+        attributes={"sex": ("Female", "Male"), "race": ("A", "B")},
+        classes=("0", "1"),
+    )
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("solver", ["exact", "histogram"])
+def test_width_and_rate_are_chosen_as_the_estimator_chooses_them(scored, tmp_path, tied, solver):
+    frame = pd.read_parquet(scored)
+    if tied:
+        # Scores that know the label: under a loose budget every width and rate is always right.
+        frame["s"] = frame["y"].astype(float)
+    frame.to_parquet(tmp_path / "scores.parquet")
+    given = {"budget": 1.0 if tied else 0.0, "solver": solver, "bins": 1 << 12}
+    found = fit_debiasing(ask(tmp_path / "scores.parquet", labels="y", **given))
+    kept = hold_out(frame["id"].to_numpy(), found.config)
+    groups = np.column_stack([frame["sex"] == "Male", frame["race"] == "B"]).astype(np.int64)
+    fitted, checked = (make_part(frame[each], groups[each]) for each in (~kept, kept))
+    model = RandomizedThreshold(**given)
+    model.fit(fitted.X, fitted.y, groups=fitted.groups, validation=checked)
+    assert (np.ptp(model.candidates_.accuracy) < 1e-9) == tied
+    assert found.rulebook.rule.width == model.width_
+    assert found.rulebook.target.rate == pytest.approx(model.rate_)
+    np.testing.assert_allclose(found.rulebook.threshold_rule.threshold, model.rule_.threshold)
+    assert found.fitted["settings"] == len(model.candidates_) == 65
+
+
+def test_a_histogram_is_within_its_bound_of_the_scores(scored):
+    frame = pd.read_parquet(scored)
+    options = {"width": 0.2, "rate": 0.4, "holdout": 0.0}
+    exact = fit_debiasing(ask(scored, **options, solver="exact"))
+    binned = fit_debiasing(ask(scored, **options, solver="histogram", bins=256))
+    bound = binned.fitted["parity_error_at_most"]
+    assert bound == 1 / (256 * 0.2)
+    rates = means(frame, decide(binned, frame))
+    np.testing.assert_allclose(rates, 0.4, atol=bound)
+    assert not np.allclose(rates, means(frame, decide(exact, frame)), atol=1e-9)
+
+
+def test_parity_on_one_column_alone_is_fitted_beside(scored):
+    frame = pd.read_parquet(scored)
+    found = fit_debiasing(ask(scored, width=0.1, rate=0.4, holdout=0.0))
+    codes, levels = found.attributes()["sex"]
+    assert levels == ("Female", "Male")
+    assert list(found.attributes()) == ["sex", "race", "sex×race"]
+    rule = found.alone["sex"]
+    code = codes.searchsorted(np.array([levels.index(each) for each in frame["sex"]]))
+    h = rule.probability(2 * frame["s"].to_numpy() - 1, code)
+    rates = frame.assign(h=h).groupby("sex")["h"].mean()
+    np.testing.assert_allclose(rates, 0.4, atol=1e-9)
+    # Inside the levels of sex, race still matters: this is what the cross product is for.
+    assert np.ptp(means(frame, h)) > 0.1
+    assert len(found.rules()) == 4
+    assert list(found.rules())[-1] == AFTER
+
+
+def test_the_curve_ends_where_nothing_binds(scored):
+    frame = pd.read_parquet(scored)
+    found = fit_debiasing(ask(scored, labels="y", holdout=0.0, width=0.1))
+    curve = found.curve
+    assert curve["bias"].iloc[0] == pytest.approx(0, abs=1e-9)
+    assert (curve["bias"].diff().dropna() >= -1e-12).all()
+    h = np.clip((2 * frame["s"] - 1) / 0.1, 0, 1)
+    assert curve["bias"].iloc[-1] == pytest.approx(np.ptp(means(frame, h)), abs=1e-9)
+    right = np.where(frame["y"] == 1, h, 1 - h).mean()
+    assert curve["accuracy"].iloc[-1] == pytest.approx(right, abs=1e-9)
+
+
+def test_the_order_and_the_batches_of_rows_change_no_threshold(scored, tmp_path, monkeypatch):
+    frame = pd.read_parquet(scored)
+    frame.sample(frac=1, random_state=1).to_parquet(tmp_path / "other.parquet", row_group_size=77)
+    monkeypatch.setattr(sample, "FLUSH_ROWS", 300)
+    for solver in ("exact", "histogram"):
+        first = fit_debiasing(ask(scored, labels="y", solver=solver)).rulebook
+        second = fit_debiasing(ask(tmp_path / "other.parquet", labels="y", solver=solver)).rulebook
+        assert first.thresholds == second.thresholds
+        assert first.target == second.target
+
+
+def test_width_zero_needs_the_scores_themselves(scored, monkeypatch):
+    frame = pd.read_parquet(scored)
+    found = fit_debiasing(ask(scored, width=0, rate=0.4, holdout=0.0))
+    np.testing.assert_allclose(means(frame, decide(found, frame)), 0.4, atol=1e-9)
+    monkeypatch.setattr(sample, "EXACT_ROWS", 100)
+    with pytest.raises(ConfigError, match="counted in bins"):
+        fit_debiasing(ask(scored, width=0, rate=0.4))
+
+
+def test_weights_count(tmp_path):
+    frame = make_scores(1000)
+    frame["w"] = np.where(np.arange(1000) % 2, 3.0, 0.5)
+    frame.to_parquet(tmp_path / "a.parquet")
+    found = fit_debiasing(ask(tmp_path / "a.parquet", weights="w", rate=0.3, holdout=0.0))
+    frame["h"] = decide(found, frame)
+    for _, group in frame.groupby(["sex", "race"]):
+        assert np.average(group["h"], weights=group["w"]) == pytest.approx(0.3, abs=1e-9)
+
+
+def test_a_group_without_rows_in_a_part_is_named(tmp_path):
+    frame = make_scores(1000)
+    frame.loc[0, "race"] = "C"
+    frame.to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"group sex×race=\w+×C has 1 row, but no row.*--holdout 0"):
+        fit_debiasing(ask(tmp_path / "a.parquet"))
+    assert len(fit_debiasing(ask(tmp_path / "a.parquet", holdout=0)).rulebook.thresholds) == 5
+
+
+def test_one_group_is_refused(tmp_path):
+    make_scores(100).assign(sex="F", race="A").to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="all rows are of one group, sex×race=F×A"):
+        fit_debiasing(ask(tmp_path / "a.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"groups": ()}, "scores and groups are needed"),
+        ({"groups": ("sex", "sex")}, "names a column twice"),
+        ({"positive": "yes"}, "positive is given without labels"),
+        ({"width": 0, "solver": "histogram"}, "positive widths only"),
+        ({"width": 1e-9}, "width is 1e-09"),
+        ({"bins": 7}, "multiple of 2"),
+        ({"budget": -0.1}, "greater than or equal to 0"),
+        ({"holdout": 1.0}, "less than 1"),
+        ({"apply": "rule.json"}, "groups is given beside apply"),
+        ({"scal": "margin"}, "no key 'scal'"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_said(scored, options, told):
+    with pytest.raises(ValidationError, match=told):
+        ask(scored, **options)

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fairfrontier.debias.tally import Tally
+from fairfrontier.evaluate.statistic.interval import wilson
+
+PARTS = ("calibration", "validation")
+
+
+def make_rows(n=900):
+    rng = np.random.default_rng(3)
+    return {
+        "part": rng.integers(0, 2, n),
+        "code": rng.integers(0, 3, n),
+        "weight": rng.integers(1, 4, n).astype(float),
+        "before": (rng.random(n) < 0.4).astype(float),
+        "after": rng.random(n),
+        "label": rng.integers(0, 2, n).astype(float),
+    }
+
+
+def add(tally, rows, inside=slice(None)):
+    some = {name: values[inside] for name, values in rows.items()}
+    h = {name: some[name] for name in ("before", "after")}
+    tally.add(some["part"], some["code"], some["weight"], h, some["label"])
+
+
+def test_shares_are_the_weighted_means_of_the_rows():
+    rows = make_rows()
+    tally = Tally(("before", "after"), PARTS, 3, 0)
+    for start in range(0, 900, 170):
+        add(tally, rows, slice(start, start + 170))
+    merged = np.array([0, 1, 1])
+    right = rows["label"] * rows["after"] + (1 - rows["label"]) * (1 - rows["after"])
+    for parts, in_parts in (
+        (("validation",), rows["part"] == 1),
+        (PARTS, np.ones(900, dtype=bool)),
+    ):
+        for codes, code in ((None, rows["code"]), (merged, merged[rows["code"]])):
+            for group in range(code.max() + 1):
+                inside = in_parts & (code == group)
+                assert tally.rows(parts, codes)[group] == inside.sum()
+                for found, values in (
+                    (tally.rates("after", parts, codes), rows["after"]),
+                    (tally.rates("before", parts, codes), rows["before"]),
+                    (tally.accuracies("after", parts, codes), right),
+                    (tally.changes("after", parts, codes), abs(rows["after"] - rows["before"])),
+                    (tally.base_rates(parts, codes), rows["label"]),
+                ):
+                    mean = np.average(values[inside], weights=rows["weight"][inside])
+                    assert found.value[group] == pytest.approx(mean, abs=1e-12)
+                    assert found.low[group] < mean < found.high[group]
+
+
+def test_unweighted_decisions_have_wilsons_interval():
+    rows = make_rows() | {"weight": np.ones(900)}
+    tally = Tally(("before", "after"), PARTS, 3, 0)
+    add(tally, rows)
+    found = tally.rates("before", PARTS)
+    low, high = wilson(found.value, np.bincount(rows["code"]).astype(float))
+    np.testing.assert_allclose(found.low, low, atol=1e-12)
+    np.testing.assert_allclose(found.high, high, atol=1e-12)
+    # The mean of h is known better than that of the decisions it would draw.
+    drawn = wilson(tally.rates("after", PARTS).value, np.bincount(rows["code"]).astype(float))
+    assert (tally.rates("after", PARTS).low > drawn[0]).all()
+
+
+def test_bias_is_the_largest_difference_of_groups_that_have_rows():
+    rows = make_rows()
+    tally = Tally(("before", "after"), PARTS, 5, 0)
+    add(tally, rows)
+    rates = tally.rates("after", PARTS).value
+    assert np.isnan(rates[3:]).all()
+    found = tally.bias("after", PARTS)
+    assert found.value == pytest.approx(np.ptp(rates[:3]), abs=1e-12)
+    assert found.low <= found.value <= found.high
+    assert tally.bias("after", PARTS) == found
+
+
+def test_the_interval_of_the_bias_is_that_of_a_bootstrap_of_rows():
+    rows = make_rows() | {"weight": np.ones(900)}
+    rows["before"] = (np.random.default_rng(0).random(900) < 0.2 + 0.2 * rows["code"]).astype(float)
+    tally = Tally(("before", "after"), PARTS, 3, 0)
+    add(tally, rows)
+    found = tally.bias("before", PARTS)
+    rng = np.random.default_rng(1)
+    draws = []
+    for _ in range(2000):
+        again = rng.integers(0, 900, 900)
+        code, h = rows["code"][again], rows["before"][again]
+        draws.append(np.ptp(np.bincount(code, h, 3) / np.bincount(code, minlength=3)))
+    low, high = np.quantile(draws, [0.025, 0.975])
+    assert found.low == pytest.approx(low, abs=0.015)
+    assert found.high == pytest.approx(high, abs=0.015)

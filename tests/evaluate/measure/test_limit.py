@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+
+from fairfrontier.evaluate.measure import limit
+from fairfrontier.evaluate.measure.limit import (
+    bound_bias,
+    cross_bins,
+    cross_signs,
+    excess_risk_terms,
+)
+from fairfrontier.evaluate.verb import tabulate
+from fairfrontier.train.prediction import Prediction
+from tests.evaluate.made import make_part
+
+
+def draw(n: int, seed: int, strength: float):
+    """Return scores on a grid of ten, decisions, and a level whose chance follows the score."""
+    generator = np.random.default_rng(seed)
+    score = generator.integers(0, 10, n) / 10 + 0.05
+    chance = 0.3 + strength * (score - 0.5)
+    group = (generator.random(n) < chance).astype(np.int64)
+    return score, (score >= 0.5).astype(float), group, chance
+
+
+def floors(score, h, group, **changed):
+    part = make_part(np.zeros(score.size, dtype=int), group[:, None], {"sex": "FM"}, **changed)
+    table = tabulate(Prediction(score, h), part, ["subgroup_bias_floor"])
+    return table.set_index("group")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_some_split_is_as_biased_as_the_proposition_says(seed):
+    generator = np.random.default_rng(seed)
+    n = 8
+    chance, weight = generator.random(n), generator.exponential(size=n)
+    h = generator.integers(0, 2, n).astype(float)
+    if seed == 0:
+        chance[:] = 0.4
+    largest = 0.0
+    for split in product([False, True], repeat=n):
+        total = 0.0
+        for side in (np.array(split), ~np.array(split)):
+            if side.any():
+                w = weight[side] / weight.sum()
+                mean = np.average(h[side], weights=w), np.average(chance[side], weights=w)
+                total += abs(np.sum(w * (h[side] - mean[0]) * (chance[side] - mean[1])))
+        largest = max(largest, total)
+    bound = bound_bias(chance, h, weight)
+    assert bound <= largest + 1e-15
+    assert (bound == pytest.approx(0, abs=1e-15)) == (seed == 0 or h.mean() in (0, 1))
+
+
+def test_bound_by_hand():
+    chance, h = np.array([0.0, 0.5, 1.0, 0.5]), np.array([1.0, 0.0, 0.0, 0.0])
+    assert bound_bias(chance, h, np.ones(4)) == pytest.approx(0.5 * 0.25 * 0.25)
+
+
+def test_the_floor_is_near_the_bound_and_below_it_on_average():
+    value, truth, inside = [], [], 0
+    for seed in range(40):
+        score, h, group, chance = draw(2000, seed, 0.5)
+        found = floors(score, h, group)
+        assert found.loc["sex=F", "value"] == pytest.approx(found.loc["sex=M", "value"])
+        row = found.loc["sex=M"]
+        value.append(row["value"])
+        truth.append(bound_bias(chance, h, np.ones(2000)))
+        inside += row["low"] <= truth[-1] <= row["high"]
+        assert row["n"] == 2000
+    assert 0.9 * np.mean(truth) < np.mean(value) < np.mean(truth) + 0.05 * np.std(value)
+    assert inside >= 34
+
+
+def test_the_floor_of_a_score_that_tells_nothing_is_below_its_plug_in():
+    value, plug_in = [], []
+    for seed in range(40):
+        score, h, group, _ = draw(500, seed, 0.0)
+        value.append(floors(score, h, group).loc["sex=M", "value"])
+        share = np.bincount((10 * score).astype(int), group) / np.bincount((10 * score).astype(int))
+        plug_in.append(bound_bias(share[(10 * score).astype(int)], h, np.ones(500)))
+    # About half are below 0, and given as 0.
+    assert 10 <= np.sum(np.array(value) == 0) <= 30
+    assert np.mean(value) < np.mean(plug_in) / 3
+
+
+def test_row_by_row():
+    score, h, group, _ = draw(300, 3, 0.6)
+    h = np.where(score == 0.45, 0.3, h)
+    weight = np.random.default_rng(1).integers(1, 4, 300).astype(float)
+    row = floors(score, h, group, weight=weight).loc["sex=M"]
+    cell = cross_bins(score, weight, np.arange(300))
+    bins, folds = cell // limit.FOLDS, cell % limit.FOLDS
+    member = group.astype(float)
+    excess = weight * (member - np.average(member, weights=weight))
+    sigma = np.array(
+        [np.sign(excess[(bins == bins[i]) & (folds != folds[i])].sum()) for i in range(300)]
+    )
+    mean, rate = np.sum(sigma * excess) / weight.sum(), np.average(h, weights=weight)
+    assert rate > 0.5
+    assert row["value"] == pytest.approx(0.5 * mean * (1 - rate))
+    # Delta method, row by row.
+    part = (1 - rate) * (sigma * excess / weight - mean) - mean * (h - rate)
+    error = 0.5 * np.sqrt(np.sum((weight * part) ** 2)) / weight.sum()
+    assert row["high"] - row["value"] == pytest.approx(1.959964 * error)
+
+
+def test_every_level_against_the_rest_and_small_ones_not_at_all():
+    score, h, _, _ = draw(400, 0, 0.0)
+    group = np.digitize(score, [0.3, 0.7])
+    group[:5] = 3
+    part = make_part(np.zeros(400, dtype=int), group[:, None], {"race": "abcd"})
+    found = tabulate(Prediction(score, h), part, ["subgroup_bias_floor"]).set_index("group")
+    assert list(found.index) == [f"race={level}" for level in "abcd"]
+    assert (found["value"].iloc[:3] > 0.02).all()
+    assert found.loc["race=d", ["value", "low", "high"]].isna().all()
+
+
+def test_constant_decisions_have_no_floor():
+    score, _, group, _ = draw(300, 0, 0.6)
+    assert floors(score, np.ones(300), group).loc["sex=M", "value"] == 0
+
+
+def test_bins_hold_ties_together_and_count_by_weight():
+    score = np.array([0.1, 0.1, 0.1, 0.5, 0.9, 0.9])
+    ids = np.arange(6)
+    bins = cross_bins(score, np.ones(6), ids) // limit.FOLDS
+    assert len(set(bins[:3])) == len(set(bins[4:])) == 1
+    assert bins[0] < bins[3] < bins[4]
+    many = np.random.default_rng(0).random(10_000)
+    bins = cross_bins(many, np.ones(10_000), np.arange(10_000)) // limit.FOLDS
+    counts = np.bincount(bins, minlength=limit.BINS)
+    assert np.abs(counts - 500).max() <= 1
+    folds = cross_bins(many, np.ones(10_000), np.arange(10_000)) % limit.FOLDS
+    assert np.abs(np.bincount(folds, minlength=limit.FOLDS) - 1000).max() < 150
+
+
+def test_signs_are_of_the_other_folds():
+    sums = np.array([[3.0, -1.0, -1.0], [0.0, 0.0, 2.0]])
+    assert cross_signs(sums).tolist() == [[-1, 1, 1], [1, 1, 0]]
+
+
+def test_terms_by_hand():
+    score, y = np.array([0.5, 0.5]), np.array([0, 1])
+    terms = excess_risk_terms(score, y, width=0.5, n_samples=1000, n_groups=3, delta=0.1)
+    assert terms.width == 1.0
+    assert terms.lipschitz == pytest.approx(8 * 4 / 10)
+    assert terms.groups == pytest.approx(4 * math.sqrt((6 + 2 * math.log(20)) / 1000))
+    assert terms.total == pytest.approx(
+        terms.calibration + 1 + 3.2 + 4 * math.sqrt(0.006 + 0.002 * math.log(20))
+    )
+    assert terms.vacuous
+    assert excess_risk_terms(score, y, 0.0, 1000, 3).lipschitz == math.inf
+
+
+@pytest.mark.parametrize(("shift", "weighted"), [(0.0, False), (0.2, False), (-0.15, True)])
+def test_calibration_error_from_below(shift, weighted):
+    found, plug_in = [], []
+    for seed in range(30):
+        generator = np.random.default_rng(seed)
+        score = generator.uniform(0.25, 0.75, 1000)
+        y = (generator.random(1000) < score + shift).astype(int)
+        weight = generator.uniform(0.5, 2, 1000) if weighted else None
+        terms = excess_risk_terms(score, y, 0.1, 1000, 2, weight=weight)
+        found.append(terms.calibration)
+        bins = (40 * score).astype(int)
+        plug_in.append(np.sum(np.abs(np.bincount(bins, 2 * (y - score)))) / 1000)
+    # E|E[2y − 1 | f] − f| = 2 |shift|.
+    assert np.mean(found) < 2 * abs(shift) + 0.02
+    assert np.mean(found) > 0.95 * 2 * abs(shift)
+    assert np.mean(plug_in) > 2 * abs(shift) + 0.02 or shift
+
+
+def test_a_calibrated_score_that_knows_nothing_has_no_calibration_error():
+    generator = np.random.default_rng(0)
+    eta = generator.integers(0, 2, 4000).astype(float)
+    terms = excess_risk_terms(np.full(4000, 0.5), eta, 0.1, 4000, 2)
+    assert terms.calibration < 0.03
+    assert np.abs(2 * eta - 1).mean() == 1
+
+
+def test_the_bound_is_vacuous_for_common_sizes():
+    score, y = np.array([0.0, 1.0]), np.array([0, 1])
+    widths = np.geomspace(0.01, 1, 400)
+
+    def least(n_samples):
+        return min(excess_risk_terms(score, y, w, n_samples, 2).total for w in widths)
+
+    assert least(30_000) > 1.9
+    assert least(800_000) > 1
+    assert least(900_000) < 1
+    # What the docstring says of Adult.
+    terms = excess_risk_terms(score, y, 0.1, 9768, 2)
+    assert terms.total + 0.012 == pytest.approx(4.84, abs=0.005)
+
+
+def test_folds_follow_the_ids():
+    score, _, y, _ = draw(500, 0, 0.5)
+    one = excess_risk_terms(score, y, 0.1, 500, 2)
+    order = np.random.default_rng(0).permutation(500)
+    two = excess_risk_terms(score[order], y[order], 0.1, 500, 2, ids=order)
+    assert one.calibration == pytest.approx(two.calibration, abs=1e-12)

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fairfrontier.evaluate.measure.loss import LOSSES, compute_logistic, compute_logistic_nats
+from fairfrontier.evaluate.measure.registry import MEASURES
+from fairfrontier.evaluate.verb import tabulate
+from fairfrontier.train.prediction import Prediction
+from fairfrontier.train.regression.loss import find_loss
+from tests.evaluate.made import make_part, make_regression, make_rows, mix
+
+NAMES = [each.name for each in LOSSES]
+BY_HAND = {
+    "square_loss": lambda y, u: (y - u) ** 2 / 2,
+    "absolute_loss": lambda y, u: abs(y - u),
+    "logistic_loss": lambda y, u: (
+        math.log(1 + math.exp(-5 * (2 * y - 1) * (2 * u - 1))) / (2 * math.log(1 + math.exp(5)))
+    ),
+    "logistic_loss_nats": lambda y, u: math.log(1 + math.exp(-5 * (2 * y - 1) * (2 * u - 1))),
+}
+
+every_loss = pytest.mark.parametrize("name", NAMES)
+
+
+@every_loss
+@pytest.mark.parametrize("weighted", [False, True])
+def test_of_a_mixture_row_by_row(name, weighted):
+    part, prediction = make_regression(80, weighted=weighted)
+    components = np.column_stack([prediction.score, 1 - prediction.score])
+    probability = np.array([0.3, 0.7])
+    table = tabulate(mix(components, probability), part, [name], minimum=1).set_index("group")
+    loss = np.array(
+        [
+            sum(p * BY_HAND[name](y, u) for p, u in zip(probability, row, strict=True))
+            for y, row in zip(part.y, components, strict=True)
+        ]
+    )
+    for group, rows in {
+        "": np.ones(80, dtype=bool),
+        "attribute0=level1": part.group("attribute0") == 1,
+        "attribute1=level2": part.group("attribute1") == 2,
+    }.items():
+        value = np.average(loss[rows], weights=part.weight[rows])
+        share = part.weight[rows] / part.weight[rows].sum()
+        error = math.sqrt(np.sum((share * (loss[rows] - value)) ** 2))
+        row = table.loc[group]
+        assert row["value"] == pytest.approx(value)
+        assert row["high"] - row["value"] == pytest.approx(2 * error)
+        assert row["value"] - row["low"] == pytest.approx(2 * error)
+        assert row["n"] == rows.sum()
+
+
+@every_loss
+def test_the_largest_is_that_of_the_worst_level(name):
+    part, prediction = make_regression(300)
+    table = tabulate(prediction, part, [name, f"{name}_max"]).set_index(["measure", "group"])
+    levels = table.loc[[(name, f"attribute1=level{k}") for k in range(3)]]
+    worst = levels.iloc[int(levels["value"].argmax())]
+    largest = table.loc[(f"{name}_max", "attribute1")]
+    assert largest[["value", "low", "high"]].tolist() == worst[["value", "low", "high"]].tolist()
+    assert largest["n"] == 300
+
+
+def test_a_level_of_few_rows_is_left_out_of_the_largest():
+    y = np.r_[np.zeros(50), np.ones(3)]
+    part = make_part(y, np.r_[np.zeros(50), np.ones(3)][:, None], {"sex": "FM"}, classes=())
+    table = tabulate(mix(np.zeros((53, 2)), np.array([0.5, 0.5])), part).set_index(
+        ["measure", "group"]
+    )["value"]
+    assert math.isnan(table["square_loss", "sex=M"])
+    assert table["square_loss_max", "sex"] == 0.0
+    none = tabulate(mix(np.zeros((53, 2)), np.array([0.5, 0.5])), part, minimum=60)
+    assert none.set_index(["measure", "group"])["value"].isna()["square_loss_max", "sex"]
+
+
+def test_logistic_loss_is_the_log_likelihood_of_the_probability_it_stands_for():
+    u = np.linspace(0, 1, 11)
+    p = 1 / (1 + np.exp(-5 * (2 * u - 1)))
+    np.testing.assert_allclose(compute_logistic_nats(np.ones(11), u), -np.log(p))
+    np.testing.assert_allclose(compute_logistic_nats(np.zeros(11), u), -np.log(1 - p))
+    ends = compute_logistic(np.array([0.0, 1.0]), np.array([1.0, 0.0]))
+    np.testing.assert_allclose(
+        ends, (5 + math.log(1 + math.exp(-5))) / 2 / math.log(1 + math.exp(5))
+    )
+    assert compute_logistic(np.array([0.0]), np.array([1000.0]))[0] < np.inf
+
+
+@every_loss
+def test_less_is_better_and_only_the_logistic_ones_are_for_classes(name):
+    for each in (name, f"{name}_max"):
+        assert MEASURES.find(each).direction == "lower"
+        assert MEASURES.find(each).task == {"regression"} | (
+            {"binary"} if "logistic" in name else set()
+        )
+
+
+def test_of_classes_it_is_the_log_loss_of_probabilities_or_of_the_numbers_behind_them():
+    y, groups, score, attributes = make_rows(200)
+    part, score = make_part(y, groups, attributes), np.clip(score, 0.02, 0.98)
+    decision = (score >= 0.5).astype(float)
+    plain = Prediction(score, decision)
+    table = tabulate(plain, part, ["logistic_loss_nats", "log_loss"]).set_index(
+        ["measure", "group"]
+    )["value"]
+    assert table["logistic_loss_nats", ""] == pytest.approx(table["log_loss", ""])
+    drawn = Prediction(
+        score, decision, components=np.column_stack([y, 1 - y]), probability=np.array([0.9, 0.1])
+    )
+    found = tabulate(drawn, part, ["logistic_loss"])["value"][0]
+    ends = [math.log(1 + math.exp(side)) for side in (-5, 5)]
+    assert found == pytest.approx((0.9 * ends[0] + 0.1 * ends[1]) / (2 * ends[1]))
+    sure = Prediction(y.astype(float), decision)
+    assert tabulate(sure, part, ["logistic_loss_nats"])["value"][0] == pytest.approx(ends[0])
+
+
+@every_loss
+def test_a_regressor_that_is_named_twice_is_one(name):
+    part, prediction = make_regression(50)
+    once = mix(np.column_stack([prediction.score, part.y]), np.array([0.6, 0.4]))
+    twice = mix(
+        np.column_stack([part.y, prediction.score, prediction.score]), np.array([0.4, 0.5, 0.1])
+    )
+    left, right = (tabulate(each, part, [name])["value"] for each in (once, twice))
+    np.testing.assert_allclose(left, right, atol=1e-14)
+    alone = replace(prediction, components=prediction.score[:, None], probability=np.ones(1))
+    np.testing.assert_array_equal(
+        tabulate(alone, part, [name])["value"], tabulate(prediction, part, [name])["value"]
+    )
+
+
+@pytest.mark.parametrize("name", ["square", "absolute", "logistic"])
+def test_what_is_measured_is_what_is_minimised(name):
+    rng = np.random.default_rng(0)
+    y, u = rng.random((2, 100))
+    (measured,) = (each for each in LOSSES if each.name == f"{name}_loss")
+    np.testing.assert_allclose(measured.compute(y, u), find_loss(name).value(y, u))

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from fairfrontier.figure.loss_disparity import draw_losses, trace_losses
+from fairfrontier.figure.paired_loss import pair_losses
+from fairfrontier.prepare.config.dataset import read_dataset
+from fairfrontier.prepare.config.section import Label
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.study.drawing import FIGURES
+from fairfrontier.study.envelope import find_envelope
+from tests.figure.regressed import METHODS, ROOT, make_scene
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("pay")
+
+
+@pytest.fixture(scope="module")
+def scene(folder):
+    return make_scene(folder)
+
+
+@pytest.fixture(scope="module")
+def found(scene):
+    return trace_losses(scene)
+
+
+def mean(scene, method, part, measure, column="value", group=""):
+    points = scene.points
+    rows = points[(points.method == method) & (points.part == part) & (points.measure == measure)]
+    return rows[rows.group == group].groupby("setting")[column].mean()
+
+
+def test_baselines_are_rows_of_one_setting_and_the_best_is_at_zero(scene, found):
+    assert [each.label for each in found.baselines] == ["squares", "logistic", "seo"]
+    losses = {
+        name: mean(scene, name, "test", "logistic_loss").item()
+        for name in ("squares", "logistic", "seo")
+    }
+    assert found.best == min(losses, key=losses.get)
+    assert found.least == pytest.approx(losses[found.best])
+    for each in found.baselines:
+        assert each.loss["value"].item() == pytest.approx(losses[each.label] - found.least)
+        reach = (each.loss["high"] - each.loss["value"]).item()
+        assert reach == pytest.approx((each.loss["value"] - each.loss["low"]).item())
+        assert reach == pytest.approx(0, abs=1e-12) if each.label == found.best else reach > 1e-4
+        if each.label == "squares":
+            # Two good models err on the same rows: their difference is surer than either loss.
+            own = mean(scene, "squares", "test", "logistic_loss", "high") - losses["squares"]
+            assert reach < own.item() / 2
+        disparity = mean(scene, each.label, "test", "disparity", group="sex")
+        assert each.disparity["value"].item() == pytest.approx(disparity.item())
+
+
+def test_bands_of_the_root_are_those_of_the_square(folder):
+    frontier = {"accuracy": "rmse", "fairness": ["disparity:sex"]}
+    two = {name: METHODS[name] for name in ("squares", "seo")}
+    scene = make_scene(folder, two, "root", frontier=frontier)
+    shown = trace_losses(scene)
+    (setting,) = shown.baselines[1].settings
+    (start,) = shown.baselines[0].settings
+    base, other = ("squares", start), ("seo", setting)
+    assert shown.best == "squares"
+    error = pair_losses(scene, "rmse", base, [other])[other]
+    value = shown.baselines[1].loss["value"].item() + shown.least
+    assert shown.baselines[1].loss["high"].item() == pytest.approx(
+        np.sqrt(value**2 + 2 * error) - shown.least
+    )
+
+
+def test_curves_are_chosen_on_train_and_shown_on_test(scene, found):
+    (curve,) = found.curves
+    assert curve.label == "fair"
+    loss = mean(scene, "fair", "train", "logistic_loss")
+    disparity = mean(scene, "fair", "train", "disparity", group="sex")[loss.index]
+    corners = find_envelope(loss.to_numpy(), disparity.to_numpy())
+    assert 1 < len(curve.settings) <= 4
+    assert set(curve.settings) == set(loss.index[corners])
+    np.testing.assert_allclose(curve.chosen_loss, loss[list(curve.settings)])
+    np.testing.assert_allclose(curve.chosen_disparity, disparity[list(curve.settings)])
+    assert (np.diff(curve.chosen_disparity) > 0).all()
+    test = mean(scene, "fair", "test", "logistic_loss")[list(curve.settings)]
+    np.testing.assert_allclose(curve.loss["value"], test - found.least)
+    budgets = [json.loads(each)["budget"] for each in curve.settings]
+    assert budgets == sorted(budgets)
+
+
+def test_the_same_scene_is_the_same_picture(scene, found):
+    picture = draw_losses(scene)
+    assert picture == draw_losses(scene)
+    assert picture.png.startswith(b"\x89PNG")
+    assert f"{found.least:.4f}, that of {found.best}" in picture.alt
+    assert "fair from" in picture.alt
+
+
+def test_what_it_does_not_show(folder):
+    curve = {"fair": {**METHODS["fair"], "budget": [0.05, 1.0]}}
+    with pytest.raises(ConfigError, match="no row of one setting"):
+        draw_losses(make_scene(folder, curve, "curve"))
+    for accuracy, fairness, sentence in (
+        ("r2", "disparity:sex", "a loss of rows, and frontier.accuracy is 'r2'.*rmse"),
+        ("rmse", "r2:sex", "of which less is better, and the first of .* is 'r2:sex'"),
+    ):
+        frontier = {"accuracy": accuracy, "fairness": [fairness]}
+        with pytest.raises(ConfigError, match=f"(?s){sentence}"):
+            draw_losses(make_scene(folder, {"seo": METHODS["seo"]}, "other", frontier=frontier))
+    supports = FIGURES.find("loss_disparity").supports
+    law = read_dataset(ROOT / "conf" / "datasets" / "law.yaml")
+    assert supports(law) is None
+    grades = law.model_copy(update={"label": Label(column="UGPA", task="multiclass")})
+    assert supports(grades) == "it shows predictions that are numbers, and law has several classes"

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import copy
+
+import pytest
+import yaml
+
+from fairfrontier.prepare.config.dataset import DatasetConfig, expand_rest, read_dataset
+from fairfrontier.prepare.config.section import level_text
+from fairfrontier.runtime.config import parse
+from fairfrontier.runtime.errors import ConfigError
+from tests.prepare.conftest import HOUSING
+
+
+def change(path, value):
+    data = copy.deepcopy(HOUSING)
+    *steps, last = path.split(".")
+    section = data
+    for step in steps:
+        section = section.setdefault(step, {})
+    section[last] = value
+    return data
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (2, "2"),
+        (2.0, "2"),
+        ("2", "2"),
+        (2.5, "2.5"),
+        ("2.0", "2"),
+        ("v2.0", "v2.0"),
+        (True, "True"),
+        ("x", "x"),
+        (-1, "-1"),
+    ],
+)
+def test_levels_are_text(value, text):
+    assert level_text(value) == text
+
+
+def test_the_example_is_valid_and_frozen():
+    config = parse(DatasetConfig, HOUSING, "housing.yaml")
+    assert config.protected == {"origin": "auto", "age": "auto"}
+    assert config.features.binary == {"owner": "True"}
+    assert config.counterfactuals["city"] == {"city": None}
+    assert config.counterfactuals["who"]["age"] == ("20", "60")
+    with pytest.raises(ValueError, match="frozen"):
+        config.dataset = "other"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("lable", {}, "there is no key 'lable' here. Did you mean 'label'"),
+        ("label.postive", "x", "label: there is no key 'postive' here. Did you mean 'positive'"),
+        ("label.task", "ordinal", "label.task: .*'binary'"),
+        ("label.range", [0, 1], "label: range belongs to a regression label"),
+        ("label", {"column": "a", "task": "regression", "range": [1, 0]}, "lowest < highest"),
+        ("label", {"column": "a", "task": "multiclass", "positive": 1}, "belong to a binary"),
+        (
+            "label",
+            {"column": "a", "task": "regression", "positive": 1, "range": [0, 1]},
+            "give one of them",
+        ),
+        ("label", {"column": "a", "task": "regression", "clip": True}, "clip needs a range"),
+        ("source.format", "xlsx", "source.format: .*'csv'"),
+        ("source.sha256", "abc", "source.sha256"),
+        ("source.columns", ["a", "b", "a"], "names a more than once"),
+        ("source", {"path": ["a", "b"], "sha256": "0" * 64}, "give each its own"),
+        ("source", {"path": "a", "format": "whitespace"}, "have no header"),
+        ("source", {"path": "a", "format": "parquet", "columns": ["a"]}, "names its own columns"),
+        ("groups.origin", {}, "say either column"),
+        ("groups.origin", {"column": "a", "cross": ["a", "b"]}, "say either column"),
+        ("groups.origin", {"column": "a", "below": 3, "levels": ["a", "b"]}, "levels or below"),
+        ("groups.origin", {"column": "a", "names": ["a", "b"]}, "names go with below"),
+        ("groups.origin", {"column": "a", "levels": ["a"]}, "at least two"),
+        ("groups.origin", {"column": "a", "levels": {"a": "others", "b": "others"}}, "only one"),
+        ("groups.x", {"cross": ["origin", "ago"]}, "crosses 'ago'. Did you mean 'age'"),
+        ("features.groups", ["orgin"], "features.groups names no group 'orgin'. .*'origin'"),
+        ("features.drop", ["a"], "drop only has a meaning"),
+        ("features.numeric", 3, "features.numeric"),
+        ("features", {"numeric": "rest", "categorical": "rest"}, "only one of"),
+        ("rows.keep", {"a": {}}, "a condition needs one of"),
+        ("rows.keep", {"a": {"atleast": 3}}, "Did you mean 'at_least'"),
+        ("missing.numeric", "mode", "missing.numeric"),
+        ("split.kind", "shuffle", "split.kind"),
+        ("split", {"kind": "random"}, "split.train: this key is missing. Add it"),
+        ("split", {"kind": "random", "train": 0.8, "test": 0.3}, "add up to 1.1"),
+        ("split", {"kind": "random", "train": 1.5}, "a share lies between"),
+        ("split", {"kind": "random", "train": 0}, "a count is at least 1"),
+        ("split", {"kind": "random", "train": "most"}, "must be a count, a share"),
+        ("split", {"kind": "random", "train": True}, "must be a count, a share"),
+        ("split", {"kind": "random", "train": "rest", "test": "rest"}, "only one part"),
+        ("split", {"kind": "per_group", "train": 0.5}, "per_group needs it"),
+        ("split", {"kind": "per_group", "group": "origin", "train": 5}, "are shares"),
+        ("split", {"kind": "per_group", "group": "x", "train": 0.5}, "names no group 'x'"),
+        ("split", {"kind": "column", "train": "a"}, "kind: column needs it"),
+        ("split.validation_share", 1, "split.validation_share"),
+        ("perturb.noisy_groups", {"origin": {}}, "share or confusion"),
+        ("perturb.noisy_groups", {"origin": {"share": 1.2}}, "origin.share"),
+        ("perturb.noisy_groups", {"origin×age": {"share": 0.2}}, "is a cross product"),
+        (
+            "perturb.noisy_groups",
+            {"origin": {"confusion": {"a": {"b": 0.7, "c": 0.7}}}},
+            "more than 1",
+        ),
+        ("perturb.drop", {"where": {"groups": {"og": "x"}}, "probability": 0.5}, "no group 'og'"),
+        ("features.passthrough", ["verdict"], "features uses 'verdict', which is the label"),
+        ("counterfactuals", {"x": {}}, "counterfactuals.x"),
+        ("protected", {"origin": "ordinal"}, "protected.origin"),
+        ("dataset", "a b", "dataset"),
+    ],
+)
+def test_every_mistake_names_file_key_and_mend(path, value, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        parse(DatasetConfig, change(path, value), "housing.yaml")
+    assert str(caught.value).startswith("housing.yaml: ")
+    assert caught.value.mend
+
+
+def test_stratified_needs_classes():
+    data = change("label", {"column": "points", "task": "regression"})
+    data["split"] = {"kind": "stratified", "train": 0.8, "test": 0.2}
+    with pytest.raises(ConfigError, match="stratified needs classes"):
+        parse(DatasetConfig, data, "housing.yaml")
+
+
+def test_files_that_are_no_yaml(tmp_path):
+    path = tmp_path / "x.yaml"
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_dataset(path)
+    path.write_text("a: [1, 2", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"line \d+ is not valid YAML"):
+        read_dataset(path)
+    path.write_text("- a\n- b\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="holds list where keys"):
+        read_dataset(path)
+    path.write_text("", encoding="utf-8")
+    with pytest.raises(ConfigError, match="holds NoneType"):
+        read_dataset(path)
+
+
+def test_extends_takes_whole_sections_from_another_dataset(tmp_path):
+    (tmp_path / "base.yaml").write_text(yaml.safe_dump({**HOUSING, "dataset": "base"}))
+    own = {"dataset": "own", "extends": "base", "split": {"kind": "random", "train": 0.5}}
+    path = tmp_path / "own.yaml"
+    path.write_text(yaml.safe_dump(own))
+    config = read_dataset(path)
+    assert config.dataset == "own"
+    assert config.split.parts == {"train": 0.5}
+    assert config.label.column == "verdict"
+    path.write_text(yaml.safe_dump({**own, "extends": "bsae"}))
+    with pytest.raises(ConfigError, match="Did you mean 'base'"):
+        read_dataset(path)
+    path.write_text(yaml.safe_dump({**own, "extends": "own"}))
+    with pytest.raises(ConfigError, match="leads back here"):
+        read_dataset(path)
+
+
+def test_shape_leaves_out_prose_and_paths():
+    config = parse(DatasetConfig, {**HOUSING, "notes": "a", "description": "b"}, "x")
+    other = copy.deepcopy(HOUSING)
+    other["source"]["path"] = "elsewhere.csv"
+    assert config.shape() == parse(DatasetConfig, other, "x").shape()
+    other["split"]["train"] = 0.5
+    assert config.shape() != parse(DatasetConfig, other, "x").shape()
+
+
+def test_rest_leaves_out_what_is_used():
+    config = parse(DatasetConfig, change("features.numeric", "rest"), "x")
+    columns = ["income", "age", "city", "owner", "origin", "verdict", "points"]
+    assert expand_rest(config, columns).features.numeric == ("income", "points")

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from fairfrontier.prepare.config.text import Text, settle_vocabulary
+from fairfrontier.runtime.config import parse
+from fairfrontier.runtime.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        ({}, "say either column"),
+        ({"column": "a", "tokens": "t", "index": "i"}, "say either column"),
+        ({"tokens": "t"}, "go together"),
+        ({"colum": "a"}, "Did you mean 'column'"),
+    ],
+)
+def test_masks_that_cannot_be(mask, message):
+    with pytest.raises(ConfigError, match=message):
+        parse(Text, {"column": "s", "mask": mask}, "f")
+
+
+def test_columns_that_are_read_and_made():
+    content = {"vocabulary": "v", "terms": ["a", "b"], "families": {"first": ["a"]}}
+    text = Text(column="s", lower=["w"], mask={"column": "w"}, mentions=content)
+    assert text.reads == ("s", "w", "w")
+    assert text.makes == ("text:words", "text:terms", "mention:first")
+    assert text.claims == ("s", "w", *text.makes)
+
+
+def test_a_vocabulary_is_named_or_written_out(tmp_path):
+    content = {"vocabulary": "v", "terms": ["a", "b"]}
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(content))
+    named = {"text": {"column": "s", "mentions": "own.yaml"}}
+    written = {"text": {"column": "s", "mentions": content}}
+    path = tmp_path / "data.yaml"
+    assert settle_vocabulary(named, path, None) == written
+    assert settle_vocabulary(written, path, None) == written
+    for plain in ({}, {"text": None}, [1], {"text": {"column": "s"}}):
+        assert settle_vocabulary(plain, path, None) == plain
+    with pytest.raises(ConfigError, match="no vocabulary 'own'"):
+        settle_vocabulary({"text": {"mentions": "own"}}, path, tmp_path)

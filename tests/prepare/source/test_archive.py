@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import errno
+import io
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from fairfrontier.prepare.config.section import Source
+from fairfrontier.prepare.source.archive import open_member, unzip_table
+from fairfrontier.prepare.table.table import read_table
+from fairfrontier.runtime.errors import DataError
+
+TEXT = b"a,b\n1,x\n2,y\n"
+
+
+def pack(members, compression=zipfile.ZIP_DEFLATED):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", compression) as archive:
+        for name, content in members.items():
+            # Dated 1980: tests are named by these bytes.
+            archive.writestr(zipfile.ZipInfo(name), content, compression)
+    return buffer.getvalue()
+
+
+def read(tmp_path, raw, name="t.csv.zip"):
+    (tmp_path / name).write_bytes(raw)
+    return read_table(Source(path=name), tmp_path, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"t.csv": TEXT},
+        {"folder/": b"", "folder/t.csv": TEXT},
+        {"t.csv": TEXT, "__MACOSX/._t.csv": b"\x00"},
+        # A name that leads out is only a name: nothing is extracted.
+        {"../../etc/t.csv": TEXT},
+    ],
+)
+def test_a_table_alone_in_a_zip_archive_is_read(tmp_path, members):
+    frame = read(tmp_path, pack(members)).frame
+    assert frame.to_dict("list") == {"a": ["1", "2"], "b": ["x", "y"]}
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv.zip"]
+
+
+def test_the_digest_is_that_of_the_archive(tmp_path):
+    import hashlib
+
+    raw = pack({"t.csv": TEXT})
+    assert read(tmp_path, raw).digests == (hashlib.sha256(raw).hexdigest(),)
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (pack({"a.csv": TEXT, "b.csv": TEXT}), r"archive of 2 files \(a.csv, b.csv\)"),
+        (pack(dict.fromkeys("abcd", TEXT)), r"4 files \(a, b, c, …\)"),
+        (pack({"folder/": b""}), "0 files .*it is empty"),
+        (pack({"[Content_Types].xml": b"", "xl/sheet": b""}), "a zip archive or a spreadsheet"),
+        (pack({"t.csv": b""}), "is empty"),
+        (pack({"t.csv": pack({"u.csv": TEXT})}), "looks like a zip archive"),
+        (pack({"t.csv": TEXT})[:-30], "looks like a zip archive"),
+        (pack({"t.csv": TEXT}, zipfile.ZIP_STORED).replace(b"1,x", b"1,z"), "is damaged: Bad CRC"),
+    ],
+)
+def test_other_archives_are_refused(tmp_path, raw, message):
+    with pytest.raises(DataError, match=message):
+        read(tmp_path, raw)
+
+
+def test_what_unpacks_to_too_much_is_refused_before_it_does():
+    raw = pack({"t.csv": b"0" * 1_000_000})
+    assert len(raw) < 2_000
+    assert unzip_table(raw, Path("t"), limit=1_000_000) == b"0" * 1_000_000
+    with pytest.raises(DataError, match=r"claims 0\.0 GB unpacked"):
+        unzip_table(raw, Path("t"), limit=999_999)
+
+
+def test_an_archive_that_lies_of_its_size_gives_no_more_than_it_claims():
+    raw = pack({"t.csv": b"0" * 1_000_000})
+    size = (1_000_000).to_bytes(4, "little")
+    assert raw.count(size) == 2
+    lie = raw.replace(size, (1_000).to_bytes(4, "little"))
+    with pytest.raises(DataError, match="is damaged"):
+        unzip_table(lie, Path("t"), limit=2_000)
+
+
+def test_an_encrypted_member_is_refused():
+    raw = bytearray(pack({"t.csv": TEXT}))
+    for mark, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        raw[raw.index(mark) + offset] |= 1
+    with pytest.raises(DataError, match="is encrypted"):
+        unzip_table(bytes(raw), Path("t"))
+
+
+def test_a_member_is_named_exactly():
+    with zipfile.ZipFile(io.BytesIO(pack({"x/table.csv": TEXT, "x/other": b""}))) as archive:
+        with open_member(archive, "x/table.csv", Path("t")) as member:
+            assert member.read() == TEXT
+        with (
+            pytest.raises(
+                DataError, match=r"holds no file x/tabel.csv. Did you mean 'x/table.csv'"
+            ),
+            open_member(archive, "x/tabel.csv", Path("t")),
+        ):
+            pass
+
+
+def damage(compression, mark, offset, value):
+    """Return an archive with one byte of a header, or of what is packed, changed."""
+    raw = bytearray(pack({"t.csv": TEXT}, compression))
+    raw[raw.index(mark) + offset] = value
+    return bytes(raw)
+
+
+LOCAL, CENTRAL, END = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06"
+# Where the member's bytes begin: behind the local header and the name.
+START = 30 + len("t.csv")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        damage(zipfile.ZIP_STORED, CENTRAL, 6, 255),
+        # A directory that begins before the file does.
+        damage(zipfile.ZIP_STORED, END, 15, 1),
+    ],
+)
+def test_a_damaged_directory_makes_it_no_archive(raw):
+    assert unzip_table(raw, Path("t")) is None
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        damage(zipfile.ZIP_LZMA, LOCAL, START + 4, 255),
+        damage(zipfile.ZIP_LZMA, LOCAL, START + 9, 255),
+        damage(zipfile.ZIP_BZIP2, LOCAL, START, 0),
+        damage(zipfile.ZIP_BZIP2, LOCAL, START + 5, 0),
+        damage(zipfile.ZIP_DEFLATED, LOCAL, START, 255),
+        damage(zipfile.ZIP_DEFLATED, CENTRAL, 10, 99),
+    ],
+)
+def test_whatever_a_member_is_packed_with_damage_is_said(raw):
+    with pytest.raises(DataError, match=r"t\.csv in t is damaged: "):
+        unzip_table(raw, Path("t"))
+
+
+def test_a_member_of_no_name_is_a_member():
+    assert unzip_table(pack({"t": b"1"}).replace(b"t", b"\x00"), Path("t")) == b"1"
+
+
+def test_a_full_disk_is_no_damage():
+    with (
+        zipfile.ZipFile(io.BytesIO(pack({"t.csv": TEXT}))) as archive,
+        pytest.raises(OSError, match="No space"),
+        open_member(archive, "t.csv", Path("t")),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_what_is_no_archive_is_left_alone():
+    assert unzip_table(TEXT, Path("t")) is None
+    assert unzip_table(b"", Path("t")) is None

@@ -1,0 +1,347 @@
+from __future__ import annotations
+
+import errno
+import hashlib
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairfrontier.prepare.source import download as module
+from fairfrontier.prepare.source.download import FetchError, UnreachableError, download
+from tests.prepare.source.server import serve
+
+pytestmark = pytest.mark.usefixtures("impatient")
+CONTENT = np.random.default_rng(0).bytes(3_000_000)
+OTHER = np.random.default_rng(1).bytes(3_000_000)
+
+
+def digest(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+def get(server, folder, path="/table.csv", content=CONTENT, **options):
+    return download(server.url(path), folder, "table.csv", digest(content), **options)
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+class Stop(BaseException):
+    """Whoever interrupts."""
+
+
+def interrupt(after):
+    """Return a callback that stops the download when so many bytes are there."""
+
+    def stop(name, arrived, total):
+        if arrived >= after:
+            raise Stop
+
+    return stop
+
+
+def stop_halfway(server, folder, **options):
+    with pytest.raises(Stop):
+        get(server, folder, progress=interrupt(1_000_000), **options)
+    half = (folder / ".part").read_bytes()
+    assert 0 < len(half) < len(CONTENT)
+    assert not (folder / "table.csv").exists()
+    return half
+
+
+def test_a_file_arrives_whole_under_its_name_and_says_how_far_it_is(server, tmp_path):
+    server.add("/table.csv", CONTENT)
+    seen = []
+    path = get(server, tmp_path, progress=lambda *told: seen.append(told))
+    assert path == tmp_path / "table.csv"
+    assert path.read_bytes() == CONTENT
+    assert names(tmp_path) == ["table.csv"]
+    assert [(each.range, each.if_range) for each in server.asked] == [(None, None)]
+    arrived = [each[1] for each in seen]
+    assert len(arrived) > 3
+    assert arrived == sorted(arrived)
+    assert seen[-1] == ("table.csv", len(CONTENT), len(CONTENT))
+
+
+def test_another_digest_is_refused_and_nothing_stays(server, tmp_path):
+    server.add("/table.csv", OTHER)
+    with pytest.raises(
+        FetchError, match=f"sha256 {digest(OTHER)[:12]}…, and {digest(CONTENT)[:12]}"
+    ) as e:
+        get(server, tmp_path)
+    assert not isinstance(e.value, UnreachableError)
+    assert "Correct the sha256" in e.value.mend
+    assert names(tmp_path) == []
+    assert len(server.asked) == 1
+
+
+def test_truncated_bodies_are_resumed_in_the_same_call(server, tmp_path):
+    breaks = module.ATTEMPTS + 2
+    server.add("/table.csv", CONTENT, etag='"1"', cuts=[400_000] * breaks)
+    assert get(server, tmp_path).read_bytes() == CONTENT
+    assert [(each.range, each.if_range) for each in server.asked] == [
+        (None, None),
+        *((f"bytes={400_000 * step}-", '"1"') for step in range(1, breaks + 1)),
+    ]
+
+
+def test_a_body_that_is_always_truncated_is_given_up_and_kept(server, tmp_path):
+    server.add("/table.csv", CONTENT, cuts=[1_000_000] + [0] * 20)
+    with pytest.raises(UnreachableError, match="cannot be reached: ") as caught:
+        get(server, tmp_path)
+    assert "the 1000000 bytes that are here" in caught.value.mend
+    assert len(server.asked) == module.ATTEMPTS
+    assert (tmp_path / ".part").read_bytes() == CONTENT[:1_000_000]
+    assert not (tmp_path / "table.csv").exists()
+
+
+def test_a_truncated_body_of_no_announced_length_has_another_digest(server, tmp_path):
+    server.add("/table.csv", CONTENT, length=False, cuts=[1000])
+    with pytest.raises(FetchError, match="gave 1000 bytes with sha256"):
+        get(server, tmp_path)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("version", [{"etag": '"1"'}, {"modified": True}, {"etag": 'W/"1"'}, {}])
+def test_an_interrupted_download_goes_on(server, tmp_path, version):
+    server.add("/table.csv", CONTENT, **version)
+    half = stop_halfway(server, tmp_path)
+    assert get(server, tmp_path).read_bytes() == CONTENT
+    assert names(tmp_path) == ["table.csv"]
+    last = server.asked[-1]
+    assert last.range == f"bytes={len(half)}-"
+    # A weak tag promises no equal bytes: it is never sent.
+    assert (last.if_range is None) == (version in ({}, {"etag": 'W/"1"'}))
+
+
+def test_a_server_without_ranges_starts_again(server, tmp_path):
+    server.add("/table.csv", CONTENT, ranges=False)
+    stop_halfway(server, tmp_path)
+    seen = []
+    assert (
+        get(server, tmp_path, progress=lambda *told: seen.append(told[1])).read_bytes() == CONTENT
+    )
+    assert seen[0] < 1_000_000
+    assert seen[-1] == len(CONTENT)
+
+
+def test_a_file_that_changed_in_between_starts_again(server, tmp_path):
+    server.add("/table.csv", OTHER, etag='"old"')
+    stop_halfway(server, tmp_path)
+    server.add("/table.csv", CONTENT, etag='"new"')
+    assert get(server, tmp_path).read_bytes() == CONTENT
+    assert [each.if_range for each in server.asked] == [None, '"old"']
+
+
+def test_a_change_that_the_server_does_not_tell_is_found_by_the_digest(server, tmp_path):
+    server.add("/table.csv", OTHER)
+    stop_halfway(server, tmp_path)
+    server.add("/table.csv", CONTENT)
+    assert get(server, tmp_path).read_bytes() == CONTENT
+    assert [each.range is None for each in server.asked] == [True, False, True]
+
+
+def test_a_resumption_ends_when_the_file_is_the_wrong_one(server, tmp_path):
+    server.add("/table.csv", OTHER)
+    stop_halfway(server, tmp_path)
+    with pytest.raises(FetchError, match="is expected"):
+        get(server, tmp_path)
+    assert len(server.asked) == 3
+    assert names(tmp_path) == []
+
+
+def test_a_change_between_two_requests_of_a_call_is_found_by_the_digest(server, tmp_path):
+    server.add("/table.csv", OTHER, cuts=[1_000_000])
+
+    def change(name, arrived, total):
+        server.add("/table.csv", CONTENT)
+
+    assert get(server, tmp_path, progress=change).read_bytes() == CONTENT
+    assert [each.range for each in server.asked] == [None, "bytes=1000000-", None]
+
+
+def test_a_wrong_file_in_pieces_is_fetched_once_from_its_start(server, tmp_path):
+    server.add("/table.csv", OTHER, cuts=[1_000_000, 3_000_000, 1_000_000])
+    with pytest.raises(FetchError, match="is expected"):
+        get(server, tmp_path)
+    assert [each.range is None for each in server.asked] == [True, False, True, False]
+    assert names(tmp_path) == []
+
+
+def test_a_server_that_gives_less_than_asked_for_is_asked_for_the_rest(server, tmp_path):
+    server.add("/table.csv", CONTENT, cuts=[1_000_000], most=700_000)
+    assert get(server, tmp_path).read_bytes() == CONTENT
+    starts = [1_000_000, 1_700_000, 2_400_000]
+    assert [each.range for each in server.asked] == [None, *(f"bytes={at}-" for at in starts)]
+
+
+def test_a_server_that_gives_nothing_more_is_given_up_and_what_came_is_kept(server, tmp_path):
+    server.add("/table.csv", CONTENT, cuts=[1_000_000], most=0)
+    with pytest.raises(UnreachableError, match="no more than 1000000 of 3000000 bytes"):
+        get(server, tmp_path)
+    assert (tmp_path / ".part").read_bytes() == CONTENT[:1_000_000]
+
+
+def test_a_mirror_goes_on_where_another_stopped(server, tmp_path):
+    server.add("/table.csv", CONTENT, etag='"1"')
+    half = stop_halfway(server, tmp_path)
+    server.add("/mirror.csv", CONTENT, etag='"2"')
+    assert get(server, tmp_path, "/mirror.csv").read_bytes() == CONTENT
+    assert (server.asked[-1].range, server.asked[-1].if_range) == (f"bytes={len(half)}-", None)
+
+
+def test_a_part_that_is_whole_asks_nobody_and_one_too_long_starts_again(server, tmp_path):
+    (tmp_path / ".part").write_bytes(CONTENT)
+    assert get(server, tmp_path).read_bytes() == CONTENT
+    assert server.asked == []
+    (tmp_path / "table.csv").unlink()
+    (tmp_path / ".part").write_bytes(CONTENT + b"more")
+    server.add("/table.csv", CONTENT)
+    assert get(server, tmp_path).read_bytes() == CONTENT
+    assert [each.range for each in server.asked] == [f"bytes={len(CONTENT) + 4}-", None]
+
+
+@pytest.mark.parametrize("status", [403, 404, 500, 204])
+def test_a_refusal_is_not_tried_again(server, tmp_path, status):
+    server.add("/table.csv", status=status)
+    with pytest.raises(UnreachableError, match=f"table.csv answers {status} "):
+        get(server, tmp_path)
+    assert len(server.asked) == 1
+    assert names(tmp_path) == []
+
+
+def test_redirects_lead_to_http_only(server, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_bytes(CONTENT)
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    server.add("/table.csv", status=302, headers={"Location": secret.as_uri()})
+    with pytest.raises(UnreachableError, match="leads somewhere else than to http"):
+        get(server, folder)
+    server.add("/table.csv", status=302, headers={"Location": "/table.csv"})
+    with pytest.raises(UnreachableError, match="in a circle"):
+        get(server, folder)
+    assert names(folder) == []
+    server.add("/real", CONTENT)
+    server.add("/table.csv", status=301, headers={"Location": "/real"})
+    assert get(server, folder).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("host", ["exa_mple..com", "xn--a", "a" * 64 + ".com"])
+def test_a_host_that_cannot_be_is_no_crash(server, tmp_path, host):
+    server.add("/table.csv", status=302, headers={"Location": f"http://{host}/x"})
+    for url in (f"http://{host}/x", server.url("/table.csv")):
+        with pytest.raises(UnreachableError) as caught:
+            download(url, tmp_path, "table.csv", digest(CONTENT))
+        assert caught.value.fault.startswith(url)
+    assert names(tmp_path) == []
+
+
+def test_a_connection_that_is_refused_is_tried_again_a_few_times(server, tmp_path, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(module.time, "sleep", pauses.append)
+    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.5)
+    with serve() as gone:
+        url = gone.url("/table.csv")
+    with pytest.raises(UnreachableError, match="cannot be reached") as caught:
+        download(url, tmp_path, "table.csv", digest(CONTENT))
+    assert caught.value.mend == "Run where the network is."
+    assert pauses == [0.5, 1.0, 2.0]
+
+
+def test_a_proxy_that_cannot_be_is_a_fault_of_the_environment(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "gopher://127.0.0.1:1")
+    with pytest.raises(UnreachableError, match="proxy that the environment names"):
+        get(server, tmp_path)
+
+
+class Full:
+    """A file on a full disk."""
+
+    def __init__(self, stream, free):
+        self.stream, self.free = stream, free
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stream.close()
+
+    def write(self, block):
+        if self.stream.tell() + len(block) > self.free:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return self.stream.write(block)
+
+
+def test_a_disk_that_fills_up_keeps_what_arrived(server, tmp_path, monkeypatch):
+    server.add("/table.csv", CONTENT, etag='"1"')
+    opened = Path.open
+    with monkeypatch.context() as patch:
+
+        def open_full(path, mode="r", *rest, **options):
+            stream = opened(path, mode, *rest, **options)
+            return Full(stream, 1_500_000) if mode in ("ab", "wb") else stream
+
+        patch.setattr(Path, "open", open_full)
+        with pytest.raises(OSError, match="No space") as caught:
+            get(server, tmp_path)
+    assert caught.value.errno == errno.ENOSPC
+    assert names(tmp_path) == [".part", ".part.json"]
+    assert get(server, tmp_path).read_bytes() == CONTENT
+    assert server.asked[-1].range is not None
+
+
+def test_a_disk_too_small_is_known_before_a_byte_arrives(server, tmp_path, monkeypatch):
+    server.add("/table.csv", CONTENT)
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda folder: usage)
+    with pytest.raises(OSError, match=r"3\.0 MB are needed") as caught:
+        get(server, tmp_path)
+    assert caught.value.errno == errno.ENOSPC
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("length", [True, False])
+def test_sizes_are_limited(server, tmp_path, monkeypatch, length):
+    server.add("/table.csv", CONTENT, length=length)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "LIMIT_BYTES", 1_000_000)
+        with pytest.raises(FetchError, match="must be announced") as caught:
+            get(server, tmp_path)
+        assert "`bytes` beside the url" in caught.value.mend
+        assert get(server, tmp_path, size=len(CONTENT)).read_bytes() == CONTENT
+    (tmp_path / "table.csv").unlink()
+    with pytest.raises(FetchError, match="and its source states 2000000"):
+        get(server, tmp_path, size=2_000_000)
+    assert names(tmp_path) == []
+
+
+@settings(max_examples=40)
+@given(
+    content=st.binary(max_size=300),
+    cuts=st.lists(st.integers(1, 60), max_size=8),
+    ranges=st.booleans(),
+    tagged=st.booleans(),
+    kept=st.integers(0, 300),
+)
+def test_whatever_the_cuts_the_bytes_are_those_of_the_file(
+    tmp_path_factory, content, cuts, ranges, tagged, kept
+):
+    folder = tmp_path_factory.mktemp("cuts")
+    (folder / ".part").write_bytes(content[:kept])
+    with serve() as server:
+        server.add("/x", content, ranges=ranges, etag='"1"' if tagged else None, cuts=cuts)
+        try:
+            path = download(server.url("/x"), folder, "x", digest(content))
+        except UnreachableError:
+            # Without ranges the file never comes further than a cut.
+            assert not ranges
+            assert names(folder)[0] == ".part"
+        else:
+            assert path.read_bytes() == content
+            assert names(folder) == ["x"]

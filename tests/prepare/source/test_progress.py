@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import io
+import sys
+import threading
+
+from fairfrontier.prepare.source.progress import show_bytes, show_count
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def open_terminal(monkeypatch):
+    """Put a terminal in the place of standard error; pytest would take a fixture's away again."""
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    return sys.stderr
+
+
+def move(also=None):
+    with show_bytes(also) as tell:
+        for arrived in (0, 500_000, 1_000_000):
+            tell("people.csv", arrived, 1_000_000)
+        tell("other.csv", 7, None)
+
+
+def test_a_terminal_gets_a_bar_and_the_caller_every_step(monkeypatch):
+    terminal = open_terminal(monkeypatch)
+    seen = []
+    move(lambda *told: seen.append(told))
+    assert "people.csv" in terminal.getvalue()
+    assert "1.0/1.0 MB" in terminal.getvalue()
+    assert "other.csv" in terminal.getvalue()
+    assert [arrived for _, arrived, _ in seen] == [0, 500_000, 1_000_000, 7]
+
+
+def test_things_are_counted_one_by_one(monkeypatch):
+    terminal = open_terminal(monkeypatch)
+    seen = []
+    with show_count(lambda *told: seen.append(told)) as tell:
+        tell("encoding", 400, 1000)
+        tell("encoding", 1000, 1000)
+    assert "1000/1000" in terminal.getvalue()
+    assert "MB" not in terminal.getvalue()
+    assert seen == [("encoding", 400, 1000), ("encoding", 1000, 1000)]
+
+
+def test_other_threads_are_quiet(monkeypatch):
+    terminal = open_terminal(monkeypatch)
+    seen = []
+    thread = threading.Thread(target=move, args=(lambda *told: seen.append(told),))
+    thread.start()
+    thread.join()
+    assert terminal.getvalue() == ""
+    assert len(seen) == 4
+
+
+def test_without_a_terminal_nothing_is_written(capsys):
+    move()
+    assert capsys.readouterr() == ("", "")

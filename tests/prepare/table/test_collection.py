@@ -1,0 +1,140 @@
+"""Splits backed by Dask hold what in-memory splits hold."""
+
+from __future__ import annotations
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+from fairfrontier.prepare import load
+from fairfrontier.prepare.table import collection
+from fairfrontier.runtime.errors import ConfigError, DataError
+from tests.prepare.conftest import HOUSING
+
+FEATURES = {
+    "numeric": ["income", "points"],
+    "quantile": {"columns": ["age"], "bins": 3},
+    "categorical": ["city"],
+    "binary": {"owner": True},
+    "groups": ["origin"],
+}
+SECTIONS = {
+    "features": FEATURES,
+    "weight": "weight",
+    "perturb": {"noisy_groups": {"origin": {"share": 0.2}}},
+    "protected": ["origin", "age", "owner"],
+}
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+def assert_agree(memory, lazy):
+    assert lazy.digest == memory.digest
+    for field in ("dataset", "task", "feature_names", "protected_columns", "protected_kinds"):
+        assert getattr(lazy, field) == getattr(memory, field)
+    for (name, part), (other, twin) in zip(memory.parts(), lazy.parts(), strict=True):
+        assert name == other
+        assert (twin.attributes, twin.classes) == (part.attributes, part.classes)
+        assert twin.n_samples == part.n_samples
+        order = np.argsort(part.ids)
+        rows = twin.X.chunks[0]
+        for field in ("ids", "X", "y", "groups", "protected", "weight", "true_groups"):
+            expected, array = getattr(part, field), getattr(twin, field)
+            if expected is None:
+                assert array is None
+                continue
+            assert isinstance(array, da.Array)
+            assert array.chunks[0] == rows
+            assert array.chunks[1:] == tuple((size,) for size in array.shape[1:])
+            value = array.compute()
+            assert value.dtype == expected.dtype
+            assert np.allclose(value, expected[order], rtol=1e-12, atol=1e-12), (name, field)
+        for key, variants in part.counterfactuals.items():
+            for variant, lazily in zip(variants, twin.counterfactuals[key], strict=True):
+                assert lazily.name == variant.name
+                assert np.allclose(lazily.X.compute(), variant.X[order], atol=1e-12)
+                assert np.array_equal(lazily.groups.compute(), variant.groups[order])
+
+
+@pytest.mark.parametrize("select_on", ["train", "validation"])
+def test_csv_in_blocks_agrees_with_memory(project, tmp_path, monkeypatch, select_on):
+    monkeypatch.setattr(collection, "BLOCK_BYTES", 4000)
+    path = project(**SECTIONS)
+    memory = load(path, home=tmp_path, seed=2, select_on=select_on)
+    lazy = load(path, home=tmp_path, seed=2, select_on=select_on, backend="dask")
+    assert lazy.train.X.numblocks[0] > 3
+    assert_agree(memory, lazy)
+
+
+@pytest.mark.parametrize("policy", ["median", "mean"])
+def test_parquet_row_groups_agree_with_memory(project, tmp_path, people, policy):
+    people.iloc[:300].to_parquet(tmp_path / "0.parquet", row_group_size=60)
+    people.iloc[300:].to_parquet(tmp_path / "1.parquet", row_group_size=60)
+    missing = {"numeric": policy, "categorical": "category", "columns": {"age": "drop"}}
+    source = {
+        "path": [{"path": "0.parquet", "part": "train"}, {"path": "1.parquet", "part": "test"}],
+        "format": "parquet",
+    }
+    split = {"kind": "column", "column": "part", "train": "train", "test": "test"}
+    path = project(source=source, missing=missing, **{**SECTIONS, "split": split})
+    assert_agree(load(path, home=tmp_path), load(path, home=tmp_path, backend="dask"))
+
+
+@pytest.mark.parametrize(("name", "partitions"), [("german", 3), ("compas", 1), ("communities", 4)])
+def test_shipped_datasets_agree_with_memory(name, partitions):
+    memory = load(name, seed=1, rows=300, select_on="validation")
+    lazy = load(
+        name, seed=1, rows=300, select_on="validation", backend="dask", partitions=partitions
+    )
+    assert_agree(memory, lazy)
+    sizes = lazy.train.X.chunks[0]
+    assert len(sizes) == partitions
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_more_partitions_than_rows_leave_none_empty(project, tmp_path):
+    lazy = load(project(), home=tmp_path, rows=20, backend="dask", partitions=50)
+    assert lazy.train.X.chunks[0] == (1,) * 20
+
+
+def test_take_works_on_dask_arrays(project, tmp_path):
+    path = project()
+    lazy, memory = (load(path, home=tmp_path, backend=each) for each in ("dask", "numpy"))
+    few = lazy.test.take(np.array([4, 0]))
+    expected = memory.test.take(np.argsort(memory.test.ids)[[4, 0]])
+    assert np.allclose(few.X.compute(), expected.X)
+    for one, other in zip(few.counterfactuals["who"], expected.counterfactuals["who"], strict=True):
+        assert np.allclose(one.X.compute(), other.X)
+        assert np.array_equal(one.groups.compute(), other.groups)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a,a\n1,2\n", "more than one column named 'a'"),
+        ("", "is empty"),
+        (b"PAR1....", "looks like a Parquet file"),
+        ("a,b\n1,2,3\n", None),
+    ],
+)
+def test_tables_that_are_none(project, tmp_path, content, message):
+    path = project()
+    data = content if isinstance(content, bytes) else content.encode()
+    (tmp_path / "people.csv").write_bytes(data)
+    with pytest.raises((DataError, ConfigError), match=message):
+        load(path, home=tmp_path, backend="dask")
+
+
+def test_errors_of_blocks_reach_the_caller(project, tmp_path, people):
+    people["income"] = people["income"].astype(object)
+    people.loc[333, "income"] = "much"
+    with pytest.raises(DataError, match="'income' holds 'much'"):
+        load(project(people), home=tmp_path, backend="dask")
+    source = {**HOUSING["source"], "sha256": "0" * 64}
+    with pytest.raises(DataError, match="expects 000000"):
+        load(project(source=source), home=tmp_path, backend="dask")

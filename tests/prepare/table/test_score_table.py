@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import gzip
+import hashlib
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fairfrontier.prepare.table.score_table import ScoreColumns, ScoreTable, number_ids
+from fairfrontier.runtime.errors import ConfigError, DataError
+
+COLUMNS = ScoreColumns("s", ("sex",), labels="y")
+
+
+def write(path, **columns):
+    table = {"s": [0.1, 0.9, 0.4], "sex": ["F", "M", "F"], "y": [0, 1, 1], **columns}
+    pd.DataFrame(table).to_parquet(path)
+    return path
+
+
+def read(path, columns=COLUMNS, **options):
+    """Return scores, groups by name, labels, weights and ids of a whole table."""
+    score, group, label, weight, ids = [], [], [], [], []
+    for batch in ScoreTable(path, columns, **options).batches():
+        assert batch.start == len(group)
+        score.extend(batch.score.tolist())
+        group.extend(batch.levels[code] for code in batch.cell)
+        label.extend([] if batch.label is None else batch.label.tolist())
+        weight.extend(batch.weight.tolist())
+        ids.extend(batch.ids.tolist())
+    assert batch.share == pytest.approx(1.0)
+    return score, group, label, weight, ids
+
+
+def test_parquet_csv_gzip_tabs_and_folders_read_the_same(tmp_path):
+    frame = pd.DataFrame(
+        {
+            "s": np.linspace(0, 1, 50),
+            "sex": ["F", "M"] * 25,
+            "age": [1, 2, 3, 4, 5] * 10,
+            "y": [0, 1] * 25,
+            "w": np.arange(50.0),
+            "id": np.arange(50)[::-1],
+        }
+    )
+    columns = ScoreColumns("s", ("sex", "age"), "y", None, "w", "id")
+    frame.to_parquet(tmp_path / "a.parquet", row_group_size=7)
+    frame.to_csv(tmp_path / "b.csv", index=False)
+    (tmp_path / "c.csv.gz").write_bytes(gzip.compress((tmp_path / "b.csv").read_bytes(), mtime=0))
+    frame.rename(columns={"sex": " sex "}).to_csv(tmp_path / "d.tsv", sep="\t", index=False)
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    frame[:20].to_parquet(folder / "0.parquet")
+    frame[20:].to_parquet(folder / "1.parquet")
+    first = read(tmp_path / "a.parquet", columns)
+    assert first[1][:2] == [("F", "1"), ("M", "2")]
+    assert first[4] == frame["id"].tolist()
+    for name in ("b.csv", "c.csv.gz", "d.tsv", "parts"):
+        assert read(tmp_path / name, columns) == first, name
+    assert read(tmp_path / "a.parquet", columns, batch_rows=3) == first
+    assert ScoreTable(tmp_path / "b.csv", columns).digest() == (
+        hashlib.sha256((tmp_path / "b.csv").read_bytes()).hexdigest()
+    )
+
+
+def test_types_of_columns_do_not_matter(tmp_path):
+    plain = read(write(tmp_path / "a.parquet"))
+    table = pa.table(
+        {
+            "s": pa.array(["0.1", " 0.9", "0.4"]),
+            "sex": pa.array(["F ", "M", "F"]).dictionary_encode(),
+            "y": pa.array([False, True, True]),
+        }
+    )
+    pq.write_table(table, tmp_path / "b.parquet")
+    assert read(tmp_path / "b.parquet") == plain
+    yes = write(tmp_path / "c.parquet", y=["no", "yes", "yes"])
+    assert read(yes, ScoreColumns("s", ("sex",), "y", "yes")) == plain
+
+
+def test_missing_groups_are_a_level_and_numbers_are_written_as_levels(tmp_path):
+    path = write(tmp_path / "a.parquet", sex=[2.0, None, 3.5])
+    assert read(path)[1] == [("2",), ("missing",), ("3.5",)]
+    path = write(tmp_path / "b.parquet", sex=["2.0", None, "3.5"])
+    assert read(path)[1] == [("2",), ("missing",), ("3.5",)]
+    (tmp_path / "c.csv").write_text("s,sex,y\n.1,2,0\n.2,,1\n.3,3.5,1\n")
+    assert read(tmp_path / "c.csv")[1] == [("2",), ("missing",), ("3.5",)]
+
+
+def test_ids_are_numbers_or_digests_of_text():
+    words = [7, -1, 2**63 + 5]
+    _, signed = number_ids(pa.array(words[:2]), "id", "t")
+    _, text = number_ids(pa.array([str(word) for word in words]), "id", "t")
+    assert signed.tolist() == [7, 2**64 - 1]
+    assert text.tolist() == [7, 2**64 - 1, 2**63 + 5]
+    _, whole = number_ids(pa.array([7.0, -1.0]), "id", "t")
+    assert whole.tolist() == signed.tolist()
+    _, named = number_ids(pa.array(["A-17", "007", "5"]), "id", "t")
+    digest = hashlib.sha256(b"A-17").digest()[:8]
+    assert named[0] == int.from_bytes(digest, "little")
+    assert named[1] != 7
+    assert named[2] == 5
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"s": [0.1, None, 0.4]}, r"'s' is missing in row 1"),
+        ({"s": [0.1, np.nan, 0.4]}, r"'s' is missing in row 1"),
+        ({"s": [0.1, 0.2, 1.5]}, r"'s' holds 1.5 in row 2, and a probability score.*--scale"),
+        ({"s": [0.1, np.inf, 0.5]}, r"'s' holds inf in row 1"),
+        ({"s": ["0.1", "high", "0.5"]}, r"'s' holds 'high' in row 1, which is no number"),
+        ({"s": [True, False, True]}, r"'s' holds bool, which are no numbers"),
+        ({"y": [0, 2, 1]}, r"'y' holds '2' in row 1, which is neither 0 nor 1.*--positive"),
+        ({"y": [0, None, 1]}, r"'y' is missing in row 1"),
+        ({"w": [1.0, 2.0, -1.0]}, r"'w' holds -1 in row 2, and a weight is not negative"),
+        ({"id": [1.5, 2.0, 3.0]}, r"'id' holds .*1.5.* in row 0, and an id is a whole number"),
+        ({"id": ["a", None, "b"]}, r"'id' is missing in row 1"),
+        ({"id": [True, False, True]}, r"'id' holds bool, and ids are"),
+    ],
+)
+def test_a_cell_that_cannot_be_used_is_named(tmp_path, columns, told):
+    path = write(tmp_path / "a.parquet", **{"w": [1.0, 1, 1], "id": [1, 2, 3], **columns})
+    with pytest.raises(DataError, match=told):
+        read(path, ScoreColumns("s", ("sex",), "y", None, "w", "id"))
+
+
+def test_rows_are_counted_over_batches(tmp_path):
+    score = np.full(500, 0.5)
+    score[333] = 7
+    path = tmp_path / "a.parquet"
+    pd.DataFrame({"s": score, "sex": "F"}).to_parquet(path, row_group_size=50)
+    with pytest.raises(DataError, match="row 333"):
+        read(path, ScoreColumns("s", ("sex",)), batch_rows=30)
+
+
+def test_columns_and_levels_get_the_nearest(tmp_path):
+    path = write(tmp_path / "a.parquet", y=["no", "yes", "yes"])
+    with pytest.raises(ConfigError, match=r"no column 'sexx' \(--groups\). Did you mean 'sex'"):
+        ScoreTable(path, ScoreColumns("s", ("sexx",)))
+    with pytest.raises(ConfigError, match=r"never is 'yess' \(--positive\). Did you mean 'yes'"):
+        read(path, ScoreColumns("s", ("sex",), "y", "yess"))
+    with pytest.raises(ConfigError, match=r"Did you mean 'a\.parquet'"):
+        ScoreTable(tmp_path / "b.parquet", COLUMNS)
+    pd.DataFrame({"s": 0.5, "sex": np.arange(2000)}).to_parquet(path)
+    with pytest.raises(DataError, match="more than 1000 levels"):
+        read(path, ScoreColumns("s", ("sex",)))
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "is empty"),
+        (b"s,sex,y\n", "holds no rows"),
+        (b"s,sex,y\n.1,F,0\n.2,F\n", "Row #3: Expected 3 columns, got 2"),
+        (b"s,sex,y\n.1,\xff\xfe,0\n", "invalid UTF8"),
+        (b"s,s,sex,y\n.1,.1,F,0\n", "more than one column named 's'"),
+        (b"PK\x03\x04" + bytes(100), "spreadsheet"),
+        (b"PAR1" + bytes(50), "is not a whole Parquet or CSV file"),
+        (
+            gzip.compress(b"s,sex,y\n" + b".1,F,0\n" * 99, mtime=0)[:-12],
+            "is not a whole Parquet or CSV",
+        ),
+    ],
+)
+def test_a_file_that_is_no_table_is_said(tmp_path, content, told):
+    path = tmp_path / "a.csv"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=told):
+        read(path)
+
+
+def test_other_separators_are_said(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("s;sex;y\n.1;F;0\n")
+    with pytest.raises(ConfigError, match="Separate its columns by commas"):
+        read(path)
+
+
+def test_other_columns_are_not_read(tmp_path):
+    # A cell with a line break, and bytes that are no UTF-8, in columns that nobody asked for.
+    path = tmp_path / "a.csv"
+    path.write_bytes(b's,note,sex,y\n.1,"a\nb",F,0\n.2,\xff,M,1\n')
+    assert read(path)[1] == [("F",), ("M",)]

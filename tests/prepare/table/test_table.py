@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import gzip
+import hashlib
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fairfrontier.prepare.config.dataset import DatasetConfig
+from fairfrontier.prepare.config.section import Rows, Source
+from fairfrontier.prepare.table.column import (
+    as_levels,
+    as_numbers,
+    keep_rows,
+    make_columns,
+    sort_levels,
+)
+from fairfrontier.prepare.table.table import read_table
+from fairfrontier.runtime.errors import ConfigError, DataError
+
+TEXT = "a,b,c\n1,x,2.5\n2, y ,\n"
+
+
+class Dataset:
+    """Stands in for a DatasetConfig where only its rows matter."""
+
+    def __init__(self, **rows):
+        self.rows = Rows(**rows)
+
+
+def read(folder, content, name="t.csv", **source):
+    data = content if isinstance(content, bytes) else content.encode()
+    (folder / name).write_bytes(data)
+    return read_table(Source(path=name, **source), folder, folder)
+
+
+def test_cells_are_text_without_blanks_and_digests_are_of_the_file(tmp_path):
+    table = read(tmp_path, TEXT)
+    assert table.frame["b"].tolist() == ["x", "y"]
+    assert table.frame["a"].tolist() == ["1", "2"]
+    assert table.frame["c"].isna().tolist() == [False, True]
+    assert table.digests == (hashlib.sha256(TEXT.encode()).hexdigest(),)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path):
+    assert list(read(tmp_path, b"\xef\xbb\xbfa,b\n1,2\n").frame) == ["a", "b"]
+
+
+def test_gzip_is_seen_by_its_bytes(tmp_path):
+    table = read(tmp_path, gzip.compress(TEXT.encode(), mtime=0), name="t.data")
+    assert table.frame.equals(read(tmp_path, TEXT).frame)
+
+
+def test_whitespace_and_named_columns(tmp_path):
+    table = read(tmp_path, "1  x\n2\ty\n", format="whitespace", columns=["a", "b"])
+    assert table.frame["b"].tolist() == ["x", "y"]
+
+
+def test_markers_of_missing_cells(tmp_path):
+    assert read(tmp_path, "a\nNA\n1\n").frame["a"].isna().tolist() == [True, False]
+    marked = read(tmp_path, "a\nNA\n-9\n", missing=[-9]).frame["a"]
+    assert marked.isna().tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("content", "source", "message"),
+    [
+        ("", {}, "is empty"),
+        ("a,b\n", {}, "holds no rows"),
+        ("a,b,a\n1,2,3\n", {}, "more than one column named 'a'"),
+        ("a,b\n1,2\n1,2,3\n", {}, "is not a regular csv table: Expected 2 fields in line 3"),
+        ("a,b\n1,2,3\n1,2,3\n", {}, "more cells than its header"),
+        ("1,2,3\n", {"columns": ["a", "b"]}, "has 3 columns, and source.columns names 2"),
+        ("1\n", {"columns": ["a", "b"]}, "has 1 columns, and source.columns names 2"),
+        (b"PK\x03\x04 and so on", {}, "looks like a zip archive or a spreadsheet"),
+        (b"PAR1....", {}, "looks like a Parquet file"),
+        ("<!doctype html><html></html>", {}, "looks like a web page"),
+        (b"a,b\n\x00\x01,2\n", {}, "binary data"),
+        ("a,b\nü,2\n".encode("latin-1"), {}, "not UTF-8"),
+        (b"\x1f\x8b\x08 nothing", {}, "damaged gzip"),
+        (gzip.compress(TEXT.encode(), mtime=0)[:-9], {}, "damaged gzip"),
+        ("a,b\n1,2\n", {"format": "parquet"}, "is not a Parquet file"),
+        ("a,b\n1,2\n", {"sha256": "0" * 64}, "expects 000000000000…"),
+    ],
+)
+def test_tables_that_are_none(tmp_path, content, source, message):
+    with pytest.raises(DataError, match=message):
+        read(tmp_path, content, **source)
+
+
+def test_files_of_one_source_have_the_same_columns(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n")
+    (tmp_path / "b.csv").write_text("x,z\n1,2\n")
+    with pytest.raises(DataError, match="differ from those of the files before"):
+        read_table(Source(path=["a.csv", "b.csv"]), tmp_path, tmp_path)
+    with pytest.raises(ConfigError, match=r"Did you mean 'a.csv'"):
+        read_table(Source(path="a.cvs"), tmp_path, tmp_path)
+
+
+def test_a_folder_of_parquet_is_one_table(tmp_path):
+    folder = tmp_path / "t"
+    folder.mkdir()
+    with pytest.raises(ConfigError, match="without Parquet files"):
+        read_table(Source(path="t", format="parquet"), tmp_path, tmp_path)
+    frame = pd.DataFrame({"n": [1, 2, 3], "b": [True, False, None], "s": ["x", None, "z"]})
+    frame.iloc[:2].to_parquet(folder / "0.parquet")
+    frame.iloc[2:].to_parquet(folder / "1.parquet")
+    table = read_table(Source(path="t", format="parquet"), tmp_path, tmp_path)
+    assert len(table.digests) == 2
+    assert table.frame.index.tolist() == [0, 1, 2]
+    assert table.frame["n"].tolist() == [1.0, 2.0, 3.0]
+    assert table.frame["b"].tolist()[:2] == ["True", "False"]
+    assert table.frame["s"].isna().tolist() == [False, True, False]
+
+
+def test_parquet_columns_named_twice(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table([[1], [2]], names=["a", "a"]), tmp_path / "t.parquet")
+    with pytest.raises(DataError, match="more than one column named 'a'"):
+        read_table(Source(path="t.parquet", format="parquet"), tmp_path, tmp_path)
+
+
+@pytest.fixture
+def nested(tmp_path):
+    """A table of which only two columns can be used."""
+    frame = pd.DataFrame(
+        {
+            "n": [1, 2, 3],
+            "text": [b"abc", None, "ü2".encode()],
+            "list": [[1, 2], None, [3]],
+            "record": [{"x": 1}, {"x": 2}, None],
+            "bytes": [b"\xff", b"a", None],
+        }
+    )
+    frame.to_parquet(tmp_path / "t.parquet")
+    return read_table(Source(path="t.parquet", format="parquet"), tmp_path, tmp_path).frame
+
+
+def test_parquet_columns_of_lists_do_no_harm_while_they_are_not_used(nested):
+    assert nested["n"].tolist() == [1.0, 2.0, 3.0]
+    assert nested["text"].dropna().tolist() == ["abc", "ü2"]
+    kept = keep_rows(nested, Dataset(keep={"n": {"at_least": 2}}), "f")
+    assert kept.index.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("list", "column 'list' holds lists or records"),
+        ("record", "column 'record' holds lists or records"),
+        ("bytes", "column 'bytes' holds bytes that are no UTF-8 text"),
+    ],
+)
+def test_parquet_columns_of_lists_are_refused_where_they_are_used(nested, name, message):
+    with pytest.raises(DataError, match=f"The table: {message}"):
+        as_levels(nested[name])
+    with pytest.raises(DataError, match=f"f: rows.keep.{name}: {message}"):
+        keep_rows(nested, Dataset(keep={name: {"in": ["a"]}}), "f")
+    with pytest.raises(DataError, match=f"f: key: column '{name}' holds .* no number"):
+        as_numbers(nested[name], "key", "f")
+    config = DatasetConfig(
+        dataset="d",
+        source={"path": "t.parquet", "format": "parquet"},
+        label={"column": "n"},
+        features={"categorical": [name]},
+        missing={"categorical": "category"},
+        split={"kind": "random", "train": 0.6, "test": "rest"},
+    )
+    with pytest.raises(DataError, match=f"f: features.categorical: {message}"):
+        make_columns(nested, config, "f")
+
+
+def test_levels_and_numbers_of_a_column():
+    numbers = pd.Series([1.0, 2.5, np.nan])
+    assert as_levels(numbers).tolist()[:2] == ["1", "2.5"]
+    assert as_levels(numbers).isna().tolist() == [False, False, True]
+    text = pd.Series(["1.0", "2", "x.0", None, "-3.00", "1.5"], dtype="str")
+    assert as_levels(text).dropna().tolist() == ["1", "2", "x.0", "-3", "1.5"]
+    assert as_levels(text).isna().tolist() == [False, False, False, True, False, False]
+    assert sort_levels(["10", "9", "-1"]) == ("-1", "9", "10")
+    assert sort_levels(["b", "10", "a"]) == ("10", "a", "b")
+    text = pd.Series(["1", " 2", None], name="x", dtype="str")
+    assert np.array_equal(as_numbers(text, "key", "f"), [1, 2, np.nan], equal_nan=True)
+    with pytest.raises(DataError, match="f: key: column 'x' holds 'no' in row 1"):
+        as_numbers(pd.Series(["1", "no"], name="x"), "key", "f")
+    with pytest.raises(DataError, match="infinite in 1 rows, first in row 0"):
+        as_numbers(pd.Series(["inf", "1"], name="x"), "key", "f")
+
+
+def test_rows_are_kept_by_comparison():
+    frame = pd.DataFrame(
+        {
+            "n": ["1", "2", "3", None, "inf"],
+            "s": pd.Series(["a", "b", None, "c", "a"], dtype="str"),
+        }
+    )
+    for rule, kept in (
+        ({"keep": {"n": {"at_least": 2}}}, [1, 2, 4]),
+        ({"keep": {"n": {"above": 2, "below": 10}}}, [2]),
+        ({"keep": {"n": {"at_most": 2}}}, [0, 1]),
+        ({"keep": {"s": {"in": ["a", "c"]}}}, [0, 3, 4]),
+        ({"keep": {"s": {"not": "a"}}}, [1, 3]),
+        ({"keep": {"s": {"in": "a"}, "n": {"at_most": 1}}}, [0]),
+        ({"drop_missing": ["s", "n"]}, [0, 1, 4]),
+    ):
+        assert keep_rows(frame, Dataset(**rule), "f").index.tolist() == kept

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from fairfrontier.report.page import render_notes, render_report, show_number
+from fairfrontier.report.summary import build_summary, check_claims
+from fairfrontier.reproduce.publication import compare, read_publication
+from fairfrontier.study.frontier import build_frontier, list_fits
+from tests.study.synthetic import make_plan, make_points, make_study
+
+EVIL = "<script>alert('x')</script>\"onload='y"
+VOID = {"meta", "img", "br", "link", "input", "hr"}
+
+
+class Reader(HTMLParser):
+    """Checks that tags nest, and keeps them and the text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def render(female: str = "Female", **changes: object) -> tuple[str, Reader]:
+    study = make_study(**changes)
+    plan = make_plan(study)
+    points = make_points(plan, female)
+    frontier = build_frontier(
+        points,
+        list_fits(plan, "frontier"),
+        study.frontier.accuracy,
+        study.frontier.fairness,
+        study.select_on,
+    )
+    publication = published = None
+    if study.published is not None:
+        publication, table = read_publication(study.published.reproduces)
+        published = compare(points, list_fits(plan, "published"), publication, table, study.profile)
+    claims = check_claims(study, points, plan)
+    summary = build_summary(study, plan, points, frontier, claims, 5.0, {"slow": EVIL})
+    html = render_report(study, plan, points, frontier, summary, b"\x89PNG", publication, published)
+    reader = Reader()
+    reader.feed(html)
+    assert reader.open == []
+    return html, reader
+
+
+def test_it_needs_no_network():
+    html, reader = render()
+    for tag, attributes in reader.tags:
+        assert tag not in ("script", "link", "iframe")
+        for name in ("src", "href"):
+            assert (attributes.get(name) or "data:").startswith("data:")
+    assert not re.search(r"@import|url\(", html)
+
+
+def test_it_shows_what_a_reader_looks_for():
+    _, reader = render()
+    text = " ".join(reader.text.split())
+    for expected in (
+        "budget 0.05",
+        "Balanced accuracy",
+        "0.815 ± 0.005",
+        "Adversarial debiasing",
+        "Not reached by what the text describes",
+        "Reweighing is the most accurate.",
+        "not held",
+        "below four fifths",
+        "Selection rate",
+        "non-White",
+        "How to read this",
+        "Project ignores gender & race.",
+        "2 of 3 claims held",
+    ):
+        assert expected in text
+
+
+def test_text_from_data_and_configuration_is_escaped():
+    study = {"notes": f"A note with {EVIL}", "dataset": EVIL}
+    claim = {
+        "id": "evil",
+        "sentence": EVIL,
+        "compare": {"left": "gbdt", "value": 0, "measure": "balanced_accuracy", "relation": ">"},
+    }
+    html, reader = render(female=EVIL, claims=[claim], **study)
+    assert "<script" not in html
+    assert "alert('x')</script>" not in html
+    assert not [tag for tag, _ in reader.tags if tag == "script"]
+    # Group name, claim, note, data set and reason are all there as text.
+    assert reader.text.count("<script>alert('x')</script>") >= 5
+
+
+def test_a_trend_is_shown_with_its_means():
+    trend = {
+        "row": "budro",
+        "along": "budget",
+        "direction": "rising",
+        "measure": "consistency:spouse",
+        "block": "frontier",
+    }
+    _, reader = render(claims=[{"id": "one", "sentence": "It rises.", "trend": trend}])
+    text = " ".join(reader.text.split())
+    assert re.search(
+        r"held It rises\. ?Consistency, spouse: budro, budget 0\.05, 0\.1, 0\.2, 0\.4, 0\.8: "
+        r"(0\.\d{3}, ){4}0\.\d{3} \(rising\) · frontier block",
+        text,
+    )
+
+
+def test_without_a_publication_claims_or_notes():
+    html, _ = render(published=None, claims=[], notes="")
+    for section in ("published", "claims", "notes"):
+        assert f'id="{section}"' not in html
+
+
+def test_notes():
+    text = "One *two* **three** `a * b * c` 2 * 3 * 4.\nStill one.\n\n- a < b\n- `c`\n\n<b>raw</b>"
+    html = render_notes(text)
+    assert str(html) == (
+        "<p>One <em>two</em> <strong>three</strong> <code>a * b * c</code> 2 * 3 * 4.\n"
+        "Still one.</p>\n"
+        "<ul><li>a &lt; b</li><li><code>c</code></li></ul>\n"
+        "<p>&lt;b&gt;raw&lt;/b&gt;</p>"
+    )
+    assert str(render_notes("")) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0.12345, "0.123"), (-0.5, "−0.500"), (-0.0001, "0.000"), (float("nan"), "–"), (None, "–")],
+)
+def test_numbers(value, shown):
+    assert show_number(value) == shown

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fairfrontier.prepare import load
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.runtime.store import Store
+from fairfrontier.study.points import points_key, tabulate_group
+from fairfrontier.train.fit.fit_group import FitGroup, Member, key
+from fairfrontier.train.prediction import predict_part
+from fairfrontier.train.registry import load_model
+from tests.study.planned import change, make_home, plan
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_levels_count_from_the_minimum_on(tmp_path):
+    store = Store(tmp_path)
+    # Of the test part of this split, nine rows are young and a bad risk.
+    member = Member(8, {"n_estimators": 3}, {})
+    group = FitGroup("german", "row", "gbdt", None, None, "train", 1, (member,), minimum=9)
+    others = [dataclasses.replace(group, minimum=number) for number in (10, 1)]
+    # Training does not see it, and measuring does.
+    assert {key(each, store, ROOT) for each in others} == {key(group, store, ROOT)}
+    assert len({points_key("fit", each, store) for each in (group, *others)}) == 3
+    gaps = []
+    for each in (group, *others):
+        table = tabulate_group(each, store, ROOT)
+        found = table[
+            (table.part == "test") & (table.measure == "gap_max") & (table.group == "age")
+        ]
+        gaps.append(found.value.item())
+    split = load("german", seed=8, home=ROOT)
+    model = load_model(store.path("fit", key(group, store, ROOT)) / "model-0")
+    y, age = split.test.y, split.test.group("age")
+    right = predict_part(model, split.test).decision == y
+    assert ((y == 1) & (age == 0)).sum() == 9
+    rates = [[right[(y == k) & (age == g)].mean() for g in (0, 1)] for k in (0, 1)]
+    expected = np.abs(np.diff(rates)).max()
+    np.testing.assert_allclose(gaps, [expected, np.nan, expected], rtol=1e-12)
+
+
+def test_the_study_names_the_minimum(tmp_path, monkeypatch):
+    home = make_home(tmp_path, monkeypatch)
+    assert {each.group.minimum for each in plan(home).values()} == {10}
+    change(home, "minimum", value=1)
+    assert {each.group.minimum for each in plan(home).values()} == {1}
+    change(home, "minimum", value=0)
+    with pytest.raises(ConfigError, match="minimum"):
+        plan(home)

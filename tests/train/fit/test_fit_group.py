@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fairfrontier.prepare import load
+from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.runtime.store import Store
+from fairfrontier.train.fit.fit_group import (
+    KIND,
+    FitGroup,
+    Member,
+    describe,
+    fit,
+    key,
+    load_split,
+    read_facts,
+)
+from fairfrontier.train.fit.score_file import read_scores
+from fairfrontier.train.postprocess.model import PostProcessed
+from fairfrontier.train.prediction import predict_part
+from fairfrontier.train.registry import load_model
+from tests.flows.project import DATASET, make_project
+
+FRESH = "split: {kind: random, train: 0.4, calibration: 0.2, validation: 0.2, test: 0.2}"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    dataset = DATASET.replace("split: {kind: random, train: 0.6, test: 0.4}", FRESH)
+    return make_project(tmp_path_factory.mktemp("project"), dataset=dataset)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def make_group(**changes: object) -> FitGroup:
+    return FitGroup(
+        **{
+            "dataset": "loans",
+            "method": "row",
+            "estimator": "linear",
+            "metric": None,
+            "rows": None,
+            "select_on": "validation",
+            "threads": 1,
+            "members": (Member(0, {}, {}), Member(1, {}, {})),
+            "then": {"method": "randomized_threshold", "attributes": "origin", "width": 0.1},
+            **changes,
+        }
+    )
+
+
+def test_decisions_are_those_of_the_rule_on_the_models_scores(home, store):
+    group = make_group()
+    entry = store.path(KIND, fit(group, store, home))
+    base = store.path(KIND, key(group.base, store, home))
+    for number, seed in enumerate(group.seeds):
+        split = load("loans", seed, select_on="validation", home=home)
+        model, rule = load_model(base / f"model-{number}"), load_model(entry / f"model-{number}")
+        chain = PostProcessed(model, rule)
+        stored = read_scores(entry / f"scores-{number}.npz")
+        for name, part in split.parts():
+            asked = predict_part(chain, part)
+            np.testing.assert_array_equal(stored[name].decision, asked.decision)
+            # The score stays the model's: how good it is, is no matter of the rule.
+            np.testing.assert_array_equal(stored[name].score, predict_part(model, part).score)
+            assert list(stored[name].counterfactuals) == ["origin"]
+            for mine, theirs in zip(
+                stored[name].counterfactuals["origin"],
+                asked.counterfactuals["origin"],
+                strict=True,
+            ):
+                assert mine[0] == theirs[0]
+                np.testing.assert_array_equal(mine[1], theirs[1])
+
+
+def test_thresholds_follow_the_flip_of_a_group(home, store):
+    group = make_group(members=(Member(0, {}, {}),))
+    entry = store.path(KIND, fit(group, store, home))
+    stored = read_scores(entry / "scores-0.npz")["test"]
+    variants = [decision for _, decision in stored.counterfactuals["origin"]]
+    # The loans' model does not see the origin: only the rule can tell the variants apart.
+    assert np.ptp(np.stack(variants), axis=0).max() > 0.1
+
+
+def test_the_rule_is_fitted_on_calibration_rows_and_tuned_on_validation_rows(home, store):
+    group = make_group(members=(Member(0, {}, {}),))
+    entry = store.path(KIND, fit(group, store, home))
+    split = load("loans", 0, select_on="validation", home=home)
+    stored = read_scores(entry / "scores-0.npz")
+    rates = {
+        name: [
+            stored[name].decision[part.group("origin") == code].mean()
+            for code in range(len(part.attributes["origin"]))
+        ]
+        for name, part in split.parts()
+    }
+    assert np.ptp(rates["calibration"]) == pytest.approx(0.0, abs=1e-9)
+    assert np.ptp(rates["train"]) > 1e-3
+
+
+def test_rows_that_decide_from_one_model_share_its_fit(home, store):
+    groups = [
+        make_group(),
+        make_group(then={"method": "randomized_threshold", "attributes": "origin", "width": 0.5}),
+        make_group(then=None),
+    ]
+    keys = [fit(group, store, home) for group in groups]
+    assert len(set(keys)) == 3
+    assert {key(group.base, store, home) for group in groups} == {keys[2]}
+    assert len(list((store.folder / KIND).glob("*/*"))) == 3
+
+
+def test_a_row_without_a_post_processor_is_described_as_before(home):
+    described = describe(make_group(then=None), home)
+    assert "then" not in described
+    assert describe(make_group(), home)["then"]["method"] == "randomized_threshold"
+
+
+def test_attributes_are_named_alone_or_in_lists(home, store):
+    crossed = make_group(then={"method": "randomized_threshold", "attributes": ["origin"]})
+    fit(crossed, store, home)
+    unknown = make_group(then={"method": "randomized_threshold", "attributes": ["orgin"]})
+    with pytest.raises(ConfigError, match=r"orgin.*Did you mean 'origin'"):
+        fit(unknown, store, home)
+
+
+def test_without_calibration_rows_the_mend_is_said(tmp_path, store):
+    home = make_project(tmp_path)
+    with pytest.raises(ConfigError, match=r"no calibration part.*calibration: 0.2"):
+        fit(make_group(), store, home)
+
+
+def test_a_group_without_calibration_rows_is_named(home, store, monkeypatch):
+    split = load("loans", 0, select_on="validation", home=home)
+    assert split.calibration is not None
+    kept = np.flatnonzero(split.calibration.group("origin") != 1)
+    poorer = dataclasses.replace(split, calibration=split.calibration.take(kept))
+    monkeypatch.setattr("fairfrontier.train.fit.fit_group.load_split", lambda *_: poorer)
+    level = split.calibration.attributes["origin"][1]
+    with pytest.raises(DataError, match=f"origin={level}"):
+        fit(make_group(members=(Member(0, {}, {}),)), store, home)
+
+
+def test_what_skips_the_model_skips_the_row(home, store):
+    home_group = make_group(
+        estimator="reweigh", members=(Member(0, {"n_estimators": 2, "attribute": 0}, {}),)
+    )
+    assert read_facts(store.path(KIND, fit(home_group, store, home)))["skipped"] is None
+    direct = make_group(estimator="randomized_threshold", then=None, members=(Member(0, {}, {}),))
+    told = read_facts(store.path(KIND, fit(direct, store, home)))["skipped"]
+    assert "then: randomized_threshold" in told
+    assert json.loads((store.path(KIND, fit(direct, store, home)) / "fit.json").read_text())
+
+
+def test_a_batch_may_hold_splits_of_different_width(tmp_path, store):
+    # So rare a region is in the training rows of one split only.
+    table = make_project(tmp_path) / "data" / "raw" / "loans.csv"
+    frame = pd.read_csv(table)
+    rare = load("loans", 0, home=tmp_path).train.ids[0]
+    frame.loc[rare, "region"] = "nowhere"
+    frame.to_csv(table, index=False)
+    seeds = [seed for seed in range(8) if rare not in load("loans", seed, home=tmp_path).train.ids]
+    small = {"hidden": 4, "steps": 20, "batch_size": 20}
+    group = make_group(
+        estimator="nn",
+        then=None,
+        select_on="train",
+        members=tuple(Member(seed, small, {}) for seed in (0, seeds[0])),
+    )
+    entry = store.path(KIND, fit(group, store, tmp_path))
+    widths = [load_model(entry / f"model-{number}").n_features_in_ for number in range(2)]
+    assert widths[0] == widths[1] + 1
+
+
+def test_a_corrected_score_is_kept(home, store):
+    group = make_group(
+        then={"method": "shift_inference", "attributes": "origin"}, members=(Member(0, {}, {}),)
+    )
+    stored = read_scores(store.path(KIND, fit(group, store, home)) / "scores-0.npz")["test"]
+    base = read_scores(store.path(KIND, fit(group.base, store, home)) / "scores-0.npz")["test"]
+    assert not np.array_equal(stored.score, base.score)
+    np.testing.assert_array_equal(stored.decision, stored.score >= 0.5)
+
+
+def test_width_and_rate_are_chosen_on_validation_rows(home, store, monkeypatch):
+    split = load("loans", 0, select_on="validation", home=home)
+    group = make_group(
+        then={"method": "randomized_threshold", "attributes": "origin"},
+        members=(Member(0, {}, {}),),
+    )
+    chosen = load_model(store.path(KIND, fit(group, store, home)) / "model-0")
+    assert split.validation is not None
+    turned = dataclasses.replace(split.validation, y=1 - split.validation.y)
+    monkeypatch.setattr(
+        "fairfrontier.train.fit.fit_group.load_split",
+        lambda *_: dataclasses.replace(split, validation=turned),
+    )
+    other = Store(store.folder / "other")
+    worse = load_model(other.path(KIND, fit(group, other, home)) / "model-0")
+    assert (worse.width_, worse.rate_) != (chosen.width_, chosen.rate_)
+
+
+def test_noise_and_post_processor_are_in_the_key(home):
+    plain = describe(make_group(), home)
+    wider = make_group(then={"method": "randomized_threshold", "attributes": "origin", "width": 1})
+    assert describe(wider, home) != plain
+    noisy = DATASET.replace("missing:", "perturb: {noisy_groups: {origin: {share: 0.1}}}\nmissing:")
+    (home / "conf" / "datasets" / "noisy.yaml").write_text(
+        noisy.replace("dataset: loans", "dataset: noisy")
+    )
+    members = [(Member(0, {}, {}, noise),) for noise in (0.1, 0.2)]
+    one, two = (
+        describe(make_group(dataset="noisy", then=None, members=each), home) for each in members
+    )
+    assert one["data"] != two["data"]
+
+
+def test_an_edited_dataset_is_another_one_within_a_process(tmp_path):
+    home = make_project(tmp_path)
+    (home / "conf" / "datasets" / "mine.yaml").write_text("dataset: mine\nextends: loans\n")
+    group = make_group(dataset="mine", then=None, members=(Member(0, {}, {}),))
+
+    def look() -> tuple[str, int]:
+        split = load_split(group, group.members[0], home)
+        return describe(group, home)["data"][0], split.test.n_samples
+
+    found = [look()]
+    assert look() == found[0]
+    base, table = home / "conf" / "datasets" / "loans.yaml", home / "data" / "raw" / "loans.csv"
+    base.write_text(DATASET.replace("train: 0.6, test: 0.4", "train: 0.5, test: 0.5"))
+    found.append(look())
+    table.write_text("\n".join(table.read_text().splitlines()[:-100]))
+    found.append(look())
+    base.write_text(DATASET)
+    found.append(look())
+    assert [size for _, size in found] == [360, 450, 400, 320]
+    assert len({digest for digest, _ in found}) == 4
+
+
+def test_what_a_model_reports_of_its_training_is_kept(home, store, monkeypatch):
+    report = {"oracle_calls": 12, "gap": [0.5, 0.25]}
+    monkeypatch.setattr("fairfrontier.train.baseline.linear.Linear.report_", report, raising=False)
+    plain = make_group(then=None)
+    assert read_facts(store.path(KIND, fit(plain, store, home)))["reports"] == [report, report]
+    # A rule behind the model reports for itself.
+    assert read_facts(store.path(KIND, fit(make_group(), store, home)))["reports"] == [{}, {}]
+
+
+def test_a_method_that_finds_no_model_is_skipped_with_its_reason(home, store, monkeypatch):
+    told = "linear found no model within 0.1."
+    monkeypatch.setattr(
+        "fairfrontier.train.baseline.linear.Linear.infeasible_", told, raising=False
+    )
+    entry = store.path(KIND, fit(make_group(then=None), store, home))
+    assert read_facts(entry)["skipped"] == told
+    assert not list(entry.glob("scores-*"))

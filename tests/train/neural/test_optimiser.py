@@ -1,0 +1,43 @@
+import array_api_strict
+import numpy as np
+import pytest
+
+from fairfrontier.train.neural.optimiser import Adam
+
+
+def reference(gradients, rate):
+    """Return the sum of the steps of Algorithm 1, as it is printed."""
+    m = v = moved = 0.0
+    for t, gradient in enumerate(gradients, start=1):
+        m = 0.9 * m + 0.1 * gradient
+        v = 0.999 * v + 0.001 * gradient**2
+        moved = moved + rate * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+    return moved
+
+
+def run(gradients, rate, active=None, xp=np):
+    like = xp.asarray(gradients[0])
+    adam, moved = Adam([like], rate), xp.zeros_like(like)
+    for position, each in enumerate(gradients):
+        moved = (
+            moved + adam.step([xp.asarray(each)], None if active is None else active[position])[0]
+        )
+    return np.asarray(moved)
+
+
+def test_steps_are_those_of_the_paper():
+    gradients = np.random.default_rng(0).normal(size=(20, 3, 4, 2))
+    rate = np.array([0.1, 0.01, 1.0])[:, None, None]
+    assert run(gradients, rate) == pytest.approx(reference(gradients, rate), rel=1e-9)
+    strict = run(gradients, array_api_strict.asarray(rate), xp=array_api_strict)
+    assert strict == pytest.approx(run(gradients, rate))
+
+
+@pytest.mark.parametrize("xp", [np, array_api_strict])
+def test_a_model_that_waits_goes_on_where_it_was(xp):
+    gradients = np.random.default_rng(1).normal(size=(12, 2, 3, 1))
+    active = np.ones((12, 2), dtype=bool)
+    active[[0, 4, 5], 1] = False
+    moved = run(gradients, 0.1, active, xp)
+    assert moved[0] == pytest.approx(reference(gradients[:, 0], 0.1), rel=1e-9)
+    assert moved[1] == pytest.approx(reference(gradients[active[:, 1], 1], 0.1), rel=1e-9)

@@ -1,0 +1,15 @@
+import numpy as np
+import pytest
+
+from fairfrontier.train.tree.boosting import positive_weight
+
+
+def test_balanced_is_the_weight_of_zeros_over_ones():
+    y, weight = np.array([0, 1, 0, 1]), np.array([1.0, 2.0, 4.0, 0.5])
+    assert positive_weight("balanced", y, weight) == pytest.approx(2.0)
+    assert positive_weight(3, y, weight) == 3.0
+
+
+@pytest.mark.parametrize("weight", [[0.0, 1.0], [1.0, 0.0]])
+def test_one_class_has_nothing_to_balance(weight):
+    assert positive_weight("balanced", np.array([0, 1]), np.array(weight)) == 1.0
