@@ -22,7 +22,7 @@ def source_digest(modules: Iterable[str], *, root: Path | None = None) -> str:
     Parameters
     ----------
     modules : iterable of str
-        Dotted names inside the project's packages, in any order, e.g. ``"fairfrontier.train.budro"``.
+        Dotted names inside the project's packages, in any order.
     root : Path, optional
         The folder that holds the packages; the checkout by default.
 

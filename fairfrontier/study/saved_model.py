@@ -29,9 +29,9 @@ def list_models(plan: Sequence[Planned], store: Store, home: Path) -> pd.DataFra
     Returns
     -------
     DataFrame
-        Columns method, setting, seed, as in points.parquet; model, a folder for
-        `fairfrontier.train.load_model`; and post_processor, that of the rule that decides from the model's
-        scores, empty where there is none. Methods that were left out have no row.
+        Columns method, setting, seed, as in points.parquet; model, a folder for `load_model`; and
+        post_processor, that of the rule that decides from the model's scores, empty where there is
+        none. Methods that were left out have no row.
     """
     rows = []
     for each in plan:

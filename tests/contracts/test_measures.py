@@ -22,7 +22,7 @@ from fairfrontier.prepare.split import Part, Split
 from fairfrontier.train.prediction import Prediction
 
 TASKS = ("binary", "multiclass", "regression")
-# A bound over the box is made from a net, not from predictions: see tests/evaluate/certificate/test_box.py.
+# A bound over the box is made from a net, not from predictions: see test_box.py.
 CASES = [
     (name, task)
     for name, each in MEASURES.all().items()

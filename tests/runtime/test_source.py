@@ -72,7 +72,9 @@ def test_a_change_elsewhere_does_not(tree, changed):
 def test_comments_docstrings_and_layout_do_not_count(tree):
     before = digest(tree(), "fairfrontier.a.top")
     changes = {
-        "fairfrontier/a/top.py": '"""Another."""\nimport numpy  # noqa\n\n\nfrom fairfrontier.b import inner\n',
+        "fairfrontier/a/top.py": (
+            '"""Another."""\nimport numpy  # noqa\n\n\nfrom fairfrontier.b import inner\n'
+        ),
         "fairfrontier/b/nested.py": "def g():\n    return (\n        1\n    )\n",
     }
     assert digest(tree(**changes), "fairfrontier.a.top") == before

@@ -1,6 +1,6 @@
 """How good predictions are: balanced accuracy, log loss, AUC; mean predictions of a regression.
 
-Accuracy is a rate of the group table (fairfrontier/evaluate/statistic/rate.py), where it also stands by level.
+Accuracy is a rate of the group table (evaluate/statistic/rate.py), where it also stands by level.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The neighbourhood table: two clusters of applicants whose labels follow crossing diagonals.
 
-``python -m fairfrontier.prepare.simulate.neighbourhood`` writes data/raw/neighbourhoods.csv again, byte for byte.
+``python -m fairfrontier.prepare.simulate.neighbourhood`` writes data/raw/neighbourhoods.csv again,
+byte for byte.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The synthetic table: a merit that a biased label mixes with a trait that should not matter.
 
-``python -m fairfrontier.prepare.simulate.synthetic`` writes data/raw/synthetic.csv again, byte for byte.
+``python -m fairfrontier.prepare.simulate.synthetic`` writes data/raw/synthetic.csv again, byte for
+byte.
 """
 
 from __future__ import annotations

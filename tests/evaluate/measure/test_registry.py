@@ -55,7 +55,8 @@ def test_a_name_is_given_once(monkeypatch):
 
 def test_listing_imports_no_figures_and_no_flows():
     code = (
-        "import sys; from fairfrontier.evaluate.measure.registry import MEASURES; assert MEASURES.all();"
+        "import sys; from fairfrontier.evaluate.measure.registry import MEASURES;"
+        "assert MEASURES.all();"
         "sys.exit(' '.join({'matplotlib', 'prefect', 'dask'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

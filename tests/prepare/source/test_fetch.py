@@ -202,7 +202,8 @@ def test_processes_that_want_the_same_file_fetch_it_once(server, tmp_path):
     url = server.add("/people.csv", CONTENT, delay=1.0)
     code = (
         "import sys; from pathlib import Path\n"
-        "from fairfrontier.prepare.source.fetch import fetch; from fairfrontier.prepare.config.section import Origin\n"
+        "from fairfrontier.prepare.source.fetch import fetch\n"
+        "from fairfrontier.prepare.config.section import Origin\n"
         "print(fetch([Origin(url=sys.argv[1])], sys.argv[2], Path(sys.argv[3])))\n"
     )
     command = [sys.executable, "-c", code, url, PINNED, str(tmp_path)]
