@@ -13,7 +13,8 @@ from fairfrontier.prepare.config.dataset import find_dataset, read_dataset
 from fairfrontier.prepare.embedding.variant import list_changes
 from fairfrontier.report.files import CHANGES
 from fairfrontier.runtime.seeds import derive_generator
-from fairfrontier.train.fit.fit_group import FitGroup, load_split
+from fairfrontier.train.fit.group import FitGroup
+from fairfrontier.train.fit.input import load_split
 from tasks.prepare import encode_table, settle_texts
 
 SHOWN = 200

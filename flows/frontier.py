@@ -26,7 +26,10 @@ from fairfrontier.study.config import DEFAULT_PROFILE, StudyConfig
 from fairfrontier.study.plan import Planned, expand, load_study
 from fairfrontier.study.points import KIND as POINTS
 from fairfrontier.study.points import points_key
-from fairfrontier.train.fit.fit_group import KIND, FitGroup, key, load_split, read_facts
+from fairfrontier.train.fit.group import FitGroup
+from fairfrontier.train.fit.input import load_split
+from fairfrontier.train.fit.kept import KIND, read_facts
+from fairfrontier.train.fit.key import key
 from fairfrontier.train.postprocess.model import require_calibration
 from fairfrontier.train.registry import METHODS
 from flows.artifact import publish_results, show_progress, start_progress

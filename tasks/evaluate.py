@@ -21,7 +21,7 @@ from fairfrontier.runtime.thread import call_limited
 from fairfrontier.study.config import StudyConfig
 from fairfrontier.study.plan import Planned
 from fairfrontier.study.points import tabulate_group
-from fairfrontier.train.fit.fit_group import FitGroup
+from fairfrontier.train.fit.group import FitGroup
 
 if TYPE_CHECKING:
     from distributed import Client

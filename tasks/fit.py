@@ -12,7 +12,8 @@ from prefect import task
 
 from fairfrontier.runtime.errors import ClusterError
 from fairfrontier.runtime.store import Store
-from fairfrontier.train.fit.fit_group import KIND, FitGroup
+from fairfrontier.train.fit.group import FitGroup
+from fairfrontier.train.fit.kept import KIND
 from fairfrontier.train.fit.remark import fit_telling
 from fairfrontier.train.registry import METHODS
 

@@ -17,7 +17,10 @@ from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.drawing import Scene
 from fairfrontier.study.frontier import build_frontier, list_fits
 from fairfrontier.study.points import certify_losses
-from fairfrontier.train.fit.fit_group import KIND, FitGroup, key, load_split, read_facts
+from fairfrontier.train.fit.group import FitGroup
+from fairfrontier.train.fit.input import load_split
+from fairfrontier.train.fit.kept import KIND, read_facts
+from fairfrontier.train.fit.key import key
 from fairfrontier.train.fit.score_file import read_scores
 from fairfrontier.train.prediction import Prediction
 

@@ -10,7 +10,9 @@ from fairfrontier.evaluate.measure.loss import LOSSES, compute_absolute, compute
 from fairfrontier.evaluate.measure.registry import Audit
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.drawing import Scene
-from fairfrontier.train.fit.fit_group import KIND, key, load_split, read_facts
+from fairfrontier.train.fit.input import load_split
+from fairfrontier.train.fit.kept import KIND, read_facts
+from fairfrontier.train.fit.key import key
 from fairfrontier.train.fit.score_file import read_scores
 
 # Measures that are means of rows' losses; rmse is the root of one.

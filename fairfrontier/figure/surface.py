@@ -16,15 +16,10 @@ from fairfrontier.prepare.config.section import REST
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.study.drawing import Picture, Scene, figure
-from fairfrontier.train.fit.fit_group import (
-    KIND,
-    FitGroup,
-    Member,
-    key,
-    learn_metric,
-    load_split,
-    read_facts,
-)
+from fairfrontier.train.fit.group import FitGroup, Member
+from fairfrontier.train.fit.input import learn_metric, load_split
+from fairfrontier.train.fit.kept import KIND, read_facts
+from fairfrontier.train.fit.key import key
 from fairfrontier.train.individual.budro.estimator import BuDRO
 from fairfrontier.train.registry import METHODS, load_model
 

@@ -28,7 +28,7 @@ from fairfrontier.study.method_file import MethodFile
 
 if TYPE_CHECKING:
     from fairfrontier.train.base import Estimator
-    from fairfrontier.train.fit.fit_group import FitGroup, Member
+    from fairfrontier.train.fit.group import FitGroup, Member
 
 # Models trained at once at most: more are hardly faster, and a long sweep would leave cores idle.
 AT_ONCE = 5
@@ -144,7 +144,7 @@ def expand(study: StudyConfig, home: Path | None = None) -> tuple[Planned, ...]:
     seed) names one fit, whatever the profile.
     """
     # Estimators import their libraries; a study can be read and listed without them.
-    from fairfrontier.train.fit.fit_group import FitGroup, Member
+    from fairfrontier.train.fit.group import FitGroup, Member
 
     home = home or find_home()
     batches: dict[str, tuple[_Row, list[Member], list[Block]]] = {}

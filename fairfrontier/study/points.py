@@ -21,14 +21,11 @@ from fairfrontier.metric.registry import METRICS
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.source import source_digest
 from fairfrontier.runtime.store import Store, canonical_json
-from fairfrontier.train.fit.fit_group import KIND as FIT
-from fairfrontier.train.fit.fit_group import (
-    FitGroup,
-    fit,
-    learn_metric,
-    load_split,
-    read_facts,
-)
+from fairfrontier.train.fit.fitting import fit
+from fairfrontier.train.fit.group import FitGroup
+from fairfrontier.train.fit.input import learn_metric, load_split
+from fairfrontier.train.fit.kept import KIND as FIT
+from fairfrontier.train.fit.kept import read_facts
 from fairfrontier.train.fit.score_file import read_scores
 from fairfrontier.train.neural.estimator import NeuralNetwork
 from fairfrontier.train.prediction import Prediction

@@ -9,7 +9,8 @@ import pandas as pd
 
 from fairfrontier.runtime.store import Store, canonical_json
 from fairfrontier.study.plan import Planned
-from fairfrontier.train.fit.fit_group import KIND, key
+from fairfrontier.train.fit.kept import KIND
+from fairfrontier.train.fit.key import key
 
 COLUMNS = ("method", "setting", "seed", "model", "post_processor")
 

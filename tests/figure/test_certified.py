@@ -9,7 +9,9 @@ from fairfrontier.metric import learn
 from fairfrontier.report.files import write_results
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.store import Store
-from fairfrontier.train.fit.fit_group import KIND, key, load_split
+from fairfrontier.train.fit.input import load_split
+from fairfrontier.train.fit.kept import KIND
+from fairfrontier.train.fit.key import key
 from fairfrontier.train.registry import load_model
 from tests.figure.certified_study import EVIL
 from tests.report.test_page import Reader

@@ -5,7 +5,7 @@ import pytest
 
 from fairfrontier.figure.paired_loss import pair_losses
 from fairfrontier.runtime.store import canonical_json
-from fairfrontier.train.fit.fit_group import load_split
+from fairfrontier.train.fit.input import load_split
 from fairfrontier.train.registry import create
 from tests.figure.regressed import METHODS, ROOT, make_scene
 

@@ -26,7 +26,10 @@ from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.store import Store
 from fairfrontier.study.drawing import Scene
 from fairfrontier.study.plan import expand, load_study
-from fairfrontier.train.fit.fit_group import KIND, fit, key, load_split
+from fairfrontier.train.fit.fitting import fit
+from fairfrontier.train.fit.input import load_split
+from fairfrontier.train.fit.kept import KIND
+from fairfrontier.train.fit.key import key
 from fairfrontier.train.registry import load_model
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ from fairfrontier.study.claim import Claim, refuse_claims
 from fairfrontier.study.config import StudyConfig
 from fairfrontier.study.frontier import list_fits
 from fairfrontier.study.plan import Planned
-from fairfrontier.train.fit.fit_group import FitGroup, Member
+from fairfrontier.train.fit.group import FitGroup, Member
 from tests.reproduce.test_curve import make
 
 # Loss and disparity on train, then on test.

@@ -10,7 +10,7 @@ import pandas as pd
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.config import StudyConfig
 from fairfrontier.study.plan import Planned
-from fairfrontier.train.fit.fit_group import FitGroup, Member
+from fairfrontier.train.fit.group import FitGroup, Member
 
 ATTRIBUTES = {"sex": ("Female", "Male"), "race": ("non-White", "White")}
 # accuracy, consistency of spouses, of gender and race, gap of sex, of race

@@ -6,7 +6,7 @@ import pytest
 
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.plan import _share_out, expand, load_study
-from fairfrontier.train.fit.fit_group import Member
+from fairfrontier.train.fit.group import Member
 from tests.study.planned import DATASET, STUDY, Boosting, Fair, make_home, write
 
 

@@ -10,7 +10,8 @@ from fairfrontier.prepare import load
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.store import Store
 from fairfrontier.study.points import points_key, tabulate_group
-from fairfrontier.train.fit.fit_group import FitGroup, Member, key
+from fairfrontier.train.fit.group import FitGroup, Member
+from fairfrontier.train.fit.key import key
 from fairfrontier.train.prediction import predict_part
 from fairfrontier.train.registry import load_model
 from tests.study.planned import change, make_home, plan

@@ -6,7 +6,9 @@ from fairfrontier.runtime.store import Store
 from fairfrontier.study import saved_model
 from fairfrontier.study.plan import Planned
 from fairfrontier.study.saved_model import COLUMNS, list_models
-from fairfrontier.train.fit.fit_group import KIND, FitGroup, Member, key
+from fairfrontier.train.fit.group import FitGroup, Member
+from fairfrontier.train.fit.kept import KIND
+from fairfrontier.train.fit.key import key
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMBERS = (Member(1, {"n_estimators": 3}, {"preset": "b"}), Member(0, {"n_estimators": 3}, {}))

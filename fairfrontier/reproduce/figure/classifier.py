@@ -14,14 +14,10 @@ from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.drawing import Scene
-from fairfrontier.train.fit.fit_group import (
-    KIND,
-    FitGroup,
-    Member,
-    key,
-    load_split,
-    read_facts,
-)
+from fairfrontier.train.fit.group import FitGroup, Member
+from fairfrontier.train.fit.input import load_split
+from fairfrontier.train.fit.kept import KIND, read_facts
+from fairfrontier.train.fit.key import key
 from fairfrontier.train.fit.score_file import read_scores
 from fairfrontier.train.postprocess.base import read_scores as read_signed
 from fairfrontier.train.postprocess.calibration import Calibration

@@ -15,7 +15,8 @@ from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.store import Store
 from fairfrontier.study.drawing import Picture, Scene, figure
 from fairfrontier.study.plan import Planned
-from fairfrontier.train.fit.fit_group import KIND, key, read_facts
+from fairfrontier.train.fit.kept import KIND, read_facts
+from fairfrontier.train.fit.key import key
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

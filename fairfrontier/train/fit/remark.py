@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fairfrontier.runtime.store import Store
-from fairfrontier.train.fit.fit_group import FitGroup, fit
+from fairfrontier.train.fit.fitting import fit
+from fairfrontier.train.fit.group import FitGroup
 from fairfrontier.train.neural.estimator import TrainingWarning
 
 # Where warnings go belongs to the process, not to a thread.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
 
 from fairfrontier.prepare.split import Part, Split
-from fairfrontier.runtime.errors import ConfigError, DataError, nearest
-from fairfrontier.train.base import Estimator
+from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.train.attribute import name_columns
 from fairfrontier.train.postprocess.base import PostProcessor, score_part
 from fairfrontier.train.registry import METHODS, create
 
@@ -138,49 +137,6 @@ def fit_processor(processor: PostProcessor, scored: Split) -> None:
         if name in processor.fit_takes and value is not None
     }
     processor.fit(part.X, part.y, **taken)
-
-
-def name_columns(
-    cls: type[Estimator], parameters: Mapping[str, Any], split: Split, label: str
-) -> dict[str, Any]:
-    """Replace names of group attributes by their columns, in the parameters that take them.
-
-    Parameters
-    ----------
-    cls : type of Estimator
-        Its ``group_parameters`` say which parameters those are.
-    parameters : mapping
-        Names, columns, or lists of either.
-    split : Split
-        Whose attributes are meant.
-    label : str
-        What the user calls the row, for the message.
-
-    Raises
-    ------
-    ConfigError
-        For an unknown attribute; the sentence offers the nearest.
-    """
-    attributes = list(split.train.attributes)
-
-    def column(name: str, value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
-        if value not in attributes:
-            raise ConfigError(
-                f"{label}: {name} is {value!r}, which is no group attribute of {split.dataset}.",
-                nearest(value, attributes),
-            )
-        return attributes.index(value)
-
-    named = dict(parameters)
-    for name in cls.group_parameters:
-        value = named.get(name)
-        if isinstance(value, list | tuple):
-            named[name] = [column(name, each) for each in value]
-        elif value is not None:
-            named[name] = column(name, value)
-    return named
 
 
 def score_split(split: Split, train: np.ndarray, validation: np.ndarray | None) -> Split:

@@ -10,7 +10,8 @@ from fairfrontier.prepare.config.section import Label
 from fairfrontier.reproduce.figure.oracle_calls import draw_calls, list_calls
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.drawing import FIGURES
-from fairfrontier.train.fit.fit_group import KIND, key
+from fairfrontier.train.fit.kept import KIND
+from fairfrontier.train.fit.key import key
 from tests.figure.regressed import METHODS, ROOT, make_scene
 
 

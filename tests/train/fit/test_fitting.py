@@ -11,16 +11,11 @@ import pytest
 from fairfrontier.prepare import load
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.store import Store
-from fairfrontier.train.fit.fit_group import (
-    KIND,
-    FitGroup,
-    Member,
-    describe,
-    fit,
-    key,
-    load_split,
-    read_facts,
-)
+from fairfrontier.train.fit.fitting import fit
+from fairfrontier.train.fit.group import FitGroup, Member
+from fairfrontier.train.fit.input import load_split
+from fairfrontier.train.fit.kept import KIND, read_facts
+from fairfrontier.train.fit.key import describe, key
 from fairfrontier.train.fit.score_file import read_scores
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.prediction import predict_part
@@ -144,7 +139,7 @@ def test_a_group_without_calibration_rows_is_named(home, store, monkeypatch):
     assert split.calibration is not None
     kept = np.flatnonzero(split.calibration.group("origin") != 1)
     poorer = dataclasses.replace(split, calibration=split.calibration.take(kept))
-    monkeypatch.setattr("fairfrontier.train.fit.fit_group.load_split", lambda *_: poorer)
+    monkeypatch.setattr("fairfrontier.train.fit.post_processing.load_split", lambda *_: poorer)
     level = split.calibration.attributes["origin"][1]
     with pytest.raises(DataError, match=f"origin={level}"):
         fit(make_group(members=(Member(0, {}, {}),)), store, home)
@@ -201,7 +196,7 @@ def test_width_and_rate_are_chosen_on_validation_rows(home, store, monkeypatch):
     assert split.validation is not None
     turned = dataclasses.replace(split.validation, y=1 - split.validation.y)
     monkeypatch.setattr(
-        "fairfrontier.train.fit.fit_group.load_split",
+        "fairfrontier.train.fit.post_processing.load_split",
         lambda *_: dataclasses.replace(split, validation=turned),
     )
     other = Store(store.folder / "other")

@@ -1,0 +1,88 @@
+"""The unit of work: what one method trains together on one split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Member:
+    """One model of a fit group.
+
+    Attributes
+    ----------
+    seed : int
+        Which split; also the estimator's ``random_state`` where it takes one and has none.
+    parameters : mapping
+        Resolved parameters of the estimator; group attributes by name or column.
+    setting : mapping
+        What points.parquet shows as ``setting``.
+    noise : float or None
+        Share of wrong groups; what the dataset's YAML says when None.
+    """
+
+    seed: int
+    parameters: Mapping[str, Any]
+    setting: Mapping[str, Any]
+    noise: float | None = None
+
+    @property
+    def data(self) -> tuple[int, float | None]:
+        """What its split depends on, of all that a group's members can differ in."""
+        return self.seed, self.noise
+
+
+@dataclass(frozen=True)
+class FitGroup:
+    """What is trained together: one model as a rule, several of a batched method's sweep.
+
+    Attributes
+    ----------
+    dataset : str
+        Name of a dataset or path of its YAML.
+    method : str
+        Label of the row in the results.
+    estimator : str
+        Registered short name of the method.
+    metric : mapping or None
+        ``{"name": "subspace", ...}`` for methods that take a fair metric.
+    rows : int or None
+        Training rows kept (a seeded sample); all when None.
+    select_on : {"validation", "train"}
+        Whether a validation part is carved out of train.
+    threads : int
+        Threads of BLAS, OpenMP and XGBoost during the fit.
+    members : tuple of Member
+        At least one.
+    certificate : mapping or None
+        What its points certify: ``metric``, ``budgets``, ``rows`` and ``parts``; training does not
+        see it.
+    then : mapping or None
+        The post-processor fitted on the scores of these models: ``method`` and its parameters.
+    minimum : int
+        Rows that its points need of a level for a rate; training does not see it.
+    """
+
+    dataset: str
+    method: str
+    estimator: str
+    metric: Mapping[str, Any] | None
+    rows: int | None
+    select_on: Literal["validation", "train"]
+    threads: int
+    members: tuple[Member, ...]
+    certificate: Mapping[str, Any] | None = None
+    then: Mapping[str, Any] | None = None
+    minimum: int = 10
+
+    @property
+    def base(self) -> FitGroup:
+        """The same models without the post-processor."""
+        return replace(self, then=None)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The splits of the members, each once, in their order."""
+        return tuple(dict.fromkeys(each.seed for each in self.members))

@@ -1,0 +1,15 @@
+"""What a fit leaves in the store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+KIND = "fit"
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """Return ``seconds``, ``skipped`` and ``reports`` (one for each model) of a stored fit."""
+    facts: dict[str, Any] = json.loads((folder / "fit.json").read_text(encoding="utf-8"))
+    return facts
