@@ -88,10 +88,10 @@ class Rule(PostProcessor):
 
 def make_home(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Write a project with the study, its dataset and the files of its methods."""
-    monkeypatch.setattr(
-        "fairfrontier.train.registry.methods",
-        lambda: {"boosting": Boosting, "fair": Fair, "rule": Rule},
-    )
+    known = Registry("method", "method", (), "fairfrontier.test_methods")
+    for name, cls in {"boosting": Boosting, "fair": Fair, "rule": Rule}.items():
+        known.add(name, cls, cls)
+    monkeypatch.setattr("fairfrontier.train.registry.METHODS", known)
     for folder in ("studies", "datasets", "methods"):
         (root / "conf" / folder).mkdir(parents=True)
     write(root / "conf/datasets/toy.yaml", DATASET)
