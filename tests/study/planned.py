@@ -11,6 +11,7 @@ from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.plan import Planned, expand, load_study
 from fairfrontier.train.base import Estimator
 from fairfrontier.train.postprocess.base import PostProcessor
+from fairfrontier.train.registry import METHODS
 
 DATASET = {
     "dataset": "toy",
@@ -88,10 +89,9 @@ class Rule(PostProcessor):
 
 def make_home(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Write a project with the study, its dataset and the files of its methods."""
-    known = Registry("method", "method", (), "fairfrontier.test_methods")
-    for name, cls in {"boosting": Boosting, "fair": Fair, "rule": Rule}.items():
-        known.add(name, cls, cls)
-    monkeypatch.setattr("fairfrontier.train.registry.METHODS", known)
+    METHODS.all()  # what registers from now on would be lost
+    known = {"boosting": Boosting, "fair": Fair, "rule": Rule}
+    monkeypatch.setattr(METHODS, "_entries", known)
     for folder in ("studies", "datasets", "methods"):
         (root / "conf" / folder).mkdir(parents=True)
     write(root / "conf/datasets/toy.yaml", DATASET)

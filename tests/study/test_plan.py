@@ -7,6 +7,7 @@ import pytest
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.plan import _share_out, expand, load_study
 from fairfrontier.train.fit.group import Member
+from fairfrontier.train.registry import METHODS
 from tests.study.planned import DATASET, STUDY, Boosting, Fair, make_home, write
 
 
@@ -23,9 +24,7 @@ class Batched(Boosting):
 
 
 def test_a_batched_method_is_trained_in_one_group(home, monkeypatch):
-    monkeypatch.setattr(
-        "fairfrontier.train.registry.methods", lambda: {"boosting": Batched, "fair": Fair}
-    )
+    monkeypatch.setattr(METHODS, "_entries", {"boosting": Batched, "fair": Fair})
     methods = {"boosting": {"depth": [3, 5], "layers": [[1], [2]]}, "fair": {}}
     write(home / "conf/studies/toy.yaml", {**STUDY, "methods": methods, "claims": []})
     groups = [each.group for each in expand(load_study("toy", home=home), home)]
@@ -51,9 +50,7 @@ def test_long_sweeps_are_shared_out_evenly_and_in_order(n):
 def test_a_batch_holds_one_split_where_more_do_not_pay(home, monkeypatch):
     apart = type("Apart", (Batched,), {"across_splits": False})
     noisy_study(home, monkeypatch)
-    monkeypatch.setattr(
-        "fairfrontier.train.registry.methods", lambda: {"boosting": apart, "fair": Fair}
-    )
+    monkeypatch.setattr(METHODS, "_entries", {"boosting": apart, "fair": Fair})
     found = expand(load_study("toy", home=home), home)
     both = [each for each in found if each.group.method == "boosting"]
     assert sorted((m.seed, m.noise) for each in both for m in each.group.members) == [
@@ -64,9 +61,7 @@ def test_a_batch_holds_one_split_where_more_do_not_pay(home, monkeypatch):
 
 def noisy_study(home, monkeypatch, **frontier):
     """Write a study both of whose blocks sweep the noise of a batched method."""
-    monkeypatch.setattr(
-        "fairfrontier.train.registry.methods", lambda: {"boosting": Batched, "fair": Fair}
-    )
+    monkeypatch.setattr(METHODS, "_entries", {"boosting": Batched, "fair": Fair})
     noisy = {**DATASET, "perturb": {"noisy_groups": {"race": {"share": 0.0}}}}
     write(home / "conf/datasets/toy.yaml", noisy)
     row = {"preset": "published", "noise": [0.1, 0.3]}
