@@ -15,6 +15,7 @@ from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.files import FILES
 from fairfrontier.cli.progress import PassProgress
 from fairfrontier.prepare.table.stream import list_files
+from fairfrontier.runtime.config import read_first_fault
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.home import find_home
 from flows.artifact import make_key, publish_audit, show_progress, start_progress
@@ -92,11 +93,11 @@ def read_options(given: Mapping[str, Any]) -> AuditParameters:
     try:
         return AuditParameters.model_validate(options)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        message, _, mend = first["msg"].partition("|")
-        if not first["loc"]:
-            raise ConfigError(f"{message[0].upper()}{message[1:]}.", mend) from None
-        option = str(first["loc"][0])
+        first = read_first_fault(error)
+        message = first.fault
+        if not first.where:
+            raise ConfigError(f"{message[0].upper()}{message[1:]}.", first.mend) from None
+        option = first.where[0]
         raise ConfigError(
             f"--{option.replace('_', '-')} is {options[option]!r}: {message[0].lower()}"
             f"{message[1:]}.",

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from fairfrontier.cli.progress import PassProgress
 from fairfrontier.debias.debiasing import PASSES, DebiasConfig, check_config
 from fairfrontier.debias.files import FILES
+from fairfrontier.runtime.config import read_first_fault
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.home import find_home
 from flows.artifact import make_key, publish_debiasing, show_progress, start_progress
@@ -81,11 +82,11 @@ def read_options(given: Mapping[str, Any]) -> DebiasParameters:
     try:
         return DebiasParameters.model_validate(given)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        message, _, mend = first["msg"].partition("|")
-        if not first["loc"]:
-            raise ConfigError(f"{message[0].upper()}{message[1:]}.", mend) from None
-        option = str(first["loc"][0])
+        first = read_first_fault(error)
+        message = first.fault
+        if not first.where:
+            raise ConfigError(f"{message[0].upper()}{message[1:]}.", first.mend) from None
+        option = first.where[0]
         raise ConfigError(
             f"--{option} is {given[option]!r}: {message[0].lower()}{message[1:]}.",
             "`fairfrontier debias --help` says what the options are.",

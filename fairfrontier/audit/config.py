@@ -97,36 +97,37 @@ class AuditConfig(Model):
     def _check(self) -> AuditConfig:
         if (self.table is None) == (self.model is None):
             raise fault(
-                "an audit is of a table or of a model, one of the two|"
-                "Give the path of a table, or --model and --dataset."
+                "an audit is of a table or of a model, one of the two",
+                "Give the path of a table, or --model and --dataset.",
             )
         self._refuse(FITTED if self.model is None else TABLE)
         if self.model is None:
             self._check_table()
         elif self.dataset is None:
             raise fault(
-                "a model alone decides on nothing|Name rows for it with --dataset and --part."
+                "a model alone decides on nothing", "Name rows for it with --dataset and --part."
             )
         self._check_noise()
         for name in self.criterion:
             if name not in CRITERIA:
-                raise fault(f"there is no criterion {name!r}|{nearest(name, CRITERIA)}")
+                raise fault(f"there is no criterion {name!r}", nearest(name, CRITERIA))
         return self
 
     def _refuse(self, names: tuple[str, ...]) -> None:
         given = list(self.given(names))
         if given:
             kind = "table" if self.model is None else "model"
-            raise fault(f"--{given[0]} is not for the audit of a {kind}|Leave it out.")
+            raise fault(f"--{given[0]} is not for the audit of a {kind}", "Leave it out.")
 
     def _check_table(self) -> None:
         if self.labels is None or self.group is None or not (self.decisions or self.scores):
             raise fault(
-                "an audit needs decisions, labels and noisy groups|Name their columns with "
-                "--decisions (or --scores and --threshold), --labels and --group."
+                "an audit needs decisions, labels and noisy groups",
+                "Name their columns with "
+                "--decisions (or --scores and --threshold), --labels and --group.",
             )
         if self.decisions is not None and self.scores is not None:
-            raise fault("decisions and scores are both given|Leave one of them out.")
+            raise fault("decisions and scores are both given", "Leave one of them out.")
         named = [
             each
             for each in (self.decisions, self.scores, self.labels, self.group, self.weights)
@@ -134,34 +135,40 @@ class AuditConfig(Model):
         ]
         twice = sorted({each for each in named if named.count(each) > 1})
         if twice:
-            raise fault(f"the column {twice[0]!r} is named twice|Name a column for each purpose.")
+            raise fault(
+                f"the column {twice[0]!r} is named twice", "Name a column for each purpose."
+            )
         if self.scores is not None and (self.threshold is None) != self.randomised:
             raise fault(
-                "scores become decisions by a threshold, or are probabilities of deciding 1|"
-                "Give one of --threshold and --randomised."
+                "scores become decisions by a threshold, or are probabilities of deciding 1",
+                "Give one of --threshold and --randomised.",
             )
         if self.scores is None and (self.threshold is not None or self.randomised):
-            raise fault("a threshold is given without scores|Name their column with --scores.")
+            raise fault("a threshold is given without scores", "Name their column with --scores.")
         if self.accepted is not None and self.decisions is None:
-            raise fault("accepted is given without decisions|Name their column with --decisions.")
+            raise fault(
+                "accepted is given without decisions", "Name their column with --decisions."
+            )
 
     def _check_noise(self) -> None:
         known = ("level", "confusion", "auxiliary")
         given = [name for name in known if getattr(self, name) is not None]
         if len(given) > 1:
-            raise fault(f"{' and '.join(given)} are both given|Say in one way what the noise is.")
+            raise fault(
+                f"{' and '.join(given)} are both given", "Say in one way what the noise is."
+            )
         if not given and self.model is None:
             raise fault(
-                "nothing says how wrong the groups are|"
-                "Give --level, --confusion, or --auxiliary with --true-group."
+                "nothing says how wrong the groups are",
+                "Give --level, --confusion, or --auxiliary with --true-group.",
             )
         if (self.auxiliary is None) != (self.true_group is None):
             raise fault(
-                "an auxiliary table and its column of true groups go together|"
-                "Give both --auxiliary and --true-group."
+                "an auxiliary table and its column of true groups go together",
+                "Give both --auxiliary and --true-group.",
             )
         if self.prior is not None and not {"level", "confusion"} & set(given):
-            raise fault("prior is given, and the table estimates it|Leave --prior out.")
+            raise fault("prior is given, and the table estimates it", "Leave --prior out.")
 
     def given(self, names: tuple[str, ...]) -> dict[str, Any]:
         """Return those of the parameters that are not what they are by default."""

@@ -106,24 +106,24 @@ class DebiasConfig(Model):
             given = sorted(n for n in FITTED if getattr(self, n) != fields[n].default)
             if given:
                 raise fault(
-                    f"{given[0]} is given beside apply, whose rule brings its own|"
-                    f"Leave out {', '.join(given)}, or fit a new rule without apply."
+                    f"{given[0]} is given beside apply, whose rule brings its own",
+                    f"Leave out {', '.join(given)}, or fit a new rule without apply.",
                 )
         elif not self.scores or not self.groups:
             raise fault(
-                "scores and groups are needed to fit a rule|"
-                "Name the column of scores with --scores and those of groups with --groups."
+                "scores and groups are needed to fit a rule",
+                "Name the column of scores with --scores and those of groups with --groups.",
             )
         if len(set(self.groups)) < len(self.groups):
-            raise fault("groups names a column twice|Name each column once.")
+            raise fault("groups names a column twice", "Name each column once.")
         if self.positive is not None and self.labels is None:
-            raise fault("positive is given without labels|Name their column with --labels.")
+            raise fault("positive is given without labels", "Name their column with --labels.")
         if self.width is not None and 0 < self.width < LEAST_WIDTH:
-            raise fault(f"width is {self.width:g}|Give 0, or at least {LEAST_WIDTH:g}.")
+            raise fault(f"width is {self.width:g}", f"Give 0, or at least {LEAST_WIDTH:g}.")
         if self.width == 0 and self.solver == "histogram":
             raise fault(
-                "a histogram solves for positive widths only, and width is 0|"
-                "Give a positive width, or --solver exact."
+                "a histogram solves for positive widths only, and width is 0",
+                "Give a positive width, or --solver exact.",
             )
         return self
 

@@ -117,10 +117,10 @@ class PublishedTable(Model):
             for numbers in (row.mean, row.spread):
                 if numbers is not None and len(numbers) != len(self.measures):
                     raise fault(
-                        f"the row {name} needs {len(self.measures)} numbers|Give one a measure."
+                        f"the row {name} needs {len(self.measures)} numbers", "Give one a measure."
                     )
         if self.along is not None and (self.derived or self.along not in self.measures):
-            raise fault("along is none of the measures|Name one of them, and derive nothing.")
+            raise fault("along is none of the measures", "Name one of them, and derive nothing.")
         return self
 
 

@@ -78,16 +78,16 @@ class ClusterConfig(Model):
     def _agree(self) -> ClusterConfig:
         known = (*OWN_KINDS, *CLUSTER_CLASSES)
         if self.kind not in known:
-            raise fault(f"kind is {self.kind!r}|{nearest(self.kind, known)}")
+            raise fault(f"kind is {self.kind!r}", nearest(self.kind, known))
         if (self.kind == "scheduler") != (self.address is not None):
-            raise fault("address belongs to kind scheduler|Give both or neither.")
+            raise fault("address belongs to kind scheduler", "Give both or neither.")
         tls = [self.tls_ca_file, self.tls_cert, self.tls_key]
         if any(tls) and not all(tls):
-            raise fault("tls_ca_file, tls_cert and tls_key belong together|Give all or none.")
+            raise fault("tls_ca_file, tls_cert and tls_key belong together", "Give all or none.")
         if any(tls) and self.kind != "scheduler":
-            raise fault("TLS files belong to kind scheduler|Take them out.")
+            raise fault("TLS files belong to kind scheduler", "Take them out.")
         if self.options and self.kind in ("inline", "scheduler"):
-            raise fault(f"kind {self.kind!r} takes no options|Take them out.")
+            raise fault(f"kind {self.kind!r} takes no options", "Take them out.")
         return self
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,9 +18,50 @@ from fairfrontier.runtime.recall import note_file, recall
 ModelType = TypeVar("ModelType", bound=BaseModel)
 
 
-def fault(message: str) -> PydanticCustomError:
-    """Make the error of a validator, free of braces that pydantic would fill in."""
-    return PydanticCustomError("fairfrontier", "{message}", {"message": message})
+def fault(fault: str, mend: str = "") -> PydanticCustomError:
+    """Return the error of a validator, with its fault and its mend as two fields of its context."""
+    # Braces in either are none of pydantic's: only the template's are filled in.
+    template = "{fault}. {mend}" if mend else "{fault}"
+    return PydanticCustomError("fairfrontier", template, {"fault": fault, "mend": mend})
+
+
+@dataclass(frozen=True)
+class FirstFault:
+    """The first thing that is wrong with what a model was given.
+
+    Attributes
+    ----------
+    where : tuple of str
+        The keys that lead to it; empty for the whole.
+    kind : str
+        Pydantic's name of the kind of error.
+    fault : str
+        What is wrong: a clause without a full stop.
+    mend : str
+        What to do about it, a sentence; empty where nobody wrote one.
+    given : object
+        What was given there.
+    """
+
+    where: tuple[str, ...]
+    kind: str
+    fault: str
+    mend: str
+    given: Any
+
+
+def read_first_fault(error: ValidationError) -> FirstFault:
+    """Return the first fault of a validation, its mend apart where a validator gave one."""
+    first = error.errors(include_url=False)[0]
+    context = first.get("ctx", {})
+    own = first["type"] == "fairfrontier"
+    return FirstFault(
+        where=tuple(map(str, first["loc"])),
+        kind=first["type"],
+        fault=str(context["fault"] if own else first["msg"]).rstrip("."),
+        mend=str(context["mend"]) if own else "",
+        given=first.get("input"),
+    )
 
 
 class Model(BaseModel):
@@ -34,7 +76,7 @@ class Model(BaseModel):
             known = [field.alias or name for name, field in cls.model_fields.items()]
             for key in data:
                 if key not in known and key not in cls.model_fields:
-                    raise fault(f"there is no key {str(key)!r} here|{nearest(str(key), known)}")
+                    raise fault(f"there is no key {str(key)!r} here", nearest(str(key), known))
         return data
 
 
@@ -67,16 +109,16 @@ def parse(model: type[ModelType], data: Any, file: Path | str) -> ModelType:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(str(step) for step in first["loc"]) or "the file as a whole"
-        message, _, mend = first["msg"].partition("|")
-        if first["type"] == "missing":
+        first = read_first_fault(error)
+        key = ".".join(first.where) or "the file as a whole"
+        message, mend = first.fault, first.mend
+        if first.kind == "missing":
             message, mend = "this key is missing", "Add it."
         elif not mend:
-            given = first.get("input")
-            seen = "" if isinstance(given, Mapping | list | BaseModel) else f" It is {given!r} now."
+            structured = isinstance(first.given, Mapping | list | BaseModel)
+            seen = "" if structured else f" It is {first.given!r} now."
             mend = f"Change the key in the file.{seen}"
-        raise ConfigError(f"{file}: {key}: {message.rstrip('.')}.", mend) from None
+        raise ConfigError(f"{file}: {key}: {message}.", mend) from None
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):

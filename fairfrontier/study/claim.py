@@ -103,19 +103,21 @@ class Comparison(Model):
         folded = [name for name in self.measure if name.partition(":")[0].endswith("_difference")]
         if self.noise and self.value == 0 and self.relation in (">", "!=") and folded:
             raise fault(
-                f"{folded[0]} is never below 0, so that sampling alone puts it above"
-                "|Compare a signed gap, with the relation !=."
+                f"{folded[0]} is never below 0, so that sampling alone puts it above",
+                "Compare a signed gap, with the relation !=.",
             )
         return self
 
     @model_validator(mode="after")
     def _has_one_right_side(self) -> Self:
         if (self.right is None) == (self.value is None):
-            raise fault("a comparison has one right side|Give right (a row) or value (a number).")
+            raise fault(
+                "a comparison has one right side", "Give right (a row) or value (a number)."
+            )
         if self.right is not None and len(self.right) not in (1, len(self.left)):
             raise fault(
-                f"{len(self.left)} rows stand left and {len(self.right)} right"
-                "|Give one right row for each left one, or one for all."
+                f"{len(self.left)} rows stand left and {len(self.right)} right",
+                "Give one right row for each left one, or one for all.",
             )
         return self
 
@@ -179,11 +181,11 @@ class EqualHarm(Model):
     @model_validator(mode="after")
     def _has_one_right_side(self) -> Self:
         if bool(self.right) == (self.published is not None):
-            raise fault("it has one right side|Give right (rows) or published (a table).")
+            raise fault("it has one right side", "Give right (rows) or published (a table).")
         if self.right and len(self.right) not in (1, len(self.left)):
             raise fault(
-                f"{len(self.left)} rows stand left and {len(self.right)} right"
-                "|Give one right row for each left one, or one for all."
+                f"{len(self.left)} rows stand left and {len(self.right)} right",
+                "Give one right row for each left one, or one for all.",
             )
         return self
 
@@ -224,7 +226,7 @@ class Claim(Model):
         ways = (self.compare, self.trend, self.equal_harm, self.speed)
         if sum(each is not None for each in ways) != 1:
             raise fault(
-                "a claim is checked in one way|Give one of compare, trend, equal_harm and speed."
+                "a claim is checked in one way", "Give one of compare, trend, equal_harm and speed."
             )
         return self
 

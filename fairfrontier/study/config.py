@@ -114,9 +114,9 @@ class _Rows(Model):
             value = list(range(value))
         if isinstance(value, Sequence) and not isinstance(value, str):
             if not value:
-                raise fault("there is no seed|Give a number, or a list of them.")
+                raise fault("there is no seed", "Give a number, or a list of them.")
             if len(set(value)) < len(value):
-                raise fault("a seed stands twice|Name every seed once.")
+                raise fault("a seed stands twice", "Name every seed once.")
         return value
 
 
@@ -229,13 +229,13 @@ class StudyConfig(_Rows):
     @classmethod
     def _names_its_metric(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
         if value is not None and not isinstance(value.get("name"), str):
-            raise fault("it has no name|Write {name: subspace}, for example.")
+            raise fault("it has no name", "Write {name: subspace}, for example.")
         return value
 
     @model_validator(mode="after")
     def _certifies_under_a_metric(self) -> Self:
         if self.certificate is not None and self.metric is None:
-            raise fault("certificate needs a fair metric|Add metric: {name: subspace}.")
+            raise fault("certificate needs a fair metric", "Add metric: {name: subspace}.")
         return self
 
     @property

@@ -87,7 +87,7 @@ class DatasetConfig(Model):
             for other in group.cross or ():
                 if other not in self.groups or self.groups[other].cross:
                     plain = [key for key, each in self.groups.items() if not each.cross]
-                    raise fault(f"groups.{name} crosses {other!r}|{nearest(other, plain)}")
+                    raise fault(f"groups.{name} crosses {other!r}", nearest(other, plain))
         mentions = {
             "features.groups": self.features.groups,
             "split.group": (self.split.group,) if self.split.group else (),
@@ -97,7 +97,7 @@ class DatasetConfig(Model):
         for place, names in mentions.items():
             for name in names:
                 if name not in self.groups:
-                    raise fault(f"{place} names no group {name!r}|{nearest(name, self.groups)}")
+                    raise fault(f"{place} names no group {name!r}", nearest(name, self.groups))
         for name in self.perturb.noisy_groups:
             if self.groups[name].cross:
                 raise fault(
@@ -120,7 +120,8 @@ class DatasetConfig(Model):
         if versions and feature and feature.supplied:
             raise fault(
                 f"text.versions need an encoder, and {feature.encoder} holds vectors of the texts "
-                "as they are|Name an encoder under features.text, or leave out text.versions."
+                "as they are",
+                "Name an encoder under features.text, or leave out text.versions.",
             )
         double = sorted(set(versions) & set(self.counterfactuals))
         if double:

@@ -174,10 +174,11 @@ class Rulebook(Model):
             if tuple(each.group) != self.groups.columns:
                 raise fault(
                     f"the thresholds have a group of {', '.join(each.group)} where groups.columns "
-                    f"says {', '.join(self.groups.columns)}|Name the same columns in this order."
+                    f"says {', '.join(self.groups.columns)}",
+                    "Name the same columns in this order.",
                 )
         if len(set(self.cells)) < len(self.cells):
-            raise fault("two thresholds are for one group|Leave one of them out.")
+            raise fault("two thresholds are for one group", "Leave one of them out.")
         return self
 
     @property
