@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from fairfrontier.audit.auditing import Findings
 from fairfrontier.audit.figure import draw_bounds
@@ -17,6 +15,7 @@ from fairfrontier.audit.report import render_audit
 from fairfrontier.figure.frontier import name_measure
 from fairfrontier.prepare.table.audit_table import digest_table
 from fairfrontier.report.summary import list_versions
+from fairfrontier.report.text_file import write_csv, write_json
 from fairfrontier.runtime.folder import filling
 
 FILES = (
@@ -59,15 +58,14 @@ def write_audit(findings: Findings, folder: Path, started: float) -> dict[str, A
     with filling(folder, FILES) as work:
         picture = draw_bounds(findings.bounds, findings.config.budget, findings.rests_on)
         (work / "bounds.png").write_bytes(picture.png)
-        _write_csv(findings.bounds, work / "bounds.csv")
-        _write_csv(findings.conclusions, work / "conclusions.csv")
-        _write_csv(findings.description, work / "noise.csv")
+        write_csv(findings.bounds, work / "bounds.csv")
+        write_csv(findings.conclusions, work / "conclusions.csv")
+        write_csv(findings.description, work / "noise.csv")
         summary = summarise(findings, folder.name)
         summary["seconds"] = round(time.monotonic() - started, 3)
         report = render_audit(findings, summary, picture)
         (work / "report.html").write_text(report, encoding="utf-8")
-        text = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        (work / "audit.json").write_text(text, encoding="utf-8")
+        write_json(summary, work / "audit.json")
     return summary
 
 
@@ -146,8 +144,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float | np.floating):
         return float(value) if math.isfinite(value) else None
     return value
-
-
-def _write_csv(table: pd.DataFrame, path: Path) -> None:
-    """Write CSV in which every float reads back as itself."""
-    table.to_csv(path, index=False, lineterminator="\n")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fairfrontier.audit.auditing import Findings
-from fairfrontier.report.page import open_template
+from fairfrontier.report.template import embed, open_template
 from fairfrontier.study.drawing import Picture
 
 TEMPLATE = Path(__file__).with_name("audit.html.j2")
@@ -47,7 +46,7 @@ def render_audit(findings: Findings, summary: Mapping[str, Any], picture: Pictur
     return open_template(TEMPLATE).render(
         summary=summary,
         config=findings.config,
-        picture={"alt": picture.alt, "code": base64.b64encode(picture.png).decode()},
+        picture=embed(picture),
         held=[each for each in verdicts if each["verdict"] != "open"],
         open=[each for each in verdicts if each["verdict"] == "open"],
         misread=[

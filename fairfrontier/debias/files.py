@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -29,6 +28,7 @@ from fairfrontier.debias.figure import Bar, draw_curve, draw_groups, draw_rules
 from fairfrontier.debias.report import render_debiasing
 from fairfrontier.debias.tally import Estimate, Rates, Tally
 from fairfrontier.report.summary import list_versions
+from fairfrontier.report.text_file import write_csv, write_json
 from fairfrontier.runtime.folder import filling
 from fairfrontier.study.drawing import Picture
 
@@ -113,16 +113,15 @@ def write_debiasing(
         pictures = draw_pictures(debiasing, findings, groups, curve)
         summary = summarise(debiasing, findings, folder.name)
         debiasing.rulebook.write(work / "thresholds.json")
-        _write_csv(groups, work / "groups.csv")
+        write_csv(groups, work / "groups.csv")
         if not curve.empty:
-            _write_csv(curve, work / "curve.csv")
+            write_csv(curve, work / "curve.csv")
         for name, picture in pictures.items():
             (work / f"{name}.png").write_bytes(picture.png)
         summary["seconds"] = round(time.monotonic() - started, 3)
         report = render_debiasing(debiasing, summary, groups, pictures, small=SMALL)
         (work / "report.html").write_text(report, encoding="utf-8")
-        text = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        (work / "summary.json").write_text(text, encoding="utf-8")
+        write_json(summary, work / "summary.json")
     return summary
 
 
@@ -334,8 +333,3 @@ def _find_point(findings: Findings, rule: str, labelled: bool) -> tuple[Estimate
 
 def _estimate(row: Mapping[Any, Any], name: str) -> Estimate:
     return Estimate(row[name], row[f"{name}_low"], row[f"{name}_high"])
-
-
-def _write_csv(table: pd.DataFrame, path: Path) -> None:
-    """Write CSV in which every float reads back as itself."""
-    table.to_csv(path, index=False, lineterminator="\n")

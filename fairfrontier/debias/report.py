@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from fairfrontier.debias.debiasing import AFTER, BEFORE, Debiasing, name_alone
-from fairfrontier.report.page import open_template
+from fairfrontier.report.template import embed, open_template
 from fairfrontier.study.drawing import Picture
 
 TEMPLATE = Path(__file__).with_name("debias.html.j2")
@@ -50,10 +49,7 @@ def render_debiasing(
         columns=debiasing.columns,
         book=debiasing.rulebook,
         labelled=debiasing.labelled,
-        pictures={
-            name: {"alt": each.alt, "code": base64.b64encode(each.png).decode()}
-            for name, each in pictures.items()
-        },
+        pictures={name: embed(picture) for name, picture in pictures.items()},
         rules=[BEFORE, *map(name_alone, debiasing.alone), AFTER],
         bias=_tabulate_bias(summary),
         lesson=_find_lesson(debiasing, summary),

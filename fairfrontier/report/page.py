@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,11 +12,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from fairfrontier.figure.certified import Exposure
-from fairfrontier.figure.frontier import name_measure
+from fairfrontier.report.template import embed, open_template
 from fairfrontier.reproduce.publication import Publication
 from fairfrontier.study import drawing
 from fairfrontier.study.config import StudyConfig, split_name
@@ -81,11 +79,7 @@ def render_report(
         summary=summary,
         figure=base64.b64encode(figure).decode(),
         pictures=[
-            {
-                "about": drawing.FIGURES.find(name),
-                "alt": picture.alt,
-                "code": base64.b64encode(picture.png).decode(),
-            }
+            {"about": drawing.FIGURES.find(name), **embed(picture)}
             for name, picture in pictures.items()
         ],
         settings=_tabulate_settings(frontier, study.frontier.accuracy),
@@ -99,28 +93,6 @@ def render_report(
         log_odds=LOG_ODDS,
         tau=LOG_ODDS**2 / 4,
     )
-
-
-def open_template(path: Path) -> Template:
-    """Return a template of HTML that escapes what goes in; ``number`` and ``measure`` filter it."""
-    environment = Environment(
-        loader=FileSystemLoader(path.parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(number=show_number, measure=name_measure)
-    return environment.get_template(path.name)
-
-
-def show_number(value: float | None, digits: int = 3) -> str:
-    """Return a number for reading: fixed digits, a true minus, a dash where there is none."""
-    if value is None or not math.isfinite(value):
-        return "–"
-    text = f"{value:.{digits}f}"
-    # A gap of -0.0001 rounds to nothing, not to minus nothing.
-    return text.lstrip("-") if float(text) == 0 else text.replace("-", "−")
 
 
 def render_notes(text: str) -> Markup:

@@ -5,8 +5,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from fairfrontier.report.page import render_notes, render_report, show_number
+from fairfrontier.report.page import render_notes, render_report
 from fairfrontier.report.summary import build_summary, check_claims
+from fairfrontier.report.template import show_number
 from fairfrontier.reproduce.publication import compare, read_publication
 from fairfrontier.study.frontier import build_frontier, list_fits
 from tests.study.synthetic import make_plan, make_points, make_study
