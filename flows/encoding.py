@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fairfrontier.prepare.config.dataset import find_dataset, read_dataset
+from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.prepare.embedding.variant import list_changes
 from fairfrontier.report.files import CHANGES
+from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.seeds import derive_generator
 from fairfrontier.train.fit.group import FitGroup
 from fairfrontier.train.fit.input import load_split
@@ -74,4 +75,4 @@ def guard_formulas(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _has_texts(dataset: str, home: Path) -> bool:
-    return read_dataset(find_dataset(dataset, home), home).features.text is not None
+    return read_dataset(find_yaml("dataset", dataset, home), home).features.text is not None

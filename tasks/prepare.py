@@ -14,11 +14,12 @@ from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
 
 from fairfrontier.prepare import load
-from fairfrontier.prepare.config.dataset import find_dataset, read_dataset
+from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.prepare.embedding.base import ENCODING
 from fairfrontier.prepare.embedding.choice import settle_encoder
 from fairfrontier.prepare.embedding.variant import encode_versions
 from fairfrontier.prepare.split import Split
+from fairfrontier.runtime.finder import find_yaml
 
 # The artifact is for people: more often would only load the server.
 PUBLISH_SECONDS = 2.0
@@ -46,7 +47,7 @@ def prepare_table(
 @task(task_run_name="settle the encoder of {dataset}", tags=["prepare"], cache_policy=NO_CACHE)
 def settle_texts(dataset: str, home: str) -> str | None:
     """Return which encoder a dataset's texts get, None without texts; it is fetched if need be."""
-    path = find_dataset(dataset, Path(home))
+    path = find_yaml("dataset", dataset, Path(home))
     feature = read_dataset(path, Path(home)).features.text
     if feature is None or feature.supplied:
         return None if feature is None else feature.encoder

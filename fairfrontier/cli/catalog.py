@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from fairfrontier.runtime.finder import list_names
+
 
 def list_entries(kind: str, home: Path) -> list[dict[str, Any]]:
     """Return what is known of a kind, sorted by name, as plain values.
@@ -35,11 +37,11 @@ def _list_datasets(home: Path) -> list[dict[str, Any]]:
     from fairfrontier.prepare.config.dataset import read_dataset
 
     entries = []
-    for path in sorted((home / "conf" / "datasets").glob("*.yaml")):
+    for name, path in list_names("dataset", home).items():
         config = read_dataset(path, home)
         entries.append(
             {
-                "name": path.stem,
+                "name": name,
                 "task": config.label.task,
                 "label": config.label.meaning or config.label.column,
                 "groups": ", ".join(config.groups),
@@ -94,10 +96,10 @@ def _list_figures(_: Path) -> list[dict[str, Any]]:
 
 def _list_studies(home: Path) -> list[dict[str, Any]]:
     from fairfrontier.study.config import DEFAULT_PROFILE
-    from fairfrontier.study.plan import load_study, studies
+    from fairfrontier.study.plan import load_study
 
     entries = []
-    for name in sorted(studies(home)):
+    for name in list_names("study", home):
         study = load_study(name, home=home)
         entries.append(
             {

@@ -6,10 +6,11 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from fairfrontier.prepare.config.dataset import find_dataset, read_dataset, replace_noise
+from fairfrontier.prepare.config.dataset import read_dataset, replace_noise
 from fairfrontier.prepare.embedding.feature import digest_text
 from fairfrontier.prepare.splitting.plan import SelectOn
 from fairfrontier.prepare.table.table import list_files
+from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.store import canonical_json, hash_file
 
 
@@ -46,7 +47,7 @@ def fingerprint(
     read nor fetched: its stated digest is taken. Which encoder of texts ``auto`` stands for is
     settled here, if it was not yet: that may fetch one.
     """
-    path = find_dataset(name, home)
+    path = find_yaml("dataset", name, home)
     config = replace_noise(read_dataset(path, home), noise, path)
     files: list[str] = []
     for file in config.source.files:

@@ -11,7 +11,6 @@ import numpy as np
 from fairfrontier.prepare.config.dataset import (
     check_columns,
     expand_rest,
-    find_dataset,
     read_dataset,
     replace_noise,
 )
@@ -25,6 +24,7 @@ from fairfrontier.prepare.splitting.plan import Request, SelectOn, make_plan
 from fairfrontier.prepare.table.column import keep_rows, make_columns
 from fairfrontier.prepare.text.corpus import read_corpus
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+from fairfrontier.runtime.finder import FOLDERS, find_yaml, list_names
 from fairfrontier.runtime.home import find_home
 
 Backend = Literal["numpy", "dask"]
@@ -47,7 +47,7 @@ def load(
     Parameters
     ----------
     name : str or Path
-        A name of ``conf/datasets``, or the path of a YAML file.
+        A name of ``conf/datasets``, the project's or the package's, or the path of a YAML file.
     seed : int
         Which split: an index into the dataset's list of seeds where it has one.
     rows : int, optional
@@ -85,9 +85,9 @@ def load(
     attribute is an error.
     """
     root = Path(home).resolve() if home is not None else find_home()
-    path = find_dataset(name, root)
+    path = find_yaml("dataset", name, root)
     config = replace_noise(read_dataset(path, root), noise, path)
-    if path.parent == root / "conf" / "datasets" and path.stem != config.dataset:
+    if path in list_names("dataset", root).values() and path.stem != config.dataset:
         raise ConfigError(
             f"{path}: dataset: the file calls itself {config.dataset!r}.",
             f"Call it {path.stem!r}, as the file is named.",
@@ -161,7 +161,7 @@ class DatasetEntry:
 
 
 def datasets(home: Path | str | None = None) -> list[DatasetEntry]:
-    """List the datasets of a project.
+    """List a project's own datasets.
 
     Parameters
     ----------
@@ -175,8 +175,7 @@ def datasets(home: Path | str | None = None) -> list[DatasetEntry]:
     """
     root = Path(home).resolve() if home is not None else find_home()
     entries = []
-    folder = root / "conf" / "datasets"
-    for path in sorted(folder.glob("*.yaml"), key=lambda each: each.stem):
+    for path in sorted((root / FOLDERS["dataset"]).glob("*.yaml"), key=lambda each: each.stem):
         config = read_dataset(path, root)
         rows = None
         try:

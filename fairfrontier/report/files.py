@@ -25,6 +25,7 @@ from fairfrontier.report.summary import build_summary, check_claims, list_versio
 from fairfrontier.reproduce.figure.oracle_calls import time_calls
 from fairfrontier.reproduce.publication import compare, read_publication
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
+from fairfrontier.runtime.finder import list_names
 from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.source import source_digest
 from fairfrontier.runtime.store import MANIFEST, Store, hash_file
@@ -199,7 +200,7 @@ def describe_results(
         The project root.
     """
     figures = [drawing.FIGURES.find(name).draw.__module__ for name in study.figures]
-    references = sorted((home / "data" / "reference").glob("*.yaml"))
+    references = list_names("publication", home).values()
     return {
         "study": study.model_dump(mode="json"),
         "plan": [

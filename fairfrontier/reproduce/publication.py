@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from fairfrontier.reproduce.curve import trace_curves
 from fairfrontier.runtime.config import Model, fault, parse, read_yaml
 from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.home import find_home
 from fairfrontier.study.frontier import summarise
 
@@ -155,11 +156,7 @@ def read_publication(reproduces: str, home: Path | None = None) -> tuple[Publica
         When there is no such file or table, or the file is not complete.
     """
     name, _, table = reproduces.partition(".")
-    folder = (home or find_home()) / "data" / "reference"
-    known = [path.stem for path in folder.glob("*.yaml")]
-    if name not in known:
-        raise ConfigError(f"{folder} holds no publication {name!r}.", nearest(name, known))
-    path = folder / f"{name}.yaml"
+    path = find_yaml("publication", name, home or find_home())
     publication = parse(Publication, read_yaml(path), path)
     if table not in publication.tables:
         raise ConfigError(f"{path} has no table {table!r}.", nearest(table, publication.tables))

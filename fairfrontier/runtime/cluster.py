@@ -14,7 +14,8 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from fairfrontier.runtime.config import Model, fault, parse, read_yaml
-from fairfrontier.runtime.errors import ClusterError, ConfigError, nearest
+from fairfrontier.runtime.errors import ClusterError, nearest
+from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.thread import thread_environment
 
@@ -97,8 +98,7 @@ def load_cluster(name: str | Path, home: Path | None = None) -> ClusterConfig:
     Parameters
     ----------
     name : str or path
-        A name in conf/clusters/, or the path of a YAML file. ``inline``, ``local`` and ``cuda``
-        need no file.
+        A name in conf/clusters/ of the project or of the package, or the path of a YAML file.
     home : Path, optional
         The project root.
 
@@ -111,15 +111,7 @@ def load_cluster(name: str | Path, home: Path | None = None) -> ClusterConfig:
     ConfigError
         When there is no such file, or it does not describe a cluster.
     """
-    folder = (home or find_home()) / "conf" / "clusters"
-    path = Path(name)
-    if path.suffix not in (".yaml", ".yml"):
-        path = folder / f"{name}.yaml"
-    if not path.is_file() and name in ("inline", "local", "cuda"):
-        return ClusterConfig(kind=str(name))  # they need no description
-    if not path.is_file():
-        known = {"inline", "local", "cuda", *(each.stem for each in folder.glob("*.yaml"))}
-        raise ConfigError(f"There is no cluster {str(name)!r}.", nearest(str(name), known))
+    path = find_yaml("cluster", name, home or find_home())
     return parse(ClusterConfig, read_yaml(path) or {}, path)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -163,37 +163,3 @@ def _parse_yaml(path: Path) -> Any:
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}.", "Check the path.") from None
-
-
-def find_yaml(kind: str, name: str | Path, folder: Path, roots: Sequence[Path] = ()) -> Path:
-    """Return the YAML that a name of a folder, or a path below one of the roots, stands for.
-
-    Parameters
-    ----------
-    kind : str
-        What it describes; named in errors.
-    name : str or Path
-        What ends in .yaml or .yml is a path.
-    folder : Path
-        Of the names.
-    roots : sequence of Path
-        Where relative paths are looked up, in this order.
-
-    Raises
-    ------
-    ConfigError
-        When there is no such file or name.
-    """
-    path = Path(name).expanduser()
-    if path.suffix in (".yaml", ".yml"):
-        for root in roots:
-            if (root / path).is_file():
-                return (root / path).resolve()
-        raise ConfigError(f"There is no {kind} file {path}.", "Check the path.")
-    found = folder / f"{name}.yaml"
-    if not found.is_file():
-        known = [each.stem for each in folder.glob("*.yaml")]
-        raise ConfigError(
-            f"There is no {kind} {str(name)!r} in {folder}.", nearest(str(name), known)
-        )
-    return found

@@ -1,4 +1,4 @@
-"""Where the project stands: the folder that holds conf/."""
+"""Where the project is: the folder that holds conf/ and data/, and the one in the package."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ from fairfrontier.runtime.errors import ConfigError
 
 VARIABLE = "FAIRFRONTIER_HOME"
 
+_PACKAGE = Path(__file__).resolve().parents[1]
+# What comes with the package, laid out as a project: a wheel holds the folder project/, and a
+# checkout or an editable installation is one.
+SHIPPED = _PACKAGE / "project" if (_PACKAGE / "project").is_dir() else _PACKAGE.parent
+
 
 def find_home(start: Path | None = None) -> Path:
     """Find the project root.
 
-    FAIRFRONTIER_HOME where it is set; else the nearest parent of ``start`` (the current folder)
-    that holds ``conf/``; else the checkout that this module was imported from.
+    FAIRFRONTIER_HOME where it is set; else the nearest folder at or above ``start`` (the current
+    folder) that holds ``conf/datasets`` or ``conf/studies``; else ``start`` itself, where names
+    are those of the package.
 
     Parameters
     ----------
@@ -24,28 +30,24 @@ def find_home(start: Path | None = None) -> Path:
     Returns
     -------
     Path
-        An absolute folder that holds ``conf/``.
+        An absolute folder.
 
     Raises
     ------
     ConfigError
-        When FAIRFRONTIER_HOME names a folder without ``conf/``, or no such folder is found.
+        When FAIRFRONTIER_HOME names no folder.
     """
     named = os.environ.get(VARIABLE)
     if named:
         home = Path(named).expanduser().resolve()
-        if not (home / "conf").is_dir():
+        if not home.is_dir():
             raise ConfigError(
-                f"{VARIABLE} is {home}, which holds no conf/ folder.",
-                "Point it at a folder that does, or unset it.",
+                f"{VARIABLE} is {home}, which is no folder.",
+                "Point it at a project's root, or unset it.",
             )
         return home
     here = (start or Path.cwd()).resolve()
-    checkout = Path(__file__).resolve().parents[2]
-    for folder in (here, *here.parents, checkout):
-        if (folder / "conf" / "datasets").is_dir():
+    for folder in (here, *here.parents):
+        if any((folder / "conf" / kind).is_dir() for kind in ("datasets", "studies")):
             return folder
-    raise ConfigError(
-        f"No folder with conf/ was found at or above {here}.",
-        f"Run from inside a project, or set {VARIABLE}.",
-    )
+    return here

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fairfrontier.prepare.config.dataset import DatasetConfig, read_dataset
 from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.study.config import StudyConfig, split_name
 
 
@@ -121,7 +122,4 @@ def refuse_figures(study: StudyConfig, path: Path, home: Path) -> None:
 
 
 def _read_described(study: StudyConfig, home: Path) -> DatasetConfig:
-    dataset = Path(study.dataset)
-    if not dataset.is_absolute():
-        dataset = home / "conf" / "datasets" / f"{study.dataset}.yaml"
-    return read_dataset(dataset, home)
+    return read_dataset(find_yaml("dataset", study.dataset, home), home)

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from fairfrontier.runtime.config import Model, parse, read_yaml
 from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.finder import list_names
 
 
 class MethodFile(Model):
@@ -24,11 +25,9 @@ class MethodFile(Model):
 
     @classmethod
     def read(cls, name: str, home: Path) -> Self:
-        """Read the file of a method; a method without one has no presets."""
-        path = home / "conf" / "methods" / f"{name}.yaml"
-        if not path.is_file():
-            return cls(method=name)
-        return parse(cls, read_yaml(path), path)
+        """Return what the project, or the package, says of a method: without a file, no presets."""
+        path = list_names("method", home).get(name)
+        return cls(method=name) if path is None else parse(cls, read_yaml(path), path)
 
     def preset(self, name: str | None, lineage: Sequence[str], key: str) -> dict[str, Any]:
         """Return a preset's parameters: the dataset's, those of what it extends, or for any."""

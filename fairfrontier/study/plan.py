@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from fairfrontier.prepare.config.dataset import (
     DatasetConfig,
-    find_dataset,
     read_dataset,
     read_lineage,
     replace_noise,
 )
 from fairfrontier.runtime.config import parse, read_yaml
 from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.finder import FOLDERS, find_yaml, is_path
 from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.check import mentions_certified, refuse_figures, refuse_measures
@@ -51,8 +51,8 @@ class Planned:
 
 
 def studies(home: Path | None = None) -> dict[str, Path]:
-    """Return the studies of the project, name -> YAML file, sorted by name."""
-    folder = (home or find_home()) / "conf" / "studies"
+    """Return the project's own studies, name -> YAML file, sorted by name."""
+    folder = (home or find_home()) / FOLDERS["study"]
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 
@@ -64,7 +64,7 @@ def load_study(
     Parameters
     ----------
     name_or_path : str or Path
-        A name in ``conf/studies``, or the path of a YAML file.
+        A name in ``conf/studies``, the project's or the package's, or the path of a YAML file.
     profile : str, default "default"
         How much is run; ``default`` is the study as it stands.
     home : Path, optional
@@ -81,7 +81,7 @@ def load_study(
         Naming the file, the key and what was expected.
     """
     home = home or find_home()
-    path = _locate(name_or_path, home)
+    path = find_yaml("study", name_or_path, home)
     content = read_yaml(path)
     if not isinstance(content, dict):
         raise ConfigError(f"{path} holds no keys and values.", "Write it as `key: value` lines.")
@@ -104,7 +104,9 @@ def load_study(
         for each, changes in {DEFAULT_PROFILE: {}, **profiles}.items()
     }
     study = parsed[profile]
-    study = study.model_copy(update={"dataset": _find_dataset(study.dataset, path, home)})
+    file = find_yaml("dataset", study.dataset, home, beside=path.parent, where=f"{path}: dataset")
+    if is_path(study.dataset):
+        study = study.model_copy(update={"dataset": str(file)})
     refuse_measures(study, path, home)
     refuse_figures(study, path, home)
     settings: dict[Block, list[tuple[str, Mapping[str, Any]]]] = {}
@@ -224,25 +226,6 @@ class _Row:
         return mine == theirs
 
 
-def _locate(name_or_path: str | Path, home: Path) -> Path:
-    """Find the YAML of a study."""
-    text = str(name_or_path)
-    if isinstance(name_or_path, Path) or text.endswith((".yaml", ".yml")):
-        path = Path(text).expanduser()
-        for candidate in (path, home / path):
-            if candidate.is_file():
-                return candidate.resolve()
-        raise ConfigError(
-            f"There is no file {path}.", "Give a study's name or the path of its YAML."
-        )
-    known = studies(home)
-    if text not in known:
-        raise ConfigError(
-            f"There is no study {text!r} in {home / 'conf' / 'studies'}.", nearest(text, known)
-        )
-    return known[text]
-
-
 def _merge(content: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Lay ``changes`` over ``content``: mappings merge, anything else replaces."""
     merged = dict(content)
@@ -262,23 +245,6 @@ def _parse(
         if key in changes:
             raise ConfigError(f"{where}: a profile cannot change {key!r}.", "Take it out.")
     return parse(StudyConfig, {**content, "profile": profile}, where)
-
-
-def _find_dataset(name: str, path: Path, home: Path) -> str:
-    """Check the dataset's name, or resolve the path of its YAML."""
-    if name.endswith((".yaml", ".yml")):
-        for folder in (path.parent, home):
-            candidate = (folder / name).resolve()
-            if candidate.is_file():
-                return str(candidate)
-        raise ConfigError(
-            f"{path}: dataset names the file {name}, which does not exist.",
-            f"Paths start at {path.parent} or {home}.",
-        )
-    known = [each.stem for each in (home / "conf" / "datasets").glob("*.yaml")]
-    if name not in known:
-        raise ConfigError(f"{path}: there is no dataset {name!r}.", nearest(name, known))
-    return name
 
 
 def _shows_curve(study: StudyConfig, home: Path) -> bool:
@@ -301,7 +267,7 @@ def _settle(study: StudyConfig, home: Path, path: Path | None) -> Iterator[_Row]
 
     registered = METHODS.all()
     where = str(path) if path else f"Study {study.study}"
-    file = find_dataset(study.dataset, home)
+    file = find_yaml("dataset", study.dataset, home)
     lineage = read_lineage(file, home)
     config = read_dataset(file, home)
     for block, rows, select_on in study.blocks():

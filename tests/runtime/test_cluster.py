@@ -29,10 +29,8 @@ def test_the_shipped_clusters_are_read(name):
     assert load_cluster(name).kind == name
 
 
-def test_the_plain_kinds_need_no_file(tmp_path):
+def test_a_project_without_clusters_has_the_shipped_ones(tmp_path):
     assert load_cluster("inline", tmp_path).kind == "inline"
-    with pytest.raises(ConfigError, match="no cluster 'scheduler'"):
-        load_cluster("scheduler", tmp_path)
 
 
 def test_inline_has_no_client():

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from fairfrontier.runtime.config import find_yaml, read_yaml
+from fairfrontier.runtime.config import read_yaml
 from fairfrontier.runtime.errors import ConfigError
 
 
@@ -18,24 +18,6 @@ def test_yaml_builds_no_objects(tmp_path):
     path.write_text("study: !!python/object/apply:os.getcwd []\n")
     with pytest.raises(ConfigError, match="line 1"):
         read_yaml(path)
-
-
-def test_a_name_or_a_path_stands_for_a_file(tmp_path):
-    names, first, second = (tmp_path / each for each in ("names", "first", "second"))
-    for folder in (names, first, second):
-        folder.mkdir()
-        (folder / "one.yaml").write_text("")
-    (second / "two.yml").write_text("")
-    roots = (first, second)
-    assert find_yaml("thing", "one", names, roots) == names / "one.yaml"
-    assert find_yaml("thing", "one.yaml", names, roots) == first / "one.yaml"
-    assert find_yaml("thing", "two.yml", names, roots) == second / "two.yml"
-    with pytest.raises(ConfigError, match=r"no thing 'on'[^?]*'one'"):
-        find_yaml("thing", "on", names, roots)
-    with pytest.raises(ConfigError, match=r"no thing file three\.yaml"):
-        find_yaml("thing", "three.yaml", names, roots)
-    with pytest.raises(ConfigError, match=r"no thing file one\.yaml"):
-        find_yaml("thing", "one.yaml", names)
 
 
 def test_what_a_reader_changes_is_not_in_the_file(tmp_path):

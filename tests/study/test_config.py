@@ -151,7 +151,7 @@ def test_a_study_is_frozen(home):
         (("seeds",), "many", r"seeds: "),
         (("select_on",), "test", r"select_on.*'train' or 'validation'"),
         (("dataset",), "toi", r"no dataset 'toi'.*Did you mean 'toy'"),
-        (("dataset",), "none.yaml", r"file none.yaml, which does not exist"),
+        (("dataset",), "none.yaml", r"toy.yaml: dataset: there is no dataset file none.yaml"),
         (("metric",), {"nome": "subspace"}, r"metric: it has no name"),
         (("metric",), {"name": "subspac"}, r"Did you mean 'subspace'"),
         (("metric",), {"name": "subspace", "penalti": 1}, r"Did you mean 'penalty'"),
@@ -197,7 +197,7 @@ def test_unknown_study_profile_and_file(home):
         load_study("toi", home=home)
     with pytest.raises(ConfigError, match=r"no profile 'papr'.*Did you mean 'paper'"):
         load_study("toy", "papr", home)
-    with pytest.raises(ConfigError, match=r"no file missing\.yaml"):
+    with pytest.raises(ConfigError, match=r"no study file missing\.yaml"):
         load_study("missing.yaml", home=home)
     (home / "conf/studies/list.yaml").write_text("- a\n")
     with pytest.raises(ConfigError, match="no keys and values"):

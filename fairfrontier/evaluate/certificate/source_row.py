@@ -11,13 +11,13 @@ import pandas as pd
 from fairfrontier.prepare.config.dataset import (
     check_columns,
     expand_rest,
-    find_dataset,
     read_dataset,
 )
 from fairfrontier.prepare.source.fetch import find_source
 from fairfrontier.prepare.table.column import keep_rows, make_columns, used_columns
 from fairfrontier.prepare.text.corpus import read_corpus
 from fairfrontier.runtime.errors import DataError
+from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.home import find_home
 
 
@@ -51,7 +51,7 @@ def read_source_rows(
     A split keeps encoded features only. Noise that ``perturb:`` puts on groups is not shown.
     """
     root = home or find_home()
-    file = find_dataset(dataset, root)
+    file = find_yaml("dataset", dataset, root)
     config = read_dataset(file, root)
     source = find_source(config.source, file, root)
     if source is None:

@@ -30,8 +30,9 @@ from fairfrontier.prepare.config.section import (
     _values,
 )
 from fairfrontier.prepare.config.text import Text, settle_vocabulary
-from fairfrontier.runtime.config import Model, fault, find_yaml, parse, read_yaml
+from fairfrontier.runtime.config import Model, fault, parse, read_yaml
 from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.finder import find_yaml
 
 
 class DatasetConfig(Model):
@@ -183,17 +184,6 @@ def _pairs(value: Any) -> Any:
     return [_pairs(each) for each in value] if isinstance(value, list) else value
 
 
-def find_dataset(name: str | Path, home: Path) -> Path:
-    """Return the YAML of a dataset: a path, or a name of ``conf/datasets``.
-
-    Raises
-    ------
-    ConfigError
-        When there is no such file or name.
-    """
-    return find_yaml("dataset", name, home / "conf" / "datasets", (Path(), home))
-
-
 def read_dataset(path: Path, home: Path | None = None) -> DatasetConfig:
     """Read one dataset's YAML.
 
@@ -204,7 +194,8 @@ def read_dataset(path: Path, home: Path | None = None) -> DatasetConfig:
     ----------
     path : Path
     home : Path, optional
-        The project in which ``extends`` is looked up, after the file's own folder.
+        The project in which ``extends`` is looked up, after the file's own folder and before the
+        package.
 
     Returns
     -------
@@ -260,14 +251,10 @@ def _follow(path: Path, home: Path | None) -> list[tuple[Path, Any]]:
         if not isinstance(data, Mapping) or "extends" not in data:
             return found
         name = str(data["extends"])
-        folders = [path.parent] + ([home / "conf" / "datasets"] if home else [])
-        places = [folder / f"{name}.yaml" for folder in folders]
-        base = next((place for place in places if place.is_file()), None)
-        if base is None:
-            known = [each.stem for folder in folders for each in folder.glob("*.yaml")]
-            raise ConfigError(
-                f"{path}: extends: there is no dataset {name!r}.", nearest(name, known)
-            )
+        folder = path.parent.absolute()
+        base = find_yaml(
+            "dataset", name, home, beside=folder, folders=[folder], where=f"{path}: extends"
+        )
         if base in [each for each, _ in found]:
             raise ConfigError(f"{path}: extends: {name!r} leads back here.", "Break the circle.")
         path = base

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
 from fairfrontier.prepare.config.section import Name, Origin, Sha256
-from fairfrontier.runtime.config import Model, find_yaml, parse, read_yaml
+from fairfrontier.runtime.config import Model, parse, read_yaml
 from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.runtime.finder import find_yaml
 
 
 class PinnedFile(Model):
@@ -34,15 +36,23 @@ class EncoderConfig(Model):
     notes: str = ""
 
 
-def read_encoder(name: str, home: Path) -> EncoderConfig:
-    """Read an encoder of ``conf/encoders``.
+def read_encoder(name: str, home: Path, also: Iterable[str] = ()) -> EncoderConfig:
+    """Read an encoder of ``conf/encoders``, the project's or the package's.
+
+    Parameters
+    ----------
+    name : str
+    home : Path
+        The project.
+    also : iterable of str
+        What else a user could have named here.
 
     Raises
     ------
     ConfigError
         When there is no such encoder, or its YAML says something that cannot be.
     """
-    path = find_yaml("encoder", name, home / "conf" / "encoders")
+    path = find_yaml("encoder", name, home, also=also)
     config = parse(EncoderConfig, read_yaml(path), path)
     if config.encoder != name:
         raise ConfigError(

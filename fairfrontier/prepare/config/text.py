@@ -10,8 +10,9 @@ from pydantic import Field, model_validator
 
 from fairfrontier.prepare.config.section import Name, PartName
 from fairfrontier.prepare.text.mask import MASK
-from fairfrontier.prepare.text.vocabulary import Swap, Terms, find_vocabulary
+from fairfrontier.prepare.text.vocabulary import Swap, Terms
 from fairfrontier.runtime.config import Model, fault, read_yaml
+from fairfrontier.runtime.finder import find_yaml
 
 PREFIX = "mention:"
 TERMS = "text:terms"
@@ -132,7 +133,7 @@ def settle_vocabulary(data: Any, path: Path, home: Path | None) -> Any:
     path : Path
         The YAML.
     home : Path, optional
-        The project; the YAML's own folder without one.
+        The project.
 
     Raises
     ------
@@ -147,7 +148,7 @@ def settle_vocabulary(data: Any, path: Path, home: Path | None) -> Any:
         name = section.get(key) if isinstance(section, Mapping) else None
         if not isinstance(name, str):
             return section
-        content = read_yaml(find_vocabulary(name, home or path.parent, path.parent))
+        content = read_yaml(find_yaml("vocabulary", name, home, beside=path.parent))
         return {**section, key: content}
 
     settled = dict(settle(text, "mentions"))

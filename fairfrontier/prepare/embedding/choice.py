@@ -11,7 +11,7 @@ from fairfrontier.prepare.embedding.base import TextEncoder
 from fairfrontier.prepare.embedding.latent import LatentSemantic
 from fairfrontier.prepare.embedding.transformer import TransformerEncoder, digest_transformer
 from fairfrontier.prepare.source.download import Progress, UnreachableError
-from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.store import canonical_json
 
 AUTO = "auto"
@@ -68,10 +68,7 @@ def choose_encoder(
     latent = LatentSemantic(rank=rank, random_state=random_state, home=home)
     if name == FALLBACK:
         return latent
-    known = [AUTO, FALLBACK, *(each.stem for each in (home / "conf" / "encoders").glob("*.yaml"))]
-    if name not in known:
-        raise ConfigError(f"There is no encoder {name!r}.", nearest(name, known))
-    config = read_encoder(PREFERRED if name == AUTO else name, home)
+    config = read_encoder(PREFERRED if name == AUTO else name, home, also=(AUTO, FALLBACK))
     try:
         return TransformerEncoder(
             config, home, max_tokens=max_tokens, threads=threads, progress=progress

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fairfrontier.prepare.config.dataset import DatasetConfig, find_dataset, read_dataset
+from fairfrontier.prepare.config.dataset import DatasetConfig, read_dataset
 from fairfrontier.prepare.config.section import TextFeature
 from fairfrontier.prepare.embedding.base import TextEncoder
 from fairfrontier.prepare.embedding.choice import choose_encoder, digest_encoder, settle_encoder
@@ -18,6 +18,7 @@ from fairfrontier.prepare.embedding.embedding_file import SUPPLIED, read_embeddi
 from fairfrontier.prepare.source.download import Progress
 from fairfrontier.prepare.splitting.encoder import Block
 from fairfrontier.prepare.table.table import resolve
+from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.store import canonical_json, hash_file
 
 
@@ -158,7 +159,7 @@ def name_encoder(dataset: str | Path, home: Path) -> str | None:
         A name of ``conf/datasets``, or the path of a YAML file.
     home : Path
     """
-    path = find_dataset(dataset, home)
+    path = find_yaml("dataset", dataset, home)
     feature = read_dataset(path, home).features.text
     if feature is None:
         return None

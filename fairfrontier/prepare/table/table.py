@@ -19,6 +19,7 @@ from fairfrontier.prepare.source.archive import unzip_table
 from fairfrontier.prepare.table.column import tidy
 from fairfrontier.prepare.table.vote import count_votes, join_votes
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+from fairfrontier.runtime.home import SHIPPED
 from fairfrontier.runtime.recall import note_file
 
 PART_COLUMN = "part"
@@ -51,7 +52,7 @@ class Table:
 
 
 def resolve(path: str, home: Path, folder: Path) -> Path:
-    """Find a source file: absolute, below the project home, or beside the YAML.
+    """Find a source file: absolute, below the project, beside the YAML, or in the package.
 
     Raises
     ------
@@ -59,7 +60,9 @@ def resolve(path: str, home: Path, folder: Path) -> Path:
         When it is in none of these places.
     """
     given = Path(path).expanduser()
-    places = [given] if given.is_absolute() else [home / given, folder / given]
+    roots = (home, folder, SHIPPED)
+    # An absolute path is the same below every root.
+    places = list(dict.fromkeys(root / given for root in roots))
     for place in places:
         if place.exists():
             return place

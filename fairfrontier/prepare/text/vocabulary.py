@@ -11,11 +11,10 @@ import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
 
 from fairfrontier.prepare.text.occurrence import name_word
-from fairfrontier.runtime.config import Model, fault, find_yaml, parse, read_yaml
+from fairfrontier.runtime.config import Model, fault, parse, read_yaml
 from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.seeds import derive_generator
-
-FOLDER = Path("conf", "vocabularies")
 
 
 def _word(value: Any) -> Any:
@@ -159,7 +158,7 @@ def read_terms(name: str | Path, home: Path) -> Terms:
     ConfigError
         When there is none, or it says something that cannot be.
     """
-    path = find_vocabulary(name, home)
+    path = find_yaml("vocabulary", name, home)
     return parse(Terms, read_yaml(path), path)
 
 
@@ -171,25 +170,5 @@ def read_swap(name: str | Path, home: Path) -> Swap:
     ConfigError
         When there is none, or it says something that cannot be.
     """
-    path = find_vocabulary(name, home)
+    path = find_yaml("vocabulary", name, home)
     return parse(Swap, read_yaml(path), path)
-
-
-def find_vocabulary(name: str | Path, home: Path, folder: Path | None = None) -> Path:
-    """Return the YAML of a vocabulary.
-
-    Parameters
-    ----------
-    name : str or Path
-        A name of ``conf/vocabularies``, or a path below ``home`` or ``folder``.
-    home : Path
-        The project.
-    folder : Path, optional
-        Where else relative paths are looked up.
-
-    Raises
-    ------
-    ConfigError
-        When there is no such file or name.
-    """
-    return find_yaml("vocabulary", name, home / FOLDER, (home, folder or home))

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fairfrontier.prepare.config.dataset import DatasetConfig, find_dataset, read_dataset
+from fairfrontier.prepare.config.dataset import DatasetConfig, read_dataset
 from fairfrontier.reproduce.figure.classifier import Row, Stored, list_rows
 from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.study.drawing import Scene
 from fairfrontier.train.registry import METHODS
 
@@ -135,7 +136,7 @@ def list_trained(scene: Scene, figure: str) -> tuple[Trained, ...]:
         When there is none, or they differ in attribute or criterion, or bound other rates than
         true and false positive ones, or the noise of a row is no share.
     """
-    described = read_dataset(find_dataset(scene.study.dataset, scene.home), scene.home)
+    described = read_dataset(find_yaml("dataset", scene.study.dataset, scene.home), scene.home)
     rows = [
         _read_row(row, described, figure)
         for row in list_rows(scene)
