@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from fairfrontier.study.drawing import Scene
-from tests.figure.certified_study import make_certified
 from tests.reproduce.debiased import make_scene
 from tests.reproduce.noised import make_noised
 
@@ -32,9 +31,3 @@ def noised_folder(tmp_path_factory) -> Path:
 def noised(noised_folder) -> Scene:
     """Return the small study on noisy groups, run."""
     return make_noised(noised_folder)
-
-
-@pytest.fixture(scope="session")
-def certified(tmp_path_factory) -> Scene:
-    """Return the small study with a certificate, run."""
-    return make_certified(tmp_path_factory.mktemp("certified"))
