@@ -176,7 +176,7 @@ def solve_sgd(
             shape = (stop - start, batch_size)
             walk.follow_batches(scores[rows_drawn].reshape(shape), codes[rows_drawn].reshape(shape))
         if stop in marks:
-            recorded.append((walk.upper_sum - walk.lower_sum) / stop)
+            recorded.append(walk.upper_sum / stop - walk.lower_sum / stop)
     return _conclude(
         score, code, weight, walk.upper_sum / steps, walk.lower_sum / steps, steps,
         width=width, rate=rate, budget=budget, trace_steps=sorted(marks), trace=recorded,
