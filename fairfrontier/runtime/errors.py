@@ -35,6 +35,14 @@ class DataError(FairfrontierError):
     """A table is not what its description promises."""
 
 
+class InputError(DataError, ValueError):
+    """An estimator is given rows, labels or weights that it cannot take."""
+
+
+class InputTypeError(InputError, TypeError):
+    """An estimator is given something that is no table of numbers at all."""
+
+
 class StoreError(FairfrontierError):
     """A folder for results or cached work cannot be used."""
 

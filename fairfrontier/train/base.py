@@ -1,25 +1,34 @@
-"""What every estimator of the house is: scikit-learn shaped, saved without pickle."""
+"""What every estimator of the house is: scikit-learn's, saved without pickle."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_consistent_length, validate_data
 
 from fairfrontier.prepare.split import Split, Task
-from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.runtime.errors import ConfigError, DataError, InputError
+from fairfrontier.train.convention import UnfittedError, explaining, read_keywords
 from fairfrontier.train.persistence import State, read_state, restoring, write_state
+
+# What scikit-learn calls the attributes that a saved model keeps beside its own.
+SHAPE, NAMES, CLASSES = "n_features_in_", "feature_names_in_", "classes_"
 
 
 class Estimator(BaseEstimator):
-    """Base of the registered methods.
+    """Base of `Classifier` and `Regressor`, and so of the registered methods.
 
-    ``__init__`` stores its arguments; ``fit(X, y, *, ...)`` takes those of ``groups``,
-    ``metric``, ``sample_weight``, ``validation``, ``counterfactuals``, ``true_groups``,
-    ``client`` and ``progress`` that ``fit_takes`` declares; fitted attributes end in ``_``.
+    ``__init__`` stores its arguments; fitted attributes end in ``_``. ``fit(X, y, *, ...)`` names
+    those of ``groups``, ``metric``, ``sample_weight``, ``validation``, ``counterfactuals``,
+    ``true_groups``, ``client`` and ``progress`` that it takes, and no others; scikit-learn's
+    metadata routing reads them from the same signature. ``fit`` passes its rows and labels through
+    ``validate_training`` and each prediction its rows through ``validate_rows``.
 
     Attributes
     ----------
@@ -28,15 +37,17 @@ class Estimator(BaseEstimator):
     task : frozenset of str
         The tasks it learns: ``binary``, ``multiclass``, ``regression``.
     fit_needs, fit_takes : frozenset of str
-        Keywords of ``fit`` that are required, and all that are understood.
+        Keywords of ``fit`` that are required, and all that it has: from its signature.
     predict_needs : frozenset of str
-        Keywords of ``predict`` that are required: ``groups``, ``ids``.
+        Keywords of predictions that are required, ``groups`` or ``ids``: from their signatures.
     group_parameters : tuple of str
         Parameters that name a group attribute; a name is turned into the column of ``groups``.
     randomized : bool
         Whether decisions are random; then ``predict_proba`` is their exact probability.
     weights_are_counts : bool
         Whether a row with weight 2 equals that row twice, up to rounding.
+    takes_missing : bool
+        Whether features may be NaN.
     backends : tuple of str
         Array backends it computes with.
     distributed : bool
@@ -51,27 +62,27 @@ class Estimator(BaseEstimator):
         Authors, title, year.
     example : mapping
         Parameters of a fit that takes a moment, for the contract tests.
+    n_features_in_ : int
+        Features of the rows of the fit.
+    feature_names_in_ : ndarray of str, shape (n_features_in_,)
+        Their names, where the rows of the fit had some.
     report_ : dict
         Of methods that have one after ``fit``: plain numbers and lists of them about the training
         itself (steps, calls, seconds), which a stored fit keeps in its ``fit.json``.
     infeasible_ : str or None
         Of methods that have one after ``fit``: a sentence that says why there is no model, and that
         the row of a study is skipped with; None where there is one.
-
-    Notes
-    -----
-    A regression that draws one of K regressors for every answer has ``predict_components``, which
-    gives float64 (n_samples, K), and ``probability_``, shape (K,); its ``predict`` is their mean.
     """
 
     name: ClassVar[str] = ""
-    task: ClassVar[frozenset[Task]] = frozenset({"binary"})
+    task: ClassVar[frozenset[Task]] = frozenset()
     fit_needs: ClassVar[frozenset[str]] = frozenset()
-    fit_takes: ClassVar[frozenset[str]] = frozenset({"sample_weight"})
+    fit_takes: ClassVar[frozenset[str]] = frozenset()
     predict_needs: ClassVar[frozenset[str]] = frozenset()
     group_parameters: ClassVar[tuple[str, ...]] = ()
     randomized: ClassVar[bool] = False
     weights_are_counts: ClassVar[bool] = True
+    takes_missing: ClassVar[bool] = False
     backends: ClassVar[tuple[str, ...]] = ("numpy",)
     distributed: ClassVar[bool] = False
     batched: ClassVar[bool] = False
@@ -80,22 +91,89 @@ class Estimator(BaseEstimator):
     example: ClassVar[Mapping[str, Any]] = {}
 
     n_features_in_: int
+    feature_names_in_: np.ndarray
 
     if TYPE_CHECKING:
         # Each method's own keywords: a common signature would forbid those that it requires.
         fit: Any
 
-    def predict_proba(self, X: np.ndarray) -> np.ndarray:
-        """Return class probabilities, float64, shape (n_samples, n_classes)."""
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Read from the signatures what ``fit`` takes and what predictions need."""
+        super().__init_subclass__(**keywords)
+        cls.fit_takes, cls.fit_needs = read_keywords(cls, "fit")
+        cls.predict_needs = (
+            read_keywords(cls, "predict")[1] | read_keywords(cls, "predict_proba")[1]
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        """Return scikit-learn's tags: labels are required, and which tables and tasks it takes."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.input_tags.allow_nan = self.takes_missing
+        return tags
+
+    def validate_training(self, X: Any, y: Any, *aligned: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Check the table of a fit, learn its columns, and return it as arrays.
+
+        Parameters
+        ----------
+        X : array or frame, shape (n_samples, n_features)
+        y : array, shape (n_samples,)
+        *aligned : array or None
+            What else has one entry for each row: weights, groups.
+
+        Returns
+        -------
+        X : ndarray of float64 or float32, shape (n_samples, n_features)
+            The same object where it is such an array already.
+        y : ndarray, shape (n_samples,)
+            float64, or for a classifier codes of ``classes_``, int64.
+
+        Raises
+        ------
+        InputError
+            For tables that are not numbers, not finite, of different lengths, and so on.
+        """
+        with explaining():
+            given = validate_data(self, X, y, **self._table_rules(), y_numeric=self._is_numeric())
+            rows: np.ndarray = given[0]
+            check_consistent_length(rows, *aligned)
+        return rows, self.learn_target(given[1])
+
+    def validate_rows(self, X: Any) -> np.ndarray:
+        """Check the rows of a prediction against those of the fit, and return them as an array.
+
+        Returns
+        -------
+        ndarray of float64 or float32, shape (n_samples, n_features)
+            The same object where it is such an array already.
+
+        Raises
+        ------
+        UnfittedError
+            Before ``fit``.
+        InputError
+            For rows that are not numbers, or have other features than those of the fit.
+        """
+        if not hasattr(self, SHAPE):
+            raise UnfittedError(f"This {type(self).__name__} is not fitted yet.", "Call fit first.")
+        with explaining():
+            rules = {**self._table_rules(), "ensure_min_samples": 0}
+            rows: np.ndarray = validate_data(self, X, reset=False, **rules)
+        return rows
+
+    def learn_target(self, y: np.ndarray) -> np.ndarray:
+        """Return the labels of a fit as the method learns them, and keep what they were."""
         raise NotImplementedError
 
-    def predict(self, X: np.ndarray) -> np.ndarray:
-        """Return class codes, int64, shape (n_samples,); a tie at one half is class 1."""
-        probability = self.predict_proba(X)
-        if probability.shape[1] == 2:
-            return (probability[:, 1] >= 0.5).astype(np.int64)
-        codes: np.ndarray = np.argmax(probability, axis=1)
-        return codes
+    def _table_rules(self) -> dict[str, Any]:
+        return {
+            "dtype": (np.float64, np.float32),
+            "ensure_all_finite": "allow-nan" if self.takes_missing else True,
+        }
+
+    def _is_numeric(self) -> bool:
+        return False
 
     def structure(self) -> tuple[Any, ...]:
         """Return what models must share to be trained at once; of use to batched methods."""
@@ -168,7 +246,8 @@ class Estimator(BaseEstimator):
         StoreError
             When the folder is not empty or cannot be written.
         """
-        return write_state(Path(folder), self.name, self.get_params(deep=False), self.get_state())
+        parameters, state = self.get_params(deep=False), self.pack_state()
+        return write_state(Path(folder), self.name, parameters, state)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -182,11 +261,34 @@ class Estimator(BaseEstimator):
         parameters, state = read_state(Path(folder), cls.name)
         with restoring(Path(folder)):
             model = cls(**parameters)
-            model.set_state(state)
+            model.unpack_state(state)
         return model
 
+    def pack_state(self) -> State:
+        """Return the method's state with the attributes that every estimator has."""
+        state = self.get_state()
+        kept = {key: vars(self)[key] for key in (NAMES, CLASSES) if key in vars(self)}
+        # Strings of Python's in object arrays would be pickled.
+        arrays = {key: np.asarray(value.tolist()) for key, value in kept.items()}
+        return replace(
+            state,
+            arrays={**state.arrays, **arrays},
+            facts={**state.facts, SHAPE: self.n_features_in_},
+        )
+
+    def unpack_state(self, state: State) -> None:
+        """Restore what ``pack_state`` returned."""
+        arrays, facts = dict(state.arrays), dict(state.facts)
+        self.n_features_in_ = facts.pop(SHAPE)
+        for key in (NAMES, CLASSES):
+            if key in arrays:
+                setattr(self, key, arrays.pop(key))
+        if NAMES in vars(self):
+            self.feature_names_in_ = self.feature_names_in_.astype(object)
+        self.set_state(replace(state, arrays=arrays, facts=facts))
+
     def get_state(self) -> State:
-        """Return the fitted attributes as arrays, boosters and plain values."""
+        """Return the method's own fitted attributes as arrays, boosters and plain values."""
         raise NotImplementedError
 
     def set_state(self, state: State) -> None:
@@ -194,19 +296,138 @@ class Estimator(BaseEstimator):
         raise NotImplementedError
 
 
+class Classifier(ClassifierMixin, Estimator):
+    """Base of the methods that learn classes; ``fit`` and ``predict_proba`` are the method's.
+
+    Labels are strings, booleans or numbers; the method sees their codes 0, …, K − 1 in ascending
+    order, and answers with their probabilities in that order.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The labels in ascending order; the last of two is the positive one.
+    """
+
+    task: ClassVar[frozenset[Task]] = frozenset({"binary"})
+
+    classes_: np.ndarray
+
+    def __sklearn_tags__(self) -> Any:
+        """Return scikit-learn's tags, with whether there may be more than two classes."""
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = "multiclass" in self.task
+        return tags
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        """Return class probabilities, float64, shape (n_samples, n_classes)."""
+        raise NotImplementedError
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        """Return labels, shape (n_samples,); of two classes a tie at one half is the second."""
+        probability = self.predict_proba(X)
+        if probability.shape[1] == 2:
+            codes = (probability[:, 1] >= 0.5).astype(np.int64)
+        else:
+            codes = np.argmax(probability, axis=1)
+        labels: np.ndarray = self.classes_[codes]
+        return labels
+
+    def encode_labels(self, y: Any) -> np.ndarray:
+        """Return the codes of labels among ``classes_``, int64, shape (n_samples,).
+
+        Raises
+        ------
+        InputError
+            For a label that no row of the fit had.
+        """
+        labels = np.asarray(y)
+        codes = np.searchsorted(self.classes_, labels).clip(max=self.classes_.size - 1)
+        known = self.classes_[codes] == labels
+        if not known.all():
+            raise InputError(
+                f"{self.name} was fitted without the label {labels[~known][0]!s}.",
+                f"Give labels among {', '.join(map(str, self.classes_.tolist()))}.",
+            )
+        found: np.ndarray = codes.astype(np.int64, copy=False)
+        return found
+
+    def supports(self, split: Split) -> str | None:
+        """Return why this method cannot be trained on ``split``, or None when it can."""
+        reason = super().supports(split)
+        if reason is None and np.ptp(split.train.y) == 0:
+            return f"{self.name} tells classes apart, and {split.dataset} trains on one class."
+        return reason
+
+    def learn_target(self, y: np.ndarray) -> np.ndarray:
+        """Set ``classes_`` from the labels of a fit and return their codes.
+
+        Returns
+        -------
+        ndarray of int64, shape (n_samples,)
+
+        Raises
+        ------
+        InputError
+            For labels that are no classes, of one class only, or of more than the method learns.
+        """
+        with explaining():
+            check_classification_targets(y)
+            self.classes_, codes = np.unique(y, return_inverse=True)
+        if self.classes_.size < 2:
+            raise InputError(
+                f"{self.name} was given rows of one class only, {self.classes_[0]!s}.",
+                "Give it rows of two classes at least.",
+            )
+        if self.classes_.size > 2 and "multiclass" not in self.task:
+            raise InputError(
+                f"{self.name} was given {self.classes_.size} classes. Only binary classification "
+                "is supported.",
+                "Choose a method that learns several, or merge classes into two.",
+            )
+        return codes.astype(np.int64, copy=False)
+
+
+class Regressor(RegressorMixin, Estimator):
+    """Base of the methods that learn numbers; ``fit`` and ``predict`` are the method's.
+
+    Notes
+    -----
+    A method that draws one of K regressors for every answer has ``predict_components``, which
+    gives float64 (n_samples, K), and ``probability_``, shape (K,); its ``predict`` is their mean.
+    """
+
+    task: ClassVar[frozenset[Task]] = frozenset({"regression"})
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        """Return predictions, float64, shape (n_samples,)."""
+        raise NotImplementedError
+
+    def learn_target(self, y: np.ndarray) -> np.ndarray:
+        """Return the targets as float64."""
+        return np.asarray(y, dtype=np.float64)
+
+    def _is_numeric(self) -> bool:
+        return True
+
+
 def unit_weight(sample_weight: np.ndarray | None, n_samples: int) -> np.ndarray:
     """Return the case weights as float64, ones where there are none.
 
     Raises
     ------
-    DataError
-        For weights that are negative or not finite.
+    InputError
+        For weights that are negative or not finite, or not one for each row.
     """
     if sample_weight is None:
         return np.ones(n_samples)
     weight = np.asarray(sample_weight, dtype=np.float64)
+    if weight.shape != (n_samples,):
+        raise InputError(
+            f"There are {n_samples} rows, and case weights of shape {weight.shape}.",
+            "Give sample_weight one number for each row.",
+        )
     if not (np.isfinite(weight).all() and (weight >= 0).all()):
-        raise DataError(
+        raise InputError(
             "The case weights are not all finite and 0 or more.",
             "Give every row a weight that is; one of 0 leaves the row out.",
         )

@@ -16,7 +16,7 @@ import numpy as np
 from fairfrontier.runtime.errors import StoreError
 
 MANIFEST = "manifest.json"
-FORMAT = 1
+FORMAT = 2
 # Beyond NumPy's and scikit-learn's own, which skops trusts. Whoever loads trees checks their nodes:
 # scikit-learn follows the indices in them without looking.
 TRUSTED = (
@@ -71,7 +71,9 @@ def write_state(folder: Path, name: str, parameters: Mapping[str, Any], state: S
             "facts": dict(state.facts),
             "files": {path.name: _digest(path) for path in sorted(folder.iterdir())},
         }
-        (folder / MANIFEST).write_text(json.dumps(manifest, sort_keys=True, indent=1) + "\n")
+        # A grid search sets parameters to NumPy's numbers.
+        text = json.dumps(manifest, sort_keys=True, indent=1, default=np.generic.item)
+        (folder / MANIFEST).write_text(f"{text}\n")
     except OSError as error:
         raise StoreError(
             f"The model could not be written to {folder}: {error.strerror}.",

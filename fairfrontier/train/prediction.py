@@ -216,6 +216,9 @@ def _codes(model: Any, part: Part, answer: np.ndarray) -> np.ndarray:
     """Return the class code of each column of ``answer``: a fit may have seen fewer classes."""
     n_classes = max(2, len(part.classes))
     codes = np.asarray(getattr(model, "classes_", np.arange(n_classes)))
+    if codes.dtype.kind in "OU" and np.isin(codes, part.classes).all():
+        # Fitted on the names of the classes.
+        codes = np.asarray([part.classes.index(each) for each in codes.tolist()])
     if not np.issubdtype(codes.dtype, np.number) or not np.isin(codes, np.arange(n_classes)).all():
         raise DataError(
             f"{type(model).__name__} was fitted on labels {codes.tolist()[:5]}, and "

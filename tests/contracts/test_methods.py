@@ -158,16 +158,10 @@ def test_says_what_it_is(name):
 
 
 @every_method
-def test_fit_takes_what_it_declares(name):
+def test_fit_takes_what_the_house_offers(name):
     cls = METHODS.all()[name]
-    parameters = inspect.signature(cls.fit).parameters
-    optional = {
-        key for key, each in parameters.items() if each.kind is inspect.Parameter.KEYWORD_ONLY
-    }
-    required = {key for key in optional if parameters[key].default is inspect.Parameter.empty}
-    assert optional == cls.fit_takes
-    assert required == cls.fit_needs
-    assert cls.fit_takes <= FIT_KEYWORDS
+    assert list(inspect.signature(cls.fit).parameters)[:3] == ["self", "X", "y"]
+    assert cls.fit_needs <= cls.fit_takes <= FIT_KEYWORDS
     assert cls.predict_needs <= {"groups", "ids"}
     assert set(cls.group_parameters) <= set(inspect.signature(cls).parameters)
 

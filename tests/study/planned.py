@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -62,13 +63,13 @@ class Boosting(Estimator):
 
 
 class Fair(Estimator):
-    fit_takes = frozenset({"metric"})
-    fit_needs = frozenset({"metric"})
-
     def __init__(self, budget: float = 0.1, solver: str = "sgd", depth: int = 3) -> None:
         self.budget = budget
         self.solver = solver
         self.depth = depth
+
+    def fit(self, X: Any, y: Any, *, metric: Any) -> None:
+        raise NotImplementedError
 
 
 class Rule(PostProcessor):

@@ -182,7 +182,7 @@ def test_answers_that_cannot_be(answer, sentence):
 
 
 def test_labels_that_are_not_codes():
-    model = LogisticRegression().fit(X, np.where(Y, "yes", "no"))
+    model = LogisticRegression().fit(X, np.where(Y, "ja", "nein"))
     with pytest.raises(DataError, match=r"was fitted on labels .* codes its classes 0 to 1"):
         predict_part(model, PART)
     with pytest.raises(DataError, match="no class codes of made"):

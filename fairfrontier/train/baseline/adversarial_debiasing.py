@@ -74,7 +74,7 @@ class AdversarialDebiasing(NeuralNetwork):
 
     Attributes
     ----------
-    network_, n_classes_, history_
+    network_, history_
         As in `NeuralNetwork`; the history adds ``adversary_loss`` (L_A). The adversary is not kept.
 
     Notes
@@ -96,8 +96,6 @@ class AdversarialDebiasing(NeuralNetwork):
     """
 
     task: ClassVar[frozenset[Task]] = frozenset({"binary"})
-    fit_needs: ClassVar[frozenset[str]] = frozenset({"groups"})
-    fit_takes: ClassVar[frozenset[str]] = frozenset({"groups", "sample_weight", "progress"})
     group_parameters: ClassVar[tuple[str, ...]] = ("attribute",)
     varies: ClassVar[frozenset[str]] = NeuralNetwork.varies | {
         "strength",
@@ -181,7 +179,7 @@ class AdversarialDebiasing(NeuralNetwork):
         sample_weight: np.ndarray | None = None,
         progress: Progress | None = None,
     ) -> Self:
-        """Train on rows X with labels y in {0, 1} and group codes, one column per attribute.
+        """Train on rows X with labels y of two classes and group codes, one column per attribute.
 
         Raises
         ------

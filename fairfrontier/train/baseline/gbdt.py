@@ -29,6 +29,6 @@ class GBDT(BoostedTrees):
     paper: ClassVar[str] = "Chen and Guestrin, XGBoost, KDD 2016"
 
     def fit(self, X: np.ndarray, y: np.ndarray, *, sample_weight: np.ndarray | None = None) -> Self:
-        """Boost ``n_estimators`` trees on rows X with labels y in {0, 1}."""
-        self._boost(X, y, unit_weight(sample_weight, len(y)))
-        return self
+        """Boost ``n_estimators`` trees on rows X with labels y of two classes."""
+        X, codes = self.validate_training(X, y)
+        return self._boost(X, codes, unit_weight(sample_weight, len(codes)))

@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import xgboost
 
-from fairfrontier.prepare.split import Task
-from fairfrontier.train.base import Estimator, unit_weight
+from fairfrontier.train.base import Regressor, unit_weight
 from fairfrontier.train.baseline.linear_regression import (
     RegressionLoss,
     refuse_targets,
@@ -23,7 +22,7 @@ OBJECTIVES = {"square": "reg:squarederror", "logistic": "binary:logistic"}
 
 
 @method("gbdt_regression")
-class GBDTRegression(Estimator):
+class GBDTRegression(Regressor):
     """Gradient-boosted decision trees on the squared error, or the logistic loss of shares.
 
     With the logistic loss targets lie in [0, 1], and predictions are u = clip(1/2 + m/10, 0, 1) of
@@ -65,7 +64,7 @@ class GBDTRegression(Estimator):
     Z. S. Wu. Fair regression: quantitative definitions and reduction-based algorithms. ICML 2019.
     """
 
-    task: ClassVar[frozenset[Task]] = frozenset({"regression"})
+    takes_missing: ClassVar[bool] = True
     weights_are_counts: ClassVar[bool] = False  # weights move hist's quantile sketch
     paper: ClassVar[str] = "Chen and Guestrin, XGBoost, KDD 2016"
     example: ClassVar[Mapping[str, Any]] = {"n_estimators": 5, "max_depth": 3}
@@ -112,6 +111,7 @@ class GBDTRegression(Estimator):
     def fit(self, X: np.ndarray, y: np.ndarray, *, sample_weight: np.ndarray | None = None) -> Self:
         """Boost ``n_estimators`` trees on rows X with targets y."""
         self.check()
+        X, y = self.validate_training(X, y)
         if self.loss == "logistic":
             refuse_targets(y, self.name)
         parameters = {
@@ -131,21 +131,20 @@ class GBDTRegression(Estimator):
         weight = unit_weight(sample_weight, len(y))
         data = xgboost.DMatrix(X, y, weight=weight, nthread=self.n_jobs)
         self.booster_ = xgboost.train(parameters, data, self.n_estimators)
-        self.n_features_in_ = X.shape[1]
         return self
 
     def predict(self, X: np.ndarray) -> np.ndarray:
         """Return predictions, float64, shape (n_samples,)."""
+        data = xgboost.DMatrix(self.validate_rows(X), nthread=self.n_jobs)
         self.booster_.set_param({"nthread": self.n_jobs})
-        margin = self.booster_.predict(xgboost.DMatrix(X, nthread=self.n_jobs), output_margin=True)
+        margin = self.booster_.predict(data, output_margin=True)
         value: np.ndarray = margin.astype(np.float64)
         return value if self.loss == "square" else shrink_margin(value)
 
     def get_state(self) -> State:
         """Return the trees."""
-        return State(boosters={"trees": self.booster_}, facts={"n_features": self.n_features_in_})
+        return State(boosters={"trees": self.booster_})
 
     def set_state(self, state: State) -> None:
         """Restore the trees."""
         self.booster_ = state.boosters["trees"]
-        self.n_features_in_ = state.facts["n_features"]

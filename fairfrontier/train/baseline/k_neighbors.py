@@ -10,7 +10,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from fairfrontier.prepare.split import Task
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.thread import limited_threads
-from fairfrontier.train.base import Estimator
+from fairfrontier.train.base import Classifier
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
 
@@ -20,7 +20,7 @@ BLOCK = 256
 
 
 @method("k_neighbors")
-class KNeighbors(Estimator):
+class KNeighbors(Classifier):
     """The k training rows that are nearest in Euclidean distance vote.
 
     P(k | x) = share of class k among the ``n_neighbors`` nearest rows
@@ -35,7 +35,7 @@ class KNeighbors(Estimator):
     rows_ : ndarray of float64, shape (n_training_rows, n_features)
         The training rows.
     codes_ : ndarray of int64, shape (n_training_rows,)
-        Their classes.
+        Codes of their classes.
 
     Notes
     -----
@@ -51,7 +51,6 @@ class KNeighbors(Estimator):
     """
 
     task: ClassVar[frozenset[Task]] = frozenset({"binary", "multiclass"})
-    fit_takes: ClassVar[frozenset[str]] = frozenset()
     weights_are_counts: ClassVar[bool] = False
     paper: ClassVar[str] = "Cover and Hart, Nearest neighbor pattern classification, IEEE TIT 1967"
 
@@ -66,7 +65,7 @@ class KNeighbors(Estimator):
         self.require("n_neighbors", self.n_neighbors >= 1, "1 or more")
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> Self:
-        """Keep the rows X and their class codes y.
+        """Keep the rows X and the codes of their labels y.
 
         Raises
         ------
@@ -74,6 +73,7 @@ class KNeighbors(Estimator):
             When there are fewer rows than neighbours.
         """
         self.check()
+        X, codes = self.validate_training(X, y)
         if len(X) < self.n_neighbors:
             raise DataError(
                 f"{self.name} is to find {self.n_neighbors} neighbours among {len(X)} rows.",
@@ -81,16 +81,17 @@ class KNeighbors(Estimator):
             )
         # Copies: scikit-learn would keep the caller's own array.
         self.rows_ = np.array(X, dtype=np.float64, order="C")
-        self.codes_ = np.array(y, dtype=np.int64)
-        self._neighbors = KNeighborsClassifier(self.n_neighbors, algorithm="brute").fit(
-            self.rows_, self.codes_
-        )
-        self.n_features_in_ = self.rows_.shape[1]
+        self.codes_ = codes
+        return self._index()
+
+    def _index(self) -> Self:
+        neighbors = KNeighborsClassifier(self.n_neighbors, algorithm="brute")
+        self._neighbors = neighbors.fit(self.rows_, self.codes_)
         return self
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         """Return class probabilities, float64, shape (n_samples, n_classes)."""
-        rows = np.asarray(X, dtype=np.float64)
+        rows = self.validate_rows(X)
         filling = np.zeros((BLOCK - len(rows) % BLOCK, rows.shape[1]))
         with limited_threads(1):
             answer: np.ndarray = self._neighbors.predict_proba(np.concatenate([rows, filling]))
@@ -102,4 +103,5 @@ class KNeighbors(Estimator):
 
     def set_state(self, state: State) -> None:
         """Fit on the training rows again."""
-        self.fit(state.arrays["rows"], state.arrays["codes"])
+        self.rows_, self.codes_ = state.arrays["rows"], state.arrays["codes"]
+        self._index()

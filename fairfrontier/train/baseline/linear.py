@@ -11,13 +11,13 @@ from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 
 from fairfrontier.prepare.split import Task
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.train.base import Estimator, unit_weight
+from fairfrontier.train.base import Classifier, unit_weight
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
 
 
 @method("linear")
-class Linear(Estimator):
+class Linear(Classifier):
     """Logistic regression, multinomial for more than two classes.
 
     min_{W,b}  Σ_i s_i ℓ(y_i, W x_i + b) / Σ_i s_i + (penalty/2) ‖W‖²
@@ -95,6 +95,7 @@ class Linear(Estimator):
             When a class has fewer rows than there are folds.
         """
         self.check()
+        X, y = self.validate_training(X, y)
         weight = unit_weight(sample_weight, len(y))
         if self.class_weight == "balanced":
             totals = np.bincount(y, weights=weight)
@@ -111,7 +112,6 @@ class Linear(Estimator):
             self.intercept_ = np.concatenate([np.zeros(1), model.intercept_])
         else:
             self.coefficient_, self.intercept_ = model.coef_, model.intercept_
-        self.n_features_in_ = X.shape[1]
         return self
 
     def _choose(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray, folds: int) -> float:
@@ -139,7 +139,8 @@ class Linear(Estimator):
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         """Return class probabilities, float64, shape (n_samples, n_classes)."""
-        probability: np.ndarray = softmax(X @ self.coefficient_.T + self.intercept_, axis=1)
+        margin = self.validate_rows(X) @ self.coefficient_.T + self.intercept_
+        probability: np.ndarray = softmax(margin, axis=1)
         return probability
 
     def get_state(self) -> State:
@@ -154,4 +155,3 @@ class Linear(Estimator):
         self.coefficient_ = state.arrays["coefficient"]
         self.intercept_ = state.arrays["intercept"]
         self.penalty_ = state.facts["penalty"]
-        self.n_features_in_ = self.coefficient_.shape[1]

@@ -7,9 +7,8 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from fairfrontier.prepare.split import Task
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.train.base import Estimator, unit_weight
+from fairfrontier.train.base import Regressor, unit_weight
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
 
@@ -65,7 +64,7 @@ def invert_gram(X: np.ndarray, weight: np.ndarray, penalty: float = 0.0) -> np.n
 
 
 @method("linear_regression")
-class LinearRegression(Estimator):
+class LinearRegression(Regressor):
     """Least squares, or logistic regression of targets in [0, 1] that are shares.
 
     min_{β,b}  Σ_i w_i ℓ(y_i, x_iᵀβ + b) / Σ_i w_i + (penalty/2) ‖β‖²
@@ -105,7 +104,6 @@ class LinearRegression(Estimator):
     algorithms. ICML 2019, section 6 (unconstrained baselines).
     """
 
-    task: ClassVar[frozenset[Task]] = frozenset({"regression"})
     paper: ClassVar[str] = "Cox, The regression analysis of binary sequences, JRSS B 1958"
 
     coefficient_: np.ndarray
@@ -127,6 +125,7 @@ class LinearRegression(Estimator):
     def fit(self, X: np.ndarray, y: np.ndarray, *, sample_weight: np.ndarray | None = None) -> Self:
         """Solve in closed form, or by Newton's method."""
         self.check()
+        X, y = self.validate_training(X, y)
         weight = unit_weight(sample_weight, len(y))
         if self.loss == "square":
             centred, mean = centre(X, weight)
@@ -136,7 +135,6 @@ class LinearRegression(Estimator):
         else:
             refuse_targets(y, self.name)
             self._fit_logistic(X, y, weight)
-        self.n_features_in_ = X.shape[1]
         return self
 
     def _fit_logistic(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> None:
@@ -153,7 +151,7 @@ class LinearRegression(Estimator):
 
     def predict(self, X: np.ndarray) -> np.ndarray:
         """Return predictions, float64, shape (n_samples,)."""
-        value: np.ndarray = X @ self.coefficient_ + self.intercept_
+        value: np.ndarray = self.validate_rows(X) @ self.coefficient_ + self.intercept_
         return value if self.loss == "square" else shrink_margin(value)
 
     def get_state(self) -> State:
@@ -166,4 +164,3 @@ class LinearRegression(Estimator):
         """Restore β and b."""
         self.coefficient_ = state.arrays["coefficient"]
         self.intercept_ = state.facts["intercept"]
-        self.n_features_in_ = self.coefficient_.size

@@ -82,7 +82,7 @@ class Net(_Net):
 
     Attributes
     ----------
-    network_, n_classes_, history_
+    network_, history_
         As in `NeuralNetwork`.
 
     References
@@ -101,7 +101,7 @@ class Net(_Net):
         sample_weight: np.ndarray | None = None,
         progress: Progress | None = None,
     ) -> Self:
-        """Train on rows X with class codes y."""
+        """Train on rows X with labels y."""
         return self._fit({"X": X, "y": y, "sample_weight": sample_weight}, progress)
 
 
@@ -122,8 +122,6 @@ class ProjectedNet(_Net):
     robustness. ICLR 2020, Appendix D (Project).
     """
 
-    fit_needs: ClassVar[frozenset[str]] = frozenset({"metric"})
-    fit_takes: ClassVar[frozenset[str]] = frozenset({"metric", "sample_weight", "progress"})
     paper: ClassVar[str] = "Yurochkin et al., Sensitive subspace robustness, ICLR 2020 (Project)"
 
     sigma_: np.ndarray
@@ -148,9 +146,8 @@ class ProjectedNet(_Net):
     def _keep(self, data: Mapping[str, Any]) -> None:
         self.sigma_ = data["metric"].sigma
 
-    def predict_proba(self, X: np.ndarray) -> np.ndarray:
-        """Return class probabilities, float64, shape (n_samples, n_classes)."""
-        return super().predict_proba(X @ self.sigma_)
+    def _project(self, X: np.ndarray) -> np.ndarray:
+        return np.asarray(X @ self.sigma_)
 
     def get_state(self) -> State:
         """Return the net, the history and Σ."""

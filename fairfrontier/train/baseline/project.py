@@ -34,8 +34,7 @@ class Project(BoostedTrees):
     Debiasing representations by removing unwanted variation due to protected attributes. 2018.
     """
 
-    fit_needs: ClassVar[frozenset[str]] = frozenset({"metric"})
-    fit_takes: ClassVar[frozenset[str]] = frozenset({"metric", "sample_weight"})
+    takes_missing: ClassVar[bool] = False
     paper: ClassVar[str] = "Vargo et al., Individually fair gradient boosting, ICLR 2021"
 
     sigma_: np.ndarray
@@ -49,13 +48,12 @@ class Project(BoostedTrees):
         sample_weight: np.ndarray | None = None,
     ) -> Self:
         """Boost trees on the projected rows."""
+        X, codes = self.validate_training(X, y)
         self.sigma_ = metric.sigma
-        self._boost(X @ self.sigma_, y, unit_weight(sample_weight, len(y)))
-        return self
+        return self._boost(X, codes, unit_weight(sample_weight, len(codes)))
 
-    def predict_proba(self, X: np.ndarray) -> np.ndarray:
-        """Return class probabilities, float64, shape (n_samples, 2)."""
-        return super().predict_proba(X @ self.sigma_)
+    def _project(self, X: np.ndarray) -> np.ndarray:
+        return np.asarray(X @ self.sigma_)
 
     def get_state(self) -> State:
         """Return the trees and Σ."""

@@ -10,14 +10,14 @@ from sklearn.ensemble import RandomForestClassifier
 
 from fairfrontier.prepare.split import Task
 from fairfrontier.runtime.errors import StoreError
-from fairfrontier.train.base import Estimator
+from fairfrontier.train.base import Classifier, unit_weight
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
 from fairfrontier.train.tree.node import LEAF, is_downward
 
 
 @method("random_forest")
-class RandomForest(Estimator):
+class RandomForest(Classifier):
     """Classification trees, each grown on a bootstrap sample with √d features tried at a node.
 
     P(k | x) = mean over trees of the share of class k in the leaf of x
@@ -51,6 +51,7 @@ class RandomForest(Estimator):
     """
 
     task: ClassVar[frozenset[Task]] = frozenset({"binary", "multiclass"})
+    takes_missing: ClassVar[bool] = True
     # A weight acts on rows that the bootstrap drew, so a repeated row is another draw.
     weights_are_counts: ClassVar[bool] = False
     paper: ClassVar[str] = "Breiman, Random forests, Machine Learning 2001"
@@ -81,22 +82,25 @@ class RandomForest(Estimator):
         self.require("min_samples_leaf", self.min_samples_leaf >= 1, "1 or more")
 
     def fit(self, X: np.ndarray, y: np.ndarray, *, sample_weight: np.ndarray | None = None) -> Self:
-        """Grow the trees on rows X with class codes y."""
+        """Grow the trees on rows X with labels y."""
         self.check()
+        X, codes = self.validate_training(X, y)
+        if sample_weight is not None:
+            sample_weight = unit_weight(sample_weight, len(codes))
         forest = RandomForestClassifier(
             n_estimators=self.n_estimators,
             max_depth=self.max_depth,
             min_samples_leaf=self.min_samples_leaf,
             n_jobs=self.n_jobs,
             random_state=self.random_state,
-        ).fit(X, y, sample_weight=sample_weight)
+        ).fit(X, codes, sample_weight=sample_weight)
         self.forest_ = forest.set_params(n_jobs=1)
-        self.n_features_in_ = X.shape[1]
         return self
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         """Return class probabilities, float64, shape (n_samples, n_classes)."""
-        probability: np.ndarray = self.forest_.predict_proba(X)
+        rows = self.validate_rows(X)
+        probability: np.ndarray = self.forest_.predict_proba(rows)
         return probability
 
     def get_state(self) -> State:
@@ -118,7 +122,6 @@ class RandomForest(Estimator):
                 "Train it again, or restore the folder from where it was saved.",
             )
         self.forest_ = forest
-        self.n_features_in_ = int(forest.n_features_in_)
 
 
 def _sound(forest: RandomForestClassifier) -> bool:

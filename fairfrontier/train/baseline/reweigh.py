@@ -58,8 +58,6 @@ class Reweigh(BoostedTrees):
     discrimination. Knowledge and Information Systems 33, 2012.
     """
 
-    fit_needs: ClassVar[frozenset[str]] = frozenset({"groups"})
-    fit_takes: ClassVar[frozenset[str]] = frozenset({"groups", "sample_weight"})
     group_parameters: ClassVar[tuple[str, ...]] = ("attribute",)
     paper: ClassVar[str] = "Kamiran and Calders, Data preprocessing techniques, KAIS 2012"
 
@@ -101,8 +99,7 @@ class Reweigh(BoostedTrees):
         sample_weight: np.ndarray | None = None,
     ) -> Self:
         """Weigh the rows by group and label, then boost."""
-        weight = unit_weight(sample_weight, len(y))
-        self._boost(
-            X, y, weight * independence_weights(take_attribute(groups, self.attribute), y, weight)
-        )
-        return self
+        X, codes = self.validate_training(X, y, groups)
+        weight = unit_weight(sample_weight, len(codes))
+        group = take_attribute(groups, self.attribute)
+        return self._boost(X, codes, weight * independence_weights(group, codes, weight))

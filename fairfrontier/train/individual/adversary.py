@@ -26,8 +26,6 @@ THIN_FROM = 128
 class Robust(NeuralNetwork):
     """Base of the nets that are trained against an adversary; holds the adversary's parameters."""
 
-    fit_needs: ClassVar[frozenset[str]] = frozenset({"metric"})
-    fit_takes: ClassVar[frozenset[str]] = frozenset({"metric", "sample_weight", "progress"})
     varies: ClassVar[frozenset[str]] = frozenset(
         {"learning_rate", "random_state", "budget", "subspace_rate", "full_rate", "dual_start"}
         | {"dual_learning_rate"}

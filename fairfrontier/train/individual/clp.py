@@ -43,7 +43,7 @@ class CLP(NeuralNetwork):
 
     Attributes
     ----------
-    network_, n_classes_, history_
+    network_, history_
         As in `NeuralNetwork`; the history adds ``regularizer`` (mean d_Y).
 
     Notes
@@ -57,10 +57,6 @@ class CLP(NeuralNetwork):
     classification through robustness. AIES 2019, Section 4.3.
     """
 
-    fit_needs: ClassVar[frozenset[str]] = frozenset({"counterfactuals"})
-    fit_takes: ClassVar[frozenset[str]] = frozenset(
-        {"counterfactuals", "sample_weight", "progress"}
-    )
     varies: ClassVar[frozenset[str]] = NeuralNetwork.varies | {"strength", "counterfactual_set"}
     paper: ClassVar[str] = "Garg et al., Counterfactual fairness in text classification, AIES 2019"
     example: ClassVar[Mapping[str, Any]] = {
@@ -118,7 +114,7 @@ class CLP(NeuralNetwork):
         sample_weight: np.ndarray | None = None,
         progress: Progress | None = None,
     ) -> Self:
-        """Train on rows X with class codes y and their counterfactual sets.
+        """Train on rows X with labels y and their counterfactual sets.
 
         Raises
         ------

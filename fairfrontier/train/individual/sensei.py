@@ -59,7 +59,7 @@ class SenSeI(Robust):
 
     Attributes
     ----------
-    network_, n_classes_, history_
+    network_, history_
         As in `NeuralNetwork`; the history adds ``regularizer`` (mean d_Y), ``dual`` (λ),
         ``cost`` (mean d_X), ``subspace_gain`` and ``full_gain``.
 
@@ -151,7 +151,7 @@ class SenSeI(Robust):
         sample_weight: np.ndarray | None = None,
         progress: Progress | None = None,
     ) -> Self:
-        """Train on rows X with class codes y under a fair metric."""
+        """Train on rows X with labels y under a fair metric."""
         data = {"X": X, "y": y, "metric": metric, "sample_weight": sample_weight}
         return self._fit(data, progress)
 

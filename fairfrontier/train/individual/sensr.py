@@ -59,7 +59,7 @@ class SenSR(Robust):
 
     Attributes
     ----------
-    network_, n_classes_, history_
+    network_, history_
         As in `NeuralNetwork`; the history adds ``dual`` (λ), ``cost`` (mean d_X),
         ``subspace_gain`` and ``full_gain``. ``loss`` is that of the attacked rows.
 
@@ -143,7 +143,7 @@ class SenSR(Robust):
         sample_weight: np.ndarray | None = None,
         progress: Progress | None = None,
     ) -> Self:
-        """Train on rows X with class codes y under a fair metric."""
+        """Train on rows X with labels y under a fair metric."""
         data = {"X": X, "y": y, "metric": metric, "sample_weight": sample_weight}
         return self._fit(data, progress)
 

@@ -19,7 +19,7 @@ from fairfrontier.runtime.arrays import (
 )
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.seeds import derive_generator
-from fairfrontier.train.base import Estimator
+from fairfrontier.train.base import Classifier, unit_weight
 from fairfrontier.train.neural.minibatch import BalancedRows
 from fairfrontier.train.neural.network import (
     Network,
@@ -179,7 +179,6 @@ def _relative_weight(weight: np.ndarray | None, y: np.ndarray | None) -> np.ndar
     """
     if weight is None:
         return None
-    weight = np.asarray(weight, dtype=np.float64)
     y = np.zeros(weight.size, dtype=np.int64) if y is None else y
     mean = np.bincount(y, weights=weight) / np.maximum(np.bincount(y), 1)
     relative = weight / mean[y]
@@ -204,7 +203,7 @@ class PlainRule:
         """Stay silent: there is nothing to warn about."""
 
 
-class NeuralNetwork(Estimator):
+class NeuralNetwork(Classifier):
     """Base of the methods that are nets: minibatches, Adam, history, saving, batched fits.
 
     A subclass says by ``_rule`` what the gradient is. Models of one class whose ``structure``
@@ -216,14 +215,12 @@ class NeuralNetwork(Estimator):
     ----------
     network_ : Network
         Weights and biases, float64, with a model axis of length 1.
-    n_classes_ : int
     history_ : dict of str to float64 ndarray
         One entry every ``record_every`` steps and at the end: ``step``, ``loss`` and what the
         method adds, each of that minibatch.
     """
 
     task: ClassVar[frozenset[Task]] = frozenset({"binary", "multiclass"})
-    fit_takes: ClassVar[frozenset[str]] = frozenset({"sample_weight", "progress"})
     backends: ClassVar[tuple[str, ...]] = ("numpy", "cupy")
     # Weights act on the loss of rows that were drawn, so a repeated row is another draw.
     weights_are_counts: ClassVar[bool] = False
@@ -245,7 +242,6 @@ class NeuralNetwork(Estimator):
     random_state: int
 
     network_: Network
-    n_classes_: int
     history_: dict[str, np.ndarray]
 
     @property
@@ -308,7 +304,9 @@ class NeuralNetwork(Estimator):
         share; on a device it is one program for all of them.
         """
         _check_alike(models)
-        tables = [cls._prepare(each) for each in data]
+        tables = [
+            cls._prepare(model._validate(each)) for model, each in zip(models, data, strict=True)
+        ]
         n_features, n_classes = _common_shape(tables)
         leader = models[0]
         sizes = (n_features, *leader.layers, n_classes)
@@ -348,13 +346,20 @@ class NeuralNetwork(Estimator):
         for position, (model, each) in enumerate(zip(models, tables, strict=True)):
             own = slice(position, position + 1)
             model.network_ = Network.of([array[own].copy() for array in arrays])
-            model.n_classes_, model.n_features_in_ = n_classes, n_features
             model.history_ = {
                 key: np.asarray([record[key][position] for record in records], dtype=np.float64)
                 for key in records[0]
             }
             model._keep(each)
             rule.warn(model.history_, position)
+
+    def _validate(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the data with rows and labels as arrays of numbers and codes."""
+        X, codes = self.validate_training(data["X"], data["y"], data.get("groups"))
+        weight = data.get("sample_weight")
+        if weight is not None:
+            weight = unit_weight(weight, len(codes))
+        return {**data, "X": X, "y": codes, "sample_weight": weight}
 
     def _fit(self, data: Mapping[str, Any], progress: Progress | None) -> Self:
         type(self).fit_batch([self], [data], progress=progress)
@@ -393,23 +398,24 @@ class NeuralNetwork(Estimator):
         Computed in float64 whatever the training's dtype, so that a row's answer does not depend
         on the rows that it is asked with.
         """
-        rows = np.asarray(X)
+        rows = self._project(self.validate_rows(X))
         blocks = (
             # Block by block: the embeddings of many texts are not copied whole.
             rows[start : start + PREDICTION_ROWS].astype(np.float64, copy=False)
             for start in range(0, len(rows), PREDICTION_ROWS)
         )
         found = [softmax(forward(self.network_, block).logits[0]) for block in blocks]
-        return np.concatenate(found) if found else np.zeros((0, self.n_classes_))
+        return np.concatenate(found) if found else np.zeros((0, self.classes_.size))
+
+    def _project(self, X: np.ndarray) -> np.ndarray:
+        """Return what the net sees of rows that it is asked about."""
+        return X
 
     def get_state(self) -> State:
         """Return the net and the history."""
         arrays = {f"parameter_{i}": each for i, each in enumerate(self.network_.arrays)}
         arrays |= {f"history_{key}": each for key, each in self.history_.items()}
-        return State(
-            arrays=arrays,
-            facts={"n_features": self.n_features_in_, "n_classes": self.n_classes_},
-        )
+        return State(arrays=arrays)
 
     def set_state(self, state: State) -> None:
         """Restore the net and the history."""
@@ -420,8 +426,6 @@ class NeuralNetwork(Estimator):
             for key, each in state.arrays.items()
             if key.startswith("history_")
         }
-        self.n_features_in_ = state.facts["n_features"]
-        self.n_classes_ = state.facts["n_classes"]
 
 
 def _check_alike(models: Sequence[NeuralNetwork]) -> None:
@@ -438,7 +442,7 @@ def _check_alike(models: Sequence[NeuralNetwork]) -> None:
 
 
 def _common_shape(data: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
-    shapes = {(each["X"].shape[1], max(2, int(np.max(each["y"])) + 1)) for each in data}
+    shapes = {(each["X"].shape[1], int(np.max(each["y"])) + 1) for each in data}
     if len(shapes) > 1:
         raise DataError(
             f"The tables of a batch have these features and classes: {sorted(shapes)}.",

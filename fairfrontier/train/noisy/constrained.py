@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.train.base import Estimator, take_attribute, unit_weight
+from fairfrontier.train.base import Classifier, take_attribute, unit_weight
 from fairfrontier.train.noisy.ambiguity import bound_rate_of_cells
 from fairfrontier.train.noisy.assignment import bound_rates
 from fairfrontier.train.noisy.cell import RATE_CELLS, count_cells
@@ -16,7 +16,7 @@ from fairfrontier.train.noisy.rate import Rate, find_rates
 from fairfrontier.train.noisy.training_table import ROBUST
 
 
-class Constrained(Estimator):
+class Constrained(Classifier):
     """Base of `NoisyGroups`: what its approach asks of decisions, evaluated on any rows.
 
     Reads the parameters ``approach``, ``criterion``, ``budget``, ``attribute`` and ``inner``, and

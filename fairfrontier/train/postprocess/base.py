@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from scipy.special import expit
@@ -13,7 +13,7 @@ from scipy.special import expit
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.seeds import uniforms
-from fairfrontier.train.base import Estimator
+from fairfrontier.train.base import Classifier
 
 Scale = Literal["probability", "margin", "signed"]
 SCALES = ("probability", "margin", "signed")
@@ -22,15 +22,15 @@ SCALES = ("probability", "margin", "signed")
 MOST_CELLS = 1 << 20
 
 
-class PostProcessor(Estimator):
+class PostProcessor(Classifier):
     """Base of the methods that turn scores into decisions, by group.
 
     ``fit(X, y, *, groups, sample_weight=None, validation=None)`` and ``predict_proba(X, *,
     groups)`` take as X the scores of a trained model, shape (n_samples,) or (n_samples, 1), on the
-    parameter ``scale``: probabilities P(Y=1|x), log odds, or [−1, 1]. ``attributes`` names the
-    columns of ``groups`` whose cross product makes the groups; None crosses all of them.
-    ``validation`` is a Part whose X holds scores likewise. A subclass brings ``fit`` and
-    ``probability``.
+    parameter ``scale``: probabilities P(Y=1|x), log odds, or [−1, 1], where 1 is the last of the
+    two labels. ``attributes`` names the columns of ``groups`` whose cross product makes the groups;
+    None crosses all of them. ``validation`` is a Part whose X holds scores likewise. A subclass
+    brings ``fit`` and ``probability``.
 
     Attributes
     ----------
@@ -43,9 +43,6 @@ class PostProcessor(Estimator):
     a fresh sample.
     """
 
-    fit_needs: ClassVar[frozenset[str]] = frozenset({"groups"})
-    fit_takes: ClassVar[frozenset[str]] = frozenset({"groups", "sample_weight", "validation"})
-    predict_needs: ClassVar[frozenset[str]] = frozenset({"groups"})
     group_parameters: ClassVar[tuple[str, ...]] = ("attributes",)
 
     # Whether its probabilities are P(Y=1|x) corrected, and not those of a decision.
@@ -60,16 +57,46 @@ class PostProcessor(Estimator):
         """Raise ConfigError for parameters that cannot be."""
         self.require("scale", self.scale in SCALES, "probability, margin or signed")
 
+    def __sklearn_tags__(self) -> Any:
+        """Return scikit-learn's tags: its rows are numbers."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.one_d_array = True
+        return tags
+
+    def validate_training(self, X: Any, y: Any, *aligned: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Check the scores and labels of a fit.
+
+        Returns
+        -------
+        signed : ndarray of float64, shape (n_samples,)
+            f ∈ [−1, 1]; see ``read_scores``.
+        y : ndarray of int64, shape (n_samples,)
+            Codes of ``classes_``.
+        """
+        rows, codes = super().validate_training(as_column(X), y, *aligned)
+        return read_scores(rows, self.scale, self.name), codes
+
+    def validate_rows(self, X: Any) -> np.ndarray:
+        """Check the scores of a prediction and return f ∈ [−1, 1], float64, (n_samples,)."""
+        return read_scores(super().validate_rows(as_column(X)), self.scale, self.name)
+
+    def learn_target(self, y: np.ndarray) -> np.ndarray:
+        """Set ``classes_`` and return the labels' codes; a sample may lack one of 0 and 1."""
+        if y.dtype.kind in "iuf" and np.isin(y, (0, 1)).all():
+            self.classes_ = np.arange(2, dtype=y.dtype)
+            return y.astype(np.int64)
+        return super().learn_target(y)
+
     def supports(self, split: Split) -> str | None:
         """Return why it cannot be fitted on ``split``, whose one feature must be a score."""
         if len(split.feature_names) != 1:
             return f"{self.name} decides from scores: put it behind a method, as then: {self.name}."
-        return super().supports(split)
+        return super(Classifier, self).supports(split)
 
     def predict(  # type: ignore[override]
         self, X: np.ndarray, *, groups: np.ndarray, ids: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return decisions, int64, shape (n_samples,).
+        """Return decisions as labels, shape (n_samples,).
 
         Parameters
         ----------
@@ -87,21 +114,35 @@ class PostProcessor(Estimator):
         """
         probability = self.predict_proba(X, groups=groups)[:, 1]
         if not self.randomized:
-            return (probability >= 0.5).astype(np.int64)
+            return self.classes_[(probability >= 0.5).astype(np.int64)]
         if ids is None:
             raise ConfigError(
                 f"{self.name} draws its decisions by row id, and was given no ids.",
                 "Pass ids=part.ids, or use predict_proba, which is exact.",
             )
-        return (uniforms(self.random_state, ids) < probability).astype(np.int64)
+        return self.classes_[(uniforms(self.random_state, ids) < probability).astype(np.int64)]
 
     def predict_proba(  # type: ignore[override]
         self, X: np.ndarray, *, groups: np.ndarray
     ) -> np.ndarray:
         """Return the exact probabilities of the decisions 0 and 1, float64, (n_samples, 2)."""
-        signed = read_scores(X, self.scale, self.name)
-        chance = self.probability(signed, self.encode(groups))
+        chance = self.probability(self.validate_rows(X), self.encode(groups))
         return np.column_stack([1.0 - chance, chance])
+
+    def score(  # type: ignore[override]
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        sample_weight: np.ndarray | None = None,
+        *,
+        groups: np.ndarray,
+    ) -> float:
+        """Return the accuracy of the decisions, its expectation where they are drawn."""
+        positive = self.predict_proba(X, groups=groups)[:, 1]
+        if not self.randomized:
+            positive = (positive >= 0.5).astype(np.float64)
+        right = np.where(self.encode_labels(y) == 1, positive, 1.0 - positive)
+        return float(np.average(right, weights=sample_weight))
 
     def probability(self, signed: np.ndarray, code: np.ndarray) -> np.ndarray:
         """Return P(decision = 1) for scores f ∈ [−1, 1] and codes of ``cells_``, float64."""
@@ -145,6 +186,11 @@ class PostProcessor(Estimator):
             )
         numbered: np.ndarray = np.asarray(codes, dtype=np.int64)[inverse]
         return numbered
+
+
+def as_column(X: Any) -> Any:
+    """Return scores in one column; what has columns stays as it is."""
+    return np.asarray(X)[:, None] if np.ndim(X) == 1 else X
 
 
 def choose_columns(groups: np.ndarray, attributes: int | list[int] | None, name: str) -> np.ndarray:

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.train.persistence import State
-from fairfrontier.train.postprocess.base import PostProcessor, Scale, read_scores
+from fairfrontier.train.postprocess.base import PostProcessor, Scale
 from fairfrontier.train.registry import method
 
 Criterion = Literal["parity", "equal_opportunity", "equalized_odds"]
@@ -88,7 +88,6 @@ class Hardt(PostProcessor):
     """
 
     randomized: ClassVar[bool] = True
-    fit_takes: ClassVar[frozenset[str]] = frozenset({"groups"})
     weights_are_counts: ClassVar[bool] = False
     paper: ClassVar[str] = "Hardt et al., Equality of opportunity, NeurIPS 2016"
     example: ClassVar[Mapping[str, Any]] = {"attributes": 0, "grid_size": 100}
@@ -133,7 +132,7 @@ class Hardt(PostProcessor):
     def fit(self, X: np.ndarray, y: np.ndarray, *, groups: np.ndarray) -> Self:
         """Find the thresholds on scores X, labels y and group codes."""
         self.check()
-        score = read_scores(X, self.scale, self.name)
+        score, y = self.validate_training(X, y, groups)
         code = self.learn_cells(groups)
         positive = np.bincount(code, weights=y, minlength=len(self.cells_))
         lacking = (positive == 0) | (positive == np.bincount(code))
@@ -161,7 +160,6 @@ class Hardt(PostProcessor):
         self.above_ = np.array([[each.operator == ">" for each in pair] for pair in pairs])
         self.ignored_ = np.array([float(each.get("p_ignore", 0.0)) for each in rules])
         self.constant_ = np.array([float(each.get("prediction_constant", 0.0)) for each in rules])
-        self.n_features_in_ = 1
         return self
 
     def probability(self, signed: np.ndarray, code: np.ndarray) -> np.ndarray:
@@ -184,7 +182,6 @@ class Hardt(PostProcessor):
         self.cells_ = state.arrays["cells"]
         for key in FIELDS:
             setattr(self, f"{key}_", state.arrays[key])
-        self.n_features_in_ = 1
 
 
 class _Scores(BaseEstimator):  # type: ignore[misc]

@@ -41,6 +41,11 @@ class PostProcessed:
         return self.processor.randomized
 
     @property
+    def classes_(self) -> np.ndarray:
+        """The labels in ascending order; the last one is the positive one."""
+        return self.processor.classes_
+
+    @property
     def predict_needs(self) -> frozenset[str]:
         """Keywords of ``predict_proba``: the post-processor's and the model's."""
         return self.processor.predict_needs | _needs(self.model)
@@ -55,7 +60,7 @@ class PostProcessed:
     def predict(
         self, X: np.ndarray, *, groups: np.ndarray, ids: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return decisions, int64, (n_samples,); ``ids`` are needed where they are drawn."""
+        """Return decisions as labels, (n_samples,); ``ids`` are needed where they are drawn."""
         return self.processor.predict(self._score(X, groups, ids), groups=groups, ids=ids)
 
     def ask(self, part: Part) -> np.ndarray:

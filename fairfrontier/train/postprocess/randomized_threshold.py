@@ -13,7 +13,7 @@ from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.train.base import unit_weight
 from fairfrontier.train.persistence import State
-from fairfrontier.train.postprocess.base import PostProcessor, Scale, read_scores
+from fairfrontier.train.postprocess.base import PostProcessor, Scale
 from fairfrontier.train.postprocess.calibration import KINDS, Calibration, Kind, fit_calibration
 from fairfrontier.train.postprocess.choice import (
     RATE_OFFSETS,
@@ -252,8 +252,9 @@ class RandomizedThreshold(PostProcessor):
     ) -> Self:
         """Choose width and rate where they are not given, and solve for the thresholds."""
         self.check()
-        signed = read_scores(X, self.scale, self.name)
-        labels = None if y is None else self._read_labels(y)
+        # Labels that are not there are coded like a study's.
+        signed, codes = self.validate_training(X, np.zeros(len(X)) if y is None else y, groups)
+        labels = None if y is None else codes
         weight = unit_weight(sample_weight, len(signed))
         self.calibration_ = None
         if self.calibrate is not None:
@@ -271,7 +272,6 @@ class RandomizedThreshold(PostProcessor):
             )
         self._refuse_empty(rows, "fitted", None)
         self.base_rate_ = math.nan if labels is None else float(np.average(labels, weights=weight))
-        self.n_features_in_ = 1
         fresh = rows
         if self._chooses():
             self._need_labels(labels, "width" if self.width is None else "rate")
@@ -354,15 +354,6 @@ class RandomizedThreshold(PostProcessor):
     def _calibrate(self, signed: np.ndarray) -> np.ndarray:
         return signed if self.calibration_ is None else self.calibration_.apply(signed)
 
-    def _read_labels(self, y: np.ndarray) -> np.ndarray:
-        labels = np.asarray(y)
-        if not np.isin(labels, (0, 1)).all():
-            raise DataError(
-                f"{self.name} was given labels other than 0 and 1.",
-                "Code the positive class as 1 and the other one as 0.",
-            )
-        return labels.astype(np.int64)
-
     def _need_labels(self, labels: np.ndarray | None, purpose: str) -> np.ndarray:
         if labels is None:
             raise ConfigError(
@@ -373,10 +364,10 @@ class RandomizedThreshold(PostProcessor):
 
     def _read_validation(self, part: Part) -> Rows:
         fresh = Rows(
-            self._calibrate(read_scores(part.X, self.scale, self.name)),
+            self._calibrate(self.validate_rows(part.X)),
             self.encode(part.groups),
             np.asarray(part.weight, dtype=np.float64),
-            self._read_labels(part.y),
+            self.encode_labels(part.y),
             len(self.cells_),
         )
         self._refuse_empty(fresh, part.name, part.attributes)
@@ -443,7 +434,6 @@ class RandomizedThreshold(PostProcessor):
             if calibrated is None
             else Calibration(calibrated, arrays["place"], arrays["value"])
         )
-        self.n_features_in_ = 1
 
 
 def _is_number(value: Any) -> bool:

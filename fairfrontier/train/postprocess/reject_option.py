@@ -12,7 +12,7 @@ from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.train.base import unit_weight
 from fairfrontier.train.persistence import State
-from fairfrontier.train.postprocess.base import PostProcessor, Scale, read_scores
+from fairfrontier.train.postprocess.base import PostProcessor, Scale
 from fairfrontier.train.registry import method
 
 # Scores such as 2·0.6 − 1 miss 0.2 by rounding; at the edge they count as equal to it.
@@ -173,7 +173,6 @@ class RejectOption(PostProcessor):
     trained machine learning models. NeurIPS 2021, section 5 (the grid).
     """
 
-    fit_takes: ClassVar[frozenset[str]] = frozenset({"groups", "sample_weight", "validation"})
     paper: ClassVar[str] = "Kamiran et al., Decision theory for discrimination-aware, ICDM 2012"
     example: ClassVar[Mapping[str, Any]] = {"attributes": 0}
 
@@ -220,13 +219,14 @@ class RejectOption(PostProcessor):
     ) -> Self:
         """Choose θ from scores X, labels y and group codes, or from those of ``validation``."""
         self.check()
+        score, y = self.validate_training(X, y, groups)
         code = self.learn_cells(groups)
         weight = unit_weight(sample_weight, len(y))
         where = "the fitted rows"
         if validation is not None:
-            X, y, weight = validation.X, validation.y, validation.weight
-            code, where = self.encode(validation.groups), "the validation part"
-        score = read_scores(X, self.scale, self.name)
+            score, y = self.validate_rows(validation.X), self.encode_labels(validation.y)
+            code, weight = self.encode(validation.groups), validation.weight
+            where = "the validation part"
         lacking = np.bincount(code, weights=weight, minlength=len(self.cells_)) == 0
         if lacking.any():
             raise DataError(
@@ -235,13 +235,12 @@ class RejectOption(PostProcessor):
                 "Merge small groups in the dataset's YAML, or choose fewer attributes.",
             )
         theta = np.unique([0.0, *(GRID if self.thetas is None else self.thetas)])
-        positive = np.asarray(y) == 1
+        positive = y == 1
         gain = self._gain(positive, weight)
         self.curve_, self.favoured_ = trace_curve(score, code, positive, gain, weight, theta)
         chosen = self.curve_.choose(self.budget)
         self.theta_ = float(theta[chosen])
         self.met_ = bool(self.curve_.bias[chosen] <= self.budget + ROUNDING)
-        self.n_features_in_ = 1
         return self
 
     def _gain(self, positive: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -268,4 +267,3 @@ class RejectOption(PostProcessor):
         curve = {key: state.arrays[key] for key in ("theta", "bias", "objective")}
         self.curve_ = RejectCurve(**curve)
         self.theta_, self.met_ = state.facts["chosen"], state.facts["met"]
-        self.n_features_in_ = 1

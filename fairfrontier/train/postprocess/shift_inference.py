@@ -13,7 +13,7 @@ from fairfrontier.runtime.errors import DataError
 from fairfrontier.train.base import unit_weight
 from fairfrontier.train.neural.estimator import TrainingWarning
 from fairfrontier.train.persistence import State
-from fairfrontier.train.postprocess.base import PostProcessor, Scale, read_scores
+from fairfrontier.train.postprocess.base import PostProcessor, Scale
 from fairfrontier.train.registry import method
 
 
@@ -155,7 +155,6 @@ class ShiftInference(PostProcessor):
     CVPR 2020, section 4.2 (prior shift inference).
     """
 
-    fit_takes: ClassVar[frozenset[str]] = frozenset({"groups", "sample_weight"})
     rescores: ClassVar[bool] = True
     paper: ClassVar[str] = "Saerens et al., Adjusting to new a priori probabilities, 2002"
     example: ClassVar[Mapping[str, Any]] = {"attributes": 0}
@@ -191,11 +190,12 @@ class ShiftInference(PostProcessor):
     ) -> Self:
         """Take the base rates from scores X, labels y and group codes."""
         self.check()
-        posterior = (1.0 + read_scores(X, self.scale, self.name)) / 2.0
+        signed, y = self.validate_training(X, y, groups)
+        posterior = (1.0 + signed) / 2.0
         code = self.learn_cells(groups)
         weight = unit_weight(sample_weight, len(y))
         total = np.bincount(code, weights=weight)
-        positive = np.bincount(code, weights=weight * (np.asarray(y) == 1))
+        positive = np.bincount(code, weights=weight * (y == 1))
         prior = float(positive.sum() / total.sum())
         found = positive / total
         if self.priors == "em" and 0.0 < prior < 1.0:
@@ -218,7 +218,6 @@ class ShiftInference(PostProcessor):
                 else "Take priors: labels, for scores that know the group already.",
             )
         self.prior_, self.priors_ = prior, found
-        self.n_features_in_ = 1
         return self
 
     def probability(self, signed: np.ndarray, code: np.ndarray) -> np.ndarray:
@@ -241,4 +240,3 @@ class ShiftInference(PostProcessor):
         """Restore the base rates."""
         self.cells_, self.priors_ = state.arrays["cells"], state.arrays["priors"]
         self.prior_ = state.facts["prior"]
-        self.n_features_in_ = 1

@@ -152,10 +152,6 @@ class FairRegression(MixtureEstimator):
     """
 
     task: ClassVar[frozenset[Task]] = frozenset({"binary", "regression"})
-    fit_needs: ClassVar[frozenset[str]] = frozenset({"groups"})
-    fit_takes: ClassVar[frozenset[str]] = frozenset(
-        {"client", "groups", "progress", "sample_weight"}
-    )
     group_parameters: ClassVar[tuple[str, ...]] = ("attribute",)
     # Rounding to levels turns the last digits of a sum into another best response.
     weights_are_counts: ClassVar[bool] = False
@@ -305,15 +301,15 @@ class FairRegression(MixtureEstimator):
             self._refuse_collection()
             fit_collection(self, X, y, groups, sample_weight, client, progress)
             return self
-        y = np.asarray(y)
-        self.binary_ = bool(np.issubdtype(y.dtype, np.integer))
+        self.binary_ = bool(np.issubdtype(np.asarray(y).dtype, np.integer))
+        X, y = self.validate_training(X, y, groups)
         if self.binary_ and not np.isin(y, (0, 1)).all():
             raise DataError(
                 f"{self.name} is given classes other than 0 and 1.",
                 "Give it two classes, or numbers as floats.",
             )
         low, high = self._range()
-        label = scale_labels(y.astype(np.float64), low, high)
+        label = scale_labels(y, low, high)
         loss = self._loss()
         if loss.sharpness and not np.isin(label, (0.0, 1.0)).all():
             raise DataError(
@@ -321,7 +317,6 @@ class FairRegression(MixtureEstimator):
                 "Choose the square loss, or labels 0 and 1.",
             )
         X = np.asarray(X, dtype=np.float64)
-        self.n_features_in_ = X.shape[1]
         weight = unit_weight(sample_weight, len(y))
         # Rows of weight 0 belong to nothing that is summed.
         held = weight > 0
@@ -415,7 +410,6 @@ class FairRegression(MixtureEstimator):
             "alone": self.alone_,
         }
         facts = {
-            "n_features": self.n_features_in_,
             "loss": None if np.isinf(self.loss_) else self.loss_,
             "gap": self.gap_,
             "exact": self.exact_,
@@ -435,7 +429,6 @@ class FairRegression(MixtureEstimator):
             setattr(self, f"{name}_", state.facts[name])
         loss = state.facts["loss"]
         self.loss_ = np.inf if loss is None else loss
-        self.n_features_in_ = state.facts["n_features"]
 
     def _range(self) -> tuple[float, float]:
         if self.label_range is None:

@@ -12,9 +12,9 @@ from fairlearn.reductions import DemographicParity, ExponentiatedGradient, GridS
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 
-from fairfrontier.prepare.split import Split, Task
+from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.train.base import Estimator, take_attribute
+from fairfrontier.train.base import Regressor, take_attribute
 from fairfrontier.train.baseline.linear_regression import shrink_margin
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
@@ -24,7 +24,7 @@ SOLVERS = ("exponentiated_gradient", "grid_search")
 
 
 @method("fair_classification")
-class FairClassification(Estimator):
+class FairClassification(Regressor):
     """A randomised classifier with parity of decisions, scored by what its classifiers say.
 
     min_Q  P(h(X) ≠ Y')   subject to   |P(h(X) = 1 | A = a) − P(h(X) = 1)| ≤ budget for all a,
@@ -97,9 +97,6 @@ class FairClassification(Estimator):
     definitions and reduction-based algorithms. ICML 2019, section 6.
     """
 
-    task: ClassVar[frozenset[Task]] = frozenset({"regression"})
-    fit_needs: ClassVar[frozenset[str]] = frozenset({"groups"})
-    fit_takes: ClassVar[frozenset[str]] = frozenset({"groups"})
     group_parameters: ClassVar[tuple[str, ...]] = ("attribute",)
     weights_are_counts: ClassVar[bool] = False
     batched: ClassVar[bool] = True
@@ -201,6 +198,7 @@ class FairClassification(Estimator):
             model.check()
             X, y, groups = each["X"], each["y"], each["groups"]
             place = (id(X), id(y), id(groups), model.structure())
+            X, y = model.validate_training(X, y, groups)
             with warnings.catch_warnings():
                 # fairlearn 0.15 fills its tables in ways that end with pandas 4.
                 warnings.filterwarnings("ignore", category=DeprecationWarning, module="fairlearn")
@@ -210,7 +208,7 @@ class FairClassification(Estimator):
                 drawn, probability = model._choose(found)
             else:
                 drawn, probability = model._list_drawn(found)
-            model._keep(drawn, probability, X.shape[1])
+            model._keep(drawn, probability)
 
     def _search(
         self, X: np.ndarray, y: np.ndarray, groups: np.ndarray
@@ -236,13 +234,12 @@ class FairClassification(Estimator):
         search.fit(X, label, sensitive_features=take_attribute(groups, self.attribute))
         return search
 
-    def _keep(self, drawn: Sequence[Any], probability: np.ndarray, n_features: int) -> None:
-        parts = [_read_classifier(each, n_features) for each in drawn]
+    def _keep(self, drawn: Sequence[Any], probability: np.ndarray) -> None:
+        parts = [_read_classifier(each, self.n_features_in_) for each in drawn]
         self.coefficient_ = np.array([each[0] for each in parts])
         self.intercept_ = np.array([each[1] for each in parts])
         self.boosters_ = tuple(each[2] for each in parts)
         self.probability_ = probability / probability.sum()
-        self.n_features_in_ = n_features
 
     def _make_learner(self, n_samples: int) -> Any:
         if self.learner == "linear":
@@ -285,6 +282,7 @@ class FairClassification(Estimator):
 
     def predict_components(self, X: np.ndarray) -> np.ndarray:
         """Return what every classifier predicts, float64, shape (n_samples, n_components)."""
+        X = self.validate_rows(X)
         margin = X @ self.coefficient_.T + self.intercept_
         if any(each is not None for each in self.boosters_):
             data = xgboost.DMatrix(X, nthread=self.n_jobs)
@@ -322,7 +320,6 @@ class FairClassification(Estimator):
         self.boosters_ = tuple(
             state.boosters.get(f"trees_{place}") for place in range(self.probability_.size)
         )
-        self.n_features_in_ = self.coefficient_.shape[1]
 
 
 def _read_classifier(classifier: Any, n_features: int) -> tuple[np.ndarray, float, Any]:

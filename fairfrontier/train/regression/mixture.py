@@ -10,7 +10,7 @@ from scipy.special import expit
 
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.seeds import uniforms
-from fairfrontier.train.base import Estimator, take_attribute
+from fairfrontier.train.base import Regressor, take_attribute
 from fairfrontier.train.regression.grid import level_values, measure_disparity, round_down
 from fairfrontier.train.regression.loss import Loss
 from fairfrontier.train.regression.predictor import Predictor, score_all
@@ -36,7 +36,7 @@ class Distribution:
     probability: np.ndarray
 
 
-class MixtureEstimator(Estimator):
+class MixtureEstimator(Regressor):
     """Base of the methods that answer with predictor k with probability q_k.
 
     Attributes
@@ -76,7 +76,9 @@ class MixtureEstimator(Estimator):
 
     def predict(self, X: np.ndarray) -> np.ndarray:
         """Return the expected prediction, float64, or for classes the likelier one, int64."""
-        return super().predict(X) if self.binary_ else self.predict_mean(X)
+        if self.binary_:
+            return (self.predict_proba(X)[:, 1] >= 0.5).astype(np.int64)
+        return self.predict_mean(X)
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         """Return class probabilities in expectation over the draw, float64, (n_samples, 2).
@@ -98,7 +100,7 @@ class MixtureEstimator(Estimator):
             value = self.predict_components(X)
             share = np.broadcast_to(self.probability_, value.shape)
             return Distribution(value, share)
-        level = round_down(score_all(self._predictors(), X), self.n_grid)
+        level = round_down(self._raw(X), self.n_grid)
         probability = np.zeros((len(level), self.n_grid + 1))
         rows = np.arange(len(level))
         for place, share in enumerate(self.probability_):
@@ -166,7 +168,7 @@ class MixtureEstimator(Estimator):
         return self.predictors_
 
     def _raw(self, X: np.ndarray) -> np.ndarray:
-        return score_all(self._predictors(), X)
+        return score_all(self._predictors(), self.validate_rows(X))
 
     def _components(self, X: np.ndarray) -> np.ndarray:
         """Return predictions in [0, 1], on the grid where they are rounded."""

@@ -6,16 +6,15 @@ from typing import ClassVar, Literal, Self
 
 import numpy as np
 
-from fairfrontier.prepare.split import Task
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.train.base import Estimator, take_attribute, unit_weight
+from fairfrontier.train.base import Regressor, take_attribute, unit_weight
 from fairfrontier.train.baseline.linear_regression import RANK, centre, invert_gram
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
 
 
 @method("seo")
-class SEO(Estimator):
+class SEO(Regressor):
     """Least squares whose predictions have zero correlation with every level of an attribute.
 
     min_{β,b}  Σ_i w_i (y_i − x_iᵀβ − b)²   subject to   Σ_i w_i x_iᵀβ (a_i − ā) = 0,
@@ -57,9 +56,6 @@ class SEO(Estimator):
     quantitative definitions and reduction-based algorithms. ICML 2019, section 6.
     """
 
-    task: ClassVar[frozenset[Task]] = frozenset({"regression"})
-    fit_needs: ClassVar[frozenset[str]] = frozenset({"groups"})
-    fit_takes: ClassVar[frozenset[str]] = frozenset({"groups", "sample_weight"})
     group_parameters: ClassVar[tuple[str, ...]] = ("attribute",)
     paper: ClassVar[str] = "Johnson, Foster and Stine, Impartial predictive modeling, 2016"
 
@@ -86,6 +82,7 @@ class SEO(Estimator):
     ) -> Self:
         """Solve in closed form."""
         self.check()
+        X, y = self.validate_training(X, y, groups)
         weight = unit_weight(sample_weight, len(y))
         _, code = np.unique(take_attribute(groups, self.attribute), return_inverse=True)
         centred, mean = centre(X, weight)
@@ -104,12 +101,11 @@ class SEO(Estimator):
             pull = np.linalg.pinv(spread, rcond=RANK, hermitian=True) @ (tie.T @ unconstrained)
             self.coefficient_ = unconstrained - inverse @ (tie @ pull)
             self.intercept_ = average - float(mean @ self.coefficient_)
-        self.n_features_in_ = X.shape[1]
         return self
 
     def predict(self, X: np.ndarray) -> np.ndarray:
         """Return predictions, float64, shape (n_samples,)."""
-        value: np.ndarray = X @ self.coefficient_ + self.intercept_
+        value: np.ndarray = self.validate_rows(X) @ self.coefficient_ + self.intercept_
         return value
 
     def get_state(self) -> State:
@@ -122,7 +118,6 @@ class SEO(Estimator):
         """Restore β and b."""
         self.coefficient_ = state.arrays["coefficient"]
         self.intercept_ = state.facts["intercept"]
-        self.n_features_in_ = self.coefficient_.size
 
 
 def find_encoding(X: np.ndarray, code: np.ndarray) -> np.ndarray:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import xgboost
 from scipy.special import expit
 
-from fairfrontier.train.base import Estimator
+from fairfrontier.train.base import Classifier
 from fairfrontier.train.persistence import State
 
 TREE_METHODS = ("hist", "exact", "approx")
@@ -82,7 +82,7 @@ def check_trees(model: Any) -> None:
     )
 
 
-class BoostedTrees(Estimator):
+class BoostedTrees(Classifier):
     """Base of the methods that are plain boosting on weighted, perhaps transformed, rows.
 
     Parameters
@@ -106,6 +106,7 @@ class BoostedTrees(Estimator):
         The trees.
     """
 
+    takes_missing: ClassVar[bool] = True
     weights_are_counts: ClassVar[bool] = False  # weights move hist's quantile sketch
     example: ClassVar[Mapping[str, Any]] = {"n_estimators": 5, "max_depth": 3}
 
@@ -140,7 +141,8 @@ class BoostedTrees(Estimator):
         """Raise ConfigError for parameters that cannot be."""
         check_trees(self)
 
-    def _boost(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> None:
+    def _boost(self, X: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> Self:
+        """Boost on rows that are validated, with codes 0 and 1."""
         self.check()
         parameters = tree_parameters(
             max_depth=self.max_depth,
@@ -152,20 +154,24 @@ class BoostedTrees(Estimator):
             n_jobs=self.n_jobs,
             random_state=self.random_state,
         )
-        parameters["scale_pos_weight"] = positive_weight(self.scale_pos_weight, y, weight)
-        data = xgboost.DMatrix(X, y, weight=weight, nthread=self.n_jobs)
+        parameters["scale_pos_weight"] = positive_weight(self.scale_pos_weight, codes, weight)
+        data = xgboost.DMatrix(self._project(X), codes, weight=weight, nthread=self.n_jobs)
         self.booster_ = xgboost.train(parameters, data, self.n_estimators)
-        self.n_features_in_ = X.shape[1]
+        return self
+
+    def _project(self, X: np.ndarray) -> np.ndarray:
+        """Return what the trees see of the rows."""
+        return X
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         """Return class probabilities, float64, shape (n_samples, 2)."""
-        return probabilities(self.booster_, X, self.n_jobs)
+        rows = self._project(self.validate_rows(X))
+        return probabilities(self.booster_, rows, self.n_jobs)
 
     def get_state(self) -> State:
         """Return the trees."""
-        return State(boosters={"trees": self.booster_}, facts={"n_features": self.n_features_in_})
+        return State(boosters={"trees": self.booster_})
 
     def set_state(self, state: State) -> None:
         """Restore the trees."""
         self.booster_ = state.boosters["trees"]
-        self.n_features_in_ = state.facts["n_features"]

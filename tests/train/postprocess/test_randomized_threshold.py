@@ -307,8 +307,8 @@ def test_other_faults_of_the_caller():
         fit(y=False, width=0.1)
     with pytest.raises(ConfigError, match="needs labels for 'calibrate'"):
         fit(y=False, width=0.1, rate=0.3, calibrate="sigmoid")
-    with pytest.raises(DataError, match="labels other than 0 and 1"):
-        fit(replace(TRAIN, y=TRAIN.y + 1))
+    with pytest.raises(DataError, match="given 3 classes"):
+        fit(replace(TRAIN, y=np.arange(len(TRAIN.y)) % 3))
     with pytest.raises(ConfigError, match="more than two levels"):
         fit(criterion="covariance", attributes=1)
     with pytest.raises(ConfigError, match="Name one column"):

@@ -165,7 +165,7 @@ def _fit(
     finally:
         placed.release()
     model.booster_, model.history_ = trees, dict(history)
-    model.n_features_in_, model.n_classes_ = int(arrays[0].shape[1]), n_classes
+    model.n_features_in_, model.classes_ = int(arrays[0].shape[1]), np.arange(n_classes)
 
 
 def make_block(number: int, X: Any, y: Any, sample_weight: Any) -> Block:

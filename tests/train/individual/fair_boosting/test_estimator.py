@@ -311,10 +311,9 @@ def test_more_neighbours_than_rows_are_refused():
 def test_rows_labels_and_weights_that_do_not_match_are_refused():
     X, y = PART.X, PART.y
     for rows, labels, weight, word in (
-        (X[:0], y[:0], None, "no row of a weight above 0"),
-        (X[:, 0], y, None, "rows to learn from"),
-        (X, y[1:], None, f"{len(y)} rows, but labels of shape"),
-        (X, y[:, None], None, f"{len(y)} rows, but labels of shape"),
+        (X[:0], y[:0], None, "0 sample"),
+        (X[:, 0], y, None, "Expected 2D array"),
+        (X, y[1:], None, "inconsistent numbers of samples"),
         (X, y, np.ones(len(y) - 1), f"case weights of shape .{len(y) - 1}"),
         (X, y, np.zeros(len(y)), "no row of a weight above 0"),
     ):
@@ -335,5 +334,5 @@ def test_rows_of_weight_nought_are_no_rows():
 
 def test_classes_beyond_nought_and_one_are_refused():
     X = np.arange(6.0)[:, None]
-    with pytest.raises(DataError, match="learns 0 and 1"):
+    with pytest.raises(DataError, match="given 3 classes"):
         FairBoosting(n_estimators=1).fit(X, np.arange(6) % 3, metric=None)
