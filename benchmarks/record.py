@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 import tracemalloc
 from collections.abc import Callable, Sequence
@@ -12,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.home import find_home
+from fairfrontier.runtime.writer import filling
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -129,17 +128,10 @@ def write_records(name: str, records: Sequence[Record], folder: Path | None = No
     """
     folder = folder or find_home() / "data" / "results" / "benchmarks"
     path = folder / f"{name}.json"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(f".{os.getpid()}.tmp")
-        lines = [{key: _clear(value) for key, value in asdict(each).items()} for each in records]
-        draft.write_text(json.dumps(lines, indent=1, allow_nan=False) + "\n")
-        draft.replace(path)
-    except OSError as error:
-        raise StoreError(
-            f"The folder {folder} cannot be written ({error.strerror}).",
-            "Choose another one, or mend its permissions.",
-        ) from error
+    lines = [{key: _clear(value) for key, value in asdict(each).items()} for each in records]
+    mend = "Choose another one, or mend its permissions."
+    with filling(folder, what="measurements", mend=mend) as work:
+        (work / path.name).write_text(json.dumps(lines, indent=1, allow_nan=False) + "\n")
     return path
 
 

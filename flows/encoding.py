@@ -14,6 +14,7 @@ from fairfrontier.prepare.embedding.variant import list_changes
 from fairfrontier.report.files import CHANGES
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.seeds import derive_generator
+from fairfrontier.runtime.writer import filling
 from fairfrontier.train.fit.group import FitGroup
 from fairfrontier.train.fit.input import load_split
 from tasks.prepare import encode_table, settle_texts
@@ -58,9 +59,8 @@ def write_changes(groups: Iterable[FitGroup], folder: Path, home: Path) -> None:
         return
     drawn = derive_generator("changes", split.dataset).permutation(len(table))[:SHOWN]
     table = guard_formulas(table.iloc[np.sort(drawn)])
-    work = folder / f".unfinished-{CHANGES}"
-    table.to_csv(work, index=False, quoting=csv.QUOTE_NONNUMERIC)
-    work.replace(folder / CHANGES)
+    with filling(folder) as work:
+        table.to_csv(work / CHANGES, index=False, quoting=csv.QUOTE_NONNUMERIC)
 
 
 def guard_formulas(table: pd.DataFrame) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from fairfrontier.figure.frontier import name_measure
 from fairfrontier.prepare.table.audit_table import digest_table
 from fairfrontier.report.summary import list_versions
 from fairfrontier.report.text_file import write_csv, write_json
-from fairfrontier.runtime.folder import filling
+from fairfrontier.runtime.writer import filling
 
 FILES = (
     "bounds.csv",

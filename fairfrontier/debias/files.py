@@ -29,7 +29,7 @@ from fairfrontier.debias.report import render_debiasing
 from fairfrontier.debias.tally import Estimate, Rates, Tally
 from fairfrontier.report.summary import list_versions
 from fairfrontier.report.text_file import write_csv, write_json
-from fairfrontier.runtime.folder import filling
+from fairfrontier.runtime.writer import filling
 from fairfrontier.study.drawing import Picture
 
 FILES = (

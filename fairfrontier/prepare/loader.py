@@ -97,7 +97,7 @@ def load(
     config = config.model_copy(update={"source": source})
     request = Request(config, path, root, seed, rows, select_on)
     if backend == "dask":
-        from fairfrontier.prepare.table.collection import load_collection
+        from fairfrontier.prepare.collection import load_collection
 
         return load_collection(request, partitions)
     table = read_corpus(config, root, path)

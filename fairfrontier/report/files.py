@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
-import os
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -24,11 +21,12 @@ from fairfrontier.report.page import STYLE, TEMPLATE, render_report
 from fairfrontier.report.summary import build_summary, check_claims, list_versions
 from fairfrontier.reproduce.figure.oracle_calls import time_calls
 from fairfrontier.reproduce.publication import compare, read_publication
-from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
+from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.finder import list_names
 from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.source import source_digest
 from fairfrontier.runtime.store import MANIFEST, Store, hash_file
+from fairfrontier.runtime.writer import filling
 from fairfrontier.study import drawing
 from fairfrontier.study.config import StudyConfig
 from fairfrontier.study.frontier import build_frontier, list_fits
@@ -285,30 +283,9 @@ def _to_csv(table: pd.DataFrame) -> bytes:
 
 
 def _replace_files(folder: Path, files: Mapping[str, bytes]) -> dict[str, Path]:
-    """Write all files beside their places, then move them there; on failure change nothing."""
-    written: list[tuple[Path, Path]] = []
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    """Put the files of a study where its results belong, all at once."""
+    owned = {*FILES, CHANGES, *map(_name_file, drawing.FIGURES.all())}
+    with filling(folder, owned) as work:
         for name, content in files.items():
-            handle, place = tempfile.mkstemp(dir=folder, prefix=f".{name}.")
-            written.append((Path(place), folder / name))
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            # mkstemp makes files for the owner only; results are for reading.
-            Path(place).chmod(0o644)
-        for temporary, target in written:
-            temporary.replace(target)
-        known = {*FILES, CHANGES, *map(_name_file, drawing.FIGURES.all())}
-        for name in known - set(files):
-            (folder / name).unlink(missing_ok=True)
-    except OSError as error:
-        for temporary, _ in written:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-        raise StoreError(
-            f"The results cannot be written to {folder}: {error.strerror or error}.",
-            "Give a folder that you may write to, with --out.",
-        ) from None
+            (work / name).write_bytes(content)
     return {name: folder / name for name in files}

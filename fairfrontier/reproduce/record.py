@@ -14,6 +14,7 @@ import pandas as pd
 
 from fairfrontier.reproduce.publication import read_publication
 from fairfrontier.runtime.errors import StoreError
+from fairfrontier.runtime.writer import filling
 from fairfrontier.study.config import StudyConfig
 
 # What the tables of the papers are made of, where a dataset has it.
@@ -73,13 +74,8 @@ def record_run(study: StudyConfig, folder: Path, home: Path) -> Path:
         "rows": [_row(each) for each in table.to_dict("records")],
     }
     path = home / RUNS / f"{study.study}@{study.profile}.json"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_layout(record), encoding="utf-8")
-    except OSError as error:
-        raise StoreError(
-            f"The record cannot be written to {path}: {error.strerror}.", "Mend its permissions."
-        ) from error
+    with filling(path.parent, what="record", mend="Mend its permissions.") as work:
+        (work / path.name).write_text(_layout(record), encoding="utf-8")
     return path
 
 

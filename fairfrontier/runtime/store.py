@@ -11,12 +11,8 @@ import errno
 import hashlib
 import json
 import logging
-import os
-import secrets
-import shutil
-import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +20,10 @@ import numpy as np
 
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.recall import note_file
+from fairfrontier.runtime.writer import drafting, flush
 
 MANIFEST = "manifest.json"
-_UNFINISHED = ".unfinished"
 _log = logging.getLogger(__name__)
-# Folders that this process is writing right now: a later process may bear the same number.
-_writing: set[str] = set()
 
 
 def canonical_json(value: Any) -> str:
@@ -165,33 +159,19 @@ class Store:
             When the folder cannot be made or written.
         """
         described = json.loads(canonical_json(description))
-        # The number comes last, so that the sweep can tell which process it was.
-        work = (
-            self.folder
-            / _UNFINISHED
-            / f"{secrets.token_hex(8)}@{socket.gethostname()}@{os.getpid()}"
-        )
-        _writing.add(work.name)
-        try:
+        with ExitStack() as stack:
             with self._explaining():
-                self._sweep()
-                work.mkdir(parents=True)
+                work = stack.enter_context(drafting(self.folder))
             yield work
             with self._explaining():
-                manifest = _write_manifest(work, kind, key, described)
-                for path in (*manifest, work):
-                    _flush(path)
+                for path in (*_write_manifest(work, kind, key, described), work):
+                    flush(path)
                 self._publish(work, self.path(kind, key))
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-            _writing.discard(work.name)
 
     def check_writable(self) -> None:
         """Raise StoreError now rather than after the first hour of computing."""
-        with self._explaining():
-            trial = self.folder / _UNFINISHED / f"{secrets.token_hex(8)}@{socket.gethostname()}@0"
-            trial.mkdir(parents=True)
-            trial.rmdir()
+        with self._explaining(), drafting(self.folder):
+            pass
 
     def _publish(self, work: Path, entry: Path) -> None:
         entry.parent.mkdir(parents=True, exist_ok=True)
@@ -201,28 +181,13 @@ class Store:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                 raise
             return  # another writer was first, with the same content by the meaning of the key
-        _flush(entry.parent)
+        flush(entry.parent)
 
     def _remove(self, entry: Path) -> None:
         """Take a damaged entry away in one step, so that no reader meets half of it."""
-        grave = (
-            self.folder
-            / _UNFINISHED
-            / f"{secrets.token_hex(8)}@{socket.gethostname()}@{os.getpid()}"
-        )
-        try:
-            grave.parent.mkdir(parents=True, exist_ok=True)
-            entry.rename(grave)
-        except OSError:
-            return  # a read-only store keeps it; the next write says so
-        shutil.rmtree(grave, ignore_errors=True)
-
-    def _sweep(self) -> None:
-        """Remove what killed processes of this machine left half-written."""
-        for left in (self.folder / _UNFINISHED).glob("*@*@*"):
-            _, host, process = left.name.split("@")
-            if host == socket.gethostname() and left.name not in _writing and not _alive(process):
-                shutil.rmtree(left, ignore_errors=True)
+        # A read-only store keeps it; the next write says so.
+        with suppress(OSError), drafting(self.folder) as work:
+            entry.rename(work / entry.name)
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
@@ -233,18 +198,6 @@ class Store:
                 f"The store {self.folder} cannot be written: {error.strerror or error}.",
                 "Make the folder writable, free some space, or choose another project root.",
             ) from error
-
-
-def _alive(process: str) -> bool:
-    if not process.isdigit() or int(process) in (0, os.getpid()):
-        return False
-    try:
-        os.kill(int(process), 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _files(folder: Path) -> list[Path]:
@@ -303,12 +256,3 @@ def _find_fault(entry: Path, kind: str, key: str) -> str | None:
         except OSError:
             return f"{name} is missing or cannot be read"
     return None
-
-
-def _flush(path: Path) -> None:
-    """Hand a file or folder to the disk, so that a rename never outlives its content."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

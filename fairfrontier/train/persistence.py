@@ -14,6 +14,7 @@ from zipfile import ZIP_DEFLATED, BadZipFile
 import numpy as np
 
 from fairfrontier.runtime.errors import StoreError
+from fairfrontier.runtime.writer import filling
 
 MANIFEST = "manifest.json"
 FORMAT = 2
@@ -53,32 +54,27 @@ def _digest(path: Path) -> str:
 
 
 def write_state(folder: Path, name: str, parameters: Mapping[str, Any], state: State) -> Path:
-    """Write a model; the manifest with the digests comes last, so half a model is never valid."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise StoreError(f"The folder {folder} is not empty.", "Save the model to a new one.")
+    """Write a model into a new or empty folder, all at once."""
+    if folder.is_dir() and any(folder.iterdir()):
+        raise StoreError(f"The folder {folder} is not empty.", "Save the model to a new one.")
+    with filling(folder, what="model", mend="Choose a folder that can be written.") as work:
         if state.arrays:
-            np.savez(folder / "arrays.npz", allow_pickle=False, **dict(state.arrays))
+            np.savez(work / "arrays.npz", allow_pickle=False, **dict(state.arrays))
         for key, booster in state.boosters.items():
-            booster.save_model(folder / f"{key}.ubj")
+            booster.save_model(work / f"{key}.ubj")
         for key, learner in state.learners.items():
-            _write_learner(folder / f"{key}.skops", learner)
+            _write_learner(work / f"{key}.skops", learner)
         manifest = {
             "format": FORMAT,
             "method": name,
             "parameters": dict(parameters),
             "facts": dict(state.facts),
-            "files": {path.name: _digest(path) for path in sorted(folder.iterdir())},
+            "files": {path.name: _digest(path) for path in sorted(work.iterdir())},
         }
         # A grid search sets parameters to NumPy's numbers.
         text = json.dumps(manifest, sort_keys=True, indent=1, default=np.generic.item)
-        (folder / MANIFEST).write_text(f"{text}\n")
-    except OSError as error:
-        raise StoreError(
-            f"The model could not be written to {folder}: {error.strerror}.",
-            "Choose a folder that can be written.",
-        ) from error
+        (work / MANIFEST).write_text(f"{text}
+")
     return folder
 
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
 
+from fairfrontier.prepare.config.vocabulary import Swap, Terms
+from fairfrontier.runtime.config import parse, read_yaml
+from fairfrontier.runtime.finder import find_yaml
+from fairfrontier.runtime.home import find_home
 from tests.prepare.source.server import Server, serve
+
+Vocabulary = TypeVar("Vocabulary", Terms, Swap)
+HOME = find_home(Path(__file__))
 
 HOUSING = {
     "dataset": "housing",
@@ -100,3 +107,18 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
+
+
+def read_vocabulary(kind: type[Vocabulary], name: str | Path, home: Path = HOME) -> Vocabulary:
+    path = find_yaml("vocabulary", name, home)
+    return parse(kind, read_yaml(path), path)
+
+
+@pytest.fixture(scope="session")
+def identity() -> Terms:
+    return read_vocabulary(Terms, "identity")
+
+
+@pytest.fixture(scope="session")
+def gender() -> Swap:
+    return read_vocabulary(Swap, "gender")

@@ -11,6 +11,7 @@ import pytest
 
 from fairfrontier.report import files as result
 from fairfrontier.report.files import KEYS, SCHEMA, sort_points, write_results
+from fairfrontier.runtime import writer
 from fairfrontier.runtime.errors import DataError, StoreError
 from fairfrontier.runtime.store import Store
 from fairfrontier.study import drawing
@@ -126,14 +127,14 @@ def test_a_failure_in_the_middle_changes_nothing(made, tmp_path, monkeypatch):
     write_results(study, points, tmp_path, 1.0, plan=plan)
     before = digests(tmp_path)
     calls = iter(range(100))
-    flush = result.os.fsync
+    flush = writer.os.fsync
 
     def full_disk(handle: int) -> None:
         if next(calls) == 3:
             raise OSError(28, "No space left on device")
         flush(handle)
 
-    monkeypatch.setattr(result.os, "fsync", full_disk)
+    monkeypatch.setattr(writer.os, "fsync", full_disk)
     with pytest.raises(StoreError, match="No space left on device"):
         write_results(study, points, tmp_path, 2.0, plan=plan)
     assert digests(tmp_path) == before

@@ -135,8 +135,8 @@ def test_notes():
     assert str(html) == (
         "<p>One <em>two</em> <strong>three</strong> <code>a * b * c</code> 2 * 3 * 4.\n"
         "Still one.</p>\n"
-        "<ul><li>a &lt; b</li><li><code>c</code></li></ul>\n"
-        "<p>&lt;b&gt;raw&lt;/b&gt;</p>"
+        "<ul>\n<li>a &lt; b</li>\n<li><code>c</code></li>\n</ul>\n"
+        "<p>&lt;b&gt;raw&lt;/b&gt;</p>\n"
     )
     assert str(render_notes("")) == ""
 

@@ -47,7 +47,7 @@ def write(store, description=None, text="hello", kind="fit"):
 
 
 def leftovers(store):
-    return list((store.folder / ".unfinished").glob("*"))
+    return list(store.folder.glob(".unfinished@*"))
 
 
 @settings(max_examples=60, deadline=None)
@@ -257,7 +257,7 @@ def test_a_writable_folder_passes_the_check(tmp_path):
 
 def test_the_files_of_other_machines_are_not_swept(tmp_path):
     store = Store(tmp_path)
-    foreign = tmp_path / ".unfinished" / f"0@elsewhere@{os.getpid()}"
+    foreign = tmp_path / f".unfinished@elsewhere@{os.getpid()}@0"
     foreign.mkdir(parents=True)
     write(store)
     assert leftovers(store) == [foreign]

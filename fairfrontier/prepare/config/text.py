@@ -9,11 +9,11 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from fairfrontier.prepare.config.section import Name, PartName
-from fairfrontier.prepare.text.mask import MASK
-from fairfrontier.prepare.text.vocabulary import Swap, Terms
+from fairfrontier.prepare.config.vocabulary import Swap, Terms
 from fairfrontier.runtime.config import Model, fault, read_yaml
 from fairfrontier.runtime.finder import find_yaml
 
+MASK = "[MASK]"
 PREFIX = "mention:"
 TERMS = "text:terms"
 WORDS = "text:words"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import re
 import shutil
 import time
@@ -15,6 +14,7 @@ import httpx
 
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.store import hash_file
+from fairfrontier.runtime.writer import flush
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -75,8 +75,7 @@ class Part:
 
     def publish(self, name: str) -> Path:
         """Give the whole its name, at once."""
-        with self.path.open("rb+") as stream:
-            os.fsync(stream.fileno())
+        flush(self.path)
         place = self.path.with_name(name)
         self.path.replace(place)
         self._facts.unlink(missing_ok=True)

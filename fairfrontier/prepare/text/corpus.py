@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.prepare.config.text import PREFIX, TERMS, WORDS, Mask, Text
+from fairfrontier.prepare.config.vocabulary import Terms, name_word
 from fairfrontier.prepare.table.column import as_levels
 from fairfrontier.prepare.table.table import Table, check_digest, list_files, read_table
 from fairfrontier.prepare.text.mask import locate_token, mask_span, mask_words, split_tokens
-from fairfrontier.prepare.text.occurrence import find_words, name_word
+from fairfrontier.prepare.text.occurrence import find_words
 from fairfrontier.prepare.text.table_cache import WORTH_BYTES, recall_table
-from fairfrontier.prepare.text.vocabulary import Terms
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.runtime.store import hash_file
 

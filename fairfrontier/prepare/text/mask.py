@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from fairfrontier.prepare.text.occurrence import GAP
+from fairfrontier.prepare.config.text import MASK
+from fairfrontier.prepare.config.vocabulary import GAP
 from fairfrontier.runtime.errors import DataError
 
-MASK = "[MASK]"
 _LISTED = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"")
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U(000[0-9a-f]{5}|0010[0-9a-f]{4})|(.))")
 

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fairfrontier.prepare.config.vocabulary import GAP, lower, name_word
+
 EXCERPT = 30
-# Between the words of a term: "african american", "African-American", also with a hyphen (U+2010),
-# a hyphen that does not break (U+2011) or a dash (U+2013).
-GAP = r"(?:\s+|[-\u2010\u2011\u2013])"
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,20 +197,6 @@ def find_words(texts: Iterable[str], words: Iterable[str]) -> Occurrences:
     ]
     table = np.array(cells, dtype=np.int64).reshape(-1, 4)
     return Occurrences(held, names, *table.T)
-
-
-def lower(text: str) -> str:
-    """Return a text in lower case whose characters stand where they stood."""
-    lowered = text.lower()
-    if len(lowered) == len(text):
-        return lowered
-    # Of all characters only İ becomes two.
-    return "".join(each if len(each.lower()) > 1 else each.lower() for each in text)
-
-
-def name_word(word: str) -> str:
-    """Return what two spellings of a word share: lower case, one blank for blanks and hyphens."""
-    return re.sub(GAP, " ", lower(word))
 
 
 def match_case(word: str, model: str) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from fairfrontier.prepare.config.vocabulary import Terms
 from fairfrontier.prepare.text.occurrence import Occurrences, Rewriting, find_words
-from fairfrontier.prepare.text.vocabulary import Terms
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.seeds import uniforms
 

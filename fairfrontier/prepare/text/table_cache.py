@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.metadata import version
@@ -13,8 +11,10 @@ from typing import Any
 
 import pandas as pd
 
+from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.source import source_digest
 from fairfrontier.runtime.store import canonical_json
+from fairfrontier.runtime.writer import filling
 
 FOLDER = Path("data", "cache", "tables")
 # Below, reading and preparing take less than a second.
@@ -54,14 +54,6 @@ def recall_table(
         with suppress(OSError, ValueError):
             return pd.read_parquet(path)
     frame = make()
-    work = path.with_name(f".unfinished-{os.getpid()}-{secrets.token_hex(4)}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        frame.to_parquet(work)
-        work.replace(path)
-    except OSError:
-        pass
-    finally:
-        with suppress(OSError):
-            work.unlink(missing_ok=True)
+    with suppress(StoreError), filling(path.parent, what="table") as work:
+        frame.to_parquet(work / path.name)
     return frame

@@ -11,10 +11,10 @@ import pandas as pd
 
 from fairfrontier.prepare.config.section import PartName
 from fairfrontier.prepare.config.text import VersionRule
+from fairfrontier.prepare.config.vocabulary import Terms
 from fairfrontier.prepare.text.gender import swap_gender
 from fairfrontier.prepare.text.occurrence import Occurrences, Rewriting
 from fairfrontier.prepare.text.substitution import draw_version, find_terms, set_term
-from fairfrontier.prepare.text.vocabulary import Terms
 from fairfrontier.runtime.seeds import derive_integer, uniforms
 
 AS_WRITTEN = "as written"

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 import yaml
 
-from fairfrontier.prepare.text.vocabulary import Swap, Terms, read_swap, read_terms
 from fairfrontier.runtime.home import find_home
 
 HOME = find_home(Path(__file__))
@@ -35,16 +34,6 @@ def make_occupations() -> pd.DataFrame:
         for sentence, word, place in product(sentences, ("his", "her"), BUNDLE["places"])
     ]
     return pd.DataFrame(rows, columns=["sentence", "job", "pronoun"])
-
-
-@pytest.fixture(scope="session")
-def identity() -> Terms:
-    return read_terms("identity", HOME)
-
-
-@pytest.fixture(scope="session")
-def gender() -> Swap:
-    return read_swap("gender", HOME)
 
 
 @pytest.fixture(scope="session")

@@ -5,12 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairfrontier.prepare.config.vocabulary import Swap
 from fairfrontier.prepare.text import gender
 from fairfrontier.prepare.text.gender import swap_gender
-from fairfrontier.prepare.text.vocabulary import Swap, read_swap
-from tests.prepare.text.conftest import BUNDLE, HOME
+from tests.prepare.conftest import read_vocabulary
+from tests.prepare.text.conftest import BUNDLE
 
-GENDER = read_swap("gender", HOME)
+GENDER = read_vocabulary(Swap, "gender")
 NAMELESS = GENDER.model_copy(update={"names": {}})
 # What a rule can undo: no him or hers before an arbitrary word, no mrs, no name.
 SURE = ["he", "she", "her", "his", "himself", "herself", "mr", "ms", "Sir", "MADAM", "Her", "HIS"]

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairfrontier.prepare.config.vocabulary import Terms
 from fairfrontier.prepare.text.occurrence import match_case
 from fairfrontier.prepare.text.substitution import (
     draw_version,
@@ -13,11 +14,10 @@ from fairfrontier.prepare.text.substitution import (
     make_versions,
     set_term,
 )
-from fairfrontier.prepare.text.vocabulary import read_terms
 from fairfrontier.runtime.errors import ConfigError
-from tests.prepare.text.conftest import HOME
+from tests.prepare.conftest import read_vocabulary
 
-IDENTITY = read_terms("identity", HOME)
+IDENTITY = read_vocabulary(Terms, "identity")
 TERMS = st.sampled_from(IDENTITY.terms)
 CASES = st.sampled_from([str, str.upper, lambda word: match_case(word, "Xx")])
 FILLERS = st.lists(

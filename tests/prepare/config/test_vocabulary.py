@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from fairfrontier.prepare.text.vocabulary import read_swap, read_terms
+from fairfrontier.prepare.config.vocabulary import Swap, Terms
 from fairfrontier.runtime.errors import ConfigError
+from tests.prepare.conftest import read_vocabulary
 
 SWAP = {"vocabulary": "v", "pairs": {"he": "she"}}
 TERMS = {"vocabulary": "v", "terms": ["a b", "c"]}
@@ -38,7 +39,7 @@ def test_the_vocabularies_of_the_project(identity, gender):
 )
 def test_terms_that_cannot_be(tmp_path, change, message):
     with pytest.raises(ConfigError, match=message):
-        read_terms(write(tmp_path, {**TERMS, **change}), tmp_path)
+        read_vocabulary(Terms, write(tmp_path, {**TERMS, **change}), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -55,25 +56,23 @@ def test_terms_that_cannot_be(tmp_path, change, message):
 )
 def test_swaps_that_cannot_be(tmp_path, change, message):
     with pytest.raises(ConfigError, match=message):
-        read_swap(write(tmp_path, {**SWAP, **change}), tmp_path)
+        read_vocabulary(Swap, write(tmp_path, {**SWAP, **change}), tmp_path)
 
 
 def test_vocabularies_are_found_by_name_or_path(tmp_path):
     folder = tmp_path / "conf" / "vocabularies"
     folder.mkdir(parents=True)
     write(folder, TERMS)
-    assert read_terms("v", tmp_path).terms == ("a b", "c")
-    assert read_terms(folder / "v.yaml", tmp_path).terms == ("a b", "c")
+    assert read_vocabulary(Terms, "v", tmp_path).terms == ("a b", "c")
+    assert read_vocabulary(Terms, folder / "v.yaml", tmp_path).terms == ("a b", "c")
     with pytest.raises(ConfigError, match="no vocabulary 'w'"):
-        read_terms("w", tmp_path)
+        read_vocabulary(Terms, "w", tmp_path)
     with pytest.raises(ConfigError, match="no vocabulary file"):
-        read_terms("w.yaml", tmp_path)
+        read_vocabulary(Terms, "w.yaml", tmp_path)
 
 
 def test_some_terms_are_taken():
-    from tests.prepare.text.conftest import HOME
-
-    identity = read_terms("identity", HOME)
+    identity = read_vocabulary(Terms, "identity")
     assert identity.take(["muslim", "African-American"]).terms == ("african american", "muslim")
     with pytest.raises(ConfigError, match="Did you mean 'muslim'"):
         identity.take(["gay", "muslin"])

@@ -7,8 +7,7 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from fairfrontier.prepare import load
-from fairfrontier.prepare.table import collection
+from fairfrontier.prepare import collection, load
 from fairfrontier.runtime.errors import ConfigError, DataError
 from tests.prepare.conftest import HOUSING
 

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from fairfrontier.runtime.errors import StoreError
-from fairfrontier.runtime.folder import filling
+from fairfrontier.runtime.writer import filling
 
 
 def test_files_appear_together_and_stale_ones_go(tmp_path):

@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
 
-from fairfrontier.prepare.text.occurrence import name_word
-from fairfrontier.runtime.config import Model, fault, parse, read_yaml
+from fairfrontier.runtime.config import Model, fault
 from fairfrontier.runtime.errors import ConfigError, nearest
-from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.seeds import derive_generator
+
+# Between the words of a term: "african american", "African-American", also with a hyphen (U+2010),
+# a hyphen that does not break (U+2011) or a dash (U+2013).
+GAP = r"(?:\s+|[-\u2010\u2011\u2013])"
+
+
+def lower(text: str) -> str:
+    """Return a text in lower case whose characters stand where they stood."""
+    lowered = text.lower()
+    if len(lowered) == len(text):
+        return lowered
+    # Of all characters only İ becomes two.
+    return "".join(each if len(each.lower()) > 1 else each.lower() for each in text)
+
+
+def name_word(word: str) -> str:
+    """Return what two spellings of a word share: lower case, one blank for blanks and hyphens."""
+    return re.sub(GAP, " ", lower(word))
 
 
 def _word(value: Any) -> Any:
@@ -148,27 +163,3 @@ class Swap(Model):
         """Word -> what it becomes wherever it stands."""
         back = {second: first for first, second in self.pairs.items()}
         return {**self.one_way, **self.pairs, **back}
-
-
-def read_terms(name: str | Path, home: Path) -> Terms:
-    """Read a vocabulary of terms: a path, or a name of ``conf/vocabularies``.
-
-    Raises
-    ------
-    ConfigError
-        When there is none, or it says something that cannot be.
-    """
-    path = find_yaml("vocabulary", name, home)
-    return parse(Terms, read_yaml(path), path)
-
-
-def read_swap(name: str | Path, home: Path) -> Swap:
-    """Read a vocabulary of counterparts: a path, or a name of ``conf/vocabularies``.
-
-    Raises
-    ------
-    ConfigError
-        When there is none, or it says something that cannot be.
-    """
-    path = find_yaml("vocabulary", name, home)
-    return parse(Swap, read_yaml(path), path)
