@@ -159,10 +159,6 @@ def learn_from_labelled_pairs(
     batch, iterations, floor, gradient_limit, generator
         As in `descend`.
 
-    Returns
-    -------
-    FairMetric
-
     Raises
     ------
     ConfigError
@@ -271,10 +267,6 @@ def descend(
         1/(batch · floor), from which falling steps do not come back. None for no guard.
     generator : numpy.random.Generator
         Draws the batches.
-
-    Returns
-    -------
-    Descent
 
     Raises
     ------

@@ -144,10 +144,6 @@ def learn_from_versions(
     client : distributed.Client, optional
         Where Dask arrays are reduced; Dask's present scheduler by default.
 
-    Returns
-    -------
-    FairMetric
-
     Raises
     ------
     ConfigError
@@ -185,10 +181,6 @@ def learn_from_pairs(
     client : distributed.Client, optional
         Where Dask arrays are reduced; Dask's present scheduler by default.
 
-    Returns
-    -------
-    FairMetric
-
     Raises
     ------
     ConfigError, DataError
@@ -212,10 +204,6 @@ def learn_from_groups(groups: Iterable[Array], directions: int | None = 25) -> F
         stays bounded. NumPy or CuPy arrays, two rows or more in each.
     directions : int or None
         k, the number of directions to ignore; None for all in which groups vary.
-
-    Returns
-    -------
-    FairMetric
 
     Raises
     ------

@@ -102,10 +102,6 @@ def load_cluster(name: str | Path, home: Path | None = None) -> ClusterConfig:
     home : Path, optional
         The project root.
 
-    Returns
-    -------
-    ClusterConfig
-
     Raises
     ------
     ConfigError

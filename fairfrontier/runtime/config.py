@@ -92,10 +92,6 @@ def parse(model: type[ModelType], data: Any, file: Path | str) -> ModelType:
     file : Path or str
         Named in the error.
 
-    Returns
-    -------
-    model
-
     Raises
     ------
     ConfigError

@@ -293,10 +293,6 @@ def trace_gap(
     generator : numpy.random.Generator, optional
         Draws them; of seed 0 by default.
 
-    Returns
-    -------
-    GapCertificate
-
     Raises
     ------
     ConfigError

@@ -119,10 +119,6 @@ def certify_rows(
     n_moves : int
         Worst moves to return.
 
-    Returns
-    -------
-    Certificate
-
     Raises
     ------
     ConfigError

@@ -88,10 +88,6 @@ def excess_risk_terms(
     weight, ids : ndarray, shape (n,), optional
         Case weights, and row ids that fix the folds.
 
-    Returns
-    -------
-    ExcessRisk
-
     Notes
     -----
     The first term cannot be known, for η is not. By Jensen's inequality

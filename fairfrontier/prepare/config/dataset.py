@@ -197,10 +197,6 @@ def read_dataset(path: Path, home: Path | None = None) -> DatasetConfig:
         The project in which ``extends`` is looked up, after the file's own folder and before the
         package.
 
-    Returns
-    -------
-    DatasetConfig
-
     Raises
     ------
     ConfigError

@@ -51,10 +51,6 @@ def choose_encoder(
     progress : callable, optional
         Called with (name, bytes that arrived, bytes in all or None) while files are fetched.
 
-    Returns
-    -------
-    TextEncoder
-
     Raises
     ------
     ConfigError

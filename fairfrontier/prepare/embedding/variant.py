@@ -158,10 +158,6 @@ def encode_versions(split: Split, progress: Progress | None = None) -> int:
 def list_changes(part: Part) -> pd.DataFrame:
     """Return every word that the versions of a part's texts replace.
 
-    Parameters
-    ----------
-    part : Part
-
     Returns
     -------
     DataFrame

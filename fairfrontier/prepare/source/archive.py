@@ -94,10 +94,6 @@ def open_member(
     limit : int
         Most bytes that the member may claim; zipfile never gives more than is claimed.
 
-    Yields
-    ------
-    binary stream
-
     Raises
     ------
     DataError

@@ -78,10 +78,6 @@ def download_wheel(package: str, sha256: str, folder: Path) -> Path:
     folder : Path
         Gets the file; empty.
 
-    Returns
-    -------
-    Path
-
     Raises
     ------
     UnreachableError

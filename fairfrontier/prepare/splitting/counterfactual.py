@@ -124,10 +124,6 @@ def make_edits(
     file : Path or str
         Named in errors.
 
-    Returns
-    -------
-    dict of str to tuple of Edit
-
     Raises
     ------
     ConfigError

@@ -101,10 +101,6 @@ class Binary(Block):
 @dataclass(frozen=True, eq=False)
 class Encoder:
     """A fitted encoder: an immutable list of blocks, side by side in X.
-
-    Attributes
-    ----------
-    blocks : tuple of Block
     """
 
     blocks: tuple[Block, ...]

@@ -207,10 +207,6 @@ def make_plan(frame: pd.DataFrame, request: Request) -> Plan:
     frame : DataFrame
         Label, group, protected, weight and split columns of all kept rows; its index holds ids.
     request : Request
-
-    Returns
-    -------
-    Plan
     """
     config, file, seed = request.config, request.file, request.seed
     if frame.empty:

@@ -140,10 +140,6 @@ def read_decisions(
     progress : callable, optional
         Gets how much has been read, from 0 to 1.
 
-    Returns
-    -------
-    DecisionRows
-
     Raises
     ------
     ConfigError

@@ -119,10 +119,6 @@ def read_table(source: Source, home: Path, folder: Path) -> Table:
     home, folder : Path
         Relative paths are looked up below ``home``, then below ``folder``.
 
-    Returns
-    -------
-    Table
-
     Raises
     ------
     ConfigError

@@ -34,10 +34,6 @@ def swap_gender(
         Row ids, which decide with the seed what names become; positions by default.
     seed : int
 
-    Returns
-    -------
-    Rewriting
-
     Notes
     -----
     A word of ``context`` stands alone when nothing follows, or punctuation, an emoji, or a word of

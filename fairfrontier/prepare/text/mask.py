@@ -67,11 +67,6 @@ def _unescape(match: re.Match[str]) -> str:
 def mask_word(text: str, word: str, mask: str = MASK) -> str:
     """Mask every occurrence of a word, in any case, and its regular plural.
 
-    Parameters
-    ----------
-    text, word : str
-    mask : str
-
     Notes
     -----
     "nurse" is masked in "nurses", "Nurse's" and "nurse-midwife", not in "nursery"; "secretary" in

@@ -173,10 +173,6 @@ def find_words(texts: Iterable[str], words: Iterable[str]) -> Occurrences:
     words : iterable of str
         One word or several each; no two alike but for case, blanks and hyphens.
 
-    Returns
-    -------
-    Occurrences
-
     Notes
     -----
     Case does not count. No letter, digit or underscore (of Unicode) may stand beside a word: "gay"

@@ -44,10 +44,6 @@ def set_term(found: Occurrences, term: str) -> Rewriting:
 def make_versions(found: Occurrences) -> Iterator[tuple[str, Rewriting]]:
     """Yield every version of the texts: (term, texts in which it stands for all terms).
 
-    Parameters
-    ----------
-    found : Occurrences
-
     Yields
     ------
     (str, Rewriting)
@@ -91,10 +87,6 @@ def draw_version(
     seed : int
     before : sequence of int
         Seeds of the versions drawn before this one.
-
-    Returns
-    -------
-    Rewriting
     """
     holding = np.flatnonzero(found.counts)
     drawn = np.stack([uniforms(each, np.asarray(ids)[holding]) for each in (*before, seed)], axis=1)
