@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -17,14 +17,14 @@ from fairfrontier.prepare.config.dataset import (
 from fairfrontier.prepare.embedding.feature import fit_text
 from fairfrontier.prepare.embedding.variant import add_versions
 from fairfrontier.prepare.source.download import Progress
-from fairfrontier.prepare.source.fetch import fetch_source, find_source
+from fairfrontier.prepare.source.fetch import fetch_source
 from fairfrontier.prepare.split import Split
 from fairfrontier.prepare.splitting.encoder import fit_statistics, make_encoder
 from fairfrontier.prepare.splitting.plan import Request, SelectOn, make_plan
 from fairfrontier.prepare.table.column import keep_rows, make_columns
 from fairfrontier.prepare.text.corpus import read_corpus
-from fairfrontier.runtime.errors import ConfigError, DataError, nearest
-from fairfrontier.runtime.finder import FOLDERS, find_yaml, list_names
+from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.home import find_home
 
 Backend = Literal["numpy", "dask"]
@@ -148,44 +148,3 @@ def check_request(
         raise ConfigError(f"backend is {backend!r}.", nearest(str(backend), ("numpy", "dask")))
     if partitions is not None and backend != "dask":
         raise ConfigError("partitions is given without backend='dask'.", "Leave it out.")
-
-
-@dataclass(frozen=True)
-class DatasetEntry:
-    """A line of ``fairfrontier list datasets``."""
-
-    name: str
-    task: str
-    rows: int | None
-    description: str
-
-
-def datasets(home: Path | str | None = None) -> list[DatasetEntry]:
-    """List a project's own datasets.
-
-    Parameters
-    ----------
-    home : Path, optional
-        The project; found from the current folder by default.
-
-    Returns
-    -------
-    list of DatasetEntry
-        Sorted by name; ``rows`` counts the rows that are kept, None where the table is not here.
-    """
-    root = Path(home).resolve() if home is not None else find_home()
-    entries = []
-    for path in sorted((root / FOLDERS["dataset"]).glob("*.yaml"), key=lambda each: each.stem):
-        config = read_dataset(path, root)
-        rows = None
-        try:
-            source = find_source(config.source, path, root)
-            if source is not None:
-                config = config.model_copy(update={"source": source})
-                table = read_corpus(config, root, path)
-                check_columns(config, table.frame.columns, path)
-                rows = len(keep_rows(table.frame, config, path))
-        except (ConfigError, DataError):
-            rows = None
-        entries.append(DatasetEntry(config.dataset, config.label.task, rows, config.description))
-    return entries

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Iterator
 from importlib.abc import InspectLoader
 from importlib.metadata import EntryPoint, entry_points
@@ -17,9 +18,9 @@ Entry = TypeVar("Entry")
 class Registry(Generic[Entry]):
     """What is registered under short names, found by a walk and by entry points.
 
-    A decorator calls `add`. Its modules are found by walking ``packages`` for sources that use the
-    decorator at the top level, and by the entry points of a group, each of which names a module (or
-    an object of it) that another distribution brings.
+    A decorator calls `add`. Its modules are found by walking ``packages`` for sources in which a
+    line begins with it, ``@method(...)`` or ``method(...)(function)``, and by the entry points of a
+    group, each of which names a module (or an object of it) that another distribution brings.
 
     Parameters
     ----------
@@ -100,7 +101,7 @@ class Registry(Generic[Entry]):
             spec = finder.find_spec(name, None)
             loader = spec.loader if spec else None
             source = loader.get_source(name) if isinstance(loader, InspectLoader) else None
-            if source and f"\n@{self.decorator}(" in source:
+            if source and re.search(rf"^\s*@?{self.decorator}\(", source, re.MULTILINE):
                 yield name
 
     def _load(self, point: EntryPoint) -> None:

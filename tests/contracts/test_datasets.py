@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from fairfrontier.prepare.config.dataset import DatasetConfig, read_dataset
-from fairfrontier.prepare.loader import datasets, load
+from fairfrontier.prepare.loader import load
 from fairfrontier.prepare.source import fetch
 from fairfrontier.prepare.split import Part, Split
+from tests.prepare.conftest import count_rows
 from tests.prepare.embedding.stub import put_stub
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,7 +65,7 @@ def no_network(monkeypatch):
 @cache
 def kept() -> dict[str, int]:
     """Return the rows of each table that its dataset keeps."""
-    return {entry.name: entry.rows or 0 for entry in datasets(ROOT)}
+    return {name: rows or 0 for name, rows in count_rows(ROOT).items()}
 
 
 def parts(name: str) -> list[Part]:

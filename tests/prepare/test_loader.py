@@ -9,7 +9,6 @@ import yaml
 
 from fairfrontier.prepare import load
 from fairfrontier.prepare.fingerprint import fingerprint
-from fairfrontier.prepare.loader import datasets
 from fairfrontier.runtime.errors import ConfigError, DataError
 
 
@@ -343,15 +342,6 @@ def test_parquet_gives_what_csv_gives(project, tmp_path, people):
     from_parquet = load(project(source=source), home=tmp_path)
     assert from_csv.feature_names == from_parquet.feature_names
     assert not same(from_csv, from_parquet)
-
-
-def test_datasets_lists_names_tasks_and_rows(project, tmp_path):
-    project(description="verdicts on flats")
-    (entry,) = datasets(tmp_path)
-    assert (entry.name, entry.task, entry.rows) == ("housing", "binary", 400)
-    assert entry.description == "verdicts on flats"
-    (tmp_path / "people.csv").unlink()
-    assert datasets(tmp_path)[0].rows is None
 
 
 def test_adult_loads_quickly():

@@ -88,30 +88,6 @@ def test_segment_sum_refuses_codes_that_do_not_fit(codes):
         arrays.segment_sum(np.ones(2), np.array(codes), 3)
 
 
-@pytest.mark.parametrize("namespace", namespaces())
-@settings(max_examples=30, deadline=None)
-@given(
-    seed=st.integers(0, 10**6),
-    shape=st.sampled_from([(1,), (12,), (3, 9), (2, 2, 7)]),
-    share=st.floats(0, 1),
-    levels=st.sampled_from([2, 5, 10**6]),
-)
-def test_partial_selection_equals_a_stable_sort(namespace, seed, shape, share, levels):
-    xp = namespace()
-    values = np.random.default_rng(seed).integers(0, levels, shape).astype(np.float64)
-    k = round(share * shape[-1])
-    expected = np.argsort(values, axis=-1, kind="stable")[..., :k]
-
-    ours = arrays.to_numpy(arrays.partial_selection(xp.asarray(values), k))
-
-    np.testing.assert_array_equal(ours, expected)
-
-
-def test_partial_selection_refuses_more_than_there_is():
-    with pytest.raises(ValueError, match="4 smallest of 3"):
-        arrays.partial_selection(np.ones(3), 4)
-
-
 def test_auto_takes_cupy_only_when_the_work_pays(monkeypatch):
     monkeypatch.setattr(arrays, "device_present", lambda: True)
     assert arrays.choose_backend("auto", arrays.WORK_THAT_PAYS) == "cupy"

@@ -205,27 +205,6 @@ def describe_moves(
     return tuple(pairs)
 
 
-def tabulate_moves(pairs: Sequence[Pair]) -> pd.DataFrame:
-    """Return pairs as a table: one line for each move, its changes as one text."""
-    return pd.DataFrame(
-        [
-            {
-                "row": each.move.row,
-                "becomes": each.move.becomes,
-                "label": each.label,
-                "before": each.before,
-                "after": each.after,
-                "distance": each.move.distance,
-                "gain": each.move.gain,
-                "mass": each.move.mass,
-                "share": each.share,
-                "changes": "; ".join(f"{c.column}: {c.before} → {c.after}" for c in each.changes),
-            }
-            for each in pairs
-        ]
-    )
-
-
 def _name_decision(decision: float, classes: Sequence[str]) -> str:
     if len(classes) > 2 or decision in (0.0, 1.0):
         return classes[int(decision)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -66,49 +67,16 @@ def _leave_out(cells: Cells) -> Cells:
     )
 
 
-@measure(
-    "tpr_shortfall",
-    what="true positive rate of all rows less that of the level",
-    needs=("decision", "group"),
-    direction="lower",
-    reference=WANG,
-)
-def measure_tpr_shortfall(audit: Audit) -> Iterator[Row]:
-    """Yield it for every level of every attribute and pair; see ``measure_distance``."""
-    return measure_distance(audit, "tpr", 1.0, true=False)
-
-
-@measure(
-    "fpr_excess",
-    what="false positive rate of the level less that of all rows",
-    needs=("decision", "group"),
-    direction="lower",
-    reference=WANG,
-)
-def measure_fpr_excess(audit: Audit) -> Iterator[Row]:
-    """Yield it for every level of every attribute and pair; see ``measure_distance``."""
-    return measure_distance(audit, "fpr", -1.0, true=False)
-
-
-@measure(
-    "true_tpr_shortfall",
-    what="true positive rate of all rows less that of the true group, where groups are noisy",
-    needs=("decision", "true_group"),
-    direction="lower",
-    reference=WANG,
-)
-def measure_true_tpr_shortfall(audit: Audit) -> Iterator[Row]:
-    """Yield it for every level of every attribute and pair; see ``measure_distance``."""
-    return measure_distance(audit, "tpr", 1.0, true=True)
-
-
-@measure(
-    "true_fpr_excess",
-    what="false positive rate of the true group less that of all rows, where groups are noisy",
-    needs=("decision", "true_group"),
-    direction="lower",
-    reference=WANG,
-)
-def measure_true_fpr_excess(audit: Audit) -> Iterator[Row]:
-    """Yield it for every level of every attribute and pair; see ``measure_distance``."""
-    return measure_distance(audit, "fpr", -1.0, true=True)
+for kind, true in (("level", False), ("true group", True)):
+    prefix, noisy = ("true_", ", where groups are noisy") if true else ("", "")
+    for name, what, rate, sign in (
+        ("tpr_shortfall", f"true positive rate of all rows less that of the {kind}", "tpr", 1.0),
+        ("fpr_excess", f"false positive rate of the {kind} less that of all rows", "fpr", -1.0),
+    ):
+        measure(
+            f"{prefix}{name}",
+            what=f"{what}{noisy}",
+            needs=("decision", "true_group" if true else "group"),
+            direction="lower",
+            reference=WANG,
+        )(partial(measure_distance, rate=rate, sign=sign, true=true))

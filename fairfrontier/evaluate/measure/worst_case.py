@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
-from fairfrontier.evaluate.measure.registry import Audit, Need, Row, measure
+from fairfrontier.evaluate.measure.registry import Audit, Row, measure
 from fairfrontier.evaluate.measure.shortfall import WANG
 from fairfrontier.evaluate.statistic.cell import read_codes
 from fairfrontier.train.noisy.ambiguity import bound_rate_of_cells, bound_rate_over_ball
 from fairfrontier.train.noisy.assignment import bound_rates
 from fairfrontier.train.noisy.cell import RATE_CELLS, count_cells, sum_cells
-
-NEEDS: tuple[Need, ...] = ("decision", "group", "true_group")
 
 
 def measure_worst_case(
@@ -122,53 +121,19 @@ def _bound_balls(
     return low, high
 
 
-@measure(
-    "tpr_shortfall_assignment",
-    what="the most that the true group's true positive rate may lie below that of all rows, over "
-    "all soft assignments that agree with the noise of the groups",
-    needs=NEEDS,
-    direction="lower",
-    reference=WANG,
-)
-def measure_tpr_assignment(audit: Audit) -> Iterator[Row]:
-    """Yield it for every level of every attribute; see ``measure_worst_case``."""
-    return measure_worst_case(audit, "tpr", "assignment")
-
-
-@measure(
-    "fpr_excess_assignment",
-    what="the most that the true group's false positive rate may lie above that of all rows, over "
-    "all soft assignments that agree with the noise of the groups",
-    needs=NEEDS,
-    direction="lower",
-    reference=WANG,
-)
-def measure_fpr_assignment(audit: Audit) -> Iterator[Row]:
-    """Yield it for every level of every attribute; see ``measure_worst_case``."""
-    return measure_worst_case(audit, "fpr", "assignment")
-
-
-@measure(
-    "tpr_shortfall_ball",
-    what="the most that the true group's true positive rate may lie below that of all rows, over "
-    "the total variation ball of P(Ĝ≠j | G=j) around the noisy group",
-    needs=NEEDS,
-    direction="lower",
-    reference=WANG,
-)
-def measure_tpr_ball(audit: Audit) -> Iterator[Row]:
-    """Yield it for every level of every attribute; see ``measure_worst_case``."""
-    return measure_worst_case(audit, "tpr", "ball")
-
-
-@measure(
-    "fpr_excess_ball",
-    what="the most that the true group's false positive rate may lie above that of all rows, over "
-    "the total variation ball of P(Ĝ≠j | G=j) around the noisy group",
-    needs=NEEDS,
-    direction="lower",
-    reference=WANG,
-)
-def measure_fpr_ball(audit: Audit) -> Iterator[Row]:
-    """Yield it for every level of every attribute; see ``measure_worst_case``."""
-    return measure_worst_case(audit, "fpr", "ball")
+WORST: Mapping[Literal["assignment", "ball"], str] = {
+    "assignment": "all soft assignments that agree with the noise of the groups",
+    "ball": "the total variation ball of P(Ĝ≠j | G=j) around the noisy group",
+}
+for over, where in WORST.items():
+    for name, rate, what in (
+        ("tpr_shortfall", "tpr", "true positive rate may lie below"),
+        ("fpr_excess", "fpr", "false positive rate may lie above"),
+    ):
+        measure(
+            f"{name}_{over}",
+            what=f"the most that the true group's {what} that of all rows, over {where}",
+            needs=("decision", "group", "true_group"),
+            direction="lower",
+            reference=WANG,
+        )(partial(measure_worst_case, rate=rate, over=over))

@@ -100,8 +100,7 @@ class Binary(Block):
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """A fitted encoder: an immutable list of blocks, side by side in X.
-    """
+    """A fitted encoder: an immutable list of blocks, side by side in X."""
 
     blocks: tuple[Block, ...]
 

@@ -10,11 +10,11 @@ import pytest
 
 from fairfrontier.prepare import load
 from fairfrontier.prepare.config.dataset import read_dataset
-from fairfrontier.prepare.loader import datasets
 from fairfrontier.prepare.source.fetch import find_source
 from fairfrontier.prepare.table.column import keep_rows
 from fairfrontier.prepare.table.table import read_table
 from fairfrontier.runtime.home import find_home
+from tests.prepare.conftest import count_rows
 from tests.prepare.embedding.stub import put_stub
 
 HOME = find_home(Path(__file__))
@@ -55,10 +55,11 @@ def require_files(name):
 
 
 def test_rows_of_every_dataset():
-    found = {entry.name: entry.rows for entry in datasets(HOME)}
+    found = count_rows(HOME)
     assert {name: found[name] or rows for name, rows in ROWS.items()} == ROWS
     assert {name for name, rows in found.items() if rows is None} <= FETCHED | OWN
-    assert all(entry.description for entry in datasets(HOME))
+    described = (HOME / "conf" / "datasets").glob("*.yaml")
+    assert all(read_dataset(each, HOME).description for each in described)
 
 
 @pytest.mark.parametrize(

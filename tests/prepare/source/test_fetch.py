@@ -18,11 +18,11 @@ from fairfrontier.prepare import load
 from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.prepare.config.section import Origin
 from fairfrontier.prepare.fingerprint import fingerprint
-from fairfrontier.prepare.loader import datasets
 from fairfrontier.prepare.source import fetch as module
 from fairfrontier.prepare.source.download import UnreachableError
 from fairfrontier.prepare.source.fetch import FOLDER, clean_name, fetch, find, find_source
 from fairfrontier.runtime.errors import ConfigError, DataError
+from tests.prepare.conftest import count_rows
 from tests.prepare.source.server import serve
 
 pytestmark = pytest.mark.usefixtures("impatient")
@@ -265,7 +265,7 @@ def test_only_loading_fetches(remote, server, tmp_path):
     print_before = fingerprint("housing", home=tmp_path)
     config = read_dataset(remote, tmp_path)
     assert find_source(config.source, remote, tmp_path) is None
-    assert [entry.rows for entry in datasets(tmp_path)] == [None]
+    assert count_rows(tmp_path) == {"housing": None}
     assert server.asked == []
     assert not (tmp_path / "data").exists()
     told = []
@@ -276,7 +276,7 @@ def test_only_loading_fetches(remote, server, tmp_path):
     found = find_source(config.source, remote, tmp_path)
     assert found.path[0].sources == ()
     assert Path(found.path[0].path).is_file()
-    assert [entry.rows for entry in datasets(tmp_path)] == [400]
+    assert count_rows(tmp_path) == {"housing": 400}
     assert fingerprint("housing", home=tmp_path) == print_before
     lazy = load("housing", home=tmp_path, backend="dask")
     assert lazy.digest == split.digest
