@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from fairfrontier.figure.frontier import COLOURS, GREY, INK, encode_png, name_measure, open_figure
+from fairfrontier.figure.frontier import (
+    COLOURS,
+    GREY,
+    INK,
+    add_grid,
+    encode_png,
+    name_measure,
+    open_figure,
+)
 from fairfrontier.study.drawing import Picture
 
 if TYPE_CHECKING:
@@ -113,8 +121,7 @@ def _draw_panel(
             )
             words.append(f"{group} unknown")
     axes.set_xlim(-0.02, 1.02)
-    axes.grid(True, axis="x", color="#d0d7de", lw=0.6, alpha=0.7)
-    axes.set_axisbelow(True)
+    add_grid(axes, "x")
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     rate = str(rows["measure"].iloc[0])

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.debias.tally import Estimate
-from fairfrontier.figure.frontier import COLOURS, INK, encode_png, open_figure
+from fairfrontier.figure.frontier import COLOURS, INK, add_grid, encode_png, open_figure
 from fairfrontier.study.drawing import Picture
 from fairfrontier.train.postprocess.rule import ThresholdRule
 
@@ -84,8 +84,7 @@ def draw_groups(bars: Sequence[Bar], rate: float) -> Picture:
         axes.set_ylim(top + 0.6, 0.7)
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
-        axes.grid(True, axis="x", color="#d0d7de", lw=0.6, alpha=0.7)
-        axes.set_axisbelow(True)
+        add_grid(axes, "x")
         axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
         left_out = len(bars) - len(kept)
         more = f" ({left_out} smaller groups stand in the table)" if left_out else ""
@@ -202,8 +201,7 @@ def draw_curve(
     """
     with open_figure(6.4, 4.3, **LAYOUT) as figure:
         axes = figure.subplots()
-        axes.grid(True, color="#d0d7de", lw=0.6, alpha=0.7)
-        axes.set_axisbelow(True)
+        add_grid(axes)
         axes.plot(curve["bias"], curve[measure], color=COLOURS[2], lw=2.2, zorder=2)
         for (bias, value), look in ((before, BEFORE_LOOK), (after, AFTER_LOOK)):
             axes.hlines(value.value, bias.low, bias.high, color=look["color"], lw=0.9, zorder=1)

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 
 from fairfrontier.figure.certified import certify_chosen
-from fairfrontier.figure.frontier import COLOURS, GREY, encode_png, open_figure
+from fairfrontier.figure.frontier import COLOURS, GREY, add_grid, encode_png, open_figure
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.study.drawing import Picture, Scene, figure
@@ -66,15 +66,7 @@ def refuse_numbers(described: DatasetConfig) -> str | None:
     supports=refuse_numbers,
 )
 def draw_certificate(scene: Scene) -> Picture:
-    """Draw a panel for each loss.
-
-    Raises
-    ------
-    ConfigError
-        When the study certifies nothing.
-    StoreError
-        When no model of its frontier is in the store.
-    """
+    """Draw a panel for each loss."""
     lines = trace_lines(scene)
     asked = sorted(scene.study.certificate.budgets) if scene.study.certificate else []
     return Picture(_draw(lines, asked), _describe(lines))
@@ -247,5 +239,4 @@ def _draw_panel(
         clip_on=False,
     )
     axes.set_xlabel("budget ε: mean fair distance of a move")
-    axes.grid(True, color="#d0d7de", lw=0.6, alpha=0.7)
-    axes.set_axisbelow(True)
+    add_grid(axes)

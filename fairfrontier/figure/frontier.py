@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -111,6 +111,12 @@ def encode_png(figure: Figure) -> bytes:
     # No software version, no date.
     figure.savefig(buffer, format="png", metadata={"Software": None})
     return buffer.getvalue()
+
+
+def add_grid(axes: Axes, axis: Literal["both", "x", "y"] = "both") -> None:
+    """Draw faint lines at the ticks, below all else."""
+    axes.grid(True, axis=axis, color="#d0d7de", lw=0.6, alpha=0.7)
+    axes.set_axisbelow(True)
 
 
 def name_measure(name: str) -> str:
@@ -315,8 +321,7 @@ def _scattered(axes: Axes) -> list[Any]:
 
 def _label_panel(axes: Axes, name: str, accuracy: str) -> None:
     """Name the axes with their better direction, and turn those of which less is better."""
-    axes.grid(True, color="#d0d7de", lw=0.6, alpha=0.7)
-    axes.set_axisbelow(True)
+    add_grid(axes)
     for measure, which in ((accuracy, "x"), (name, "y")):
         arrow = "→" if which == "x" else "↑"
         label = f"{name_measure(measure)}   (better {arrow})"

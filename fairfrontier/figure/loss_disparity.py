@@ -14,6 +14,7 @@ from fairfrontier.evaluate.measure.registry import MEASURES
 from fairfrontier.figure.frontier import (
     GREY,
     INK,
+    add_grid,
     choose_looks,
     encode_png,
     name_measure,
@@ -103,14 +104,7 @@ def _refuse(described: DatasetConfig) -> str | None:
     supports=_refuse,
 )
 def draw_losses(scene: Scene) -> Picture:
-    """Draw the losses of the study's frontier against its first fairness measure.
-
-    Raises
-    ------
-    ConfigError
-        When the first is no loss of rows, of the second less is not better, or no row has a single
-        setting.
-    """
+    """Draw the losses of the study's frontier against its first fairness measure."""
     found = trace_losses(scene)
     return Picture(_draw(found, _tabulate(scene, found.chosen_on)), _describe(found))
 
@@ -269,8 +263,7 @@ def _draw(found: Losses, chosen: pd.DataFrame) -> bytes:
     with open_figure(9.6, 4.4, w_pad=0.1, h_pad=0.1, wspace=0.06) as picture:
         left, right = picture.subplots(1, 2)
         for axes in (left, right):
-            axes.grid(True, color="#d0d7de", lw=0.6, alpha=0.7)
-            axes.set_axisbelow(True)
+            add_grid(axes)
             axes.set_xlabel(name_measure(found.against))
         lines = _choose_lines(found.curves, looks)
         _draw_test(left, found, looks, lines)

@@ -14,6 +14,7 @@ from fairfrontier.evaluate.measure.registry import MEASURES
 from fairfrontier.figure.accuracy_bin import tabulate_settings
 from fairfrontier.figure.frontier import (
     INK,
+    add_grid,
     choose_looks,
     encode_png,
     name_measure,
@@ -180,8 +181,7 @@ def _draw(axes: Axes, paths: Sequence[Path], accuracy: str, name: str) -> None:
     axes.set_title(name_measure(name), fontsize=10.5, fontweight="bold", loc="left")
     axes.set_ylabel("fairer ↑" if better == "higher" else "fairer ↓")
     axes.set_xlabel(name_measure(accuracy))
-    axes.grid(True, color="#d0d7de", lw=0.6, alpha=0.7)
-    axes.set_axisbelow(True)
+    add_grid(axes)
     axes.locator_params(axis="x", nbins=5)
 
 

@@ -22,6 +22,7 @@ from fairfrontier.figure.frontier import (
     COLOURS,
     INK,
     MARKERS,
+    add_grid,
     choose_looks,
     encode_png,
     name_measure,
@@ -118,13 +119,7 @@ def trace_bins(scene: Scene) -> tuple[pd.DataFrame, tuple[Bins, ...]]:
     supports=refuse_regressions,
 )
 def draw_criteria(scene: Scene) -> Picture:
-    """Draw BuDRO's Figure 2: measures of the models that are best by each criterion.
-
-    Raises
-    ------
-    DataError
-        When no setting was measured on test.
-    """
+    """Draw BuDRO's Figure 2: measures of the models that are best by each criterion."""
     table, bins = trace_bins(scene)
     first = next(iter(bins[0].chosen))
     # A criterion by which no setting was measured has nothing to show.
@@ -158,13 +153,7 @@ def draw_criteria(scene: Scene) -> Picture:
     supports=refuse_regressions,
 )
 def draw_methods(scene: Scene) -> Picture:
-    """Draw BuDRO's Figure 3: every row's measures, of what is best by the first of them.
-
-    Raises
-    ------
-    DataError
-        When no setting was measured on test.
-    """
+    """Draw BuDRO's Figure 3: every row's measures, of what is best by the first of them."""
     table, bins = trace_bins(scene)
     frontier = scene.study.frontier
     # A measure that the study names twice is two criteria.
@@ -282,8 +271,7 @@ def _falls(name: str) -> bool:
 
 
 def _grid(axes: Axes) -> None:
-    axes.grid(True, color="#d0d7de", lw=0.6, alpha=0.7)
-    axes.set_axisbelow(True)
+    add_grid(axes)
     axes.locator_params(axis="x", nbins=5)
 
 

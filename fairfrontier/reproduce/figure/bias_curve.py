@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fairfrontier.figure.frontier import COLOURS, INK, encode_png, open_figure
+from fairfrontier.figure.frontier import COLOURS, INK, add_grid, encode_png, open_figure
 from fairfrontier.reproduce.figure.classifier import (
     THRESHOLDS,
     Classifier,
@@ -86,13 +86,7 @@ class Tradeoff:
     supports=refuse_dataset,
 )
 def draw_bias_curve(scene: Scene) -> Picture:
-    """Draw a panel for each classifier.
-
-    Raises
-    ------
-    ConfigError
-        When no row has randomised thresholds, or an unmodified classifier is no row.
-    """
+    """Draw a panel for each classifier."""
     classifiers = list_classifiers(scene, NAME)
     found = tuple(trace_tradeoff(scene, each) for each in classifiers)
     positive = classifiers[0].positive(scene.home)
@@ -196,8 +190,7 @@ def _draw(found: Sequence[Tradeoff], positive: str) -> bytes:
 
 def _draw_panel(axes: Axes, found: Tradeoff) -> None:
     axes.set_title(found.label, fontsize=10.5, fontweight="bold", loc="left")
-    axes.grid(True, color="#d0d7de", lw=0.6, alpha=0.7)
-    axes.set_axisbelow(True)
+    add_grid(axes)
     for name, curve in found.curves.items():
         width = 2.2 if name == THRESHOLDS else 1.3
         # A θ wider than that of the least bias turns it round: dotted.

@@ -66,13 +66,7 @@ class Convergence:
     supports=refuse_dataset,
 )
 def draw_convergence(scene: Scene) -> Picture:
-    """Draw the rule of the first classifier's thresholds, and the descent to it.
-
-    Raises
-    ------
-    ConfigError
-        When the study has no thresholds with a ramp, by parity, on its first classifier.
-    """
+    """Draw the rule of the first classifier's thresholds, and the descent to it."""
     found = trace_convergence(scene)
     return Picture(_draw(found), _describe(found))
 

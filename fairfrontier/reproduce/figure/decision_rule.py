@@ -70,13 +70,7 @@ class Rules:
     supports=refuse_dataset,
 )
 def draw_rules(scene: Scene) -> Picture:
-    """Draw a column for each classifier and a row for each group.
-
-    Raises
-    ------
-    ConfigError
-        When a classifier has no row of Hardt et al. on the attributes of its thresholds.
-    """
+    """Draw a column for each classifier and a row for each group."""
     classifiers = list_classifiers(scene, NAME)
     rules = tuple(compare_rules(scene, each) for each in classifiers)
     positive = classifiers[0].positive(scene.home)

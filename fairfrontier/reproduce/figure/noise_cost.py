@@ -104,13 +104,7 @@ class Cost:
     supports=refuse_groups,
 )
 def draw_error(scene: Scene) -> Picture:
-    """Draw the error of every approach.
-
-    Raises
-    ------
-    ConfigError
-        When the study lacks a row that the figure shows.
-    """
+    """Draw the error of every approach."""
     found = trace_error(scene)
     return Picture(_draw_error(found), _describe_error(found))
 
@@ -186,13 +180,7 @@ def _draw_error(found: Errors) -> bytes:
     supports=refuse_groups,
 )
 def draw_cost(scene: Scene) -> Picture:
-    """Draw error against budget under both exact worst cases.
-
-    Raises
-    ------
-    ConfigError
-        When the study lacks rows with ``inner: exact`` that sweep the budget.
-    """
+    """Draw error against budget under both exact worst cases."""
     found, trivial = trace_cost(scene)
     return Picture(_draw_cost(found, trivial), _describe_cost(found, trivial))
 

@@ -61,13 +61,7 @@ def _refuse(described: DatasetConfig) -> str | None:
     supports=_refuse,
 )
 def draw_calls(scene: Scene) -> Picture:
-    """Draw what the fits of the study's frontier report of their oracle.
-
-    Raises
-    ------
-    ConfigError
-        When no fit reports calls.
-    """
+    """Draw what the fits of the study's frontier report of their oracle."""
     found = list_calls(scene)
     # As in the figures that show all rows.
     looks = choose_looks(scene.study.methods)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fairfrontier.evaluate.statistic.interval import newcombe
-from fairfrontier.figure.frontier import COLOURS, GREY, INK, encode_png, open_figure
+from fairfrontier.figure.frontier import COLOURS, GREY, INK, add_grid, encode_png, open_figure
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.reproduce.figure.classifier import (
     THRESHOLDS,
@@ -109,13 +109,7 @@ def refuse_one_attribute(described: DatasetConfig) -> str | None:
     supports=refuse_one_attribute,
 )
 def draw_parity(scene: Scene) -> Picture:
-    """Draw a column for each classifier.
-
-    Raises
-    ------
-    ConfigError
-        When the study lacks a row that the figure shows.
-    """
+    """Draw a column for each classifier."""
     pair, counts, gaps = measure_gaps(scene)
     positive = list_classifiers(scene, NAME)[0].positive(scene.home)
     return Picture(_draw(pair, counts, gaps, positive), _describe(pair, gaps, positive))
@@ -378,8 +372,7 @@ def _draw_gaps(axes: Axes, gaps: Gaps) -> None:
     for place in np.flatnonzero(np.isnan(gaps.value).all(axis=0)).tolist():
         axes.text(0, place, " too few rows", fontsize=8, color=GREY, va="center")
     axes.axhline(0.5, color=GREY, lw=0.6)
-    axes.grid(True, axis="x", color="#d0d7de", lw=0.6, alpha=0.7)
-    axes.set_axisbelow(True)
+    add_grid(axes, "x")
     axes.tick_params(axis="y", length=0)
 
 

@@ -15,6 +15,7 @@ from fairfrontier.figure.frontier import (
     LEGEND_COLUMNS,
     LETTERS_PER_INCH,
     MARKERS,
+    add_grid,
     encode_png,
     name_measure,
     open_figure,
@@ -129,13 +130,7 @@ class Violations:
     supports=refuse_groups,
 )
 def draw_true(scene: Scene) -> Picture:
-    """Draw naive training, and both robust approaches by ascent.
-
-    Raises
-    ------
-    ConfigError
-        When the study lacks a row that the figure shows.
-    """
+    """Draw naive training, and both robust approaches by ascent."""
     return _picture(trace_by_approach(scene, TRUE, "true"))
 
 
@@ -147,13 +142,7 @@ def draw_true(scene: Scene) -> Picture:
     supports=refuse_groups,
 )
 def draw_noisy(scene: Scene) -> Picture:
-    """Draw naive training, and both robust approaches by ascent.
-
-    Raises
-    ------
-    ConfigError
-        When the study lacks a row that the figure shows.
-    """
+    """Draw naive training, and both robust approaches by ascent."""
     return _picture(trace_by_approach(scene, NOISY, "noisy"))
 
 
@@ -167,13 +156,7 @@ def draw_noisy(scene: Scene) -> Picture:
     supports=refuse_groups,
 )
 def draw_robust(scene: Scene) -> Picture:
-    """Draw both robust approaches, by ascent and exact where the study has it.
-
-    Raises
-    ------
-    ConfigError
-        When the study lacks a row that the figure shows.
-    """
+    """Draw both robust approaches, by ascent and exact where the study has it."""
     return _picture(trace_robust(scene))
 
 
@@ -186,13 +169,7 @@ def draw_robust(scene: Scene) -> Picture:
     supports=refuse_groups,
 )
 def draw_by_rate(scene: Scene) -> Picture:
-    """Draw naive training, and both robust approaches by ascent, for each rate.
-
-    Raises
-    ------
-    ConfigError
-        When the study lacks a row that the figure shows, or has one rate only.
-    """
+    """Draw naive training, and both robust approaches by ascent, for each rate."""
     return _picture(trace_by_rate(scene))
 
 
@@ -380,8 +357,7 @@ def mark_levels(axes: Axes, levels: Sequence[float]) -> None:
     room = 0.12 * (max(levels) - min(levels)) or 0.05
     axes.set_xlim(min(levels) - room, max(levels) + room)
     axes.set_xticks(list(levels), [f"{each:g}".lstrip("0") or "0" for each in levels])
-    axes.grid(True, axis="y", color="#d0d7de", lw=0.6, alpha=0.7)
-    axes.set_axisbelow(True)
+    add_grid(axes, "y")
 
 
 def draw_line(axes: Axes, line: Line, looks: Looks) -> None:
