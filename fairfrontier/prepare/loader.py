@@ -24,7 +24,7 @@ from fairfrontier.prepare.splitting.plan import Request, SelectOn, make_plan
 from fairfrontier.prepare.table.column import keep_rows, make_columns
 from fairfrontier.prepare.text.corpus import read_corpus
 from fairfrontier.runtime.errors import ConfigError, nearest
-from fairfrontier.runtime.finder import find_yaml
+from fairfrontier.runtime.finder import find_yaml, list_names
 from fairfrontier.runtime.home import find_home
 
 Backend = Literal["numpy", "dask"]
