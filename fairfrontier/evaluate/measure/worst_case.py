@@ -121,15 +121,16 @@ def _bound_balls(
     return low, high
 
 
+SHORT: Mapping[Literal["tpr", "fpr"], tuple[str, str]] = {
+    "tpr": ("tpr_shortfall", "true positive rate may lie below"),
+    "fpr": ("fpr_excess", "false positive rate may lie above"),
+}
 WORST: Mapping[Literal["assignment", "ball"], str] = {
     "assignment": "all soft assignments that agree with the noise of the groups",
     "ball": "the total variation ball of P(Ĝ≠j | G=j) around the noisy group",
 }
 for over, where in WORST.items():
-    for name, rate, what in (
-        ("tpr_shortfall", "tpr", "true positive rate may lie below"),
-        ("fpr_excess", "fpr", "false positive rate may lie above"),
-    ):
+    for rate, (name, what) in SHORT.items():
         measure(
             f"{name}_{over}",
             what=f"the most that the true group's {what} that of all rows, over {where}",

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from fairfrontier.prepare.config.vocabulary import Swap
-from fairfrontier.prepare.text.occurrence import Rewriting, find_words, lower
+from fairfrontier.prepare.config.vocabulary import Swap, lower
+from fairfrontier.prepare.text.occurrence import Rewriting, find_words
 from fairfrontier.runtime.seeds import uniforms
 
 # Blanks, then marks that open a phrase; then its first word, or a mark that closes the one before.
