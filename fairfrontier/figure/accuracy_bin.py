@@ -9,8 +9,10 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.evaluate.measure.registry import MEASURES
+from fairfrontier.runtime.errors import DataError
 from fairfrontier.study.config import FrontierConfig, split_name
-from fairfrontier.study.frontier import orient, summarise
+from fairfrontier.study.drawing import Scene
+from fairfrontier.study.frontier import list_fits, orient, summarise
 
 # Of BuDRO's Figures 2 and 3.
 WIDTH = 0.0016
@@ -89,6 +91,24 @@ def tabulate_settings(
         for column in ("value", "low", "high"):
             table[column, name] = np.nan
     return table.loc[table["value", frontier.accuracy].notna()].sort_index(axis=1)
+
+
+def tabulate_scene(scene: Scene) -> pd.DataFrame:
+    """Return ``tabulate_settings`` of a study's frontier.
+
+    Raises
+    ------
+    DataError
+        When no setting was measured on test.
+    """
+    study = scene.study
+    table = tabulate_settings(scene.points, list_fits(scene.plan, "frontier"), study.frontier)
+    if table.empty:
+        raise DataError(
+            f"The results of {study.study} hold no {study.frontier.accuracy} on test.",
+            "Run the study first, on a dataset whose split has a test part.",
+        )
+    return table
 
 
 def choose_in_bins(

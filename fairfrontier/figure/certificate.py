@@ -11,7 +11,14 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 
 from fairfrontier.figure.certified import certify_chosen
-from fairfrontier.figure.frontier import COLOURS, GREY, add_grid, encode_png, open_figure
+from fairfrontier.figure.frontier import (
+    COLOURS,
+    GREY,
+    add_grid,
+    encode_png,
+    find_swept,
+    open_figure,
+)
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.study.drawing import Picture, Scene, figure
@@ -92,7 +99,12 @@ def trace_lines(scene: Scene) -> tuple[Line, ...]:
     top = max(asked) or 1.0
     # The gap rises steeply at first, like a root.
     budgets = sorted({*asked, *(top * np.linspace(0, 1, N_BUDGETS) ** 2).tolist()})
-    swept = _find_swept(scene)
+    settings: dict[str, list[Mapping[str, Any]]] = {}
+    for planned in scene.plan:
+        if "frontier" in planned.blocks:
+            own = settings.setdefault(planned.group.method, [])
+            own.extend(member.setting for member in planned.group.members)
+    swept = {method: sorted(find_swept(found)) for method, found in settings.items()}
     lines = []
     for each in certify_chosen(scene, budgets, replicates=REPLICATES, tolerance=TOLERANCE):
         setting = json.loads(each.setting)
@@ -106,22 +118,6 @@ def trace_lines(scene: Scene) -> tuple[Line, ...]:
             "Run the study first, with methods that support its dataset.",
         )
     return tuple(lines)
-
-
-def _find_swept(scene: Scene) -> dict[str, list[str]]:
-    """Return, for every row of the frontier, the keys in which its settings differ."""
-    settings: dict[str, list[Mapping[str, Any]]] = {}
-    for each in scene.plan:
-        if "frontier" in each.blocks:
-            settings.setdefault(each.group.method, []).extend(m.setting for m in each.group.members)
-    return {
-        method: [
-            key
-            for key in sorted({key for setting in found for key in setting})
-            if len({json.dumps(setting.get(key)) for setting in found}) > 1
-        ]
-        for method, found in settings.items()
-    }
 
 
 def _tell(key: str, setting: Mapping[str, Any]) -> str:

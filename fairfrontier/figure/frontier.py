@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -178,7 +178,10 @@ def draw_frontier(
         shown |= set(published.loc[published["ours_mean"].notna(), "row"])
         published = published.loc[published["row"].isin(shown)]
     looks = choose_looks(shown)
-    swept = _find_swept(frontier)
+    swept = {
+        str(method): sorted(find_swept(map(json.loads, settings)))
+        for method, settings in frontier.groupby("method")["setting"].unique().items()
+    }
     columns = min(2, len(fairness))
     rows = math.ceil(len(fairness) / columns)
     with open_figure(5.4 * columns, 3.9 * rows + 1.0, w_pad=0.12, h_pad=0.12) as figure:
@@ -330,16 +333,14 @@ def _label_panel(axes: Axes, name: str, accuracy: str) -> None:
             (axes.invert_xaxis if which == "x" else axes.invert_yaxis)()
 
 
-def _find_swept(frontier: pd.DataFrame) -> dict[str, list[str]]:
-    """Return, for each method with several settings, the parameters that differ among them."""
-    swept = {}
-    for method, settings in frontier.groupby("method")["setting"].unique().items():
-        parsed = [json.loads(each) for each in settings]
-        keys = sorted({key for each in parsed for key in each})
-        swept[str(method)] = [
-            key for key in keys if len({json.dumps(each.get(key)) for each in parsed}) > 1
-        ]
-    return swept
+def find_swept(settings: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the keys in which settings differ, in the order in which they come up."""
+    listed = list(settings)
+    return [
+        key
+        for key in dict.fromkeys(key for each in listed for key in each)
+        if len({json.dumps(each.get(key), default=str) for each in listed}) > 1
+    ]
 
 
 def _draw_legend(

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.evaluate.measure.registry import MEASURES
-from fairfrontier.figure.accuracy_bin import tabulate_settings
+from fairfrontier.figure.accuracy_bin import tabulate_scene
 from fairfrontier.figure.frontier import (
     INK,
     add_grid,
@@ -21,10 +21,9 @@ from fairfrontier.figure.frontier import (
     open_figure,
 )
 from fairfrontier.prepare.config.dataset import DatasetConfig
-from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.config import split_name
 from fairfrontier.study.drawing import Picture, Scene, figure
-from fairfrontier.study.frontier import list_fits
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,12 +86,7 @@ def trace_strengths(scene: Scene) -> tuple[Path, ...]:
         When nothing was measured on test.
     """
     study = scene.study
-    table = tabulate_settings(scene.points, list_fits(scene.plan, "frontier"), study.frontier)
-    if table.empty:
-        raise DataError(
-            f"The results of {study.study} hold no {study.frontier.accuracy} on test.",
-            "Run the study first, on a dataset whose split has a test part.",
-        )
+    table = tabulate_scene(scene)
     paths = []
     for label in study.methods:
         if label not in table.index.get_level_values("method"):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fairfrontier.evaluate.certificate.last_move import LastMap, recall_last_map
-from fairfrontier.figure.frontier import COLOURS, GREY, INK, encode_png, open_figure
+from fairfrontier.figure.frontier import COLOURS, GREY, INK, encode_png, find_swept, open_figure
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.config.section import REST
 from fairfrontier.prepare.split import Part
@@ -189,22 +188,13 @@ def _list_members(scene: Scene) -> dict[str, list[Found]]:
                 label = name if each.group.method == each.group.estimator else each.group.method
                 shown.setdefault(label, []).append((each.group, member, number))
     for members in shown.values():
-        swept = _find_swept([member.setting for _, member, _ in members])
+        swept = find_swept(member.setting for _, member, _ in members)
         members.sort(key=lambda found: [_rank(found[1].setting.get(name)) for name in swept])
     return shown
 
 
 def _rank(value: Any) -> tuple[float, str]:
     return (float(value), "") if isinstance(value, int | float) else (np.inf, str(value))
-
-
-def _find_swept(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the keys in which settings differ, in their order."""
-    return [
-        name
-        for name in settings[0]
-        if len({json.dumps(each.get(name), default=str) for each in settings}) > 1
-    ]
 
 
 def _survey(
@@ -215,8 +205,9 @@ def _survey(
     folder = scene.store.path(KIND, key(group, scene.store, scene.home)) / f"model-{number}"
     model = load_model(folder)
     probability = model.predict_proba(plane.points)[:, 1].reshape(GRID, GRID)
-    swept = _find_swept([each.setting for _, each, _ in members])
-    title = ", ".join(f"{SYMBOLS.get(name, name)} = {member.setting[name]}" for name in swept)
+    swept = find_swept(each.setting for _, each, _ in members)
+    own = {name: member.setting[name] for name in swept if name in member.setting}
+    title = ", ".join(f"{SYMBOLS.get(name, name)} = {value}" for name, value in own.items())
     moved = None
     if isinstance(model, BuDRO) and model.n_estimators > 1 and group.metric is not None:
         split = load_split(group, member, scene.home)

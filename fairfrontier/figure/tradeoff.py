@@ -15,7 +15,7 @@ from fairfrontier.figure.accuracy_bin import (
     Criterion,
     choose_settings,
     list_criteria,
-    tabulate_settings,
+    tabulate_scene,
 )
 from fairfrontier.figure.certificate import spread_labels
 from fairfrontier.figure.frontier import (
@@ -29,10 +29,8 @@ from fairfrontier.figure.frontier import (
     open_figure,
 )
 from fairfrontier.prepare.config.dataset import DatasetConfig
-from fairfrontier.runtime.errors import DataError
 from fairfrontier.study.config import split_name
 from fairfrontier.study.drawing import Picture, Scene, figure
-from fairfrontier.study.frontier import list_fits
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,12 +92,7 @@ def trace_bins(scene: Scene) -> tuple[pd.DataFrame, tuple[Bins, ...]]:
         When no setting was measured on test.
     """
     frontier = scene.study.frontier
-    table = tabulate_settings(scene.points, list_fits(scene.plan, "frontier"), frontier)
-    if table.empty:
-        raise DataError(
-            f"The results of {scene.study.study} hold no {frontier.accuracy} on test.",
-            "Run the study first, on a dataset whose split has a test part.",
-        )
+    table = tabulate_scene(scene)
     methods = [each for each in scene.study.methods if each in table.index.get_level_values(0)]
     return table, tuple(
         Bins(

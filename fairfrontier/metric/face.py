@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -348,12 +349,12 @@ def _compress(stack: Iterable[Array], client: Any = None) -> Array:
     if first is None:
         return compress(())
     if not is_dask_array(first):
-        return compress(_chain(first, stack))
+        return compress(chain((first,), stack))
     import dask
 
     triangles = [
         dask.delayed(_compress_one)(block)
-        for array in _chain(first, stack)
+        for array in chain((first,), stack)
         for block in array.rechunk({1: -1}).to_delayed().ravel()
     ]
     while len(triangles) > 1:
@@ -363,11 +364,6 @@ def _compress(stack: Iterable[Array], client: Any = None) -> Array:
         ]
     (root,) = triangles
     return root.compute() if client is None else client.compute(root).result()
-
-
-def _chain(first: Array, others: Iterator[Array]) -> Iterator[Array]:
-    yield first
-    yield from others
 
 
 def _compress_one(block: Array) -> Array:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-import os
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,7 +16,7 @@ from fairfrontier.runtime.config import Model, fault, parse, read_yaml
 from fairfrontier.runtime.errors import ClusterError, nearest
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.home import find_home
-from fairfrontier.runtime.thread import thread_environment
+from fairfrontier.runtime.thread import count_cores, thread_environment
 
 # Short name -> where the class is: dask-jobqueue's and dask-kubernetes' take keyword arguments.
 CLUSTER_CLASSES: dict[str, tuple[str, str]] = {
@@ -231,11 +230,6 @@ def renew(client: Any, workers: int, *, keep: bool = False, timeout: float = 60.
     address, security = client.scheduler.address, client.security
     with Client(address, security=security, timeout=timeout, set_as_default=False) as fresh:
         yield fresh
-
-
-def count_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _ignore_interrupts() -> None:

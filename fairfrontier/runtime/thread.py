@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,11 @@ Result = TypeVar("Result")
 
 # One fit at a time may set the limits of a process: they belong to the process, not to a thread.
 _HOLDER = threading.RLock()
+
+
+def count_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def thread_environment(n: int) -> dict[str, str]:

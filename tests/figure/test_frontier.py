@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
-from fairfrontier.figure.frontier import _find_swept, choose_looks, draw_frontier, name_measure
+from fairfrontier.figure.frontier import choose_looks, draw_frontier, find_swept, name_measure
 from fairfrontier.study.frontier import build_frontier, list_fits
 from tests.study.synthetic import make_plan, make_points, make_study
 
@@ -48,8 +50,9 @@ def test_dollar_signs_in_labels_are_no_mathematics(frontier):
 
 
 def test_swept_parameters_are_those_that_differ(frontier):
-    assert _find_swept(frontier)["budro"] == ["budget"]
-    assert _find_swept(frontier)["gbdt"] == []
+    settings = frontier.groupby("method")["setting"].unique()
+    assert find_swept(map(json.loads, settings["budro"])) == ["budget"]
+    assert find_swept(map(json.loads, settings["gbdt"])) == []
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -25,6 +26,7 @@ from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.prediction import Prediction, predict_part
 
 Loss = Literal["log", "error"]
+VARGO = "Vargo, Zhang, Yurochkin and Sun, Individually fair gradient boosting, ICLR 2021"
 # How far a bootstrap draw may be from its optimum, as a share of its gap.
 DRAW_TOLERANCE = 1e-3
 
@@ -375,33 +377,26 @@ def _draw_counts(n: int, replicates: int, generator: np.random.Generator) -> np.
     return counts
 
 
-@measure(
+def show_gaps(audit: Audit, loss: Loss) -> Iterator[Row]:
+    """Yield one row for each budget, with its bootstrap interval."""
+    for found in audit.gaps:
+        for each in found.gaps if found.loss == loss else ():
+            yield Row(name_budget(each.budget), each.value, each.n, each.low, each.high)
+
+
+measure(
     "adversarial_gap",
     what="Log loss that similar rows add to the mean in the worst case, within a budget",
     needs=["gap", "score"],
     task=["binary", "multiclass"],
     direction="lower",
-    reference="Vargo, Zhang, Yurochkin and Sun, Individually fair gradient boosting, ICLR 2021",
-)
-def show_gaps(audit: Audit) -> Iterator[Row]:
-    """Yield one row for each budget, with its bootstrap interval."""
-    yield from _show(audit, "log")
-
-
-@measure(
+    reference=VARGO,
+)(partial(show_gaps, loss="log"))
+measure(
     "adversarial_error_gap",
     what="Share of errors that similar rows add to the mean in the worst case, within a budget",
     needs=["gap", "decision"],
     task=["binary", "multiclass"],
     direction="lower",
-    reference="Vargo, Zhang, Yurochkin and Sun, Individually fair gradient boosting, ICLR 2021",
-)
-def show_error_gaps(audit: Audit) -> Iterator[Row]:
-    """Yield one row for each budget, with its bootstrap interval."""
-    yield from _show(audit, "error")
-
-
-def _show(audit: Audit, loss: Loss) -> Iterator[Row]:
-    for found in audit.gaps:
-        for each in found.gaps if found.loss == loss else ():
-            yield Row(name_budget(each.budget), each.value, each.n, each.low, each.high)
+    reference=VARGO,
+)(partial(show_gaps, loss="error"))

@@ -18,8 +18,6 @@ STORED = np.dtype("<f2")
 PATIENCE_SECONDS = 60.0
 # SQLite takes 32,766 parameters a statement; more than some hundreds make it no faster.
 CHUNK = 500
-# Rows of the table `vector`, of before, have checksums that leave the key out: none is believed.
-_DROP = "DROP TABLE IF EXISTS vector"
 _TABLE = """CREATE TABLE IF NOT EXISTS keyed_vector
 (key BLOB NOT NULL UNIQUE, value BLOB NOT NULL, checksum INTEGER NOT NULL)"""
 _LENGTH = "SELECT length(value) FROM keyed_vector WHERE crc32(key, value) = checksum LIMIT 1"
@@ -132,7 +130,6 @@ class VectorCache:
         ]
         with self._open("rwc") as database:
             database.execute("BEGIN IMMEDIATE")
-            database.execute(_DROP)
             database.execute(_TABLE)
             database.executemany(_INSERT, rows)
             kept, found = self._select(database, keys)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from fairfrontier.prepare.splitting.encoder import Block
 from fairfrontier.prepare.table.table import resolve
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.store import canonical_json, hash_file
+from fairfrontier.runtime.thread import count_cores
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +117,7 @@ def fit_text(
         settle_encoder(feature.encoder, home, progress),
         home=home,
         max_tokens=feature.max_tokens,
-        threads=_count_cores(),
+        threads=count_cores(),
         progress=progress,
     ).fit(train[column].tolist())
     # What stands twice is encoded once, and parts are looked up.
@@ -166,10 +166,6 @@ def name_encoder(dataset: str | Path, home: Path) -> str | None:
     if feature.supplied:
         return f"{SUPPLIED}{Path(feature.encoder).name}"
     return settle_encoder(feature.encoder, home)
-
-
-def _count_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _name_columns(column: str, dimension: int) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-import zlib
 from contextlib import closing
 from pathlib import Path
 
@@ -153,17 +152,6 @@ def test_vectors_of_another_length_than_said_are_not_kept(tmp_path):
     with pytest.raises(StoreError, match="not found again"):
         cache.write([cache.key("a")], np.ones((1, D + 1), np.float16))
     assert VectorCache.stored_dimension(tmp_path, "digest") is None
-
-
-def test_vectors_whose_checksums_leave_the_key_out_count_as_none(tmp_path):
-    cache = VectorCache(tmp_path, "digest", D)
-    key, value = cache.key("a"), vectors_of([1]).tobytes()
-    with closing(sqlite3.connect(cache.path)) as database, database:
-        database.execute("CREATE TABLE vector (key UNIQUE, value, checksum)")
-        database.execute("INSERT INTO vector VALUES (?, ?, ?)", (key, value, zlib.crc32(value)))
-    assert VectorCache.stored_dimension(tmp_path, "digest") is None
-    assert not cache.read([key])[1].any()
-    assert cache.write([key], vectors_of([2])).tolist() == vectors_of([2]).tolist()
 
 
 def test_two_processes_write_at_once(tmp_path):
