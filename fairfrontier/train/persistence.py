@@ -73,8 +73,7 @@ def write_state(folder: Path, name: str, parameters: Mapping[str, Any], state: S
         }
         # A grid search sets parameters to NumPy's numbers.
         text = json.dumps(manifest, sort_keys=True, indent=1, default=np.generic.item)
-        (work / MANIFEST).write_text(f"{text}
-")
+        (work / MANIFEST).write_text(f"{text}\n")
     return folder
 
 
