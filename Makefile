@@ -1,6 +1,6 @@
 # Needs make, Python 3.11 or 3.12 and pip; everything else is put into .venv by .ci/setup.
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce test test-all smoke lint format bench serve lock clean develop
+.PHONY: help setup reproduce test test-all test-blas smoke lint format bench serve lock clean develop
 
 # PYTHON=/path/to/python3.12 picks the interpreter of a new .venv; empty: the first that fits.
 PYTHON ?=
@@ -15,8 +15,10 @@ BENCH ?=
 export OMP_WAIT_POLICY := PASSIVE
 export PYTHON
 RUN := .venv/bin/python
-# Tests of a file share servers and tables: a file goes to one process.
-SPREAD := -n 2 --dist loadfile
+# Tests of a file share servers and tables: a file goes to one process, the longest files first.
+SPREAD := -n 2 --dist loadfile --no-loadscope-reorder
+# Kinds of OpenBLAS's kernels, with what a processor needs for them by its name in /proc/cpuinfo.
+KERNELS := Haswell:avx2 SkylakeX:avx512vl Zen:avx2 Prescott:pni
 UV_COMPILE := uv pip compile -q --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header --no-annotate --no-strip-extras
 
@@ -37,6 +39,15 @@ test: develop  ## run the tests (PYTEST=... for pytest's arguments)
 
 test-all: develop  ## run the tests with the slow ones
 	@$(RUN) -m pytest $(SPREAD) -m "not gpu" $(PYTEST)
+
+test-blas: develop  ## run the tests marked blas on each kind of kernels of OpenBLAS
+	@for kernels in $(KERNELS); do \
+		if grep -qw "$${kernels#*:}" /proc/cpuinfo; then \
+			echo "OPENBLAS_CORETYPE=$${kernels%:*}"; \
+			OPENBLAS_CORETYPE=$${kernels%:*} $(RUN) -m pytest $(SPREAD) \
+				-m "blas and not slow and not gpu" $(PYTEST) || exit 1; \
+		else echo "This processor lacks $${kernels#*:}, which $${kernels%:*} needs: skipped."; fi; \
+	done
 
 smoke: setup  ## run a small study end to end, in seconds
 	@$(RUN) -m fairfrontier.cli.command run smoke --cluster inline

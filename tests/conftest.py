@@ -22,6 +22,45 @@ settings.register_profile("repeatable", deadline=None, derandomize=True, print_b
 settings.load_profile("repeatable")
 
 ROOT = Path(__file__).resolve().parents[1]
+# Rooms whose results depend on the order in which matrix products are summed: marked blas.
+PRODUCTS = (
+    "tests/benchmarks/test_budro.py",
+    "tests/benchmarks/test_noisy.py",
+    "tests/benchmarks/test_regression.py",
+    "tests/evaluate/certificate/",
+    "tests/metric/",
+    "tests/train/baseline/",
+    "tests/train/dask/",
+    "tests/train/individual/",
+    "tests/train/neural/",
+    "tests/train/noisy/",
+    "tests/train/postprocess/",
+    "tests/train/regression/",
+)
+# Files that take longest: begun last, one of them would leave the other process without work.
+LONGEST = (
+    "tests/test_notebooks.py",
+    "tests/flows/",
+    "tests/cli/",
+    "tests/train/individual/budro/test_collection.py",
+    "tests/test_documents.py",
+    "tests/reproduce/",
+    "tests/figure/",
+    "tests/contracts/",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what depends on matrix products, and put the longest files first."""
+
+    def place(item: pytest.Item) -> int:
+        found = (at for at, name in enumerate(LONGEST) if item.nodeid.startswith(name))
+        return next(found, len(LONGEST))
+
+    for item in items:
+        if item.nodeid.startswith(PRODUCTS):
+            item.add_marker("blas")
+    items.sort(key=place)
 
 
 @pytest.fixture(scope="session")
