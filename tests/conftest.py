@@ -22,19 +22,18 @@ settings.register_profile("repeatable", deadline=None, derandomize=True, print_b
 settings.load_profile("repeatable")
 
 ROOT = Path(__file__).resolve().parents[1]
-# Rooms whose results depend on the order in which matrix products are summed: marked blas.
+# What depends on the order in which matrix products are summed: marked blas.
 PRODUCTS = (
-    "tests/benchmarks/test_budro.py",
     "tests/benchmarks/test_noisy.py",
-    "tests/benchmarks/test_regression.py",
     "tests/evaluate/certificate/",
     "tests/metric/",
     "tests/train/baseline/",
-    "tests/train/dask/",
     "tests/train/individual/",
     "tests/train/neural/",
-    "tests/train/noisy/",
-    "tests/train/postprocess/",
+    "tests/train/noisy/test_estimator.py",
+    "tests/train/noisy/test_lagrangian.py",
+    "tests/train/noisy/test_selection.py",
+    "tests/train/postprocess/test_descent.py",
     "tests/train/regression/",
 )
 # Files that take longest: begun last, one of them would leave the other process without work.
@@ -58,7 +57,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next(found, len(LONGEST))
 
     for item in items:
-        if item.nodeid.startswith(PRODUCTS):
+        # Processes of a cluster take long to start, and sum as threads do.
+        apart = "processes" in getattr(item, "fixturenames", ())
+        if item.nodeid.startswith(PRODUCTS) and not apart:
             item.add_marker("blas")
     items.sort(key=place)
 

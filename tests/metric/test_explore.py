@@ -158,7 +158,9 @@ def test_clipping_finds_the_nearest_metric(seed, d):
 
 
 def test_the_metric_is_positive_and_saved(tmp_path):
-    metric = learn("explore", make_split(), iterations=300)
+    # Until its falling steps are shorter than 2 over the curvature the descent jitters, and where
+    # it is, and whether that is worse than the start, is rounding: 300 steps are too few here.
+    metric = learn("explore", make_split(), iterations=1500)
     assert np.linalg.eigvalsh(metric.sigma).min() > -1e-12
     assert metric.basis @ metric.basis.T == pytest.approx(metric.sigma, abs=1e-12)
     assert metric.directions @ metric.sigma == pytest.approx(0, abs=1e-9)
@@ -175,7 +177,7 @@ def test_the_group_counts_less_than_what_makes_the_label():
 
 
 def test_seeds_repeat_and_differ():
-    few = {"iterations": 300, "comparable": 300, "incomparable": 100, "batch": 100}
+    few = {"iterations": 1500, "comparable": 300, "incomparable": 100, "batch": 100}
     drawn = [learn("explore", make_split(), seed=seed, **few).sigma for seed in (0, 0, 1)]
     assert np.array_equal(drawn[0], drawn[1])
     assert not np.array_equal(drawn[0], drawn[2])

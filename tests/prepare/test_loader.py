@@ -346,9 +346,10 @@ def test_parquet_gives_what_csv_gives(project, tmp_path, people):
 
 def test_adult_loads_quickly():
     load("german")
-    start = time.perf_counter()
+    # Of the processor: other tests run at the same time.
+    start = time.process_time()
     load("adult")
-    assert time.perf_counter() - start < 1.5
+    assert time.process_time() - start < 1.5
 
 
 def test_part_ids_are_rows_of_the_concatenated_source():
