@@ -192,7 +192,9 @@ class Standing:
         groups = [each.group for each in plan]
         settle_encoders(groups, home)
         keys = tuple(key(group, store, home) for group in groups)
-        points = [points_key(found, each, store) for found, each in zip(keys, groups, strict=True)]
+        points = [
+            points_key(found, each, store, home) for found, each in zip(keys, groups, strict=True)
+        ]
         missing = _list_missing(plan, keys, store, home)
         measured = all(store.path(POINTS, each).is_dir() for each in points)
         description = describe_results(study, plan, points, home)

@@ -16,7 +16,7 @@ from fairfrontier.runtime.errors import FairfrontierError
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.drawing import Scene
 from fairfrontier.study.frontier import build_frontier, list_fits
-from fairfrontier.study.points import certify_losses
+from fairfrontier.study.points import certify_losses, load_certified
 from fairfrontier.train.fit.group import FitGroup
 from fairfrontier.train.fit.input import load_split
 from fairfrontier.train.fit.kept import KIND, read_facts
@@ -114,8 +114,9 @@ def certify_chosen(
         split = load_split(group, group.members[number], scene.home)
         if split.test is None:
             continue
+        metric = load_certified(group, group.members[number], split, scene.store, scene.home)
         scores = read_scores(folder / f"scores-{number}.npz")["test"]
-        certificates = certify_losses(group, split, scores, split.test, budgets, **effort)
+        certificates = certify_losses(group, metric, scores, split.test, budgets, **effort)
         if certificates:
             yield Certified(
                 method, setting, group, split.test, split.feature_names, scores, certificates

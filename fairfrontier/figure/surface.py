@@ -10,13 +10,14 @@ import numpy as np
 
 from fairfrontier.evaluate.certificate.last_move import LastMap, recall_last_map
 from fairfrontier.figure.frontier import COLOURS, GREY, INK, encode_png, find_swept, open_figure
+from fairfrontier.metric.kept import load_metric
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.config.section import REST
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.study.drawing import Picture, Scene, figure
 from fairfrontier.train.fit.group import FitGroup, Member
-from fairfrontier.train.fit.input import learn_metric, load_split
+from fairfrontier.train.fit.input import load_split
 from fairfrontier.train.fit.kept import KIND, read_facts
 from fairfrontier.train.fit.key import key
 from fairfrontier.train.individual.budro.estimator import BuDRO
@@ -209,10 +210,10 @@ def _survey(
     own = {name: member.setting[name] for name in swept if name in member.setting}
     title = ", ".join(f"{SYMBOLS.get(name, name)} = {value}" for name, value in own.items())
     moved = None
-    if isinstance(model, BuDRO) and model.n_estimators > 1 and group.metric is not None:
-        split = load_split(group, member, scene.home)
-        train = split.train
-        metric = learn_metric(group.metric, split)
+    request = group.find_metric(member)
+    if isinstance(model, BuDRO) and model.n_estimators > 1 and request is not None:
+        train = load_split(group, member, scene.home).train
+        metric = load_metric(request, scene.store, scene.home)
         moved = recall_last_map(model, train.X, train.y, metric, train.weight)
     return Surface(title or label, probability, find_tilt(plane, probability), moved)
 

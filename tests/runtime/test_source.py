@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from fairfrontier.runtime import source
 from fairfrontier.runtime.source import source_digest
+from fairfrontier.runtime.store import Store
 
 TREE = {
     "fairfrontier/__init__.py": "",
@@ -29,8 +32,8 @@ TREE = {
 @pytest.fixture
 def tree(tmp_path):
     def write(**changes):
-        source._digest.cache_clear()
-        source._read.cache_clear()
+        for cached in (source._digest, source._read, source._keep, source.file_digest):
+            cached.cache_clear()
         for name, text in {**TREE, **changes}.items():
             path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,9 +51,6 @@ def digest(root, *modules):
     "changed",
     [
         "fairfrontier/a/top.py",
-        "fairfrontier/a/__init__.py",
-        "fairfrontier/a/lazy.py",
-        "fairfrontier/b/__init__.py",
         "fairfrontier/b/inner.py",
         "fairfrontier/b/sibling.py",
         "fairfrontier/b/nested.py",
@@ -62,7 +62,14 @@ def test_a_change_anywhere_in_the_closure_changes_the_digest(tree, changed):
 
 
 @pytest.mark.parametrize(
-    "changed", ["fairfrontier/a/alone.py", "fairfrontier/b/typed.py", "fairfrontier/c.py"]
+    "changed",
+    [
+        "fairfrontier/a/alone.py",
+        "fairfrontier/a/__init__.py",
+        "fairfrontier/b/__init__.py",
+        "fairfrontier/b/typed.py",
+        "fairfrontier/c.py",
+    ],
 )
 def test_a_change_elsewhere_does_not(tree, changed):
     before = digest(tree(), "fairfrontier.a.top")
@@ -100,9 +107,154 @@ def test_the_order_of_the_modules_does_not_count(tree):
 
 
 def test_a_module_without_source_is_refused(tree):
-    for module in ("fairfrontier.nowhere", "numpy"):
+    for module in ("fairfrontier.nowhere", "sys", "nowhere"):
         with pytest.raises(ValueError, match=f"{module} has no source"):
             digest(tree(), module)
+
+
+def test_a_lazy_door_is_followed_where_it_is_asked(tree):
+    before = digest(tree(), "fairfrontier.a")
+    changed = tree(**{"fairfrontier/a/lazy.py": "verb = 2\n"})
+    assert digest(changed, "fairfrontier.a") != before
+
+
+def test_imports_are_followed_within(tree):
+    def look(**changes):
+        return source_digest(
+            ["fairfrontier.a.top"], within=["fairfrontier.b.inner"], root=tree(**changes)
+        )
+
+    before = look()
+    assert look(**{"fairfrontier/b/nested.py": "def g():\n    return 2\n"}) == before
+    assert look(**{"fairfrontier/b/inner.py": "def f(): ...\n"}) != before
+
+
+MESSAGES = """\
+import warnings
+def f(x):
+    if x < 0:
+        raise ValueError("{0}")
+    if x > 9:
+        raise ValueError(f"{0} {{x}}", x) from None
+    assert x, "{0}"
+    require("{0}", x > 1, f"{0} {{x}}")
+    warnings.warn("{0}", UserWarning)
+    return {1}
+"""
+
+
+def test_messages_do_not_count(tree):
+    before = digest(
+        tree(**{"fairfrontier/c.py": MESSAGES.format("old", "'kept'")}), "fairfrontier.c"
+    )
+    same = MESSAGES.format("new", "'kept'").replace('f"new {x}", x', '"new", x')
+    assert digest(tree(**{"fairfrontier/c.py": same}), "fairfrontier.c") == before
+    other = MESSAGES.format("old", "'other'")
+    assert digest(tree(**{"fairfrontier/c.py": other}), "fairfrontier.c") != before
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("raise ValueError", "raise TypeError"), ("x < 0", "x < 1"), ("x > 1", "x > 2")],
+)
+def test_what_is_raised_and_when_does(tree, old, new):
+    text = MESSAGES.format("old", "1")
+    before = digest(tree(**{"fairfrontier/c.py": text}), "fairfrontier.c")
+    changed = tree(**{"fairfrontier/c.py": text.replace(old, new)})
+    assert digest(changed, "fairfrontier.c") != before
+
+
+def test_a_renamed_module_does_not_count(tree):
+    before = digest(tree(), "fairfrontier.a.top")
+    inner = TREE["fairfrontier/b/inner.py"]
+    changes = {
+        "fairfrontier/b/renamed.py": TREE["fairfrontier/b/nested.py"],
+        "fairfrontier/b/brother.py": TREE["fairfrontier/b/sibling.py"],
+        "fairfrontier/b/inner.py": inner.replace("nested", "renamed").replace("sibling", "brother"),
+    }
+    assert digest(tree(**changes), "fairfrontier.a.top") == before
+
+
+def test_a_module_that_is_used_by_its_name_may_have_another(tree):
+    text = "from fairfrontier.b import sibling\ndef f():\n    return sibling.s\n"
+    before = digest(tree(**{"fairfrontier/c.py": text}), "fairfrontier.c")
+    changes = {
+        "fairfrontier/b/brother.py": TREE["fairfrontier/b/sibling.py"],
+        "fairfrontier/c.py": text.replace("sibling", "brother"),
+    }
+    assert digest(tree(**changes), "fairfrontier.c") == before
+
+
+def test_the_same_name_from_another_module_counts(tree):
+    twins = {
+        "fairfrontier/b/one.py": "def f():\n    return 1\n",
+        "fairfrontier/b/two.py": "def f():\n    return 2\n",
+    }
+    texts = [
+        f"from fairfrontier.b.{first} import f\nfrom fairfrontier.b.{second} import f as g\n"
+        for first, second in (("one", "two"), ("two", "one"))
+    ]
+    found = {
+        digest(tree(**twins, **{"fairfrontier/c.py": text}), "fairfrontier.c") for text in texts
+    }
+    assert len(found) == 2
+
+
+def test_a_path_in_a_string_counts_where_its_module_does(tree):
+    def look(module, kept):
+        text = f"import {kept}\nx = 'fairfrontier.b.{module}.Name'\n"
+        changes = {f"fairfrontier/b/{each}.py": "class Name: ...\n" for each in ("one", "two")}
+        return digest(tree(**changes, **{"fairfrontier/c.py": text}), "fairfrontier.c")
+
+    assert look("one", "numpy") == look("two", "numpy")
+    # A stored model of such a class could not be read after its module was renamed.
+    assert look("one", "fairfrontier.b.one") != look("two", "fairfrontier.b.one")
+
+
+def test_a_package_of_another_distribution_is_followed(tree, monkeypatch):
+    guest = {
+        "guest/__init__.py": "",
+        "guest/method.py": "from guest.kernel import f\nfrom fairfrontier.c import s\n",
+        "guest/kernel.py": "def f():\n    return 1\n",
+    }
+    monkeypatch.syspath_prepend(tree())
+    before = digest(tree(**guest), "guest.method")
+    for name in ("guest/kernel.py", "fairfrontier/c.py"):
+        changed = {**guest, name: "f = s = 2\n"}
+        assert digest(tree(**changed), "guest.method") != before
+
+
+def test_the_store_keeps_the_answer_until_a_byte_changes(tree, tmp_path, monkeypatch):
+    store = Store(tmp_path / "store")
+
+    def look(**changes):
+        return source_digest(["fairfrontier.a.top"], root=tree(**changes), store=store)
+
+    before = look()
+    assert before == digest(tree(), "fairfrontier.a.top")
+    read = []
+    monkeypatch.setattr(source, "_read", functools.cache(lambda *args: read.append(args)))
+    assert look() == before
+    assert not read
+    monkeypatch.undo()
+    assert look(**{"fairfrontier/b/sibling.py": "s = 2\n"}) != before
+    (entry,) = (
+        each for each in store.folder.glob("source/*/*/source.json") if before in each.read_text()
+    )
+    entry.write_text("damaged")
+    assert look() == before
+
+
+def test_every_byte_counts_in_the_digest_of_files(tree):
+    def look(**changes):
+        return source.file_digest(("fairfrontier.a", "fairfrontier.c"), root=tree(**changes))
+
+    before = look()
+    assert look() == before
+    assert look(**{"fairfrontier/b/inner.py": "x = 1\n"}) == before
+    for name in ("fairfrontier/a/alone.py", "fairfrontier/a/__init__.py", "fairfrontier/c.py"):
+        assert look(**{name: TREE[name] + "# why\n"}) != before
+    assert look(**{"fairfrontier/a/new.py": ""}) != before
 
 
 def test_the_real_tree_is_read():

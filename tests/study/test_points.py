@@ -27,7 +27,7 @@ def test_levels_count_from_the_minimum_on(tmp_path):
     others = [dataclasses.replace(group, minimum=number) for number in (10, 1)]
     # Training does not see it, and measuring does.
     assert {key(each, store, ROOT) for each in others} == {key(group, store, ROOT)}
-    assert len({points_key("fit", each, store) for each in (group, *others)}) == 3
+    assert len({points_key("fit", each, store, ROOT) for each in (group, *others)}) == 3
     gaps = []
     for each in (group, *others):
         table = tabulate_group(each, store, ROOT)

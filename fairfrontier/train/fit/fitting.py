@@ -6,15 +6,20 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.runtime.store import Store
+from fairfrontier.runtime.thread import limited_threads
 from fairfrontier.train.fit.group import FitGroup
-from fairfrontier.train.fit.kept import KIND
+from fairfrontier.train.fit.input import give_metric, load_split
+from fairfrontier.train.fit.kept import KIND, read_facts
 from fairfrontier.train.fit.key import describe
-from fairfrontier.train.fit.post_processing import fit_behind
-from fairfrontier.train.fit.score_file import write_scores
-from fairfrontier.train.fit.training import train
+from fairfrontier.train.fit.post_processing import fit_behind, refuse
+from fairfrontier.train.fit.score_file import read_scores, write_scores
+from fairfrontier.train.fit.training import Fitted, create_model, train
+from fairfrontier.train.prediction import Prediction
+from fairfrontier.train.registry import load_model
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -60,16 +65,16 @@ def fit(
     FairfrontierError
         For whatever the user can mend in configuration or data.
     """
-    description = describe(group, home)
+    description = describe(group, store, home)
     found = store.key(KIND, description)
     if store.read(KIND, found) is not None:
         return found
     started = time.monotonic()
     if group.then is None:
-        fitted = train(group, home, client, progress)
+        fitted = _train(group, store, home, client, progress)
     else:
         base = store.path(KIND, fit(group.base, store, home, client=client, progress=progress))
-        fitted = fit_behind(group, base, home)
+        fitted = _post_process(group, base, home)
     with store.writing(KIND, found, description) as folder:
         for number, parts in enumerate(fitted.predictions):
             fitted.models[number].save(folder / f"model-{number}")
@@ -81,3 +86,55 @@ def fit(
         }
         (folder / "fit.json").write_text(json.dumps(facts) + "\n", encoding="utf-8")
     return found
+
+
+def _train(
+    group: FitGroup,
+    store: Store,
+    home: Path,
+    client: Client | None,
+    progress: Callable[[int, int], None] | None,
+) -> Fitted:
+    members = group.members
+    metrics: dict[Any, FairMetric | None] = {}
+
+    def give(position: int) -> FairMetric | None:
+        member = members[position]
+        if member.data not in metrics:
+            metrics[member.data] = give_metric(group, member, store, home)
+        return metrics[member.data]
+
+    with limited_threads(group.threads):
+        loaded = {each.data: load_split(group, each, home) for each in members}
+        splits = [loaded[each.data] for each in members]
+        models = [
+            create_model(
+                group.estimator, each.parameters, split, each.seed, group.threads, group.method
+            )
+            for each, split in zip(members, splits, strict=True)
+        ]
+        return train(models, splits, give, client, progress)
+
+
+def _post_process(group: FitGroup, base: Path, home: Path) -> Fitted:
+    skipped = read_facts(base)["skipped"]
+    if skipped is not None:
+        return Fitted((), (), skipped)
+    parameters = dict(group.then or {})
+    name = parameters.pop("method")
+    processors: list[Any] = []
+    predictions: list[dict[str, Prediction]] = []
+    with limited_threads(group.threads):
+        for number, member in enumerate(group.members):
+            split = load_split(group, member, home)
+            processor = create_model(
+                name, parameters, split, member.seed, group.threads, group.method
+            )
+            reason = refuse(processor, split)
+            if reason is not None:
+                return Fitted((), (), reason)
+            model = load_model(base / f"model-{number}")
+            stored = read_scores(base / f"scores-{number}.npz")
+            predictions.append(fit_behind(processor, model, stored, split))
+            processors.append(processor)
+    return Fitted(processors, predictions)

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from fairfrontier.metric.kept import MetricRequest
+from fairfrontier.prepare.request import SplitRequest
+
 
 @dataclass(frozen=True)
 class Member:
@@ -86,3 +89,20 @@ class FitGroup:
     def seeds(self) -> tuple[int, ...]:
         """The splits of the members, each once, in their order."""
         return tuple(dict.fromkeys(each.seed for each in self.members))
+
+    def find_split(self, member: Member) -> SplitRequest:
+        """Return which split a member is trained on."""
+        return SplitRequest(self.dataset, member.seed, self.rows, self.select_on, member.noise)
+
+    def find_metric(self, member: Member) -> MetricRequest | None:
+        """Return which metric a member's method is given, where the group names one."""
+        if self.metric is None:
+            return None
+        return MetricRequest.of(self.metric, self.find_split(member), self.threads)
+
+    def find_certified(self, member: Member) -> MetricRequest | None:
+        """Return the metric under which a member is certified, where it is."""
+        if self.certificate is None:
+            return None
+        metric = self.certificate["metric"]
+        return MetricRequest.of(metric, self.find_split(member), self.threads)

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 KIND = "fit"
+# Of an entry's files; another number asks for new fits.
+LAYOUT = 1
 
 
 def read_facts(folder: Path) -> dict[str, Any]:

@@ -8,21 +8,34 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fairfrontier.metric.registry import METRICS
+from fairfrontier.metric.kept import digest_metric
+from fairfrontier.prepare.digest import digest_split
 from fairfrontier.runtime.arrays import device_present
+from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.source import source_digest
 from fairfrontier.runtime.store import Store
-from fairfrontier.train.fit.group import FitGroup
-from fairfrontier.train.fit.input import find_fingerprint, find_metric
-from fairfrontier.train.fit.kept import KIND
+from fairfrontier.train.base import Estimator
+from fairfrontier.train.fit import post_processing, score_file, training
+from fairfrontier.train.fit.group import FitGroup, Member
+from fairfrontier.train.fit.input import find_metric
+from fairfrontier.train.fit.kept import KIND, LAYOUT
 from fairfrontier.train.registry import METHODS
 
+# A fit's source is the import closure of its method within these: the room of training, and what
+# computes for it below. All else that runs before a fit is seen by the digests of what it gives.
+WITHIN = (
+    "fairfrontier.train",
+    "fairfrontier.metric.distance",
+    "fairfrontier.metric.fair_metric",
+    "fairfrontier.prepare.splitting.perturbation",
+    "fairfrontier.runtime.arrays",
+    "fairfrontier.runtime.seeds",
+)
 # What the numbers of a fit depend on; a new version of one of them asks for a new fit.
 LIBRARIES = (
     "array-api-compat",
     "fairlearn",
     "numpy",
-    "pandas",
     "scikit-learn",
     "scipy",
     "skops",
@@ -30,44 +43,101 @@ LIBRARIES = (
 )
 
 
-def describe(group: FitGroup, home: Path) -> dict[str, Any]:
+def describe(group: FitGroup, store: Store, home: Path) -> dict[str, Any]:
     """Return all that a fit's outcome depends on; what it is called or audited by is left out.
 
     Parameters
     ----------
     group : FitGroup
         The fit.
+    store : Store
+        Knows what splits and metrics hold; those that it does not know are made.
     home : Path
         The project root.
 
     Returns
     -------
     dict
-        Plain values: configuration, digests of the data and of the source that runs, versions.
+        Plain values: digests of the arrays that the method takes and of the metric, the setting,
+        the digest of the source that runs, versions. A post-processor's fit is described by the
+        key of its models' fit and the same of its own.
     """
-    cls = METHODS.find(group.estimator)
-    modules = ["fairfrontier.train.fit.fitting", cls.__module__]
-    metric = find_metric(group)
-    if metric is not None:
-        modules.append(METRICS.find(metric["name"]).__module__)
     if group.then is not None:
-        modules.append(METHODS.find(group.then["method"]).__module__)
+        rule = METHODS.find(group.then["method"])
+        return {
+            "base": key(group.base, store, home),
+            "then": group.then,
+            "data": [_digest_scored(group, each, store, home) for each in group.members],
+            "source": _digest_source(post_processing.__name__, rule, store),
+        }
+    cls = METHODS.find(group.estimator)
     return {
-        **({"then": group.then} if group.then is not None else {}),
+        "layout": LAYOUT,
         "estimator": group.estimator,
         "members": [{"seed": each.seed, "parameters": each.parameters} for each in group.members],
-        "metric": metric,
-        "data": [find_fingerprint(group, each, home) for each in group.members],
+        "data": [_digest_taken(group, each, cls, store, home) for each in group.members],
+        "metric": [_digest_metric(group, each, store, home) for each in group.members],
         "threads": group.threads,
         "device": "cupy" if "cupy" in cls.backends and device_present() else "numpy",
-        "source": source_digest(modules),
+        "source": _digest_source(training.__name__, cls, store),
         "libraries": _versions(),
     }
 
 
 def key(group: FitGroup, store: Store, home: Path) -> str:
     """Return the key of a fit in the store; see ``describe``."""
-    return store.key(KIND, describe(group, home))
+    return store.key(KIND, describe(group, store, home))
+
+
+def _digest_source(module: str, cls: type[Estimator], store: Store) -> str:
+    modules = [module, score_file.__name__, cls.__module__]
+    return source_digest(modules, within=WITHIN, store=store)
+
+
+def _digest_taken(
+    group: FitGroup, member: Member, cls: type[Estimator], store: Store, home: Path
+) -> str:
+    """Return the digest of the arrays that a fit sees: to train, and to predict on every part."""
+    fields = {
+        "sample_weight": ("weight",),
+        "groups": ("groups",),
+        "true_groups": ("true_groups",),
+        "counterfactuals": ("variants", "variant_groups"),
+    }
+    trained = {"X", "y"}.union(*(fields.get(each, ()) for each in cls.fit_takes))
+    asked = {"X", "variants"}
+    if "groups" in cls.predict_needs:
+        asked |= {"groups", "variant_groups"}
+    if "ids" in cls.predict_needs:
+        asked.add("ids")
+
+    def is_taken(part: str, field: str) -> bool:
+        return (
+            field in asked
+            or (part == "train" and field in trained)
+            or (part == "validation" and "validation" in cls.fit_takes)
+        )
+
+    return digest_split(group.find_split(member), store, home).select(is_taken)
+
+
+def _digest_scored(group: FitGroup, member: Member, store: Store, home: Path) -> str:
+    """Return the digest of what a post-processor sees beside the scores, on any part."""
+    fields = {"ids", "y", "weight", "groups", "variant_groups"}
+    return digest_split(group.find_split(member), store, home).select(
+        lambda _, field: field in fields
+    )
+
+
+def _digest_metric(group: FitGroup, member: Member, store: Store, home: Path) -> str | None:
+    request = find_metric(group, member)
+    if request is None:
+        return None
+    try:
+        return digest_metric(request, store, home)
+    except (ConfigError, DataError):
+        # A method that the split does not suit needs none; any other fit will say why.
+        return "refused"
 
 
 @cache

@@ -1,19 +1,14 @@
-"""Fitting the post-processors of a fit group on the stored scores of its models."""
+"""Fitting a post-processor on the stored scores of a model."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
-from fairfrontier.prepare.split import Part
-from fairfrontier.runtime.thread import limited_threads
+from fairfrontier.prepare.split import Part, Split
 from fairfrontier.train.base import Estimator
-from fairfrontier.train.fit.group import FitGroup
-from fairfrontier.train.fit.input import create_model, load_split
-from fairfrontier.train.fit.kept import read_facts
-from fairfrontier.train.fit.score_file import read_scores
-from fairfrontier.train.fit.training import Fitted
-from fairfrontier.train.postprocess.base import score_part
+from fairfrontier.train.postprocess.base import PostProcessor, score_part
 from fairfrontier.train.postprocess.model import (
     PostProcessed,
     fit_processor,
@@ -22,47 +17,37 @@ from fairfrontier.train.postprocess.model import (
     score_split,
 )
 from fairfrontier.train.prediction import Prediction, predict_part, predict_variants
-from fairfrontier.train.registry import load_model
 
 
-def fit_behind(group: FitGroup, base: Path, home: Path) -> Fitted:
-    """Fit the post-processors of a group on the scores of its models.
+def fit_behind(
+    processor: PostProcessor, model: Estimator, stored: Mapping[str, Prediction], split: Split
+) -> dict[str, Prediction]:
+    """Fit a post-processor behind a model, and return what both decide about every part.
 
     Parameters
     ----------
-    group : FitGroup
-        With ``then``.
-    base : Path
-        Where the store keeps the fit of ``group.base``.
-    home : Path
-        The project root.
+    processor : PostProcessor
+        Unfitted; it is fitted on the calibration part and tuned on the validation part.
+    model : Estimator
+        Fitted.
+    stored : mapping of str to Prediction
+        What the model says about every part.
+    split : Split
+        With a calibration part.
     """
-    skipped = read_facts(base)["skipped"]
-    if skipped is not None:
-        return Fitted((), (), skipped)
-    parameters = dict(group.then or {})
-    name = parameters.pop("method")
-    processors: list[Estimator] = []
-    predictions: list[dict[str, Prediction]] = []
-    with limited_threads(group.threads):
-        for number, member in enumerate(group.members):
-            split = load_split(group, member, home)
-            processor = create_model(group, name, parameters, split, member.seed)
-            reason = processor.supports(split.replace(feature_names=("score",)))
-            if reason is not None:
-                return Fitted((), (), reason)
-            require_calibration(split)
-            stored = read_scores(base / f"scores-{number}.npz")
-            checked = stored["validation"].score if "validation" in stored else None
-            scored = score_split(split, stored["calibration"].score, checked)
-            refuse_unknown_groups(split, processor)
-            fit_processor(processor, scored)
-            chain = PostProcessed(load_model(base / f"model-{number}"), processor)
-            processors.append(processor)
-            predictions.append(
-                {part.name: _decide(chain, part, stored[part.name]) for _, part in split.parts()}
-            )
-    return Fitted(processors, predictions)
+    require_calibration(split)
+    checked = stored["validation"].score if "validation" in stored else None
+    scored = score_split(split, stored["calibration"].score, checked)
+    refuse_unknown_groups(split, processor)
+    fit_processor(processor, scored)
+    chain = PostProcessed(model, processor)
+    return {name: _decide(chain, part, stored[name]) for name, part in split.parts()}
+
+
+def refuse(processor: Any, split: Split) -> str | None:
+    """Return why a post-processor does not suit a split; None where it does."""
+    reason: str | None = processor.supports(split.replace(feature_names=("score",)))
+    return reason
 
 
 def _decide(chain: PostProcessed, part: Part, stored: Prediction) -> Prediction:

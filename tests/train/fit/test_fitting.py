@@ -15,7 +15,7 @@ from fairfrontier.train.fit.fitting import fit
 from fairfrontier.train.fit.group import FitGroup, Member
 from fairfrontier.train.fit.input import load_split
 from fairfrontier.train.fit.kept import KIND, read_facts
-from fairfrontier.train.fit.key import describe, key
+from fairfrontier.train.fit.key import key
 from fairfrontier.train.fit.score_file import read_scores
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.prediction import predict_part
@@ -114,12 +114,6 @@ def test_rows_that_decide_from_one_model_share_its_fit(home, store):
     assert len(list((store.folder / KIND).glob("*/*"))) == 3
 
 
-def test_a_row_without_a_post_processor_is_described_as_before(home):
-    described = describe(make_group(then=None), home)
-    assert "then" not in described
-    assert describe(make_group(), home)["then"]["method"] == "randomized_threshold"
-
-
 def test_attributes_are_named_alone_or_in_lists(home, store):
     crossed = make_group(then={"method": "randomized_threshold", "attributes": ["origin"]})
     fit(crossed, store, home)
@@ -139,7 +133,7 @@ def test_a_group_without_calibration_rows_is_named(home, store, monkeypatch):
     assert split.calibration is not None
     kept = np.flatnonzero(split.calibration.group("origin") != 1)
     poorer = dataclasses.replace(split, calibration=split.calibration.take(kept))
-    monkeypatch.setattr("fairfrontier.train.fit.post_processing.load_split", lambda *_: poorer)
+    monkeypatch.setattr("fairfrontier.train.fit.fitting.load_split", lambda *_: poorer)
     level = split.calibration.attributes["origin"][1]
     with pytest.raises(DataError, match=f"origin={level}"):
         fit(make_group(members=(Member(0, {}, {}),)), store, home)
@@ -196,7 +190,7 @@ def test_width_and_rate_are_chosen_on_validation_rows(home, store, monkeypatch):
     assert split.validation is not None
     turned = dataclasses.replace(split.validation, y=1 - split.validation.y)
     monkeypatch.setattr(
-        "fairfrontier.train.fit.post_processing.load_split",
+        "fairfrontier.train.fit.fitting.load_split",
         lambda *_: dataclasses.replace(split, validation=turned),
     )
     other = Store(store.folder / "other")
@@ -204,29 +198,31 @@ def test_width_and_rate_are_chosen_on_validation_rows(home, store, monkeypatch):
     assert (worse.width_, worse.rate_) != (chosen.width_, chosen.rate_)
 
 
-def test_noise_and_post_processor_are_in_the_key(home):
-    plain = describe(make_group(), home)
-    wider = make_group(then={"method": "randomized_threshold", "attributes": "origin", "width": 1})
-    assert describe(wider, home) != plain
+def test_noise_is_in_the_keys_of_those_that_see_it(home, store):
     noisy = DATASET.replace("missing:", "perturb: {noisy_groups: {origin: {share: 0.1}}}\nmissing:")
+    noisy = noisy.replace("train: 0.6, test: 0.4", "train: 0.4, calibration: 0.2, test: 0.4")
     (home / "conf" / "datasets" / "noisy.yaml").write_text(
         noisy.replace("dataset: loans", "dataset: noisy")
     )
     members = [(Member(0, {}, {}, noise),) for noise in (0.1, 0.2)]
-    one, two = (
-        describe(make_group(dataset="noisy", then=None, members=each), home) for each in members
-    )
-    assert one["data"] != two["data"]
+
+    def look(**changes: object) -> set[str]:
+        groups = [make_group(dataset="noisy", members=each, **changes) for each in members]
+        return {key(each, store, home) for each in groups}
+
+    assert len(look(then=None)) == 1
+    assert len(look()) == 2
+    assert len(look(then=None, estimator="reweigh")) == 2
 
 
-def test_an_edited_dataset_is_another_one_within_a_process(tmp_path):
+def test_an_edited_dataset_is_another_one_within_a_process(tmp_path, store):
     home = make_project(tmp_path)
     (home / "conf" / "datasets" / "mine.yaml").write_text("dataset: mine\nextends: loans\n")
     group = make_group(dataset="mine", then=None, members=(Member(0, {}, {}),))
 
     def look() -> tuple[str, int]:
         split = load_split(group, group.members[0], home)
-        return describe(group, home)["data"][0], split.test.n_samples
+        return key(group, store, home), split.test.n_samples
 
     found = [look()]
     assert look() == found[0]

@@ -1,0 +1,152 @@
+"""Learnt metrics in the store: what several fits are given is learnt once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from fairfrontier.metric.fair_metric import FairMetric
+from fairfrontier.metric.registry import METRICS, learn
+from fairfrontier.prepare.digest import digest_split
+from fairfrontier.prepare.request import SplitRequest
+from fairfrontier.prepare.split import Split
+from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
+from fairfrontier.runtime.source import source_digest
+from fairfrontier.runtime.store import Store, canonical_json
+from fairfrontier.runtime.thread import limited_threads
+
+KIND = "metric"
+FILE, ARRAYS = "metric.json", "metric.npz"
+# What a learner runs: its own room, and what computes below it.
+WITHIN = ("fairfrontier.metric", "fairfrontier.runtime.arrays", "fairfrontier.runtime.seeds")
+LIBRARIES = ("array-api-compat", "numpy", "scikit-learn", "scipy")
+
+
+@dataclass(frozen=True)
+class MetricRequest:
+    """Which metric is meant.
+
+    Attributes
+    ----------
+    metric : str
+        What a study's ``metric:`` says, as canonical JSON: ``name`` and the learner's parameters.
+    split : SplitRequest
+        What it is learnt from.
+    threads : int
+        Of BLAS while it is learnt, on which the last digits depend.
+    """
+
+    metric: str
+    split: SplitRequest
+    threads: int = 1
+
+    @classmethod
+    def of(cls, metric: Mapping[str, Any], split: SplitRequest, threads: int = 1) -> MetricRequest:
+        """Return the request for what a study's ``metric:`` says."""
+        return cls(canonical_json(metric), split, threads)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """``name`` and the learner's parameters."""
+        found: dict[str, Any] = json.loads(self.metric)
+        return found
+
+
+def digest_metric(request: MetricRequest, store: Store, home: Path) -> str:
+    """Return the digest of a metric's arrays, learning it where the store does not hold it.
+
+    Parameters
+    ----------
+    request : MetricRequest
+        Which metric.
+    store : Store
+        Keeps metrics under the digest of their split's arrays, their parameters, the source of
+        their learner and the versions of what it computes with.
+    home : Path
+        The project root.
+
+    Returns
+    -------
+    str
+        sha256 in hexadecimal.
+
+    Raises
+    ------
+    FairfrontierError
+        When the split cannot be prepared or the metric not be learnt. That it cannot is kept, too.
+    """
+    return _digest(request, _find_key(request, store, home), store.folder, home)
+
+
+def load_metric(request: MetricRequest, store: Store, home: Path) -> FairMetric:
+    """Return a metric, from the store where that holds it; see `digest_metric`."""
+    digest_metric(request, store, home)
+    entry = store.read(KIND, _find_key(request, store, home))
+    if entry is None:  # removed or damaged meanwhile, or the store cannot be written
+        return _learn(request, request.split.load(home))
+    return FairMetric.load(entry / ARRAYS)
+
+
+def _find_key(request: MetricRequest, store: Store, home: Path) -> str:
+    return store.key(KIND, _describe(request, store, home))
+
+
+def _describe(request: MetricRequest, store: Store, home: Path) -> dict[str, Any]:
+    parameters = request.parameters
+    return {
+        "metric": parameters,
+        "split": digest_split(request.split, store, home).whole,
+        "threads": request.threads,
+        "source": source_digest(
+            [METRICS.find(parameters["name"]).__module__], within=WITHIN, store=store
+        ),
+        "libraries": {name: version(name) for name in LIBRARIES},
+    }
+
+
+@lru_cache(maxsize=4096)
+def _digest(request: MetricRequest, key: str, folder: Path, home: Path) -> str:
+    store = Store(folder)
+    entry = store.read(KIND, key)
+    if entry is not None:
+        facts = json.loads((entry / FILE).read_text(encoding="utf-8"))
+    else:
+        split = request.split.load(home)
+        metric, facts = None, {}
+        try:
+            metric = _learn(request, split)
+            facts["digest"] = digest_arrays(metric)
+        except (ConfigError, DataError) as error:
+            facts["refused"] = [isinstance(error, ConfigError), error.fault, error.mend]
+        # Where the store cannot be written the metric is learnt again.
+        description = _describe(request, store, home)
+        with suppress(StoreError), store.writing(KIND, key, description) as work:
+            if metric is not None:
+                metric.save(work / ARRAYS)
+            (work / FILE).write_text(json.dumps(facts) + "\n", encoding="utf-8")
+    if "refused" in facts:
+        configured, fault, mend = facts["refused"]
+        raise ConfigError(fault, mend) if configured else DataError(fault, mend)
+    return str(facts["digest"])
+
+
+def _learn(request: MetricRequest, split: Split) -> FairMetric:
+    parameters = request.parameters
+    with limited_threads(request.threads):
+        return learn(parameters.pop("name"), split, **parameters)
+
+
+def digest_arrays(metric: FairMetric) -> str:
+    """Return the digest of a metric's arrays."""
+    digest = hashlib.sha256()
+    for array in (metric.sigma, metric.basis, metric.directions):
+        digest.update(f"{array.dtype.str} {array.shape} ".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
