@@ -200,7 +200,7 @@ def _hash(array: np.ndarray) -> str:
 
 def _add(digest: hashlib._Hash, array: np.ndarray) -> None:
     digest.update(f"{array.dtype.str} {array.shape} ".encode())
-    digest.update(memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
+    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 @lru_cache(maxsize=1)
