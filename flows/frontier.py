@@ -197,7 +197,7 @@ class Standing:
         ]
         missing = _list_missing(plan, keys, store, home)
         measured = all(store.path(POINTS, each).is_dir() for each in points)
-        description = describe_results(study, plan, points, home)
+        description = describe_results(study, plan, points, home, store)
         return cls(run, study, plan, keys, missing, not missing and measured, description, started)
 
     @property

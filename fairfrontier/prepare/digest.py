@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from fairfrontier.prepare.embedding.variant import encode_versions
 from fairfrontier.prepare.request import SplitRequest, Unseen
 from fairfrontier.prepare.source.download import Progress
 from fairfrontier.prepare.split import Part, Split
@@ -108,7 +109,10 @@ def _digest(
     entry = store.read(KIND, key)
     if entry is not None:
         return SplitDigest(**json.loads((entry / FILE).read_text(encoding="utf-8")))
-    found = digest_arrays(request.load(home, progress.value))
+    split = request.load(home, progress.value)
+    # All texts at once, with all cores; versions are then looked up.
+    encode_versions(split, progress.value)
+    found = digest_arrays(split)
     # Of a store that cannot be written nothing is asked but what it holds.
     with suppress(StoreError), store.writing(KIND, key, description) as work:
         content = {"facts": found.facts, "parts": found.parts}

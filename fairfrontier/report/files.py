@@ -182,7 +182,11 @@ def write_results(
 
 
 def describe_results(
-    study: StudyConfig, plan: Sequence[Planned], points: Sequence[str], home: Path
+    study: StudyConfig,
+    plan: Sequence[Planned],
+    points: Sequence[str],
+    home: Path,
+    store: Store | None = None,
 ) -> dict[str, Any]:
     """Return all that the files of a study depend on, but for the seconds that it took.
 
@@ -196,6 +200,8 @@ def describe_results(
         The key of each one's points in the store.
     home : Path
         The project root.
+    store : Store, optional
+        Keeps the digest of the source.
     """
     figures = [drawing.FIGURES.find(name).draw.__module__ for name in study.figures]
     references = list_names("publication", home).values()
@@ -212,7 +218,7 @@ def describe_results(
         ],
         "references": {path.name: hash_file(path) for path in references},
         "template": [hash_file(TEMPLATE), hash_file(STYLE)],
-        "source": source_digest([__name__, *figures]),
+        "source": source_digest([__name__, *figures], store=store),
         "libraries": list_versions(),
     }
 
