@@ -26,13 +26,22 @@ from fairfrontier.prepare.config.section import (
     Rows,
     Source,
     SplitRule,
-    _protected,
-    _values,
+    listed,
 )
 from fairfrontier.prepare.config.text import Text, settle_vocabulary
 from fairfrontier.runtime.config import Model, fault, parse, read_yaml
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.finder import find_yaml
+
+ALL = "all"
+
+
+def _protected(value: Any) -> Any:
+    return dict.fromkeys(value, "auto") if isinstance(value, list | tuple) else value
+
+
+def _values(value: Any) -> Any:
+    return None if value == ALL else listed(value)
 
 
 class DatasetConfig(Model):

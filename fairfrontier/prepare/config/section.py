@@ -15,7 +15,6 @@ from fairfrontier.prepare.split import PART_NAMES
 from fairfrontier.runtime.config import Model, fault
 
 OTHERS = "others"
-ALL = "all"
 REST = "rest"
 # Software that knows no whole numbers with missing cells writes 2 as 2.0.
 WHOLE_NUMBER = re.compile(r"^([+-]?[0-9]+)\.0+$")
@@ -35,13 +34,13 @@ def level_text(value: Any) -> Any:
     return value
 
 
-def _listed(value: Any) -> Any:
+def listed(value: Any) -> Any:
     """Let a single scalar stand for a list of one."""
     return value if isinstance(value, list | tuple) else [value]
 
 
 Level = Annotated[str, BeforeValidator(level_text)]
-Levels = Annotated[tuple[Level, ...], BeforeValidator(_listed), Field(min_length=1)]
+Levels = Annotated[tuple[Level, ...], BeforeValidator(listed), Field(min_length=1)]
 Name = Annotated[str, Field(min_length=1)]
 PartName = Literal["train", "calibration", "validation", "test"]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -215,7 +214,7 @@ class Label(Model):
 class Quantile(Model):
     """Numeric columns cut at quantiles of the training rows, one-hot."""
 
-    columns: Annotated[tuple[Name, ...], BeforeValidator(_listed)]
+    columns: Annotated[tuple[Name, ...], BeforeValidator(listed)]
     bins: Annotated[int, Field(ge=2, le=256)] = 4
 
 
@@ -402,7 +401,7 @@ class SplitRule(Model):
     def _levels(cls, data: Any) -> Any:
         if isinstance(data, Mapping) and data.get("kind") == "column":
             return {
-                key: tuple(level_text(level) for level in _listed(value))
+                key: tuple(level_text(level) for level in listed(value))
                 if key in PART_NAMES and value is not None
                 else value
                 for key, value in data.items()
@@ -475,7 +474,7 @@ class DropCase(Model):
 class Drop(Model):
     """Training rows that satisfy any of ``where`` are dropped with ``probability``."""
 
-    where: Annotated[tuple[DropCase, ...], BeforeValidator(_listed), Field(min_length=1)]
+    where: Annotated[tuple[DropCase, ...], BeforeValidator(listed), Field(min_length=1)]
     probability: Annotated[float, Field(ge=0, le=1)]
 
 
@@ -484,11 +483,3 @@ class Perturb(Model):
 
     noisy_groups: Mapping[Name, Noise] = Field(default_factory=dict)
     drop: Drop | None = None
-
-
-def _protected(value: Any) -> Any:
-    return dict.fromkeys(value, "auto") if isinstance(value, list | tuple) else value
-
-
-def _values(value: Any) -> Any:
-    return None if value == ALL else _listed(value)
