@@ -32,7 +32,7 @@ develop:  ## setup, with what tests and linting need
 	@.ci/setup requirements-dev.lock
 
 reproduce: setup  ## run the studies that reproduce papers (PROFILE=default|paper|grid|full)
-	@$(RUN) -m fairfrontier.cli.command reproduce --profile $(PROFILE)
+	@$(RUN) -m flows reproduce --profile $(PROFILE)
 
 test: develop  ## run the tests (PYTEST=... for pytest's arguments)
 	@$(RUN) -m pytest $(SPREAD) $(PYTEST)
@@ -68,7 +68,7 @@ bench: develop  ## measure against named peers (BENCH="budro --backend cupy")
 	@$(RUN) -m benchmarks $(BENCH)
 
 serve: setup  ## start the Prefect server, the deployments and a worker on loopback
-	@$(RUN) -m fairfrontier.cli.command serve
+	@$(RUN) -m flows serve
 
 lock:  ## resolve the dependencies again (needs uv)
 	$(UV_COMPILE) pyproject.toml --extra build --extra cpu --extra notebook --extra text \

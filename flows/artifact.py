@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,10 @@ from prefect.artifacts import (
     update_progress_artifact,
 )
 
+from fairfrontier.prepare.embedding.base import ENCODING
+
+# Progress is for people: more often would only load the server.
+PUBLISH_SECONDS = 2.0
 LINKED = (
     "report.html",
     "points.parquet",
@@ -121,3 +126,39 @@ def write_card(
         lines += ["", f"![{figure.stem}](data:image/png;base64,{code})"]
     lines += ["", f"Files: `{folder}`"]
     return "\n".join(lines)
+
+
+class FetchArtifact:
+    """A callback that shows how much of files is fetched, or how many texts are encoded.
+
+    Nothing is shown until some have arrived.
+
+    Parameters
+    ----------
+    dataset : str
+        Names the artifact.
+    """
+
+    def __init__(self, dataset: str) -> None:
+        self._slug = re.sub(r"[^a-z0-9]+", "-", dataset.lower()).strip("-")
+        self._shown: dict[str, UUID] = {}
+        self._written = 0.0
+
+    def __call__(self, name: str, arrived: int, total: int | None) -> None:
+        """Move the bar; servers that do not say how much there is get none."""
+        now = time.monotonic()
+        if not total or (arrived < total and now - self._written < PUBLISH_SECONDS):
+            return
+        self._written = now
+        share = 100.0 * arrived / total
+        if name in self._shown:
+            update_progress_artifact(self._shown[name], progress=share)
+            return
+        counts = name.startswith(ENCODING)
+        amount = f"{total:,} texts" if counts else f"{total / 1e6:.1f} MB"
+        made = create_progress_artifact(
+            share,
+            key=f"{self._slug}-{'encode' if counts else 'fetch'}",
+            description=f"{name}, {amount}",
+        )
+        self._shown[name] = UUID(str(made))

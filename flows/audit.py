@@ -18,8 +18,8 @@ from fairfrontier.prepare.table.stream import list_files
 from fairfrontier.runtime.config import read_first_fault
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.home import find_home
-from flows.artifact import make_key, publish_audit, show_progress, start_progress
-from flows.frontier import PUBLISH_SECONDS, check_folder
+from fairfrontier.study.run import check_folder
+from flows.artifact import PUBLISH_SECONDS, make_key, publish_audit, show_progress, start_progress
 from flows.history import mark_run
 from tasks.evaluate import bound_rates_of, write_bounds
 

@@ -16,8 +16,14 @@ from fairfrontier.debias.files import FILES
 from fairfrontier.runtime.config import read_first_fault
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.home import find_home
-from flows.artifact import make_key, publish_debiasing, show_progress, start_progress
-from flows.frontier import PUBLISH_SECONDS, check_folder
+from fairfrontier.study.run import check_folder
+from flows.artifact import (
+    PUBLISH_SECONDS,
+    make_key,
+    publish_debiasing,
+    show_progress,
+    start_progress,
+)
 from flows.history import mark_run
 from tasks.evaluate import fit_thresholds, write_decisions
 

@@ -9,7 +9,7 @@ from prefect import flow
 from pydantic import BaseModel, ConfigDict, Field
 
 from fairfrontier.runtime.home import find_home
-from flows.artifact import make_key, publish_table
+from flows.artifact import FetchArtifact, make_key, publish_table
 from flows.history import mark_run
 from tasks.prepare import prepare_table
 
@@ -46,8 +46,8 @@ def prepare(run: PrepareParameters) -> list[dict[str, Any]]:
     import pandas as pd
 
     mark_run()
-    home = Path(run.home) if run.home else find_home()
-    rows = prepare_table(run.dataset, run.seed, None, None, str(home))
     name = Path(run.dataset).stem
+    home = Path(run.home) if run.home else find_home()
+    rows = prepare_table(run.dataset, run.seed, str(home), FetchArtifact(name))
     publish_table(make_key(name), "parts", pd.DataFrame(rows), f"Parts of {name}")
     return rows

@@ -7,28 +7,35 @@ from typing import Any
 
 from prefect import flow
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
 from fairfrontier.prepare.source.download import UnreachableError
+from fairfrontier.runtime.config import Model
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, nearest
 from fairfrontier.runtime.home import find_home
 from fairfrontier.study.config import DEFAULT_PROFILE
-from fairfrontier.study.plan import load_study, studies
-from flows.frontier import FrontierParameters, frontier, restore
+from fairfrontier.study.expand import load_study
+from fairfrontier.study.read import studies
+from fairfrontier.study.run import RunOptions, check_options
+from flows.frontier import frontier, restore
 from flows.history import mark_run
 
 
-class ReproduceParameters(BaseModel):
-    """How much is reproduced, and where; see `flows.frontier.FrontierParameters`."""
+class ReproduceOptions(Model):
+    """How much is reproduced, and where; see `RunOptions`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    profile: str = Field(default=DEFAULT_PROFILE, description="How much is run.")
+    cluster: str = Field(
+        default="local", description="A name in conf/clusters (inline, local, cuda, ...) or a file."
+    )
+    out: str | None = Field(
+        default=None, description="The folder that gets the results; data/results by default."
+    )
+    home: str | None = Field(
+        default=None, description="The project root; found from the current folder by default."
+    )
 
-    profile: str = DEFAULT_PROFILE
-    cluster: str = "local"
-    out: str | None = None
-    home: str | None = None
-
-    def plan(self) -> list[FrontierParameters]:
+    def plan(self) -> list[RunOptions]:
         """Return one frontier run per study that reproduces something and has the profile."""
         reproducing = self._read()
         if not reproducing:
@@ -44,7 +51,7 @@ class ReproduceParameters(BaseModel):
                 nearest(self.profile, known),
             )
         return [
-            FrontierParameters(
+            RunOptions(
                 study=name,
                 profile=self.profile,
                 cluster=self.cluster,
@@ -62,21 +69,21 @@ class ReproduceParameters(BaseModel):
     def check(self) -> None:
         """Raise a FairfrontierError for what can be known to be wrong before anything runs."""
         for each in self.plan():
-            each.check()
+            check_options(each)
 
     def _read(self) -> dict[str, set[str]]:
         """Return name -> profiles of every study that reproduces something."""
         home = Path(self.home) if self.home else find_home()
         found = {name: load_study(name, home=home) for name in studies(home)}
         return {
-            name: {DEFAULT_PROFILE, *study.profiles}
-            for name, study in found.items()
-            if study.reproduced
+            name: {DEFAULT_PROFILE, *resolved.study.profiles}
+            for name, resolved in found.items()
+            if resolved.study.reproduced
         }
 
 
 @flow(name="reproduce", flow_run_name="reproduce {run.profile}", persist_result=False)
-def reproduce(run: ReproduceParameters) -> list[dict[str, Any]]:
+def reproduce(run: ReproduceOptions) -> list[dict[str, Any]]:
     """Run every study that reproduces something; one that fails does not stop the others.
 
     One whose data cannot be reached, as on a machine without a network, is left out and named; data
@@ -84,7 +91,7 @@ def reproduce(run: ReproduceParameters) -> list[dict[str, Any]]:
 
     Parameters
     ----------
-    run : ReproduceParameters
+    run : ReproduceOptions
         Which profile, and where.
 
     Returns

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
@@ -15,97 +13,9 @@ from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.files import write_audit
 from fairfrontier.debias.debiasing import DebiasConfig, Debiasing, Progress, fit_debiasing
 from fairfrontier.debias.files import write_debiasing
-from fairfrontier.report.files import KIND, keep_results, write_results
-from fairfrontier.runtime.store import Store
-from fairfrontier.runtime.thread import call_limited
-from fairfrontier.study.config import StudyConfig
-from fairfrontier.study.plan import Planned
-from fairfrontier.study.points import tabulate_group
-from fairfrontier.train.fit.group import FitGroup
 
 if TYPE_CHECKING:
-    from distributed import Client
-    from prefect.context import TaskRunContext
-
-
-@task(name="tabulate", task_run_name="measure {study}", tags=["evaluate"], cache_policy=NO_CACHE)
-def tabulate(
-    study: str,  # noqa: ARG001
-    place: Any,
-    groups: Sequence[FitGroup],
-) -> pd.DataFrame:
-    """Return the points of all fit groups in one table, measured on the workers if there are any.
-
-    ``place`` has the ``store``, the ``home`` and the ``client``; ``study`` names the run.
-    """
-    client: Client | None = place.client
-    if client is None:
-        tables = [
-            call_limited(group.threads, tabulate_group, group, place.store, place.home)
-            for group in groups
-        ]
-    else:
-        futures = [
-            client.submit(
-                call_limited,
-                group.threads,
-                tabulate_group,
-                group,
-                place.store,
-                place.home,
-                pure=False,
-            )
-            for group in groups
-        ]
-        tables = client.gather(futures)
-    return pd.concat(tables, ignore_index=True)
-
-
-def find_kept(_: TaskRunContext, parameters: dict[str, Any]) -> str | None:
-    """Return a cache key when the store holds the study's files and their digest verifies."""
-    if parameters["points"] is not None:
-        return None
-    store: Store = parameters["store"]
-    return store.digest(KIND, store.key(KIND, parameters["description"]))
-
-
-@task(
-    name="write",
-    task_run_name="write {study.study}",
-    # No tag: Prefect would ask for a slot of it at every restored study.
-    cache_key_fn=find_kept,
-    persist_result=True,
-    result_serializer="json",
-)
-def write_study(
-    study: StudyConfig,
-    points: pd.DataFrame | None,
-    folder: Path,
-    seconds: float,
-    plan: Sequence[Planned],
-    skipped: Mapping[str, str],
-    store: Store,
-    home: Path,
-    description: Mapping[str, Any],
-) -> int:
-    """Write what the study leaves behind, keep a copy, and return how many files there are.
-
-    ``description`` is that of the copy. Without ``points`` the files were restored from it already.
-    """
-    if points is None:
-        return sum(1 for _ in folder.iterdir())
-    files = write_results(
-        study,
-        points,
-        folder,
-        seconds,
-        plan=plan,
-        skipped=skipped,
-        home=home,
-        store=store,
-    )
-    keep_results(files, store, description)
-    return len(files)
+    pass
 
 
 @task(

@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.project import make_project
+
 # Shared machines stall now and then: a slow example is no fault.
 settings.register_profile("repeatable", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("repeatable")
@@ -68,3 +70,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def root() -> Path:
     """Return the folder of this checkout."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a project that the tests share: its store fills as they go."""
+    return make_project(tmp_path_factory.mktemp("project"))
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Path:
+    """Return a project of one test's own."""
+    return make_project(tmp_path)

@@ -25,12 +25,12 @@ from pathlib import Path
 import pandas as pd
 
 from fairfrontier.study.points import tabulate_group
-from fairfrontier.study.plan import expand, load_study
+from fairfrontier.study.expand import expand, load_study
 from fairfrontier.runtime.store import Store
 
 home = Path.cwd()
 store = Store(home / "data" / "cache")
-groups = [planned.group for planned in expand(load_study("new", home=home), home)]
+groups = [planned.group for planned in expand(load_study("new", home=home))]
 pd.concat(tabulate_group(each, store, home) for each in groups).to_csv(sys.stdout, index=False)
 """
 

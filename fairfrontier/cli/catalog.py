@@ -96,11 +96,11 @@ def _list_figures(_: Path) -> list[dict[str, Any]]:
 
 def _list_studies(home: Path) -> list[dict[str, Any]]:
     from fairfrontier.study.config import DEFAULT_PROFILE
-    from fairfrontier.study.plan import load_study
+    from fairfrontier.study.expand import load_study
 
     entries = []
     for name in list_names("study", home):
-        study = load_study(name, home=home)
+        study = load_study(name, home=home).study
         entries.append(
             {
                 "name": name,

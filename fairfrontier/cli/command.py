@@ -1,4 +1,4 @@
-"""The command line: fairfrontier run, reproduce, debias, audit, record, list, prepare, serve."""
+"""The command line: fairfrontier run, debias, audit, record, list, prepare."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fairfrontier.cli.audit_command import audit
-from fairfrontier.cli.terminal import print_table, resolve, say, say_error, settle_home, with_server
+from fairfrontier.cli.terminal import (
+    log_to_terminal,
+    print_table,
+    resolve,
+    say_error,
+    settle_home,
+    telling_how_to_resume,
+    with_server,
+)
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, nearest
 
 # Dask's workers import this module again: what is heavy is imported where it is used.
@@ -44,62 +52,27 @@ Out = Annotated[
 def run(
     study: Annotated[str, typer.Argument(help="A name in conf/studies, or a YAML file.")],
     profile: Profile = "default",
-    cluster: Cluster = "local",
+    cluster: Cluster = "auto",
     conf: Conf = None,
     out: Out = None,
 ) -> None:
     """Train a study and leave its frontier and report behind."""
     home = settle_home(conf)
+    from fairfrontier.cli.progress import FitProgress
+    from fairfrontier.runner import run_plain
+    from fairfrontier.study.run import RunOptions
 
-    def parameters() -> Any:
-        from flows.frontier import FrontierParameters
-
-        asked = FrontierParameters(
-            study=resolve(study),
-            profile=profile,
-            cluster=resolve(cluster),
-            out=None if out is None else str(out.absolute()),
-            home=str(home),
-        )
-        asked.check()
-        return asked
-
-    def start(asked: Any) -> dict[str, Any]:
-        from flows.frontier import frontier
-
-        return frontier(asked)
-
-    done = with_server(home, parameters, start)
-    _show_frontier(done)
-
-
-@app.command()
-def reproduce(
-    profile: Profile = "default", cluster: Cluster = "local", conf: Conf = None, out: Out = None
-) -> None:
-    """Run every study that reproduces a paper, and compare with what was published."""
-    home = settle_home(conf)
-
-    def parameters() -> Any:
-        from flows.reproduce import ReproduceParameters
-
-        asked = ReproduceParameters(
-            profile=profile,
-            cluster=resolve(cluster),
-            out=None if out is None else str(out.absolute()),
-            home=str(home),
-        )
-        asked.check()
-        if left_out := asked.list_left_out():
-            say(f"Left out, without a profile {profile!r}: {', '.join(left_out)}.")
-        return asked
-
-    def start(asked: Any) -> list[dict[str, Any]]:
-        from flows.reproduce import reproduce as flow
-
-        return flow(asked)
-
-    _show_reproduced(with_server(home, parameters, start))
+    options = RunOptions(
+        study=resolve(study),
+        profile=profile,
+        cluster=resolve(cluster),
+        out=None if out is None else str(out.absolute()),
+        home=str(home),
+    )
+    log_to_terminal()
+    with telling_how_to_resume("What is finished is kept", "go on"):
+        done = run_plain(options, lambda run: FitProgress(run.slug, len(run.jobs)))
+    show_frontier(done)
 
 
 @app.command()
@@ -212,10 +185,10 @@ def record(
 ) -> None:
     """Keep a finished run as a short table in data/reference/runs, to be committed."""
     from fairfrontier.reproduce.record import record_run
-    from fairfrontier.study.plan import load_study
+    from fairfrontier.study.expand import load_study
 
     home = settle_home(conf)
-    asked = load_study(resolve(study), profile, home)
+    asked = load_study(resolve(study), profile, home).study
     base = home / "data" / "results" if out is None else out.absolute()
     typer.echo(record_run(asked, base / asked.slug, home))
 
@@ -238,17 +211,6 @@ def list_known(
     import pandas as pd
 
     print_table(kind, pd.DataFrame(entries))
-
-
-@app.command()
-def serve(
-    port: Annotated[int, typer.Option(help="Port on loopback.", min=1, max=65535)] = 4200,
-    conf: Conf = None,
-) -> None:
-    """Start the Prefect server, register the deployments, and work on scheduled runs."""
-    from flows.service import serve_all
-
-    serve_all(settle_home(conf), port, typer.echo)
 
 
 @app.callback(invoke_without_command=True)
@@ -282,7 +244,8 @@ def main() -> None:
         sys.exit(2)
 
 
-def _show_frontier(done: dict[str, Any]) -> None:
+def show_frontier(done: dict[str, Any]) -> None:
+    """Print the frontier that a run left, a table for each fairness measure."""
     import pandas as pd
 
     table = pd.read_csv(Path(done["folder"]) / "frontier.csv")
@@ -315,7 +278,8 @@ def _join_interval(table: pd.DataFrame, name: str, prefix: str = "") -> list[str
     ]
 
 
-def _show_reproduced(studies: list[dict[str, Any]]) -> None:
+def show_reproduced(studies: list[dict[str, Any]]) -> None:
+    """Print published numbers beside ours, or claims, for each study."""
     for done in studies:
         if "unavailable" in done:
             typer.echo(f"{done['study']} is left out: {done['unavailable']}")

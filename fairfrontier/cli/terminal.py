@@ -57,7 +57,7 @@ def with_server(
 
     # What goes wrong is said once, by this module, and in full by the server's log.
     set_environment(home, console_level="CRITICAL")
-    logging.getLogger("fairfrontier").addHandler(logging.StreamHandler())
+    log_to_terminal()
     with start_server(home) as server:
         asked = parameters()
         server.wait()
@@ -69,6 +69,11 @@ def with_server(
                 return start(asked)
         finally:
             send_rest()
+
+
+def log_to_terminal() -> None:
+    """Show warnings of the library on standard error."""
+    logging.getLogger("fairfrontier").addHandler(logging.StreamHandler())
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import shutil
@@ -17,39 +18,24 @@ import pyarrow.parquet as pq
 from fairfrontier.figure.certified import Exposure, expose_chosen
 from fairfrontier.figure.frontier import draw_frontier
 from fairfrontier.prepare.embedding.feature import name_encoder
+from fairfrontier.report.changes import list_text_changes
 from fairfrontier.report.page import STYLE, TEMPLATE, render_report
-from fairfrontier.report.summary import build_summary, check_claims, list_versions
-from fairfrontier.reproduce.figure.oracle_calls import time_calls
-from fairfrontier.reproduce.publication import compare, read_publication
-from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.report.summary import build_summary, list_versions
+from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.finder import list_names
-from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.source import source_digest
 from fairfrontier.runtime.store import MANIFEST, Store, hash_file
 from fairfrontier.runtime.writer import filling
 from fairfrontier.study import drawing
 from fairfrontier.study.config import StudyConfig
-from fairfrontier.study.frontier import build_frontier, list_fits
-from fairfrontier.study.plan import Planned, expand
+from fairfrontier.study.expand import Planned
+from fairfrontier.study.publication import Reproduction
+from fairfrontier.study.results import SCHEMA, StudyResults
 from fairfrontier.study.saved_model import list_models
 
 KIND = "results"
-KEYS = ("dataset", "method", "setting", "seed", "part", "measure", "group")
-SCHEMA = pa.schema(
-    [
-        ("dataset", pa.string()),
-        ("method", pa.string()),
-        ("setting", pa.string()),
-        ("seed", pa.int64()),
-        ("part", pa.string()),
-        ("measure", pa.string()),
-        ("group", pa.string()),
-        ("value", pa.float64()),
-        ("n", pa.int64()),
-        ("low", pa.float64()),
-        ("high", pa.float64()),
-    ]
-)
+# Named, not imported: an ordinary run needs none of them.
+REPRODUCING = ("fairfrontier.reproduce.reproduction",)
 FILES = (
     "points.parquet",
     "frontier.csv",
@@ -58,54 +44,45 @@ FILES = (
     "report.html",
     "summary.json",
     "models.csv",
+    "changes.csv",
 )
-# Made of the texts after these: that of other results must not stay.
-CHANGES = "changes.csv"
 
 
 def write_results(
-    study: StudyConfig,
-    points: pd.DataFrame,
+    results: StudyResults,
     folder: Path,
     seconds: float,
     *,
-    plan: Sequence[Planned] | None = None,
-    skipped: Mapping[str, str] | None = None,
-    home: Path | None = None,
+    home: Path,
     store: Store | None = None,
+    reproduction: Reproduction | None = None,
 ) -> dict[str, Path]:
     """Write everything that a study leaves behind.
 
     Parameters
     ----------
-    study : StudyConfig
-        What was asked.
-    points : DataFrame
-        One row per dataset × method × setting × seed × part × measure × group, in any order.
+    results : StudyResults
+        Points and frontier.
     folder : Path
         ``data/results/STUDY`` or ``data/results/STUDY@PROFILE``; made where it is missing.
     seconds : float
         Wall-clock time of the run.
-    plan : sequence of Planned, optional
-        What was run; unfolded from the study by default.
-    skipped : mapping of str to str, optional
-        Row label -> why it could not be run.
-    home : Path, optional
-        The project root, for the published numbers.
+    home : Path
+        The project root.
     store : Store, optional
         Holds the fits, for models.csv and the figures that the study asks for; without one they
         are left out.
+    reproduction : Reproduction, optional
+        Claims and published numbers, where the study has them.
 
     Returns
     -------
     dict of str to Path
-        File name -> path; published.csv only where the study reproduces a table, and NAME.png for
-        each of its ``figures``.
+        File name -> path; published.csv only where the study reproduces a table, changes.csv only
+        where its dataset has texts, and NAME.png for each of its ``figures``.
 
     Raises
     ------
-    DataError
-        When two rows of ``points`` share their key, or a measure of the frontier is missing.
     StoreError
         When the folder cannot be written; then no file in it has changed.
 
@@ -114,70 +91,42 @@ def write_results(
     All files are made before the first one is replaced. points.parquet depends on the points
     alone: equal points are equal bytes, with the same version of pyarrow.
     """
-    plan = expand(study, home) if plan is None else plan
-    skipped = skipped or {}
-    points = sort_points(points)
-    frontier = build_frontier(
-        points,
-        list_fits(plan, "frontier"),
-        study.frontier.accuracy,
-        study.frontier.fairness,
-        study.select_on,
-    )
-    publication = published = None
-    if study.published is not None:
-        publication, table = read_publication(study.published.reproduces, home)
-        published = compare(
-            points,
-            list_fits(plan, "published"),
-            publication,
-            table,
-            study.profile,
-            study.published.select_on,
-        )
-    timed = store is not None and any(each.speed is not None for each in study.claims)
-    calls = time_calls(plan, store, home or find_home()) if timed and store else {}
-    claims = check_claims(study, points, plan, seconds=calls, home=home)
-    summary = build_summary(study, plan, points, frontier, claims, seconds, skipped)
-    models = None
+    study, plan, points, frontier = results.study, results.plan, results.points, results.frontier
+    reproduction = reproduction or Reproduction()
+    summary = build_summary(results, reproduction.claims, seconds)
+    models = changes = None
     # Points may be of a table that has no YAML.
     with suppress(ConfigError):
-        models = list_models(plan, store, home or find_home()) if store is not None else None
-        encoder = name_encoder(study.dataset, home or find_home())
+        if store is not None:
+            models = list_models(plan, store, home)
+            changes = list_text_changes([each.group for each in plan], home)
+        encoder = name_encoder(study.dataset, home)
         summary |= {} if encoder is None else {"encoder": encoder}
     title = f"{study.study}: {study.frontier.accuracy.replace('_', ' ')} against fairness"
     pictures: dict[str, drawing.Picture] = {}
     exposed: dict[tuple[str, str], Exposure] = {}
     if store is not None:
-        scene = drawing.Scene(study, plan, points, store, home or find_home())
+        scene = drawing.Scene(study, plan, points, store, home)
         pictures = {name: drawing.FIGURES.find(name).draw(scene) for name in study.figures}
         exposed = expose_chosen(scene)
-    # Points of a curve are no methods, which the figure sets side by side.
-    shown = None if publication is None or publication.tables[table].along else published
-    figure = draw_frontier(frontier, study.frontier.accuracy, study.select_on, shown, title)
+    figure = draw_frontier(
+        frontier, study.frontier.accuracy, study.select_on, reproduction.rows, title
+    )
+    report = render_report(results, summary, figure, reproduction, pictures, exposed)
     files = {
         "points.parquet": _to_parquet(points),
         "frontier.csv": _to_csv(frontier),
         "frontier.png": figure,
-        "report.html": render_report(
-            study,
-            plan,
-            points,
-            frontier,
-            summary,
-            figure,
-            publication,
-            published,
-            pictures,
-            exposed,
-        ).encode(),
+        "report.html": report.encode(),
         "summary.json": (json.dumps(summary, indent=2, ensure_ascii=False) + "\n").encode(),
     }
     files |= {_name_file(name): picture.png for name, picture in pictures.items()}
     if models is not None:
         files["models.csv"] = _to_csv(models)
-    if published is not None:
-        files["published.csv"] = _to_csv(published)
+    if changes is not None:
+        files["changes.csv"] = _to_csv(changes, quoting=csv.QUOTE_NONNUMERIC)
+    if reproduction.published is not None:
+        files["published.csv"] = _to_csv(reproduction.published)
     return _replace_files(folder, files)
 
 
@@ -218,7 +167,7 @@ def describe_results(
         ],
         "references": {path.name: hash_file(path) for path in references},
         "template": [hash_file(TEMPLATE), hash_file(STYLE)],
-        "source": source_digest([__name__, *figures], store=store),
+        "source": source_digest([__name__, *REPRODUCING, *figures], store=store),
         "libraries": list_versions(),
     }
 
@@ -245,32 +194,6 @@ def _is_same(path: Path, content: bytes) -> bool:
     return path.is_file() and path.read_bytes() == content
 
 
-def sort_points(points: pd.DataFrame) -> pd.DataFrame:
-    """Return points in their one order: the columns of points.parquet, sorted by all keys.
-
-    Raises
-    ------
-    DataError
-        When a column is missing, or two rows share their key.
-    """
-    missing = [name for name in SCHEMA.names if name not in points.columns]
-    if missing:
-        raise DataError(
-            f"The points lack the column {missing[0]}.", f"Give {', '.join(SCHEMA.names)}."
-        )
-    ordered: pd.DataFrame = points[SCHEMA.names].sort_values(
-        list(KEYS), kind="stable", ignore_index=True
-    )
-    double = ordered.duplicated(list(KEYS))
-    if double.any():
-        first = ordered.loc[double, list(KEYS)].iloc[0].tolist()
-        raise DataError(
-            f"Two points stand for {' '.join(str(each) for each in first)}.",
-            "Give the rows of the study different labels.",
-        )
-    return ordered
-
-
 def _to_parquet(points: pd.DataFrame) -> bytes:
     """Return Parquet without pandas' own metadata, which names versions."""
     table = pa.Table.from_pandas(points, schema=SCHEMA, preserve_index=False)
@@ -283,14 +206,14 @@ def _name_file(figure: str) -> str:
     return f"{figure}.png"
 
 
-def _to_csv(table: pd.DataFrame) -> bytes:
+def _to_csv(table: pd.DataFrame, **options: Any) -> bytes:
     """Return CSV in which every float reads back as itself."""
-    return table.to_csv(index=False, lineterminator="\n").encode()
+    return str(table.to_csv(index=False, lineterminator="\n", **options)).encode()
 
 
 def _replace_files(folder: Path, files: Mapping[str, bytes]) -> dict[str, Path]:
     """Put the files of a study where its results belong, all at once."""
-    owned = {*FILES, CHANGES, *map(_name_file, drawing.FIGURES.all())}
+    owned = {*FILES, *map(_name_file, drawing.FIGURES.all())}
     with filling(folder, owned) as work:
         for name, content in files.items():
             (work / name).write_bytes(content)

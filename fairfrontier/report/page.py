@@ -16,11 +16,12 @@ from markupsafe import Markup
 
 from fairfrontier.figure.certified import Exposure
 from fairfrontier.report.template import embed, open_template
-from fairfrontier.reproduce.publication import Publication
 from fairfrontier.study import drawing
-from fairfrontier.study.config import StudyConfig, split_name
+from fairfrontier.study.config import split_name
+from fairfrontier.study.expand import Planned
 from fairfrontier.study.frontier import list_fits, orient, summarise
-from fairfrontier.study.plan import Planned
+from fairfrontier.study.publication import Reproduction
+from fairfrontier.study.results import StudyResults
 
 # Rates of an audit card, where the results have them.
 RATES = (
@@ -39,14 +40,10 @@ _NOTES = MarkdownIt("commonmark", {"html": False}).disable("image")
 
 
 def render_report(
-    study: StudyConfig,
-    plan: Sequence[Planned],
-    points: pd.DataFrame,
-    frontier: pd.DataFrame,
+    results: StudyResults,
     summary: Mapping[str, Any],
     figure: bytes,
-    publication: Publication | None = None,
-    published: pd.DataFrame | None = None,
+    reproduction: Reproduction,
     pictures: Mapping[str, drawing.Picture] = MappingProxyType({}),
     exposed: Mapping[tuple[str, str], Exposure] = MappingProxyType({}),
 ) -> str:
@@ -54,18 +51,14 @@ def render_report(
 
     Parameters
     ----------
-    study : StudyConfig
-        What was asked.
-    plan : sequence of Planned
-        What was run.
-    points, frontier : DataFrame
-        What came out; see ``sort_points`` and ``build_frontier``.
+    results : StudyResults
+        What came out.
     summary : mapping
         From ``build_summary``.
     figure : bytes
         A PNG, which goes in as a data URI.
-    publication, published : Publication and DataFrame, optional
-        The paper, and what ``compare`` returned.
+    reproduction : Reproduction
+        The claims that were checked, and a published table beside ours.
     pictures : mapping of str to Picture
         The study's further figures, by their registered names.
     exposed : mapping of (method, setting) to Exposure
@@ -76,6 +69,7 @@ def render_report(
     str
         HTML. Every text that comes from data or configuration is escaped.
     """
+    study, frontier = results.study, results.frontier
     return open_template(TEMPLATE).render(
         study=study,
         summary=summary,
@@ -85,10 +79,10 @@ def render_report(
             for name, picture in pictures.items()
         ],
         settings=_tabulate_settings(frontier, study.frontier.accuracy),
-        claims=summary["claims"],
-        published=None if published is None else _tabulate_published(published, publication),
-        cards=_make_cards(points, plan, frontier, exposed),
-        runs=_list_runs(plan),
+        claims=reproduction.claims,
+        published=_tabulate_published(reproduction),
+        cards=_make_cards(results, exposed),
+        runs=_list_runs(results.plan),
         notes=render_notes(study.notes),
         measures=list(study.frontier.fairness),
         worth_a_note=WORTH_A_NOTE,
@@ -143,8 +137,11 @@ def _tabulate_settings(frontier: pd.DataFrame, accuracy: str) -> list[dict[str, 
     return [rows[i] for i in order]
 
 
-def _tabulate_published(published: pd.DataFrame, publication: Publication | None) -> dict[str, Any]:
-    """Return the table "published / ours ± sd" by row and measure."""
+def _tabulate_published(reproduction: Reproduction) -> dict[str, Any] | None:
+    """Return the table "published / ours ± sd" by row and measure, where there is one."""
+    published, publication = reproduction.published, reproduction.publication
+    if published is None:
+        return None
     name = str(published["table"].iloc[0]).partition(".")[2]
     table = publication.tables[name] if publication else None
     measures = list(dict.fromkeys(published["measure"]))
@@ -173,14 +170,12 @@ def _tabulate_published(published: pd.DataFrame, publication: Publication | None
 
 
 def _make_cards(
-    points: pd.DataFrame,
-    plan: Sequence[Planned],
-    frontier: pd.DataFrame,
-    exposed: Mapping[tuple[str, str], Exposure],
+    results: StudyResults, exposed: Mapping[tuple[str, str], Exposure]
 ) -> list[dict[str, Any]]:
     """Return an audit card for every setting on some frontier, on the part test."""
+    frontier = results.frontier
     chosen = frontier.loc[frontier["on_frontier"]].drop_duplicates(["method", "setting"])
-    table = summarise(points, list_fits(plan, "frontier"), "test")
+    table = summarise(results.points, list_fits(results.plan, "frontier"), "test")
     cards = []
     for method, setting in zip(chosen["method"], chosen["setting"], strict=True):
         rows = table.loc[(table["method"] == method) & (table["setting"] == setting)]

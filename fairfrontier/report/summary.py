@@ -7,27 +7,11 @@ import math
 import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from scipy.special import stdtrit
 
-from fairfrontier.reproduce.equal_harm import check_equal_harm
-from fairfrontier.study.claim import (
-    RELATIONS,
-    Claim,
-    Comparison,
-    RowAt,
-    Speed,
-    Trend,
-    claim_block,
-    order_settings,
-)
-from fairfrontier.study.config import StudyConfig, split_name
-from fairfrontier.study.frontier import list_fits, summarise
-from fairfrontier.study.plan import Planned
+from fairfrontier.study.results import StudyResults
 
 # xgboost and xgboost-cpu are the same module under two names.
 PACKAGES = (
@@ -54,232 +38,19 @@ def list_versions() -> dict[str, str]:
     return versions
 
 
-def check_claims(
-    study: StudyConfig,
-    points: pd.DataFrame,
-    plan: Sequence[Planned],
-    *,
-    seconds: Mapping[str, float] | None = None,
-    home: Path | None = None,
-) -> list[dict[str, Any]]:
-    """Check every claim of a study on its results.
-
-    Parameters
-    ----------
-    study : StudyConfig
-        Its claims.
-    points : DataFrame
-        Columns of points.parquet.
-    plan : sequence of Planned
-        What was run.
-    seconds : mapping of str to float, optional
-        Row label -> seconds that its oracle takes for a call.
-    home : Path, optional
-        The project root, for published numbers.
-
-    Returns
-    -------
-    list of dict
-        ``id``, ``sentence``, ``held`` (true, false, or null where a number is missing) and
-        ``evidence``: block, part, seeds, and for every measure which rows were compared or followed
-        along what, their means over the seeds, what noise was forgiven, and whether it held.
-    """
-    return [_check_claim(study, claim, points, plan, seconds or {}, home) for claim in study.claims]
-
-
-def _check_claim(
-    study: StudyConfig,
-    claim: Claim,
-    points: pd.DataFrame,
-    plan: Sequence[Planned],
-    seconds: Mapping[str, float],
-    home: Path | None,
-) -> dict[str, Any]:
-    block = claim_block(study, claim)
-    table = summarise(points, list_fits(plan, block), claim.check.part)
-    match claim.check:
-        case Comparison() as check:
-            found = _compare(check, points.loc[points["part"] == check.part], table)
-        case Trend() as check:
-            found = _follow(check, table)
-        case Speed() as check:
-            found = _time(check, seconds)
-        case check:
-            found = check_equal_harm(study, check, points, plan, home)
-    held = [each["held"] for each in found["numbers"]]
-    return {
-        "id": claim.id,
-        "sentence": claim.sentence,
-        "held": False if False in held else None if None in held else True,
-        "evidence": {
-            "block": block,
-            "part": claim.check.part,
-            "n_seeds": int(table["n_seeds"].max()) if len(table) else 0,
-            **found,
-        },
-    }
-
-
-def _compare(compare: Comparison, points: pd.DataFrame, table: pd.DataFrame) -> dict[str, Any]:
-    """Return the two sides of a comparison for all rows and measures, and whether each held."""
-    return {
-        "relation": compare.relation,
-        "numbers": [
-            _compare_pair(compare, points, table, left, right, measure)
-            for left, right in compare.pairs()
-            for measure in compare.measure
-        ],
-    }
-
-
-def _compare_pair(
-    compare: Comparison,
-    points: pd.DataFrame,
-    table: pd.DataFrame,
-    left: RowAt,
-    right: RowAt | None,
-    measure: str,
-) -> dict[str, Any]:
-    mine = _find(table, left, measure)
-    other = _find(table, right, measure) if right is not None else None
-    value = None if mine is None else float(mine["value"])
-    against = compare.value if right is None else None if other is None else float(other["value"])
-    slack = held = None
-    if value is not None and against is not None:
-        gap = value - against
-        slack = compare.tolerance if compare.relation in ("==", "!=") else 0.0
-        if compare.noise:
-            slack = _find_noise(points, mine, other, gap)
-        held = None if math.isnan(slack) else RELATIONS[compare.relation](gap, slack)
-    return {
-        "measure": measure,
-        "left_row": str(left),
-        "left": value,
-        "right_row": None if right is None else str(right),
-        "right": against,
-        "noise": None if not compare.noise or slack is None or math.isnan(slack) else slack,
-        "held": held,
-    }
-
-
-def _find_noise(
-    points: pd.DataFrame,
-    mine: Mapping[str, Any] | None,
-    other: Mapping[str, Any] | None,
-    gap: float,
-) -> float:
-    """Return δ of ``Comparison``: of paired differences where there are splits to pair."""
-    if mine is not None and other is not None:
-        gaps = (_list_values(points, mine) - _list_values(points, other)).dropna()
-        if len(gaps) > 1:
-            quantile = float(stdtrit(len(gaps) - 1, 0.975))
-            return quantile * float(gaps.std(ddof=1)) / math.sqrt(len(gaps))
-    return math.hypot(_reach(mine, up=gap < 0), _reach(other, up=gap > 0))
-
-
-def _list_values(points: pd.DataFrame, row: Mapping[str, Any]) -> pd.Series[float]:
-    """Return the values of a summarised row by seed."""
-    measure, group = split_name(row["name"])
-    found = points.loc[
-        (points["method"] == row["method"])
-        & (points["setting"] == row["setting"])
-        & (points["measure"] == measure)
-        & (points["group"] == group)
-    ]
-    values: pd.Series[float] = found.set_index("seed")["value"]
-    return values
-
-
-def _reach(row: Mapping[str, Any] | None, *, up: bool) -> float:
-    """Return how far a row's own interval reaches upward or downward from its value."""
-    if row is None:
-        return 0.0
-    return abs(float(row["own_high" if up else "own_low"]) - float(row["value"]))
-
-
-def _follow(trend: Trend, table: pd.DataFrame) -> dict[str, Any]:
-    """Return the means along a parameter in every measure, and whether each held."""
-    settings = table[["method", "setting"]].drop_duplicates()
-    order = order_settings(
-        trend, [(str(label), json.loads(setting)) for label, setting in settings.to_numpy()]
-    )
-    numbers: list[dict[str, Any]] = []
-    for measure in trend.measure:
-        rows = [
-            _find(table, RowAt.model_validate({**setting, "row": trend.row.row}), measure)
-            for _, setting in order
-        ]
-        means = [None if row is None else float(row["value"]) for row in rows]
-        known = [each for each in means if each is not None]
-        held = None
-        if len(known) == len(means) > 1:
-            upward = np.diff(known) if trend.direction == "rising" else -np.diff(known)
-            held = bool(upward.sum() > 0 and (upward >= -trend.tolerance).all())
-        numbers.append({"measure": measure, "means": means, "held": held})
-    return {
-        "row": str(trend.row),
-        "along": trend.along,
-        "direction": trend.direction,
-        "at": [value for value, _ in order],
-        "numbers": numbers,
-    }
-
-
-def _time(speed: Speed, seconds: Mapping[str, float]) -> dict[str, Any]:
-    """Return the seconds of a call of each row, and whether they are few enough."""
-    against = seconds.get(speed.right, math.nan)
-    numbers = []
-    for label in speed.left:
-        mine = seconds.get(label, math.nan)
-        known = math.isfinite(mine) and math.isfinite(against)
-        numbers.append(
-            {
-                "measure": "oracle_seconds",
-                "left_row": label,
-                "left": mine if math.isfinite(mine) else None,
-                "right_row": f"{speed.factor:g} × {speed.right}",
-                "right": speed.factor * against if math.isfinite(against) else None,
-                "noise": None,
-                "held": mine <= speed.factor * against if known else None,
-            }
-        )
-    return {"relation": "<=", "numbers": numbers}
-
-
-def _find(table: pd.DataFrame, row: RowAt, name: str) -> Mapping[str, Any] | None:
-    """Return a row's summary of a measure; None where it is missing or could not be estimated."""
-    found = table.loc[(table["method"] == row.row) & (table["name"] == name)]
-    found = found.loc[[row.match(row.row, json.loads(each)) for each in found["setting"]]]
-    if len(found) != 1 or math.isnan(found["value"].iloc[0]):
-        return None
-    return {str(key): value for key, value in found.iloc[0].items()}
-
-
 def build_summary(
-    study: StudyConfig,
-    plan: Sequence[Planned],
-    points: pd.DataFrame,
-    frontier: pd.DataFrame,
-    claims: Sequence[Mapping[str, Any]],
-    seconds: float,
-    skipped: Mapping[str, str],
+    results: StudyResults, claims: Sequence[Mapping[str, Any]], seconds: float
 ) -> dict[str, Any]:
     """Put a study's outcome into plain values, ready for JSON.
 
     Parameters
     ----------
-    study : StudyConfig
-        What was asked.
-    plan : sequence of Planned
-        What was run.
-    points, frontier : DataFrame
+    results : StudyResults
         What came out.
     claims : sequence of mapping
-        From ``check_claims``.
+        Those that were checked.
     seconds : float
         Wall-clock time of the run, cached parts included.
-    skipped : mapping of str to str
-        Row label -> why it could not be run.
 
     Returns
     -------
@@ -287,6 +58,7 @@ def build_summary(
         study, profile, dataset, seconds, versions, counts, select_on, accuracy, fairness,
         frontier (the chosen settings only), claims, skipped.
     """
+    study, frontier = results.study, results.frontier
     chosen = frontier.loc[frontier["on_frontier"] | frontier["on_joint_frontier"]]
     return {
         "study": study.study,
@@ -295,8 +67,8 @@ def build_summary(
         "seconds": round(float(seconds), 3),
         "versions": list_versions(),
         "counts": {
-            "fits": len(plan),
-            "points": len(points),
+            "fits": len(results.plan),
+            "points": len(results.points),
             "settings": len(frontier.drop_duplicates(["method", "setting"])),
             "on_frontier": int(frontier.groupby(["method", "setting"])["on_frontier"].any().sum()),
             "claims": len(claims),
@@ -310,7 +82,7 @@ def build_summary(
             for row in chosen.to_dict("records")
         ],
         "claims": list(claims),
-        "skipped": dict(skipped),
+        "skipped": dict(results.skipped),
     }
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import pandas as pd
 
 from fairfrontier.reproduce.curve import Curve, trace_curves
-from fairfrontier.reproduce.publication import read_publication
 from fairfrontier.study.claim import RELATIONS, EqualHarm, claim_side
 from fairfrontier.study.config import StudyConfig
+from fairfrontier.study.expand import Planned
 from fairfrontier.study.frontier import list_fits
-from fairfrontier.study.plan import Planned
+from fairfrontier.study.publication import read_publication
 
 
 def check_equal_harm(

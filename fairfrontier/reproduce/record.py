@@ -12,10 +12,10 @@ from typing import Any
 
 import pandas as pd
 
-from fairfrontier.reproduce.publication import read_publication
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.writer import filling
 from fairfrontier.study.config import StudyConfig
+from fairfrontier.study.publication import read_publication
 
 # What the tables of the papers are made of, where a dataset has it.
 MEASURES = ("accuracy", "balanced_accuracy", "consistency", "gap_max", "gap_rms")

@@ -1,27 +1,44 @@
-"""What a study mentions of measures, groups and figures, checked against what there is."""
+"""Checking a study: the measures, groups, figures and rows that it mentions exist and fit."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
+from typing import Any
 
-from fairfrontier.prepare.config.dataset import DatasetConfig, read_dataset
+from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.runtime.errors import ConfigError, nearest
-from fairfrontier.runtime.finder import find_yaml
+from fairfrontier.study.claim import Block, refuse_claims
 from fairfrontier.study.config import StudyConfig, split_name
+from fairfrontier.study.resolve import ResolvedStudy
 
 
-def refuse_measures(study: StudyConfig, path: Path, home: Path) -> None:
+def check(resolved: ResolvedStudy) -> None:
+    """Refuse a study that mentions what is not there, or cannot be asked of its dataset.
+
+    Raises
+    ------
+    ConfigError
+        Naming the file, the key and the nearest name.
+    """
+    refuse_measures(resolved.study, resolved.dataset, resolved.where)
+    refuse_figures(resolved.study, resolved.dataset, resolved.where)
+    settings: dict[Block, list[tuple[str, Mapping[str, Any]]]] = {}
+    for row in resolved.rows:
+        settings.setdefault(row.block, []).append((row.shared["method"], row.setting))
+    refuse_claims(resolved.study, settings, resolved.where)
+
+
+def refuse_measures(study: StudyConfig, described: DatasetConfig, where: str) -> None:
     """Refuse unknown measures, and unknown groups or counterfactual sets behind them.
 
     Raises
     ------
     ConfigError
-        Naming ``path``, the key and the nearest name.
+        Naming the file, the key and the nearest name.
     """
     from fairfrontier.evaluate.certificate.certificate import name_budget
     from fairfrontier.evaluate.measure.registry import CERTIFIED, MEASURES
 
-    described = _read_described(study, home)
     known = MEASURES.all()
     named = [("frontier.accuracy", study.frontier.accuracy)]
     named += [("frontier.fairness", each) for each in study.frontier.fairness]
@@ -30,12 +47,12 @@ def refuse_measures(study: StudyConfig, path: Path, home: Path) -> None:
         measure, group = split_name(name)
         if measure not in known:
             raise ConfigError(
-                f"{path}: {key} names the unknown measure {measure!r}.", nearest(measure, known)
+                f"{where}: {key} names the unknown measure {measure!r}.", nearest(measure, known)
             )
         if described.label.task not in known[measure].task:
             fitting = sorted(each for each in known if described.label.task in known[each].task)
             raise ConfigError(
-                f"{path}: {key} names {measure!r}, which is for "
+                f"{where}: {key} names {measure!r}, which is for "
                 f"{' or '.join(sorted(known[measure].task))} labels, and {study.dataset} poses a "
                 f"{described.label.task} task.",
                 f"Choose among: {', '.join(fitting)}.",
@@ -43,20 +60,20 @@ def refuse_measures(study: StudyConfig, path: Path, home: Path) -> None:
         if key.startswith("frontier") and known[measure].direction == "none":
             ranked = sorted(each for each in known if known[each].direction != "none")
             raise ConfigError(
-                f"{path}: {key} names {measure!r}, of which no value is better than another.",
+                f"{where}: {key} names {measure!r}, of which no value is better than another.",
                 f"Choose among: {', '.join(ranked)}.",
             )
         if "membership" in known[measure].needs:
             if group:
                 raise ConfigError(
-                    f"{path}: {key} names {name!r}, but {measure} is of all groups with the levels "
-                    "yes and no.",
+                    f"{where}: {key} names {name!r}, but {measure} is of all groups with the "
+                    "levels yes and no.",
                     f"Write {measure}.",
                 )
             continue
         if key == "frontier.fairness" and not group:
             raise ConfigError(
-                f"{path}: {key} names {measure!r} without a group.",
+                f"{where}: {key} names {measure!r} without a group.",
                 f"Write {measure}:GROUP, a protected attribute or a counterfactual set.",
             )
         if known[measure].needs & CERTIFIED:
@@ -64,7 +81,7 @@ def refuse_measures(study: StudyConfig, path: Path, home: Path) -> None:
             groups = [name_budget(each) for each in certified]
             if group not in groups:
                 raise ConfigError(
-                    f"{path}: {key} names {name!r}, which the study does not certify.",
+                    f"{where}: {key} names {name!r}, which the study does not certify.",
                     nearest(group, groups)
                     if groups
                     else "Add certificate: {budgets: [0.1]}, for example.",
@@ -80,33 +97,19 @@ def refuse_measures(study: StudyConfig, path: Path, home: Path) -> None:
         for each in parts if attribute not in declared else ():
             if each and each not in declared:
                 raise ConfigError(
-                    f"{path}: {key} names {name!r}, but {study.dataset} has no {each!r} under "
+                    f"{where}: {key} names {name!r}, but {study.dataset} has no {each!r} under "
                     f"{section}.",
                     nearest(each, declared),
                 )
 
 
-def mentions_certified(study: StudyConfig, part: str) -> bool:
-    """Tell whether certificates of a part choose the frontier or stand in a claim."""
-    from fairfrontier.evaluate.measure.registry import CERTIFIED, MEASURES
-
-    named: list[str] = []
-    if part == study.select_on:
-        named += [study.frontier.accuracy, *study.frontier.fairness]
-    for each in study.claims:
-        if each.check.part == part:
-            named += each.check.measure
-    known = MEASURES.all()
-    return any(known[split_name(each)[0]].needs & CERTIFIED for each in named)
-
-
-def refuse_figures(study: StudyConfig, path: Path, home: Path) -> None:
+def refuse_figures(study: StudyConfig, described: DatasetConfig, where: str) -> None:
     """Refuse further figures that are unknown, or cannot be drawn of the dataset.
 
     Raises
     ------
     ConfigError
-        Naming ``path`` and the nearest name, or why not.
+        Naming the file and the nearest name, or why not.
     """
     from fairfrontier.study.drawing import FIGURES
 
@@ -114,12 +117,8 @@ def refuse_figures(study: StudyConfig, path: Path, home: Path) -> None:
     for name in study.figures:
         if name not in known:
             raise ConfigError(
-                f"{path}: figures names the unknown figure {name!r}.", nearest(name, known)
+                f"{where}: figures names the unknown figure {name!r}.", nearest(name, known)
             )
-        reason = known[name].supports(_read_described(study, home))
+        reason = known[name].supports(described)
         if reason is not None:
-            raise ConfigError(f"{path}: figures asks for {name!r}, but {reason}.", "Take it out.")
-
-
-def _read_described(study: StudyConfig, home: Path) -> DatasetConfig:
-    return read_dataset(find_yaml("dataset", study.dataset, home), home)
+            raise ConfigError(f"{where}: figures asks for {name!r}, but {reason}.", "Take it out.")

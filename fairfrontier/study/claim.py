@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -277,7 +276,7 @@ def order_settings(
 
 
 def refuse_claims(
-    study: StudyConfig, settings: Mapping[Block, Sequence[tuple[str, Setting]]], path: Path
+    study: StudyConfig, settings: Mapping[Block, Sequence[tuple[str, Setting]]], where: str
 ) -> None:
     """Refuse claims about rows that the study does not have, or not once.
 
@@ -287,8 +286,8 @@ def refuse_claims(
         With its claims.
     settings : mapping of block to sequence of (label, setting)
         What the blocks unfold into, without seeds.
-    path : Path
-        Named in errors.
+    where : str
+        The file, which errors name.
 
     Raises
     ------
@@ -298,14 +297,14 @@ def refuse_claims(
     """
     seen: set[str] = set()
     for claim in study.claims:
-        where = f"{path}: claim {claim.id}"
+        place = f"{where}: claim {claim.id}"
         if claim.id in seen:
-            raise ConfigError(f"{path}: the claim {claim.id!r} stands twice.", "Rename one.")
+            raise ConfigError(f"{where}: the claim {claim.id!r} stands twice.", "Rename one.")
         seen.add(claim.id)
         block = claim_block(study, claim)
         if block not in settings:
             raise ConfigError(
-                f"{where} compares rows of a published block that is not there.",
+                f"{place} compares rows of a published block that is not there.",
                 "Add the block, or write block: frontier.",
             )
         for row in claim.rows:
@@ -313,20 +312,20 @@ def refuse_claims(
             if not own:
                 known = {label for label, _ in settings[block]}
                 raise ConfigError(
-                    f"{where} names {row.row!r}, no row of the {block} block.",
+                    f"{place} names {row.row!r}, no row of the {block} block.",
                     nearest(row.row, known),
                 )
             for key in row.at:
                 if not any(key in setting for setting in own):
                     raise ConfigError(
-                        f"{where} names {row}, but the settings of {row.row} say nothing of "
+                        f"{place} names {row}, but the settings of {row.row} say nothing of "
                         f"{key!r}.",
                         nearest(key, {known for setting in own for known in setting}),
                     )
         if claim.trend is not None:
-            _refuse_trend(claim.trend, settings[block], where)
+            _refuse_trend(claim.trend, settings[block], place)
         elif claim.compare is not None:
-            _refuse_several(claim, settings[block], where)
+            _refuse_several(claim, settings[block], place)
 
 
 def _refuse_several(claim: Claim, settings: Sequence[tuple[str, Setting]], where: str) -> None:

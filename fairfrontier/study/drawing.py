@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -12,7 +13,9 @@ from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.runtime.registry import Registry
 from fairfrontier.runtime.store import Store
 from fairfrontier.study.config import StudyConfig
-from fairfrontier.study.plan import Planned
+
+if TYPE_CHECKING:
+    from fairfrontier.study.expand import Planned
 
 # Every study has this one.
 TAKEN = "frontier"

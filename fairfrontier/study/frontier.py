@@ -13,7 +13,7 @@ from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.claim import Block
 from fairfrontier.study.config import split_name
-from fairfrontier.study.plan import Planned
+from fairfrontier.study.expand import Planned
 
 COLUMNS = (
     "fairness",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from fairfrontier.runtime.store import Store, canonical_json
-from fairfrontier.study.plan import Planned
+from fairfrontier.study.expand import Planned
 from fairfrontier.train.fit.kept import KIND
 from fairfrontier.train.fit.key import key
 

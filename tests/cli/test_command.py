@@ -1,82 +1,49 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import sqlite3
 import subprocess
-import time
-from pathlib import Path
 
 import pytest
 
 from fairfrontier.cli import command as cli
+from fairfrontier.runner import run_plain
 from fairfrontier.runtime.errors import ConfigError
-from tests.flows.project import call, command, environment
+from fairfrontier.study.run import RunOptions
+from tests.cli.process import kill_when
+from tests.project import call, command, environment, make_project
 
 
-def wait_for(condition, seconds=180.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.02)
-
-
-def children(process):
-    """Return the processes below one, on Linux."""
-    told = subprocess.run(
-        ["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True
-    ).stdout
-    pairs = [tuple(map(int, line.split())) for line in told.splitlines()]
-    found = {process}
-    while True:
-        more = {pid for pid, parent in pairs if parent in found} - found
-        if not more:
-            return found - {process}
-        found |= more
-
-
-def gone(process):
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return True
-    status = Path(f"/proc/{process}/stat").read_text()
-    return status.rpartition(")")[2].split()[0] == "Z"
-
-
-def states(home):
-    with sqlite3.connect(home / "data" / "prefect" / "prefect.db") as base:
-        rows = base.execute("SELECT state_name FROM flow_run ORDER BY created").fetchall()
-    return [name for (name,) in rows]
-
-
-def test_killed_and_started_again_it_finishes_with_the_same_bytes(fresh, inline):
+def test_killed_and_started_again_it_finishes_with_the_same_bytes(fresh, tmp_path):
     store = fresh / "data" / "cache" / "store" / "fit"
-    process = subprocess.Popen(
-        command("run", "loans"),
-        env=environment(fresh),
-        cwd=fresh,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        wait_for(lambda: len(list(store.glob("*/*"))) >= 2)
-        below = children(process.pid)
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    assert len(below) >= 3, "a server and two workers"
-    wait_for(lambda: all(gone(each) for each in below), 20)
+    below = kill_when(fresh, lambda: len(list(store.glob("*/*"))) >= 2, "--cluster", "local")
+    assert len(below) >= 2, "two workers"
     assert not (fresh / "data" / "results" / "loans" / "points.parquet").exists()
-
     again = call(fresh, "run", "loans")
     assert again.returncode == 0, again.stderr
     assert "Traceback" not in again.stderr
     assert "report.html" in again.stdout
-    assert states(fresh) == ["Crashed", "Completed"]
     points = (fresh / "data" / "results" / "loans" / "points.parquet").read_bytes()
-    assert points == inline[1]
+    whole = make_project(tmp_path / "whole")
+    run_plain(RunOptions(study="loans", home=str(whole), cluster="inline"))
+    assert points == (whole / "data" / "results" / "loans" / "points.parquet").read_bytes()
+
+
+def test_two_runs_at_once_both_finish(fresh):
+    both = [
+        subprocess.Popen(
+            command("run", "loans", "--cluster", "inline"),
+            env=environment(fresh),
+            cwd=fresh,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    for process in both:
+        _, said = process.communicate(timeout=180)
+        assert process.returncode == 0, said
+    assert (fresh / "data" / "results" / "loans" / "points.parquet").is_file()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import yaml
 
 from fairfrontier.runtime.store import Store
 from fairfrontier.study.drawing import Scene
-from fairfrontier.study.plan import expand, load_study
+from fairfrontier.study.expand import expand, load_study
 from fairfrontier.study.points import tabulate_group
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,8 +58,8 @@ def make_certified(folder: Path) -> Scene:
     source = {"path": str(folder / "evil.csv"), "format": "csv"}
     dataset = write(folder / "evil.yaml", {**DATASET, "source": source})
     path = write(folder / "study.yaml", {**STUDY, "dataset": str(dataset)})
-    study = load_study(path, home=ROOT)
-    plan = expand(study, ROOT)
+    resolved = load_study(path, home=ROOT)
+    study, plan = resolved.study, expand(resolved)
     store = Store(folder / "store")
     points = pd.concat([tabulate_group(each.group, store, ROOT) for each in plan])
     return Scene(study, plan, points.reset_index(drop=True), store, ROOT)

@@ -12,7 +12,7 @@ import yaml
 
 from fairfrontier.runtime.store import Store
 from fairfrontier.study.drawing import Scene
-from fairfrontier.study.plan import expand, load_study
+from fairfrontier.study.expand import expand, load_study
 from fairfrontier.study.points import tabulate_group
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,8 +80,8 @@ def make_scene(
         **changes,
     }
     path.write_text(yaml.safe_dump(study, sort_keys=False))
-    parsed = load_study(path, home=ROOT)
-    plan = expand(parsed, home=ROOT)
+    resolved = load_study(path, home=ROOT)
+    parsed, plan = resolved.study, expand(resolved)
     store = Store(folder / "store")
     points = pd.concat(
         [tabulate_group(each.group, store, ROOT) for each in plan], ignore_index=True

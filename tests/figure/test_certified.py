@@ -9,6 +9,7 @@ from fairfrontier.metric import learn
 from fairfrontier.report.files import write_results
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.store import Store
+from fairfrontier.study.results import build_results
 from fairfrontier.train.fit.input import load_split
 from fairfrontier.train.fit.kept import KIND
 from fairfrontier.train.fit.key import key
@@ -92,14 +93,9 @@ def test_a_study_without_a_certificate_or_fits_exposes_nothing(certified, tmp_pa
 @pytest.fixture
 def report(certified, tmp_path):
     certified = replace(certified, study=certified.study.model_copy(update={"figures": ()}))
+    results = build_results(certified.study, certified.plan, certified.points, {})
     written = write_results(
-        certified.study,
-        certified.points,
-        tmp_path / "results",
-        1.0,
-        plan=certified.plan,
-        home=certified.home,
-        store=certified.store,
+        results, tmp_path / "results", 1.0, home=certified.home, store=certified.store
     )
     yield written["report.html"].read_text(encoding="utf-8"), sorted(written)
     shutil.rmtree(tmp_path / "results")

@@ -25,7 +25,7 @@ from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.store import Store
 from fairfrontier.study.drawing import Scene
-from fairfrontier.study.plan import expand, load_study
+from fairfrontier.study.expand import expand, load_study
 from fairfrontier.train.fit.fitting import fit
 from fairfrontier.train.fit.input import load_split
 from fairfrontier.train.fit.kept import KIND
@@ -101,8 +101,8 @@ def scene(tmp_path_factory) -> Scene:
     folder = tmp_path_factory.mktemp("surfaces")
     path = folder / "small.yaml"
     path.write_text(yaml.safe_dump(STUDY, sort_keys=False))
-    study = load_study(path, home=ROOT)
-    plan = expand(study, ROOT)
+    resolved = load_study(path, home=ROOT)
+    study, plan = resolved.study, expand(resolved)
     store = Store(folder / "store")
     for each in plan:
         fit(each.group, store, ROOT)

@@ -17,8 +17,6 @@ os.environ["DO_NOT_TRACK"] = "1"
 os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
 os.environ["PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW"] = "ignore"
 
-from tests.flows.project import make_project  # noqa: E402
-
 
 @pytest.fixture(scope="session")
 def harness() -> Iterator[None]:
@@ -30,21 +28,10 @@ def harness() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a project that the tests share: its store fills as they go."""
-    return make_project(tmp_path_factory.mktemp("project"))
-
-
-@pytest.fixture(scope="session")
 def inline(harness: None, project: Path) -> tuple[dict[str, Any], bytes]:
     """Return what an uninterrupted run in one process says, and its points.parquet."""
-    from flows.frontier import FrontierParameters, frontier
+    from fairfrontier.study.run import RunOptions
+    from flows.frontier import frontier
 
-    done = frontier(FrontierParameters(study="loans", home=str(project), cluster="inline"))
+    done = frontier(RunOptions(study="loans", home=str(project), cluster="inline"))
     return done, (Path(done["folder"]) / "points.parquet").read_bytes()
-
-
-@pytest.fixture
-def fresh(tmp_path: Path) -> Path:
-    """Return a project of one test's own."""
-    return make_project(tmp_path)

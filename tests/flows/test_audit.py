@@ -22,7 +22,7 @@ from tests.audit.noisy_rows import (
     make_twelve,
     write_confusion,
 )
-from tests.flows.project import DATASET, call, make_project
+from tests.project import DATASET, call, make_project
 
 COLUMNS = {"decisions": "decision", "labels": "y", "group": "group"}
 

@@ -15,7 +15,7 @@ from fairfrontier.train import post_process
 from fairfrontier.train.postprocess.rulebook import export_rulebook
 from flows.debias import DebiasParameters, debias, read_options
 from tests.debias.scored import make_scores
-from tests.flows.project import DATASET, call, make_project
+from tests.project import DATASET, call, make_project
 
 
 @pytest.fixture(scope="module")

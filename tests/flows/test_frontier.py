@@ -10,10 +10,12 @@ import pytest
 from pydantic import ValidationError
 
 from fairfrontier.prepare import load
+from fairfrontier.runner import run_plain
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
+from fairfrontier.study.run import RunOptions, check_folder, check_options
 from fairfrontier.train import load_model
-from flows.frontier import FrontierParameters, check_folder, frontier
-from tests.flows.project import DATASET, STUDY, make_project
+from flows.frontier import frontier
+from tests.project import DATASET, STUDY, make_project
 
 FILES = {
     "points.parquet",
@@ -26,7 +28,7 @@ FILES = {
 
 
 def run(home: Path, **changes: str):
-    return frontier(FrontierParameters(**{"study": "loans", "home": str(home), **changes}))
+    return frontier(RunOptions(**{"study": "loans", "home": str(home), **changes}))
 
 
 def test_a_table_never_seen_before_runs_with_yaml_alone(inline, project):
@@ -64,10 +66,13 @@ def test_a_second_run_trains_nothing_and_prefect_says_cached(inline, project, tm
     assert (Path(done["folder"]) / "points.parquet").read_bytes() == inline[1]
     from prefect.client.orchestration import get_client
 
-    run(project)
+    # Without the kept files every fit is asked for again, and Prefect remembers what it was told.
+    for _ in range(2):
+        shutil.rmtree(project / "data" / "cache" / "store" / "results")
+        run(project)
     with get_client(sync_client=True) as client:
         tasks = client.read_task_runs(limit=200)
-    names = {task.state_name for task in tasks if task.name.startswith("write loans")}
+    names = {task.state_name for task in tasks if task.name.startswith("fit ")}
     assert "Cached" in names
 
 
@@ -76,7 +81,7 @@ def test_a_lost_file_is_restored_without_drawing_again(inline, project, monkeypa
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     (folder / "report.html").unlink()
     (folder / "frontier.csv").write_text("spoilt")
-    monkeypatch.setattr("fairfrontier.evaluate.write_results", None)
+    monkeypatch.setattr("fairfrontier.runner.write_results", None)
     assert run(project)["trained"] == 0
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
@@ -170,21 +175,21 @@ def test_a_table_unlike_its_description_fails_before_anything_is_written(
     ],
 )
 def test_what_can_be_known_to_be_wrong_is_said_at_once(project, changes, told):
-    asked = FrontierParameters(**{"study": "loans", "home": str(project), **changes})
+    asked = RunOptions(**{"study": "loans", "home": str(project), **changes})
     with pytest.raises((ConfigError, StoreError), match=told):
-        asked.check()
+        check_options(asked)
 
 
 def test_an_unknown_method_gets_the_nearest(tmp_path):
     home = make_project(tmp_path, study=STUDY.replace("  linear:", "  lineer:"))
     with pytest.raises(ConfigError, match="Did you mean 'linear'"):
-        FrontierParameters(study="loans", home=str(home)).check()
+        check_options(RunOptions(study="loans", home=str(home)))
 
 
 def test_the_parameters_are_a_strict_model():
     for wrong in ({}, {"study": ""}, {"study": "loans", "profil": "paper"}):
         with pytest.raises(ValidationError):
-            FrontierParameters.model_validate(wrong)
+            RunOptions.model_validate(wrong)
 
 
 def test_the_question_whether_a_folder_can_be_written_leaves_no_trace(tmp_path):
@@ -193,3 +198,40 @@ def test_the_question_whether_a_folder_can_be_written_leaves_no_trace(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreError, match="cannot be written"):
         check_folder(tmp_path / "file" / "b")
+
+
+def test_the_graph_of_a_run_shows_the_chain(harness, tmp_path):
+    from prefect.client.orchestration import get_client
+
+    home = make_project(tmp_path, study=STUDY.replace("  linear: {}", "  project: {}"))
+    done = run(home, cluster="inline", profile="short")
+    with get_client(sync_client=True) as client:
+        flow_run = client.read_flow_runs(limit=1, sort="START_TIME_DESC")[0]
+        graph = client.request("GET", f"/flow_runs/{flow_run.id}/graph-v2").json()
+    nodes = dict(graph["nodes"])
+    stages = {key: node["label"].partition(" ")[0] for key, node in nodes.items()}
+    edges = {
+        (stages[parent["id"]], stages[key])
+        for key, node in nodes.items()
+        for parent in node["parents"]
+    }
+    assert edges == {
+        ("prepare", "metric"),
+        ("prepare", "fit"),
+        ("metric", "fit"),
+        ("fit", "measure"),
+        ("measure", "frontier"),
+        ("frontier", "compare"),
+        ("frontier", "report"),
+        ("compare", "report"),
+    }
+    assert sum(stage == "fit" for stage in stages.values()) == done["fits"]
+
+
+def test_plain_and_flow_leave_the_same_bytes(inline, fresh):
+    run_plain(RunOptions(study="loans", home=str(fresh), cluster="inline"))
+    folder = Path(inline[0]["folder"])
+    for name in ("points.parquet", "frontier.csv", "models.csv"):
+        assert (fresh / "data" / "results" / "loans" / name).read_bytes() == (
+            folder / name
+        ).read_bytes()

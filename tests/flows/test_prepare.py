@@ -7,10 +7,10 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 
 from fairfrontier.runtime.errors import ConfigError
+from flows import artifact as door
 from flows.prepare import PrepareParameters, prepare
-from tasks import prepare as door
-from tests.flows.project import DATASET
 from tests.prepare.source.server import serve
+from tests.project import DATASET
 
 
 def test_the_parts_of_a_table_are_shown(harness, project):

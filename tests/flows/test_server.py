@@ -11,7 +11,7 @@ import pytest
 
 from fairfrontier.runtime.errors import ClusterError, StoreError
 from flows.server import Server, hold, set_environment, start_server
-from tests.flows.project import ROOT, call
+from tests.project import ROOT, call
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import urllib.request
 
 import pytest
 
-from tests.flows.project import command, environment
+from tests.project import command, environment
 
 PORT = 4271
 API = f"http://127.0.0.1:{PORT}/api"

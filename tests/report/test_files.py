@@ -10,12 +10,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from fairfrontier.report import files as result
-from fairfrontier.report.files import KEYS, SCHEMA, sort_points, write_results
+from fairfrontier.report.files import write_results
+from fairfrontier.reproduce.reproduction import hold_to_paper
 from fairfrontier.runtime import writer
 from fairfrontier.runtime.errors import DataError, StoreError
 from fairfrontier.runtime.store import Store
 from fairfrontier.study import drawing
+from fairfrontier.study.results import KEYS, SCHEMA, build_results, sort_points
 from tests.study.synthetic import make_plan, make_points, make_study
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -31,15 +35,21 @@ def _draw_nothing(monkeypatch):
     monkeypatch.setattr(result, "draw_frontier", lambda *_: b"\x89PNG")
 
 
+def write(study, points, folder: Path, seconds: float, plan, store: Store | None = None):
+    results = build_results(study, plan, points, {})
+    compared = hold_to_paper(results, store, ROOT)
+    return write_results(results, folder, seconds, home=ROOT, store=store, reproduction=compared)
+
+
 def digests(folder: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
 
 
 def test_all_files_and_nothing_else(made, tmp_path):
     study, plan, points = made
-    paths = write_results(study, points, tmp_path / "a" / study.slug, 3.0, plan=plan)
+    paths = write(study, points, tmp_path / "a" / study.slug, 3.0, plan=plan)
     # Without a store there are no models to be named.
-    wanted = sorted({*result.FILES} - {"models.csv"})
+    wanted = sorted({*result.FILES} - {"models.csv", "changes.csv"})
     assert sorted(paths) == wanted
     assert sorted(digests(tmp_path / "a" / "toy")) == wanted
     read = pd.read_parquet(paths["points.parquet"])
@@ -60,8 +70,8 @@ def test_bytes_depend_on_the_points_alone(made, tmp_path):
     shuffled = points.sample(frac=1.0, random_state=1)
     # Other dtypes of text, an index, and another time: nothing of it shows.
     shuffled["method"] = shuffled["method"].astype("category").astype(object)
-    write_results(study, points, tmp_path / "a", 3.0, plan=plan)
-    write_results(study, shuffled, tmp_path / "b", 99.0, plan=plan)
+    write(study, points, tmp_path / "a", 3.0, plan=plan)
+    write(study, shuffled, tmp_path / "b", 99.0, plan=plan)
     first, second = digests(tmp_path / "a"), digests(tmp_path / "b")
     for name in ("points.parquet", "frontier.csv", "published.csv"):
         assert first[name] == second[name]
@@ -75,9 +85,9 @@ def test_text_is_sorted_by_code_point(made):
 
 def test_an_old_published_table_does_not_stay(made, tmp_path):
     study, plan, points = made
-    write_results(study, points, tmp_path, 1.0, plan=plan)
+    write(study, points, tmp_path, 1.0, plan=plan)
     other = make_study(published=None, claims=[])
-    paths = write_results(other, points, tmp_path, 1.0, plan=make_plan(other))
+    paths = write(other, points, tmp_path, 1.0, plan=make_plan(other))
     assert "published.csv" not in paths
     assert not (tmp_path / "published.csv").exists()
 
@@ -100,9 +110,9 @@ def rings(monkeypatch):
 def test_further_figures_are_files_and_stand_in_the_report(made, rings, tmp_path):
     _, plan, points = made
     study, store = make_study(figures=["rings"]), Store(tmp_path / "store")
-    paths = write_results(study, points, tmp_path / "a", 1.0, plan=plan, store=store)
+    paths = write(study, points, tmp_path / "a", 1.0, plan=plan, store=store)
     # The table has no YAML, and its fits no key.
-    wanted = {*result.FILES} - {"models.csv"}
+    wanted = {*result.FILES} - {"models.csv", "changes.csv"}
     assert sorted(paths) == sorted([*wanted, "rings.png"])
     told = f"toy {len(plan)} {len(points)} {store.path('fit', 'x')}".encode()
     assert paths["rings.png"].read_bytes() == told
@@ -111,7 +121,7 @@ def test_further_figures_are_files_and_stand_in_the_report(made, rings, tmp_path
     assert 'alt="Rings of &lt;toy&gt;"' in report
     assert base64.b64encode(told).decode() in report
     # Without a store there is nothing to draw, and an old figure does not stay.
-    paths = write_results(study, points, tmp_path / "a", 1.0, plan=plan)
+    paths = write(study, points, tmp_path / "a", 1.0, plan=plan)
     assert sorted(digests(tmp_path / "a")) == sorted(wanted) == sorted(paths)
 
 
@@ -119,12 +129,12 @@ def test_a_folder_that_cannot_be_made(made, tmp_path):
     study, plan, points = made
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreError, match=r"cannot be written to .*file/toy.*--out"):
-        write_results(study, points, tmp_path / "file" / "toy", 1.0, plan=plan)
+        write(study, points, tmp_path / "file" / "toy", 1.0, plan=plan)
 
 
 def test_a_failure_in_the_middle_changes_nothing(made, tmp_path, monkeypatch):
     study, plan, points = made
-    write_results(study, points, tmp_path, 1.0, plan=plan)
+    write(study, points, tmp_path, 1.0, plan=plan)
     before = digests(tmp_path)
     calls = iter(range(100))
     flush = writer.os.fsync
@@ -136,7 +146,7 @@ def test_a_failure_in_the_middle_changes_nothing(made, tmp_path, monkeypatch):
 
     monkeypatch.setattr(writer.os, "fsync", full_disk)
     with pytest.raises(StoreError, match="No space left on device"):
-        write_results(study, points, tmp_path, 2.0, plan=plan)
+        write(study, points, tmp_path, 2.0, plan=plan)
     assert digests(tmp_path) == before
 
 

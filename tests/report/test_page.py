@@ -2,16 +2,18 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
 from fairfrontier.report.page import render_notes, render_report
-from fairfrontier.report.summary import build_summary, check_claims
+from fairfrontier.report.summary import build_summary
 from fairfrontier.report.template import show_number
-from fairfrontier.reproduce.publication import compare, read_publication
-from fairfrontier.study.frontier import build_frontier, list_fits
+from fairfrontier.reproduce.reproduction import hold_to_paper
+from fairfrontier.study.results import build_results
 from tests.study.synthetic import make_plan, make_points, make_study
 
+ROOT = Path(__file__).resolve().parents[2]
 EVIL = "<script>alert('x')</script>\"onload='y"
 VOID = {"meta", "img", "br", "link", "input", "hr"}
 
@@ -41,20 +43,10 @@ def render(female: str = "Female", **changes: object) -> tuple[str, Reader]:
     study = make_study(**changes)
     plan = make_plan(study)
     points = make_points(plan, female)
-    frontier = build_frontier(
-        points,
-        list_fits(plan, "frontier"),
-        study.frontier.accuracy,
-        study.frontier.fairness,
-        study.select_on,
-    )
-    publication = published = None
-    if study.published is not None:
-        publication, table = read_publication(study.published.reproduces)
-        published = compare(points, list_fits(plan, "published"), publication, table, study.profile)
-    claims = check_claims(study, points, plan)
-    summary = build_summary(study, plan, points, frontier, claims, 5.0, {"slow": EVIL})
-    html = render_report(study, plan, points, frontier, summary, b"\x89PNG", publication, published)
+    results = build_results(study, plan, points, {"slow": EVIL})
+    compared = hold_to_paper(results, None, ROOT)
+    summary = build_summary(results, compared.claims, 5.0)
+    html = render_report(results, summary, b"\x89PNG", compared)
     reader = Reader()
     reader.feed(html)
     assert reader.open == []

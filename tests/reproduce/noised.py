@@ -13,7 +13,7 @@ import yaml
 
 from fairfrontier.runtime.store import Store
 from fairfrontier.study.drawing import Scene
-from fairfrontier.study.plan import expand, load_study
+from fairfrontier.study.expand import expand, load_study
 from fairfrontier.study.points import tabulate_group
 from fairfrontier.train.neural.estimator import TrainingWarning
 
@@ -88,8 +88,8 @@ def make_noised(
         "frontier": {"accuracy": "accuracy", "fairness": ["true_tpr_shortfall:school=a"]},
     }
     path.write_text(yaml.safe_dump(study, sort_keys=False))
-    parsed = load_study(path, home=ROOT)
-    plan = expand(parsed, ROOT)
+    resolved = load_study(path, home=ROOT)
+    parsed, plan = resolved.study, expand(resolved)
     store = Store(folder / "store")
     with warnings.catch_warnings():
         # Lemma 1's premise fails here, as on every table whose groups differ in size.

@@ -3,14 +3,15 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from fairfrontier.report.summary import check_claims
+from fairfrontier.reproduce.claim import check_claims
+from fairfrontier.reproduce.comparison import compare
 from fairfrontier.reproduce.equal_harm import check_equal_harm
-from fairfrontier.reproduce.publication import compare, read_publication
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.claim import Claim, refuse_claims
 from fairfrontier.study.config import StudyConfig
+from fairfrontier.study.expand import Planned
 from fairfrontier.study.frontier import list_fits
-from fairfrontier.study.plan import Planned
+from fairfrontier.study.publication import read_publication
 from fairfrontier.train.fit.group import FitGroup, Member
 from tests.reproduce.test_curve import make
 

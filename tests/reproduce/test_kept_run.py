@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fairfrontier.reproduce.publication import read_publication
-from fairfrontier.study.plan import load_study
+from fairfrontier.study.expand import load_study
+from fairfrontier.study.publication import read_publication
 
 HOME = Path(__file__).parents[2]
 # Cells beyond two pooled standard deviations, by study and row; the study's notes speak of each.
@@ -23,7 +23,7 @@ MISSED = {
 @pytest.mark.parametrize("name", ["german", "compas", "adult"])
 @pytest.mark.parametrize("profile", ["default", "paper"])
 def test_a_study_has_every_row_of_its_table(name, profile):
-    published = load_study(name, profile, HOME).published
+    published = load_study(name, profile, HOME).study.published
     publication, table = read_publication(published.reproduces, HOME)
     rows = publication.tables[table].rows
     assert set(published.methods) == {row.method or label for label, row in rows.items()}
@@ -31,7 +31,7 @@ def test_a_study_has_every_row_of_its_table(name, profile):
 
 @pytest.mark.parametrize("name", sorted(MISSED))
 def test_cells_are_as_published_or_accounted_for(name):
-    study = load_study(name, "paper", HOME)
+    study = load_study(name, "paper", HOME).study
     publication, table = read_publication(study.published.reproduces, HOME)
     published = publication.tables[table]
     ours = read_run(name)

@@ -7,7 +7,7 @@ import pytest
 from fairfrontier.reproduce.record import record_run
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.study.claim import Claim
-from fairfrontier.study.plan import load_study
+from fairfrontier.study.expand import load_study
 
 KEY = {"dataset": "german", "setting": '{"budget":1.0}', "n": 10, "low": 0.0, "high": 1.0}
 
@@ -36,7 +36,7 @@ def leave_results(folder):
 
 
 def test_a_run_becomes_a_short_table(root, tmp_path):
-    study = load_study("smoke", home=root)
+    study = load_study("smoke", home=root).study
     leave_results(tmp_path / "smoke")
     path = record_run(study, tmp_path / "smoke", tmp_path)
     assert path == tmp_path / "data" / "reference" / "runs" / "smoke@default.json"
@@ -55,7 +55,7 @@ def test_the_commit_is_marked_where_files_other_than_records_differ(root, tmp_pa
         person = ["-c", "user.name=n", "-c", "user.email=n@example.org"]
         subprocess.run(["git", *person, *words], cwd=tmp_path, check=True, capture_output=True)
 
-    study = load_study("smoke", home=root)
+    study = load_study("smoke", home=root).study
     leave_results(tmp_path / "smoke")
     (tmp_path / "code.py").write_text("1")
     path = record_run(study, tmp_path / "smoke", tmp_path)
@@ -78,7 +78,7 @@ def test_levels_and_claims_that_are_spoken_of_are_kept(root, tmp_path):
         "sentence": "A sentence.",
         "compare": {"left": "budro", "value": 0.5, "measure": "tpr:age=young", "relation": ">"},
     }
-    study = load_study("smoke", home=root)
+    study = load_study("smoke", home=root).study
     study = study.model_copy(update={"claims": (Claim.model_validate(claim),)})
     leave_results(tmp_path / "smoke")
     path = record_run(study, tmp_path / "smoke", tmp_path)
@@ -95,4 +95,4 @@ def test_levels_and_claims_that_are_spoken_of_are_kept(root, tmp_path):
 
 def test_an_unfinished_run_is_no_evidence(root, tmp_path):
     with pytest.raises(StoreError, match="no finished run"):
-        record_run(load_study("smoke", home=root), tmp_path / "smoke", tmp_path)
+        record_run(load_study("smoke", home=root).study, tmp_path / "smoke", tmp_path)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from fairfrontier.runtime.store import canonical_json
-from fairfrontier.study.plan import Planned, expand, load_study
+from fairfrontier.study.expand import Planned, expand, load_study
 from fairfrontier.train.base import Estimator
 from fairfrontier.train.postprocess.base import PostProcessor
 from fairfrontier.train.registry import METHODS
@@ -133,6 +133,6 @@ def change(home: Path, *keys: str, value: object) -> Path:
 def plan(home: Path, profile: str = "default") -> dict[tuple[str, str, int], Planned]:
     return {
         (each.group.method, canonical_json(member.setting), member.seed): each
-        for each in expand(load_study("toy", profile, home), home)
+        for each in expand(load_study("toy", profile, home))
         for member in each.group.members
     }

@@ -9,7 +9,7 @@ import pandas as pd
 
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.config import StudyConfig
-from fairfrontier.study.plan import Planned
+from fairfrontier.study.expand import Planned
 from fairfrontier.train.fit.group import FitGroup, Member
 
 ATTRIBUTES = {"sex": ("Female", "Male"), "race": ("non-White", "White")}

@@ -6,7 +6,8 @@ import pytest
 
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.store import canonical_json
-from fairfrontier.study.plan import load_study, studies
+from fairfrontier.study.expand import load_study
+from fairfrontier.study.read import studies
 from tests.study.planned import DATASET, STUDY, change, make_home, plan, write
 
 CLAIM = {
@@ -101,12 +102,12 @@ def test_a_list_inside_a_list_is_one_value(home):
 
 
 def test_a_profile_is_merged_deeply(home):
-    study = load_study("toy", "paper", home)
+    study = load_study("toy", "paper", home).study
     assert study.published is not None
     assert study.published.seeds == (3, 5)
     assert set(study.published.methods) == {"boosting", "fair"}
     assert (study.threads, study.slug) == (2, "toy@paper")
-    assert load_study("toy", home=home).slug == "toy"
+    assert load_study("toy", home=home).study.slug == "toy"
 
 
 def test_settings_do_not_depend_on_the_profile(home):
@@ -116,8 +117,8 @@ def test_settings_do_not_depend_on_the_profile(home):
 
 def test_a_study_by_path_and_the_listing(home, tmp_path):
     copy = write(tmp_path / "elsewhere.yaml", {k: v for k, v in STUDY.items() if k != "study"})
-    assert load_study(copy, home=home).study == "elsewhere"
-    assert load_study(str(copy), home=home).study == "elsewhere"
+    assert load_study(copy, home=home).study.study == "elsewhere"
+    assert load_study(str(copy), home=home).study.study == "elsewhere"
     assert list(studies(home)) == ["toy"]
 
 
@@ -130,7 +131,7 @@ def test_a_dataset_by_path_is_sought_beside_the_study(home):
 
 
 def test_a_study_is_frozen(home):
-    study = load_study("toy", home=home)
+    study = load_study("toy", home=home).study
     with pytest.raises(ValueError, match="frozen"):
         study.threads = 3
 
@@ -189,7 +190,7 @@ def test_faults_name_the_file_the_key_and_the_mend(home, keys, value, message):
 
 def test_a_spread_over_all_memberships_stands_without_a_group(home):
     change(home, "frontier", "fairness", value=["accuracy_spread", "consistency:spouse"])
-    assert load_study("toy", home=home).frontier.fairness[0] == "accuracy_spread"
+    assert load_study("toy", home=home).study.frontier.fairness[0] == "accuracy_spread"
 
 
 def test_unknown_study_profile_and_file(home):

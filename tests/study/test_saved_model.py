@@ -4,7 +4,7 @@ import pytest
 
 from fairfrontier.runtime.store import Store
 from fairfrontier.study import saved_model
-from fairfrontier.study.plan import Planned
+from fairfrontier.study.expand import Planned
 from fairfrontier.study.saved_model import COLUMNS, list_models
 from fairfrontier.train.fit.group import FitGroup, Member
 from fairfrontier.train.fit.kept import KIND

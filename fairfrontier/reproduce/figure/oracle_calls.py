@@ -14,7 +14,7 @@ from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.store import Store
 from fairfrontier.study.drawing import Picture, Scene, figure
-from fairfrontier.study.plan import Planned
+from fairfrontier.study.expand import Planned
 from fairfrontier.train.fit.kept import KIND, read_facts
 from fairfrontier.train.fit.key import key
 

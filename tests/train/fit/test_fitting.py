@@ -20,7 +20,7 @@ from fairfrontier.train.fit.score_file import read_scores
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.prediction import predict_part
 from fairfrontier.train.registry import load_model
-from tests.flows.project import DATASET, make_project
+from tests.project import DATASET, make_project
 
 FRESH = "split: {kind: random, train: 0.4, calibration: 0.2, validation: 0.2, test: 0.2}"
 

@@ -28,7 +28,7 @@ from fairfrontier.train.fit.group import FitGroup, Member
 from fairfrontier.train.fit.kept import KIND, read_facts
 from fairfrontier.train.fit.key import WITHIN, key
 from fairfrontier.train.registry import METHODS
-from tests.flows.project import DATASET, ROOT, environment, make_project
+from tests.project import DATASET, ROOT, environment, make_project
 
 NETS = {"adversarial_debiasing", "clp", "nn", "project_nn", "sensei", "sensr"}
 FRESH = "split: {kind: random, train: 0.4, calibration: 0.2, validation: 0.2, test: 0.2}"

@@ -11,7 +11,7 @@ from fairfrontier.prepare import load
 from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.train import create, post_process
-from tests.flows.project import DATASET, make_project
+from tests.project import DATASET, make_project
 
 FRESH = "split: {kind: random, train: 0.4, calibration: 0.2, validation: 0.2, test: 0.2}"
 

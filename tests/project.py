@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 
 DATASET = """\
 dataset: loans
@@ -109,9 +109,9 @@ def make_project(home: Path, study: str = STUDY, dataset: str = DATASET) -> Path
     return home
 
 
-def command(*arguments: str) -> list[str]:
-    """Return the command line that runs fairfrontier."""
-    return [sys.executable, "-m", "fairfrontier.cli.command", *arguments]
+def command(*arguments: str, module: str = "fairfrontier.cli.command") -> list[str]:
+    """Return the command line that runs fairfrontier, or the flows."""
+    return [sys.executable, "-m", module, *arguments]
 
 
 def environment(home: Path, **changes: str) -> dict[str, str]:
@@ -120,10 +120,12 @@ def environment(home: Path, **changes: str) -> dict[str, str]:
     return {**kept, "FAIRFRONTIER_HOME": str(home), "PYTHONPATH": str(ROOT), **changes}
 
 
-def call(home: Path, *arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
-    """Run fairfrontier to its end."""
+def call(
+    home: Path, *arguments: str, module: str = "fairfrontier.cli.command", **changes: str
+) -> subprocess.CompletedProcess[str]:
+    """Run fairfrontier, or the flows, to its end."""
     return subprocess.run(
-        command(*arguments),
+        command(*arguments, module=module),
         env=environment(home, **changes),
         cwd=home,
         capture_output=True,

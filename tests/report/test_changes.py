@@ -7,11 +7,13 @@ import pandas as pd
 import pytest
 import yaml
 
+from fairfrontier.prepare import load
 from fairfrontier.prepare.embedding.latent import LatentSemantic
-from fairfrontier.study.plan import expand, load_study
-from flows.encoding import CHANGES, guard_formulas
-from flows.frontier import FrontierParameters, frontier
-from flows.prepare import PrepareParameters, prepare
+from fairfrontier.report.changes import guard_formulas
+from fairfrontier.runner import run_plain
+from fairfrontier.study.expand import expand, load_study
+from fairfrontier.study.run import RunOptions
+from fairfrontier.study.stage import describe_split
 from tests.contracts.test_text import COMMENTS
 from tests.prepare.text.conftest import HOME, make_comments, make_occupations
 
@@ -44,8 +46,8 @@ def home(tmp_path_factory):
     return home
 
 
-def test_texts_are_encoded_before_anything_is_trained(harness, home, monkeypatch):
-    asked = FrontierParameters(study="comments", home=str(home), cluster="inline")
+def test_texts_are_encoded_before_anything_is_trained(home, monkeypatch):
+    asked = RunOptions(study="comments", home=str(home), cluster="inline")
     learn, encoded = LatentSemantic._learn, []
 
     def watch(self, texts):
@@ -53,7 +55,7 @@ def test_texts_are_encoded_before_anything_is_trained(harness, home, monkeypatch
         return learn(self, texts)
 
     monkeypatch.setattr(LatentSemantic, "_learn", watch)
-    done = frontier(asked)
+    done = run_plain(asked)
     # Once for each of two splits, whatever trains on them.
     assert len(encoded) == 2
     folder = Path(done["folder"])
@@ -63,19 +65,19 @@ def test_texts_are_encoded_before_anything_is_trained(harness, home, monkeypatch
     points = pd.read_parquet(folder / "points.parquet")
     score = points[points["measure"].eq("counterfactual_fairness") & points["part"].eq("test")]
     assert set(score["n"]) == {30}
-    changes = pd.read_csv(folder / CHANGES)
+    changes = pd.read_csv(folder / "changes.csv")
     assert len(changes) == 200
     assert list(changes.columns[:4]) == ["set", "version", "row", "position"]
     assert (changes["from"] != changes["to"]).all()
-    again = frontier(asked)
+    again = run_plain(asked)
     assert again["trained"] == 0
     assert len(encoded) == 2
-    assert pd.read_csv(folder / CHANGES).equals(changes)
+    assert pd.read_csv(folder / "changes.csv").equals(changes)
     # As other results left it.
-    (folder / CHANGES).write_text("stale")
+    (folder / "changes.csv").write_text("stale")
     (folder / "points.parquet").unlink()
-    frontier(asked)
-    assert pd.read_csv(folder / CHANGES).equals(changes)
+    run_plain(asked)
+    assert pd.read_csv(folder / "changes.csv").equals(changes)
 
 
 @pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t", "\r"])
@@ -115,8 +117,8 @@ def biographies(tmp_path):
     return tmp_path
 
 
-def test_the_study_of_biographies_runs_on_a_copy_of_ones_own(harness, biographies):
-    parts = prepare(PrepareParameters(dataset="bios", home=str(biographies)))
+def test_the_study_of_biographies_runs_on_a_copy_of_ones_own(biographies):
+    parts = describe_split(load("bios", home=biographies))
     assert {each["part"]: each["rows"] for each in parts} == {
         "train": 68,
         "validation": 8,
@@ -124,22 +126,20 @@ def test_the_study_of_biographies_runs_on_a_copy_of_ones_own(harness, biographie
     }
     assert {each["texts by"] for each in parts} == {"tfidf"}
     assert sum(each["rows"] * each["gender=female"] for each in parts) == pytest.approx(54, abs=0.1)
-    done = frontier(FrontierParameters(study="bios", home=str(biographies), cluster="inline"))
+    done = run_plain(RunOptions(study="bios", home=str(biographies), cluster="inline"))
     assert (done["fits"], done["trained"], done["skipped"]) == (1, 1, {})
     folder = Path(done["folder"])
     points = pd.read_parquet(folder / "points.parquet")
     test = points[points["part"].eq("test")].set_index("measure")["value"]
     assert test.loc[["balanced_accuracy", "consistency", "gap_rms", "gap_abs"]].between(0, 1).all()
-    changes = pd.read_csv(folder / CHANGES)
+    changes = pd.read_csv(folder / "changes.csv")
     assert set(zip(changes["from"], changes["to"], strict=True)) == {("his", "her"), ("her", "his")}
 
 
 def test_the_study_of_biographies_has_the_papers_constants():
     study = load_study("bios", "paper", HOME)
-    assert not study.reproduced
-    members = [
-        (each.group, member) for each in expand(study, HOME) for member in each.group.members
-    ]
+    assert not study.study.reproduced
+    members = [(each.group, member) for each in expand(study) for member in each.group.members]
     assert {member.seed for _, member in members} == set(range(10))
     assert {member.parameters["hidden"] for _, member in members} == {2000}
     for method in ("clp", "sensei"):

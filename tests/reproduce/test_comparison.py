@@ -7,10 +7,11 @@ import pytest
 import yaml
 
 from fairfrontier.evaluate.measure.registry import MEASURES
-from fairfrontier.reproduce.publication import COLUMNS, compare, read_publication
+from fairfrontier.reproduce.comparison import COLUMNS, compare
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.config import split_name
 from fairfrontier.study.frontier import list_fits
+from fairfrontier.study.publication import read_publication
 from tests.study.synthetic import make_plan, make_points, make_study
 
 HOME = Path(__file__).parents[2]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.study.plan import _share_out, expand, load_study
+from fairfrontier.study.expand import _share_out, expand, load_study
 from fairfrontier.train.fit.group import Member
 from fairfrontier.train.registry import METHODS
 from tests.study.planned import DATASET, STUDY, Boosting, Fair, make_home, write
@@ -27,7 +27,7 @@ def test_a_batched_method_is_trained_in_one_group(home, monkeypatch):
     monkeypatch.setattr(METHODS, "_entries", {"boosting": Batched, "fair": Fair})
     methods = {"boosting": {"depth": [3, 5], "layers": [[1], [2]]}, "fair": {}}
     write(home / "conf/studies/toy.yaml", {**STUDY, "methods": methods, "claims": []})
-    groups = [each.group for each in expand(load_study("toy", home=home), home)]
+    groups = [each.group for each in expand(load_study("toy", home=home))]
     batches = [group for group in groups if group.method == "boosting" and group.rows]
     # Two seeds and two values of what may differ, apart from those of another structure.
     assert [len(group.members) for group in batches] == [4, 4]
@@ -51,7 +51,7 @@ def test_a_batch_holds_one_split_where_more_do_not_pay(home, monkeypatch):
     apart = type("Apart", (Batched,), {"across_splits": False})
     noisy_study(home, monkeypatch)
     monkeypatch.setattr(METHODS, "_entries", {"boosting": apart, "fair": Fair})
-    found = expand(load_study("toy", home=home), home)
+    found = expand(load_study("toy", home=home))
     both = [each for each in found if each.group.method == "boosting"]
     assert sorted((m.seed, m.noise) for each in both for m in each.group.members) == [
         (seed, noise) for seed in (0, 1) for noise in (0.1, 0.3)
@@ -80,7 +80,7 @@ def noisy_study(home, monkeypatch, **frontier):
 
 def test_a_batch_that_both_blocks_ask_for_is_trained_once(home, monkeypatch):
     noisy_study(home, monkeypatch)
-    found = expand(load_study("toy", home=home), home)
+    found = expand(load_study("toy", home=home))
     both = [each for each in found if each.group.method == "boosting"]
     assert [each.blocks for each in both] == [("published", "frontier")]
     assert {(member.seed, member.noise) for member in both[0].group.members} == {
@@ -92,4 +92,4 @@ def test_a_batch_of_which_a_block_asks_for_a_part_is_refused(home, monkeypatch):
     noisy_study(home, monkeypatch, seeds=1)
     study = load_study("toy", home=home)
     with pytest.raises(ConfigError, match="frontier block asks for 2 of the 4 fits of boosting"):
-        expand(study, home)
+        expand(study)

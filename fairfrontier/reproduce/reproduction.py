@@ -1,0 +1,53 @@
+"""Holding a study to its paper: claims checked, published numbers set beside ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fairfrontier.reproduce.claim import check_claims
+from fairfrontier.reproduce.comparison import compare
+from fairfrontier.reproduce.figure.oracle_calls import time_calls
+from fairfrontier.runtime.store import Store
+from fairfrontier.study.frontier import list_fits
+from fairfrontier.study.publication import Reproduction, read_publication
+from fairfrontier.study.results import StudyResults
+
+
+def hold_to_paper(results: StudyResults, store: Store | None, home: Path) -> Reproduction:
+    """Check a study's claims and compare it with the table that it reproduces.
+
+    Parameters
+    ----------
+    results : StudyResults
+        What came out.
+    store : Store or None
+        Holds the fits, for claims on their seconds.
+    home : Path
+        The project root, for published numbers.
+
+    Returns
+    -------
+    Reproduction
+        Empty for a study without claims and without a ``published`` block.
+
+    Raises
+    ------
+    ConfigError
+        When a published table is not there, or its rows do not fit the study's.
+    """
+    study, plan = results.study, results.plan
+    timed = store is not None and any(each.speed is not None for each in study.claims)
+    seconds = time_calls(plan, store, home) if timed and store is not None else {}
+    claims = check_claims(study, results.points, plan, seconds=seconds, home=home)
+    if study.published is None:
+        return Reproduction(claims)
+    publication, table = read_publication(study.published.reproduces, home)
+    published = compare(
+        results.points,
+        list_fits(plan, "published"),
+        publication,
+        table,
+        study.profile,
+        study.published.select_on,
+    )
+    return Reproduction(claims, publication, published)

@@ -1,0 +1,175 @@
+"""Published tables: what a study of a paper is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import pandas as pd
+from pydantic import Field, model_validator
+
+from fairfrontier.runtime.config import Model, fault, parse, read_yaml
+from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.finder import find_yaml
+from fairfrontier.runtime.home import find_home
+
+
+class PublishedRow(Model):
+    """One row of a published table: means, and spreads where the paper gives them.
+
+    Attributes
+    ----------
+    label : str
+        As readers see it.
+    method : str or None
+        Our label of the method; the row's own name when None.
+    at : mapping
+        What our setting says besides, of a method that is run at several: ``{noise: 0.1}``.
+    mean, spread : tuple of float
+        The numbers, one a measure.
+    remark : str
+        What a reader has to know of them.
+    """
+
+    label: str
+    method: str | None = None
+    at: dict[str, Any] = Field(default_factory=dict)
+    mean: tuple[float, ...]
+    spread: tuple[float, ...] | None = None
+    remark: str = ""
+
+
+class Derived(Model):
+    """A number of a paper that is made of our measures: the largest of factor · mean + shift.
+
+    The means are those over the splits, so that it is the measure with the largest *mean* which is
+    shown, with that measure's own spread.
+    """
+
+    largest_of: tuple[str, ...] = Field(min_length=1)
+    factor: float = 1.0
+    shift: float = 0.0
+
+
+class PublishedTable(Model):
+    """A published table.
+
+    Attributes
+    ----------
+    title, dataset, where, verified : str
+        What it shows, on which dataset, where it stands, and how the numbers were checked.
+    spread_kind : {"sd", "se"}
+        What the spreads are.
+    n_splits : int
+        Splits behind a published mean.
+    measures : tuple of str
+        ``measure`` or ``measure:group``, in our names, or names of ``derived``, in the order of
+        the rows' numbers.
+    derived : mapping of str to Derived
+        What is made of our measures.
+    along : str or None
+        One of ``measures``, where the rows are points of curves: ours is read off the curve
+        through our settings, see ``curve.Curve``, where this measure is as published.
+    rows : mapping of str to PublishedRow
+        By their names, which are our labels of methods where a row does not say another.
+    """
+
+    title: str
+    dataset: str
+    where: str
+    verified: str
+    spread_kind: Literal["sd", "se"]
+    n_splits: int = Field(gt=0)
+    measures: tuple[str, ...]
+    derived: dict[str, Derived] = Field(default_factory=dict)
+    along: str | None = None
+    rows: dict[str, PublishedRow]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Our measures that the numbers are, or are made of."""
+        return tuple(
+            each
+            for name in self.measures
+            for each in (self.derived[name].largest_of if name in self.derived else (name,))
+        )
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        for name, row in self.rows.items():
+            for numbers in (row.mean, row.spread):
+                if numbers is not None and len(numbers) != len(self.measures):
+                    raise fault(
+                        f"the row {name} needs {len(self.measures)} numbers", "Give one a measure."
+                    )
+        if self.along is not None and (self.derived or self.along not in self.measures):
+            raise fault("along is none of the measures", "Name one of them, and derive nothing.")
+        return self
+
+
+class Publication(Model):
+    """A file of ``data/reference``: the tables of one paper."""
+
+    publication: str
+    source: str
+    tables: dict[str, PublishedTable]
+
+
+def read_publication(reproduces: str, home: Path | None = None) -> tuple[Publication, str]:
+    """Read the publication behind ``FILE.TABLE``.
+
+    Parameters
+    ----------
+    reproduces : str
+        E.g. ``budro.table2``.
+    home : Path, optional
+        The project root.
+
+    Returns
+    -------
+    publication : Publication
+        The whole file.
+    table : str
+        The key of the table in it.
+
+    Raises
+    ------
+    ConfigError
+        When there is no such file or table, or the file is not complete.
+    """
+    name, _, table = reproduces.partition(".")
+    path = find_yaml("publication", name, home or find_home())
+    publication = parse(Publication, read_yaml(path), path)
+    if table not in publication.tables:
+        raise ConfigError(f"{path} has no table {table!r}.", nearest(table, publication.tables))
+    return publication, table
+
+
+@dataclass(frozen=True, eq=False)
+class Reproduction:
+    """What a study says of a paper.
+
+    Attributes
+    ----------
+    claims : sequence of mapping
+        The study's claims, checked: ``id``, ``sentence``, ``held``, ``evidence``.
+    publication : Publication or None
+        The paper whose table is compared.
+    published : DataFrame or None
+        Its numbers beside ours: columns table, row, measure, published_mean, published_spread,
+        spread_kind, ours_mean, ours_sd, n_splits, profile.
+    """
+
+    claims: Sequence[Mapping[str, Any]] = ()
+    publication: Publication | None = None
+    published: pd.DataFrame | None = None
+
+    @property
+    def rows(self) -> pd.DataFrame | None:
+        """The published rows that are methods; points of a curve are none."""
+        if self.published is None or self.publication is None:
+            return None
+        table = str(self.published["table"].iloc[0]).partition(".")[2]
+        return None if self.publication.tables[table].along else self.published

@@ -1,0 +1,363 @@
+"""Resolving a study: every name in it looked up, every row unfolded into its settings."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from fairfrontier.prepare.config.dataset import (
+    DatasetConfig,
+    read_dataset,
+    read_lineage,
+    replace_noise,
+)
+from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.finder import find_yaml
+from fairfrontier.study.claim import Block
+from fairfrontier.study.config import MethodRow, Rows, StudyConfig, ThenRow, split_name
+from fairfrontier.study.method_file import MethodFile
+from fairfrontier.study.publication import Publication, read_publication
+
+if TYPE_CHECKING:
+    from fairfrontier.train.base import Estimator
+
+
+@dataclass(frozen=True)
+class ResolvedRow:
+    """One row of a block at one value of its sweep.
+
+    ``shared`` has the fields of FitGroup that all its members share; ``structure`` is what models
+    of a batched method must share besides, and None for other methods; ``across_splits`` says
+    whether they may be of different splits.
+    """
+
+    block: Block
+    seeds: tuple[int, ...]
+    shared: dict[str, Any]
+    parameters: dict[str, Any]
+    setting: dict[str, Any]
+    noise: float | None
+    structure: list[Any] | None
+    across_splits: bool
+
+    def trains_like(self, other: ResolvedRow) -> bool:
+        """Tell whether both rows train the same model."""
+        mine, theirs = (
+            (each.shared, each.parameters, each.noise, each.structure) for each in (self, other)
+        )
+        return mine == theirs
+
+
+@dataclass(frozen=True)
+class ResolvedStudy:
+    """A study with all that it names.
+
+    Attributes
+    ----------
+    study : StudyConfig
+        As it was read.
+    home : Path
+        The project root.
+    where : str
+        The file that errors name.
+    dataset : DatasetConfig
+        What its rows are trained on.
+    rows : tuple of ResolvedRow
+        Every row of both blocks at every value of its sweep, the published block first.
+    publication : Publication or None
+        The paper whose table the published block reproduces, where the project has it.
+    """
+
+    study: StudyConfig
+    home: Path
+    where: str
+    dataset: DatasetConfig
+    rows: tuple[ResolvedRow, ...]
+    publication: Publication | None
+
+
+def resolve(study: StudyConfig, home: Path, path: Path | None = None) -> ResolvedStudy:
+    """Look up every name of a study, and unfold its rows.
+
+    Parameters
+    ----------
+    study : StudyConfig
+        From `read_study`, or made in Python.
+    home : Path
+        The project root, for presets and datasets.
+    path : Path, optional
+        The study's file, which errors then name.
+
+    Returns
+    -------
+    ResolvedStudy
+
+    Raises
+    ------
+    ConfigError
+        For a method, preset, grid, parameter, metric or group attribute that does not exist, and
+        for values that a method refuses.
+    """
+    where = str(path) if path else f"Study {study.study}"
+    context = _Context(study, home, where)
+    rows = [
+        resolved
+        for block, block_rows, select_on in study.blocks()
+        for label, row in block_rows.methods.items()
+        for resolved in context.resolve_row(block, label, row, block_rows, select_on)
+    ]
+    return ResolvedStudy(study, home, where, context.dataset, tuple(rows), context.publication)
+
+
+class _Context:
+    """What every row of a study is resolved against."""
+
+    def __init__(self, study: StudyConfig, home: Path, where: str) -> None:
+        from fairfrontier.train.registry import METHODS
+
+        self.study, self.home, self.where = study, home, where
+        self.methods = METHODS.all()
+        self.file = find_yaml("dataset", study.dataset, home)
+        self.lineage = read_lineage(self.file, home)
+        self.dataset = read_dataset(self.file, home)
+        self.publication, self.follows_curve = _read_published(study, home)
+        self.certificate = _certificate(study)
+
+    def resolve_row(
+        self,
+        block: Block,
+        label: str,
+        row: MethodRow,
+        rows: Rows,
+        select_on: Literal["train", "validation"],
+    ) -> Iterator[ResolvedRow]:
+        """Yield a row at every value of its sweep, checked."""
+        key = f"{self.where}: {'published.' if block == 'published' else ''}methods.{label}"
+        if block == "published" and row.sweeps and not self.follows_curve:
+            raise ConfigError(
+                f"{key} lists several values, and a row of a published table has one setting.",
+                "Give each value a row of its own, or sweep in the frontier's block.",
+            )
+        name = row.method or label
+        if name not in self.methods:
+            raise ConfigError(f"{key}: there is no method {name!r}.", nearest(name, self.methods))
+        method = self.methods[name]
+        presets = MethodFile.read(name, self.home)
+        preset = presets.preset(row.preset, self.lineage, key)
+        own_metric = preset.pop("metric", {})
+        grid = presets.grid(row.grid, key)
+        given = (*preset, *grid, *row.parameters)
+        _check_parameters(method, given, key, MethodRow.model_fields)
+        metric = self._resolve_metric(name, own_metric, row, key)
+        for noise in row.noise or ():
+            replace_noise(self.dataset, noise, self.file)
+        for chosen, noise, (then, shown) in itertools.product(
+            _sweep({**grid, **row.parameters}),
+            row.noise or (None,),
+            list(self._resolve_then(row.then, key)),
+        ):
+            parameters = {**preset, **chosen}
+            model = _make_model(method, parameters, key)
+            setting = {
+                **chosen,
+                **({"preset": row.preset} if row.preset else {}),
+                **({"metric": row.metric} if row.metric else {}),
+                **({"noise": noise} if noise is not None else {}),
+                **shown,
+                **({"rows": rows.rows} if rows.rows is not None else {}),
+                "select_on": select_on,
+            }
+            shared = {
+                "dataset": self.study.dataset,
+                "method": label,
+                "estimator": name,
+                # A method that takes no metric is not fitted anew when the metric changes.
+                "metric": metric if "metric" in method.fit_takes else None,
+                "rows": rows.rows,
+                "select_on": select_on,
+                "threads": self.study.threads,
+                "certificate": self.certificate,
+                "minimum": self.study.minimum,
+                "then": then,
+            }
+            structure = list(model.structure()) if model.batched else None
+            yield ResolvedRow(
+                block,
+                rows.seeds,
+                shared,
+                parameters,
+                setting,
+                noise,
+                structure,
+                method.across_splits,
+            )
+
+    def _resolve_metric(
+        self, method: str, own: Mapping[str, Any], row: MethodRow, key: str
+    ) -> dict[str, Any] | None:
+        metric = _merge_metric(self.study.metric or {}, own, row.metric)
+        if metric is not None:
+            _check_metric(metric, key)
+        elif "metric" in self.methods[method].fit_needs:
+            raise ConfigError(
+                f"{key}: {method} needs a fair metric, and the study names none.",
+                "Add metric: {name: subspace} to the study.",
+            )
+        return metric
+
+    def _resolve_then(
+        self, row: ThenRow | None, key: str
+    ) -> Iterator[tuple[dict[str, Any] | None, dict[str, Any]]]:
+        """Yield every setting of a post-processor: what is fitted, and what is shown of it."""
+        if row is None:
+            yield None, {}
+            return
+        from fairfrontier.train.postprocess.base import PostProcessor
+
+        where = f"{key}.then"
+        known = {
+            name: each for name, each in self.methods.items() if issubclass(each, PostProcessor)
+        }
+        if row.method not in known:
+            raise ConfigError(
+                f"{where}: there is no post-processor {row.method!r}.", nearest(row.method, known)
+            )
+        method = known[row.method]
+        preset = MethodFile.read(row.method, self.home).preset(row.preset, self.lineage, where)
+        _check_parameters(method, (*preset, *row.parameters), where, ThenRow.model_fields)
+        if "scale" in {*preset, *row.parameters}:
+            raise ConfigError(
+                f"{where}: behind a method scores are its probabilities.", "Leave out scale."
+            )
+        for chosen in _sweep(row.parameters):
+            parameters = {**preset, **chosen}
+            _check_attributes(method, parameters, self.dataset, where)
+            _make_model(method, parameters, where)
+            shown = {f"then.{name}": value for name, value in chosen.items()}
+            if row.preset:
+                shown["then.preset"] = row.preset
+            yield {"method": row.method, **parameters}, {"then": row.method, **shown}
+
+
+def _read_published(study: StudyConfig, home: Path) -> tuple[Publication | None, bool]:
+    """Return the paper of the published block, and whether its table is a curve of settings."""
+    if study.published is None:
+        return None, False
+    try:
+        publication, table = read_publication(study.published.reproduces, home)
+    except ConfigError:
+        # A table that is not there is refused where it is needed.
+        return None, False
+    return publication, publication.tables[table].along is not None
+
+
+def mentions_certified(study: StudyConfig, part: str) -> bool:
+    """Return whether certificates of a part choose the frontier or stand in a claim."""
+    from fairfrontier.evaluate.measure.registry import CERTIFIED, MEASURES
+
+    named: list[str] = []
+    if part == study.select_on:
+        named += [study.frontier.accuracy, *study.frontier.fairness]
+    for each in study.claims:
+        if each.check.part == part:
+            named += each.check.measure
+    known = MEASURES.all()
+    measures = {split_name(each)[0] for each in named} & set(known)
+    return any(known[each].needs & CERTIFIED for each in measures)
+
+
+def _check_attributes(
+    method: type[Estimator], parameters: Mapping[str, Any], config: DatasetConfig, key: str
+) -> None:
+    """Refuse group attributes that the dataset does not have, before any model is trained."""
+    for name in method.group_parameters:
+        value = parameters.get(name)
+        for each in value if isinstance(value, list | tuple) else [value]:
+            if each is None or isinstance(each, int) or each in config.groups:
+                continue
+            raise ConfigError(
+                f"{key}: {name} is {each!r}, which is no group attribute of {config.dataset}.",
+                nearest(str(each), config.groups),
+            )
+
+
+def _check_parameters(
+    method: type[Estimator], given: Iterable[str], key: str, fields: Iterable[str]
+) -> None:
+    """Refuse what a method does not take; ``fields`` are the other keys of its row."""
+    accepted = list(inspect.signature(method).parameters)
+    for each in given:
+        if each not in accepted:
+            raise ConfigError(
+                f"{key}: {method.name} takes no parameter {each!r}.",
+                nearest(each, (*accepted, *fields)),
+            )
+
+
+def _merge_metric(*layers: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Lay metrics over each other; one that names another learner starts anew."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        if "name" in layer and layer["name"] != merged.get("name"):
+            merged = {}
+        merged = {**merged, **layer}
+    return merged or None
+
+
+def _certificate(study: StudyConfig) -> dict[str, Any] | None:
+    if study.certificate is None:
+        return None
+    asked = study.certificate
+    return {
+        "metric": study.metric,
+        "budgets": list(asked.budgets),
+        "rows": asked.rows,
+        "parts": ["test", "validation"] if mentions_certified(study, "validation") else ["test"],
+    }
+
+
+def _make_model(method: type[Estimator], parameters: Mapping[str, Any], key: str) -> Estimator:
+    """Let the method refuse values that cannot be, before hours are spent on other rows."""
+    try:
+        model = method(**parameters)
+        model.check()
+    except ConfigError as error:
+        raise ConfigError(f"{key}: {error.fault}", error.mend) from error
+    except TypeError as error:
+        raise ConfigError(
+            f"{key}: a parameter has a value of the wrong type ({error}).",
+            "Write numbers as numbers and names as names.",
+        ) from error
+    return model
+
+
+def _sweep(parameters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield every combination of the listed values."""
+    for name, each in parameters.items():
+        if each == []:
+            raise ConfigError(f"{name} lists no value to sweep.", "List one, or leave it out.")
+    values: list[Iterable[Any]] = [
+        each if isinstance(each, list) else [each] for each in parameters.values()
+    ]
+    for combination in itertools.product(*values):
+        yield dict(zip(parameters, combination, strict=True))
+
+
+def _check_metric(metric: Mapping[str, Any], key: str) -> None:
+    """Check the name of a fair metric and of its parameters."""
+    from fairfrontier.metric.registry import METRICS
+
+    known = METRICS.all()
+    name = metric.get("name", "")
+    if name not in known:
+        raise ConfigError(f"{key}: there is no fair metric {name!r}.", nearest(str(name), known))
+    accepted = [each for each in inspect.signature(known[name]).parameters if each != "split"]
+    for given in metric:
+        if given != "name" and given not in accepted:
+            raise ConfigError(
+                f"{key}: the metric {name} takes no parameter {given!r}.", nearest(given, accepted)
+            )

@@ -1,0 +1,477 @@
+"""The one chain: prepare, metric, fits, measures, frontier, report.
+
+`run_stages` walks through the stages of a study on a runner, which decides where each is carried
+out: in this process, on the workers of a Dask cluster, or as tasks of a Prefect flow. No stage
+knows which.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pandas as pd
+from pydantic import Field
+
+from fairfrontier.prepare.request import SplitRequest
+from fairfrontier.runtime.cluster import ClusterConfig, load_cluster
+from fairfrontier.runtime.config import Model
+from fairfrontier.runtime.errors import FairfrontierError, StoreError
+from fairfrontier.runtime.home import find_home
+from fairfrontier.runtime.store import Store
+from fairfrontier.study.config import DEFAULT_PROFILE, StudyConfig
+from fairfrontier.study.expand import Planned, expand, load_study
+from fairfrontier.study.points import KIND as POINTS
+from fairfrontier.study.points import points_key
+from fairfrontier.study.results import StudyResults, build_results
+from fairfrontier.study.stage import (
+    RunContext,
+    list_metrics,
+    list_splits,
+    name_fit,
+    name_seeds,
+    settle_texts,
+)
+from fairfrontier.train.fit.group import FitGroup
+from fairfrontier.train.fit.kept import KIND, read_facts
+from fairfrontier.train.fit.key import key
+from fairfrontier.train.registry import METHODS
+
+# With no more fits than this to train, worker processes would take longer to start.
+FEW = 12
+
+
+class RunOptions(Model):
+    """What a run of a study is asked for."""
+
+    study: str = Field(min_length=1, description="A name in conf/studies, or a YAML file.")
+    profile: str = Field(
+        default=DEFAULT_PROFILE, description="How much is run: default, or one of the study's."
+    )
+    cluster: str = Field(
+        default="auto",
+        description="A name in conf/clusters (inline, local, cuda, ...) or a YAML file; auto takes "
+        f"local for more than {FEW} fits, else inline.",
+    )
+    out: str | None = Field(
+        default=None, description="The folder that gets the results; data/results by default."
+    )
+    home: str | None = Field(
+        default=None, description="The project root; found from the current folder by default."
+    )
+
+    @property
+    def root(self) -> Path:
+        """The project root."""
+        return Path(self.home) if self.home else find_home()
+
+
+class Runner(Protocol):
+    """Where the stages of a run are carried out."""
+
+    context: RunContext
+
+    def submit(self, stage: str, *arguments: Any, label: str, after: Sequence[Any] = ()) -> Any:
+        """Have a stage carried out once others are, and return a future of its result.
+
+        Parameters
+        ----------
+        stage : str
+            ``prepare``, ``metric``, ``fit``, ``measure``, ``frontier``, ``compare``, ``report``.
+        *arguments
+            What the stage's function takes after the context.
+        label : str
+            What it is done to, for people.
+        after : sequence of futures
+            Those that must have been carried out.
+        """
+        ...
+
+    def as_completed(self, futures: Sequence[Any]) -> Iterable[Any]:
+        """Yield futures as they are carried out, whether they succeeded or not."""
+        ...
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """A study, what it trains, and how much of it the store holds.
+
+    Attributes
+    ----------
+    options : RunOptions
+        What was asked for.
+    study : StudyConfig
+        The study, checked.
+    plan : tuple of Planned
+        What is to be trained.
+    keys : tuple of str
+        Where the store keeps each fit, in the order of the plan.
+    missing : mapping of str to FitGroup
+        What the store does not hold, by key, with models of which only post-processed rows show.
+    is_complete : bool
+        Whether the store held all fits and their points from the start.
+    points : tuple of str
+        Where the store keeps each fit's points.
+    started : float
+        When it was asked for, by the monotonic clock.
+    """
+
+    options: RunOptions
+    study: StudyConfig
+    plan: tuple[Planned, ...]
+    keys: tuple[str, ...]
+    missing: Mapping[str, FitGroup]
+    is_complete: bool
+    points: tuple[str, ...]
+    started: float
+
+    @property
+    def home(self) -> Path:
+        """The project root."""
+        return self.options.root
+
+    @property
+    def store(self) -> Store:
+        """Holds what is done."""
+        return open_store(self.home)
+
+    @property
+    def slug(self) -> str:
+        """The study's name, with its profile where that is not the default."""
+        return self.study.slug
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the study's results."""
+        return find_folder(self.options, self.study)
+
+    @property
+    def groups(self) -> list[FitGroup]:
+        """What is to be trained, without the blocks that ask for it."""
+        return [planned.group for planned in self.plan]
+
+    @property
+    def jobs(self) -> dict[str, FitGroup]:
+        """All fits by their keys, models of which only post-processed rows show first."""
+        return {**self.missing, **dict(zip(self.keys, self.groups, strict=True))}
+
+    @property
+    def seconds(self) -> float:
+        """How long ago it was asked for."""
+        return time.monotonic() - self.started
+
+    @property
+    def cluster(self) -> ClusterConfig:
+        """Where fits run."""
+        if self.options.cluster == "auto":
+            few = len(self.missing) <= FEW
+            return ClusterConfig(kind="inline" if few or self.is_complete else "local")
+        return load_cluster(self.options.cluster, self.home)
+
+    def list_skipped(self) -> dict[str, str]:
+        """Return row label -> why its method could not be trained on this dataset.
+
+        Raises
+        ------
+        StoreError
+            When a fit is not where it was expected.
+        """
+        skipped: dict[str, str] = {}
+        for group, found in zip(self.groups, self.keys, strict=True):
+            if not self.store.path(KIND, found).is_dir():
+                raise StoreError(
+                    f"{name_fit(group)} was kept under another key than it was asked for.",
+                    "The code or a dataset changed while the study ran: run it again.",
+                )
+            reason = read_facts(self.store.path(KIND, found))["skipped"]
+            if reason is not None:
+                skipped[group.method] = str(reason)
+        return skipped
+
+    def summarise(self) -> dict[str, Any]:
+        """Return plain facts: study, profile, folder, fits, trained, skipped, seconds."""
+        return {
+            "study": self.study.study,
+            "profile": self.study.profile,
+            "folder": str(self.folder),
+            "fits": len(self.plan),
+            "trained": len(self.missing),
+            "skipped": self.list_skipped(),
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def check_options(options: RunOptions) -> tuple[StudyConfig, tuple[Planned, ...]]:
+    """Read, resolve, check and expand the study that is asked for, before anything runs.
+
+    Returns
+    -------
+    study : StudyConfig
+    plan : tuple of Planned
+
+    Raises
+    ------
+    FairfrontierError
+        For what can be known to be wrong.
+    """
+    resolved = load_study(options.study, options.profile, options.root)
+    if options.cluster != "auto":
+        load_cluster(options.cluster, options.root)
+    plan = expand(resolved)
+    check_folder(find_folder(options, resolved.study))
+    open_store(options.root).check_writable()
+    return resolved.study, plan
+
+
+def start_study(options: RunOptions) -> StudyRun:
+    """Check what is asked for, and ask the store how much of it is done.
+
+    Raises
+    ------
+    FairfrontierError
+        For what can be known to be wrong.
+    """
+    started = time.monotonic()
+    study, plan = check_options(options)
+    home, store = options.root, open_store(options.root)
+    groups = [planned.group for planned in plan]
+    for dataset in dict.fromkeys(group.dataset for group in groups):
+        # Keys say which encoder texts have.
+        settle_texts(dataset, home)
+    keys = tuple(key(group, store, home) for group in groups)
+    points = tuple(
+        points_key(fit, group, store, home) for fit, group in zip(keys, groups, strict=True)
+    )
+    missing = _list_missing(groups, keys, store, home)
+    measured = all(store.path(POINTS, found).is_dir() for found in points)
+    return StudyRun(options, study, plan, keys, missing, not missing and measured, points, started)
+
+
+def run_stages(study: StudyRun, runner: Runner) -> dict[str, Any]:
+    """Carry out the stages of a study.
+
+    Parameters
+    ----------
+    study : StudyRun
+        From `start_study`.
+    runner : Runner
+        Where its stages are carried out.
+
+    Returns
+    -------
+    dict
+        ``study``, ``profile``, ``folder``, ``fits``, ``trained``, ``skipped``, ``seconds``.
+
+    Raises
+    ------
+    FairfrontierError
+        For whatever the user can mend; what is finished is kept, and the same call goes on.
+    """
+    missing = list(study.missing.values())
+    inputs: dict[Any, Any] = {
+        request: runner.submit("prepare", request, label=_name_split(request))
+        for request in list_splits(missing)
+    }
+    inputs |= {
+        request: runner.submit(
+            "metric",
+            request,
+            label=f"{request.parameters['name']} of {_name_split(request.split)}",
+            after=[inputs[request.split]],
+        )
+        for request in list_metrics(missing)
+    }
+    _wait(inputs.values())
+    fits = _submit_fits(study, runner, inputs)
+    _watch_fits(fits, study.jobs, runner)
+    measures = [
+        runner.submit("measure", group, label=_name_group(group), after=[fits[found]])
+        for group, found in zip(study.groups, study.keys, strict=True)
+    ]
+    tables = [future.result() for future in measures]
+    results = runner.submit("frontier", study, tables, label=study.slug, after=measures)
+    compared = runner.submit("compare", results.result(), label=study.slug, after=[results])
+    report = runner.submit(
+        "report",
+        study,
+        results.result(),
+        compared.result(),
+        label=study.slug,
+        after=[results, compared],
+    )
+    report.result()
+    return study.summarise()
+
+
+def choose_frontier(
+    context: RunContext,  # noqa: ARG001
+    study: StudyRun,
+    tables: Sequence[pd.DataFrame],
+) -> StudyResults:
+    """Put the points of all fits together and find the frontier."""
+    points = pd.concat(tables, ignore_index=True)
+    return build_results(study.study, study.plan, points, study.list_skipped())
+
+
+def open_store(home: Path) -> Store:
+    """Return the store of a project."""
+    return Store(home / "data" / "cache" / "store")
+
+
+def find_folder(options: RunOptions, study: StudyConfig) -> Path:
+    """Return the folder of a study's results."""
+    base = Path(options.out).expanduser() if options.out else options.root / "data" / "results"
+    return base.absolute() / study.slug
+
+
+def check_folder(folder: Path) -> None:
+    """Raise StoreError when results could not be written, leaving no trace of the question."""
+    nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    try:
+        with tempfile.TemporaryFile(dir=nearest):
+            pass
+    except OSError as error:
+        raise StoreError(
+            f"The results cannot be written to {folder}: {error.strerror or error}.",
+            "Give a folder that you may write to, with --out.",
+        ) from error
+
+
+class ThreadRunner:
+    """Carries the stages out in threads of this process, which may wait for a cluster's workers.
+
+    Fits and measures have as many threads as fits run at once; all else is done where it is asked.
+
+    Parameters
+    ----------
+    context : RunContext
+        What the stages share.
+    stages : mapping of str to callable
+        What each stage does: function (context, *arguments).
+    """
+
+    def __init__(self, context: RunContext, stages: Mapping[str, Any]) -> None:
+        self.context = context
+        self.stages = stages
+        self._threads = ThreadPoolExecutor(context.slots) if context.slots > 1 else None
+
+    def __enter__(self) -> ThreadRunner:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.context.stop()
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)
+
+    def submit(
+        self,
+        stage: str,
+        *arguments: Any,
+        label: str,  # noqa: ARG002
+        after: Sequence[Future[Any]] = (),
+    ) -> Future[Any]:
+        """Carry out a stage; see `Runner.submit`."""
+
+        def carry_out() -> Any:
+            for future in after:
+                future.result()
+            return self.stages[stage](self.context, *arguments)
+
+        if self._threads is not None and stage in ("fit", "measure"):
+            return self._threads.submit(carry_out)
+        done: Future[Any] = Future()
+        try:
+            done.set_result(carry_out())
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+    def as_completed(self, futures: Sequence[Future[Any]]) -> Iterable[Future[Any]]:
+        """Yield futures as they are carried out."""
+        return as_completed(futures)
+
+
+def _submit_fits(
+    study: StudyRun,
+    runner: Runner,
+    inputs: Mapping[Any, Any],
+) -> dict[str, Any]:
+    """Submit all fits: those that need the whole cluster after the others, and one by one.
+
+    A post-processor waits for its model, of which perhaps only post-processed rows show.
+    """
+    jobs = study.jobs
+    models = {found: group for found, group in jobs.items() if group.then is None}
+    clustered = runner.context.client is not None
+    fits: dict[str, Any] = {}
+    for distributed in (False, True):
+        for found, group in models.items():
+            if distributed == (clustered and METHODS.find(group.estimator).distributed):
+                needed = (*list_splits([group]), *list_metrics([group]))
+                after = [inputs[request] for request in needed if request in inputs]
+                if distributed:
+                    after += fits.values()
+                label = _name_group(group)
+                fits[found] = runner.submit("fit", group, found, label=label, after=after)
+    for found, group in jobs.items():
+        if group.then is not None:
+            base = key(group.base, study.store, study.home)
+            after = [fits[base]] if base in fits else []
+            fits[found] = runner.submit("fit", group, found, label=_name_group(group), after=after)
+    return fits
+
+
+def _watch_fits(fits: Mapping[str, Any], jobs: Mapping[str, FitGroup], runner: Runner) -> None:
+    """Wait for all fits; raise the first failure with the name of its fit and how many failed."""
+    names = {id(future): name_fit(jobs[found]) for found, future in fits.items()}
+    failures: list[tuple[str, Exception]] = []
+    for future in runner.as_completed(list(fits.values())):
+        try:
+            future.result()
+        except Exception as error:
+            # What waited for a fit that failed has its error.
+            if all(error is not other for _, other in failures):
+                failures.append((names[id(future)], error))
+        runner.context.observer.advance()
+    if not failures:
+        return
+    name, first = failures[0]
+    where = f"{name} ({len(failures)} of {len(fits)} fits failed)"
+    if isinstance(first, FairfrontierError):
+        raise type(first)(f"{where}: {first.fault}", first.mend) from first
+    first.add_note(f"In fit {where}.")
+    raise first
+
+
+def _wait(futures: Iterable[Any]) -> None:
+    for future in futures:
+        future.result()
+
+
+def _list_missing(
+    groups: Sequence[FitGroup], keys: Sequence[str], store: Store, home: Path
+) -> dict[str, FitGroup]:
+    """Return what is to be trained, by its key: also models of which only post-processed rows show.
+
+    The models of a post-processed row are listed when the row itself is not there, once however
+    many rows decide from their scores.
+    """
+    found = dict(zip(keys, groups, strict=True))
+    for group in list(found.values()):
+        if group.then is not None and not store.path(KIND, key(group, store, home)).is_dir():
+            found.setdefault(key(group.base, store, home), group.base)
+    return {each: group for each, group in found.items() if not store.path(KIND, each).is_dir()}
+
+
+def _name_split(request: SplitRequest) -> str:
+    return f"{Path(request.dataset).stem} seed {request.seed}"
+
+
+def _name_group(group: FitGroup) -> str:
+    return f"{group.method} on {Path(group.dataset).stem} seed {name_seeds(group)}"

@@ -1,0 +1,34 @@
+"""Comparing with papers and writing the report, as tasks."""
+
+from __future__ import annotations
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from fairfrontier.runner import compare_with_paper, write_report
+from fairfrontier.study.publication import Reproduction
+from fairfrontier.study.results import StudyResults
+from fairfrontier.study.run import StudyRun
+from fairfrontier.study.stage import RunContext
+
+
+@task(name="compare", task_run_name="compare {label}", tags=["report"], cache_policy=NO_CACHE)
+def compare(
+    label: str,  # noqa: ARG001
+    context: RunContext,
+    results: StudyResults,
+) -> Reproduction:
+    """Check claims and published numbers; see `compare_with_paper`."""
+    return compare_with_paper(context, results)
+
+
+@task(name="report", task_run_name="report on {label}", tags=["report"], cache_policy=NO_CACHE)
+def report(
+    label: str,  # noqa: ARG001
+    context: RunContext,
+    study: StudyRun,
+    results: StudyResults,
+    reproduction: Reproduction,
+) -> int:
+    """Write what the study leaves behind; see `write_report`."""
+    return write_report(context, study, results, reproduction)
