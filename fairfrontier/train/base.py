@@ -434,6 +434,14 @@ def unit_weight(sample_weight: np.ndarray | None, n_samples: int) -> np.ndarray:
     return weight
 
 
+def training_weight(sample_weight: np.ndarray | None, n_samples: int) -> np.ndarray:
+    """Return the case weights of a fit as ``unit_weight`` does; InputError where all are zero."""
+    weight = unit_weight(sample_weight, n_samples)
+    if n_samples and not weight.any():
+        raise InputError("All case weights are zero.", "Give some rows a weight above 0.")
+    return weight
+
+
 def take_attribute(groups: np.ndarray, attribute: int) -> np.ndarray:
     """Return the codes of one attribute, shape (n_samples,), from a column per attribute.
 

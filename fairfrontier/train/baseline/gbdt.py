@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from fairfrontier.train.base import unit_weight
+from fairfrontier.train.base import training_weight
 from fairfrontier.train.registry import method
 from fairfrontier.train.tree.boosting import BoostedTrees
 
@@ -31,4 +31,4 @@ class GBDT(BoostedTrees):
     def fit(self, X: np.ndarray, y: np.ndarray, *, sample_weight: np.ndarray | None = None) -> Self:
         """Boost ``n_estimators`` trees on rows X with labels y of two classes."""
         X, codes = self.validate_training(X, y)
-        return self._boost(X, codes, unit_weight(sample_weight, len(codes)))
+        return self._boost(X, codes, training_weight(sample_weight, len(codes)))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import xgboost
 
-from fairfrontier.train.base import Regressor, unit_weight
+from fairfrontier.train.base import Regressor, training_weight
 from fairfrontier.train.baseline.linear_regression import (
     RegressionLoss,
     refuse_targets,
@@ -128,7 +128,7 @@ class GBDTRegression(Regressor):
         }
         if self.base_score is not None:
             parameters["base_score"] = self.base_score
-        weight = unit_weight(sample_weight, len(y))
+        weight = training_weight(sample_weight, len(y))
         data = xgboost.DMatrix(X, y, weight=weight, nthread=self.n_jobs)
         self.booster_ = xgboost.train(parameters, data, self.n_estimators)
         return self

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 
 from fairfrontier.prepare.split import Task
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.train.base import Classifier, unit_weight
+from fairfrontier.train.base import Classifier, training_weight
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
 
@@ -96,7 +96,7 @@ class Linear(Classifier):
         """
         self.check()
         X, y = self.validate_training(X, y)
-        weight = unit_weight(sample_weight, len(y))
+        weight = training_weight(sample_weight, len(y))
         if self.class_weight == "balanced":
             totals = np.bincount(y, weights=weight)
             weight = weight * (weight.sum() / (np.count_nonzero(totals) * totals))[y]

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.train.base import Regressor, unit_weight
+from fairfrontier.train.base import Regressor, training_weight
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
 
@@ -126,7 +126,7 @@ class LinearRegression(Regressor):
         """Solve in closed form, or by Newton's method."""
         self.check()
         X, y = self.validate_training(X, y)
-        weight = unit_weight(sample_weight, len(y))
+        weight = training_weight(sample_weight, len(y))
         if self.loss == "square":
             centred, mean = centre(X, weight)
             slope = centred.T @ (weight * y) / weight.sum()

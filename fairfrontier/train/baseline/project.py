@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from fairfrontier.metric.fair_metric import FairMetric
-from fairfrontier.train.base import unit_weight
+from fairfrontier.train.base import training_weight
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
 from fairfrontier.train.tree.boosting import BoostedTrees
@@ -50,7 +50,7 @@ class Project(BoostedTrees):
         """Boost trees on the projected rows."""
         X, codes = self.validate_training(X, y)
         self.sigma_ = metric.sigma
-        return self._boost(X, codes, unit_weight(sample_weight, len(codes)))
+        return self._boost(X, codes, training_weight(sample_weight, len(codes)))
 
     def _project(self, X: np.ndarray) -> np.ndarray:
         return np.asarray(X @ self.sigma_)

@@ -10,7 +10,7 @@ from sklearn.ensemble import RandomForestClassifier
 
 from fairfrontier.prepare.split import Task
 from fairfrontier.runtime.errors import StoreError
-from fairfrontier.train.base import Classifier, unit_weight
+from fairfrontier.train.base import Classifier, training_weight
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
 from fairfrontier.train.tree.node import LEAF, is_downward
@@ -86,7 +86,7 @@ class RandomForest(Classifier):
         self.check()
         X, codes = self.validate_training(X, y)
         if sample_weight is not None:
-            sample_weight = unit_weight(sample_weight, len(codes))
+            sample_weight = training_weight(sample_weight, len(codes))
         forest = RandomForestClassifier(
             n_estimators=self.n_estimators,
             max_depth=self.max_depth,

@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from fairfrontier.train.base import take_attribute, unit_weight
+from fairfrontier.train.base import take_attribute, training_weight
 from fairfrontier.train.registry import method
 from fairfrontier.train.tree.boosting import BoostedTrees, PositiveWeight
 
@@ -100,6 +100,6 @@ class Reweigh(BoostedTrees):
     ) -> Self:
         """Weigh the rows by group and label, then boost."""
         X, codes = self.validate_training(X, y, groups)
-        weight = unit_weight(sample_weight, len(codes))
+        weight = training_weight(sample_weight, len(codes))
         group = take_attribute(groups, self.attribute)
         return self._boost(X, codes, weight * independence_weights(group, codes, weight))

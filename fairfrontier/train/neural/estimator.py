@@ -17,9 +17,9 @@ from fairfrontier.runtime.arrays import (
     choose_backend,
     to_numpy,
 )
-from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.runtime.errors import ConfigError, DataError, InputError
 from fairfrontier.runtime.seeds import derive_generator
-from fairfrontier.train.base import Classifier, unit_weight
+from fairfrontier.train.base import Classifier, training_weight
 from fairfrontier.train.neural.minibatch import BalancedRows
 from fairfrontier.train.neural.network import (
     Network,
@@ -181,6 +181,10 @@ def _relative_weight(weight: np.ndarray | None, y: np.ndarray | None) -> np.ndar
         return None
     y = np.zeros(weight.size, dtype=np.int64) if y is None else y
     mean = np.bincount(y, weights=weight) / np.maximum(np.bincount(y), 1)
+    if not mean[y].all():
+        raise InputError(
+            "All rows of one class have the weight zero.", "Leave them out, or weigh some of them."
+        )
     relative = weight / mean[y]
     return None if np.all(relative == 1.0) else relative
 
@@ -358,7 +362,7 @@ class NeuralNetwork(Classifier):
         X, codes = self.validate_training(data["X"], data["y"], data.get("groups"))
         weight = data.get("sample_weight")
         if weight is not None:
-            weight = unit_weight(weight, len(codes))
+            weight = training_weight(weight, len(codes))
         return {**data, "X": X, "y": codes, "sample_weight": weight}
 
     def _fit(self, data: Mapping[str, Any], progress: Progress | None) -> Self:

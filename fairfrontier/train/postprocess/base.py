@@ -190,7 +190,8 @@ class PostProcessor(Classifier):
 
 def as_column(X: Any) -> Any:
     """Return scores in one column; what has columns stays as it is."""
-    return np.asarray(X)[:, None] if np.ndim(X) == 1 else X
+    scores = X if hasattr(X, "ndim") else np.asarray(X)
+    return np.asarray(scores)[:, None] if scores.ndim == 1 else scores
 
 
 def choose_columns(groups: np.ndarray, attributes: int | list[int] | None, name: str) -> np.ndarray:

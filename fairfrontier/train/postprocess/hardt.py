@@ -10,7 +10,7 @@ import numpy as np
 from fairlearn.postprocessing import ThresholdOptimizer
 from sklearn.base import BaseEstimator
 
-from fairfrontier.runtime.errors import DataError
+from fairfrontier.runtime.errors import InputError
 from fairfrontier.train.persistence import State
 from fairfrontier.train.postprocess.base import PostProcessor, Scale
 from fairfrontier.train.registry import method
@@ -73,7 +73,7 @@ class Hardt(PostProcessor):
 
     Raises
     ------
-    DataError
+    InputError
         From ``fit``, when a group has rows of one label only: fairlearn's curves need both.
 
     Notes
@@ -137,9 +137,9 @@ class Hardt(PostProcessor):
         positive = np.bincount(code, weights=y, minlength=len(self.cells_))
         lacking = (positive == 0) | (positive == np.bincount(code))
         if lacking.any():
-            raise DataError(
-                f"{self.name} needs rows of both labels in every group, and all rows of the group "
-                f"{self.cells_[lacking][0].tolist()} have the same.",
+            raise InputError(
+                f"{self.name} needs rows of both classes in every group, and all rows of the group "
+                f"{self.cells_[lacking][0].tolist()} are of one class.",
                 "Merge small groups in the dataset's YAML, or choose fewer attributes.",
             )
         optimizer = ThresholdOptimizer(

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.prepare.split import Part, Split
-from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.train.base import unit_weight
+from fairfrontier.runtime.errors import ConfigError, DataError, InputError
+from fairfrontier.train.base import training_weight
 from fairfrontier.train.persistence import State
 from fairfrontier.train.postprocess.base import PostProcessor, Scale
 from fairfrontier.train.postprocess.calibration import KINDS, Calibration, Kind, fit_calibration
@@ -255,7 +255,7 @@ class RandomizedThreshold(PostProcessor):
         # Labels that are not there are coded like a study's.
         signed, codes = self.validate_training(X, np.zeros(len(X)) if y is None else y, groups)
         labels = None if y is None else codes
-        weight = unit_weight(sample_weight, len(signed))
+        weight = training_weight(sample_weight, len(signed))
         self.calibration_ = None
         if self.calibrate is not None:
             self.calibration_ = fit_calibration(
@@ -356,8 +356,9 @@ class RandomizedThreshold(PostProcessor):
 
     def _need_labels(self, labels: np.ndarray | None, purpose: str) -> np.ndarray:
         if labels is None:
-            raise ConfigError(
-                f"{self.name} needs labels for {purpose!r}, and was given none.",
+            raise InputError(
+                f"{self.name} requires y to be passed, but the target y is None: labels are needed "
+                f"for {purpose!r}.",
                 "Pass y, or give both width and rate, and no calibrate.",
             )
         return labels

@@ -10,7 +10,7 @@ import numpy as np
 
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.train.base import unit_weight
+from fairfrontier.train.base import training_weight
 from fairfrontier.train.persistence import State
 from fairfrontier.train.postprocess.base import PostProcessor, Scale
 from fairfrontier.train.registry import method
@@ -221,7 +221,7 @@ class RejectOption(PostProcessor):
         self.check()
         score, y = self.validate_training(X, y, groups)
         code = self.learn_cells(groups)
-        weight = unit_weight(sample_weight, len(y))
+        weight = training_weight(sample_weight, len(y))
         where = "the fitted rows"
         if validation is not None:
             score, y = self.validate_rows(validation.X), self.encode_labels(validation.y)

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from fairfrontier.runtime.errors import DataError
-from fairfrontier.train.base import unit_weight
+from fairfrontier.runtime.errors import InputError
+from fairfrontier.train.base import training_weight
 from fairfrontier.train.neural.estimator import TrainingWarning
 from fairfrontier.train.persistence import State
 from fairfrontier.train.postprocess.base import PostProcessor, Scale
@@ -140,7 +140,7 @@ class ShiftInference(PostProcessor):
 
     Raises
     ------
-    DataError
+    InputError
         From ``fit``, when π_k is 0 or 1: no correction is finite then.
 
     Notes
@@ -193,7 +193,7 @@ class ShiftInference(PostProcessor):
         signed, y = self.validate_training(X, y, groups)
         posterior = (1.0 + signed) / 2.0
         code = self.learn_cells(groups)
-        weight = unit_weight(sample_weight, len(y))
+        weight = training_weight(sample_weight, len(y))
         total = np.bincount(code, weights=weight)
         positive = np.bincount(code, weights=weight * (y == 1))
         prior = float(positive.sum() / total.sum())
@@ -210,9 +210,9 @@ class ShiftInference(PostProcessor):
                 )
         certain = (found <= 0.0) | (found >= 1.0)
         if certain.any():
-            raise DataError(
-                f"{self.name} finds the base rate {found[certain][0]:g} in the group "
-                f"{self.cells_[certain][0].tolist()}, which no correction can reach.",
+            raise InputError(
+                f"{self.name} finds the base rate {found[certain][0]:g}, that of one class, in the "
+                f"group {self.cells_[certain][0].tolist()}, which no correction can reach.",
                 "Merge small groups in the dataset's YAML, or choose fewer attributes."
                 if self.priors == "labels"
                 else "Take priors: labels, for scores that know the group already.",

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from fairfrontier.train.regression.estimator import FairRegression
+    from fairfrontier.train.regression.estimator import Reduction
     from fairfrontier.train.regression.saddle import Progress
 
 
@@ -63,7 +63,7 @@ class Table:
 
 
 def fit_collection(
-    model: FairRegression,
+    model: Reduction,
     X: Any,
     y: Any,
     groups: Any,
@@ -76,7 +76,7 @@ def fit_collection(
 
     Parameters
     ----------
-    model : FairRegression
+    model : Reduction
     X, y, groups, sample_weight
         As ``place_rows``.
     client : distributed.Client
@@ -89,7 +89,7 @@ def fit_collection(
     ConfigError
         Without a client, and for oracles and learners that need all rows in one place.
     DataError
-        As ``FairRegression.fit``.
+        As ``Reduction.fit``.
     ClusterError
         When a worker was lost, and again at the second try.
 
@@ -104,7 +104,8 @@ def fit_collection(
     workers, see ``try_twice``.
     """
     _require_sums(model)
-    model.binary_ = bool(np.issubdtype(y.dtype, np.integer))
+    if "binary" in model.task:
+        model.classes_ = np.arange(2)
     arrays = (X, y, groups, sample_weight)
     try_twice(
         lambda workers: _fit(model, arrays, workers, progress, timeout),
@@ -116,7 +117,7 @@ def fit_collection(
 
 
 def _fit(
-    model: FairRegression,
+    model: Reduction,
     arrays: tuple[Any, Any, Any, Any],
     client: Client,
     progress: Progress | None,
@@ -201,13 +202,13 @@ def place_rows(
 
 
 def pose_parity(
-    model: FairRegression, table: Table, shared: Mapping[str, Any]
+    model: Reduction, table: Table, shared: Mapping[str, Any]
 ) -> tuple[ParityProblem, Oracle]:
     """Return the parity problem of rows on workers, and its oracle.
 
     Parameters
     ----------
-    model : FairRegression
+    model : Reduction
     table : Table
     shared : mapping
         Keywords of ``build_parity``.
@@ -233,7 +234,7 @@ def pose_parity(
 
 
 def pose_bounded_loss(
-    model: FairRegression, table: Table, loss: Loss, shared: Mapping[str, Any]
+    model: Reduction, table: Table, loss: Loss, shared: Mapping[str, Any]
 ) -> tuple[BoundedLossProblem, RiskOracle]:
     """Return the problem of bounded group loss of rows on workers, and its oracle.
 
@@ -266,7 +267,7 @@ def pose_bounded_loss(
     return problem, WeightedOracle(learner.fit, OWN, total, group, exact=False)
 
 
-def _require_sums(model: FairRegression) -> None:
+def _require_sums(model: Reduction) -> None:
     """Refuse what needs all rows in one place.
 
     Raises
@@ -287,7 +288,7 @@ def _require_sums(model: FairRegression) -> None:
 
 
 def _make_trees(
-    model: FairRegression, table: Table, rows: Placement, sharpness: float
+    model: Reduction, table: Table, rows: Placement, sharpness: float
 ) -> PartitionedTrees:
     return PartitionedTrees(
         rows,
@@ -303,7 +304,7 @@ def _make_trees(
 
 
 def _make_logistic(
-    model: FairRegression, table: Table, rows: Placement, sharpness: float
+    model: Reduction, table: Table, rows: Placement, sharpness: float
 ) -> PartitionedLogistic:
     regressor = PartitionedLogisticRegressor(
         rows, table.n_samples, table.n_features, table.total, model.penalty

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from fairfrontier.prepare.split import Split, Task
+from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
-from fairfrontier.train.base import take_attribute, unit_weight
+from fairfrontier.train.base import Regressor, take_attribute, training_weight
 from fairfrontier.train.dask.collection import is_collection
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
@@ -41,9 +41,8 @@ CONSTRAINTS = ("bounded_group_loss", "statistical_parity")
 ORACLES = ("cs", "envelope", "lr", "ls")
 
 
-@method("fair_regression")
-class FairRegression(MixtureEstimator):
-    """A randomised regression within budgets of statistical parity or of the groups' losses.
+class Reduction(MixtureEstimator):
+    """Base of fair regression of numbers and of classes, which differ in their default loss.
 
     min_Q E[ℓ(Y, f(X))]  s.t.  |P[f(X) ≥ z | A = a] − P[f(X) ≥ z]| ≤ ε_a for all a, z, or
                                E[ℓ(Y, f(X)) | A = a] ≤ ζ_a for all a,
@@ -57,7 +56,7 @@ class FairRegression(MixtureEstimator):
         Which of the two.
     loss : str, Loss or None
         ``square``, ``absolute``, ``quantile``, ``logistic``, ``poisson``, a registered name or an
-        object; None is ``logistic`` for classes and ``square`` for numbers.
+        object; None is ``square`` for numbers and ``logistic`` for classes.
     shape : float or None
         τ of ``quantile``, C of ``logistic``, κ of ``poisson``; the loss's default when None, for
         ``poisson`` that of a label range that starts above 0.
@@ -125,8 +124,8 @@ class FairRegression(MixtureEstimator):
     gap_ : float
         By how much a mixture within the budgets could be better. Unless ``exact_`` it is relative:
         0 says that no answer of the oracle's is better, not that no predictor is.
-    exact_, converged_, binary_ : bool
-        Whether the oracle is exact, the tolerance was met, the labels were classes.
+    exact_, converged_ : bool
+        Whether the oracle is exact, and the tolerance was met.
     iterations_, calls_ : int
         Iterations, oracle calls.
     report_ : dict
@@ -151,12 +150,13 @@ class FairRegression(MixtureEstimator):
     algorithms. ICML 2019, algorithms 1 and 2.
     """
 
-    task: ClassVar[frozenset[Task]] = frozenset({"binary", "regression"})
     group_parameters: ClassVar[tuple[str, ...]] = ("attribute",)
     # Rounding to levels turns the last digits of a sum into another best response.
     weights_are_counts: ClassVar[bool] = False
     paper: ClassVar[str] = "Agarwal, Dudík and Wu, Fair regression, ICML 2019"
     example: ClassVar[Mapping[str, Any]] = {"budget": 0.2, "n_grid": 10, "iterations": 5}
+    # What None stands for.
+    own_loss: ClassVar[str]
 
     multiplier_: np.ndarray
     levels_: np.ndarray
@@ -274,7 +274,7 @@ class FairRegression(MixtureEstimator):
         X : ndarray or dask array of float64, shape (n_samples, n_features)
             The rows of a Dask array stay with the workers, a partition each; see ``collection``.
         y : ndarray or dask array, shape (n_samples,)
-            Integers 0 and 1 are classes, floats are numbers within ``label_range``.
+            Numbers within ``label_range``, or labels of two classes; of a Dask array 0 and 1.
         groups : ndarray or dask array of int64, shape (n_samples, n_attributes)
         sample_weight : ndarray or dask array of float64, shape (n_samples,), optional
             How many rows each stands for: their sum is the sample size of the default tolerance and
@@ -297,17 +297,10 @@ class FairRegression(MixtureEstimator):
         """
         self.check()
         if is_collection(X):
-            self.binary_ = bool(np.issubdtype(y.dtype, np.integer))
             self._refuse_collection()
             fit_collection(self, X, y, groups, sample_weight, client, progress)
             return self
-        self.binary_ = bool(np.issubdtype(np.asarray(y).dtype, np.integer))
         X, y = self.validate_training(X, y, groups)
-        if self.binary_ and not np.isin(y, (0, 1)).all():
-            raise DataError(
-                f"{self.name} is given classes other than 0 and 1.",
-                "Give it two classes, or numbers as floats.",
-            )
         low, high = self._range()
         label = scale_labels(y, low, high)
         loss = self._loss()
@@ -317,7 +310,7 @@ class FairRegression(MixtureEstimator):
                 "Choose the square loss, or labels 0 and 1.",
             )
         X = np.asarray(X, dtype=np.float64)
-        weight = unit_weight(sample_weight, len(y))
+        weight = training_weight(sample_weight, len(y))
         # Rows of weight 0 belong to nothing that is summed.
         held = weight > 0
         if not held.all():
@@ -414,7 +407,6 @@ class FairRegression(MixtureEstimator):
             "gap": self.gap_,
             "exact": self.exact_,
             "converged": self.converged_,
-            "binary": self.binary_,
             "iterations": self.iterations_,
             "calls": self.calls_,
         }
@@ -425,7 +417,7 @@ class FairRegression(MixtureEstimator):
         self.predictors_ = restore_predictors(state)
         for name in ("probability", "multiplier", "levels", "group_value", "reachable", "alone"):
             setattr(self, f"{name}_", state.arrays[name])
-        for name in ("gap", "exact", "converged", "binary", "iterations", "calls"):
+        for name in ("gap", "exact", "converged", "iterations", "calls"):
             setattr(self, f"{name}_", state.facts[name])
         loss = state.facts["loss"]
         self.loss_ = np.inf if loss is None else loss
@@ -441,7 +433,7 @@ class FairRegression(MixtureEstimator):
         low, high = self._range()
         if self.loss == "poisson" and self.shape is None and low > 0:
             return LOSSES["poisson"](low / (high - low))
-        return find_loss(self.loss or ("logistic" if self.binary_ else "square"), self.shape)
+        return find_loss(self.loss or self.own_loss, self.shape)
 
     def _budgets(self) -> np.ndarray | float:
         """Return the budgets of the groups that occur."""
@@ -459,3 +451,26 @@ class FairRegression(MixtureEstimator):
 
     def _on_grid(self) -> bool:
         return self.rounded and self.constraint == "statistical_parity"
+
+
+@method("fair_regression")
+class FairRegression(Reduction, Regressor):
+    """A randomised regression within budgets of statistical parity or of the groups' losses.
+
+    min_Q E[ℓ(Y, f(X))]  s.t.  |P[f(X) ≥ z | A = a] − P[f(X) ≥ z]| ≤ ε_a for all a, z, or
+                               E[ℓ(Y, f(X)) | A = a] ≤ ζ_a for all a,
+
+    over distributions Q of predictors f of numbers. Parameters, attributes and notes are those of
+    `Reduction`.
+
+    References
+    ----------
+    A. Agarwal, M. Dudík, Z. S. Wu. Fair regression: quantitative definitions and reduction-based
+    algorithms. ICML 2019, algorithms 1 and 2.
+    """
+
+    own_loss: ClassVar[str] = "square"
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        """Return the exact expected prediction, float64, shape (n_samples,)."""
+        return self.predict_mean(X)

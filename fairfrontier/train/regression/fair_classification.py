@@ -13,7 +13,7 @@ from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 
 from fairfrontier.prepare.split import Split
-from fairfrontier.runtime.errors import DataError
+from fairfrontier.runtime.errors import InputError
 from fairfrontier.train.base import Regressor, take_attribute
 from fairfrontier.train.baseline.linear_regression import shrink_margin
 from fairfrontier.train.persistence import State
@@ -73,6 +73,8 @@ class FairClassification(Regressor):
         Likewise; infinite for a classifier that decides alike everywhere.
     boosters_ : tuple of (xgboost.Booster or None)
         The trees of every component.
+    n_iter_ : int
+        Iterations of the exponentiated gradient; 1 for a grid.
     report_ : dict
         ``oracle_calls``, ``oracle_seconds``, those of a whole grid for every budget that it serves;
         and ``gap`` and ``iterations`` of the exponentiated gradient: the gap is relative to the
@@ -80,7 +82,7 @@ class FairClassification(Regressor):
 
     Raises
     ------
-    DataError
+    InputError
         From ``fit``, when all targets are on one side of the threshold.
 
     Notes
@@ -108,6 +110,7 @@ class FairClassification(Regressor):
     coefficient_: np.ndarray
     intercept_: np.ndarray
     boosters_: tuple[Any, ...]
+    n_iter_: int
     report_: dict[str, Any]
 
     def __init__(
@@ -144,6 +147,12 @@ class FairClassification(Regressor):
         self.gamma = gamma
         self.n_jobs = n_jobs
         self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        """Return scikit-learn's tags: what it predicts stands for log-odds, in [0, 1]."""
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True
+        return tags
 
     def check(self) -> None:
         """Raise ConfigError for parameters that cannot be."""
@@ -217,8 +226,8 @@ class FairClassification(Regressor):
         label = (y >= self.threshold).astype(np.int64)
         if label.min() == label.max():
             side = "at or above" if label[0] else "below"
-            raise DataError(
-                f"{self.name} was given targets {side} {self.threshold:g} only.",
+            raise InputError(
+                f"{self.name} was given targets of one class only: {side} {self.threshold:g}.",
                 "Give a threshold that parts them, or more rows.",
             )
         learner = self._make_learner(len(y))
@@ -258,10 +267,11 @@ class FairClassification(Regressor):
 
     def _list_drawn(self, found: ExponentiatedGradient) -> tuple[Sequence[Any], np.ndarray]:
         """Return the classifiers that are drawn, and their probabilities."""
+        self.n_iter_ = int(found.last_iter_) + 1
         self.report_ = {
             "oracle_calls": int(found.n_oracle_calls_),
             "oracle_seconds": float(sum(found.oracle_execution_times_)),
-            "iterations": int(found.last_iter_) + 1,
+            "iterations": self.n_iter_,
             "gap": float(found.best_gap_),
         }
         drawn = [place for place, share in found.weights_.items() if share > 0]
@@ -270,6 +280,7 @@ class FairClassification(Regressor):
 
     def _choose(self, grid: GridSearch) -> tuple[Sequence[Any], np.ndarray]:
         """Return the most accurate classifier of the grid within the budget, drawn always."""
+        self.n_iter_ = 1
         self.report_ = {
             "oracle_calls": len(grid.predictors_),
             "oracle_seconds": float(sum(grid.oracle_execution_times_)),
@@ -310,6 +321,7 @@ class FairClassification(Regressor):
                 for place, each in enumerate(self.boosters_)
                 if each is not None
             },
+            facts={"iterations": self.n_iter_},
         )
 
     def set_state(self, state: State) -> None:
@@ -317,6 +329,7 @@ class FairClassification(Regressor):
         self.probability_ = state.arrays["probability"]
         self.coefficient_ = state.arrays["coefficient"]
         self.intercept_ = state.arrays["intercept"]
+        self.n_iter_ = state.facts["iterations"]
         self.boosters_ = tuple(
             state.boosters.get(f"trees_{place}") for place in range(self.probability_.size)
         )

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.special import expit
 
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.seeds import uniforms
-from fairfrontier.train.base import Regressor, take_attribute
+from fairfrontier.train.base import Estimator, take_attribute
 from fairfrontier.train.regression.grid import level_values, measure_disparity, round_down
 from fairfrontier.train.regression.loss import Loss
 from fairfrontier.train.regression.predictor import Predictor, score_all
@@ -36,7 +35,7 @@ class Distribution:
     probability: np.ndarray
 
 
-class MixtureEstimator(Regressor):
+class MixtureEstimator(Estimator):
     """Base of the methods that answer with predictor k with probability q_k.
 
     Attributes
@@ -47,14 +46,11 @@ class MixtureEstimator(Regressor):
         q.
     reachable_ : ndarray of float64, shape (n_groups,)
         Where there is none: budgets that could be met.
-    binary_ : bool
-        Whether the labels are classes.
     """
 
     predictors_: tuple[Predictor, ...]
     probability_: np.ndarray
     reachable_: np.ndarray
-    binary_: bool
     attribute: int
     n_grid: int
     random_state: int
@@ -73,22 +69,6 @@ class MixtureEstimator(Regressor):
         """Return the exact expected prediction, float64, shape (n_samples,)."""
         mean: np.ndarray = self.predict_components(X) @ self.probability_
         return mean
-
-    def predict(self, X: np.ndarray) -> np.ndarray:
-        """Return the expected prediction, float64, or for classes the likelier one, int64."""
-        if self.binary_:
-            return (self.predict_proba(X)[:, 1] >= 0.5).astype(np.int64)
-        return self.predict_mean(X)
-
-    def predict_proba(self, X: np.ndarray) -> np.ndarray:
-        """Return class probabilities in expectation over the draw, float64, (n_samples, 2).
-
-        P(Y=1|x) is E_f[σ(C(2 f(x) − 1))] of the logistic loss, and E_f[f(x)] of the others.
-        """
-        value, sharpness = self._components(X), self._loss().sharpness
-        chance = expit(sharpness * (2.0 * value - 1.0)) if sharpness else value
-        positive = np.clip(chance @ self.probability_, 0.0, 1.0)
-        return np.stack([1.0 - positive, positive], axis=1)
 
     def predict_distribution(self, X: np.ndarray) -> Distribution:
         """Return the exact distribution of each row's prediction.
@@ -168,7 +148,8 @@ class MixtureEstimator(Regressor):
         return self.predictors_
 
     def _raw(self, X: np.ndarray) -> np.ndarray:
-        return score_all(self._predictors(), self.validate_rows(X))
+        rows = self.validate_rows(X)
+        return score_all(self._predictors(), rows)
 
     def _components(self, X: np.ndarray) -> np.ndarray:
         """Return predictions in [0, 1], on the grid where they are rounded."""

@@ -25,7 +25,7 @@ from fairfrontier.train.regression.oracle import (
 from fairfrontier.train.regression.parity import ParityProblem
 
 if TYPE_CHECKING:
-    from fairfrontier.train.regression.estimator import FairRegression
+    from fairfrontier.train.regression.estimator import Reduction
 
 # C of the copies' logistic regression where the loss has none of its own.
 SHARPNESS = 5.0
@@ -34,7 +34,7 @@ MEANS = ("poisson", "square")
 
 
 def choose_oracle(
-    model: FairRegression, problem: ParityProblem, X: np.ndarray, weight: np.ndarray
+    model: Reduction, problem: ParityProblem, X: np.ndarray, weight: np.ndarray
 ) -> Oracle:
     """Return the oracle for a parity problem on rows X."""
     kind, sharpness = read_oracle(model)
@@ -51,7 +51,7 @@ def choose_oracle(
 
 
 def choose_risk_oracle(
-    model: FairRegression,
+    model: Reduction,
     problem: BoundedLossProblem,
     X: np.ndarray,
     y: np.ndarray,
@@ -74,14 +74,14 @@ def choose_risk_oracle(
     return square
 
 
-def read_oracle(model: FairRegression) -> tuple[str, float]:
+def read_oracle(model: Reduction) -> tuple[str, float]:
     """Return the kind of oracle, and the C of a classifier or 0."""
     loss = model._loss()
     kind = model.oracle or _default(model, loss)
     return kind, (loss.sharpness or SHARPNESS) if kind == "lr" else 0.0
 
 
-def _default(model: FairRegression, loss: Loss) -> str:
+def _default(model: Reduction, loss: Loss) -> str:
     if loss.sharpness:
         return "lr"
     sloped = isinstance(model.learner, str) and model.learner in ("linear", "xgboost")
@@ -90,7 +90,7 @@ def _default(model: FairRegression, loss: Loss) -> str:
 
 
 def _choose_envelope(
-    model: FairRegression, X: np.ndarray, weight: np.ndarray
+    model: Reduction, X: np.ndarray, weight: np.ndarray
 ) -> EnvelopeOracle | EnvelopeTreeOracle:
     loss = model._loss()
     if model.learner == "xgboost":
@@ -100,7 +100,7 @@ def _choose_envelope(
     return EnvelopeOracle(X, weight, model.penalty * unit)
 
 
-def _flexible(model: FairRegression, X: np.ndarray, weight: np.ndarray, sharpness: float) -> Any:
+def _flexible(model: Reduction, X: np.ndarray, weight: np.ndarray, sharpness: float) -> Any:
     if isinstance(model.learner, str) and model.learner == "xgboost":
         return TreeOracle(
             X,

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.train.base import Regressor, take_attribute, unit_weight
+from fairfrontier.train.base import Regressor, take_attribute, training_weight
 from fairfrontier.train.baseline.linear_regression import RANK, centre, invert_gram
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
@@ -83,7 +83,7 @@ class SEO(Regressor):
         """Solve in closed form."""
         self.check()
         X, y = self.validate_training(X, y, groups)
-        weight = unit_weight(sample_weight, len(y))
+        weight = training_weight(sample_weight, len(y))
         _, code = np.unique(take_attribute(groups, self.attribute), return_inverse=True)
         centred, mean = centre(X, weight)
         total = weight.sum()

@@ -303,9 +303,9 @@ def test_parameters_that_cannot_be(parameters, named):
 
 
 def test_other_faults_of_the_caller():
-    with pytest.raises(ConfigError, match="needs labels for 'rate'"):
+    with pytest.raises(DataError, match="labels are needed for 'rate'"):
         fit(y=False, width=0.1)
-    with pytest.raises(ConfigError, match="needs labels for 'calibrate'"):
+    with pytest.raises(DataError, match="labels are needed for 'calibrate'"):
         fit(y=False, width=0.1, rate=0.3, calibrate="sigmoid")
     with pytest.raises(DataError, match="given 3 classes"):
         fit(replace(TRAIN, y=np.arange(len(TRAIN.y)) % 3))

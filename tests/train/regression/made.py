@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 from scipy.optimize import linprog
 
+from fairfrontier.train.regression.classifier import FairRegressionClassifier
 from fairfrontier.train.regression.estimator import FairRegression
 from fairfrontier.train.regression.oracle import Costs, Response
 from fairfrontier.train.regression.parity import ParityProblem, judge
@@ -74,8 +75,10 @@ def draw_rows(n: int = 200, seed: int = 0, n_groups: int = 2):
 def fit(y=None, **changes):
     X, target, group = draw_rows(240)
     groups = np.stack([np.zeros_like(group), group], axis=1)
-    model = FairRegression(**{"attribute": 1, "budget": 0.04, **SMALL, **changes})
-    return X, groups, model.fit(X, target if y is None else y(target), groups=groups)
+    target = target if y is None else y(target)
+    kind = FairRegressionClassifier if target.dtype == np.int64 else FairRegression
+    model = kind(**{"attribute": 1, "budget": 0.04, **SMALL, **changes})
+    return X, groups, model.fit(X, target, groups=groups)
 
 
 def classes(y):

@@ -104,6 +104,7 @@ def test_a_classifier_that_decides_alike_everywhere_is_kept(split, tmp_path):
         np.zeros((2, 5)),
         np.array([np.inf, -np.inf]),
     )
+    model.n_iter_ = 1
     model.probability_, model.boosters_ = np.array([0.5, 0.5]), (None, None)
     for each in (model, type(model).load(model.save(tmp_path / "model"))):
         np.testing.assert_array_equal(each.predict_components(split.test.X[:3]), [[1, 0]] * 3)
@@ -118,7 +119,7 @@ def test_trees_are_saved_beside_constants(split, tmp_path):
 
 
 def test_what_cannot_be_fitted(split):
-    with pytest.raises(DataError, match="targets below 2 only"):
+    with pytest.raises(DataError, match="one class only: below 2"):
         fit(split, threshold=2.0)
     with pytest.raises(ConfigError, match="a number from 0 to 1"):
         fit(split, budget=2.0)

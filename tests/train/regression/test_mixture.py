@@ -58,7 +58,7 @@ def test_budgets_hold_for_what_is_drawn_and_not_for_its_mean():
 
 def test_classes_get_probabilities_in_expectation():
     X, groups, model = fit(classes)
-    assert model.binary_
+    assert model.classes_.tolist() == [0, 1]
     probability = model.predict_proba(X)
     value = model.predict_components(X)
     expected = expit(5 * (2 * value - 1)) @ model.probability_

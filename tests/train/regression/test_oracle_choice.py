@@ -32,7 +32,6 @@ def test_names_lead_to_oracles(loss, oracle, learner, expected, sharpness):
     y, weight = (y > 0.5).astype(float), np.ones(40)
     shape = 2.0 if loss == "logistic" else None
     model = FairRegression(loss=loss, shape=shape, oracle=oracle, learner=learner, n_grid=5)
-    model.binary_ = False
     kind = find_loss(loss, shape)
     problem = build_parity(y, group, weight, loss=kind, budget=0.1, n_grid=5)
     chosen = choose_oracle(model, problem, X, weight)
@@ -46,7 +45,6 @@ def test_names_lead_to_oracles(loss, oracle, learner, expected, sharpness):
 def test_least_squares_is_exact_for_the_square_loss_alone(loss, exact):
     X, y, group = draw_rows(40)
     model = FairRegression(loss=loss, constraint="bounded_group_loss")
-    model.binary_ = False
     problem = build_bounded_loss(y, group, np.ones(40), loss=find_loss(loss), budget=0.1)
     oracle = choose_risk_oracle(model, problem, X, y, np.ones(40), find_loss(loss))
     assert oracle.exact is exact

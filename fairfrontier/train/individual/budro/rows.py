@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairfrontier.runtime.errors import DataError
+from fairfrontier.runtime.errors import DataError, InputError
 from fairfrontier.train.base import unit_weight
 
 CODES = "Give codes 0, 1, …, K − 1 of K classes, each of which has a row of weight above 0."
@@ -57,7 +57,10 @@ def take_rows(
 def check_rows(codes: np.ndarray) -> None:
     """Raise DataError unless there are rows, and one of each code up to the last; or 1 alone."""
     if not codes.size:
-        raise DataError("There is no row of a weight above 0.", "Give it rows to train on.")
+        raise InputError(
+            "There is no row of a weight above 0: all case weights are zero.",
+            "Give it rows to train on.",
+        )
     present = np.unique(codes)
     if present[-1] >= max(2, present.size):
         lacking = int(np.setdiff1d(np.arange(present.size + 1), present)[0])

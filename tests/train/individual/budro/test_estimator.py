@@ -190,7 +190,7 @@ def test_rows_that_cannot_be_are_refused():
         (0 * y, None, "one class"),
         (y[1:], None, "inconsistent numbers of samples"),
         (y, np.ones(29), "weights of shape"),
-        (y, np.zeros(30), "no row of a weight above 0"),
+        (y, np.zeros(30), "weights are zero"),
     ):
         with pytest.raises(DataError, match=told):
             BuDRO(n_estimators=2).fit(X, labels, metric=metric, sample_weight=weight)

@@ -315,7 +315,7 @@ def test_rows_labels_and_weights_that_do_not_match_are_refused():
         (X[:, 0], y, None, "Expected 2D array"),
         (X, y[1:], None, "inconsistent numbers of samples"),
         (X, y, np.ones(len(y) - 1), f"case weights of shape .{len(y) - 1}"),
-        (X, y, np.zeros(len(y)), "no row of a weight above 0"),
+        (X, y, np.zeros(len(y)), "weights are zero"),
     ):
         with pytest.raises(DataError, match=word):
             FairBoosting(n_estimators=1).fit(rows, labels, metric=METRIC, sample_weight=weight)
