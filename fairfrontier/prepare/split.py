@@ -40,6 +40,11 @@ class CounterfactualSet(Protocol):
         ...
 
     @property
+    def n_samples(self) -> int:
+        """Number of rows of every variant."""
+        ...
+
+    @property
     def rows(self) -> np.ndarray | None:
         """Positions of the rows that have versions, int64 and ascending; None for all of them.
 

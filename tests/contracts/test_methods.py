@@ -56,6 +56,10 @@ class ScoredVariants:
         return self.variants.names
 
     @property
+    def n_samples(self) -> int:
+        return self.variants.n_samples
+
+    @property
     def rows(self) -> np.ndarray | None:
         return self.variants.rows
 

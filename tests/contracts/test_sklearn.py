@@ -78,7 +78,8 @@ class Mirrored:
     def __init__(self, X: np.ndarray) -> None:
         self.X = X
 
-    def __len__(self) -> int:
+    @property
+    def n_samples(self) -> int:
         return len(self.X)
 
     def __iter__(self):

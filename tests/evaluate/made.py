@@ -22,6 +22,10 @@ class MadeSet:
     def names(self) -> tuple[str, ...]:
         return tuple(each.name for each in self.variants)
 
+    @property
+    def n_samples(self) -> int:
+        return len(self.variants[0].X)
+
     def __iter__(self) -> Iterator[Variant]:
         return iter(self.variants)
 

@@ -65,6 +65,11 @@ class TextVariants:
         return self.versions.names
 
     @property
+    def n_samples(self) -> int:
+        """Number of rows of every variant."""
+        return self._place.size
+
+    @property
     def rows(self) -> np.ndarray:
         """Positions of the rows that have versions, ascending."""
         return np.flatnonzero(self._place >= 0)

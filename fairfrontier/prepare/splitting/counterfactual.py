@@ -68,6 +68,11 @@ class Edits:
         """Names of the variants, in the order they come."""
         return tuple(edit.name for edit in self.edits)
 
+    @property
+    def n_samples(self) -> int:
+        """Number of rows of every variant."""
+        return int(self.X.shape[0]) if self.taken is None else self.taken.size
+
     def __len__(self) -> int:
         return len(self.edits)
 

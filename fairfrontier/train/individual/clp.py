@@ -9,7 +9,7 @@ import numpy as np
 
 from fairfrontier.prepare.split import CounterfactualSet, Split
 from fairfrontier.runtime.arrays import to_numpy
-from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.runtime.seeds import derive_generator
 from fairfrontier.train.individual.invariance import penalised_gradient
 from fairfrontier.train.neural.estimator import Batch, NeuralNetwork, Progress, Rule, Slope, Tables
@@ -120,6 +120,8 @@ class CLP(NeuralNetwork):
         ------
         ConfigError
             When the set is not among ``counterfactuals``, or there is none.
+        DataError
+            For sets of other rows than X, as cross-validation hands them on: it cuts X, not them.
         """
         data = {
             "X": X,
@@ -133,7 +135,9 @@ class CLP(NeuralNetwork):
     def _rule(cls, models: Sequence[Self], data: Sequence[Mapping[str, Any]], held: Tables) -> Rule:
         return _Pairing(models, data, held)
 
-    def _sets(self, counterfactuals: Mapping[str, CounterfactualSet]) -> list[CounterfactualSet]:
+    def _sets(
+        self, counterfactuals: Mapping[str, CounterfactualSet], n_samples: int
+    ) -> list[CounterfactualSet]:
         name = self.counterfactual_set
         if name is not None and name not in counterfactuals:
             raise ConfigError(
@@ -144,7 +148,15 @@ class CLP(NeuralNetwork):
             raise ConfigError(
                 "clp was given no counterfactual set.", "Declare one in the dataset's YAML."
             )
-        return list(counterfactuals.values()) if name is None else [counterfactuals[name]]
+        chosen = list(counterfactuals.values()) if name is None else [counterfactuals[name]]
+        for each in chosen:
+            if each.n_samples != n_samples:
+                raise DataError(
+                    f"clp was given {n_samples} rows, and a counterfactual set of "
+                    f"{each.n_samples}.",
+                    "Give it the sets of the same rows: those that take(rows) returns.",
+                )
+        return chosen
 
 
 class _Pairing:
@@ -156,7 +168,8 @@ class _Pairing:
         self._held = held
         self._strength = held.stack([float(each.strength) for each in models])
         self._sets = [
-            model._sets(each["counterfactuals"]) for model, each in zip(models, data, strict=True)
+            model._sets(each["counterfactuals"], len(each["X"]))
+            for model, each in zip(models, data, strict=True)
         ]
         self._tables = [np.asarray(each["X"]) for each in data]
         self._generators = [

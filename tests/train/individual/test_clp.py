@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fairfrontier.prepare.split import Variant
-from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.train import create
 from fairfrontier.train.individual.clp import draw_variants
 from tests.train.tables import make_split
@@ -30,6 +30,10 @@ class Levels:
     @property
     def names(self):
         return tuple(map(str, self.levels))
+
+    @property
+    def n_samples(self):
+        return len(self.X)
 
     def __iter__(self):
         for level in self.levels:
@@ -136,3 +140,8 @@ def test_it_needs_counterfactual_sets():
     assert "declares none" in create("clp").supports(MADE)
     with pytest.raises(ConfigError, match="no counterfactual set"):
         create("clp", **SMALL).fit(X, Y, counterfactuals={})
+
+
+def test_sets_of_other_rows_are_refused():
+    with pytest.raises(DataError, match=f"given 50 rows, and a counterfactual set of {len(X)}"):
+        create("clp", **SMALL).fit(X[:50], Y[:50], counterfactuals=SETS)
