@@ -211,8 +211,9 @@ class ShiftInference(PostProcessor):
         certain = (found <= 0.0) | (found >= 1.0)
         if certain.any():
             raise InputError(
-                f"{self.name} finds the base rate {found[certain][0]:g}, that of one class, in the "
-                f"group {self.cells_[certain][0].tolist()}, which no correction can reach.",
+                f"{self.name} finds the base rate {found[certain][0]:g} in the group "
+                f"{self.cells_[certain][0].tolist()}, rows of one class, which no correction can "
+                "reach.",
                 "Merge small groups in the dataset's YAML, or choose fewer attributes."
                 if self.priors == "labels"
                 else "Take priors: labels, for scores that know the group already.",
