@@ -31,8 +31,8 @@ from fairfrontier.prepare.table.audit_table import (
     read_pairs,
 )
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
-from fairfrontier.train.noisy.cell import count_cells, find_rate, sum_cells
 from fairfrontier.train.noisy.noise import NoiseModel
+from fairfrontier.train.noisy.rate import count_cells, find_rate, sum_cells
 from fairfrontier.train.prediction import predict_part, task_of
 from fairfrontier.train.registry import load_model
 

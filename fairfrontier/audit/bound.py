@@ -15,8 +15,8 @@ from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.train.noisy.ambiguity import bound_rate_over_ball
 from fairfrontier.train.noisy.assignment import bound_rates
-from fairfrontier.train.noisy.cell import RATE_CELLS, RateCells, count_cells, find_rate, sum_cells
 from fairfrontier.train.noisy.noise import NoiseModel
+from fairfrontier.train.noisy.rate import RATE_CELLS, RateCells, count_cells, find_rate, sum_cells
 from fairfrontier.train.prediction import Prediction, task_of
 
 Verdict = Literal["below", "above", "within", "open"]

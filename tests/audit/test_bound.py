@@ -17,8 +17,8 @@ from fairfrontier.audit.bound import (
 )
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.train.noisy.assignment import bound_rates
-from fairfrontier.train.noisy.cell import RATE_CELLS, count_cells
 from fairfrontier.train.noisy.noise import NoiseModel
+from fairfrontier.train.noisy.rate import RATE_CELLS, count_cells
 from fairfrontier.train.prediction import Prediction
 from tests.evaluate.made import make_part
 

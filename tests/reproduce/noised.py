@@ -31,11 +31,10 @@ DATASET = {
 
 def row(approach: str, **parameters: Any) -> dict[str, Any]:
     return {
-        "method": "noisy_groups",
-        "approach": approach,
+        "method": f"noisy_{approach}",
         "criterion": "equalized_odds",
         "attribute": "school",
-        "budget": 0.1,
+        **({} if approach == "unconstrained" else {"budget": 0.1}),
         "iterations": 15,
         "learning_rate": 0.1,
         "backend": "numpy",
@@ -46,13 +45,13 @@ def row(approach: str, **parameters: Any) -> dict[str, Any]:
 
 METHODS: dict[str, dict[str, Any]] = {
     # Labels do not say what a row is.
-    "plain": row("unconstrained", noise=[0.1], budget=0.7),
+    "plain": row("unconstrained", noise=[0.1]),
     "oracle": row("true_groups"),
     "direct": row("naive"),
     "ball": row("dro"),
     "ball-exact": row("dro", inner="exact", budget=[0.1, 0.5]),
-    "weights": row("soft_assignments"),
-    "weights-exact": row("soft_assignments", inner="exact", budget=[0.1, 0.5]),
+    "weights": row("soft_assignment"),
+    "weights-exact": row("soft_assignment", inner="exact", budget=[0.1, 0.5]),
 }
 
 

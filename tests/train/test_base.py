@@ -52,7 +52,7 @@ def test_labels_beyond_nought_and_one_are_refused():
         ("adversarial_debiasing", {}),
         ("fair_classification", {}),
         ("fair_regression", {"budget": 0.1}),
-        ("noisy_groups", {"criterion": "equal_opportunity", "approach": "naive"}),
+        ("noisy_naive", {}),
         ("reweigh", {}),
         ("seo", {}),
     ],

@@ -13,7 +13,7 @@ from fairfrontier.evaluate.measure.shortfall import WANG
 from fairfrontier.evaluate.statistic.cell import read_codes
 from fairfrontier.train.noisy.ambiguity import bound_rate_of_cells, bound_rate_over_ball
 from fairfrontier.train.noisy.assignment import bound_rates
-from fairfrontier.train.noisy.cell import RATE_CELLS, count_cells, sum_cells
+from fairfrontier.train.noisy.rate import RATE_CELLS, count_cells, sum_cells
 
 
 def measure_worst_case(

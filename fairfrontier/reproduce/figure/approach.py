@@ -16,8 +16,9 @@ from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.study.drawing import Scene
 from fairfrontier.train.registry import METHODS
 
-METHOD = "noisy_groups"
-NAIVE, DRO, SOFT = "naive", "dro", "soft_assignments"
+# Each is also the name of a method, after this.
+PREFIX = "noisy_"
+NAIVE, DRO, SOFT = "naive", "dro", "soft_assignment"
 UNCONSTRAINED, TRUE_GROUPS = "unconstrained", "true_groups"
 ROBUST = (DRO, SOFT)
 NAMES: Mapping[str, str] = {
@@ -54,7 +55,7 @@ class Trained:
     attribute : str
         Whose groups are noisy.
     budget : float
-        α.
+        α; 0 without constraints.
     noise : float
         γ, the share of rows in a wrong group.
     """
@@ -137,15 +138,16 @@ def list_trained(scene: Scene, figure: str) -> tuple[Trained, ...]:
         true and false positive ones, or the noise of a row is no share.
     """
     described = read_dataset(find_yaml("dataset", scene.study.dataset, scene.home), scene.home)
+    approaches = {f"{PREFIX}{each}" for each in NAMES}
     rows = [
         _read_row(row, described, figure)
         for row in list_rows(scene)
-        if row.then is None and next(iter(row.fits.values())).group.estimator == METHOD
+        if row.then is None and next(iter(row.fits.values())).group.estimator in approaches
     ]
     if not rows:
         raise ConfigError(
             f"{scene.study.study}: {figure} shows models of noisy groups, and no row has them.",
-            f"Add a row {{method: {METHOD}, approach: {NAIVE}, noise: [0.1, 0.3]}}.",
+            f"Add a row {{method: {PREFIX}{NAIVE}, noise: [0.1, 0.3]}}.",
         )
     for field in ("attribute", "criterion"):
         found = list(dict.fromkeys(getattr(each, field) for each in rows))
@@ -165,8 +167,9 @@ def list_trained(scene: Scene, figure: str) -> tuple[Trained, ...]:
 
 
 def _read_row(row: Row, described: DatasetConfig, figure: str) -> Trained:
-    member = next(iter(row.fits.values())).member
-    known: dict[str, Any] = {**METHODS.find(METHOD)().get_params(deep=False), **member.parameters}
+    first = next(iter(row.fits.values()))
+    member, method = first.member, METHODS.find(first.group.estimator)
+    known: dict[str, Any] = {**method().get_params(deep=False), **member.parameters}
     column = known["attribute"]
     attribute = column if isinstance(column, str) else list(described.groups)[column]
     noise = member.noise
@@ -179,14 +182,13 @@ def _read_row(row: Row, described: DatasetConfig, figure: str) -> Trained:
             "none.",
             "Give the row noise: [0.1, 0.3], for example.",
         )
-    robust = known["approach"] not in (UNCONSTRAINED, TRUE_GROUPS, NAIVE)
     return Trained(
         row=row,
-        approach=known["approach"],
-        inner=known["inner"] if robust else "",
+        approach=first.group.estimator.removeprefix(PREFIX),
+        inner=known.get("inner", ""),
         criterion=known["criterion"],
         attribute=attribute,
-        budget=float(known["budget"]),
+        budget=float(known.get("budget", 0.0)),
         noise=float(noise),
     )
 
@@ -209,7 +211,7 @@ def select(
         raise ConfigError(
             f"{figure} shows the approach {approach}{f' by {inner}' if inner else ''}, and no row "
             "of the study has that.",
-            f"Add a row {{method: {METHOD}, approach: {approach}{way}, noise: [0.1, 0.3]}}.",
+            f"Add a row {{method: {PREFIX}{approach}{way}, noise: [0.1, 0.3]}}.",
         )
     return found
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import array_api_compat
 
 from fairfrontier.runtime.arrays import array_namespace
-from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.train.noisy.cell import RateCells, sum_cells
-from fairfrontier.train.noisy.projection import project_l1_ball, project_l1_simplex
+from fairfrontier.runtime.errors import DataError
+from fairfrontier.train.noisy.rate import RateCells, sum_cells
 
 Array = Any
-Variant = Literal["paper", "authors"]
 # A ratio's parameter falls onto the next piece every time; there are few pieces.
 MOST_RATIOS = 200
 
@@ -167,63 +165,6 @@ def maximise_over_ball(
         xp.reshape(xp.stack(each), (models, n_groups)) for each in zip(*found, strict=True)
     )
     return BallMaximum(value, moved, cut, kept, target, centres)
-
-
-def ascend_in_ball(
-    point: Array, direction: Array, centre: Array, level: Array, variant: Variant = "paper"
-) -> Array:
-    """Take one step of projected ascent on p̃.
-
-    p̃ ← Π(p̃ + d),  d = η_p λ_j ∇f_j or what an optimiser makes of it
-
-    Parameters
-    ----------
-    point, direction : float array, shape (..., n)
-        p̃ and d.
-    centre : float array, shape (..., n)
-        p̂_j.
-    level : float array, shape (...)
-        γ_j.
-    variant : {"paper", "authors"}
-        ``paper`` projects onto ‖p̃ − p̂_j‖₁ ≤ 2γ_j within the simplex. The authors' code projects
-        onto the L1 ball and cuts at 0: its p̃ need not sum to 1, and its constraints divide by the
-        sum of the weights instead.
-
-    Returns
-    -------
-    float array, shape (..., n)
-
-    References
-    ----------
-    Wang et al., Robust optimization for fairness with noisy protected groups, NeurIPS 2020,
-    algorithm 2, lines 5 and 6.
-    """
-    moved = point + direction
-    if variant == "paper":
-        return project_l1_simplex(moved, centre, 2 * level)
-    if variant == "authors":
-        return array_namespace(point).maximum(project_l1_ball(moved, centre, 2 * level), 0.0)
-    raise ConfigError(f"The variant of the ascent is {variant!r}.", "Choose 'paper' or 'authors'.")
-
-
-def centre_rows(codes: Array, n_groups: int, weight: Array | None = None) -> Array:
-    """Return p̂: the distribution on the rows of each noisy group, shape (..., m̂, n), float64.
-
-    Raises
-    ------
-    DataError
-        When a group has no row.
-    """
-    xp = array_namespace(codes)
-    groups = xp.arange(n_groups, dtype=codes.dtype, device=array_api_compat.device(codes))
-    mass = xp.astype(codes[..., None, :] == groups[:, None], xp.float64)
-    if weight is not None:
-        mass = mass * weight
-    total = xp.sum(mass, axis=-1, keepdims=True)
-    empty = xp.any(total == 0, axis=(*range(total.ndim - 2), total.ndim - 1))
-    if bool(xp.any(empty)):
-        raise _absent(int(xp.argmax(xp.astype(empty, xp.int64))))
-    return mass / total
 
 
 def bound_rate_of_cells(

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from fairfrontier.runtime.arrays import array_namespace
 from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.train.noisy.cell import N_CELLS, RateCells, sum_cells
 from fairfrontier.train.noisy.projection import project_leading_simplex
+from fairfrontier.train.noisy.rate import N_CELLS, RateCells, sum_cells
 
 Array = Any
 Side = Literal["below", "above"]
@@ -131,74 +131,33 @@ def maximise_assignment(score: Array, cells: Array, posterior: Array) -> Assignm
     """
     xp = array_namespace(cells)
     prior = share_groups(cells, posterior)
-    budget = _group_masses(cells, posterior)
-    order = xp.argsort(score, axis=-1, descending=True)
-    back = xp.argsort(order, axis=-1)
-    places = xp.broadcast_to(order[..., None, :], cells.shape)
-    held = xp.take_along_axis(cells, places, axis=-1)[..., None, :, :]
-    before = xp.cumulative_sum(held, axis=-1) - held
-    taken = xp.minimum(xp.maximum(budget[..., None] - before, 0.0), held)
-    places = xp.broadcast_to(back[..., None, None, :], taken.shape)
-    mass = xp.take_along_axis(taken, places, axis=-1)
+    mass = _fill_best(xp.broadcast_to(score[..., None, :], cells.shape), cells, posterior)
     gain = xp.sum(xp.sum(mass, axis=-2) * score[..., None, :], axis=-1)
     return Assignment(gain / prior, _as_weight(mass, cells, posterior))
 
 
-def maximise_jointly(score: Array, multiplier: Array, cells: Array, posterior: Array) -> Assignment:
-    """Solve max_{w ∈ W(θ)} Σ_j λ_j E[h w(j | Ŷ, Y, Ĝ)] / P(G=j), one w for all groups.
+def maximise_by_group(gain: Array, cells: Array, posterior: Array) -> Array:
+    """Return for each true group the assignment that maximises Σ_kc gain_kc w(j | c, k).
 
-    The gain of a mass of group j in cell c is a_j h_c with a_j = λ_j / P(G=j): a product, for which
-    the sorted coupling is the best transport. In each noisy group the true groups in the order of
-    a take the cells in the order of h.
+    ``maximise_assignment`` for gains that differ by noisy group, as sums of hinges do: in each
+    noisy group the mass of j takes the cells in the order of their gain by mass.
 
     Parameters
     ----------
-    score : float array, shape (..., 4)
-    multiplier : float array, shape (..., m)
-        λ, of any sign.
-    cells, posterior
-        As in ``maximise_assignment``.
+    gain : float64 array, shape (M, m̂, 4)
+        What the whole cell would add.
+    cells : float64 array, shape (M, m̂, 4)
+        P(Ĝ=k, cell).
+    posterior : float64 array, shape (M, m̂, m)
 
     Returns
     -------
-    Assignment
-        ``value`` of shape (...); ``weight`` lies in W(θ).
-
-    Raises
-    ------
-    DataError
-        When a true group has no probability in these rows.
-
-    Notes
-    -----
-    O(M m m̂). With several rates at once the gain is no product: see ``solve_program``.
-
-    References
-    ----------
-    Wang et al., Robust optimization for fairness with noisy protected groups, NeurIPS 2020,
-    lemma 7 and algorithm 4, line 2. G. H. Hardy, J. E. Littlewood, G. Pólya. Inequalities, 1934,
-    theorem 368 (rearrangement).
+    float64 array, shape (M, m, m̂, 4)
+        Each slice j is a maximum of its own.
     """
-    xp = array_namespace(cells)
-    prior = share_groups(cells, posterior)
-    budget = _group_masses(cells, posterior)
-    slope = multiplier / prior
-    groups = xp.argsort(slope, axis=-1, descending=True)
-    order = xp.argsort(score, axis=-1, descending=True)
-    wanted = xp.take_along_axis(budget, xp.broadcast_to(groups[..., None], budget.shape), axis=-2)
-    held = xp.take_along_axis(cells, xp.broadcast_to(order[..., None, :], cells.shape), axis=-1)
-    # Both lists cut the mass of a noisy group into intervals; the plan is how they overlap.
-    left, right = xp.cumulative_sum(wanted, axis=-2), xp.cumulative_sum(held, axis=-1)
-    left, right = left[..., None], right[..., None, :, :]
-    wanted, held = wanted[..., None], held[..., None, :, :]
-    overlap = xp.minimum(left, right) - xp.maximum(left - wanted, right - held)
-    mass = xp.maximum(overlap, 0.0)
-    back = xp.argsort(groups, axis=-1)[..., None, None]
-    mass = xp.take_along_axis(mass, xp.broadcast_to(back, mass.shape), axis=-3)
-    back = xp.argsort(order, axis=-1)[..., None, None, :]
-    mass = xp.take_along_axis(mass, xp.broadcast_to(back, mass.shape), axis=-1)
-    gain = xp.sum(xp.sum(mass, axis=-2) * score[..., None, :], axis=-1)
-    return Assignment(xp.sum(slope * gain, axis=-1), _as_weight(mass, cells, posterior))
+    xp = array_namespace(gain)
+    each = gain / xp.where(cells > 0, cells, 1.0)
+    return _as_weight(_fill_best(each, cells, posterior), cells, posterior)
 
 
 def bound_rates(
@@ -258,65 +217,6 @@ def bound_rates(
     some_bad = xp.sum(xp.minimum(bad, high_mass), axis=-2) > 0
     # No denominator at the extreme means that only one kind of row can be had at all.
     return _divide(*least, some_good), 1.0 - _divide(*most, some_bad)
-
-
-def evaluate_assignment(score: Array, weight: Array, cells: Array, posterior: Array) -> Array:
-    """Return g_j(θ, w) = E[h w(j | Ŷ, Y, Ĝ)] / P(G=j) in the h-form, shape (..., m)."""
-    xp = array_namespace(cells)
-    prior = share_groups(cells, posterior)
-    mass = xp.sum(weight * cells[..., None, :, :], axis=-2)
-    return xp.sum(mass * score[..., None, :], axis=-1) / prior
-
-
-def evaluate_rates(weight: Array, cells: Array, rate: RateCells) -> Array:
-    """Return every true group's rate under w, shape (..., m); NaN where nothing is assigned."""
-    xp = array_namespace(cells)
-    mass = xp.sum(weight * cells[..., None, :, :], axis=-2)
-    among = sum_cells(mass, rate.among)
-    return xp.where(among > 0, sum_cells(mass, rate.good) / xp.where(among > 0, among, 1.0), xp.nan)
-
-
-def differentiate_assignment(
-    score: Array, multiplier: Array, cells: Array, posterior: Array
-) -> Array:
-    """Return ∂/∂w of Σ_j λ_j g_j(θ, w) in the h-form, shape (..., m, m̂, 4): λ_j h_c v_kc / P(G=j).
-
-    Parameters
-    ----------
-    score : float array, shape (..., 4)
-    multiplier : float array, shape (..., m)
-    cells, posterior
-        As in ``maximise_assignment``.
-    """
-    prior = share_groups(cells, posterior)
-    slope = (multiplier / prior)[..., None, None]
-    return slope * (score[..., None, :] * cells)[..., None, :, :]
-
-
-def ascend_assignment(
-    weight: Array,
-    direction: Array,
-    cells: Array,
-    posterior: Array,
-    *,
-    rounds: int = 20,
-    variant: Variant = "paper",
-) -> Array:
-    """Take one step of projected ascent on w: w ← Π(w + d).
-
-    Parameters
-    ----------
-    weight, direction : float array, shape (..., m, m̂, 4)
-        w, and d = η_w ∇_w Σ_j λ_j g_j or what an optimiser makes of it.
-    cells, posterior, rounds, variant
-        As in ``project_assignment``.
-
-    References
-    ----------
-    Wang et al., Robust optimization for fairness with noisy protected groups, NeurIPS 2020,
-    algorithm 4, line 2 (gradient method).
-    """
-    return project_assignment(weight + direction, cells, posterior, rounds=rounds, variant=variant)
 
 
 def project_assignment(
@@ -429,6 +329,18 @@ def _group_masses(cells: Array, posterior: Array) -> Array:
     """Return P(G=j, Ĝ=k), groups first as in w, shape (..., m, m̂)."""
     xp = array_namespace(cells)
     return xp.matrix_transpose(posterior * xp.sum(cells, axis=-1)[..., None])
+
+
+def _fill_best(gain: Array, cells: Array, posterior: Array) -> Array:
+    """Return the masses (..., m, m̂, 4) that take the cells in the order of their gain by mass."""
+    xp = array_namespace(cells)
+    order = xp.argsort(gain, axis=-1, descending=True)
+    held = xp.take_along_axis(cells, order, axis=-1)[..., None, :, :]
+    before = xp.cumulative_sum(held, axis=-1) - held
+    budget = _group_masses(cells, posterior)[..., None]
+    taken = xp.minimum(xp.maximum(budget - before, 0.0), held)
+    back = xp.broadcast_to(xp.argsort(order, axis=-1)[..., None, :, :], taken.shape)
+    return xp.take_along_axis(taken, back, axis=-1)
 
 
 def _as_weight(mass: Array, cells: Array, posterior: Array) -> Array:

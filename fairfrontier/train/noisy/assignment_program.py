@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import block_diag, csr_array, eye_array, kron, vstack
 
+from fairfrontier.runtime.arrays import Backend, as_backend, to_numpy
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.train.noisy.assignment import Assignment, share_groups
-from fairfrontier.train.noisy.cell import N_CELLS
+from fairfrontier.train.noisy.assignment import Assignment
+from fairfrontier.train.noisy.rate import N_CELLS
+
+Array = Any
 
 
-def weigh_scores(
-    scores: np.ndarray, multipliers: np.ndarray, cells: np.ndarray, posterior: np.ndarray
-) -> np.ndarray:
-    """Return Σ_r λ_rj h_rc / P(G=j): what a mass of group j in cell c adds to Σ_r Σ_j λ_rj g_rj.
+def assign_jointly(gain: Array, cells: Array, posterior: Array) -> Array:
+    """Return the w that maximises the sum of all gains, a noisy group being a problem of its own.
 
     Parameters
     ----------
-    scores : ndarray of float64, shape (..., R, 4)
-        h of each rate, see ``score_constraint``.
-    multipliers : ndarray of float64, shape (..., R, m)
-        λ.
-    cells : ndarray of float64, shape (..., m̂, 4)
-    posterior : ndarray of float64, shape (m̂, m) or (..., m̂, m)
+    gain : float64 array, shape (M, m, m̂, 4)
+        What a whole cell would add to Σ λ g, by true and noisy group.
+    cells : float64 array, shape (M, m̂, 4)
+    posterior : float64 array, shape (M, m̂, m)
 
     Returns
     -------
-    ndarray of float64, shape (..., m, 4)
+    float64 array, shape (M, m, m̂, 4)
+        On the backend of ``cells``; HiGHS computes on the host.
     """
-    prior = share_groups(cells, posterior)
-    gain: np.ndarray = np.einsum("...rj,...rc->...jc", multipliers, scores) / prior[..., None]
-    return gain
+    backend: Backend = "numpy" if isinstance(cells, np.ndarray) else "cupy"
+    gain, cells, posterior = (to_numpy(each) for each in (gain, cells, posterior))
+    models, m, seen, _ = gain.shape
+    each = gain / np.where(cells > 0, cells, 1.0)[:, None]
+    found = solve_program(
+        np.moveaxis(each, 2, 1).reshape(models * seen, m, 4),
+        cells.reshape(models * seen, 1, 4),
+        posterior.reshape(models * seen, 1, m),
+    ).weight
+    weight = np.moveaxis(found.reshape(models, seen, m, 4), 1, 2)
+    return as_backend(np.ascontiguousarray(weight), backend)
 
 
 def solve_program(gain: np.ndarray, cells: np.ndarray, posterior: np.ndarray) -> Assignment:
@@ -40,7 +50,7 @@ def solve_program(gain: np.ndarray, cells: np.ndarray, posterior: np.ndarray) ->
     Parameters
     ----------
     gain : ndarray of float64, shape (m, 4) or (M, m, 4)
-        See ``weigh_scores``.
+        What a mass of group j in cell c adds, λ_j h_c / P(G=j) for one rate.
     cells : ndarray of float64, shape (m̂, 4) or (M, m̂, 4)
         P(Ĝ=k, Ŷ=ŷ, Y=y), see ``count_cells``.
     posterior : ndarray of float64, shape (m̂, m) or (M, m̂, m)

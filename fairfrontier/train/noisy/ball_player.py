@@ -14,9 +14,9 @@ import array_api_compat
 from fairfrontier.runtime.arrays import array_namespace
 from fairfrontier.train.neural.optimiser import Adam
 from fairfrontier.train.noisy.ambiguity import bound_rate_of_cells, maximise_over_ball
-from fairfrontier.train.noisy.cell import RATE_CELLS
-from fairfrontier.train.noisy.player import Game, Stage, Standing, Variant
-from fairfrontier.train.noisy.root import find_floor, find_level
+from fairfrontier.train.noisy.player import ConstraintValues, Game, StepSums, Variant
+from fairfrontier.train.noisy.projection import find_floor, find_level
+from fairfrontier.train.noisy.rate import RATE_CELLS
 from fairfrontier.train.noisy.row import fill_slopes
 
 Array = Any
@@ -147,7 +147,7 @@ class BallMaximumPlayer(_BallPlayer):
         self._events = [Event(game, (place,)) for place in range(len(game.rates))]
         self._found: list[tuple[Array, Any]] = []
 
-    def judge(self, score: Array, stage: Stage) -> Standing:
+    def evaluate(self, score: Array, stage: StepSums) -> ConstraintValues:
         """Find the worst distributions at these scores; constraints are their true maxima."""
         xp = array_namespace(stage.count)
         self._found, hinge, exact = [], [], []
@@ -167,12 +167,12 @@ class BallMaximumPlayer(_BallPlayer):
             exact.append(bad - stage.overall[:, place : place + 1])
         shape = (score.shape[0], len(self._events), self.n_groups, *stage.count.shape[1:])
         nothing = xp.zeros(shape, dtype=xp.float64, device=self._game.device)
-        return Standing(xp.stack(hinge, axis=1), xp.stack(exact, axis=1), nothing)
+        return ConstraintValues(xp.stack(hinge, axis=1), xp.stack(exact, axis=1), nothing)
 
-    def move(self, multiplier: Array, score: Array, stage: Stage) -> None:
+    def move(self, multiplier: Array, score: Array, stage: StepSums) -> None:
         """Stay: the worst distributions are found as constraints are judged."""
 
-    def slope(self, multiplier: Array, score: Array, stage: Stage) -> Array:
+    def slope(self, multiplier: Array, score: Array, stage: StepSums) -> Array:
         """Return ∂ Lagrangian / ∂ φ over ω, shape (M, n)."""
         xp = array_namespace(stage.count)
         factors, pull = [], []
@@ -231,12 +231,12 @@ class BallAscentPlayer(_BallPlayer):
             for places in blocks
         ]
 
-    def judge(self, score: Array, stage: Stage) -> Standing:
+    def evaluate(self, score: Array, stage: StepSums) -> ConstraintValues:
         """Return the constraints at these scores under p̃ as it stands."""
         xp = array_namespace(stage.count)
         hinge: dict[int, Array] = {}
         exact: dict[int, Array] = {}
-        carried: dict[int, Array] = {}
+        cell_mass: dict[int, Array] = {}
         for block in self._blocks:
             table = block.tabulate(score, self._game)
             relative = table / xp.where(stage.count > 0, stage.count, 1.0)[:, None, ...]
@@ -253,22 +253,22 @@ class BallAscentPlayer(_BallPlayer):
                     else (total + inside * rest) / self._nominal[place, :]
                 )
                 exact[place] = wrong / safe - stage.overall[:, place : place + 1]
-                carried[place] = relative
+                cell_mass[place] = relative
         every = range(len(self._game.rates))
-        return Standing(
+        return ConstraintValues(
             *(
                 xp.stack([each[place] for place in every], axis=1)
-                for each in (hinge, exact, carried)
+                for each in (hinge, exact, cell_mass)
             )
         )
 
-    def move(self, multiplier: Array, score: Array, stage: Stage) -> None:
+    def move(self, multiplier: Array, score: Array, stage: StepSums) -> None:
         """Take steps on p̃."""
         for block in self._blocks:
             for _ in range(self._steps):
                 block.step(self._gradient(block, multiplier, score, stage))
 
-    def slope(self, multiplier: Array, score: Array, stage: Stage) -> Array:
+    def slope(self, multiplier: Array, score: Array, stage: StepSums) -> Array:
         """Return ∂ Lagrangian / ∂ φ over ω, shape (M, n)."""
         xp = array_namespace(stage.count)
         factors = []
@@ -284,7 +284,7 @@ class BallAscentPlayer(_BallPlayer):
         pulls = xp.stack([pull[place] for place in range(len(self._game.rates))], axis=1)
         return self._slope(factors, pulls / stage.size, score)
 
-    def _gradient(self, block: _Block, multiplier: Array, score: Array, stage: Stage) -> Array:
+    def _gradient(self, block: _Block, multiplier: Array, score: Array, stage: StepSums) -> Array:
         """Return ∂/∂p̃ Σ_r λ_rj g_rj, shape (M, m, n)."""
         xp = array_namespace(score)
         gradient = None

@@ -8,7 +8,7 @@ model axis, so that the rates of a sweep train together on one table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -42,8 +42,8 @@ class Training:
         Their numbers, from 1 on.
     error, violation : ndarray of float64, shape (M,)
         Their share of wrong decisions, and their largest constraint as the inner player saw it.
-    carried : ndarray of float64, shape (M, R, m, m̂, 4)
-        The inner player's row masses then; see ``Standing``.
+    cell_mass : ndarray of float64, shape (M, R, m, m̂, 4)
+        The inner player's row masses then; see ``ConstraintValues``.
     multiplier : ndarray of float64, shape (M, R, m)
         λ at the end.
     history : mapping of str to ndarray of float64, shape (M, n_records)
@@ -57,7 +57,7 @@ class Training:
     step: np.ndarray
     error: np.ndarray
     violation: np.ndarray
-    carried: np.ndarray
+    cell_mass: np.ndarray
     multiplier: np.ndarray
     history: Mapping[str, np.ndarray]
     snapshots: tuple[Network, ...] = ()
@@ -96,7 +96,7 @@ def carry_back(rows: Rows, network: Network, slope: Array) -> Network:
 
 def train(
     game: Game,
-    player: Player,
+    start_player: Callable[[], Player],
     network: Network,
     *,
     learning_rate: Array,
@@ -119,8 +119,8 @@ def train(
     ----------
     game : Game
         Rows, rates, budgets and slacks.
-    player : Player
-        Whose rows the constraints are about; changes as it plays.
+    start_player : callable
+        () -> Player, whose rows the constraints are about: a new one, for it changes as it plays.
     network : Network
         Where θ starts, M models with one output; linear models are nets without hidden layers.
     learning_rate, multiplier_rate : array, shape (M,)
@@ -159,7 +159,7 @@ def train(
     K. Sridharan. Two-player games for efficient non-convex constrained optimization. ALT 2019,
     section 5.2 (ranks).
     """
-    rows = game.rows
+    rows, player = game.rows, start_player()
     xp = array_namespace(rows.x)
     models, where = int(network.weight[0].shape[0]), device(rows.x)
     dtype = rows.x.dtype
@@ -167,24 +167,26 @@ def train(
     shape = (models, len(game.rates), player.n_groups)
     multiplier = xp.zeros(shape, dtype=xp.float64, device=where)
     ascent = Adam([multiplier], xp.astype(multiplier_rate, xp.float64)[:, None, None])
-    keeper = _RankKeeper() if best == "ranks" else _BestKeeper(last=best == "last")
+    kept: list[_Iterate] = []
     records: list[dict[str, Array]] = []
-    taken: list[Network] = []
+    taken: list[_Iterate] = []
     for step in range(iterations + 1):
         score = score_rows(rows, network)
         sums = sum_scores(rows, score)
-        stage = game.stage(sums)
-        standing = player.judge(score, stage)
+        stage = game.sum_rates(sums)
+        values = player.evaluate(score, stage)
         error = xp.sum(sums.count[:, :, 1] + sums.count[:, :, 2], axis=1)
         if constrained:
-            violation = xp.max(standing.exact, axis=(1, 2))
+            violation = xp.max(values.exact, axis=(1, 2))
         else:
             violation = xp.full((models,), -xp.inf, dtype=xp.float64, device=where)
         recorded = step % record_every == 0 or step == iterations
         if step:
-            keeper.offer(step, network, error, violation, standing.carried, recorded=recorded)
-        if step and recorded and snapshots:
-            taken.append(network)
+            number = xp.full((models,), step, dtype=xp.int64, device=where)
+            iterate = _Iterate(number, network, error, violation, values.cell_mass)
+            kept = [_keep_better(kept[0], iterate) if kept and best != "last" else iterate]
+            if recorded and (snapshots or best == "ranks"):
+                taken.append(iterate)
         if recorded:
             lost = sums.up[:, :, 0] + sums.up[:, :, 2] + sums.down[:, :, 1] + sums.down[:, :, 3]
             records.append(
@@ -192,8 +194,8 @@ def train(
                     "step": xp.full((models,), float(step), dtype=xp.float64, device=where),
                     "objective": xp.sum(lost, axis=1),
                     "error": error,
-                    "hinge": xp.max(standing.hinge, axis=(1, 2)),
-                    "violation": xp.max(standing.exact, axis=(1, 2)),
+                    "hinge": xp.max(values.hinge, axis=(1, 2)),
+                    "violation": xp.max(values.exact, axis=(1, 2)),
                     "multiplier": xp.sum(multiplier, axis=(1, 2)),
                 }
             )
@@ -202,7 +204,7 @@ def train(
         if step == iterations:
             break
         if constrained and step:
-            raised = multiplier + ascent.step([standing.hinge])[0]
+            raised = multiplier + ascent.step([values.hinge])[0]
             flat = project_capped_simplex(xp.reshape(raised, (models, -1)), radius)
             multiplier = xp.reshape(flat, shape)
             player.move(multiplier, score, stage)
@@ -211,19 +213,19 @@ def train(
         network = Network.of(
             [array - change for array, change in zip(network.arrays, changes, strict=True)]
         )
-    kept = keeper.choose()
+    final = _choose_by_ranks(taken) if best == "ranks" else kept[0]
     history = {
         key: np.stack([to_numpy(each[key]) for each in records], axis=1) for key in records[0]
     }
     return Training(
-        kept.network,
-        to_numpy(kept.step),
-        to_numpy(kept.error),
-        to_numpy(kept.violation),
-        to_numpy(kept.carried),
+        final.network,
+        to_numpy(final.step),
+        to_numpy(final.error),
+        to_numpy(final.violation),
+        to_numpy(final.cell_mass),
         to_numpy(multiplier),
         history,
-        tuple(taken),
+        tuple(each.network for each in taken) if snapshots else (),
     )
 
 
@@ -235,7 +237,7 @@ class _Iterate:
     network: Network
     error: Array
     violation: Array
-    carried: Array
+    cell_mass: Array
 
     def where(self, condition: Array, other: _Iterate) -> _Iterate:
         """Return this one for the models where the condition holds, else the other."""
@@ -251,84 +253,32 @@ class _Iterate:
             Network.of([pick(one, two) for one, two in arrays]),
             pick(self.error, other.error),
             pick(self.violation, other.violation),
-            pick(self.carried, other.carried),
+            pick(self.cell_mass, other.cell_mass),
         )
 
 
-class _BestKeeper:
-    """Keeps the feasible iterate of least error, or the least violated, or the last."""
-
-    def __init__(self, *, last: bool) -> None:
-        self._last = last
-        self._best: _Iterate | None = None
-
-    def offer(
-        self,
-        step: int,
-        network: Network,
-        error: Array,
-        violation: Array,
-        carried: Array,
-        *,
-        recorded: bool,  # noqa: ARG002 - every iterate counts
-    ) -> None:
-        """Look at an iterate."""
-        xp = array_namespace(error)
-        number = xp.full(error.shape, step, dtype=xp.int64, device=device(error))
-        offered = _Iterate(number, network, error, violation, carried)
-        if self._best is None or self._last:
-            self._best = offered
-            return
-        held = self._best
-        feasible, before = violation <= TOLERANCE, held.violation <= TOLERANCE
-        better = xp.where(
-            feasible & before,
-            error < held.error,
-            xp.where(feasible == before, violation < held.violation, feasible),
-        )
-        if bool(xp.any(better)):
-            self._best = offered.where(better, held)
-
-    def choose(self) -> _Iterate:
-        """Return what was kept."""
-        if self._best is None:
-            raise ValueError("no iterate was offered")
-        return self._best
+def _keep_better(held: _Iterate, offered: _Iterate) -> _Iterate:
+    """Return for each model the feasible iterate of less error, or the one violated less."""
+    xp = array_namespace(held.error)
+    feasible, before = offered.violation <= TOLERANCE, held.violation <= TOLERANCE
+    better = xp.where(
+        feasible & before,
+        offered.error < held.error,
+        xp.where(feasible == before, offered.violation < held.violation, feasible),
+    )
+    return offered.where(better, held) if bool(xp.any(better)) else held
 
 
-class _RankKeeper:
-    """Keeps the recorded iterates and chooses by ranks."""
-
-    def __init__(self) -> None:
-        self._offered: list[_Iterate] = []
-
-    def offer(
-        self,
-        step: int,
-        network: Network,
-        error: Array,
-        violation: Array,
-        carried: Array,
-        *,
-        recorded: bool,
-    ) -> None:
-        """Look at an iterate."""
-        if recorded:
-            xp = array_namespace(error)
-            number = xp.full(error.shape, step, dtype=xp.int64, device=device(error))
-            self._offered.append(_Iterate(number, network, error, violation, carried))
-
-    def choose(self) -> _Iterate:
-        """Return the iterate whose larger rank, of error and of violation, is the least."""
-        xp = array_namespace(self._offered[0].error)
-        error = np.stack([to_numpy(each.error) for each in self._offered], axis=1)
-        violation = np.stack([to_numpy(each.violation) for each in self._offered], axis=1)
-        chosen = rank_iterates(error, violation)
-        found = self._offered[0]
-        for place, each in enumerate(self._offered):
-            condition = xp.asarray(chosen == place, device=device(each.error))
-            found = each.where(condition, found)
-        return found
+def _choose_by_ranks(offered: Sequence[_Iterate]) -> _Iterate:
+    """Return for each model the iterate whose larger rank, of error and of violation, is least."""
+    xp = array_namespace(offered[0].error)
+    error = np.stack([to_numpy(each.error) for each in offered], axis=1)
+    violation = np.stack([to_numpy(each.violation) for each in offered], axis=1)
+    chosen = rank_iterates(error, violation)
+    found = offered[0]
+    for place, each in enumerate(offered):
+        found = each.where(xp.asarray(chosen == place, device=device(each.error)), found)
+    return found
 
 
 def rank_iterates(error: np.ndarray, violation: np.ndarray) -> np.ndarray:

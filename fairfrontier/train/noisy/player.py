@@ -17,11 +17,11 @@ import array_api_compat
 from fairfrontier.runtime.arrays import array_namespace
 from fairfrontier.train.neural.optimiser import Adam
 from fairfrontier.train.noisy.assignment import (
-    ascend_assignment,
     bound_rates,
+    maximise_by_group,
+    project_assignment,
 )
-from fairfrontier.train.noisy.cell import RATE_CELLS
-from fairfrontier.train.noisy.rate import Rate
+from fairfrontier.train.noisy.rate import RATE_CELLS, Rate
 from fairfrontier.train.noisy.row import Rows, Sums, fill_slopes
 
 Array = Any
@@ -59,7 +59,7 @@ class Game:
         # P(Ĝ=k, Y=y), shape (m̂, 2); scores do not change it.
         self.share = xp.stack([xp.stack(each) for each in weights])
 
-    def stage(self, sums: Sums) -> Stage:
+    def sum_rates(self, sums: Sums) -> StepSums:
         """Return the sums of one step, rate by rate."""
         xp = array_namespace(sums.up)
         up, down, count = (each[:, None, ...] for each in (sums.up, sums.down, sums.count))
@@ -70,7 +70,7 @@ class Game:
         size = xp.sum(event, axis=(2, 3))
         rest = xp.sum(good, axis=(2, 3)) / size - 1.0 - (self.budget + self.slack)[:, None]
         overall = xp.sum(wrong, axis=(2, 3)) / size + self.budget[:, None]
-        return Stage(sums.count, bad, event, wrong, size, rest, overall)
+        return StepSums(sums.count, bad, event, wrong, size, rest, overall)
 
     def slope_tables(self, group: Array, pull: Array) -> tuple[Array, Array]:
         """Return the factors of (1 + φ)₊ and (1 − φ)₊ of a row in the Lagrangian.
@@ -95,7 +95,7 @@ class Game:
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
+class StepSums:
     """The sums of one step.
 
     Attributes
@@ -120,21 +120,21 @@ class Stage:
 
 
 @dataclass(frozen=True, eq=False)
-class Standing:
+class ConstraintValues:
     """The constraints of a step, as a player sees them.
 
     Attributes
     ----------
     hinge, exact : float64 array, shape (M, R, m)
         Values with hinges and slack β, and with indicators; ≤ 0 where satisfied.
-    carried : float64 array, shape (M, R, m, m̂, 4)
+    cell_mass : float64 array, shape (M, R, m, m̂, 4)
         Row mass relative to the weight in each cell, by which the player's constraints can be
         told on other rows.
     """
 
     hinge: Array
     exact: Array
-    carried: Array
+    cell_mass: Array
 
 
 class Player(Protocol):
@@ -142,15 +142,15 @@ class Player(Protocol):
 
     n_groups: int
 
-    def judge(self, score: Array, stage: Stage) -> Standing:
+    def evaluate(self, score: Array, stage: StepSums) -> ConstraintValues:
         """Return the constraints at these scores."""
         ...
 
-    def move(self, multiplier: Array, score: Array, stage: Stage) -> None:
+    def move(self, multiplier: Array, score: Array, stage: StepSums) -> None:
         """Change the masses, now that the multipliers are (M, R, m)."""
         ...
 
-    def slope(self, multiplier: Array, score: Array, stage: Stage) -> Array:
+    def slope(self, multiplier: Array, score: Array, stage: StepSums) -> Array:
         """Return ∂ Lagrangian / ∂ φ over ω, shape (M, n)."""
         ...
 
@@ -186,7 +186,7 @@ class CellPlayer:
         table = table[None, ...] if table.ndim == 3 else table
         return xp.sum(self._mass * table[:, :, None, ...], axis=(3, 4))
 
-    def judge(self, score: Array, stage: Stage) -> Standing:  # noqa: ARG002 - as row players
+    def evaluate(self, score: Array, stage: StepSums) -> ConstraintValues:  # noqa: ARG002 - as row players
         """Return the constraints at these scores."""
         xp = array_namespace(self._mass)
         inside, total = self._inside(stage.event), self._inside(stage.bad)
@@ -197,12 +197,12 @@ class CellPlayer:
         wrong = self._inside(stage.wrong) / safe
         exact = xp.where(inside > 0, wrong, 0.0) - stage.overall[:, :, None]
         shape = (*exact.shape[:2], *self._mass.shape[2:])
-        return Standing(hinge, exact, xp.broadcast_to(self._mass, shape))
+        return ConstraintValues(hinge, exact, xp.broadcast_to(self._mass, shape))
 
-    def move(self, multiplier: Array, score: Array, stage: Stage) -> None:
+    def move(self, multiplier: Array, score: Array, stage: StepSums) -> None:
         """Stay: hard groups are what they are."""
 
-    def slope(self, multiplier: Array, score: Array, stage: Stage) -> Array:
+    def slope(self, multiplier: Array, score: Array, stage: StepSums) -> Array:
         """Return ∂ Lagrangian / ∂ φ over ω, shape (M, n)."""
         xp = array_namespace(self._mass)
         inside = self._inside(stage.event)
@@ -283,31 +283,31 @@ class AssignmentPlayer(CellPlayer):
             weight = weight[:, None, ...]
         return weight / prior
 
-    def judge(self, score: Array, stage: Stage) -> Standing:
+    def evaluate(self, score: Array, stage: StepSums) -> ConstraintValues:
         """Return the constraints at these scores.
 
         With indicators they are true maxima over W(θ) unless w is what ascent has made of it.
         """
         if self._inner == "ascent":
-            return super().judge(score, stage)
+            return super().evaluate(score, stage)
         xp = array_namespace(self._posterior)
         if self._inner == "exact":
             gain = stage.bad + stage.rest[:, :, None, None] * stage.event
             worst = [
-                fill_worst(gain[:, place, ...], stage.count, self._posterior)
+                maximise_by_group(gain[:, place, ...], stage.count, self._posterior)
                 for place in range(len(self._game.rates))
             ]
             self._mass = self._relative(xp.stack(worst, axis=1))
-        standing = super().judge(score, stage)
+        values = super().evaluate(score, stage)
         exact = []
         for place, rate in enumerate(self._game.rates):
             low, high = bound_rates(stage.count, self._posterior, RATE_CELLS[rate.cells])
             bad = 1.0 - low if rate.floor else high
             bad = xp.where(xp.isnan(bad), 0.0, bad)
             exact.append(bad - stage.overall[:, place : place + 1])
-        return Standing(standing.hinge, xp.stack(exact, axis=1), standing.carried)
+        return ConstraintValues(values.hinge, xp.stack(exact, axis=1), values.cell_mass)
 
-    def move(self, multiplier: Array, score: Array, stage: Stage) -> None:  # noqa: ARG002
+    def move(self, multiplier: Array, score: Array, stage: StepSums) -> None:  # noqa: ARG002
         """Take steps on w, or solve for it."""
         xp = array_namespace(multiplier)
         if self._inner == "joint" and self._joint is not None:
@@ -318,9 +318,8 @@ class AssignmentPlayer(CellPlayer):
         elif self._inner == "ascent":
             for _ in range(self._steps):
                 flat = self._optimiser.step([self._gradient(multiplier, stage)])[0]
-                self._weight = ascend_assignment(
-                    self._weight,
-                    xp.reshape(flat, self._weight.shape),
+                self._weight = project_assignment(
+                    self._weight + xp.reshape(flat, self._weight.shape),
                     stage.count,
                     self._posterior,
                     rounds=self._rounds,
@@ -339,7 +338,7 @@ class AssignmentPlayer(CellPlayer):
         plain = xp.matrix_transpose(self._posterior)[..., None] + 0.0 * weight
         return xp.where(total > 0, kept / xp.where(total > 0, total, 1.0), plain)
 
-    def _gradient(self, multiplier: Array, stage: Stage) -> Array:
+    def _gradient(self, multiplier: Array, stage: StepSums) -> Array:
         """Return ∂/∂w Σ λ_rj g_rj, shape (M, m, 4 m̂)."""
         xp = array_namespace(multiplier)
         if self._ratio:
@@ -353,36 +352,3 @@ class AssignmentPlayer(CellPlayer):
         scale = multiplier / (inside * self._prior[:, None, :])
         total = xp.sum(scale[..., None, None] * gain, axis=1)
         return xp.reshape(total, (*total.shape[:2], -1))
-
-
-def fill_worst(gain: Array, cells: Array, posterior: Array) -> Array:
-    """Return for each true group the assignment that maximises Σ_kc gain_kc w(j | c, k).
-
-    ``assignment.maximise_assignment`` for gains that differ by noisy group, as sums of hinges do:
-    in each noisy group the mass of j takes the cells in the order of their gain by mass.
-
-    Parameters
-    ----------
-    gain : float64 array, shape (M, m̂, 4)
-        What the whole cell would add.
-    cells : float64 array, shape (M, m̂, 4)
-        P(Ĝ=k, cell).
-    posterior : float64 array, shape (M, m̂, m)
-
-    Returns
-    -------
-    float64 array, shape (M, m, m̂, 4)
-        Each slice j is a maximum of its own.
-    """
-    xp = array_namespace(gain)
-    each = gain / xp.where(cells > 0, cells, 1.0)
-    order = xp.argsort(each, axis=-1, descending=True)
-    held = xp.take_along_axis(cells, order, axis=-1)[:, None, ...]
-    budget = xp.matrix_transpose(posterior * xp.sum(cells, axis=-1)[..., None])[..., None]
-    before = xp.cumulative_sum(held, axis=-1) - held
-    taken = xp.minimum(xp.maximum(budget - before, 0.0), held)
-    back = xp.broadcast_to(xp.argsort(order, axis=-1)[:, None, ...], taken.shape)
-    mass = xp.take_along_axis(taken, back, axis=-1)
-    plain = xp.matrix_transpose(posterior)[..., None]
-    cells = cells[:, None, ...]
-    return xp.where(cells > 0, mass / xp.where(cells > 0, cells, 1.0), plain)

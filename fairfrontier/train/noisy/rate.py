@@ -1,4 +1,4 @@
-"""Rates of groups as constraints: exact with indicators, or bounded by hinges for training.
+"""Rates of groups: as shares of cells, and as constraints with indicators or with hinges.
 
 Every constraint says that the bad share of group j exceeds that of all rows by at most α:
 
@@ -17,15 +17,111 @@ distribution p̃_j, or of soft assignments w(j | ŷ, y, k).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from array_api_compat import device
+import array_api_compat
 
-from fairfrontier.runtime.arrays import array_namespace
+from fairfrontier.runtime.arrays import array_namespace, segment_sum
 from fairfrontier.runtime.errors import ConfigError, nearest
 
 Array = Any
-Form = Literal["ratio", "linear"]
+
+# A cell is 2ŷ + y: (ŷ, y) = (0, 0), (0, 1), (1, 0), (1, 1).
+N_CELLS = 4
+
+
+@dataclass(frozen=True)
+class RateCells:
+    """A rate as a share of cells: the rows of ``good`` among those of ``good`` and ``bad``."""
+
+    name: str
+    good: tuple[int, ...]
+    bad: tuple[int, ...]
+
+    @property
+    def among(self) -> tuple[int, ...]:
+        """The cells of the denominator."""
+        return self.good + self.bad
+
+
+RATE_CELLS = {
+    each.name: each
+    for each in (
+        RateCells("tpr", good=(3,), bad=(1,)),
+        RateCells("fpr", good=(2,), bad=(0,)),
+        RateCells("selection_rate", good=(2, 3), bad=(0, 1)),
+        RateCells("accuracy", good=(0, 3), bad=(1, 2)),
+    )
+}
+
+
+def find_rate(name: str) -> RateCells:
+    """Return the cells of a rate.
+
+    Raises
+    ------
+    ConfigError
+        When there is no such rate.
+    """
+    if name not in RATE_CELLS:
+        raise ConfigError(f"There is no rate {name!r}.", nearest(name, RATE_CELLS))
+    return RATE_CELLS[name]
+
+
+def count_cells(
+    decision: Array, y: Array, codes: Array, n_groups: int, weight: Array | None = None
+) -> Array:
+    """Return the share of the rows in each noisy group and cell: P(Ĝ=k, Ŷ=ŷ, Y=y).
+
+    Parameters
+    ----------
+    decision : float array, shape (n,) or (M, n)
+        Probability that the decision is 1; 0 or 1 for a deterministic rule. A row counts in both
+        of its cells by expectation.
+    y : integer array, shape (n,)
+        Labels 0 and 1.
+    codes : integer array, shape (n,) or (M, n)
+        Noisy groups 0, …, m̂ − 1.
+    n_groups : int
+        m̂.
+    weight : float array, shape (n,), optional
+        Case weights ≥ 0.
+
+    Returns
+    -------
+    float array, shape (m̂, 4) or (M, m̂, 4)
+        Sums to 1 over the last two axes.
+
+    Notes
+    -----
+    O(M n).
+    """
+    xp = array_namespace(decision)
+    lead = decision.shape[:-1]
+    n = int(decision.shape[-1])
+    share = xp.ones((n,), dtype=decision.dtype) if weight is None else weight
+    share = share / xp.sum(share)
+    place = codes * 2 + xp.astype(y, codes.dtype)
+    flat = xp.reshape(decision, (-1, n))
+    models = int(flat.shape[0])
+    device = array_api_compat.device(decision)
+    shift = xp.arange(models, dtype=codes.dtype, device=device) * (2 * n_groups)
+    place = xp.reshape(xp.broadcast_to(place, (models, n)) + shift[:, None], (-1,))
+    halves = xp.stack(
+        [xp.reshape(share * (1.0 - flat), (-1,)), xp.reshape(share * flat, (-1,))], axis=1
+    )
+    sums = segment_sum(halves, place, models * n_groups * 2)
+    # (model, group, label, decision) → (…, group, decision, label)
+    table = xp.permute_dims(xp.reshape(sums, (models, n_groups, 2, 2)), (0, 1, 3, 2))
+    return xp.reshape(table, (*lead, n_groups, N_CELLS))
+
+
+def sum_cells(cells: Array, chosen: tuple[int, ...]) -> Array:
+    """Return the sum over some cells, shape (...) from (..., 4)."""
+    total = cells[..., chosen[0]]
+    for cell in chosen[1:]:
+        total = total + cells[..., cell]
+    return total
 
 
 @dataclass(frozen=True)
@@ -38,7 +134,7 @@ class Rate:
     sign : tuple of int
         s for the labels 0 and 1: +1 where the decision 1 is bad, −1 where 0 is, 0 outside.
     cells : str
-        The same rate in ``cell.RATE_CELLS``.
+        The same rate in ``RATE_CELLS``.
     floor : bool
         Whether its smallest value over groups is bounded; else its largest.
     """
@@ -78,157 +174,3 @@ def find_rates(criterion: str) -> tuple[Rate, ...]:
     if criterion not in CRITERIA:
         raise ConfigError(f"There is no criterion {criterion!r}.", nearest(criterion, CRITERIA))
     return tuple(RATES[name] for name in CRITERIA[criterion])
-
-
-def row_sign(rate: Rate, label: Array, like: Array) -> Array:
-    """Return s of every row, in the dtype of ``like``, shape (n,)."""
-    xp = array_namespace(like)
-    return xp.astype(
-        xp.where(label == 1, rate.sign[1] + 0 * label, rate.sign[0] + 0 * label), like.dtype
-    )
-
-
-def assigned_mass(
-    assignment: Array, score: Array, label: Array, codes: Array, weight: Array, prior: Array
-) -> Array:
-    """Return the row masses of soft assignments: a_ji = w(j | ŷ_i, y_i, k_i) ω_i / P(G=j).
-
-    Parameters
-    ----------
-    assignment : float array, shape (M, m, m̂, 4)
-        w(j | ŷ, y, k), the last axis 2ŷ + y.
-    score : float array, shape (M, n)
-        φ; ŷ = 1{φ ≥ 0}.
-    label, codes : integer array, shape (n,)
-        y and the noisy group k.
-    weight : float array, shape (n,)
-        ω; sums to 1.
-    prior : float array, shape (m,)
-        P(G=j).
-
-    Returns
-    -------
-    float array, shape (M, m, n)
-        Sums to 1 over the rows where w keeps the law of total probability.
-    """
-    xp = array_namespace(score)
-    models, m, seen, cells = assignment.shape
-    place = (codes * cells)[None, :] + 2 * xp.astype(score >= 0, codes.dtype) + label[None, :]
-    flat = xp.reshape(assignment, (models, m, seen * cells))
-    chosen = xp.take_along_axis(
-        flat, xp.broadcast_to(place[:, None, :], (models, m, place.shape[1])), axis=2
-    )
-    return chosen * weight / prior[:, None]
-
-
-@dataclass(frozen=True, eq=False)
-class Constraint:
-    """Values of a rate's constraint and where they go with the scores.
-
-    Attributes
-    ----------
-    value : float array, shape (M, m)
-        g_j, in units of the rate; satisfied where ≤ 0.
-    gradient : float array, shape (M, m, n)
-        A subgradient in φ with the masses held fixed; zeros for indicators.
-    pull : float array, shape (M, m, n)
-        ∂g_j / ∂a_j, the ascent direction of row masses.
-    """
-
-    value: Array
-    gradient: Array
-    pull: Array
-
-
-def constrain(
-    rate: Rate,
-    score: Array,
-    label: Array,
-    mass: Array,
-    *,
-    weight: Array,
-    budget: float,
-    slack: float | None = None,
-    form: Form = "ratio",
-    nominal: Array | None = None,
-) -> Constraint:
-    """Evaluate a rate's constraint for every model and group.
-
-    Parameters
-    ----------
-    rate : Rate
-    score : float array, shape (M, n)
-        φ.
-    label : integer array, shape (n,)
-        0 or 1.
-    mass : float array, shape (M, m, n)
-        a_j ≥ 0, such as ``ambiguity.centre_rows`` or ``assigned_mass`` give.
-    weight : float array, shape (n,)
-        ω of the mean over all rows.
-    budget : float
-        α.
-    slack : float or None
-        β of the hinge form; None evaluates indicators.
-    form : {"ratio", "linear"}
-        ``ratio`` divides by the group's mass in the event, as (11), (12), (14) and (15) do;
-        ``linear`` is E[h] of lemmas 2 to 5, of the same sign: the ratio times the mass in the
-        event over ``nominal``, a constant by which values stay in units of the rate.
-    nominal : float array, shape (M, m), optional
-        The group's mass in the event before any worst case; the mass itself when None.
-
-    Returns
-    -------
-    Constraint
-
-    Notes
-    -----
-    O(M m n) in time and memory: the reference for what training computes from sums over cells.
-
-    References
-    ----------
-    S. Wang, W. Guo, H. Narasimhan, A. Cotter, M. Gupta, M. I. Jordan. Robust optimization for
-    fairness with noisy protected groups. NeurIPS 2020, appendices B.3, C.2 and F.1.
-    """
-    xp = array_namespace(score)
-    sign = row_sign(rate, label, score)
-    event = xp.astype(sign != 0, score.dtype)
-    overall = weight * event / xp.sum(weight * event)
-    one = xp.ones_like(score)
-    if slack is None:
-        bad = xp.astype(xp.where(sign > 0, score >= 0, score < 0), score.dtype) * event
-        good, slope_bad, slope_good = event - bad, 0 * one, 0 * one
-        slack = 0.0
-    else:
-        margin = sign * score
-        bad = xp.maximum(one + margin, 0 * one) * event
-        good = xp.maximum(one - margin, 0 * one) * event
-        slope_bad = sign * xp.astype(margin > -1, score.dtype)
-        slope_good = -sign * xp.astype(margin < 1, score.dtype)
-    rest = xp.sum(overall * good, axis=-1)[:, None] - 1.0 - budget - slack
-    inside = xp.sum(mass * event, axis=-1)
-    total = xp.sum(mass * bad[:, None, :], axis=-1)
-    if form == "ratio":
-        value = total / inside + rest
-        scale, share = 1.0 / inside, xp.ones_like(inside)
-        pull = event * (bad[:, None, :] - (total / inside)[:, :, None]) / inside[:, :, None]
-    else:
-        nominal = inside if nominal is None else nominal
-        value = (total + inside * rest) / nominal
-        scale, share = 1.0 / nominal, inside / nominal
-        pull = event * (bad[:, None, :] + rest[:, :, None]) / nominal[:, :, None]
-    gradient = (
-        scale[:, :, None] * mass * slope_bad[:, None, :]
-        + share[:, :, None] * (overall * slope_good)[:, None, :]
-    )
-    return Constraint(value, gradient, pull)
-
-
-def bound_hinge(score: Array, label: Array, weight: Array) -> tuple[Array, Array]:
-    """Return the mean hinge loss (1 − ỹφ)₊ of each model, (M,), and its gradient in φ, (M, n)."""
-    xp = array_namespace(score)
-    sign = xp.astype(2 * label - 1, score.dtype)
-    margin = 1.0 - sign * score
-    share = weight / xp.sum(weight)
-    active = xp.astype(margin > 0, score.dtype)
-    zero = xp.zeros((), dtype=score.dtype, device=device(score))
-    return xp.sum(share * xp.maximum(margin, zero), axis=-1), -sign * share * active

@@ -34,9 +34,9 @@ def test_rows_are_told_by_their_parameters_and_not_by_their_labels(rows):
         ("ball", "dro", "ascent"),
         ("ball-exact", "dro", "exact"),
         ("ball-exact", "dro", "exact"),
-        ("weights", "soft_assignments", "ascent"),
-        ("weights-exact", "soft_assignments", "exact"),
-        ("weights-exact", "soft_assignments", "exact"),
+        ("weights", "soft_assignment", "ascent"),
+        ("weights-exact", "soft_assignment", "exact"),
+        ("weights-exact", "soft_assignment", "exact"),
     ]
     assert {each.attribute for each in rows} == {"school"}
     assert {each.budget for each in select(rows, "figure", "dro", "exact")} == {0.1, 0.5}

@@ -103,7 +103,7 @@ def test_words_hold_what_is_drawn(noised):
     [
         (draw_true, "direct", "violation_by_noise shows the approach naive, and no row"),
         (draw_noisy, "ball", "noisy_violation shows the approach dro by ascent"),
-        (draw_by_rate, "weights", "shows the approach soft_assignments by ascent"),
+        (draw_by_rate, "weights", "shows the approach soft_assignment by ascent"),
     ],
 )
 def test_a_missing_approach_is_named(noised_folder, draw, missing, message):

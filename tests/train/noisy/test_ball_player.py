@@ -5,20 +5,18 @@ from hypothesis import strategies as st
 
 from fairfrontier.train.neural.optimiser import Adam
 from fairfrontier.train.noisy.ambiguity import (
-    ascend_in_ball,
     bound_rate_of_cells,
-    centre_rows,
     maximise_over_ball,
 )
 from fairfrontier.train.noisy.ball_player import (
     BallAscentPlayer,
     BallMaximumPlayer,
 )
-from fairfrontier.train.noisy.cell import RATE_CELLS
-from fairfrontier.train.noisy.rate import bound_hinge, constrain
-from fairfrontier.train.noisy.root import find_floor, find_level
+from fairfrontier.train.noisy.projection import find_floor, find_level
+from fairfrontier.train.noisy.rate import RATE_CELLS
 from fairfrontier.train.noisy.row import arrange_rows, sum_scores
 from tests.train.noisy.made import labels_of, make_game, make_rows, make_scores, make_table
+from tests.train.noisy.reference import ascend_in_ball, bound_hinge, centre_rows, constrain
 from tests.train.noisy.test_player import CRITERIA, M, hard_masses, lagrangian_slope, nominal_masses
 
 LEVEL = np.tile([0.1, 0.25, 0.4], (M, 1))
@@ -68,7 +66,7 @@ def test_steps_on_merged_rows_are_steps_on_rows(criterion, variant, rate):
         score = make_scores(rows, seed=step)
         full = score[:, place]
         multiplier = rng.random((M, len(game.rates), 3))
-        player.move(multiplier, score, game.stage(sum_scores(rows, score)))
+        player.move(multiplier, score, game.sum_rates(sum_scores(rows, score)))
         for number, members in enumerate(blocks):
             gradient = 0.0
             for each in members:
@@ -109,7 +107,7 @@ def test_constraints_and_slopes_are_those_of_the_reference(criterion, variant):
     rows, y, noisy, place = unmerged()
     game, score = make_game(rows, criterion), make_scores(rows)
     player = BallAscentPlayer(game, LEVEL, np.full((M, 1, 1), 0.01), variant=variant)
-    stage = game.stage(sum_scores(rows, score))
+    stage = game.sum_rates(sum_scores(rows, score))
     multiplier = np.random.default_rng(2).random((M, len(game.rates), 3))
     for _ in range(3):
         player.move(multiplier, score, stage)
@@ -128,17 +126,17 @@ def test_constraints_and_slopes_are_those_of_the_reference(criterion, variant):
         values.append(exact)
     form = "ratio" if variant == "authors" else "linear"
     slope, hinge = lagrangian_slope(game, score, masses, multiplier, form, nominal)
-    standing = player.judge(score, stage)
-    np.testing.assert_allclose(standing.hinge, hinge, atol=1e-9)
-    np.testing.assert_allclose(standing.exact, np.stack(values, axis=1), atol=1e-9)
+    found = player.evaluate(score, stage)
+    np.testing.assert_allclose(found.hinge, hinge, atol=1e-9)
+    np.testing.assert_allclose(found.exact, np.stack(values, axis=1), atol=1e-9)
     np.testing.assert_allclose(player.slope(multiplier, score, stage), slope, atol=1e-9)
     # What is carried to other rows tells the same constraints on these.
     for each in range(len(game.rates)):
-        mass = standing.carried[:, each] * stage.count[:, None]
+        mass = found.cell_mass[:, each] * stage.count[:, None]
         wrong = (mass * game.wrong[each]).sum(axis=(2, 3))
         among = (mass * (game.up + game.down)[each]).sum(axis=(2, 3))
         np.testing.assert_allclose(
-            wrong / among - stage.overall[:, each, None], standing.exact[:, each], atol=1e-9
+            wrong / among - stage.overall[:, each, None], found.exact[:, each], atol=1e-9
         )
 
 
@@ -149,11 +147,11 @@ def test_the_maximum_is_that_over_all_rows(criterion):
     multiplier = np.random.default_rng(2).random((M, len(game.rates), 3))
     player = BallMaximumPlayer(game, LEVEL)
 
-    def judge(score):
-        return player.judge(score, game.stage(sum_scores(rows, score)))
+    def evaluate(score):
+        return player.evaluate(score, game.sum_rates(sum_scores(rows, score)))
 
-    standing = judge(score)
-    stage = game.stage(sum_scores(rows, score))
+    found = evaluate(score)
+    stage = game.sum_rates(sum_scores(rows, score))
     nominal = nominal_masses(game, hard_masses(rows))
     for each, rate in enumerate(game.rates):
         sign = np.array(rate.sign)[y]
@@ -161,11 +159,11 @@ def test_the_maximum_is_that_over_all_rows(criterion):
         h = np.maximum(1 + sign * full, 0) + stage.rest[:, each, None]
         h = np.where(sign != 0, h, 0.0)
         expected = maximise_over_ball(h, noisy, LEVEL).value / nominal[each]
-        np.testing.assert_allclose(standing.hinge[:, each], expected, atol=1e-9)
+        np.testing.assert_allclose(found.hinge[:, each], expected, atol=1e-9)
         low, high = bound_rate_of_cells(stage.count, LEVEL, RATE_CELLS[rate.cells])
         bad = 1 - low if rate.floor else high
         np.testing.assert_allclose(
-            standing.exact[:, each], bad - stage.overall[:, each, None], atol=1e-12
+            found.exact[:, each], bad - stage.overall[:, each, None], atol=1e-12
         )
     slope = player.slope(multiplier, score, stage)
     step = 1e-7 * np.random.default_rng(4).normal(size=score.shape)
@@ -173,7 +171,7 @@ def test_the_maximum_is_that_over_all_rows(criterion):
     label, _ = labels_of(rows)
 
     def value(score):
-        found = (multiplier * judge(score).hinge).sum(axis=(1, 2))
+        found = (multiplier * evaluate(score).hinge).sum(axis=(1, 2))
         return bound_hinge(score, label, rows.weight)[0] + found
 
     change = value(score + step) - value(score - step)
@@ -219,7 +217,7 @@ def test_rounding_does_not_keep_the_search_for_a_root_going(seed, monkeypatch):
     total = np.full((8, 1), 0.09581695, np.float32)
     found = []
     for passes in (20, 21):
-        monkeypatch.setattr("fairfrontier.train.noisy.root.MOST_PASSES", passes)
+        monkeypatch.setattr("fairfrontier.train.noisy.projection.MOST_PASSES", passes)
         found.append(find_level(values, count, total, np.zeros((8, 1), np.float32)))
     np.testing.assert_array_equal(*found)
     alone = [
@@ -233,7 +231,7 @@ def test_rounding_does_not_keep_the_search_for_a_root_going(seed, monkeypatch):
 def test_a_level_of_zero_leaves_the_groups_alone():
     rows = make_rows()
     game, score = make_game(rows), make_scores(rows)
-    stage = game.stage(sum_scores(rows, score))
+    stage = game.sum_rates(sum_scores(rows, score))
     player = BallAscentPlayer(game, 0 * LEVEL, np.full((M, 1, 1), 0.1))
     before = [block.mass.copy() for block in player._blocks]
     for _ in range(3):

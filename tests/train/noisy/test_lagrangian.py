@@ -39,12 +39,16 @@ def run(kind, xp=np, models=2, dtype="float64", criterion="equalized_odds", **ch
     game = make_game(rows, criterion, models)
     rates = {key: xp.asarray(np.resize(each, models)) for key, each in RATES.items()}
     options = {"iterations": 40, "record_every": 10, **rates, **changes}
-    player = make_player(kind, game, models, xp)
     # From 0 on many scores would be equal but for rounding, and so would be the worst rows.
     drawn = np.random.default_rng(0).normal(scale=0.1, size=(rows.x.shape[1], 1))
     start = start_network(rows, models, xp)
     weight = start.weight[0] + xp.asarray(drawn, dtype=rows.x.dtype)
-    return train(game, player, Network((weight,), start.bias), **options)
+    return train(
+        game,
+        lambda: make_player(kind, game, models, xp),
+        Network((weight,), start.bias),
+        **options,
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -109,7 +113,7 @@ def test_the_iterate_that_is_kept(best):
     rates = {key: np.asarray(each) for key, each in RATES.items()}
     found = train(
         game,
-        hard_player(game, 2),
+        lambda: hard_player(game, 2),
         start_network(rows, 2),
         iterations=30,
         record_every=1,

@@ -4,13 +4,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from fairfrontier.train.noisy.ambiguity import centre_rows
-from fairfrontier.train.noisy.assignment import bound_rates
-from fairfrontier.train.noisy.cell import RATE_CELLS, count_cells
-from fairfrontier.train.noisy.player import AssignmentPlayer, fill_worst, hard_player
-from fairfrontier.train.noisy.rate import assigned_mass, bound_hinge, constrain
+from fairfrontier.train.noisy.assignment import bound_rates, maximise_by_group
+from fairfrontier.train.noisy.player import AssignmentPlayer, hard_player
+from fairfrontier.train.noisy.rate import RATE_CELLS, count_cells
 from fairfrontier.train.noisy.row import sum_scores
 from tests.train.noisy.made import labels_of, make_game, make_rows, make_scores
+from tests.train.noisy.reference import assigned_mass, bound_hinge, centre_rows, constrain
 
 M = 3
 CRITERIA = ["equal_opportunity", "equalized_odds", "demographic_parity", "accuracy"]
@@ -18,7 +17,7 @@ POSTERIOR = np.array([[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.15, 0.2, 0.65]])
 
 
 def lagrangian_slope(game, score, masses, multiplier, form, nominal=None):
-    """Return the slopes over the weights, and the constraints, by the reference in ``rate``."""
+    """Return the slopes over the weights, and the constraints, by the reference."""
     rows = game.rows
     label, _ = labels_of(rows)
     slope, values = bound_hinge(score, label, rows.weight)[1], []
@@ -55,17 +54,17 @@ def nominal_masses(game, mass):
 def test_hard_groups_play_as_the_reference_says(criterion):
     rows = make_rows()
     game, score = make_game(rows, criterion), make_scores(rows)
-    player, stage = hard_player(game, M), game.stage(sum_scores(rows, score))
+    player, stage = hard_player(game, M), game.sum_rates(sum_scores(rows, score))
     multiplier = np.random.default_rng(2).random((M, len(game.rates), 3))
     masses = [hard_masses(rows)] * len(game.rates)
     slope, values = lagrangian_slope(game, score, masses, multiplier, "ratio")
-    standing = player.judge(score, stage)
-    np.testing.assert_allclose(standing.hinge, values, atol=1e-12)
+    found = player.evaluate(score, stage)
+    np.testing.assert_allclose(found.hinge, values, atol=1e-12)
     np.testing.assert_allclose(player.slope(multiplier, score, stage), slope, atol=1e-11)
     label, _ = labels_of(rows)
     for place, rate in enumerate(game.rates):
         exact = constrain(rate, score, label, masses[place], weight=rows.weight, budget=0.05)
-        np.testing.assert_allclose(standing.exact[:, place], exact.value, atol=1e-12)
+        np.testing.assert_allclose(found.exact[:, place], exact.value, atol=1e-12)
 
 
 @pytest.mark.parametrize("criterion", CRITERIA)
@@ -77,7 +76,7 @@ def test_assignments_play_as_the_reference_says(criterion, variant):
     player = AssignmentPlayer(
         game, posterior, inner="ascent", rate=np.full((M, 1, 1), 0.05), variant=variant, steps=3
     )
-    stage = game.stage(sum_scores(rows, score))
+    stage = game.sum_rates(sum_scores(rows, score))
     label, group = labels_of(rows)
     # Were all groups to pull alike, Adam's steps would be alike and the simplices undo them.
     multiplier = np.random.default_rng(2).random((M, len(game.rates), 3))
@@ -95,7 +94,7 @@ def test_assignments_play_as_the_reference_says(criterion, variant):
     masses = [mass_of(player._weight)] * len(game.rates)
     form = "ratio" if variant == "authors" else "linear"
     slope, values = lagrangian_slope(game, score, masses, multiplier, form, nominal)
-    np.testing.assert_allclose(player.judge(score, stage).hinge, values, atol=1e-11)
+    np.testing.assert_allclose(player.evaluate(score, stage).hinge, values, atol=1e-11)
     np.testing.assert_allclose(player.slope(multiplier, score, stage), slope, atol=1e-10)
     # Ascent raises Σ λ g as long as it stays within W(θ).
     cells = count_cells((score >= 0).astype(float), label, group, 3, rows.weight)
@@ -104,8 +103,8 @@ def test_assignments_play_as_the_reference_says(criterion, variant):
     np.testing.assert_allclose(kept, posterior, atol=0.02)
     if variant == "paper":
         start = AssignmentPlayer(game, posterior, inner="ascent", rate=np.full((M, 1, 1), 0.05))
-        raised = (multiplier * player.judge(score, stage).hinge).sum(axis=(1, 2))
-        assert (raised > (multiplier * start.judge(score, stage).hinge).sum(axis=(1, 2))).all()
+        raised = (multiplier * player.evaluate(score, stage).hinge).sum(axis=(1, 2))
+        assert (raised > (multiplier * start.evaluate(score, stage).hinge).sum(axis=(1, 2))).all()
 
 
 @pytest.mark.parametrize("criterion", CRITERIA)
@@ -117,18 +116,18 @@ def test_exact_assignments_are_worst_and_their_slope_is_that_of_the_maximum(crit
 
     def play(score):
         player = AssignmentPlayer(game, posterior, inner="exact", rate=np.full((M, 1, 1), 0.05))
-        stage = game.stage(sum_scores(rows, score))
-        return player, stage, player.judge(score, stage)
+        stage = game.sum_rates(sum_scores(rows, score))
+        return player, stage, player.evaluate(score, stage)
 
-    player, stage, standing = play(score)
+    player, stage, found = play(score)
     for place, rate in enumerate(game.rates):
         low, high = bound_rates(stage.count, posterior, RATE_CELLS[rate.cells])
         bad = 1 - low if rate.floor else high
         np.testing.assert_allclose(
-            standing.exact[:, place], bad - stage.overall[:, place, None], atol=1e-12
+            found.exact[:, place], bad - stage.overall[:, place, None], atol=1e-12
         )
     plain = AssignmentPlayer(game, posterior, inner="ascent", rate=np.full((M, 1, 1), 0.05))
-    assert (standing.hinge >= plain.judge(score, stage).hinge - 1e-12).all()
+    assert (found.hinge >= plain.evaluate(score, stage).hinge - 1e-12).all()
     # Decisions do not change under small steps, so W(θ) stays, and the envelope theorem holds.
     slope = player.slope(multiplier, score, stage)
     step = 1e-6 * np.random.default_rng(4).normal(size=score.shape)
@@ -153,7 +152,7 @@ def test_filling_cells_solves_the_programme(seed, empty):
         cells[0, 0, rng.integers(4)] = 0
     gain = rng.normal(size=(1, 2, 4)) * cells
     posterior = rng.dirichlet(np.ones(3), size=(1, 2))
-    found = fill_worst(gain, cells, posterior)
+    found = maximise_by_group(gain, cells, posterior)
     for j in range(3):
         best = 0.0
         for k in range(2):

@@ -6,22 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.train.noisy.selection import list_candidates, rank_candidates
-from fairfrontier.train.registry import create
-from tests.train.noisy.test_estimator import SMALL, make_part
+from fairfrontier.train.noisy.selection import CHOSEN, list_candidates, rank_candidates
+from tests.train.noisy.test_estimator import SMALL, make, make_part, table
 
 RATES = {"learning_rate": [0.02, 0.1], "multiplier_rate": [0.1, 1.0], "inner_rate": [0.01, 0.1]}
 
 
 def fit(approach, part, validation=None, **changes):
-    model = create("noisy_groups", approach=approach, **{**SMALL, **changes})
-    return model.fit(
-        part.X,
-        part.y,
-        groups=part.groups,
-        true_groups=part.true_groups,
-        validation=validation,
-    )
+    model = make(approach, **changes)
+    return model.fit(**table(model, part), validation=validation)
 
 
 @pytest.mark.parametrize(
@@ -32,12 +25,12 @@ def fit(approach, part, validation=None, **changes):
         ("true_groups", "ascent", 8),
         ("dro", "exact", 8),
         ("dro", "ascent", 16),
-        ("soft_assignments", "ascent", 16),
+        ("soft_assignment", "ascent", 16),
     ],
 )
 def test_only_what_an_approach_uses_is_crossed(approach, inner, count):
-    model = create("noisy_groups", approach=approach, inner=inner, slack=[1.0, 1.5], **RATES)
-    candidates = list_candidates(model)
+    model = make(approach, inner=inner, slack=[1.0, 1.5], **RATES)
+    candidates = list_candidates(model.setting())
     assert len(candidates) == count
     settings = {(c.slack, c.learning_rate, c.multiplier_rate, c.inner_rate) for c in candidates}
     assert len(settings) == len(candidates)
@@ -49,12 +42,9 @@ def test_only_what_an_approach_uses_is_crossed(approach, inner, count):
 def test_the_chosen_model_is_the_best_of_those_trained_alone(approach):
     part, validation = make_part(), make_part(seed=1)
     model = fit(approach, part, validation, level=0.1, **RATES)
-    alone = [
-        each.fit(part.X, part.y, groups=part.groups, true_groups=part.true_groups)
-        for each in list_candidates(
-            create("noisy_groups", approach=approach, level=0.1, **{**SMALL, **RATES})
-        )
-    ]
+    candidates = list_candidates(make(approach, level=0.1, **RATES).setting())
+    settings = [{name: getattr(each, name) for name in CHOSEN} for each in candidates]
+    alone = [fit(approach, part, level=0.1, **each) for each in settings]
     told = []
     for each in alone:
         error = np.mean(each.predict(validation.X) != validation.y)
@@ -75,20 +65,18 @@ def test_the_chosen_model_is_the_best_of_those_trained_alone(approach):
     assert chosen[:2] == pytest.approx(best[:2], abs=0.01)
 
 
-@pytest.mark.parametrize("approach", ["naive", "dro", "soft_assignments"])
+@pytest.mark.parametrize("approach", ["naive", "dro", "soft_assignment"])
 def test_models_that_do_not_fit_at_once_train_in_turn(approach, monkeypatch):
     part = make_part()
     whole = fit(approach, part, level=0.1, iterations=20, **RATES)
     steps = []
-    monkeypatch.setattr("fairfrontier.train.noisy.fitting.BATCH_ENTRIES", 3 * 240 * 27)
-    model = create(
-        "noisy_groups", approach=approach, level=0.1, **{**SMALL, "iterations": 20, **RATES}
-    )
+    monkeypatch.setattr("fairfrontier.train.noisy.solver.BATCH_ENTRIES", 3 * 240 * 27)
+    model = make(approach, level=0.1, iterations=20, **RATES)
     data = {"X": part.X, "y": part.y, "groups": part.groups}
     type(model).fit_batch([model], [data], progress=lambda *told: steps.append(told))
     np.testing.assert_allclose(model.trials_, whole.trials_, atol=1e-9)
     assert model.chosen_ == whole.chosen_
-    rounds = -(-len(list_candidates(model)) // 3)
+    rounds = -(-len(list_candidates(model.setting())) // 3)
     assert steps == [(20 * (number + 1), 20 * rounds) for number in range(rounds)]
 
 
@@ -103,7 +91,7 @@ def test_validation_rows_change_the_choice_and_training_rows_stand_in_for_them()
     assert not np.allclose(other.trials_, model.trials_)
 
 
-@pytest.mark.parametrize("approach", ["dro", "soft_assignments"])
+@pytest.mark.parametrize("approach", ["dro", "soft_assignment"])
 def test_true_groups_of_validation_rows_choose_where_asked(approach):
     part, validation = make_part(), make_part(seed=1)
     model = fit(approach, part, validation, level=0.3, validation_groups="true", **RATES)
@@ -160,7 +148,7 @@ def test_the_rule_is_the_least_error_of_the_feasible_else_the_least_violation(tr
 def test_values_that_cannot_be_are_refused(name, value):
     part = make_part(n=60)
     with pytest.raises(ConfigError, match=f"'{name}'"):
-        fit("naive", part, **{name: value})
+        fit("dro", part, **{name: value})
 
 
 def test_a_model_says_what_was_chosen_when_it_is_read_again(tmp_path):

@@ -1,0 +1,274 @@
+"""Training of the models of one table, as many at once as fit into memory."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fairfrontier.runtime.arrays import Backend, as_backend, choose_backend, to_numpy
+from fairfrontier.runtime.errors import DataError
+from fairfrontier.runtime.seeds import derive_generator
+from fairfrontier.train.neural.estimator import TrainingWarning
+from fairfrontier.train.neural.network import Network, draw_network
+from fairfrontier.train.noisy.assignment_program import assign_jointly
+from fairfrontier.train.noisy.ball_player import BallAscentPlayer, BallMaximumPlayer
+from fairfrontier.train.noisy.ideal import IdealProblem, solve_ideal
+from fairfrontier.train.noisy.lagrangian import TOLERANCE, Training, score_rows, train
+from fairfrontier.train.noisy.player import AssignmentPlayer, Game, Player, hard_player
+from fairfrontier.train.noisy.problem import ConstrainedProblem, Setting, Solution
+from fairfrontier.train.noisy.rate import Rate, find_rates
+from fairfrontier.train.noisy.row import Rows, arrange_rows, sum_scores
+
+Array = Any
+Progress = Callable[[int, int], None]
+# Numbers that training holds at once: of every model and row six, and seven more a group.
+BATCH_ENTRIES = 2**28
+# Shifts of the scores by which the classifiers of a mixture differ from the iterates.
+SHIFTS = (-1.0, -0.5, 0.0, 0.5, 1.0)
+
+
+def share_progress(progress: Progress | None, number: int, rounds: int) -> Progress | None:
+    """Return what reports the progress of one run of several."""
+    if progress is None:
+        return None
+    report = progress
+    return lambda done, steps: report(number * steps + done, rounds * steps)
+
+
+def solve(
+    problems: Sequence[ConstrainedProblem],
+    settings: Sequence[Setting],
+    progress: Progress | None = None,
+) -> list[Solution]:
+    """Train one model for every problem and setting.
+
+    Parameters
+    ----------
+    problems : sequence of ConstrainedProblem
+        Of the same rows and groups; the noise may differ.
+    settings : sequence of Setting
+        One for each problem, of one number for each rate; they may differ in budget, slack,
+        noise, radius, rates and seed.
+    progress : callable, optional
+        Called with (steps done, steps).
+
+    Returns
+    -------
+    list of Solution
+
+    Raises
+    ------
+    DataError
+        For a group that has no row of the event of a constrained rate.
+
+    Notes
+    -----
+    Models train together, ``BATCH_ENTRIES`` numbers at a time.
+    """
+    n, m = len(problems[0].y), problems[0].n_groups
+    size = max(1, BATCH_ENTRIES // (n * (6 + 7 * m)))
+    rounds = -(-len(problems) // size)
+    found: list[Solution] = []
+    for number in range(rounds):
+        some = slice(number * size, (number + 1) * size)
+        report = share_progress(progress, number, rounds)
+        found += _solve_at_once(problems[some], settings[some], report)
+    return found
+
+
+def _solve_at_once(
+    problems: Sequence[ConstrainedProblem], settings: Sequence[Setting], progress: Progress | None
+) -> list[Solution]:
+    """Train models in one program."""
+    leader, table = settings[0], problems[0]
+    n, d = table.X.shape
+    sizes = (d, *leader.widths, 1)
+    work = 4.0 * n * d * leader.iterations * len(settings) * max([1, *leader.widths])
+    backend = choose_backend(leader.backend, work)
+    rows = _move_rows(
+        arrange_rows(table.X, table.y, table.codes, table.n_groups, table.weight, leader.dtype),
+        backend,
+    )
+
+    def stack(values: Sequence[Any]) -> Array:
+        return as_backend(np.asarray(values, dtype=np.float64), backend)
+
+    rates = find_rates(leader.criterion)
+    budget, slack = ([getattr(each, name) for each in settings] for name in ("budget", "slack"))
+    game = Game(rows, rates, stack(budget), stack(slack))
+    if leader.approach != "unconstrained":
+        _refuse_empty(game, rates, leader.approach)
+    ideal = leader.approach == "ideal"
+
+    def play(start_player: Callable[[], Player], constrained: bool, number: int = 0) -> Training:
+        starts = [_start_network(sizes, each.random_state) for each in settings]
+        arrays = [np.concatenate(each) for each in zip(*starts, strict=True)]
+        return train(
+            game,
+            start_player,
+            Network.of([as_backend(each.astype(leader.dtype), backend) for each in arrays]),
+            learning_rate=stack([each.learning_rate for each in settings]),
+            multiplier_rate=stack([each.multiplier_rate for each in settings]),
+            radius=stack([each.radius for each in settings]),
+            iterations=leader.iterations,
+            constrained=constrained,
+            best=leader.best,
+            record_every=leader.record_every,
+            snapshots=ideal,
+            progress=share_progress(progress, number, 1 + ideal),
+        )
+
+    done = play(
+        lambda: _start_player(problems, settings, game, stack), leader.approach != "unconstrained"
+    )
+    found = [_take_model(done, place, problem) for place, problem in enumerate(problems)]
+    if not ideal:
+        return found
+    pools = [done, play(lambda: hard_player(game, len(settings)), False, 1)]
+    return [
+        _mix_iterates(solution, [_take_iterates(each, place) for each in pools], rows, setting)
+        for place, (solution, setting) in enumerate(zip(found, settings, strict=True))
+    ]
+
+
+def _take_model(done: Training, place: int, problem: ConstrainedProblem) -> Solution:
+    """Return one model of those that trained together."""
+    own = slice(place, place + 1)
+    return Solution(
+        network=Network.of(
+            [to_numpy(each)[own].astype(np.float64) for each in done.network.arrays]
+        ),
+        probability=np.ones(1),
+        error=float(done.error[place]),
+        violation=float(done.violation[place]),
+        gap=float("nan"),
+        step=int(done.step[place]),
+        level=problem.level,
+        joint=np.zeros((0, 0)) if problem.noise is None else problem.noise.joint,
+        cell_mass=done.cell_mass[place].copy(),
+        history={key: value[place].copy() for key, value in done.history.items()},
+    )
+
+
+def _take_iterates(done: Training, place: int) -> list[np.ndarray]:
+    """Return the recorded iterates of a model, arrays with a leading axis for them."""
+    return [
+        np.stack([to_numpy(array)[place] for array in arrays])
+        for arrays in zip(*(each.arrays for each in done.snapshots), strict=True)
+    ]
+
+
+def _mix_iterates(
+    solution: Solution,
+    pools: Sequence[list[np.ndarray]],
+    rows: Rows,
+    setting: Setting,
+) -> Solution:
+    """Run the ideal algorithm on the recorded iterates, shifted, and the two constant decisions."""
+    arrays = [np.concatenate(each).astype(np.float64) for each in zip(*pools, strict=True)]
+    shifted = [np.concatenate([array] * len(SHIFTS)) for array in arrays]
+    shifted[-1] = shifted[-1] + np.repeat(SHIFTS, len(arrays[0]))[:, None, None]
+    constant = [np.zeros((2, *array.shape[1:])) for array in arrays]
+    constant[-1][:, 0, 0] = (-1.0, 1.0)
+    every = Network.of([np.concatenate(each) for each in zip(shifted, constant, strict=True)])
+    x, weight, weighted = (
+        to_numpy(each).astype(np.float64) for each in (rows.x, rows.weight, rows.weighted)
+    )
+    wide = replace(rows, x=x, weight=weight, weighted=weighted)
+    cells = np.maximum(sum_scores(wide, score_rows(wide, every)).count, 0.0)
+    error = cells[:, :, 1:3].sum(axis=(1, 2))
+    rates, (m, seen) = find_rates(setting.criterion), solution.joint.shape
+    posterior = (solution.joint / solution.joint.sum(axis=0)).T
+    found = solve_ideal(
+        IdealProblem(error, cells, posterior, rates, setting.budget),
+        iterations=setting.game_steps,
+        response=setting.response,
+        inner_iterations=setting.response_steps,
+        slack=setting.response_slack,
+        tolerance=setting.response_tolerance,
+        inner_radius=setting.response_radius,
+    )
+    violation = float(found.violation.max())
+    if violation > 100 * TOLERANCE + found.gap:
+        warnings.warn(
+            f"The mixture violates a constraint by {violation:.3f}.", TrainingWarning, stacklevel=2
+        )
+    chosen = np.flatnonzero(found.probability > 0)
+    return replace(
+        solution,
+        network=Network.of([array[chosen] for array in every.arrays]),
+        probability=found.probability[chosen],
+        error=found.error,
+        violation=violation,
+        gap=found.gap,
+        step=found.iterations,
+        cell_mass=np.zeros((len(rates), m, seen, 4)),
+    )
+
+
+def _refuse_empty(game: Game, rates: Sequence[Rate], approach: str) -> None:
+    """Refuse groups that have no row in the event of a rate, where rates of them are divided."""
+    share = to_numpy(game.share)
+    for rate in rates:
+        labels = [label for label in (0, 1) if rate.sign[label]]
+        inside = share[:, labels].sum(axis=1)
+        soft = approach in ("soft_assignment", "ideal")
+        if inside.sum() <= 0 if soft else (inside <= 0).any():
+            group = int(np.argmin(inside))
+            wanted = " or ".join(str(label) for label in labels)
+            raise DataError(
+                f"The group {group} has no training row with the label {wanted}, so that it has "
+                f"no rate {rate.cells}.",
+                "Merge it with another group in the dataset's YAML, or choose another criterion.",
+            )
+
+
+def _start_player(
+    problems: Sequence[ConstrainedProblem],
+    settings: Sequence[Setting],
+    game: Game,
+    stack: Callable[[Sequence[Any]], Array],
+) -> Player:
+    """Return the inner player of the approach."""
+    leader = settings[0]
+    noises = [each.noise for each in problems if each.noise is not None]
+    rate = stack([each.inner_rate for each in settings])[:, None, None]
+    if leader.approach == "dro":
+        level = stack([each.level for each in problems])
+        centre = noises[0].centre if noises else None
+        if leader.inner == "exact":
+            return BallMaximumPlayer(game, level, centre)
+        return BallAscentPlayer(
+            game, level, rate, centre=centre, steps=leader.inner_steps, variant=leader.variant
+        )
+    if leader.approach in ("soft_assignment", "ideal"):
+        return AssignmentPlayer(
+            game,
+            stack([each.posterior for each in noises]),
+            inner=leader.inner,
+            rate=rate,
+            steps=leader.inner_steps,
+            variant=leader.variant if leader.inner == "ascent" else "paper",
+            joint=assign_jointly,
+        )
+    return hard_player(game, len(settings))
+
+
+def _start_network(sizes: Sequence[int], seed: int) -> list[np.ndarray]:
+    """Return where a model starts: 0 for a linear one, whose problem is convex; else drawn."""
+    if len(sizes) == 2:
+        return [np.zeros((1, *sizes)), np.zeros((1, 1, 1))]
+    return draw_network(sizes, derive_generator("noisy_groups", "weights", seed))
+
+
+def _move_rows(rows: Rows, backend: Backend) -> Rows:
+    return replace(
+        rows,
+        x=as_backend(rows.x, backend),
+        weight=as_backend(rows.weight, backend),
+        weighted=as_backend(rows.weighted, backend),
+    )
