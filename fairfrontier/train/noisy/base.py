@@ -13,7 +13,7 @@ from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.arrays import Backend
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.seeds import uniforms
-from fairfrontier.train.base import Estimator, require_binary, take_attribute, unit_weight
+from fairfrontier.train.base import Classifier, take_attribute, unit_weight
 from fairfrontier.train.neural.network import Network
 from fairfrontier.train.noisy.constraint import evaluate_constraints, take_largest
 from fairfrontier.train.noisy.lagrangian import Best
@@ -37,7 +37,7 @@ TABLE = ("X", "y", "groups", "true_groups", "sample_weight")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class NoisyClassifier(Estimator):
+class NoisyClassifier(Classifier):
     """Base of the classifiers that are fair to true groups, trained on noisy ones.
 
     min_θ E[(1 − ỹ φ_θ(x))₊]  s.t.  g_rj(θ) ≤ 0 for every rate r of the criterion and true group j
@@ -97,10 +97,6 @@ class NoisyClassifier(Estimator):
     approach: ClassVar[Approach]
     # How the worst case may be found; none is sought by approaches without an adversary.
     inners: ClassVar[tuple[str, ...]] = ()
-    fit_needs: ClassVar[frozenset[str]] = frozenset({"groups"})
-    fit_takes: ClassVar[frozenset[str]] = frozenset(
-        {"groups", "sample_weight", "validation", "progress"}
-    )
     group_parameters: ClassVar[tuple[str, ...]] = ("attribute",)
     backends: ClassVar[tuple[str, ...]] = ("numpy", "cupy")
     batched: ClassVar[bool] = True
@@ -207,12 +203,12 @@ class NoisyClassifier(Estimator):
         validation: Part | None = None,
         progress: Progress | None = None,
     ) -> Self:
-        """Train on rows X with labels y (0 and 1) and noisy groups.
+        """Train on rows X with labels y of two classes and noisy groups.
 
         Parameters
         ----------
-        X : ndarray of shape (n_samples, n_features)
-        y : ndarray of int64, shape (n_samples,)
+        X : array or frame, shape (n_samples, n_features)
+        y : array, shape (n_samples,)
         groups : ndarray of int64, shape (n_samples, n_attributes)
             Noisy groups, a column per attribute.
         sample_weight : ndarray of float64, shape (n_samples,), optional
@@ -226,7 +222,9 @@ class NoisyClassifier(Estimator):
         ConfigError
             For parameters that cannot be, among them a noise model that does not sum to 1.
         DataError
-            For labels other than 0 and 1, and groups that are missing where they are needed.
+            For groups that are missing where they are needed.
+        InputError
+            For tables that are not numbers, and labels of other than two classes.
         """
         data = {
             "X": X,
@@ -269,16 +267,22 @@ class NoisyClassifier(Estimator):
                         "be fitted in one batch.",
                         f"Vary only {', '.join(sorted(cls.varies))} within a batch.",
                     )
-            require_binary(np.asarray(each["y"]), cls.name)
             tables.setdefault(tuple(id(each.get(name)) for name in TABLE), []).append(place)
         for number, places in enumerate(tables.values()):
             candidates = [list_candidates(models[place].setting()) for place in places]
             every = [setting for some in candidates for setting in some]
-            problems = cls._build_problems(every, data[places[0]])
+            checked = [models[place]._validate(data[place]) for place in places]
+            problems = cls._build_problems(every, checked[0])
             solved = iter(solve(problems, every, share_progress(progress, number, len(tables))))
             for place, some in zip(places, candidates, strict=True):
                 found = [next(solved) for _ in some]
                 models[place]._choose(some, found, data[place])
+
+    def _validate(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the data with rows and labels as arrays of numbers and codes."""
+        aligned = (data.get("groups"), data.get("true_groups"), data.get("sample_weight"))
+        X, codes = self.validate_training(data["X"], data["y"], *aligned)
+        return {**data, "X": X, "y": codes}
 
     @classmethod
     def _build_problems(
@@ -307,7 +311,6 @@ class NoisyClassifier(Estimator):
                 ]
             )
         place = rank_candidates(trials)
-        self.n_features_in_ = np.shape(data["X"])[1]
         self.trials_ = trials
         self.chosen_ = describe_choice(settings[place], self.get_params(deep=False))
         self._keep(found[place])
@@ -320,13 +323,13 @@ class NoisyClassifier(Estimator):
         The constraints are those of the approach; with ``validation_groups`` "true" they are those
         on the true groups.
         """
-        decision = solution.decide(part.X)
-        error = np.average(np.abs(decision @ solution.probability - part.y), weights=weight)
+        decision, y = solution.decide(part.X), self.encode_labels(part.y)
+        error = np.average(np.abs(decision @ solution.probability - y), weights=weight)
         if setting.validation_groups == "true":
             setting = replace(setting, approach="true_groups")
         codes = self._take_codes(setting, part.groups, part.true_groups)
         inner = _default_inner(setting)
-        found = evaluate_constraints(setting, solution, decision, part.y, codes, weight, inner)
+        found = evaluate_constraints(setting, solution, decision, y, codes, weight, inner)
         return float(error), take_largest(found)
 
     @staticmethod
@@ -399,7 +402,7 @@ class NoisyClassifier(Estimator):
             setting,
             self._solution(),
             self.decide(X),
-            np.asarray(y),
+            self.encode_labels(y),
             codes,
             weight,
             inner or _default_inner(setting),
@@ -414,11 +417,11 @@ class NoisyClassifier(Estimator):
 
     def scores(self, X: np.ndarray) -> np.ndarray:
         """Return φ of every classifier, float64, shape (n_samples, n_classifiers)."""
-        return self._solution().scores(X)
+        return self._solution().scores(self.validate_rows(X))
 
     def decide(self, X: np.ndarray) -> np.ndarray:
         """Return 1{φ ≥ 0} of every classifier, float64, shape (n_samples, n_classifiers)."""
-        return self._solution().decide(X)
+        return self._solution().decide(self.validate_rows(X))
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         """Return probabilities of the decisions 0 and 1, float64, shape (n_samples, 2).
@@ -433,7 +436,7 @@ class NoisyClassifier(Estimator):
         return np.stack([1 - positive, positive], axis=1)
 
     def predict(self, X: np.ndarray, *, ids: np.ndarray | None = None) -> np.ndarray:
-        """Return decisions, int64, shape (n_samples,).
+        """Return labels, shape (n_samples,).
 
         Parameters
         ----------
@@ -441,11 +444,14 @@ class NoisyClassifier(Estimator):
         ids : ndarray of int64, shape (n_samples,), optional
             Row ids, by which stochastic decisions are drawn; the rows' places when None.
         """
-        if not self.randomized:
-            return (self.scores(X)[:, 0] >= 0).astype(np.int64)
-        positive = self.predict_proba(X)[:, 1]
-        rows = np.arange(len(positive)) if ids is None else ids
-        return (uniforms(self.random_state, rows) < positive).astype(np.int64)
+        if self.randomized:
+            positive = self.predict_proba(X)[:, 1]
+            rows = np.arange(len(positive)) if ids is None else ids
+            decision = uniforms(self.random_state, rows) < positive
+        else:
+            decision = self.scores(X)[:, 0] >= 0
+        labels: np.ndarray = self.classes_[decision.astype(np.int64)]
+        return labels
 
     def get_state(self) -> State:
         """Return the classifiers, the noise model and the history."""
@@ -456,7 +462,7 @@ class NoisyClassifier(Estimator):
         facts = {name: value if np.isfinite(value) else None for name, value in numbers.items()}
         return State(
             arrays=arrays,
-            facts={**facts, "n_features": self.n_features_in_, "chosen": self.chosen_},
+            facts={**facts, "chosen": self.chosen_},
         )
 
     def set_state(self, state: State) -> None:
@@ -473,7 +479,7 @@ class NoisyClassifier(Estimator):
         for name, missing in _NUMBERS.items():
             value = state.facts[name]
             setattr(self, f"{name}_", missing if value is None else value)
-        self.n_features_in_, self.chosen_ = state.facts["n_features"], state.facts["chosen"]
+        self.chosen_ = state.facts["chosen"]
 
 
 # Fitted arrays, and numbers with what stands for them where they are not finite.

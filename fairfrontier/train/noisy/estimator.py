@@ -60,8 +60,6 @@ class ConstrainedClassifier(NoisyClassifier):
 class InformedClassifier(ConstrainedClassifier):
     """Base of those that make use of the true groups of training rows."""
 
-    fit_takes: ClassVar[frozenset[str]] = ConstrainedClassifier.fit_takes | {"true_groups"}
-
     def fit(  # type: ignore[override]
         self,
         X: np.ndarray,
@@ -73,7 +71,7 @@ class InformedClassifier(ConstrainedClassifier):
         validation: Part | None = None,
         progress: Progress | None = None,
     ) -> Self:
-        """Train on rows X with labels y (0 and 1), noisy groups, and true ones if they are known.
+        """Train on rows X with labels y of two classes, noisy groups, and true ones where known.
 
         Parameters
         ----------

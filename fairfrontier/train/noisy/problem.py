@@ -168,11 +168,9 @@ def build_problem(data: Mapping[str, Any], setting: Setting, name: str) -> Const
     ConfigError
         For a noise model that does not fit the groups.
     DataError
-        For labels of one class, groups without a row, and where nothing is known of the noise.
+        For groups without a row, and where nothing is known of the noise.
     """
     X, y = np.asarray(data["X"]), np.asarray(data["y"])
-    if len(y) and (y == y[0]).all():
-        raise DataError(f"All training labels are {y[0]}.", "Train on rows of both classes.")
     weight = unit_weight(data.get("sample_weight"), len(y))
     noisy = take_attribute(data["groups"], setting.attribute).astype(np.int64)
     true = data.get("true_groups")
