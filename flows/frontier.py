@@ -103,6 +103,10 @@ class ProgressArtifact:
         self._artifact = start_progress(slug)
         self._published = time.monotonic()
 
+    def expect(self, total: int) -> None:
+        """Take how many fits there are."""
+        self._shown.expect(total)
+
     def watch(self, label: str) -> AbstractContextManager[Any]:
         """Show a fit while it runs."""
         return self._shown.watch(label)
@@ -166,7 +170,7 @@ def restore(run: RunOptions) -> dict[str, Any] | None:
 def _run(study: StudyRun) -> dict[str, Any]:
     with ExitStack() as stack:
         client = stack.enter_context(open_cluster(study.cluster))
-        shown = stack.enter_context(FitProgress(study.slug, len(study.jobs)))
+        shown = stack.enter_context(FitProgress(study.slug))
         observer = ProgressArtifact(study.slug, shown)
         progress = FetchArtifact(Path(study.study.dataset).stem)
         context = RunContext(study.store, study.home, client, observer, progress)

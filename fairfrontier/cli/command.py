@@ -71,7 +71,7 @@ def run(
     )
     log_to_terminal()
     with telling_how_to_resume("What is finished is kept", "go on"):
-        done = run_plain(options, lambda run: FitProgress(run.slug, len(run.jobs)))
+        done = run_plain(options, lambda run: FitProgress(run.slug))
     show_frontier(done)
 
 

@@ -35,7 +35,7 @@ class FitProgress:
     title : str
         What runs, e.g. the study.
     total : int
-        Number of fits.
+        Number of fits; `expect` may say it later.
     done : int
         How many the store holds already.
     console : Console, optional
@@ -43,7 +43,7 @@ class FitProgress:
     """
 
     def __init__(
-        self, title: str, total: int, done: int = 0, console: Console | None = None
+        self, title: str, total: int = 0, done: int = 0, console: Console | None = None
     ) -> None:
         self.console = console or Console(stderr=True)
         self._title = title
@@ -68,6 +68,11 @@ class FitProgress:
         self._total = total
         self._done = done
         self._started = time.monotonic()
+
+    def expect(self, total: int) -> None:
+        """Show how many fits there are, once that is known."""
+        self._total = total
+        self._bar.update(self._task, total=total)
 
     @property
     def share(self) -> float:

@@ -85,6 +85,11 @@ def digest_metric(request: MetricRequest, store: Store, home: Path) -> str:
     return _digest(request, _find_key(request, store, home), store.folder, home)
 
 
+def knows_metric(request: MetricRequest, store: Store, home: Path) -> bool:
+    """Return whether the store has a metric; its split's digest must be known."""
+    return store.path(KIND, _find_key(request, store, home)).is_dir()
+
+
 def load_metric(request: MetricRequest, store: Store, home: Path) -> FairMetric:
     """Return a metric, from the store where that holds it; see `digest_metric`."""
     digest_metric(request, store, home)

@@ -95,16 +95,26 @@ def digest_split(
     return _digest(request, request.fingerprint(home), store.folder, home, Unseen(progress))
 
 
+def knows_split(request: SplitRequest, store: Store, home: Path) -> bool:
+    """Return whether the store has a split's digest, so that it need not be prepared for that."""
+    description = _describe(request.fingerprint(home))
+    return store.path(KIND, store.key(KIND, description)).is_dir()
+
+
+def _describe(fingerprint: str) -> dict[str, Any]:
+    return {
+        "fingerprint": fingerprint,
+        "source": file_digest(PACKAGES),
+        "libraries": _versions(),
+    }
+
+
 @lru_cache(maxsize=4096)
 def _digest(
     request: SplitRequest, fingerprint: str, folder: Path, home: Path, progress: Unseen
 ) -> SplitDigest:
     store = Store(folder)
-    description = {
-        "fingerprint": fingerprint,
-        "source": file_digest(PACKAGES),
-        "libraries": _versions(),
-    }
+    description = _describe(fingerprint)
     key = store.key(KIND, description)
     entry = store.read(KIND, key)
     if entry is not None:

@@ -12,12 +12,15 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 import pandas as pd
 from pydantic import Field
 
+from fairfrontier.metric.kept import knows_metric
+from fairfrontier.prepare.digest import knows_split
 from fairfrontier.prepare.request import SplitRequest
 from fairfrontier.runtime.cluster import ClusterConfig, load_cluster
 from fairfrontier.runtime.config import Model
@@ -109,14 +112,6 @@ class StudyRun:
         The study, checked.
     plan : tuple of Planned
         What is to be trained.
-    keys : tuple of str
-        Where the store keeps each fit, in the order of the plan.
-    missing : mapping of str to FitGroup
-        What the store does not hold, by key, with models of which only post-processed rows show.
-    is_complete : bool
-        Whether the store held all fits and their points from the start.
-    points : tuple of str
-        Where the store keeps each fit's points.
     started : float
         When it was asked for, by the monotonic clock.
     """
@@ -124,11 +119,46 @@ class StudyRun:
     options: RunOptions
     study: StudyConfig
     plan: tuple[Planned, ...]
-    keys: tuple[str, ...]
-    missing: Mapping[str, FitGroup]
-    is_complete: bool
-    points: tuple[str, ...]
     started: float
+
+    @cached_property
+    def is_known(self) -> bool:
+        """Whether the store knew from the start what every split and metric holds.
+
+        Keys of fits are digests of these: without them they are prepared and learnt first.
+        """
+        return all(
+            knows_split(request, self.store, self.home) for request in list_splits(self.groups)
+        ) and all(
+            knows_metric(request, self.store, self.home) for request in list_metrics(self.groups)
+        )
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """Where the store keeps each fit, in the order of the plan."""
+        return tuple(key(group, self.store, self.home) for group in self.groups)
+
+    @cached_property
+    def points(self) -> tuple[str, ...]:
+        """Where the store keeps each fit's points, in the order of the plan."""
+        return tuple(
+            points_key(fit, group, self.store, self.home)
+            for fit, group in zip(self.keys, self.groups, strict=True)
+        )
+
+    @cached_property
+    def missing(self) -> Mapping[str, FitGroup]:
+        """What the store did not hold, by key, with models of which only rules behind show."""
+        return _list_missing(self.groups, self.keys, self.store, self.home)
+
+    @cached_property
+    def is_complete(self) -> bool:
+        """Whether the store held all fits and their points from the start."""
+        return (
+            self.is_known
+            and not self.missing
+            and all(self.store.path(POINTS, found).is_dir() for found in self.points)
+        )
 
     @property
     def home(self) -> Path:
@@ -169,8 +199,8 @@ class StudyRun:
     def cluster(self) -> ClusterConfig:
         """Where fits run."""
         if self.options.cluster == "auto":
-            few = len(self.missing) <= FEW
-            return ClusterConfig(kind="inline" if few or self.is_complete else "local")
+            fits = len(self.missing) if self.is_known else len(self.plan)
+            return ClusterConfig(kind="inline" if fits <= FEW else "local")
         return load_cluster(self.options.cluster, self.home)
 
     def list_skipped(self) -> dict[str, str]:
@@ -238,18 +268,10 @@ def start_study(options: RunOptions) -> StudyRun:
     """
     started = time.monotonic()
     study, plan = check_options(options)
-    home, store = options.root, open_store(options.root)
-    groups = [planned.group for planned in plan]
-    for dataset in dict.fromkeys(group.dataset for group in groups):
+    for dataset in dict.fromkeys(planned.group.dataset for planned in plan):
         # Keys say which encoder texts have.
-        settle_texts(dataset, home)
-    keys = tuple(key(group, store, home) for group in groups)
-    points = tuple(
-        points_key(fit, group, store, home) for fit, group in zip(keys, groups, strict=True)
-    )
-    missing = _list_missing(groups, keys, store, home)
-    measured = all(store.path(POINTS, found).is_dir() for found in points)
-    return StudyRun(options, study, plan, keys, missing, not missing and measured, points, started)
+        settle_texts(dataset, options.root)
+    return StudyRun(options, study, plan, started)
 
 
 def run_stages(study: StudyRun, runner: Runner) -> dict[str, Any]:
@@ -272,10 +294,10 @@ def run_stages(study: StudyRun, runner: Runner) -> dict[str, Any]:
     FairfrontierError
         For whatever the user can mend; what is finished is kept, and the same call goes on.
     """
-    missing = list(study.missing.values())
+    unprepared = list(study.missing.values()) if study.is_known else study.groups
     inputs: dict[Any, Any] = {
         request: runner.submit("prepare", request, label=_name_split(request))
-        for request in list_splits(missing)
+        for request in list_splits(unprepared)
     }
     inputs |= {
         request: runner.submit(
@@ -284,9 +306,11 @@ def run_stages(study: StudyRun, runner: Runner) -> dict[str, Any]:
             label=f"{request.parameters['name']} of {_name_split(request.split)}",
             after=[inputs[request.split]],
         )
-        for request in list_metrics(missing)
+        for request in list_metrics(unprepared)
     }
-    _wait(inputs.values())
+    for future in inputs.values():
+        future.result()
+    runner.context.observer.expect(len(study.jobs))
     fits = _submit_fits(study, runner, inputs)
     _watch_fits(fits, study.jobs, runner)
     measures = [
@@ -447,11 +471,6 @@ def _watch_fits(fits: Mapping[str, Any], jobs: Mapping[str, FitGroup], runner: R
         raise type(first)(f"{where}: {first.fault}", first.mend) from first
     first.add_note(f"In fit {where}.")
     raise first
-
-
-def _wait(futures: Iterable[Any]) -> None:
-    for future in futures:
-        future.result()
 
 
 def _list_missing(

@@ -38,6 +38,10 @@ class InterruptedRun(Exception):  # noqa: N818
 class Observer(Protocol):
     """Whoever shows how far a run is."""
 
+    def expect(self, total: int) -> None:
+        """Take how many fits there are."""
+        ...
+
     def watch(self, label: str) -> AbstractContextManager[Any]:
         """Show a fit while it runs."""
         ...
@@ -53,6 +57,9 @@ class Observer(Protocol):
 
 class SilentObserver:
     """Shows nothing."""
+
+    def expect(self, total: int) -> None:
+        """Show nothing."""
 
     def watch(self, label: str) -> AbstractContextManager[None]:  # noqa: ARG002
         """Show nothing."""
