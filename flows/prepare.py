@@ -6,31 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from prefect import flow
-from pydantic import BaseModel, ConfigDict, Field
 
-from fairfrontier.runtime.home import find_home
+from fairfrontier.prepare.description import PrepareConfig
 from flows.artifact import FetchArtifact, make_key, publish_table
 from flows.history import mark_run
 from tasks.prepare import prepare_table
 
 
-class PrepareParameters(BaseModel):
-    """Which table: a name in conf/datasets or the path of a YAML file, and which split of it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    dataset: str = Field(min_length=1)
-    seed: int = Field(default=0, ge=0)
-    home: str | None = None
-
-
 @flow(name="prepare", flow_run_name="{run.dataset}", persist_result=False)
-def prepare(run: PrepareParameters) -> list[dict[str, Any]]:
+def prepare(run: PrepareConfig) -> list[dict[str, Any]]:
     """Load a dataset and return one row per part: sizes, the label's mean, shares of groups.
 
     Parameters
     ----------
-    run : PrepareParameters
+    run : PrepareConfig
         Which dataset and split.
 
     Returns
@@ -47,7 +36,6 @@ def prepare(run: PrepareParameters) -> list[dict[str, Any]]:
 
     mark_run()
     name = Path(run.dataset).stem
-    home = Path(run.home) if run.home else find_home()
-    rows = prepare_table(run.dataset, run.seed, str(home), FetchArtifact(name))
+    rows = prepare_table(run.dataset, run.seed, str(run.home), FetchArtifact(name))
     publish_table(make_key(name), "parts", pd.DataFrame(rows), f"Parts of {name}")
     return rows

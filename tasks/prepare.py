@@ -9,9 +9,10 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from fairfrontier.prepare import load
+from fairfrontier.prepare.description import describe_split
 from fairfrontier.prepare.request import SplitRequest
 from fairfrontier.prepare.source.download import Progress
-from fairfrontier.study.stage import RunContext, describe_split, prepare_split
+from fairfrontier.study.stage import RunContext, prepare_split
 
 
 @task(name="prepare", task_run_name="prepare {label}", tags=["prepare"], cache_policy=NO_CACHE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -91,24 +90,20 @@ class Findings:
 def check_config(config: AuditConfig) -> None:
     """Raise a FairfrontierError when a file or a column is not there; no row is read."""
     if config.table is not None:
-        check_table(Path(config.table), config.columns().used())
+        check_table(config.table, config.columns().used())
         if config.auxiliary is not None:
             used = {str(config.true_group): "true-group", str(config.group): "group"}
-            check_table(Path(config.auxiliary), used)
+            check_table(config.auxiliary, used)
     if config.confusion is not None:
-        check_table(Path(config.confusion), {})
+        check_table(config.confusion, {})
 
 
-def run_audit(
-    config: AuditConfig, home: Path | None = None, progress: Progress | None = None
-) -> Findings:
+def run_audit(config: AuditConfig, progress: Progress | None = None) -> Findings:
     """Audit decisions on rows whose groups are noisy; see `audit_decisions` for the mathematics.
 
     Parameters
     ----------
     config : AuditConfig
-    home : Path, optional
-        The project, for datasets.
     progress : callable, optional
         Gets what is done, and how much of it from 0 to 1.
 
@@ -130,18 +125,18 @@ def run_audit(
     -----
     O(n log n), memory 32 bytes a row of a table.
     """
-    told = _tell_nothing if progress is None else progress
+    report = _ignore if progress is None else progress
     split: Split | None = None
     if config.table is not None:
-        path = Path(config.table)
-        rows = read_decisions(path, config.columns(), lambda share: told(READING, share))
+        path = config.table
+        rows = read_decisions(path, config.columns(), lambda share: report(READING, share))
         noisy = str(config.group)
         subject: dict[str, Any] = {"table": path.name, "sha256": digest_table(path)}
         subject |= config.given(TABLE)
     else:
-        split, rows, subject = _ask_model(config, home)
+        split, rows, subject = _ask_model(config)
         noisy = str(subject["attribute"])
-    told(READING, 1.0)
+    report(READING, 1.0)
     _refuse_many(len(rows.levels), "noisy")
     noise, source = _find_noise(config, rows, noisy, split)
     _refuse_many(len(noise.names), "true")
@@ -156,7 +151,7 @@ def run_audit(
         budget=config.budget,
         confidence=config.confidence,
     )
-    told(BOUNDING, 1.0)
+    report(BOUNDING, 1.0)
     bounds = tabulate_audit(audited)
     if rows.truth is not None:
         bounds = pd.concat(
@@ -184,16 +179,16 @@ def _refuse_many(count: int, kind: str) -> None:
         )
 
 
-def _tell_nothing(_: str, __: float) -> None:
+def _ignore(_: str, __: float) -> None:
     pass
 
 
 def _ask_model(
-    config: AuditConfig, home: Path | None
+    config: AuditConfig,
 ) -> tuple[Split, DecisionRows, dict[str, Any]]:
     """Return the split, the model's decisions on a part of it, and what was asked."""
     model = load_model(str(config.model))
-    split = load(str(config.dataset), config.seed, home=home, noise=config.noise)
+    split = load(str(config.dataset), config.seed, home=config.home, noise=config.noise)
     part: Part | None = getattr(split, config.part)
     if part is None:
         known = [name for name in PART_NAMES if getattr(split, name) is not None]
@@ -229,7 +224,7 @@ def _ask_model(
         None if part.true_groups is None else part.true_groups[:, place],
     ).sorted()
     subject = {
-        "model": Path(str(config.model)).name,
+        "model": config.name,
         "method": model.name,
         "dataset": split.dataset,
         "part": part.name,
@@ -277,10 +272,10 @@ def _find_noise(
         np.fill_diagonal(chance, 1 - config.level)
         return _invert(config, rows, chance, rows.levels, rows.levels), "level"
     if config.confusion is not None:
-        given = read_confusion(Path(config.confusion))
+        given = read_confusion(config.confusion)
         return _invert(config, rows, given.chance, given.names, given.noisy_names), "confusion"
     if config.auxiliary is not None:
-        path = Path(config.auxiliary)
+        path = config.auxiliary
         option = "group" if config.model is None else "attribute"
         pairs = read_pairs(path, str(config.true_group), noisy, option=option)
         (true, names), (seen, noisy_names) = pairs

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from fairfrontier.audit.bound import RATES
 from fairfrontier.prepare.table.audit_table import DecisionColumns
-from fairfrontier.runtime.config import Model, fault
+from fairfrontier.runtime.config import fault
 from fairfrontier.runtime.errors import nearest
+from fairfrontier.runtime.option import (
+    File,
+    Name,
+    NameOrFile,
+    Names,
+    ResultOptions,
+    Seed,
+    Share,
+)
 
 CRITERIA = {
     "equal_opportunity": ("tpr",),
@@ -29,69 +39,111 @@ TABLE = (
     "weights",
 )
 FITTED = ("dataset", "part", "attribute", "seed", "noise")
-Name = Annotated[str, Field(min_length=1)]
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
+PartName = Literal["train", "calibration", "validation", "test"]
 
 
-class AuditConfig(Model):
-    """What an audit is asked for.
+def read_prior(given: Any) -> Any:
+    """Return the shares of a text such as a=0.8,b=0.2; a name may hold = itself."""
+    if not isinstance(given, str):
+        return given
+    shares: dict[str, float] = {}
+    for each in given.split(","):
+        name, _, share = each.rpartition("=")
+        try:
+            number = float(share)
+        except ValueError:
+            number = None
+        if number is None or not name.strip() or name.strip() in shares:
+            raise fault(
+                f"{each.strip()!r} is no share of a further group",
+                "Write the shares of all true groups as a=0.8,b=0.2.",
+            )
+        shares[name.strip()] = number
+    return shares
 
-    Attributes
-    ----------
-    table : str or None
-        A Parquet file, a folder of them, or a CSV file, with a decision in every row.
-    labels, group, decisions, scores, threshold, accepted, positive, weights
-        See `DecisionColumns`.
-    randomised : bool
-        Whether scores are the probabilities with which a rule decides 1.
-    model : str or None
-        In place of a table: the folder of a saved model.
-    dataset, part, attribute, seed : str, str, str or None, int
-        What the model is asked about: a part of a split, and its noisy attribute.
-    noise : float or None
-        Share of wrong groups that is injected, in place of the dataset's own.
-    level : float or None
-        γ of uniform flips.
-    confusion : str or None
-        A table of P(Ĝ=k | G=j), true groups in rows.
-    auxiliary, true_group : str or None
-        A table that holds both groups of its rows, and its column of true ones. That of noisy ones
-        has the name of ``group`` or ``attribute``. Without any of these three, the true groups of
-        the training part say what noise was injected.
-    prior : mapping of str to float, or None
-        P(G=j), with level or confusion; by default what makes the noisy shares of the rows.
-    budget : float
-        α: the margin of comparisons with all rows.
-    criterion : tuple of str
-        Rates, or criteria that are made of them; all rates by default.
-    confidence : float
-        Of each statement, where the noise was estimated.
+
+Prior = Annotated[dict[str, Share], BeforeValidator(read_prior)]
+
+
+class AuditConfig(ResultOptions):
+    """What an audit is asked for; the options of a command and of a flow.
+
+    See `DecisionColumns` for what the columns hold. Without level, confusion and auxiliary, the
+    true groups of the training part show what noise was injected.
     """
 
-    table: Name | None = None
-    labels: Name | None = None
-    group: Name | None = None
-    decisions: Name | None = None
-    scores: Name | None = None
-    threshold: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    randomised: bool = False
-    accepted: Name | None = None
-    positive: Name | None = None
-    weights: Name | None = None
-    model: Name | None = None
-    dataset: Name | None = None
-    part: Literal["train", "calibration", "validation", "test"] = "test"
-    attribute: Name | None = None
-    seed: Annotated[int, Field(ge=0)] = 0
-    noise: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
-    level: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
-    confusion: Name | None = None
-    auxiliary: Name | None = None
-    true_group: Name | None = None
-    prior: dict[str, Share] | None = None
-    budget: Share = 0.05
-    criterion: tuple[Name, ...] = ()
-    confidence: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.95
+    command: ClassVar[str] = "audit"
+
+    table: File | None = Field(
+        default=None, description="Parquet or CSV with a decision in every row."
+    )
+    decisions: Name | None = Field(default=None, description="Column of decisions, 0 and 1.")
+    accepted: Name | None = Field(default=None, description="The level of decisions that is 1.")
+    scores: Name | None = Field(default=None, description="Column of scores, for decisions.")
+    threshold: float | None = Field(
+        default=None,
+        allow_inf_nan=False,
+        description="The score from which on a row is decided 1.",
+    )
+    randomised: bool = Field(default=False, description="Scores are probabilities of deciding 1.")
+    labels: Name | None = Field(default=None, description="Column of true outcomes, 0 and 1.")
+    positive: Name | None = Field(default=None, description="The level of labels that is 1.")
+    group: Name | None = Field(default=None, description="Column of noisy groups.")
+    weights: Name | None = Field(default=None, description="Column of case weights.")
+    model: File | None = Field(
+        default=None, description="In place of a table: the folder of a saved model."
+    )
+    dataset: NameOrFile | None = Field(
+        default=None, description="What the model decides on: conf/datasets, or a YAML file."
+    )
+    part: PartName = Field(default="test", description="Of the dataset.")
+    attribute: Name | None = Field(default=None, description="The dataset's noisy attribute.")
+    noise: float | None = Field(
+        default=None,
+        ge=0.0,
+        lt=1.0,
+        description="Share of wrong groups to inject into the dataset.",
+    )
+    seed: Seed = Field(default=0, description="Which split of the dataset.")
+    level: float | None = Field(
+        default=None,
+        ge=0.0,
+        lt=1.0,
+        description="The noise: share of groups that moved, uniformly.",
+    )
+    confusion: File | None = Field(
+        default=None,
+        description="The noise: CSV of P(noisy | true), true groups in rows by name.",
+    )
+    auxiliary: File | None = Field(
+        default=None, description="The noise: a table with true and noisy groups."
+    )
+    true_group: Name | None = Field(
+        default=None, description="Column of true groups in the auxiliary table."
+    )
+    prior: Prior | None = Field(
+        default=None,
+        description="Shares of true groups, as a=0.8,b=0.2; from the noise by default.",
+    )
+    criterion: Names = Field(
+        default=(), description="Rates or criteria, as tpr,fpr; all rates by default."
+    )
+    budget: Share = Field(default=0.05, description="Margin against all rows.")
+    confidence: float = Field(
+        default=0.95, gt=0.0, lt=1.0, description="Of each statement, where noise is estimated."
+    )
+
+    @property
+    def name(self) -> str:
+        """The name of the table or of the model's folder, without endings."""
+        if self.table is not None:
+            return Path(self.table.name.removesuffix(".gz")).stem
+        return Path(str(self.model)).name
+
+    def inputs(self) -> list[Path]:
+        """Return the files and folders that are read."""
+        given = (self.table, self.confusion, self.auxiliary, self.model)
+        return [path for path in given if path is not None]
 
     @model_validator(mode="after")
     def _check(self) -> AuditConfig:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fairfrontier.audit.auditing import Findings
+from fairfrontier.audit.auditing import Findings, check_config
+from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.figure import draw_bounds
 from fairfrontier.audit.report import render_audit
 from fairfrontier.figure.frontier import name_measure
@@ -26,6 +27,12 @@ FILES = (
     "report.html",
     "audit.json",
 )
+
+
+def check_options(config: AuditConfig) -> None:
+    """Raise a FairfrontierError for what can be known to be wrong before a row is read."""
+    check_config(config)
+    config.check_results(config.inputs(), FILES)
 
 
 def write_audit(findings: Findings, folder: Path, started: float) -> dict[str, Any]:
@@ -83,7 +90,7 @@ def summarise(findings: Findings, name: str) -> dict[str, Any]:
     for option in ("confusion", "auxiliary"):
         path = getattr(config, option)
         if path is not None:
-            given |= {"file": Path(path).name, "sha256": digest_table(Path(path))}
+            given |= {"file": path.name, "sha256": digest_table(path)}
     if config.true_group is not None:
         given["true_group"] = config.true_group
     if noise.counts is not None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fairfrontier.cli.audit_command import audit
+from fairfrontier.cli.debias_command import debias
+from fairfrontier.cli.option import command_from
 from fairfrontier.cli.terminal import (
     log_to_terminal,
     print_table,
@@ -18,13 +20,14 @@ from fairfrontier.cli.terminal import (
     say_error,
     settle_home,
     telling_how_to_resume,
-    with_server,
 )
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, nearest
 
 # Dask's workers import this module again: what is heavy is imported where it is used.
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fairfrontier.prepare.description import PrepareConfig
 
 KINDS = ("datasets", "methods", "metrics", "measures", "figures", "studies")
 
@@ -75,105 +78,23 @@ def run(
     show_frontier(done)
 
 
-@app.command()
-def prepare(
-    dataset: Annotated[str, typer.Argument(help="A name in conf/datasets, or a YAML file.")],
-    seed: Annotated[int, typer.Option(help="Which split.", min=0)] = 0,
-    conf: Conf = None,
-) -> None:
+@command_from(app, "fairfrontier.prepare.description:PrepareConfig", "dataset")
+def prepare(config: PrepareConfig) -> None:
     """Load a table as its YAML describes it, and show its parts."""
-    home = settle_home(conf)
-
-    def parameters() -> Any:
-        from flows.prepare import PrepareParameters
-
-        return PrepareParameters(dataset=resolve(dataset), seed=seed, home=str(home))
-
-    def start(asked: Any) -> list[dict[str, Any]]:
-        from flows.prepare import prepare as flow
-
-        return flow(asked)
-
-    rows = with_server(home, parameters, start)
     import pandas as pd
 
+    from fairfrontier.prepare.description import describe_split
+    from fairfrontier.prepare.loader import load
+
+    log_to_terminal()
+    rows = describe_split(load(config.dataset, config.seed, home=config.home))
     # As objects, whole numbers stay whole beside shares.
     table = pd.DataFrame(rows).set_index("part").astype(object).T
-    print_table(f"{dataset}, split {seed}", table.reset_index(names=""))
+    print_table(f"{config.dataset}, split {config.seed}", table.reset_index(names=""))
 
 
-@app.command()
-def debias(
-    table: Annotated[str, typer.Argument(help="Parquet or CSV with a score in every row.")],
-    scores: Annotated[str | None, typer.Option(help="Column of scores.")] = None,
-    groups: Annotated[
-        str | None, typer.Option(help="Columns of protected attributes, as sex,race.")
-    ] = None,
-    labels: Annotated[str | None, typer.Option(help="Column of true outcomes, 0 and 1.")] = None,
-    positive: Annotated[str | None, typer.Option(help="The level of labels that is 1.")] = None,
-    weights: Annotated[str | None, typer.Option(help="Column of case weights.")] = None,
-    ids: Annotated[
-        str | None, typer.Option(help="Column of row ids; the row number by default.")
-    ] = None,
-    scale: Annotated[
-        str | None, typer.Option(help="What scores are: probability (default), margin or signed.")
-    ] = None,
-    budget: Annotated[
-        float | None, typer.Option(help="Bias allowed between groups; 0 by default.")
-    ] = None,
-    width: Annotated[
-        float | None, typer.Option(help="Of the ramp; chosen with labels, else 0.1.")
-    ] = None,
-    rate: Annotated[
-        float | None, typer.Option(help="Share decided 1; near the base rate by default.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the draws; 0 by default.")] = None,
-    holdout: Annotated[
-        float | None, typer.Option(help="Share of rows kept back; 0.5 by default.")
-    ] = None,
-    solver: Annotated[
-        str | None, typer.Option(help="auto (default), exact (in memory) or histogram.")
-    ] = None,
-    bins: Annotated[int | None, typer.Option(help="Of the histogram; 65536 by default.")] = None,
-    apply: Annotated[
-        Path | None, typer.Option(help="Decide by an earlier thresholds.json instead of fitting.")
-    ] = None,
-    conf: Conf = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="The folder that gets the files; data/results/debias/NAME by default."),
-    ] = None,
-) -> None:
-    """Turn any model's scores into decisions of equal rates between groups."""
-    asked_for = locals()
-    given = {name: asked_for[name] for name in asked_for if asked_for[name] is not None}
-    given.pop("conf", None)
-    given |= {
-        name: str(Path(given[name]).expanduser().absolute())
-        for name in ("table", "apply", "out")
-        if name in given
-    }
-    if groups is not None:
-        given["groups"] = [name.strip() for name in groups.split(",")]
-    home = settle_home(conf)
-
-    def parameters() -> Any:
-        from flows.debias import read_options
-
-        asked = read_options({**given, "home": str(home)})
-        asked.check()
-        return asked
-
-    def start(asked: Any) -> dict[str, Any]:
-        from flows.debias import debias as flow
-
-        return flow(asked)
-
-    kept = ("No file was changed", "start again")
-    _show_debiasing(with_server(home, parameters, start, kept))
-
-
-app.command()(audit)
+command_from(app, "fairfrontier.debias.config:DebiasConfig", "table")(debias)
+command_from(app, "fairfrontier.audit.config:AuditConfig", "table")(audit)
 
 
 @app.command()
@@ -329,24 +250,6 @@ def _join_spread(mean: float, spread: float) -> str:
     if mean != mean:
         return "-"
     return f"{mean:.3f}" if spread != spread else f"{mean:.3f} ± {spread:.3f}"
-
-
-def _show_debiasing(done: dict[str, Any]) -> None:
-    import pandas as pd
-
-    shown: dict[str, dict[str, str]] = {}
-    for each in done["bias"]:
-        # What parity on one column alone would give stands in the report.
-        if each["part"] == done["reported_on"] and each["rule"] in ("unmodified", "debiased"):
-            row = shown.setdefault(each["attribute"], {"bias between": each["attribute"]})
-            row[each["rule"]] = f"{each['value']:.3f} [{each['low']:.3f}, {each['high']:.3f}]"
-    rows = done["counts"][done["reported_on"]]
-    print_table(f"{done['name']}: bias on {rows:,} rows", pd.DataFrame(shown.values()))
-    typer.echo(
-        f"{done['counts']['rows']:,} rows decided in {done['seconds']:.0f} s. "
-        f"Rule: {Path(done['folder']) / 'thresholds.json'}. "
-        f"Report: {Path(done['folder']) / 'report.html'}"
-    )
 
 
 def _show_end(done: dict[str, Any]) -> None:

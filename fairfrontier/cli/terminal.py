@@ -1,4 +1,4 @@
-"""What every command does: find the project, run a flow on a server, print tables and faults."""
+"""What every command does: find the project, print tables and faults."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from fairfrontier.runtime.errors import ConfigError, FairfrontierError
+from fairfrontier.runtime.errors import FairfrontierError
 from fairfrontier.runtime.home import VARIABLE, find_home
 
 # Dask's workers import this module again: what is heavy is imported where it is used.
@@ -29,13 +29,10 @@ def settle_home(conf: Path | None) -> Path:
     """Return the project root that --conf, FAIRFRONTIER_HOME or the current folder names."""
     if conf is None:
         return find_home()
-    folder = conf.expanduser().absolute()
-    home = folder.parent if folder.name == "conf" else folder
-    if not (home / "conf").is_dir():
-        raise ConfigError(
-            f"--conf is {conf}, which neither is nor holds a folder named conf.",
-            "Point it at a conf folder, or at the project root that holds one.",
-        )
+    # Pydantic, which that module needs, is not needed by every command.
+    from fairfrontier.runtime.option import find_root
+
+    home = find_root(conf)
     # Worker processes and scheduled runs look here.
     os.environ[VARIABLE] = str(home)
     return home
@@ -44,31 +41,6 @@ def settle_home(conf: Path | None) -> Path:
 def resolve(name: str) -> str:
     """Return a name as it is, and a path as an absolute one: a flow may run elsewhere."""
     return str(Path(name).absolute()) if name.endswith((".yaml", ".yml")) else name
-
-
-def with_server(
-    home: Path,
-    parameters: Callable[[], Any],
-    start: Callable[[Any], Any],
-    kept: tuple[str, str] = ("What is finished is kept", "go on"),
-) -> Any:
-    """Check what is asked while the server starts, then run the flow there."""
-    from flows.server import set_environment, start_server
-
-    # What goes wrong is said once, by this module, and in full by the server's log.
-    set_environment(home, console_level="CRITICAL")
-    log_to_terminal()
-    with start_server(home) as server:
-        asked = parameters()
-        server.wait()
-        from flows.history import crash_dead_runs, send_rest
-
-        crash_dead_runs()
-        try:
-            with telling_how_to_resume(*kept):
-                return start(asked)
-        finally:
-            send_rest()
 
 
 def log_to_terminal() -> None:

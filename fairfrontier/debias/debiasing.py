@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 import pandas as pd
-from pydantic import Field, model_validator
 
+from fairfrontier.debias.config import DebiasConfig
 from fairfrontier.prepare.table.column import sort_levels
-from fairfrontier.prepare.table.score_table import Scale, ScoreBatch, ScoreColumns, ScoreTable
-from fairfrontier.runtime.config import Model, fault
+from fairfrontier.prepare.table.score_table import ScoreBatch, ScoreColumns, ScoreTable
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.seeds import derive_integer, uniforms
 from fairfrontier.train.postprocess.base import read_scores
 from fairfrontier.train.postprocess.choice import WIDTHS, choose_parity, list_rates, trace_budgets
-from fairfrontier.train.postprocess.histogram import BINS
-from fairfrontier.train.postprocess.randomized_threshold import LEAST_WIDTH
 from fairfrontier.train.postprocess.rule import ThresholdRule
 from fairfrontier.train.postprocess.rulebook import (
     Rulebook,
@@ -28,114 +24,16 @@ from fairfrontier.train.postprocess.rulebook import (
     name_cell,
     read_rulebook,
 )
-from fairfrontier.train.postprocess.sample import Collector, Sample, Solver
+from fairfrontier.train.postprocess.sample import Collector, Sample
 from fairfrontier.train.postprocess.threshold import ThresholdProblem, solve_exact
 
 # Without labels there is nothing to choose a width by.
 WIDTH = 0.1
-HOLDOUT = 0.5
 CALIBRATION, VALIDATION = "calibration", "validation"
 BEFORE, AFTER = "unmodified", "debiased"
-# Parameters that an earlier rule brings with it.
-FITTED = frozenset(
-    {"groups", "scale", "budget", "width", "rate", "seed", "solver", "bins", "holdout"}
-)
 
 READING, DECIDING = PASSES = ("reading scores", "deciding")
 Progress = Callable[[str, float], None]
-Name = Annotated[str, Field(min_length=1)]
-
-
-class DebiasConfig(Model):
-    """What debiasing is asked for.
-
-    Attributes
-    ----------
-    table : str
-        A Parquet file, a folder of them, or a CSV file.
-    scores : str or None
-        The column of scores. Where an earlier rule is applied, its columns of scores and ids are
-        the defaults.
-    groups : tuple of str
-        Columns whose combinations of levels are the groups.
-    labels, positive, weights, ids : str or None
-        See `ScoreColumns`.
-    scale : {"probability", "margin", "signed"}
-        What the scores are.
-    budget : float
-        ε: |E[h | group] − ρ| ≤ ε/2, hence a bias of at most ε.
-    width : float or None
-        γ, the width of the ramp on the scale [−1, 1]. Chosen where labels are given, else .1.
-    rate : float or None
-        ρ, the target rate. Chosen around the base rate where labels are given, else the mean of
-        the scores as probabilities.
-    seed : int
-        Of the draws, and of which rows are kept back.
-    solver : {"auto", "exact", "histogram"}
-        ``auto`` sorts up to 2,000,000 rows and counts in bins beyond.
-    bins : int
-        Of the histogram; even, so that a score of 0 is where two bins meet.
-    holdout : float
-        Share of rows, by row id, that thresholds are not fitted on: γ and ρ are chosen and the
-        rule is measured there. At 0 all rows serve for all three.
-    apply : str or None
-        The JSON of an earlier rule, used instead of fitting one.
-    """
-
-    table: Name
-    scores: Name | None = None
-    groups: tuple[Name, ...] = ()
-    labels: Name | None = None
-    positive: Name | None = None
-    weights: Name | None = None
-    ids: Name | None = None
-    scale: Scale = "probability"
-    budget: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-    width: Annotated[float, Field(ge=0.0, le=10.0)] | None = None
-    rate: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
-    seed: Annotated[int, Field(ge=0)] = 0
-    solver: Solver = "auto"
-    bins: Annotated[int, Field(ge=2, le=1 << 20, multiple_of=2)] = BINS
-    holdout: Annotated[float, Field(ge=0.0, lt=1.0)] = HOLDOUT
-    apply: Name | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> DebiasConfig:
-        if self.apply is not None:
-            fields = type(self).model_fields
-            given = sorted(n for n in FITTED if getattr(self, n) != fields[n].default)
-            if given:
-                raise fault(
-                    f"{given[0]} is given beside apply, whose rule brings its own",
-                    f"Leave out {', '.join(given)}, or fit a new rule without apply.",
-                )
-        elif not self.scores or not self.groups:
-            raise fault(
-                "scores and groups are needed to fit a rule",
-                "Name the column of scores with --scores and those of groups with --groups.",
-            )
-        if len(set(self.groups)) < len(self.groups):
-            raise fault("groups names a column twice", "Name each column once.")
-        if self.positive is not None and self.labels is None:
-            raise fault("positive is given without labels", "Name their column with --labels.")
-        if self.width is not None and 0 < self.width < LEAST_WIDTH:
-            raise fault(f"width is {self.width:g}", f"Give 0, or at least {LEAST_WIDTH:g}.")
-        if self.width == 0 and self.solver == "histogram":
-            raise fault(
-                "a histogram solves for positive widths only, and width is 0",
-                "Give a positive width, or --solver exact.",
-            )
-        return self
-
-    def columns(self, rulebook: Rulebook | None = None) -> ScoreColumns:
-        """Return which columns are read; an earlier rule says what is not given here."""
-        scores, ids, groups, scale = self.scores, self.ids, self.groups, self.scale
-        if rulebook is not None:
-            scores, ids = scores or rulebook.score.column, ids or rulebook.draw.column
-            groups, scale = rulebook.groups.columns, rulebook.score.scale
-        return ScoreColumns(
-            str(scores), groups, self.labels, self.positive, self.weights, ids, scale
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,7 +128,7 @@ def fit_debiasing(config: DebiasConfig, progress: Progress | None = None) -> Deb
     I. Alabdulmohsin, M. Lucic. A near-optimal algorithm for debiasing trained machine learning
     models. NeurIPS 2021, equation 6 and section 5.
     """
-    path = Path(config.table)
+    path = config.table
     table, rulebook = check_config(config)
     columns = table.columns
     if rulebook is not None:
@@ -261,8 +159,8 @@ def check_config(config: DebiasConfig) -> tuple[ScoreTable, Rulebook | None]:
     DataError
         When the table is neither Parquet nor CSV.
     """
-    rulebook = None if config.apply is None else read_rulebook(Path(config.apply))
-    return ScoreTable(Path(config.table), config.columns(rulebook)), rulebook
+    rulebook = None if config.apply is None else read_rulebook(config.apply)
+    return ScoreTable(config.table, config.columns(rulebook)), rulebook
 
 
 def _solve(
@@ -382,7 +280,7 @@ def decide_rows(
     """Return the group codes, the scores f ∈ [−1, 1] and the part codes of a batch's rows."""
     columns, book = debiasing.columns, debiasing.rulebook
     code = encode_cells(
-        batch.cell, batch.levels, book.cells, columns.groups, debiasing.config.table
+        batch.cell, batch.levels, book.cells, columns.groups, str(debiasing.config.table)
     )
     signed = read_scores(batch.score, columns.scale, columns.scores)
     if debiasing.config.apply is not None:
@@ -402,7 +300,7 @@ def read_again(debiasing: Debiasing) -> Iterator[ScoreBatch]:
         When there are not as many as in the fit.
     """
     rows = 0
-    for batch in ScoreTable(Path(debiasing.config.table), debiasing.columns).batches():
+    for batch in ScoreTable(debiasing.config.table, debiasing.columns).batches():
         rows += batch.n_samples
         yield batch
     if debiasing.rows not in (0, rows):

@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fairfrontier.debias.config import DebiasConfig
 from fairfrontier.debias.debiasing import (
     AFTER,
     BEFORE,
@@ -21,6 +22,7 @@ from fairfrontier.debias.debiasing import (
     VALIDATION,
     Debiasing,
     Progress,
+    check_config,
     decide_rows,
     read_again,
 )
@@ -71,6 +73,15 @@ class Findings:
     histogram: np.ndarray
     parts: dict[str, tuple[str, ...]]
     shown: str
+
+
+def check_options(config: DebiasConfig) -> None:
+    """Raise a FairfrontierError for what can be known to be wrong before a row is read."""
+    check_config(config)
+    # A rule may be applied where it lies: it is written again as it is.
+    in_place = config.apply is not None and config.apply.name == "thresholds.json"
+    rule = [] if config.apply is None or in_place else [config.apply]
+    config.check_results([config.table, *rule], FILES)
 
 
 def write_debiasing(
@@ -300,7 +311,7 @@ def summarise(debiasing: Debiasing, findings: Findings, name: str) -> dict[str, 
     counts = tally.rows(findings.parts[findings.shown])
     return {
         "name": name,
-        "table": Path(debiasing.config.table).name,
+        "table": debiasing.config.table.name,
         "applied": None if debiasing.config.apply is None else book.input.model_dump(mode="json"),
         "rule": {
             "width": book.rule.width,

@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 import socket
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -38,6 +39,19 @@ def drafting(folder: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(work, ignore_errors=True)
         _drafts.discard(work)
+
+
+def check_folder(folder: Path) -> None:
+    """Raise StoreError when files could not be written to a folder; it is not made."""
+    nearest = next(each for each in (folder, *folder.parents) if each.exists())
+    try:
+        with tempfile.TemporaryFile(dir=nearest):
+            pass
+    except OSError as error:
+        raise StoreError(
+            f"The results cannot be written to {folder}: {error.strerror or error}.",
+            "Give a folder that you may write to, with --out.",
+        ) from error
 
 
 @contextmanager

@@ -7,7 +7,6 @@ knows which.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -27,6 +26,7 @@ from fairfrontier.runtime.config import Model
 from fairfrontier.runtime.errors import FairfrontierError, StoreError
 from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.store import Store
+from fairfrontier.runtime.writer import check_folder
 from fairfrontier.study.config import DEFAULT_PROFILE, StudyConfig
 from fairfrontier.study.expand import Planned, expand, load_study
 from fairfrontier.study.points import KIND as POINTS
@@ -351,19 +351,6 @@ def find_folder(options: RunOptions, study: StudyConfig) -> Path:
     """Return the folder of a study's results."""
     base = Path(options.out).expanduser() if options.out else options.root / "data" / "results"
     return base.absolute() / study.slug
-
-
-def check_folder(folder: Path) -> None:
-    """Raise StoreError when results could not be written, leaving no trace of the question."""
-    nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    try:
-        with tempfile.TemporaryFile(dir=nearest):
-            pass
-    except OSError as error:
-        raise StoreError(
-            f"The results cannot be written to {folder}: {error.strerror or error}.",
-            "Give a folder that you may write to, with --out.",
-        ) from error
 
 
 class ThreadRunner:

@@ -16,7 +16,6 @@ from fairfrontier.prepare.digest import digest_split
 from fairfrontier.prepare.embedding.choice import settle_encoder
 from fairfrontier.prepare.request import SplitRequest
 from fairfrontier.prepare.source.download import Progress
-from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.store import Store
@@ -181,26 +180,6 @@ def name_fit(group: FitGroup) -> str:
 def name_seeds(group: FitGroup) -> str:
     """Return the splits of a fit group in a word: ``3``, or ``0-9`` for a batch."""
     return "-".join(str(seed) for seed in dict.fromkeys((group.seeds[0], group.seeds[-1])))
-
-
-def describe_split(split: Split) -> list[dict[str, Any]]:
-    """Return one plain row per part: its size, the label's mean, and the share of each group."""
-    table = []
-    for name, part in split.parts():
-        row: dict[str, Any] = {
-            "part": name,
-            "rows": part.n_samples,
-            "features": int(part.X.shape[1]),
-            "label mean": round(float(part.y.mean()), 4),
-        }
-        if split.text_encoder is not None:
-            row["texts by"] = split.text_encoder
-        for attribute, levels in part.attributes.items():
-            codes = part.group(attribute)
-            for code, level in enumerate(levels):
-                row[f"{attribute}={level}"] = round(float((codes == code).mean()), 4)
-        table.append(row)
-    return table
 
 
 def list_splits(groups: Iterable[FitGroup]) -> dict[SplitRequest, None]:

@@ -2,27 +2,15 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
-import pandas as pd
 import pytest
 
-from fairfrontier.audit.auditing import run_audit
+from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.files import FILES
-from fairfrontier.cli import audit_command
-from fairfrontier.cli import command as cli
-from fairfrontier.prepare import load
-from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
-from fairfrontier.train import create
-from flows.audit import AuditParameters, audit, read_options
+from fairfrontier.runtime.errors import DataError, StoreError
+from flows.audit import audit
 from tests.audit.noisy_rows import (
-    COUNTS,
-    deal,
-    find_rate,
     make_table,
-    make_twelve,
-    write_confusion,
 )
-from tests.project import DATASET, call, make_project
 
 COLUMNS = {"decisions": "decision", "labels": "y", "group": "group"}
 
@@ -37,7 +25,7 @@ def decided(tmp_path_factory):
 @pytest.fixture(scope="module")
 def done(harness, project, decided):
     asked = {**COLUMNS, "auxiliary": str(decided), "true_group": "true"}
-    return audit(AuditParameters(table=str(decided), home=str(project), **asked))
+    return audit(AuditConfig(table=str(decided), conf=project, **asked))
 
 
 def test_a_table_becomes_a_folder_of_results(done, project):
@@ -68,181 +56,9 @@ def test_what_fails_leaves_the_results_as_they_were(done, project, decided, tmp_
     folder = project / "data" / "results" / "audit" / "loans.v3"
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     make_table().assign(y=[*[0] * 590, *[7] * 10]).to_csv(tmp_path / "loans.v3.csv", index=False)
-    asked = {**COLUMNS, "level": 0.1, "home": str(project)}
+    asked = {**COLUMNS, "level": 0.1, "conf": project}
     with pytest.raises(DataError, match="row 590"):
-        audit(AuditParameters(table=str(tmp_path / "loans.v3.csv"), **asked))
+        audit(AuditConfig(table=str(tmp_path / "loans.v3.csv"), **asked))
     with pytest.raises(StoreError, match="--out"):
-        audit(AuditParameters(table=str(decided), out="/proc/nowhere", **asked))
+        audit(AuditConfig(table=str(decided), out="/proc/nowhere", **asked))
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-
-
-def test_the_command_line_agrees_with_brute_force_over_all_assignments(fresh):
-    frame = make_twelve(2)
-    frame.to_csv(fresh / "twelve.csv", index=False)
-    write_confusion(fresh / "confusion.csv")
-    options = ["--decisions", "decision", "--labels", "label", "--positive", "yes"]
-    options += ["--group", "group", "--confusion", "confusion.csv", "--out", "out"]
-    result = call(fresh, "audit", "twelve.csv", *options)
-    assert result.returncode == 0, result.stderr
-    assert result.stderr == ""
-    found = pd.read_csv(fresh / "out" / "bounds.csv", keep_default_na=False)
-    found = found[found["bound"] == "assignment"]
-    assert len(found) == 8
-    decision, y = frame["decision"].to_numpy(), (frame["label"] == "yes").to_numpy().astype(int)
-    codes = (frame["group"] == "b").to_numpy().astype(int)
-    for row in found.to_dict("records"):
-        j = "ab".index(row["group"])
-        rates = [find_rate(row["measure"], decision, y, true == j) for true in deal(codes, COUNTS)]
-        assert float(row["low"]) == pytest.approx(np.nanmin(rates))
-        assert float(row["high"]) == pytest.approx(np.nanmax(rates))
-    shown = result.stdout.replace("\n", "")
-    assert "stays open, against all rows" in shown
-    assert f"Report: {fresh / 'out' / 'report.html'}" in shown
-
-
-def test_a_saved_model_is_audited_on_a_dataset_with_noise(harness, tmp_path):
-    dataset = f"{DATASET}perturb: {{noisy_groups: {{origin: {{share: 0.1}}}}}}\n"
-    home = make_project(tmp_path, dataset=dataset)
-    split = load("loans", home=home)
-    create("linear").fit(split.train.X, split.train.y).save(home / "model")
-    asked = {"model": str(home / "model"), "dataset": "loans", "home": str(home)}
-    done = audit(read_options(asked))
-    assert done["subject"]["attribute"] == "origin"
-    assert done["noise"]["from"] == "injected"
-    bounds = pd.read_csv(f"{done['folder']}/bounds.csv", keep_default_na=False)
-    truth = bounds[bounds["bound"] == "truth"].set_index(["measure", "group"])["value"]
-    limits = bounds[(bounds["bound"] == "assignment") & (bounds["noise"] == "limit")]
-    assert len(limits) == len(truth) == 4 * 3
-    for row in limits.to_dict("records"):
-        value = float(truth[row["measure"], row["group"]])
-        assert float(row["low"]) <= value <= float(row["high"])
-    more = run_audit(read_options({**asked, "noise": 0.3, "part": "train"}), home)
-    assert more.rows.n_samples == split.train.y.size
-    assert more.noise.confusion[0][0] < done["noise"]["confusion"][0][0]
-    assert run_audit(read_options({**asked, "level": 0.1}), home).rests_on == "model"
-    none = run_audit(read_options({**asked, "noise": 0.0}), home)
-    assert (none.noise.level == 0).all()
-    for change, told in (
-        ({"part": "calibration"}, "no part 'calibration'"),
-        ({"attribute": "orgin"}, "Did you mean 'origin'"),
-        ({"dataset": "laons"}, "Did you mean 'loans'"),
-        ({"model": str(home / "conf")}, "holds no complete model"),
-    ):
-        with pytest.raises((ConfigError, StoreError), match=told):
-            run_audit(read_options({**asked, **change}), home)
-
-
-def test_groups_that_nothing_moved_are_not_taken_for_true_ones(tmp_path):
-    groups = "groups:\n  region: {column: region}\n"
-    noise = "perturb: {noisy_groups: {origin: {share: 0.1}}}\n"
-    home = make_project(tmp_path, dataset=DATASET.replace("groups:\n", groups, 1) + noise)
-    split = load("loans", home=home)
-    create("linear").fit(split.train.X, split.train.y).save(home / "model")
-    asked = {"model": str(home / "model"), "dataset": "loans", "home": str(home)}
-    with pytest.raises(ConfigError, match="No noise was injected into 'region' of loans"):
-        run_audit(read_options({**asked, "attribute": "region"}), home)
-    pairs = home / "pairs.csv"
-    pairs.write_text("true\na\n")
-    known = {"attribute": "region", "auxiliary": str(pairs), "true_group": "true"}
-    with pytest.raises(ConfigError, match=r"no column 'region' \(--attribute\)"):
-        run_audit(read_options({**asked, **known}), home)
-
-
-def test_a_model_of_other_rows_is_refused(fresh):
-    split = load("loans", home=fresh)
-    create("linear").fit(split.train.X[:, :3], split.train.y).save(fresh / "model")
-    asked = {"model": str(fresh / "model"), "dataset": "loans"}
-    with pytest.raises(ConfigError, match="takes 3 features, and loans has"):
-        run_audit(read_options({**asked, "attribute": "origin", "level": 0.1}), fresh)
-    y = split.train.y.astype(float)
-    create("linear_regression").fit(split.train.X, y).save(fresh / "line")
-    with pytest.raises(ConfigError, match="'linear_regression', which learns no decisions"):
-        run_audit(read_options({**asked, "model": str(fresh / "line"), "level": 0.1}), fresh)
-    create("linear").fit(split.train.X, split.train.y).save(fresh / "whole")
-    with pytest.raises(ConfigError, match="No noise was injected into 'origin' of loans"):
-        run_audit(read_options({**asked, "model": str(fresh / "whole")}), fresh)
-
-
-def test_bad_options_are_one_line_and_exit_code_two(decided, fresh):
-    result = call(fresh, "audit", str(decided), "--decisions", "decision", "--labels", "why")
-    assert result.returncode == 2
-    assert "needs decisions, labels and noisy groups" in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
-    assert not (fresh / "data" / "results").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"level": 1.0}, r"^--level is 1.0: input should be less than 1\. `fairfrontier audit"),
-        ({"budget": -1.0}, r"^--budget is -1.0: input should be greater"),
-        ({"levl": 0.1}, r"^There is no key 'levl' here\. Did you mean 'level'"),
-        ({"prior": "a=0.5,a=0.5"}, "'a=0.5' is no share of a further group"),
-        ({"prior": "a"}, "'a' is no share"),
-    ],
-)
-def test_an_option_that_cannot_be_is_named(options, told):
-    with pytest.raises(ConfigError, match=told):
-        read_options({"table": "a.csv", **COLUMNS, "level": 0.1, **options})
-
-
-def test_a_prior_is_read_by_name():
-    asked = {"table": "a.csv", **COLUMNS, "level": 0.1}
-    assert read_options({**asked, "prior": "a=b=0.25, c=0.75"}).prior == {"a=b": 0.25, "c": 0.75}
-
-
-def test_the_command_line_passes_on_what_was_given(decided, project, monkeypatch):
-    asked = []
-    monkeypatch.setattr(audit_command, "show_audit", lambda done: None)
-    monkeypatch.setattr(audit_command, "with_server", lambda home, make, *_: asked.append(make()))
-    monkeypatch.setenv("FAIRFRONTIER_HOME", str(project))
-    options = ["--scores", "score", "--threshold", "0", "--labels", "y", "--group", "group"]
-    options += ["--level", "0", "--criterion", "tpr, fpr"]
-    cli.app(["audit", str(decided), *options], standalone_mode=False)
-    assert (asked[0].threshold, asked[0].level) == (0.0, 0.0)
-    assert asked[0].rates == ("tpr", "fpr")
-
-
-@pytest.mark.parametrize("name", ["bounds.csv", "noise.csv", "conclusions.csv"])
-def test_results_never_replace_what_is_read(tmp_path, name):
-    place = tmp_path / name
-    make_table(20).to_csv(place, index=False)
-    other = tmp_path / "rows.csv"
-    make_table(20).to_csv(other, index=False)
-    for options in (
-        {"table": str(place), "level": 0.1},
-        {"table": str(other), "auxiliary": str(place), "true_group": "true"},
-        {"table": str(other), "confusion": str(place)},
-    ):
-        asked = AuditParameters(**COLUMNS, **options, out=str(tmp_path))
-        with pytest.raises(ConfigError, match=f"would replace what is read.*{name}"):
-            asked.check()
-
-
-def test_results_do_not_join_the_parts_of_the_table(tmp_path):
-    make_table(20).to_parquet(tmp_path / "part.parquet")
-    asked = AuditParameters(**COLUMNS, table=str(tmp_path), level=0.1, out=str(tmp_path))
-    with pytest.raises(ConfigError, match="would replace what is read"):
-        asked.check()
-
-
-def test_names_of_groups_are_no_markup_of_the_terminal(capsys):
-    conclusion = {"measure": "tpr", "group": "[red]x", "other": "", "low": 0.1, "high": None}
-    counts = {"rows": 12, "held": 1, "conclusions": 27, "open": 26}
-    audit_command.show_audit(
-        {
-            "name": "[b]t",
-            "folder": "/somewhere",
-            "budget": 0.05,
-            "counts": counts,
-            "conclusions": [
-                {**conclusion, "high": 0.2, "verdict": "above"},
-                *[{**conclusion, "verdict": "open"}] * 26,
-            ],
-        }
-    )
-    shown = capsys.readouterr().out
-    assert "[red]x" in shown
-    assert "[b]t: holds" in shown
-    assert "and 2 more" in shown
-    assert "unknown" in shown

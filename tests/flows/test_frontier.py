@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from fairfrontier.prepare import load
 from fairfrontier.runner import run_plain
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
-from fairfrontier.study.run import RunOptions, check_folder, check_options
+from fairfrontier.runtime.writer import check_folder
+from fairfrontier.study.run import RunOptions, check_options
 from fairfrontier.train import load_model
 from flows.frontier import frontier
 from tests.project import DATASET, STUDY, make_project

@@ -6,15 +6,16 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 
+from fairfrontier.prepare.description import PrepareConfig
 from fairfrontier.runtime.errors import ConfigError
 from flows import artifact as door
-from flows.prepare import PrepareParameters, prepare
+from flows.prepare import prepare
 from tests.prepare.source.server import serve
 from tests.project import DATASET
 
 
 def test_the_parts_of_a_table_are_shown(harness, project):
-    rows = prepare(PrepareParameters(dataset="loans", home=str(project)))
+    rows = prepare(PrepareConfig(dataset="loans", conf=str(project)))
     assert [row["part"] for row in rows] == ["train", "test"]
     assert sum(row["rows"] for row in rows) == 900
     for row in rows:
@@ -25,7 +26,7 @@ def test_the_parts_of_a_table_are_shown(harness, project):
 
 def test_an_unknown_dataset_gets_the_nearest(harness, project):
     with pytest.raises(ConfigError, match="Did you mean 'loans'"):
-        prepare(PrepareParameters(dataset="lones", home=str(project)))
+        prepare(PrepareConfig(dataset="lones", conf=str(project)))
 
 
 def test_a_fetched_table_shows_how_far_it_is(harness, fresh, monkeypatch):
@@ -39,7 +40,7 @@ def test_a_fetched_table_shows_how_far_it_is(harness, fresh, monkeypatch):
         described = DATASET.replace("dataset: loans", "dataset: far-loans")
         described = described.replace("path: data/raw/loans.csv", f"path: {sources}")
         (fresh / "conf" / "datasets" / "far-loans.yaml").write_text(described)
-        rows = prepare(PrepareParameters(dataset="far-loans", home=str(fresh)))
+        rows = prepare(PrepareConfig(dataset="far-loans", conf=str(fresh)))
     assert sum(row["rows"] for row in rows) == 900
     wanted = ArtifactFilter(key=ArtifactFilterKey(any_=["far-loans-fetch"]))
     with get_client(sync_client=True) as client:

@@ -8,12 +8,12 @@ import pytest
 import yaml
 
 from fairfrontier.prepare import load
+from fairfrontier.prepare.description import describe_split
 from fairfrontier.prepare.embedding.latent import LatentSemantic
 from fairfrontier.report.changes import guard_formulas
 from fairfrontier.runner import run_plain
 from fairfrontier.study.expand import expand, load_study
 from fairfrontier.study.run import RunOptions
-from fairfrontier.study.stage import describe_split
 from tests.contracts.test_text import COMMENTS
 from tests.prepare.text.conftest import HOME, make_comments, make_occupations
 

@@ -1,0 +1,116 @@
+"""What debiasing is asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import Field, model_validator
+
+from fairfrontier.prepare.table.score_table import Scale, ScoreColumns
+from fairfrontier.runtime.config import fault
+from fairfrontier.runtime.option import File, Name, Names, ResultOptions, Seed, Share
+from fairfrontier.train.postprocess.histogram import BINS
+from fairfrontier.train.postprocess.randomized_threshold import LEAST_WIDTH
+from fairfrontier.train.postprocess.rulebook import Rulebook
+from fairfrontier.train.postprocess.sample import Solver
+
+HOLDOUT = 0.5
+# Parameters that an earlier rule brings with it.
+FITTED = frozenset(
+    {"groups", "scale", "budget", "width", "rate", "seed", "solver", "bins", "holdout"}
+)
+
+
+class DebiasConfig(ResultOptions):
+    """What debiasing is asked for; the options of a command and of a flow.
+
+    See `ScoreColumns` for what the columns hold, and `fit_debiasing` for ε, γ and ρ.
+    """
+
+    command: ClassVar[str] = "debias"
+
+    table: File = Field(description="Parquet or CSV with a score in every row.")
+    scores: Name | None = Field(
+        default=None, description="Column of scores; an earlier rule's by default."
+    )
+    groups: Names = Field(default=(), description="Columns of protected attributes, as sex,race.")
+    labels: Name | None = Field(default=None, description="Column of true outcomes, 0 and 1.")
+    positive: Name | None = Field(default=None, description="The level of labels that is 1.")
+    weights: Name | None = Field(default=None, description="Column of case weights.")
+    ids: Name | None = Field(
+        default=None, description="Column of row ids; the row number by default."
+    )
+    scale: Scale = Field(default="probability", description="What scores are.")
+    budget: Share = Field(
+        default=0.0, description="ε: the bias allowed between groups, |E[h | group] − ρ| ≤ ε/2."
+    )
+    width: float | None = Field(
+        default=None,
+        ge=0.0,
+        le=10.0,
+        description="γ: the width of the ramp on [−1, 1]; chosen with labels, else 0.1.",
+    )
+    rate: Share | None = Field(
+        default=None, description="ρ: the share decided 1; near the base rate by default."
+    )
+    seed: Seed = Field(default=0, description="Of the draws, and of which rows are kept back.")
+    holdout: float = Field(
+        default=HOLDOUT,
+        ge=0.0,
+        lt=1.0,
+        description="Share of rows kept back, to choose γ and ρ and to measure on; with 0 all "
+        "rows serve for all.",
+    )
+    solver: Solver = Field(
+        default="auto", description="exact sorts in memory; auto does so up to 2,000,000 rows."
+    )
+    bins: int = Field(
+        default=BINS, ge=2, le=1 << 20, multiple_of=2, description="Of the histogram; even."
+    )
+    apply: File | None = Field(
+        default=None, description="Decide by an earlier thresholds.json instead of fitting."
+    )
+
+    @property
+    def name(self) -> str:
+        """The table's name without its endings."""
+        return Path(self.table.name.removesuffix(".gz")).stem
+
+    @model_validator(mode="after")
+    def _check(self) -> DebiasConfig:
+        if self.apply is not None:
+            fields = type(self).model_fields
+            given = sorted(n for n in FITTED if getattr(self, n) != fields[n].default)
+            if given:
+                raise fault(
+                    f"{given[0]} is given beside apply, whose rule brings its own",
+                    f"Leave out {', '.join(given)}, or fit a new rule without apply.",
+                )
+        elif not self.scores or not self.groups:
+            raise fault(
+                "scores and groups are needed to fit a rule",
+                "Name the column of scores with --scores and those of groups with --groups.",
+            )
+        if len(set(self.groups)) < len(self.groups):
+            raise fault("groups names a column twice", "Name each column once.")
+        if self.positive is not None and self.labels is None:
+            raise fault("positive is given without labels", "Name their column with --labels.")
+        if self.width is not None and 0 < self.width < LEAST_WIDTH:
+            raise fault(f"width is {self.width:g}", f"Give 0, or at least {LEAST_WIDTH:g}.")
+        if self.width == 0 and self.solver == "histogram":
+            raise fault(
+                "a histogram solves for positive widths only, and width is 0",
+                "Give a positive width, or --solver exact.",
+            )
+        return self
+
+    def columns(self, rulebook: Rulebook | None = None) -> ScoreColumns:
+        """Return which columns are read; an earlier rule says what is not given here."""
+        scores, ids, groups, scale = self.scores, self.ids, self.groups, self.scale
+        if rulebook is not None:
+            scores, ids = scores or rulebook.score.column, ids or rulebook.draw.column
+            groups, scale = rulebook.groups.columns, rulebook.score.scale
+        return ScoreColumns(
+            str(scores), groups, self.labels, self.positive, self.weights, ids, scale
+        )
