@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fairfrontier.cli.terminal import log_to_terminal, print_table, telling_how_to_resume
+from fairfrontier.cli.table import print_table
+from fairfrontier.cli.terminal import log_to_terminal, telling_how_to_resume
 
 # What is heavy is imported where it is used.
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ import typer
 from fairfrontier.cli.audit_command import audit
 from fairfrontier.cli.debias_command import debias
 from fairfrontier.cli.option import command_from
+from fairfrontier.cli.table import join_interval, print_table, write_settings
 from fairfrontier.cli.terminal import (
     log_to_terminal,
-    print_table,
     resolve,
     say_error,
     settle_home,
@@ -131,7 +131,8 @@ def list_known(
         return
     import pandas as pd
 
-    print_table(kind, pd.DataFrame(entries))
+    whole = f"fairfrontier list {kind} --json"
+    print_table(kind, pd.DataFrame(entries), keep=("name", "about"), whole=whole)
 
 
 @app.callback(invoke_without_command=True)
@@ -169,34 +170,38 @@ def show_frontier(done: dict[str, Any]) -> None:
     """Print the frontier that a run left, a table for each fairness measure."""
     import pandas as pd
 
-    table = pd.read_csv(Path(done["folder"]) / "frontier.csv")
+    folder = Path(done["folder"])
+    table = pd.read_csv(folder / "frontier.csv")
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    accuracy = summary["accuracy"]
     for fairness, rows in table.groupby("fairness", sort=False):
         shown = pd.DataFrame(
             {
                 "": rows["on_frontier"].map({True: "*", False: ""}),
-                "method": rows["method"],
-                "setting": rows["setting"].map(_shorten),
-                "accuracy": _join_interval(rows, "accuracy"),
-                str(fairness): _join_interval(rows, "fairness_value", "fairness"),
+                "method and setting": [
+                    f"{method} {setting}"
+                    for method, setting in zip(
+                        rows["method"],
+                        write_settings(rows["method"], rows["setting"]),
+                        strict=True,
+                    )
+                ],
+                accuracy: _join_intervals(rows, accuracy, accuracy),
+                str(fairness): _join_intervals(rows, "fairness_value", "fairness"),
             }
         )
-        print_table(f"{done['study']}: accuracy against {fairness}, * on the frontier", shown)
+        print_table(
+            f"{done['study']}: {accuracy} against {fairness}, * on the frontier",
+            shown,
+            keep=("", "method and setting"),
+            whole=str(folder / "frontier.csv"),
+        )
     _show_end(done)
 
 
-def _shorten(setting: str) -> str:
-    """Write a setting for people: max_depth=3, without what all rows share."""
-    parts = json.loads(setting)
-    return ", ".join(f"{name}={value}" for name, value in parts.items() if name != "select_on")
-
-
-def _join_interval(table: pd.DataFrame, name: str, prefix: str = "") -> list[str]:
-    prefix = prefix or name
+def _join_intervals(table: pd.DataFrame, name: str, prefix: str) -> list[str]:
     columns = [table[name], table[f"{prefix}_low"], table[f"{prefix}_high"]]
-    return [
-        "not estimable" if value != value else f"{value:.3f} [{low:.3f}, {high:.3f}]"
-        for value, low, high in zip(*columns, strict=True)
-    ]
+    return [join_interval(*each) for each in zip(*columns, strict=True)]
 
 
 def show_reproduced(studies: list[dict[str, Any]]) -> None:
@@ -227,7 +232,7 @@ def _show_published(done: dict[str, Any]) -> None:
             "splits": table["n_splits"],
         }
     )
-    print_table(f"{done['study']}: published / ours ± sd", shown)
+    print_table(f"{done['study']}: published / ours ± sd", shown, whole=str(path))
     _show_end(done)
 
 
@@ -249,7 +254,12 @@ def _join_spread(mean: float, spread: float) -> str:
     """Write a mean with its spread; NaN stands for what one side does not have."""
     if mean != mean:
         return "-"
-    return f"{mean:.3f}" if spread != spread else f"{mean:.3f} ± {spread:.3f}"
+    # A spread stays beside its mean.
+    return (
+        f"{mean:.3f}"
+        if spread != spread
+        else f"{mean:.3f}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{spread:.3f}"
+    )
 
 
 def _show_end(done: dict[str, Any]) -> None:

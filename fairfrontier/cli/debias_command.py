@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fairfrontier.cli.terminal import log_to_terminal, print_table, telling_how_to_resume
+from fairfrontier.cli.table import join_interval, print_table
+from fairfrontier.cli.terminal import log_to_terminal, telling_how_to_resume
 
 # What is heavy is imported where it is used.
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def show_debiasing(folder: Path, summary: dict[str, Any]) -> None:
         # What parity on one column alone would give stands in the report.
         if each["part"] == summary["reported_on"] and each["rule"] in ("unmodified", "debiased"):
             row = shown.setdefault(each["attribute"], {"bias between": each["attribute"]})
-            row[each["rule"]] = f"{each['value']:.3f} [{each['low']:.3f}, {each['high']:.3f}]"
+            row[each["rule"]] = join_interval(each["value"], each["low"], each["high"])
     rows = summary["counts"][summary["reported_on"]]
     print_table(f"{summary['name']}: bias on {rows:,} rows", pd.DataFrame(shown.values()))
     typer.echo(

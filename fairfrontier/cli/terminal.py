@@ -1,4 +1,4 @@
-"""What every command does: find the project, print tables and faults."""
+"""What every command does: find the project, print faults."""
 
 from __future__ import annotations
 
@@ -9,20 +9,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from fairfrontier.runtime.errors import FairfrontierError
 from fairfrontier.runtime.home import VARIABLE, find_home
 
-# Dask's workers import this module again: what is heavy is imported where it is used.
-if TYPE_CHECKING:
-    import pandas as pd
-
 INTERRUPTED = 130
-# Columns that are not broken where the terminal is narrow; measures with a group neither.
-NARROW = {"method", "accuracy", "name", "bias between", "unmodified", "debiased"}
 
 
 def settle_home(conf: Path | None) -> Path:
@@ -63,23 +56,6 @@ def telling_how_to_resume(kept: str, verb: str) -> Iterator[None]:
     except Exception:
         say(f"{kept}; {verb} with: {command}")
         raise
-
-
-def print_table(title: str, table: pd.DataFrame) -> None:
-    """Print a table as it is: nothing in it is markup."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = Table(title=Text(title, style="italic"), title_justify="left", box=SIMPLE_HEAD)
-    for name in table.columns:
-        number = str(name) in NARROW or ":" in str(name)
-        shown.add_column(Text(str(name)), overflow="fold", no_wrap=number)
-    for row in table.itertuples(index=False):
-        cells = (f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row)
-        shown.add_row(*map(Text, cells))
-    Console().print(shown)
 
 
 def say(text: str) -> None:

@@ -29,6 +29,7 @@ from fairfrontier.runtime.writer import filling
 from fairfrontier.study import drawing
 from fairfrontier.study.config import StudyConfig
 from fairfrontier.study.expand import Planned
+from fairfrontier.study.frontier import name_columns
 from fairfrontier.study.publication import Reproduction
 from fairfrontier.study.results import SCHEMA, StudyResults
 from fairfrontier.study.saved_model import list_models
@@ -115,7 +116,7 @@ def write_results(
     report = render_report(results, summary, figure, reproduction, pictures, exposed)
     files = {
         "points.parquet": _to_parquet(points),
-        "frontier.csv": _to_csv(frontier),
+        "frontier.csv": _to_csv(name_columns(frontier, study.frontier.accuracy)),
         "frontier.png": figure,
         "report.html": report.encode(),
         "summary.json": (json.dumps(summary, indent=2, ensure_ascii=False) + "\n").encode(),

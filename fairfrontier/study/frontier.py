@@ -289,3 +289,18 @@ def build_frontier(
         )
         tables.append(table[list(COLUMNS)])
     return pd.concat(tables, ignore_index=True)
+
+
+def name_columns(frontier: pd.DataFrame, accuracy: str) -> pd.DataFrame:
+    """Return a frontier whose columns of accuracy have the name of the measure that they hold.
+
+    Parameters
+    ----------
+    frontier : DataFrame
+        From `build_frontier`.
+    accuracy : str
+        The measure: of ``balanced_accuracy``, the columns are ``balanced_accuracy``, with ``_sd``,
+        ``_low`` and ``_high``, and ``selected_balanced_accuracy``.
+    """
+    names = ("accuracy", "accuracy_sd", "accuracy_low", "accuracy_high", "selected_accuracy")
+    return frontier.rename(columns={name: name.replace("accuracy", accuracy) for name in names})

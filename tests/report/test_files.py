@@ -63,6 +63,10 @@ def test_all_files_and_nothing_else(made, tmp_path):
     assert set(published["row"]) >= {"budro", "nn"}
     frontier = pd.read_csv(paths["frontier.csv"])
     assert frontier["on_frontier"].dtype == bool
+    # A column of accuracy has the name of the measure that it holds.
+    named = {f"{prefix}{made[0].frontier.accuracy}" for prefix in ("", "selected_")}
+    assert named <= set(frontier.columns)
+    assert made[0].frontier.accuracy == "accuracy" or "accuracy" not in frontier.columns
 
 
 def test_bytes_depend_on_the_points_alone(made, tmp_path):
