@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from sklearn.exceptions import NotFittedError
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.utils.extmath import randomized_svd, svd_flip
 
 from fairfrontier.prepare.embedding.base import ENCODING, TextEncoder, list_texts, normalise
 from fairfrontier.prepare.embedding.cache import FOLDER, STORED, VectorCache
@@ -143,6 +140,10 @@ class LatentSemantic(TextEncoder):
 
     def _learn(self, texts: list[str]) -> np.ndarray:
         """Return the directions, float64 of shape (n_words, dimension); keep the words."""
+        # A second of imports, which datasets without texts need not wait for.
+        from sklearn.feature_extraction.text import TfidfVectorizer
+        from sklearn.utils.extmath import randomized_svd, svd_flip
+
         self._words = TfidfVectorizer(
             sublinear_tf=True, strip_accents="unicode", max_features=self.words
         )
@@ -216,6 +217,8 @@ class LatentSemantic(TextEncoder):
 
     def _require_texts(self) -> list[str]:
         if self._texts is None:
+            from sklearn.exceptions import NotFittedError
+
             raise NotFittedError("this encoder learns from training texts: call fit before")
         return self._texts
 
