@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
+Fitted = TypeVar("Fitted")
+
 # Seconds within which a cluster has its workers, at first and after they were started afresh.
 COMING = 60.0
 
@@ -26,13 +28,13 @@ def is_collection(array: Any) -> bool:
 
 
 def try_twice(
-    fit: Callable[[Client], None],
+    fit: Callable[[Client], Fitted],
     client: Client | None,
     *,
     name: str,
     arrays: Sequence[Any] = (),
     timeout: float = TIMEOUT,
-) -> None:
+) -> Fitted:
     """Fit, and once more on fresh workers where one was lost on the way.
 
     Parameters
@@ -48,6 +50,11 @@ def try_twice(
         is by the same client.
     timeout : float
         Seconds that one request to the workers may take.
+
+    Returns
+    -------
+    object
+        What ``fit`` returns.
 
     Raises
     ------

@@ -30,13 +30,15 @@ from fairfrontier.train.regression.partition_oracle import (
     PartitionedParity,
     PartitionedTrees,
 )
+from fairfrontier.train.regression.reduction import (
+    ReductionSetting,
+    ReductionSolution,
+    solve_reduction,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from distributed import Client
 
-    from fairfrontier.train.regression.estimator import Reduction
     from fairfrontier.train.regression.saddle import Progress
 
 
@@ -63,7 +65,7 @@ class Table:
 
 
 def fit_collection(
-    model: Reduction,
+    setting: ReductionSetting,
     X: Any,
     y: Any,
     groups: Any,
@@ -71,12 +73,12 @@ def fit_collection(
     client: Client | None,
     progress: Progress | None = None,
     timeout: float = TIMEOUT,
-) -> None:
-    """Fit ``model`` on Dask arrays, with the result of a fit in one process to rounding.
+) -> ReductionSolution:
+    """Return the solution for Dask arrays, with the result of a fit in one process to rounding.
 
     Parameters
     ----------
-    model : Reduction
+    setting : ReductionSetting
     X, y, groups, sample_weight
         As ``place_rows``.
     client : distributed.Client
@@ -103,42 +105,40 @@ def fit_collection(
     A worker that dies ends the try within seconds; the next one starts from Dask's graph on fresh
     workers, see ``try_twice``.
     """
-    _require_sums(model)
-    if "binary" in model.task:
-        model.classes_ = np.arange(2)
+    _require_sums(setting)
     arrays = (X, y, groups, sample_weight)
-    try_twice(
-        lambda workers: _fit(model, arrays, workers, progress, timeout),
+    return try_twice(
+        lambda workers: _fit(setting, arrays, workers, progress, timeout),
         client,
-        name=model.name,
+        name=setting.name,
         arrays=arrays,
         timeout=timeout,
     )
 
 
 def _fit(
-    model: Reduction,
+    setting: ReductionSetting,
     arrays: tuple[Any, Any, Any, Any],
     client: Client,
     progress: Progress | None,
     timeout: float,
-) -> None:
-    loss = model._loss()
+) -> ReductionSolution:
     table = place_rows(
         *arrays,
         client=client,
-        label_range=model._range(),
-        attribute=model.attribute,
-        logistic=bool(loss.sharpness),
+        label_range=setting.label_range,
+        attribute=setting.attribute,
+        logistic=bool(setting.loss.sharpness),
         timeout=timeout,
     )
-    model.n_features_in_, model.levels_ = table.n_features, table.levels
     try:
-        if model.constraint == "statistical_parity":
-            model._play_parity(*pose_parity(model, table, model._shared(loss)), progress)
+        problem: ParityProblem | BoundedLossProblem
+        oracle: Oracle | RiskOracle
+        if setting.constraint == "statistical_parity":
+            problem, oracle = build_partitioned_parity(setting, table)
         else:
-            posed = pose_bounded_loss(model, table, loss, model._shared(loss))
-            model._play_bounded_loss(*posed, progress)
+            problem, oracle = build_partitioned_bounded_loss(setting, table)
+        return solve_reduction(problem, oracle, table.levels, progress)
     finally:
         table.rows.release()
 
@@ -201,73 +201,69 @@ def place_rows(
     return Table(rows, levels, int(sizes.sum()), int(X.shape[1]), total)
 
 
-def pose_parity(
-    model: Reduction, table: Table, shared: Mapping[str, Any]
+def build_partitioned_parity(
+    setting: ReductionSetting, table: Table
 ) -> tuple[ParityProblem, Oracle]:
     """Return the parity problem of rows on workers, and its oracle.
 
     Parameters
     ----------
-    model : Reduction
+    setting : ReductionSetting
     table : Table
-    shared : mapping
-        Keywords of ``build_parity``.
     """
-    n_groups, n_grid = table.levels.size, model.n_grid
+    n_groups, n_grid = table.levels.size, setting.n_grid
     weight, label = table.rows.sum(partition.sum_label_cells, n_groups, n_grid)
     held = np.flatnonzero(weight)
     # One row for each group and half-step cell: whatever is known of labels is known of these.
     mean, group, cell = label[held] / weight[held], held // (2 * n_grid), held % (2 * n_grid)
-    problem = build_parity(mean, group, weight[held], n_grid=n_grid, **shared)
+    problem = build_parity(
+        mean, group, weight[held], n_grid=n_grid, **setting.find_terms(table.levels)
+    )
     number = np.zeros(2 * n_grid, dtype=np.int64)
     number[cell] = problem.labels.code
     n_labels = problem.table.shape[0]
     rows = table.rows.replace(partition.number_labels, number, n_labels, n_grid)
     whole = float(table.total.sum())
     problem = PartitionedParity(**vars(problem), rows=rows, whole=whole)
-    kind, sharpness = read_oracle(model)
-    if model.learner == "xgboost":
-        return problem, _make_trees(model, table, rows, sharpness)
+    kind, sharpness = read_oracle(setting)
+    if setting.learner == "xgboost":
+        return problem, _make_trees(setting, table, rows, sharpness)
     if kind == "ls":
         return problem, PartitionedLeastSquares(rows, problem.n_cells)
-    return problem, _make_logistic(model, table, rows, sharpness)
+    return problem, _make_logistic(setting, table, rows, sharpness)
 
 
-def pose_bounded_loss(
-    model: Reduction, table: Table, loss: Loss, shared: Mapping[str, Any]
+def build_partitioned_bounded_loss(
+    setting: ReductionSetting, table: Table
 ) -> tuple[BoundedLossProblem, RiskOracle]:
     """Return the problem of bounded group loss of rows on workers, and its oracle.
 
     Parameters
     ----------
-    model, table
-        As ``pose_parity``.
-    loss : Loss
-    shared : mapping
-        Keywords of ``build_bounded_loss``.
+    setting, table
+        As ``build_partitioned_parity``.
     """
-    rows, total = table.rows, table.total
+    rows, total, loss = table.rows, table.total, setting.loss
     group = np.arange(total.size)
-    told = dict(shared)
-    if told["tolerance"] is None:
-        told["tolerance"] = 0.5 * _find_standard_error(table, loss)
+    terms = setting.find_terms(table.levels)
+    if terms["tolerance"] is None:
+        terms["tolerance"] = 0.5 * _find_standard_error(table, loss)
     # The labels of these rows, one a group, are asked for by nobody.
-    plain = build_bounded_loss(np.zeros_like(total), group, total, **told)
+    plain = build_bounded_loss(np.zeros_like(total), group, total, **terms)
     problem = PartitionedBoundedLoss(**vars(plain), rows=rows, loss=loss, total=total)
-    kind, sharpness = read_oracle(model)
-    if model.learner == "linear" and kind == "ls":
-        square = PartitionedGroupSquare(rows, total.size)
-        square.exact = loss.name == "square"
-        return problem, square
+    kind, sharpness = read_oracle(setting)
+    if setting.learner == "linear" and kind == "ls":
+        exact = loss.name == "square"
+        return problem, PartitionedGroupSquare(rows, total.size, exact=exact)
     if sharpness and not loss.sharpness:
         # As in ``choose_risk_oracle``: the classifier's probability is to stand for the label.
         rows = rows.replace(partition.weigh_labels, sharpness)
-    make = _make_trees if model.learner == "xgboost" else _make_logistic
-    learner = make(model, table, rows, sharpness)
+    make = _make_trees if setting.learner == "xgboost" else _make_logistic
+    learner = make(setting, table, rows, sharpness)
     return problem, WeightedOracle(learner.fit, OWN, total, group, exact=False)
 
 
-def _require_sums(model: Reduction) -> None:
+def _require_sums(setting: ReductionSetting) -> None:
     """Refuse what needs all rows in one place.
 
     Raises
@@ -275,41 +271,41 @@ def _require_sums(model: Reduction) -> None:
     ConfigError
         For the oracles ``cs`` and ``envelope``, and learners other than ``linear`` and ``xgboost``.
     """
-    if model.oracle in ("cs", "envelope"):
+    if setting.oracle in ("cs", "envelope"):
         raise ConfigError(
-            f"The oracle {model.oracle!r} needs all rows in one place, and these are Dask arrays.",
+            f"The oracle {setting.oracle!r} needs all rows in one place; these are Dask arrays.",
             "Choose ls or lr, or compute the arrays.",
         )
-    if model.learner not in ("linear", "xgboost"):
+    if setting.learner not in ("linear", "xgboost"):
         raise ConfigError(
-            f"The learner {model.learner!r} needs all rows in one place; these are Dask arrays.",
+            f"The learner {setting.learner!r} needs all rows in one place; these are Dask arrays.",
             "Choose linear or xgboost, or compute the arrays.",
         )
 
 
 def _make_trees(
-    model: Reduction, table: Table, rows: Placement, sharpness: float
+    setting: ReductionSetting, table: Table, rows: Placement, sharpness: float
 ) -> PartitionedTrees:
     return PartitionedTrees(
         rows,
         table.n_features,
         table.total,
         sharpness=sharpness,
-        variant=model.variant,
-        n_estimators=model.n_estimators,
-        max_depth=model.max_depth,
-        n_jobs=model.n_jobs,
-        random_state=model.random_state,
+        variant=setting.variant,
+        n_estimators=setting.n_estimators,
+        max_depth=setting.max_depth,
+        n_jobs=setting.n_jobs,
+        random_state=setting.random_state,
     )
 
 
 def _make_logistic(
-    model: Reduction, table: Table, rows: Placement, sharpness: float
+    setting: ReductionSetting, table: Table, rows: Placement, sharpness: float
 ) -> PartitionedLogistic:
     regressor = PartitionedLogisticRegressor(
-        rows, table.n_samples, table.n_features, table.total, model.penalty
+        rows, table.n_samples, table.n_features, table.total, setting.penalty
     )
-    return PartitionedLogistic(regressor, sharpness, model.variant)
+    return PartitionedLogistic(regressor, sharpness, setting.variant)
 
 
 def _find_standard_error(table: Table, loss: Loss) -> float:

@@ -3,36 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from fairfrontier.prepare.split import Split
-from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
+from fairfrontier.runtime.errors import DataError, StoreError
 from fairfrontier.train.base import Regressor, take_attribute, training_weight
 from fairfrontier.train.dask.collection import is_collection
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
-from fairfrontier.train.regression.bounded_loss import (
-    BoundedLossProblem,
-    build_bounded_loss,
-    solve_bounded_loss,
-)
+from fairfrontier.train.regression.bounded_loss import build_bounded_loss
 from fairfrontier.train.regression.collection import fit_collection
 from fairfrontier.train.regression.loss import LOSSES, Loss, find_loss, scale_labels
 from fairfrontier.train.regression.mixture import MixtureEstimator
-from fairfrontier.train.regression.oracle import Oracle, RiskOracle, Variant
+from fairfrontier.train.regression.oracle import Variant
 from fairfrontier.train.regression.oracle_choice import (
     choose_oracle,
     choose_risk_oracle,
     read_oracle,
 )
-from fairfrontier.train.regression.parity import ParityProblem, build_parity, solve_parity
+from fairfrontier.train.regression.parity import build_parity
 from fairfrontier.train.regression.predictor import restore_predictors, store_predictors
+from fairfrontier.train.regression.reduction import (
+    ReductionSetting,
+    ReductionSolution,
+    solve_reduction,
+)
 from fairfrontier.train.regression.saddle import Progress, Schedule
-from fairfrontier.train.regression.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -298,12 +298,15 @@ class Reduction(MixtureEstimator):
         self.check()
         if is_collection(X):
             self._refuse_collection()
-            fit_collection(self, X, y, groups, sample_weight, client, progress)
+            given = (X, y, groups, sample_weight)
+            self._keep(fit_collection(self.setting(), *given, client, progress))
+            self.n_features_in_ = int(X.shape[1])
+            if "binary" in self.task:
+                self.classes_ = np.arange(2)
             return self
         X, y = self.validate_training(X, y, groups)
-        low, high = self._range()
-        label = scale_labels(y, low, high)
-        loss = self._loss()
+        setting = self.setting()
+        label, loss = scale_labels(y, *setting.label_range), setting.loss
         if loss.sharpness and not np.isin(label, (0.0, 1.0)).all():
             raise DataError(
                 "The logistic loss is given labels between its two.",
@@ -315,66 +318,33 @@ class Reduction(MixtureEstimator):
         held = weight > 0
         if not held.all():
             X, label, weight, groups = X[held], label[held], weight[held], groups[held]
-        self.levels_, group = np.unique(take_attribute(groups, self.attribute), return_inverse=True)
-        shared = self._shared(loss)
+        levels, group = np.unique(take_attribute(groups, self.attribute), return_inverse=True)
+        terms = setting.find_terms(levels)
         if self.constraint == "statistical_parity":
-            parity = build_parity(label, group, weight, n_grid=self.n_grid, **shared)
-            self._play_parity(parity, choose_oracle(self, parity, X, weight), progress)
+            parity = build_parity(label, group, weight, n_grid=self.n_grid, **terms)
+            oracle = choose_oracle(setting, parity, X, weight)
+            self._keep(solve_reduction(parity, oracle, levels, progress))
         else:
-            bounded = build_bounded_loss(label, group, weight, **shared)
-            risk_oracle = choose_risk_oracle(self, bounded, X, label, weight, loss)
-            self._play_bounded_loss(bounded, risk_oracle, progress)
+            bounded = build_bounded_loss(label, group, weight, **terms)
+            risk_oracle = choose_risk_oracle(setting, bounded, X, label, weight)
+            self._keep(solve_reduction(bounded, risk_oracle, levels, progress))
         return self
 
     def _refuse_collection(self) -> None:
         """Refuse what the workers would answer otherwise than it is answered in memory."""
-        chosen = self.oracle is not None or read_oracle(self)[0] != "envelope"
+        chosen = self.oracle is not None or read_oracle(self.setting())[0] != "envelope"
         self.require("oracle", chosen, "another for this loss of Dask arrays, ls for example")
 
-    def _shared(self, loss: Loss) -> dict[str, Any]:
-        """Return what both problems are told."""
-        return {
-            "loss": loss,
-            "budget": self._budgets(),
-            "radius": self.radius,
-            "tolerance": self.tolerance,
-            "iterations": self.iterations,
-            "inflation": self.inflation,
-            "schedule": self.schedule,
-        }
+    def setting(self) -> ReductionSetting:
+        """Return the parameters as what the solver takes."""
+        names = {each.name for each in fields(ReductionSetting)}
+        given = {key: each for key, each in self.get_params(deep=False).items() if key in names}
+        own = {"name": self.name, "loss": self._loss(), "label_range": self._range()}
+        return ReductionSetting(**{**given, **own})
 
-    def _play_parity(
-        self, problem: ParityProblem, oracle: Oracle, progress: Progress | None
-    ) -> None:
-        watch = Stopwatch()
-        oracle.respond = watch.time(oracle.respond)  # type: ignore[assignment,method-assign]
-        result = solve_parity(problem, oracle, progress=progress)
-        self.group_value_ = np.abs(result.parity).max(axis=1)
-        self.reachable_ = self.alone_ = np.zeros(0)
-        self._keep(result, watch)
-
-    def _play_bounded_loss(
-        self, problem: BoundedLossProblem, oracle: RiskOracle, progress: Progress | None
-    ) -> None:
-        watch = Stopwatch()
-        oracle.minimise = watch.time(oracle.minimise)  # type: ignore[assignment,method-assign]
-        result = solve_bounded_loss(problem, oracle, progress=progress)
-        self.group_value_ = result.group_loss
-        self.reachable_, self.alone_ = result.reachable, result.alone
-        self._keep(result, watch)
-
-    def _keep(self, result: Any, watch: Stopwatch) -> None:
-        self.predictors_, self.probability_ = result.predictors, result.weight
-        self.multiplier_, self.loss_, self.gap_ = result.multiplier, result.loss, result.gap
-        self.exact_, self.converged_ = not result.relative, result.converged
-        self.iterations_, self.calls_ = result.iterations, result.calls
-        self.report_ = {
-            "oracle_calls": watch.calls,
-            "oracle_seconds": watch.seconds,
-            "iterations": result.iterations,
-        }
-        if np.isfinite(result.gap):
-            self.report_["gap"] = result.gap
+    def _keep(self, solution: ReductionSolution) -> None:
+        for each in fields(solution):
+            setattr(self, f"{each.name}_", getattr(solution, each.name))
 
     def save(self, folder: str | Path) -> Path:
         """Write the fitted model; see ``Estimator.save``.
@@ -434,20 +404,6 @@ class Reduction(MixtureEstimator):
         if self.loss == "poisson" and self.shape is None and low > 0:
             return LOSSES["poisson"](low / (high - low))
         return find_loss(self.loss or self.own_loss, self.shape)
-
-    def _budgets(self) -> np.ndarray | float:
-        """Return the budgets of the groups that occur."""
-        if np.ndim(self.budget) == 0:
-            return float(np.asarray(self.budget))
-        budgets = np.asarray(self.budget, dtype=np.float64)
-        if budgets.size <= int(self.levels_.max()):
-            raise ConfigError(
-                f"There are {budgets.size} budgets, and the groups have codes up to "
-                f"{int(self.levels_.max())}.",
-                "Give one budget for each group, or one for all.",
-            )
-        found: np.ndarray = budgets[self.levels_]
-        return found
 
     def _on_grid(self) -> bool:
         return self.rounded and self.constraint == "statistical_parity"

@@ -305,14 +305,21 @@ class GroupSquareOracle:
     y, weight : ndarray of float64, shape (n_samples,)
     group : ndarray of int64, shape (n_samples,)
     n_groups : int
+    exact : bool
+        Whether the loss is the square loss.
     """
 
-    exact = True
-
     def __init__(
-        self, X: np.ndarray, y: np.ndarray, weight: np.ndarray, group: np.ndarray, n_groups: int
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        weight: np.ndarray,
+        group: np.ndarray,
+        n_groups: int,
+        *,
+        exact: bool = True,
     ) -> None:
-        self.X = X
+        self.X, self.exact = X, exact
         self.moments: Moments = sum_moments(X, weight, group, n_groups)
         self.cross = sum_by_cell(X, weight * y, group, n_groups)
 

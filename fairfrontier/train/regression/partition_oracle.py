@@ -108,9 +108,11 @@ class PartitionedGroupSquare(GroupSquareOracle):
     ----------
     rows : Placement
     n_groups : int
+    exact : bool
     """
 
-    def __init__(self, rows: Placement, n_groups: int) -> None:
+    def __init__(self, rows: Placement, n_groups: int, *, exact: bool) -> None:
+        self.exact = exact
         self.moments, self.cross = rows.sum(partition.sum_group_design, n_groups)
         self.X = np.zeros((0, len(self.cross) - 1))
 

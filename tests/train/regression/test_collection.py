@@ -239,12 +239,12 @@ def test_a_lost_worker_costs_one_try_and_a_second_ends_the_fit():
 
         told = (cut(X), cut(y), cut(groups), cut(weight), client)
         once = Loss(lose, 1)
-        fit_collection(model, *told, progress=once)
+        model.fit(*told[:2], groups=told[2], sample_weight=told[3], client=client, progress=once)
         assert once.times == 0
         assert len(client.nthreads()) == 3
         assert_same(local, model, X)
         with pytest.raises(ClusterError, match=r"lost a worker .* is gone"):
-            fit_collection(model, *told, progress=Loss(lose, 2))
+            fit_collection(model.setting(), *told, progress=Loss(lose, 2))
         assert len(client.nthreads()) == 1
         assert client.nthreads().keys() == client.run(os.getpid).keys()
 
@@ -254,7 +254,9 @@ def test_a_worker_that_never_answers_ends_the_fit(client, monkeypatch):
     monkeypatch.setattr(placement, "LOOK", 0.05)
     slow = cut(X).map_blocks(wait_a_while, dtype=float, meta=np.empty((0, 0)))
     with pytest.raises(ClusterError, match="no answer in time"):
-        fit_collection(FairRegression(**SMALL), slow, y, groups, None, client, timeout=0.2)
+        fit_collection(
+            FairRegression(**SMALL).setting(), slow, y, groups, None, client, timeout=0.2
+        )
 
 
 def wait_a_while(block):
@@ -281,18 +283,18 @@ def test_processes_agree_and_survive_the_death_of_one(parameters):
     with open_cluster(ClusterConfig(kind="local", workers=2, threads=1)) as client:
         client.wait_for_workers(2, timeout=120)
         told = (cut(X), cut(y), cut(groups), cut(weight), client)
-        fit_collection(model, *told)
+        model.fit(*told[:2], groups=told[2], sample_weight=told[3], client=client)
         assert_same(local, model, X)
         processes = client.run(os.getpid)
         killer = Timer(1.0, os.kill, (processes[min(processes)], signal.SIGKILL))
         killer.start()
-        fit_collection(model, *told)
+        model.fit(*told[:2], groups=told[2], sample_weight=told[3], client=client)
         killer.join()
         assert_same(local, model, X)
         client.wait_for_workers(2, timeout=120)
         client.run(arm, workers=[min(client.nthreads())])
         begun = time.monotonic()
-        fit_collection(model, *told)
+        model.fit(*told[:2], groups=told[2], sample_weight=told[3], client=client)
         assert_same(local, model, X)
         # The other was stuck where they were to meet, and nobody waited until it gave up.
         assert time.monotonic() - begun < MEETING

@@ -223,5 +223,6 @@ def test_budgets_are_counted_by_codes_and_not_by_places():
     X, y, group = draw_rows(240)
     make = {"budget": [0.3, 0.0, 0.2], **SMALL}
     model = FairRegression(**make).fit(X, y, groups=2 * group[:, None])
-    np.testing.assert_array_equal(model._budgets(), [0.3, 0.2])
+    terms = model.setting().find_terms(model.levels_)
+    np.testing.assert_array_equal(terms["budget"], [0.3, 0.2])
     assert model.group_value_.max() > 0.1

@@ -34,7 +34,7 @@ def test_names_lead_to_oracles(loss, oracle, learner, expected, sharpness):
     model = FairRegression(loss=loss, shape=shape, oracle=oracle, learner=learner, n_grid=5)
     kind = find_loss(loss, shape)
     problem = build_parity(y, group, weight, loss=kind, budget=0.1, n_grid=5)
-    chosen = choose_oracle(model, problem, X, weight)
+    chosen = choose_oracle(model.setting(), problem, X, weight)
     assert type(chosen).__name__ == expected
     assert not chosen.exact
     if sharpness is not None:
@@ -46,7 +46,7 @@ def test_least_squares_is_exact_for_the_square_loss_alone(loss, exact):
     X, y, group = draw_rows(40)
     model = FairRegression(loss=loss, constraint="bounded_group_loss")
     problem = build_bounded_loss(y, group, np.ones(40), loss=find_loss(loss), budget=0.1)
-    oracle = choose_risk_oracle(model, problem, X, y, np.ones(40), find_loss(loss))
+    oracle = choose_risk_oracle(model.setting(), problem, X, y, np.ones(40))
     assert oracle.exact is exact
 
 
@@ -60,7 +60,9 @@ def test_penalties_mean_the_same_to_the_envelope_as_to_logistic_regression():
         kind: FairRegression(loss="logistic", oracle=kind, penalty=0.1)
         for kind in ("envelope", "lr")
     }
-    oracles = {kind: choose_oracle(each, problem, X, weight) for kind, each in models.items()}
+    oracles = {
+        kind: choose_oracle(each.setting(), problem, X, weight) for kind, each in models.items()
+    }
     plain = oracles["lr"].respond(costs).score
     oracles["envelope"].respond(costs)
     envelope = X @ oracles["envelope"].solution[:-1] + oracles["envelope"].solution[-1]

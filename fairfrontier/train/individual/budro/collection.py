@@ -8,13 +8,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xgboost
 
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.train.dask.collection import place_partitions, try_twice
 from fairfrontier.train.dask.collective import add_up, convene
 from fairfrontier.train.dask.placement import TIMEOUT
-from fairfrontier.train.individual.budro.round import Company, Rounds
+from fairfrontier.train.individual.budro.round import (
+    Boosted,
+    BoostingSetting,
+    BoostingState,
+    WorkerGroup,
+)
 from fairfrontier.train.individual.budro.rows import check_rows, take_rows
 
 if TYPE_CHECKING:
@@ -23,7 +27,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from fairfrontier.metric.fair_metric import FairMetric
-    from fairfrontier.train.individual.budro.estimator import BuDRO
 
 # Seconds that one request for rounds takes, about: what an interrupt may wait for.
 SPELL = 10.0
@@ -53,7 +56,7 @@ class Block:
 
 
 def fit_collection(
-    model: BuDRO,
+    setting: BoostingSetting,
     X: Any,
     y: Any,
     metric: FairMetric,
@@ -61,12 +64,12 @@ def fit_collection(
     client: Client | None,
     progress: Callable[[int, int], None] | None = None,
     timeout: float = TIMEOUT,
-) -> None:
-    """Fit ``model`` on Dask arrays, with the result of a fit in one process to rounding.
+) -> Boosted:
+    """Boost on Dask arrays, with the result of a fit in one process to rounding.
 
     Parameters
     ----------
-    model : BuDRO
+    setting : BoostingSetting
     X : dask array of float64, shape (n_samples, n_features)
         A persisted one stays where it is; the partitions of another one are dealt to the workers.
     y, sample_weight : dask arrays or ndarrays, shape (n_samples,)
@@ -107,34 +110,34 @@ def fit_collection(
     A request is some rounds, about ``SPELL`` seconds of them. A worker that dies ends the try
     within seconds, and the fit begins anew on fresh workers, see ``try_twice``.
     """
-    if model.solver == "linear_program":
+    if setting.solver == "linear_program":
         raise ConfigError(
             "The linear programme needs all rows in one place, and these are Dask arrays.",
             "Choose another solver, or compute the arrays.",
         )
-    if model.tree_method == "exact":
+    if setting.tree_method == "exact":
         raise ConfigError(
             "The tree method 'exact' needs all rows in one place, and these are Dask arrays.",
             "Choose hist or approx, or compute the arrays.",
         )
     arrays = (X, y, sample_weight)
-    try_twice(
-        lambda workers: _fit(model, arrays, metric, workers, progress, timeout),
+    return try_twice(
+        lambda workers: _fit(setting, arrays, metric, workers, progress, timeout),
         client,
-        name=model.name,
+        name="budro",
         arrays=arrays,
         timeout=timeout,
     )
 
 
 def _fit(
-    model: BuDRO,
+    setting: BoostingSetting,
     arrays: Sequence[Any],
     metric: FairMetric,
     client: Client,
     progress: Callable[[int, int], None] | None,
     timeout: float,
-) -> None:
+) -> Boosted:
     names = ("y", "sample_weight")
     placed = place_partitions(make_block, arrays, names=names, client=client, timeout=timeout)
     try:
@@ -146,12 +149,12 @@ def _fit(
             check_rows(np.zeros(0, dtype=np.int64))
         # A worker without rows would have no bins to agree on.
         placed = placed.keep([any(size for _, size in held) for held in counts])
-        state = placed.make_each(begin, model, metric, starts, total, convene(placed))
+        state = placed.make_each(begin, setting, metric, starts, total, convene(placed))
         done, count = 1, 1
         if progress is not None:
-            progress(done, model.n_estimators)
-        while done < model.n_estimators:
-            count = min(count, model.n_estimators - done)
+            progress(done, setting.n_estimators)
+        while done < setting.n_estimators:
+            count = min(count, setting.n_estimators - done)
             begun = time.monotonic()
             later = state.make_each(advance, count, convene(state))
             state.drop()
@@ -159,13 +162,12 @@ def _fit(
             for _ in range(count):
                 done += 1
                 if progress is not None:
-                    progress(done, model.n_estimators)
+                    progress(done, setting.n_estimators)
             count = max(1, count * 2 if seconds < SPELL / 2 else int(count * SPELL / seconds))
-        trees, history, n_classes = next(each for each in state.call(finish) if each is not None)
+        found: Boosted = next(each for each in state.call(finish) if each is not None)
+        return found
     finally:
         placed.release()
-    model.booster_, model.history_ = trees, dict(history)
-    model.n_features_in_, model.classes_ = int(arrays[0].shape[1]), np.arange(n_classes)
 
 
 def make_block(number: int, X: Any, y: Any, sample_weight: Any) -> Block:
@@ -180,12 +182,12 @@ def count_rows(blocks: Sequence[Block]) -> list[tuple[int, int]]:
 
 def begin(
     blocks: Sequence[Block],
-    model: BuDRO,
+    setting: BoostingSetting,
     metric: FairMetric,
     starts: Mapping[int, int],
     n_samples: int,
     peers: Mapping[str, Any],
-) -> Rounds:
+) -> BoostingState:
     """Tell the other workers what is needed of these rows, and take the first round with them."""
     from xgboost.collective import get_rank, get_world_size
     from xgboost.dask import CommunicatorContext
@@ -200,13 +202,13 @@ def begin(
     table[rows, 2:] = z
     with CommunicatorContext(**peers):
         table = add_up(table)
-        company = Company(get_rank(), get_world_size(), rows, add_up)
+        workers = WorkerGroup(get_rank(), get_world_size(), rows, add_up)
         label = table[:, 0].astype(np.int64)
         check_rows(label)
-        return Rounds(model, X, label, table[:, 2:], table[:, 1], company)
+        return BoostingState(setting, X, label, table[:, 2:], table[:, 1], workers)
 
 
-def advance(state: Rounds, rounds: int, peers: Mapping[str, Any]) -> Rounds:
+def advance(state: BoostingState, rounds: int, peers: Mapping[str, Any]) -> BoostingState:
     """Return what so many rounds with the other workers make of this."""
     from xgboost.dask import CommunicatorContext
 
@@ -214,8 +216,8 @@ def advance(state: Rounds, rounds: int, peers: Mapping[str, Any]) -> Rounds:
         return state.advance(rounds)
 
 
-def finish(state: Rounds) -> tuple[xgboost.Booster, Mapping[str, np.ndarray], int] | None:
+def finish(state: BoostingState) -> Boosted | None:
     """Return trees, history and number of classes; of what is the same on all, one sends it."""
-    if state.company is None or state.company.rank:
+    if state.workers is None or state.workers.rank:
         return None
-    return state.booster, state.read_history(), state.n_classes
+    return state.finish()

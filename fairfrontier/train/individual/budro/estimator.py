@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -16,9 +17,9 @@ from fairfrontier.train.base import Classifier
 from fairfrontier.train.dask.collection import is_collection
 from fairfrontier.train.individual.budro.collection import fit_collection
 from fairfrontier.train.individual.budro.linear_program import LARGEST
-from fairfrontier.train.individual.budro.round import Rounds
+from fairfrontier.train.individual.budro.round import BoostingSetting, boost
 from fairfrontier.train.individual.budro.rows import check_rows, take_rows
-from fairfrontier.train.individual.budro.solver import SOLVERS
+from fairfrontier.train.individual.budro.solver import SOLVERS, Setting
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
 from fairfrontier.train.tree.boosting import PositiveWeight, check_trees, probabilities
@@ -197,19 +198,21 @@ class BuDRO(Classifier):
         """
         self.check()
         if is_collection(X):
-            fit_collection(self, X, y, metric, sample_weight, client, progress)
-            return self
-        X, y, weight = take_rows(*self.validate_training(X, y), sample_weight)
-        check_rows(y)
-        rounds = Rounds(self, X, y, np.asarray(metric.embed(X)), weight)
-        while True:
-            if progress is not None:
-                progress(rounds.iteration, self.n_estimators)
-            if rounds.iteration >= self.n_estimators:
-                break
-            rounds.play()
-        self.booster_, self.history_ = rounds.booster, dict(rounds.read_history())
+            given = (X, y, metric, sample_weight)
+            found = fit_collection(self.setting(), *given, client, progress)
+            self.n_features_in_, self.classes_ = int(X.shape[1]), np.arange(found.n_classes)
+        else:
+            X, y, weight = take_rows(*self.validate_training(X, y), sample_weight)
+            check_rows(y)
+            found = boost(self.setting(), X, y, np.asarray(metric.embed(X)), weight, progress)
+        self.booster_, self.history_ = found.booster, dict(found.history)
         return self
+
+    def setting(self) -> BoostingSetting:
+        """Return the parameters as what the solver takes."""
+        names = {each.name for each in fields(BoostingSetting)}
+        given = {key: each for key, each in self.get_params(deep=False).items() if key in names}
+        return BoostingSetting(**given, transport=Setting.of(self))
 
     def check(self) -> None:
         """Raise ConfigError for parameters that cannot be."""

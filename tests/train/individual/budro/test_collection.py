@@ -243,7 +243,7 @@ def test_a_process_that_dies_before_the_others_meet_it_costs_one_try(processes, 
     before = processes.run(os.getpid)
     processes.run(arm, "CommunicatorContext", workers=[min(before)])
     begun = time.monotonic()
-    fit_collection(model, cut(X), y, metric, weight, processes)
+    model.fit(cut(X), y, metric=metric, sample_weight=weight, client=processes)
     assert_same(local, model, X)
     # The others were stuck, and nobody waited until they gave up.
     assert time.monotonic() - begun < MEETING
@@ -264,8 +264,10 @@ def test_processes_that_die_at_any_time_end_the_fit_or_cost_one_try(processes, r
         processes.wait_for_workers(2, timeout=60)
         killer = Timer(delay, kill)
         killer.start()
-        fit_collection(model, cut(X), y, metric, weight, processes)
+        model.fit(cut(X), y, metric=metric, sample_weight=weight, client=processes)
         killer.join()
         assert_same(local, model, X)
     with pytest.raises(ClusterError, match="budro lost a worker that held rows, and again"):
-        fit_collection(model, cut(X), y, metric, weight, processes, progress=lambda *_: kill())
+        fit_collection(
+            model.setting(), cut(X), y, metric, weight, processes, progress=lambda *_: kill()
+        )

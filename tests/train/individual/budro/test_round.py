@@ -8,26 +8,28 @@ import pytest
 
 from fairfrontier.metric import learn
 from fairfrontier.train.individual.budro.estimator import BuDRO
-from fairfrontier.train.individual.budro.round import Company, Rounds
+from fairfrontier.train.individual.budro.round import BoostingState, WorkerGroup
 from tests.train.tables import make_split
 
 
-def begin(company=None):
+def begin(workers=None):
     split = make_split(160)
     X, y = split.train.X, split.train.y
     model = BuDRO(solver="sgd", steps=4, batch_size=20, max_depth=3, n_estimators=6)
-    return Rounds(model, X, y, learn("subspace", split).embed(X), np.ones(80), company)
+    return BoostingState(
+        model.setting(), X, y, learn("subspace", split).embed(X), np.ones(80), workers
+    )
 
 
 def alone(values):
     return values
 
 
-@pytest.mark.parametrize("company", [None, Company(0, 1, np.arange(80), alone)])
-def test_rounds_that_were_stored_on_the_way_go_on_the_same(company):
-    whole = begin(company)
+@pytest.mark.parametrize("workers", [None, WorkerGroup(0, 1, np.arange(80), alone)])
+def test_rounds_that_were_stored_on_the_way_go_on_the_same(workers):
+    whole = begin(workers)
     whole = whole.advance(5)
-    parts = begin(company)
+    parts = begin(workers)
     for count in (2, 0, 3):
         # As what Dask moves or spills: the matrix is made again.
         parts = deepcopy(parts).advance(count)
@@ -46,9 +48,9 @@ def test_what_was_advanced_keeps_its_history():
 
 
 def test_matrices_are_made_anew_together():
-    company = Company(0, 1, np.arange(80), alone)
-    rounds = begin(company)
+    workers = WorkerGroup(0, 1, np.arange(80), alone)
+    rounds = begin(workers)
     assert rounds.advance(0).data is rounds.data
     # Another process has none.
-    rounds.company = replace(company, add_up=lambda values: values + 1.0)
+    rounds.workers = replace(workers, add_up=lambda values: values + 1.0)
     assert rounds.advance(0).data is None
