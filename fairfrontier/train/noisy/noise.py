@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import betaincinv
 
-from fairfrontier.prepare.splitting.perturbation import draw_confused, move_share
 from fairfrontier.runtime.errors import ConfigError, DataError
 
 ROUNDING = 1e-9
@@ -354,58 +353,6 @@ def limit_share(count: np.ndarray, n: np.ndarray, error: float) -> tuple[np.ndar
         low = betaincinv(np.maximum(count, 1), n - count + 1, error / 2)
         high = betaincinv(count + 1, np.maximum(n - count, 1), 1 - error / 2)
     return np.where(count > 0, low, 0.0), np.where(count < n, high, 1.0)
-
-
-def flip(
-    codes: np.ndarray,
-    noise: NoiseModel | float,
-    generator: np.random.Generator,
-    n_groups: int | None = None,
-) -> np.ndarray:
-    """Draw noisy groups of rows whose true groups are known, as ``perturb.noisy_groups`` does.
-
-    Parameters
-    ----------
-    codes : ndarray of int64, shape (n,)
-        True groups.
-    noise : NoiseModel or float
-        A model: each row of group j is seen in group k with P(Ĝ=k | G=j), by itself. A share
-        γ ∈ [0, 1): round(γ n) rows are drawn and each moves to another group uniformly (the
-        paper's noise).
-    generator : numpy.random.Generator
-        Where the draws come from. ``default_rng([seed, 1, position])`` gives the groups of the
-        dataset's YAML, with ``position`` that of the attribute.
-    n_groups : int, optional
-        With a share: the number of groups; by default the largest code plus one.
-
-    Returns
-    -------
-    ndarray of int64, shape (n,)
-
-    Raises
-    ------
-    ConfigError
-        When the share lies outside [0, 1).
-    DataError
-        When a code lies outside the groups.
-    """
-    codes = np.asarray(codes, dtype=np.int64)
-    top = int(codes.max(initial=0)) + 1
-    if isinstance(noise, NoiseModel):
-        size = len(noise.names)
-    else:
-        size = n_groups or top
-        if not 0 <= noise < 1:
-            raise ConfigError(
-                f"The noise level is {noise}.", "Give a share of rows in [0, 1), such as 0.1."
-            )
-    if codes.min(initial=0) < 0 or top > size:
-        raise DataError(
-            f"Codes of true groups lie outside 0 to {size - 1}.", "Give a code to every group."
-        )
-    if isinstance(noise, NoiseModel):
-        return draw_confused(codes, noise.confusion, generator)
-    return move_share(codes, noise, size, generator)
 
 
 def _names(names: Sequence[str] | None, n: int) -> tuple[str, ...]:

@@ -6,11 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
-from fairfrontier.prepare.config.section import Noise
-from fairfrontier.prepare.splitting.group import Attribute
-from fairfrontier.prepare.splitting.perturbation import add_noise
 from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.train.noisy.noise import NoiseModel, flip, limit_share
+from fairfrontier.train.noisy.noise import NoiseModel, limit_share
 
 
 def make_table(seed, n=400, m=3, n_noisy=3):
@@ -82,8 +79,6 @@ def test_uniform_flips_of_unequal_groups_break_the_premise():
 def test_a_level_is_a_share(level):
     with pytest.raises(ConfigError, match="noise level"):
         NoiseModel.from_share(level, [0.5, 0.5])
-    with pytest.raises(ConfigError, match="noise level"):
-        flip(np.array([0, 1]), level, np.random.default_rng(0))
 
 
 def test_what_is_no_noise_model():
@@ -170,35 +165,3 @@ def test_intervals_of_a_table():
         NoiseModel.from_share(0.1, [0.5, 0.5]).interval()
     with pytest.raises(ConfigError, match="confidence"):
         noise.interval(95)
-
-
-def test_flips_are_those_of_the_yaml():
-    race = Attribute("race", ("a", "b", "c"), column="race")
-    true = np.random.default_rng(0).integers(0, 3, (300, 1))
-    for rule, noise in (
-        (Noise(share=0.3), 0.3),
-        (
-            Noise(confusion={"a": {"b": 0.3}, "c": {"a": 0.2, "b": 0.8}}),
-            # A group that nobody is seen in is no noisy group: give it a hair.
-            NoiseModel.from_confusion(
-                [[0.7, 0.3, 1e-12], [0, 1, 0], [0.2, 0.8, 0]], prior=[0.2, 0.3, 0.5]
-            ),
-        ),
-    ):
-        expected = add_noise({"race": rule}, (race,), true, 7, "f")[:, 0]
-        ours = flip(true[:, 0], noise, np.random.default_rng([7, 1, 0]))
-        np.testing.assert_array_equal(ours, expected)
-
-
-def test_flips_into_other_groups():
-    noise = NoiseModel.from_confusion(
-        [[0.5, 0.2, 0.3], [0.0, 0.9, 0.1]], prior=[0.4, 0.6], noisy_names="xyz"
-    )
-    true = (np.arange(20_000) % 5 >= 2).astype(int)
-    noisy = flip(true, noise, np.random.default_rng(0))
-    found = NoiseModel.from_table(true, noisy, names="ab", noisy_names="xyz")
-    np.testing.assert_allclose(found.confusion, noise.confusion, atol=0.02)
-    with pytest.raises(DataError, match="outside 0 to 1"):
-        flip(np.array([0, 2]), noise, np.random.default_rng(0))
-    moved = flip(np.zeros(10, dtype=int), 0.5, np.random.default_rng(0), n_groups=2)
-    assert moved.sum() == 5
