@@ -33,7 +33,7 @@ def run_on_server(home: Path, check: Callable[[], Any], start: Callable[[Any], A
 
         crash_dead_runs()
         try:
-            with telling_how_to_resume("What is finished is kept", "go on"):
+            with telling_how_to_resume("What is finished is kept", "go on", "python -m flows"):
                 return start(options)
         finally:
             send_rest()

@@ -42,9 +42,9 @@ def log_to_terminal() -> None:
 
 
 @contextmanager
-def telling_how_to_resume(kept: str, verb: str) -> Iterator[None]:
+def telling_how_to_resume(kept: str, verb: str, program: str = "fairfrontier") -> Iterator[None]:
     """Say what is kept, and the command that goes on, when the block fails or is interrupted."""
-    command = shlex.join(["fairfrontier", *sys.argv[1:]])
+    command = f"{program} {shlex.join(sys.argv[1:])}"
     try:
         yield
     except KeyboardInterrupt:
