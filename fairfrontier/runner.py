@@ -83,15 +83,15 @@ def restore(study: StudyRun) -> bool:
 
 
 def run_plain(
-    options: RunOptions,
+    study: StudyRun,
     observe: Callable[[StudyRun], AbstractContextManager[Observer]] | None = None,
 ) -> dict[str, Any]:
     """Run a study in this process, or on the workers of the cluster that is asked for.
 
     Parameters
     ----------
-    options : RunOptions
-        Which study, how much of it, and where.
+    study : StudyRun
+        From `start_study`.
     observe : callable, optional
         Makes what shows how far the run is.
 
@@ -103,9 +103,8 @@ def run_plain(
     Raises
     ------
     FairfrontierError
-        For whatever the user can mend; before anything is trained where that can be known.
+        For whatever the user can mend.
     """
-    study = start_study(options)
     if restore(study):
         return study.summarise()
     with ExitStack() as stack:
@@ -196,7 +195,7 @@ def run_study(
         out=None if out is None else str(out),
         home=None if home is None else str(home),
     )
-    facts = run_plain(options)
+    facts = run_plain(start_study(options))
     return Study(Path(facts["folder"]), options.root, facts)
 
 

@@ -63,7 +63,7 @@ def run(
     home = settle_home(conf)
     from fairfrontier.cli.progress import FitProgress
     from fairfrontier.runner import run_plain
-    from fairfrontier.study.run import RunOptions
+    from fairfrontier.study.run import RunOptions, start_study
 
     options = RunOptions(
         study=resolve(study),
@@ -73,8 +73,9 @@ def run(
         home=str(home),
     )
     log_to_terminal()
+    started = start_study(options)
     with telling_how_to_resume("What is finished is kept", "go on"):
-        done = run_plain(options, lambda run: FitProgress(run.slug))
+        done = run_plain(started, lambda run: FitProgress(run.slug))
     show_frontier(done)
 
 

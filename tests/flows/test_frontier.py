@@ -13,7 +13,7 @@ from fairfrontier.prepare import load
 from fairfrontier.runner import run_plain
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.runtime.writer import check_folder
-from fairfrontier.study.run import RunOptions, check_options
+from fairfrontier.study.run import RunOptions, check_options, start_study
 from fairfrontier.train import load_model
 from flows.frontier import frontier
 from tests.project import DATASET, STUDY, make_project
@@ -230,7 +230,7 @@ def test_the_graph_of_a_run_shows_the_chain(harness, tmp_path):
 
 
 def test_plain_and_flow_leave_the_same_bytes(inline, fresh):
-    run_plain(RunOptions(study="loans", home=str(fresh), cluster="inline"))
+    run_plain(start_study(RunOptions(study="loans", home=str(fresh), cluster="inline")))
     folder = Path(inline[0]["folder"])
     for name in ("points.parquet", "frontier.csv", "models.csv"):
         assert (fresh / "data" / "results" / "loans" / name).read_bytes() == (

@@ -43,7 +43,7 @@ def test_what_reproduces_a_table_is_run_and_compared(harness, project, capsys):
 def test_a_study_of_figures_is_reproduced_and_shows_its_claims(harness, fresh, capsys):
     (fresh / "conf" / "studies" / "paper.yaml").unlink()
     (fresh / "conf" / "studies" / "loans.yaml").write_text(FIGURES)
-    (entry,) = list_entries("studies", fresh)
+    entry = next(each for each in list_entries("studies", fresh) if each["name"] == "loans")
     assert entry["reproduces"] == "toy.figure1, toy.figure2"
     done = reproduce(ReproduceOptions(cluster="inline", home=str(fresh)))
     assert [each["study"] for each in done] == ["loans"]

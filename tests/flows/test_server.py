@@ -63,7 +63,7 @@ def test_a_second_run_in_a_project_is_told_of_the_first(fresh):
     place = fresh / "data" / "prefect"
     place.mkdir()
     with hold(place):
-        result = call(fresh, "run", "loans")
+        result = call(fresh, "run", "loans", module="flows")
     assert result.returncode == 2
     told = f"Another run, process {os.getpid()}, is going on here and holds {place}. Wait"
     assert result.stderr.startswith(told)

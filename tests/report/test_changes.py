@@ -13,7 +13,7 @@ from fairfrontier.prepare.embedding.latent import LatentSemantic
 from fairfrontier.report.changes import guard_formulas
 from fairfrontier.runner import run_plain
 from fairfrontier.study.expand import expand, load_study
-from fairfrontier.study.run import RunOptions
+from fairfrontier.study.run import RunOptions, start_study
 from tests.contracts.test_text import COMMENTS
 from tests.prepare.text.conftest import HOME, make_comments, make_occupations
 
@@ -55,7 +55,7 @@ def test_texts_are_encoded_before_anything_is_trained(home, monkeypatch):
         return learn(self, texts)
 
     monkeypatch.setattr(LatentSemantic, "_learn", watch)
-    done = run_plain(asked)
+    done = run_plain(start_study(asked))
     # Once for each of two splits, whatever trains on them.
     assert len(encoded) == 2
     folder = Path(done["folder"])
@@ -69,14 +69,14 @@ def test_texts_are_encoded_before_anything_is_trained(home, monkeypatch):
     assert len(changes) == 200
     assert list(changes.columns[:4]) == ["set", "version", "row", "position"]
     assert (changes["from"] != changes["to"]).all()
-    again = run_plain(asked)
+    again = run_plain(start_study(asked))
     assert again["trained"] == 0
     assert len(encoded) == 2
     assert pd.read_csv(folder / "changes.csv").equals(changes)
     # As other results left it.
     (folder / "changes.csv").write_text("stale")
     (folder / "points.parquet").unlink()
-    run_plain(asked)
+    run_plain(start_study(asked))
     assert pd.read_csv(folder / "changes.csv").equals(changes)
 
 
@@ -126,7 +126,7 @@ def test_the_study_of_biographies_runs_on_a_copy_of_ones_own(biographies):
     }
     assert {each["texts by"] for each in parts} == {"tfidf"}
     assert sum(each["rows"] * each["gender=female"] for each in parts) == pytest.approx(54, abs=0.1)
-    done = run_plain(RunOptions(study="bios", home=str(biographies), cluster="inline"))
+    done = run_plain(start_study(RunOptions(study="bios", home=str(biographies), cluster="inline")))
     assert (done["fits"], done["trained"], done["skipped"]) == (1, 1, {})
     folder = Path(done["folder"])
     points = pd.read_parquet(folder / "points.parquet")
