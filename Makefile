@@ -1,6 +1,6 @@
 # Needs make, Python 3.11 or 3.12 and pip; everything else is put into .venv by .ci/setup.
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce test test-all test-blas smoke lint format bench serve lock clean develop
+.PHONY: help setup reproduce test test-all test-blas smoke lint format bench serve lock wheel clean develop
 
 # PYTHON=/path/to/python3.12 picks the interpreter of a new .venv; empty: the first that fits.
 PYTHON ?=
@@ -71,11 +71,14 @@ serve: setup  ## start the Prefect server, the deployments and a worker on loopb
 	@$(RUN) -m flows serve
 
 lock:  ## resolve the dependencies again (needs uv)
-	$(UV_COMPILE) pyproject.toml --extra build --extra cpu --extra notebook --extra text \
-		-o requirements.lock
+	$(UV_COMPILE) pyproject.toml --extra build --extra cpu --extra dask --extra flows \
+		--extra notebook --extra text -o requirements.lock
 	$(UV_COMPILE) pyproject.toml --extra dev -c requirements.lock -o requirements-dev.lock
+
+wheel: develop  ## build the wheel into dist/
+	@$(RUN) -m pip wheel -qq --no-deps --no-build-isolation --wheel-dir dist .
 
 clean:  ## remove the environment and the tools' caches (results and data/cache stay)
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
-		build dist fairfrontier.egg-info
+		build dist
 	find fairfrontier tasks flows tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

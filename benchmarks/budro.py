@@ -359,11 +359,9 @@ def read_peak() -> float:
 
 def measure_fit(rounds: int, threads: int) -> list[Record]:
     """Return whole fits on Adult with the published preset against such fits without transport."""
-    from fairfrontier.metric import learn
-    from fairfrontier.prepare import load
+    from fairfrontier import create, learn, load
     from fairfrontier.runtime.home import find_home
     from fairfrontier.study.method_file import MethodFile
-    from fairfrontier.train import create
 
     split = load("adult", seed=0)
     metric = learn("subspace", split, regress=["sex"])

@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from benchmarks.record import Record, Timed, compare, measure_call, show_records, write_records
-from fairfrontier.prepare import load
+from fairfrontier import load
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.thread import limited_threads
 from fairfrontier.train.neural.optimiser import Adam

@@ -44,7 +44,7 @@ from fairlearn.reductions import BoundedGroupLoss, ExponentiatedGradient, Square
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from benchmarks.record import Record, Timed, compare, measure_call, show_records, write_records
-from fairfrontier.prepare import load
+from fairfrontier import load
 from fairfrontier.runtime.thread import limited_threads
 from fairfrontier.train.regression.bounded_loss import (
     BoundedLossResult,

@@ -1,0 +1,58 @@
+"""The fairness-accuracy frontier of a table: models worth choosing between, each audited.
+
+Every name is imported when it is first asked for, so that importing this package takes no time and
+array kernels below it need NumPy and array-api-compat alone.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fairfrontier.audit.auditing import run_audit as audit
+    from fairfrontier.choose.select import select
+    from fairfrontier.debias.debiasing import fit_debiasing as debias
+    from fairfrontier.evaluate.verb import evaluate
+    from fairfrontier.metric.registry import learn
+    from fairfrontier.prepare.loader import load
+    from fairfrontier.runner import Study, run_study
+    from fairfrontier.train.postprocess.model import post_process
+    from fairfrontier.train.registry import create, load_model
+
+__all__ = [
+    "Study",
+    "audit",
+    "create",
+    "debias",
+    "evaluate",
+    "learn",
+    "load",
+    "load_model",
+    "post_process",
+    "run_study",
+    "select",
+]
+
+_MODULES = {
+    "Study": "fairfrontier.runner",
+    "create": "fairfrontier.train.registry",
+    "learn": "fairfrontier.metric.registry",
+    "load": "fairfrontier.prepare.loader",
+    "load_model": "fairfrontier.train.registry",
+    "post_process": "fairfrontier.train.postprocess.model",
+    "run_study": "fairfrontier.runner",
+    "select": "fairfrontier.choose.select",
+}
+# Python itself puts a package into the name that its parent has for it: these rooms are called.
+_ROOMS = ("audit", "debias", "evaluate")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return import_module(f"{__name__}.{name}")
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

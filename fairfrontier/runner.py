@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from fairfrontier.choose.select import Choice, select
 from fairfrontier.report.files import (
     describe_results,
     keep_results,
@@ -148,6 +149,16 @@ class Study:
     def models(self) -> pd.DataFrame:
         """The folder of every model, by method, setting and seed."""
         return pd.read_csv(self.folder / "models.csv", keep_default_na=False)
+
+    def select(
+        self,
+        measure: str,
+        subject_to: Mapping[str, float] | None = None,
+        *,
+        seed: int | None = None,
+    ) -> Choice:
+        """Choose the best setting within bounds; see `fairfrontier.choose.select.select`."""
+        return select(self, measure, subject_to, seed=seed)
 
 
 def run_study(

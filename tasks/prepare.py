@@ -8,7 +8,7 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from fairfrontier.prepare import load
+from fairfrontier import load
 from fairfrontier.prepare.description import describe_split
 from fairfrontier.prepare.request import SplitRequest
 from fairfrontier.prepare.source.download import Progress

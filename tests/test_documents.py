@@ -44,7 +44,8 @@ def read_blocks(document: str) -> dict[str, str]:
 
 def run(*arguments: str, folder: Path, home: Path) -> str:
     """Run a module of a tree in a folder, and return what it printed."""
-    environment = {**os.environ, "PYTHONPATH": str(home), "FAIRFRONTIER_HOME": str(home)}
+    paths = os.pathsep.join([str(home), str(ROOT)])
+    environment = {**os.environ, "PYTHONPATH": paths, "FAIRFRONTIER_HOME": str(home)}
     result = subprocess.run(
         [sys.executable, "-m", *arguments],
         cwd=folder,

@@ -21,7 +21,7 @@ from fairfrontier.cli.terminal import (
     settle_home,
     telling_how_to_resume,
 )
-from fairfrontier.runtime.errors import ConfigError, FairfrontierError, nearest
+from fairfrontier.runtime.errors import ConfigError, FairfrontierError, explain_missing, nearest
 
 # Dask's workers import this module again: what is heavy is imported where it is used.
 if TYPE_CHECKING:
@@ -164,6 +164,12 @@ def main() -> None:
         app()
     except FairfrontierError as error:
         say_error(str(error))
+        sys.exit(2)
+    except ModuleNotFoundError as error:
+        missing = explain_missing(error)
+        if missing is None:
+            raise
+        say_error(str(missing))
         sys.exit(2)
 
 

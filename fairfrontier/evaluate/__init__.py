@@ -1,17 +1,5 @@
-"""An estimator and a Split in; measures, frontier and report out."""
+"""An estimator and a part of a Split in; rows of measures out."""
 
-from typing import TYPE_CHECKING, Any
+from fairfrontier.runtime.room import make_callable
 
-if TYPE_CHECKING:
-    from fairfrontier.evaluate.verb import evaluate as evaluate
-
-__all__ = ["evaluate"]
-
-
-def __getattr__(name: str) -> Any:
-    """Import the verb when it is asked for: array kernels below need none of its libraries."""
-    if name == "evaluate":
-        from fairfrontier.evaluate.verb import evaluate
-
-        return evaluate
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+make_callable(__name__, "fairfrontier.evaluate.verb", "evaluate")

@@ -50,7 +50,7 @@ from fairfrontier.prepare.table.table import (
     text_options,
     unpack,
 )
-from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.runtime.errors import ConfigError, DataError, explain_missing
 from fairfrontier.runtime.store import hash_file
 
 BLOCK_BYTES = 64 * 2**20
@@ -330,8 +330,11 @@ def fit_statistics(train: Selection, config: DatasetConfig, request: Request) ->
     DataError
         When a column to be filled has no value in train.
     """
-    from dask_ml.impute import SimpleImputer
-    from dask_ml.preprocessing import Categorizer, StandardScaler
+    try:
+        from dask_ml.impute import SimpleImputer
+        from dask_ml.preprocessing import Categorizer, StandardScaler
+    except ModuleNotFoundError as error:
+        raise explain_missing(error) or error from None
 
     features = config.features
     fill: dict[str, float] = {}

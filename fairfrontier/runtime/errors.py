@@ -71,3 +71,35 @@ def nearest(word: str, known: Iterable[str]) -> str:
     if near:
         return f"Did you mean {near[0]!r}?"
     return f"Known are: {', '.join(names)}." if names else "Nothing is registered there."
+
+
+# Library -> the extra of this package that brings it; XGBoost has two.
+EXTRAS = {"dask_ml": "dask", "prefect": "flows", "xgboost": "cpu"}
+
+
+def explain_missing(error: ModuleNotFoundError) -> FairfrontierError | None:
+    """Return the error that names the extra which brings a missing library.
+
+    Parameters
+    ----------
+    error : ModuleNotFoundError
+        From an import.
+
+    Returns
+    -------
+    ConfigError or None
+        None where no extra brings the module.
+    """
+    library = (error.name or "").partition(".")[0]
+    if library in ("flows", "tasks"):
+        return ConfigError(
+            f"This is a Prefect flow, and there is no {library}/ to import.",
+            "Run it in a checkout of fairfrontier: the wheel holds the library alone.",
+        )
+    if library not in EXTRAS:
+        return None
+    other = ", or fairfrontier[gpu] on a machine with a GPU" if library == "xgboost" else ""
+    return ConfigError(
+        f"{library} is not installed, and this needs it.",
+        f"Install it: pip install 'fairfrontier[{EXTRAS[library]}]'{other}.",
+    )

@@ -10,7 +10,7 @@ from importlib.abc import InspectLoader
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
-from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.errors import ConfigError, explain_missing, nearest
 
 Entry = TypeVar("Entry")
 
@@ -70,12 +70,13 @@ class Registry(Generic[Entry]):
         Raises
         ------
         ConfigError
-            When an entry point of another distribution cannot be imported.
+            When an entry point of another distribution cannot be imported, or a module of ours
+            lacks a library that comes by an extra.
         """
         if not self._discovered:
             for package in self.packages:
                 for module in self._find_modules(package):
-                    importlib.import_module(module)
+                    self._import(module)
             for point in entry_points(group=self.group):
                 self._load(point)
             self._discovered = True
@@ -103,6 +104,15 @@ class Registry(Generic[Entry]):
             source = loader.get_source(name) if isinstance(loader, InspectLoader) else None
             if source and re.search(rf"^\s*@?{self.decorator}\(", source, re.MULTILINE):
                 yield name
+
+    def _import(self, module: str) -> None:
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            missing = explain_missing(error)
+            if missing is None:
+                raise
+            raise missing from error
 
     def _load(self, point: EntryPoint) -> None:
         try:

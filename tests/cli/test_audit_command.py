@@ -6,14 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fairfrontier import create, load
 from fairfrontier.audit.auditing import run_audit
 from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.files import check_options, write_audit
 from fairfrontier.cli import audit_command
 from fairfrontier.cli.option import build_command, read_options
-from fairfrontier.prepare import load
 from fairfrontier.runtime.errors import ConfigError, StoreError
-from fairfrontier.train import create
 from tests.audit.noisy_rows import (
     COUNTS,
     deal,

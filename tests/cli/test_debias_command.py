@@ -4,13 +4,12 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 
+from fairfrontier import load, post_process
 from fairfrontier.cli.option import build_command, read_options
 from fairfrontier.debias.config import DebiasConfig
 from fairfrontier.debias.debiasing import fit_debiasing
 from fairfrontier.debias.files import check_options, write_debiasing
-from fairfrontier.prepare import load
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.train import post_process
 from fairfrontier.train.postprocess.rulebook import export_rulebook
 from tests.debias.scored import make_scores
 from tests.project import DATASET, call, make_project

@@ -5,10 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairfrontier.evaluate import evaluate
-from fairfrontier.metric import learn
-from fairfrontier.prepare import load
-from fairfrontier.train import create
+from fairfrontier import create, evaluate, learn, load
 from tests.prepare.text.conftest import HOME, make_comments
 
 COMMENTS = """\

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from fairfrontier.evaluate import evaluate
+from fairfrontier import evaluate
 from fairfrontier.evaluate.measure.registry import MEASURES
 from fairfrontier.evaluate.verb import tabulate
 from fairfrontier.prepare.split import Part, Variant

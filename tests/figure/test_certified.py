@@ -3,9 +3,9 @@ from dataclasses import replace
 
 import pytest
 
+from fairfrontier import learn
 from fairfrontier.evaluate.certificate.adversarial_gap import certify
 from fairfrontier.figure.certified import certify_chosen, expose_chosen
-from fairfrontier.metric import learn
 from fairfrontier.report.files import write_results
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.store import Store

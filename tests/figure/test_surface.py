@@ -11,6 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairfrontier import learn
 from fairfrontier.evaluate.certificate.last_move import recall_last_map
 from fairfrontier.figure.surface import (
     ARROWS,
@@ -20,7 +21,6 @@ from fairfrontier.figure.surface import (
     draw_surfaces,
     find_tilt,
 )
-from fairfrontier.metric import learn
 from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.store import Store

@@ -9,12 +9,11 @@ import pandas as pd
 import pytest
 from pydantic import ValidationError
 
-from fairfrontier.prepare import load
+from fairfrontier import load, load_model
 from fairfrontier.runner import run_plain
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.runtime.writer import check_folder
 from fairfrontier.study.run import RunOptions, check_options, start_study
-from fairfrontier.train import load_model
 from flows.frontier import frontier
 from tests.project import DATASET, STUDY, make_project
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairfrontier.metric import explore, learn
+from fairfrontier import learn
+from fairfrontier.metric import explore
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import ConfigError, DataError

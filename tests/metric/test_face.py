@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import subspace_angles
 
-from fairfrontier.metric import face, learn
+from fairfrontier import learn, load
+from fairfrontier.metric import face
 from fairfrontier.metric.fair_metric import FairMetric
-from fairfrontier.prepare import load
 from fairfrontier.prepare.split import Variant
 from fairfrontier.prepare.splitting.counterfactual import Edit, Edits
 from fairfrontier.runtime.arrays import to_numpy

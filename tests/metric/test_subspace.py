@@ -3,7 +3,8 @@ import numpy as np
 import pytest
 from scipy.optimize import least_squares
 
-from fairfrontier.metric import learn, subspace
+from fairfrontier import learn
+from fairfrontier.metric import subspace
 from fairfrontier.metric.distance import orthonormalise, squared_distance
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.runtime.errors import ConfigError, StoreError

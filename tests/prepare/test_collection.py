@@ -7,7 +7,8 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from fairfrontier.prepare import collection, load
+from fairfrontier import load
+from fairfrontier.prepare import collection
 from fairfrontier.runtime.errors import ConfigError, DataError
 from tests.prepare.conftest import HOUSING
 

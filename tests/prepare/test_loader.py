@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from fairfrontier.prepare import load
+from fairfrontier import load
 from fairfrontier.prepare.fingerprint import fingerprint
 from fairfrontier.runtime.errors import ConfigError, DataError
 

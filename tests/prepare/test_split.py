@@ -4,7 +4,7 @@ import copy
 
 import numpy as np
 
-from fairfrontier.prepare import load
+from fairfrontier import load
 
 
 def test_parts_come_in_order_and_replace_copies(project, tmp_path):

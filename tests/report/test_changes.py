@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from fairfrontier.prepare import load
+from fairfrontier import load
 from fairfrontier.prepare.description import describe_split
 from fairfrontier.prepare.embedding.latent import LatentSemantic
 from fairfrontier.report.changes import guard_formulas

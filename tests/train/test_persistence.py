@@ -5,8 +5,8 @@ import pytest
 import skops.io
 from sklearn.preprocessing import FunctionTransformer
 
+from fairfrontier import create
 from fairfrontier.runtime.errors import ConfigError, StoreError
-from fairfrontier.train import create
 from fairfrontier.train.persistence import State, _digest, find_strangers, read_state, write_state
 from fairfrontier.train.registry import METHODS, load_model
 from tests.train.tables import make_split

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 from scipy.special import expit
 
+from fairfrontier import create, learn
 from fairfrontier.evaluate.certificate.adversarial_gap import (
     certify,
     certify_gaps,
@@ -14,9 +15,7 @@ from fairfrontier.evaluate.certificate.adversarial_gap import (
     trace_gap,
 )
 from fairfrontier.evaluate.verb import tabulate
-from fairfrontier.metric import learn
 from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.train import create
 from fairfrontier.train.individual.budro.solver import Setting, pose, solve
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.prediction import Prediction, predict_part

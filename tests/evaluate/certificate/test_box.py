@@ -2,13 +2,12 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
+from fairfrontier import create, learn
 from fairfrontier.evaluate.certificate.box import bound_box, bound_part
 from fairfrontier.evaluate.certificate.certificate import certify_rows
 from fairfrontier.evaluate.verb import tabulate
-from fairfrontier.metric import learn
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.train import create
 from fairfrontier.train.neural.network import Network, forward
 from fairfrontier.train.prediction import predict_part
 from tests.train.tables import make_split

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+from fairfrontier import create, learn
 from fairfrontier.evaluate.certificate.certificate import (
     centre_logits,
     certify_part,
@@ -11,9 +12,7 @@ from fairfrontier.evaluate.certificate.certificate import (
     choose_rows,
 )
 from fairfrontier.evaluate.verb import tabulate
-from fairfrontier.metric import learn
 from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.train import create
 from fairfrontier.train.prediction import predict_part
 from tests.train.tables import make_split
 

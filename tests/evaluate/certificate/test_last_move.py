@@ -5,12 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fairfrontier import create, learn, load
 from fairfrontier.evaluate.certificate import last_move
 from fairfrontier.evaluate.certificate.last_move import recall_last_map
-from fairfrontier.metric import learn
-from fairfrontier.prepare import load
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.train import create
 from fairfrontier.train.individual.budro.linear_program import solve_linear_program
 from fairfrontier.train.registry import load_model
 

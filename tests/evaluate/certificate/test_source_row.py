@@ -2,8 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fairfrontier import load
 from fairfrontier.evaluate.certificate.source_row import decode_rows, read_source_rows, show_value
-from fairfrontier.prepare import load
 from fairfrontier.runtime.errors import DataError
 
 

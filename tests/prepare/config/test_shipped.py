@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fairfrontier.prepare import load
+from fairfrontier import load
 from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.prepare.source.fetch import find_source
 from fairfrontier.prepare.table.column import keep_rows

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from fairfrontier.prepare import load
+from fairfrontier import load
 from fairfrontier.prepare.embedding import choice
 from fairfrontier.prepare.embedding.latent import LatentSemantic
 from fairfrontier.prepare.embedding.variant import TextVariants, encode_versions

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairfrontier.prepare import load
+from fairfrontier import load
 from fairfrontier.prepare.simulate.neighbourhood import MINORITY, PARTS, PATH, SHIFT, draw_table
 from fairfrontier.prepare.simulate.synthetic import write_csv
 

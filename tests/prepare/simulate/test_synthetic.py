@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairfrontier.prepare import load
+from fairfrontier import load
 from fairfrontier.prepare.simulate.synthetic import PATH, draw_table, write_csv
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fairfrontier.prepare import load
+from fairfrontier import load
 from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.prepare.config.section import Origin
 from fairfrontier.prepare.fingerprint import fingerprint

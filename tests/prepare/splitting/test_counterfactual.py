@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairfrontier.prepare import load
+from fairfrontier import load
 
 RULE = {"kind": "column", "column": "part", "train": "old", "test": "new"}
 FEATURES = {

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from fairfrontier.prepare import load
+from fairfrontier import load
 from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.prepare.config.text import Text
 from fairfrontier.prepare.fingerprint import fingerprint

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from fairfrontier import create
 from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.train import create
 from fairfrontier.train.baseline import adversarial_debiasing
 from fairfrontier.train.neural.network import forward_dropped
 from tests.train.tables import make_split

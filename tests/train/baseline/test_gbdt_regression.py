@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
+from fairfrontier import create
 from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.train import create
 
 
 def make_rows(n=200, seed=0):

@@ -5,9 +5,9 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
+from fairfrontier import create
 from fairfrontier.evaluate.measure.loss import compute_logistic_nats
 from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.train import create
 from fairfrontier.train.baseline.linear_regression import shrink_margin
 
 

@@ -1,6 +1,6 @@
 import numpy as np
 
-from fairfrontier.metric import learn
+from fairfrontier import learn
 from fairfrontier.train.baseline.project import Project
 from tests.train.tables import make_split
 

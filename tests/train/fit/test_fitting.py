@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairfrontier.prepare import load
+from fairfrontier import load
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.store import Store
 from fairfrontier.train.fit.fitting import fit

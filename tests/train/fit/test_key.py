@@ -31,6 +31,10 @@ from fairfrontier.train.registry import METHODS
 from tests.project import DATASET, ROOT, environment, make_project
 
 NETS = {"adversarial_debiasing", "clp", "nn", "project_nn", "sensei", "sensr"}
+NOISY = {
+    f"noisy_{name}"
+    for name in ("dro", "ideal", "naive", "soft_assignment", "true_groups", "unconstrained")
+}
 FRESH = "split: {kind: random, train: 0.4, calibration: 0.2, validation: 0.2, test: 0.2}"
 
 
@@ -163,9 +167,9 @@ def test_what_does_not_train_moves_no_method(copy, quick, file, old, new):
     ("file", "moved"),
     [
         ("train/individual/budro/search.py", {"budro", "fair_boosting"}),
-        ("train/neural/network.py", NETS | {"noisy_groups", "shift_inference"}),
+        ("train/neural/network.py", NETS | NOISY | {"shift_inference"}),
         ("train/baseline/linear.py", {"linear"}),
-        ("train/regression/moment.py", {"fair_regression"}),
+        ("train/regression/moment.py", {"fair_regression", "fair_regression_classifier"}),
         ("train/postprocess/hardt.py", {"hardt"}),
     ],
 )

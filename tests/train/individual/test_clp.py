@@ -3,9 +3,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from fairfrontier import create
 from fairfrontier.prepare.split import Variant
 from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.train import create
 from fairfrontier.train.individual.clp import draw_variants
 from tests.train.tables import make_split
 

@@ -1,10 +1,9 @@
 import numpy as np
 import pytest
 
-from fairfrontier.metric import learn
+from fairfrontier import create, learn
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.train import create
 from fairfrontier.train.neural.estimator import TrainingWarning
 from tests.train.tables import make_split
 

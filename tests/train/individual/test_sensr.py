@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from fairfrontier.metric import learn
-from fairfrontier.train import create
+from fairfrontier import create, learn
 from tests.train.tables import make_split
 
 SMALL = {

@@ -3,10 +3,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fairfrontier.metric import learn
+from fairfrontier import create, learn
 from fairfrontier.prepare.split import Split, Variant
 from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.train import create
 from fairfrontier.train.prediction import predict_part
 from fairfrontier.train.registry import load_model
 from tests.evaluate.made import MadeSet, make_part

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestClassifier
 
-from fairfrontier.evaluate import evaluate
-from fairfrontier.prepare import load
+from fairfrontier import create, evaluate, load, post_process
 from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.train import create, post_process
 from tests.project import DATASET, make_project
 
 FRESH = "split: {kind: random, train: 0.4, calibration: 0.2, validation: 0.2, test: 0.2}"

@@ -7,10 +7,10 @@ import pytest
 from fairlearn.metrics import demographic_parity_difference
 from scipy.special import expit
 
+from fairfrontier import create
 from fairfrontier.evaluate.verb import tabulate
 from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.train import create
 from fairfrontier.train.prediction import predict_part
 from fairfrontier.train.regression.fair_classification import FairClassification
 from tests.train.tables import make_split

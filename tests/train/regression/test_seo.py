@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from fairfrontier import create
 from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.train import create
 
 
 def make_rows(n=120, levels=3, seed=0):

@@ -12,7 +12,7 @@ import pytest
 from distributed import Client
 from sklearn.base import clone
 
-from fairfrontier.metric import learn
+from fairfrontier import learn
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.runtime.cluster import ClusterConfig, open_cluster
 from fairfrontier.runtime.errors import ClusterError, ConfigError, DataError

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from fairfrontier.metric import learn
+from fairfrontier import learn
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.train.individual.budro.estimator import BuDRO
 from tests.train.tables import make_split

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fairfrontier.metric import learn
+from fairfrontier import learn
 from fairfrontier.train.individual.budro.estimator import BuDRO
 from fairfrontier.train.individual.budro.round import BoostingState, WorkerGroup
 from tests.train.tables import make_split

@@ -7,10 +7,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
-from fairfrontier.metric import learn
+from fairfrontier import create, learn
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
-from fairfrontier.train import create
 from fairfrontier.train.individual.budro.objective import evaluate_losses
 from fairfrontier.train.individual.budro.solver import pose, solve
 from fairfrontier.train.individual.fair_boosting.estimator import (

@@ -1,0 +1,205 @@
+"""From a frontier to one model: the best setting within bounds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+
+from fairfrontier.runtime.errors import ConfigError, StoreError, nearest
+from fairfrontier.study.frontier import orient, summarise
+from fairfrontier.train.postprocess.model import PostProcessed
+from fairfrontier.train.registry import load_model
+
+KEYS = ["method", "setting"]
+COLUMNS = ["name", "value", "sd", "low", "high", "n", "n_seeds"]
+
+
+class Finished(Protocol):
+    """A study that was run: its tables, and the project in which its models are kept."""
+
+    @property
+    def frontier(self) -> pd.DataFrame:
+        """Columns of frontier.csv."""
+
+    @property
+    def points(self) -> pd.DataFrame:
+        """Columns of points.parquet."""
+
+    @property
+    def models(self) -> pd.DataFrame:
+        """Columns of models.csv."""
+
+    @property
+    def home(self) -> Path:
+        """The project root."""
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """A setting that was chosen, with what is known of it.
+
+    Attributes
+    ----------
+    method : str
+        The label of the study's row.
+    setting : dict
+        What the row says itself.
+    seed : int
+        The split whose model is `model`.
+    selected : mapping of str to float
+        Means over the seeds of the objective and the bounded measures, on the rows that the
+        frontier was chosen on.
+    measures : DataFrame
+        Every measure on the test rows: name, value (the mean over the seeds), sd, low, high, n,
+        n_seeds.
+    folder : Path
+        Where the model is kept.
+    post_processor : Path or None
+        Where the rule behind it is kept.
+    """
+
+    method: str
+    setting: Mapping[str, Any]
+    seed: int
+    selected: Mapping[str, float]
+    measures: pd.DataFrame
+    folder: Path
+    post_processor: Path | None
+
+    @cached_property
+    def model(self) -> Any:
+        """The fitted model; with a rule behind it a `PostProcessed`."""
+        model = load_model(self.folder)
+        if self.post_processor is None:
+            return model
+        return PostProcessed(model, load_model(self.post_processor))
+
+
+def select(
+    study: Finished,
+    measure: str,
+    subject_to: Mapping[str, float] | None = None,
+    *,
+    seed: int | None = None,
+) -> Choice:
+    """Choose the best setting of a study within bounds.
+
+        maximise  s(measure)  subject to  s_k(value_k) >= s_k(bound_k)  for every k
+
+    over the settings of the frontier's table, by means over the seeds on the rows that the frontier
+    was chosen on. s turns a measure so that more is better: a bound is a least value of what should
+    be high, a largest value of what should be low, and a largest distance of what should be 0.
+
+    Parameters
+    ----------
+    study : Finished
+        From `run_study`.
+    measure : str
+        The objective, as ``measure`` or ``measure:group``.
+    subject_to : mapping of str to float, optional
+        Measure -> bound.
+    seed : int, optional
+        Which split's model is returned; the first by default.
+
+    Returns
+    -------
+    Choice
+
+    Raises
+    ------
+    ConfigError
+        When a measure is unknown or was not estimated, no setting keeps the bounds (the sentence
+        names the setting that comes nearest), or there is no such seed.
+    StoreError
+        When the store no longer holds the model.
+
+    Notes
+    -----
+    O(points). What is reported was not used for choosing; it still speaks of the best of several
+    settings of one table. Of equally good settings the first by method and setting is taken.
+    """
+    bounds = dict(subject_to or {})
+    names = list(dict.fromkeys([measure, *bounds]))
+    rows = study.frontier[KEYS].drop_duplicates()
+    fits = study.points[[*KEYS, "seed"]].drop_duplicates().merge(rows, on=KEYS)
+    part = str(json.loads(rows["setting"].iloc[0])["select_on"])
+    means = summarise(study.points, fits, part).set_index(KEYS)
+    known = set(means["name"])
+    for name in names:
+        if name not in known:
+            raise ConfigError(
+                f"The study holds no measure {name!r} on its {part} rows.", nearest(name, known)
+            )
+    table = pd.concat({name: means.loc[means["name"] == name, "value"] for name in names}, axis=1)
+    table = table.dropna().sort_index()
+    if table.empty:
+        raise ConfigError(
+            f"No setting of the study has an estimate of all of {', '.join(names)}.",
+            "Choose by measures of larger groups.",
+        )
+    scores = {name: orient(name, table[name].to_numpy()) for name in names}
+    # How far each setting is beyond the bound that it breaks most.
+    excess = np.zeros(len(table))
+    for name, bound in bounds.items():
+        excess = np.maximum(excess, orient(name, np.array([bound])) - scores[name])
+    best = int(np.lexsort((-scores[measure], excess))[0])
+    if excess[best] > 0:
+        raise ConfigError(
+            f"No setting keeps {_write(bounds)} on the {part} rows.",
+            f"Loosen the bounds: {_name(table.index[best])} comes nearest, with "
+            f"{_write(table.iloc[best].to_dict())}.",
+        )
+    method, setting = table.index[best]
+    return _describe(study, str(method), str(setting), seed, table.iloc[best].to_dict(), fits)
+
+
+def _describe(
+    study: Finished,
+    method: str,
+    setting: str,
+    seed: int | None,
+    selected: dict[Any, float],
+    fits: pd.DataFrame,
+) -> Choice:
+    kept = study.models
+    kept = kept[(kept["method"] == method) & (kept["setting"] == setting)].sort_values("seed")
+    if seed is not None:
+        if seed not in set(kept["seed"]):
+            raise ConfigError(
+                f"There is no model of seed {seed} among those of {_name((method, setting))}.",
+                f"Give one of {', '.join(map(str, kept['seed']))}.",
+            )
+        kept = kept[kept["seed"] == seed]
+    if kept.empty or not (study.home / str(kept["model"].iloc[0])).is_dir():
+        raise StoreError(
+            f"The model of {_name((method, setting))} is not in the store any more.",
+            "Run the study again.",
+        )
+    row = kept.iloc[0]
+    own = fits[(fits["method"] == method) & (fits["setting"] == setting)]
+    return Choice(
+        method=method,
+        setting=json.loads(setting),
+        seed=int(row["seed"]),
+        selected={str(name): float(value) for name, value in selected.items()},
+        measures=summarise(study.points, own, "test")[COLUMNS],
+        folder=study.home / str(row["model"]),
+        post_processor=study.home / str(row["post_processor"]) if row["post_processor"] else None,
+    )
+
+
+def _name(key: Any) -> str:
+    method, setting = key
+    said = {name: value for name, value in json.loads(setting).items() if name != "select_on"}
+    return f"{method} {json.dumps(said)}" if said else str(method)
+
+
+def _write(values: Mapping[Any, float]) -> str:
+    return ", ".join(f"{name} = {value:.4g}" for name, value in values.items())

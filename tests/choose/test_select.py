@@ -1,0 +1,132 @@
+"""The best setting within bounds, chosen on validation and reported on test."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fairfrontier as ff
+from fairfrontier.choose.select import select
+from fairfrontier.runtime.errors import ConfigError, StoreError
+from fairfrontier.train.postprocess.model import PostProcessed
+
+# method -> accuracy and difference on validation, then the same on test; means of two seeds.
+VALUES = {
+    "exact": (0.90, 0.30, 0.80, 0.31),
+    "fair": (0.80, 0.04, 0.81, 0.05),
+    "fairer": (0.79, 0.02, 0.83, 0.01),
+    "twin": (0.80, 0.04, 0.70, 0.09),
+}
+ACCURACY, DIFFERENCE = "accuracy", "selection_rate_difference:sex"
+SETTING = json.dumps({"select_on": "validation"})
+
+
+@dataclass
+class Finished:
+    frontier: pd.DataFrame
+    points: pd.DataFrame
+    models: pd.DataFrame
+    home: Path
+
+
+@pytest.fixture
+def study(tmp_path) -> Finished:
+    rows = []
+    for method, values in VALUES.items():
+        for place, part in enumerate(("validation", "test")):
+            for name, group, mean in (
+                ("accuracy", "", values[2 * place]),
+                ("selection_rate_difference", "sex", values[2 * place + 1]),
+            ):
+                for seed, shift in ((0, -0.01), (1, 0.01)):
+                    value = mean + shift
+                    rows.append(
+                        (method, SETTING, seed, part, name, group, value, 100, value, value)
+                    )
+    columns = ["method", "setting", "seed", "part", "measure", "group", "value", "n", "low", "high"]
+    points = pd.DataFrame(rows, columns=columns)
+    keys = points[["method", "setting", "seed"]].drop_duplicates()
+    models = keys.assign(model="store/" + keys.method + "-" + keys.seed.astype(str))
+    models["post_processor"] = ""
+    # A row of the published block, which is on no frontier.
+    other = points.assign(method="published", setting='{"select_on": "train"}', value=1.0)
+    frontier = points[["method", "setting"]].drop_duplicates()
+    generator = np.random.default_rng(0)
+    X, y = generator.normal(size=(40, 2)), np.arange(40) % 2
+    for folder in models.model:
+        ff.create("linear").fit(X, y).save(tmp_path / folder)
+    return Finished(frontier, pd.concat([points, other]), models, tmp_path)
+
+
+def test_without_bounds_the_best_is_chosen(study):
+    choice = select(study, ACCURACY)
+    assert choice.method == "exact"
+    assert choice.setting == {"select_on": "validation"}
+    assert choice.selected == {ACCURACY: pytest.approx(0.9)}
+    assert choice.seed == 0
+
+
+def test_bounds_hold_on_validation_and_test_is_reported(study):
+    choice = select(study, ACCURACY, {DIFFERENCE: 0.05})
+    # Of the twins the first by name, though the other is worse on test, which has no say.
+    assert choice.method == "fair"
+    assert choice.selected == {ACCURACY: pytest.approx(0.8), DIFFERENCE: pytest.approx(0.04)}
+    reported = choice.measures.set_index("name").value
+    assert reported.to_dict() == {ACCURACY: pytest.approx(0.81), DIFFERENCE: pytest.approx(0.05)}
+
+
+def test_a_bound_of_what_should_be_high_is_a_least_value(study):
+    assert select(study, DIFFERENCE, {ACCURACY: 0.795}).method == "fair"
+    assert select(study, DIFFERENCE, {ACCURACY: 0.5}).method == "fairer"
+    assert select(study, DIFFERENCE, {ACCURACY: 0.85}).method == "exact"
+
+
+def test_the_nearest_setting_is_named_where_none_keeps_the_bounds(study):
+    with pytest.raises(ConfigError, match=r"No setting keeps .*sex = 0.01 on the val") as caught:
+        select(study, ACCURACY, {DIFFERENCE: 0.01})
+    assert "fairer comes nearest" in caught.value.mend
+    assert "sex = 0.02" in caught.value.mend
+
+
+def test_unknown_measures_and_seeds_are_refused(study):
+    with pytest.raises(ConfigError, match="Did you mean 'accuracy'"):
+        select(study, "acuracy")
+    with pytest.raises(ConfigError, match="Did you mean"):
+        select(study, ACCURACY, {"selection_rate_difference": 0.1})
+    with pytest.raises(ConfigError, match="no model of seed 2"):
+        select(study, ACCURACY, seed=2)
+
+
+def test_a_setting_without_an_estimate_is_not_chosen(study):
+    lost = (study.points.method == "exact") & (study.points.measure == "accuracy")
+    study.points.loc[lost & (study.points.seed == 1), "value"] = np.nan
+    assert select(study, ACCURACY).method == "fair"
+    study.points["value"] = np.nan
+    with pytest.raises(ConfigError, match="has an estimate of all of accuracy"):
+        select(study, ACCURACY)
+
+
+def test_the_model_is_loaded_from_the_store(study):
+    model = select(study, ACCURACY, seed=1).model
+    assert model.predict(np.zeros((3, 2))).shape == (3,)
+    (study.home / "store").rename(study.home / "elsewhere")
+    with pytest.raises(StoreError, match="not in the store"):
+        select(study, ACCURACY)
+
+
+def test_a_rule_stands_behind_its_model(study):
+    generator = np.random.default_rng(1)
+    score, groups = generator.uniform(size=200), generator.integers(0, 2, (200, 1))
+    y = (generator.uniform(size=200) < score).astype(int)
+    rule = ff.create("randomized_threshold", attributes=[0], width=0.1, rate=0.5)
+    rule.fit(score, y, groups=groups).save(study.home / "rule")
+    study.models["post_processor"] = "rule"
+    model = select(study, ACCURACY).model
+    assert isinstance(model, PostProcessed)
+    decided = model.predict(np.zeros((3, 2)), groups=groups[:3], ids=np.arange(3))
+    assert set(decided) <= {0, 1}

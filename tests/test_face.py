@@ -1,0 +1,57 @@
+"""What `import fairfrontier as ff` shows."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import fairfrontier as ff
+from fairfrontier.evaluate import verb
+
+FACE = {
+    "Study",
+    "audit",
+    "create",
+    "debias",
+    "evaluate",
+    "learn",
+    "load",
+    "load_model",
+    "post_process",
+    "run_study",
+    "select",
+}
+
+
+def test_the_public_names_are_there():
+    assert set(ff.__all__) == FACE
+    assert set(dir(ff)) >= FACE
+    for name in FACE:
+        assert callable(getattr(ff, name)), name
+    with pytest.raises(AttributeError, match="'lode'"):
+        ff.lode  # noqa: B018
+
+
+def test_a_room_is_called_as_its_verb():
+    # The import system keeps the package under the name of the verb: both are one thing.
+    assert inspect.ismodule(ff.evaluate)
+    assert inspect.signature(ff.evaluate) == inspect.signature(verb.evaluate)
+    with pytest.raises(TypeError, match="evaluate"):
+        ff.evaluate()
+
+
+def test_the_package_is_imported_in_no_time():
+    code = (
+        "import sys, time\nstart = time.perf_counter()\nimport fairfrontier\n"
+        "seconds = time.perf_counter() - start\n"
+        "assert not {'numpy', 'pandas', 'pydantic', 'xgboost'} & set(sys.modules)\n"
+        "print(seconds)\n"
+    )
+    seconds = [
+        float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+        for _ in range(3)
+    ]
+    assert min(seconds) < 0.1
