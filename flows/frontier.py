@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -76,11 +77,9 @@ class FlowRunner:
         after: Sequence[PrefectFuture[Any]] = (),
     ) -> PrefectFuture[Any]:
         """Submit the task of a stage; see `fairfrontier.study.run.Runner`."""
-        names = list(STAGES[stage].fn.__annotations__)[1:-1]
-        given = zip(names, (self.context, *arguments), strict=True)
-        return self._tasks.submit(
-            STAGES[stage], {"label": label, **dict(given)}, wait_for=list(after)
-        )
+        task = STAGES[stage]
+        parameters = inspect.signature(task.fn).bind(label, self.context, *arguments).arguments
+        return self._tasks.submit(task, parameters, wait_for=list(after))
 
     def as_completed(self, futures: Sequence[PrefectFuture[Any]]) -> Iterable[PrefectFuture[Any]]:
         """Yield futures as they are carried out."""
