@@ -20,10 +20,10 @@ from fairfrontier.report.files import (
 )
 from fairfrontier.runtime.cluster import open_cluster
 from fairfrontier.study.config import DEFAULT_PROFILE
+from fairfrontier.study.option import RunOptions
 from fairfrontier.study.publication import Reproduction
 from fairfrontier.study.results import StudyResults
 from fairfrontier.study.run import (
-    RunOptions,
     StudyRun,
     ThreadRunner,
     choose_frontier,
@@ -199,15 +199,9 @@ def run_study(
     What is finished is kept in ``data/cache/store``: an interrupted call goes on where it stopped,
     and a second one takes a second.
     """
-    options = RunOptions(
-        study=str(study),
-        profile=profile,
-        cluster=cluster,
-        out=None if out is None else str(out),
-        home=None if home is None else str(home),
-    )
+    options = RunOptions(study=str(study), profile=profile, cluster=cluster, out=out, conf=home)
     facts = run_plain(start_study(options))
-    return Study(Path(facts["folder"]), options.root, facts)
+    return Study(Path(facts["folder"]), options.home, facts)
 
 
 def _describe(study: StudyRun) -> dict[str, Any]:

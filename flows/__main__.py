@@ -1,16 +1,21 @@
-"""The command line of the flows: python -m flows reproduce, python -m flows serve."""
+"""The command line of the flows: python -m flows run, reproduce, serve."""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from fairfrontier.cli.command import Cluster, Conf, Out, Profile, show_reproduced
-from fairfrontier.cli.terminal import resolve, say, say_error, settle_home
+from fairfrontier.cli.command import show_frontier, show_reproduced
+from fairfrontier.cli.option import command_from
+from fairfrontier.cli.terminal import say, say_error
 from fairfrontier.runtime.errors import FairfrontierError
 from flows.terminal import run_on_server
+
+if TYPE_CHECKING:
+    from fairfrontier.study.option import RunOptions
+    from flows.option import ReproduceOptions, ServeOptions
 
 app = typer.Typer(
     name="flows",
@@ -21,78 +26,46 @@ app = typer.Typer(
 )
 
 
-@app.command()
-def reproduce(
-    profile: Profile = "default", cluster: Cluster = "local", conf: Conf = None, out: Out = None
-) -> None:
+@command_from(app, "flows.option:ReproduceOptions")
+def reproduce(options: ReproduceOptions) -> None:
     """Run every study that reproduces a paper, and compare with what was published."""
-    home = settle_home(conf)
 
-    def check() -> Any:
-        from flows.reproduce import ReproduceOptions
-
-        options = ReproduceOptions(
-            profile=profile,
-            cluster=resolve(cluster),
-            out=None if out is None else str(out.absolute()),
-            home=str(home),
-        )
+    def check() -> None:
         options.check()
         if left_out := options.list_left_out():
-            say(f"Left out, without a profile {profile!r}: {', '.join(left_out)}.")
-        return options
+            say(f"Left out, without a profile {options.profile!r}: {', '.join(left_out)}.")
 
-    def start(options: Any) -> list[dict[str, Any]]:
+    def start() -> None:
         from flows.reproduce import reproduce as flow
 
-        return flow(options)
+        show_reproduced(flow(options))
 
-    show_reproduced(run_on_server(home, check, start))
+    run_on_server(options.home, check, start)
 
 
-@app.command()
-def run(
-    study: Annotated[str, typer.Argument(help="A name in conf/studies, or a YAML file.")],
-    profile: Profile = "default",
-    cluster: Cluster = "auto",
-    conf: Conf = None,
-    out: Out = None,
-) -> None:
+@command_from(app, "fairfrontier.study.option:RunOptions", "study")
+def run(options: RunOptions) -> None:
     """Run a study as a flow, which the server keeps: as `fairfrontier run`, with its graph."""
-    home = settle_home(conf)
 
-    def check() -> Any:
-        from fairfrontier.study.run import RunOptions, check_options
+    def check() -> None:
+        from fairfrontier.study.run import check_options
 
-        options = RunOptions(
-            study=resolve(study),
-            profile=profile,
-            cluster=resolve(cluster),
-            out=None if out is None else str(out.absolute()),
-            home=str(home),
-        )
         check_options(options)
-        return options
 
-    def start(options: Any) -> dict[str, Any]:
+    def start() -> None:
         from flows.frontier import frontier
 
-        return frontier(options)
+        show_frontier(frontier(options))
 
-    from fairfrontier.cli.command import show_frontier
-
-    show_frontier(run_on_server(home, check, start))
+    run_on_server(options.home, check, start)
 
 
-@app.command()
-def serve(
-    port: Annotated[int, typer.Option(help="Port on loopback.", min=1, max=65535)] = 4200,
-    conf: Conf = None,
-) -> None:
+@command_from(app, "flows.option:ServeOptions")
+def serve(options: ServeOptions) -> None:
     """Start the Prefect server, register the deployments, and work on scheduled runs."""
     from flows.service import serve_all
 
-    serve_all(settle_home(conf), port, typer.echo)
+    serve_all(options.home, options.port, typer.echo)
 
 
 def main() -> None:

@@ -16,7 +16,8 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from fairfrontier.cli.progress import FitProgress
 from fairfrontier.runner import restore as put_back
 from fairfrontier.runtime.cluster import open_cluster
-from fairfrontier.study.run import RunOptions, StudyRun, run_stages, start_study
+from fairfrontier.study.option import RunOptions
+from fairfrontier.study.run import StudyRun, run_stages, start_study
 from fairfrontier.study.stage import RunContext
 from flows.artifact import (
     PUBLISH_SECONDS,

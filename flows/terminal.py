@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from fairfrontier.cli.terminal import log_to_terminal, telling_how_to_resume
 
 
-def run_on_server(home: Path, check: Callable[[], Any], start: Callable[[Any], Any]) -> Any:
+def run_on_server(home: Path, check: Callable[[], None], start: Callable[[], None]) -> None:
     """Check what is asked for while the server starts, then run the flow there.
 
     Parameters
@@ -17,9 +16,9 @@ def run_on_server(home: Path, check: Callable[[], Any], start: Callable[[Any], A
     home : Path
         The project root.
     check : callable
-        Returns the flow's options, or raises what is wrong with them.
+        Raises what is wrong with what is asked for.
     start : callable
-        Runs the flow with them.
+        Runs the flow.
     """
     from flows.server import set_environment, start_server
 
@@ -27,13 +26,13 @@ def run_on_server(home: Path, check: Callable[[], Any], start: Callable[[Any], A
     set_environment(home, console_level="CRITICAL")
     log_to_terminal()
     with start_server(home) as server:
-        options = check()
+        check()
         server.wait()
         from flows.history import crash_dead_runs, send_rest
 
         crash_dead_runs()
         try:
             with telling_how_to_resume("What is finished is kept", "go on", "python -m flows"):
-                return start(options)
+                start()
         finally:
             send_rest()

@@ -16,7 +16,6 @@ from fairfrontier.cli.option import command_from
 from fairfrontier.cli.table import join_interval, print_table, write_settings
 from fairfrontier.cli.terminal import (
     log_to_terminal,
-    resolve,
     say_error,
     settle_home,
     telling_how_to_resume,
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from fairfrontier.prepare.description import PrepareConfig
+    from fairfrontier.study.option import RunOptions, StudyOptions
 
 KINDS = ("datasets", "methods", "metrics", "measures", "figures", "studies")
 
@@ -39,39 +39,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Profile = Annotated[str, typer.Option(help="How much is run: default, or one of the study's.")]
-Cluster = Annotated[
-    str, typer.Option(help="A name in conf/clusters (inline, local, cuda, ...) or a YAML file.")
-]
-Conf = Annotated[
-    Path | None, typer.Option(help="The conf folder, or the project root that holds it.")
-]
-Out = Annotated[
-    Path | None, typer.Option(help="The folder that gets the results; data/results by default.")
-]
 
-
-@app.command()
-def run(
-    study: Annotated[str, typer.Argument(help="A name in conf/studies, or a YAML file.")],
-    profile: Profile = "default",
-    cluster: Cluster = "auto",
-    conf: Conf = None,
-    out: Out = None,
-) -> None:
+@command_from(app, "fairfrontier.study.option:RunOptions", "study")
+def run(options: RunOptions) -> None:
     """Train a study and leave its frontier and report behind."""
-    home = settle_home(conf)
     from fairfrontier.cli.progress import FitProgress
     from fairfrontier.runner import run_plain
-    from fairfrontier.study.run import RunOptions, start_study
+    from fairfrontier.study.run import start_study
 
-    options = RunOptions(
-        study=resolve(study),
-        profile=profile,
-        cluster=resolve(cluster),
-        out=None if out is None else str(out.absolute()),
-        home=str(home),
-    )
     log_to_terminal()
     started = start_study(options)
     with telling_how_to_resume("What is finished is kept", "go on"):
@@ -98,28 +73,23 @@ command_from(app, "fairfrontier.debias.config:DebiasConfig", "table")(debias)
 command_from(app, "fairfrontier.audit.config:AuditConfig", "table")(audit)
 
 
-@app.command()
-def record(
-    study: Annotated[str, typer.Argument(help="A name in conf/studies, or a YAML file.")],
-    profile: Profile = "default",
-    conf: Conf = None,
-    out: Out = None,
-) -> None:
+@command_from(app, "fairfrontier.study.option:StudyOptions", "study")
+def record(options: StudyOptions) -> None:
     """Keep a finished run as a short table in data/reference/runs, to be committed."""
     from fairfrontier.reproduce.record import record_run
     from fairfrontier.study.expand import load_study
 
-    home = settle_home(conf)
-    asked = load_study(resolve(study), profile, home).study
-    base = home / "data" / "results" if out is None else out.absolute()
-    typer.echo(record_run(asked, base / asked.slug, home))
+    study = load_study(options.study, options.profile, options.home).study
+    typer.echo(record_run(study, options.find_folder(study), options.home))
 
 
 @app.command(name="list")
 def list_known(
     kind: Annotated[str, typer.Argument(help=", ".join(KINDS))],
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
-    conf: Conf = None,
+    conf: Annotated[
+        Path | None, typer.Option(help="The conf folder, or the project root that holds it.")
+    ] = None,
 ) -> None:
     """List what is known here, with a line on each."""
     if kind not in KINDS:

@@ -19,7 +19,7 @@ ModelType = TypeVar("ModelType")
 
 
 def command_from(
-    app: typer.Typer, model: str, argument: str
+    app: typer.Typer, model: str, argument: str | None = None
 ) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
     """Return a decorator that makes a command of a function of one model.
 
@@ -35,7 +35,7 @@ def command_from(
     model : str
         ``module:class``. The module is imported when the command is called, and not when the
         others are.
-    argument : str
+    argument : str, optional
         The field that is given by its place instead of by ``--name``.
     """
 
@@ -61,7 +61,7 @@ def command_from(
     return register
 
 
-def build_command(model: type[Any], function: Callable[[Any], None], argument: str) -> Any:
+def build_command(model: type[Any], function: Callable[[Any], None], argument: str | None) -> Any:
     """Return a command that calls a function with a model of its options."""
     parameters = [
         _make_parameter(name, field, argument) for name, field in _order_fields(model).items()
@@ -125,7 +125,7 @@ def _order_fields(model: type[Any]) -> dict[str, Any]:
     return {name: model.model_fields[name] for name in (*own, *rest)}
 
 
-def _make_parameter(name: str, field: Any, argument: str) -> inspect.Parameter:
+def _make_parameter(name: str, field: Any, argument: str | None) -> inspect.Parameter:
     """Return the parameter of a command that a field of a model stands for."""
     kind = _find_type(field.annotation)
     if name == argument:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import shlex
 import sys
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from pathlib import Path
 import typer
 
 from fairfrontier.runtime.errors import FairfrontierError
-from fairfrontier.runtime.home import VARIABLE, find_home
+from fairfrontier.runtime.home import find_home
 
 INTERRUPTED = 130
 
@@ -25,15 +24,7 @@ def settle_home(conf: Path | None) -> Path:
     # Pydantic, which that module needs, is not needed by every command.
     from fairfrontier.runtime.option import find_root
 
-    home = find_root(conf)
-    # Worker processes and scheduled runs look here.
-    os.environ[VARIABLE] = str(home)
-    return home
-
-
-def resolve(name: str) -> str:
-    """Return a name as it is, and a path as an absolute one: a flow may run elsewhere."""
-    return str(Path(name).absolute()) if name.endswith((".yaml", ".yml")) else name
+    return find_root(conf)
 
 
 def log_to_terminal() -> None:

@@ -16,19 +16,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pandas as pd
-from pydantic import Field
 
 from fairfrontier.metric.kept import knows_metric
 from fairfrontier.prepare.digest import knows_split
 from fairfrontier.prepare.request import SplitRequest
 from fairfrontier.runtime.cluster import ClusterConfig, load_cluster
-from fairfrontier.runtime.config import Model
 from fairfrontier.runtime.errors import FairfrontierError, StoreError
-from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.store import Store
 from fairfrontier.runtime.writer import check_folder
-from fairfrontier.study.config import DEFAULT_PROFILE, StudyConfig
+from fairfrontier.study.config import StudyConfig
 from fairfrontier.study.expand import Planned, expand, load_study
+from fairfrontier.study.option import FEW, RunOptions
 from fairfrontier.study.points import KIND as POINTS
 from fairfrontier.study.points import points_key
 from fairfrontier.study.results import StudyResults, build_results
@@ -44,34 +42,6 @@ from fairfrontier.train.fit.group import FitGroup
 from fairfrontier.train.fit.kept import KIND, read_facts
 from fairfrontier.train.fit.key import key
 from fairfrontier.train.registry import METHODS
-
-# With no more fits than this to train, worker processes would take longer to start.
-FEW = 12
-
-
-class RunOptions(Model):
-    """What a run of a study is asked for."""
-
-    study: str = Field(min_length=1, description="A name in conf/studies, or a YAML file.")
-    profile: str = Field(
-        default=DEFAULT_PROFILE, description="How much is run: default, or one of the study's."
-    )
-    cluster: str = Field(
-        default="auto",
-        description="A name in conf/clusters (inline, local, cuda, ...) or a YAML file; auto takes "
-        f"local for more than {FEW} fits, else inline.",
-    )
-    out: str | None = Field(
-        default=None, description="The folder that gets the results; data/results by default."
-    )
-    home: str | None = Field(
-        default=None, description="The project root; found from the current folder by default."
-    )
-
-    @property
-    def root(self) -> Path:
-        """The project root."""
-        return Path(self.home) if self.home else find_home()
 
 
 class Runner(Protocol):
@@ -163,7 +133,7 @@ class StudyRun:
     @property
     def home(self) -> Path:
         """The project root."""
-        return self.options.root
+        return self.options.home
 
     @property
     def store(self) -> Store:
@@ -178,7 +148,7 @@ class StudyRun:
     @property
     def folder(self) -> Path:
         """The folder of the study's results."""
-        return find_folder(self.options, self.study)
+        return self.options.find_folder(self.study)
 
     @property
     def groups(self) -> list[FitGroup]:
@@ -249,12 +219,12 @@ def check_options(options: RunOptions) -> tuple[StudyConfig, tuple[Planned, ...]
     FairfrontierError
         For what can be known to be wrong.
     """
-    resolved = load_study(options.study, options.profile, options.root)
+    resolved = load_study(options.study, options.profile, options.home)
     if options.cluster != "auto":
-        load_cluster(options.cluster, options.root)
+        load_cluster(options.cluster, options.home)
     plan = expand(resolved)
-    check_folder(find_folder(options, resolved.study))
-    open_store(options.root).check_writable()
+    check_folder(options.find_folder(resolved.study))
+    open_store(options.home).check_writable()
     return resolved.study, plan
 
 
@@ -270,7 +240,7 @@ def start_study(options: RunOptions) -> StudyRun:
     study, plan = check_options(options)
     for dataset in dict.fromkeys(planned.group.dataset for planned in plan):
         # Keys say which encoder texts have.
-        settle_texts(dataset, options.root)
+        settle_texts(dataset, options.home)
     return StudyRun(options, study, plan, started)
 
 
@@ -345,12 +315,6 @@ def choose_frontier(
 def open_store(home: Path) -> Store:
     """Return the store of a project."""
     return Store(home / "data" / "cache" / "store")
-
-
-def find_folder(options: RunOptions, study: StudyConfig) -> Path:
-    """Return the folder of a study's results."""
-    base = Path(options.out).expanduser() if options.out else options.root / "data" / "results"
-    return base.absolute() / study.slug
 
 
 class ThreadRunner:

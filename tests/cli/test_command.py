@@ -8,7 +8,8 @@ import pytest
 from fairfrontier.cli import command as cli
 from fairfrontier.runner import run_plain
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.study.run import RunOptions, start_study
+from fairfrontier.study.option import RunOptions
+from fairfrontier.study.run import start_study
 from tests.cli.process import kill_when
 from tests.project import call, command, environment, make_project
 
@@ -24,7 +25,7 @@ def test_killed_and_started_again_it_finishes_with_the_same_bytes(fresh, tmp_pat
     assert "report.html" in again.stdout
     points = (fresh / "data" / "results" / "loans" / "points.parquet").read_bytes()
     whole = make_project(tmp_path / "whole")
-    run_plain(start_study(RunOptions(study="loans", home=str(whole), cluster="inline")))
+    run_plain(start_study(RunOptions(study="loans", conf=str(whole), cluster="inline")))
     assert points == (whole / "data" / "results" / "loans" / "points.parquet").read_bytes()
 
 

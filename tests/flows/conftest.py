@@ -30,8 +30,8 @@ def harness() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def inline(harness: None, project: Path) -> tuple[dict[str, Any], bytes]:
     """Return what an uninterrupted run in one process says, and its points.parquet."""
-    from fairfrontier.study.run import RunOptions
+    from fairfrontier.study.option import RunOptions
     from flows.frontier import frontier
 
-    done = frontier(RunOptions(study="loans", home=str(project), cluster="inline"))
+    done = frontier(RunOptions(study="loans", conf=str(project), cluster="inline"))
     return done, (Path(done["folder"]) / "points.parquet").read_bytes()

@@ -9,11 +9,13 @@ import pandas as pd
 import pytest
 from pydantic import ValidationError
 
-from fairfrontier import load, load_model
+from fairfrontier.prepare.loader import load
 from fairfrontier.runner import run_plain
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.runtime.writer import check_folder
-from fairfrontier.study.run import RunOptions, check_options, start_study
+from fairfrontier.study.option import RunOptions
+from fairfrontier.study.run import check_options, start_study
+from fairfrontier.train.registry import load_model
 from flows.frontier import frontier
 from tests.project import DATASET, STUDY, make_project
 
@@ -28,7 +30,7 @@ FILES = {
 
 
 def run(home: Path, **changes: str):
-    return frontier(RunOptions(**{"study": "loans", "home": str(home), **changes}))
+    return frontier(RunOptions(**{"study": "loans", "conf": str(home), **changes}))
 
 
 def test_a_table_never_seen_before_runs_with_yaml_alone(inline, project):
@@ -175,7 +177,7 @@ def test_a_table_unlike_its_description_fails_before_anything_is_written(
     ],
 )
 def test_what_can_be_known_to_be_wrong_is_said_at_once(project, changes, told):
-    asked = RunOptions(**{"study": "loans", "home": str(project), **changes})
+    asked = RunOptions(**{"study": "loans", "conf": str(project), **changes})
     with pytest.raises((ConfigError, StoreError), match=told):
         check_options(asked)
 
@@ -183,7 +185,7 @@ def test_what_can_be_known_to_be_wrong_is_said_at_once(project, changes, told):
 def test_an_unknown_method_gets_the_nearest(tmp_path):
     home = make_project(tmp_path, study=STUDY.replace("  linear:", "  lineer:"))
     with pytest.raises(ConfigError, match="Did you mean 'linear'"):
-        check_options(RunOptions(study="loans", home=str(home)))
+        check_options(RunOptions(study="loans", conf=str(home)))
 
 
 def test_the_parameters_are_a_strict_model():
@@ -229,7 +231,7 @@ def test_the_graph_of_a_run_shows_the_chain(harness, tmp_path):
 
 
 def test_plain_and_flow_leave_the_same_bytes(inline, fresh):
-    run_plain(start_study(RunOptions(study="loans", home=str(fresh), cluster="inline")))
+    run_plain(start_study(RunOptions(study="loans", conf=str(fresh), cluster="inline")))
     folder = Path(inline[0]["folder"])
     for name in ("points.parquet", "frontier.csv", "models.csv"):
         assert (fresh / "data" / "results" / "loans" / name).read_bytes() == (

@@ -11,7 +11,8 @@ from fairfrontier.cli.catalog import list_entries
 from fairfrontier.runtime.errors import ConfigError, DataError
 from flows import __main__ as main
 from flows.frontier import restore
-from flows.reproduce import ReproduceOptions, reproduce
+from flows.option import ReproduceOptions
+from flows.reproduce import reproduce
 
 # A study that reproduces figures, and no table.
 FIGURES = """\
@@ -27,7 +28,7 @@ claims:
 
 
 def test_what_reproduces_a_table_is_run_and_compared(harness, project, capsys):
-    asked = ReproduceOptions(cluster="inline", home=str(project))
+    asked = ReproduceOptions(cluster="inline", conf=str(project))
     asked.check()
     done = reproduce(asked)
     assert [each["study"] for each in done] == ["paper"]
@@ -45,7 +46,7 @@ def test_a_study_of_figures_is_reproduced_and_shows_its_claims(harness, fresh, c
     (fresh / "conf" / "studies" / "loans.yaml").write_text(FIGURES)
     entry = next(each for each in list_entries("studies", fresh) if each["name"] == "loans")
     assert entry["reproduces"] == "toy.figure1, toy.figure2"
-    done = reproduce(ReproduceOptions(cluster="inline", home=str(fresh)))
+    done = reproduce(ReproduceOptions(cluster="inline", conf=str(fresh)))
     assert [each["study"] for each in done] == ["loans"]
     cli._show_published(done[0])
     shown = capsys.readouterr().out
@@ -54,7 +55,7 @@ def test_a_study_of_figures_is_reproduced_and_shows_its_claims(harness, fresh, c
 
 
 def test_what_is_kept_is_put_back_without_a_run_of_its_own(harness, fresh, monkeypatch):
-    asked = ReproduceOptions(cluster="inline", home=str(fresh))
+    asked = ReproduceOptions(cluster="inline", conf=str(fresh))
     assert restore(asked.plan()[0]) is None
     (first,) = reproduce(asked)
     assert first["trained"] == first["fits"] == 3
@@ -73,10 +74,10 @@ def test_what_is_kept_is_put_back_without_a_run_of_its_own(harness, fresh, monke
 
 
 def test_only_studies_with_the_profile_are_planned(project):
-    plan = ReproduceOptions(profile="paper", home=str(project)).plan()
+    plan = ReproduceOptions(profile="paper", conf=str(project)).plan()
     assert [(each.study, each.profile) for each in plan] == [("paper", "paper")]
     with pytest.raises(ConfigError, match="Did you mean 'paper'"):
-        ReproduceOptions(profile="papre", home=str(project)).plan()
+        ReproduceOptions(profile="papre", conf=str(project)).plan()
 
 
 @pytest.mark.parametrize(
@@ -107,7 +108,7 @@ def test_studies_without_the_profile_are_named(fresh, capsys, monkeypatch, profi
 def test_a_project_without_publications_is_told(fresh):
     (fresh / "conf" / "studies" / "paper.yaml").unlink()
     with pytest.raises(ConfigError, match="reproduces a table"):
-        ReproduceOptions(home=str(fresh)).plan()
+        ReproduceOptions(conf=str(fresh)).plan()
 
 
 def add_far(home):
@@ -128,7 +129,7 @@ def add_far(home):
 
 def test_a_study_whose_data_cannot_be_reached_is_left_out_and_named(harness, fresh, capsys):
     add_far(fresh)
-    done = reproduce(ReproduceOptions(cluster="inline", home=str(fresh)))
+    done = reproduce(ReproduceOptions(cluster="inline", conf=str(fresh)))
     assert [each["study"] for each in done] == ["far", "loans"]
     assert "127.0.0.1" in done[0]["unavailable"]
     assert "folder" in done[1]
@@ -141,5 +142,5 @@ def test_a_study_whose_data_is_another_than_stated_is_a_fault(harness, fresh):
     add_far(fresh)
     (fresh / "far.csv").write_text("other")
     with pytest.raises(DataError, match=r"Study far: .*far\.csv has sha256") as caught:
-        reproduce(ReproduceOptions(cluster="inline", home=str(fresh)))
+        reproduce(ReproduceOptions(cluster="inline", conf=str(fresh)))
     assert caught.value.mend.startswith("Move it away")

@@ -13,7 +13,8 @@ from fairfrontier.prepare.embedding.latent import LatentSemantic
 from fairfrontier.report.changes import guard_formulas
 from fairfrontier.runner import run_plain
 from fairfrontier.study.expand import expand, load_study
-from fairfrontier.study.run import RunOptions, start_study
+from fairfrontier.study.option import RunOptions
+from fairfrontier.study.run import start_study
 from tests.contracts.test_text import COMMENTS
 from tests.prepare.text.conftest import HOME, make_comments, make_occupations
 
@@ -47,7 +48,7 @@ def home(tmp_path_factory):
 
 
 def test_texts_are_encoded_before_anything_is_trained(home, monkeypatch):
-    asked = RunOptions(study="comments", home=str(home), cluster="inline")
+    asked = RunOptions(study="comments", conf=str(home), cluster="inline")
     learn, encoded = LatentSemantic._learn, []
 
     def watch(self, texts):
@@ -126,7 +127,7 @@ def test_the_study_of_biographies_runs_on_a_copy_of_ones_own(biographies):
     }
     assert {each["texts by"] for each in parts} == {"tfidf"}
     assert sum(each["rows"] * each["gender=female"] for each in parts) == pytest.approx(54, abs=0.1)
-    done = run_plain(start_study(RunOptions(study="bios", home=str(biographies), cluster="inline")))
+    done = run_plain(start_study(RunOptions(study="bios", conf=str(biographies), cluster="inline")))
     assert (done["fits"], done["trained"], done["skipped"]) == (1, 1, {})
     folder = Path(done["folder"])
     points = pd.read_parquet(folder / "points.parquet")

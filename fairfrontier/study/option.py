@@ -1,0 +1,60 @@
+"""What a study is asked for: the fields that commands and flows share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from fairfrontier.runtime.option import File, NameOrFile, ProjectOptions
+from fairfrontier.study.config import DEFAULT_PROFILE, StudyConfig
+
+# With no more fits than this to train, worker processes would take longer to start.
+FEW = 12
+Profile = Annotated[str, Field(description="How much is run: default, or one of the study's.")]
+Cluster = Annotated[
+    NameOrFile,
+    Field(
+        description="A name in conf/clusters (inline, local, cuda, ...) or a YAML file; auto is "
+        f"local for more than {FEW} fits, else inline."
+    ),
+]
+Results = Annotated[
+    File | None,
+    Field(description="The folder that gets the results; data/results by default."),
+]
+
+
+class StudyOptions(ProjectOptions):
+    """Which study, how much of it, and where its results are.
+
+    Attributes
+    ----------
+    study : str
+        A name in conf/studies, or the path of a YAML file.
+    profile : str
+        How much is run.
+    out : Path or None
+        The folder that gets the study's folder; data/results by default.
+    """
+
+    study: NameOrFile = Field(description="A name in conf/studies, or a YAML file.")
+    profile: Profile = DEFAULT_PROFILE
+    out: Results = None
+
+    def find_folder(self, study: StudyConfig) -> Path:
+        """Return the folder of the study's results."""
+        return (self.out or self.home / "data" / "results") / study.slug
+
+
+class RunOptions(StudyOptions):
+    """Which study is run, how much of it, and where.
+
+    Attributes
+    ----------
+    cluster : str
+        A name in conf/clusters, or the path of a YAML file; ``auto`` decides by the number of fits.
+    """
+
+    cluster: Cluster = "auto"
