@@ -51,10 +51,10 @@ from fairfrontier.train.regression.bounded_loss import (
     build_bounded_loss,
     solve_bounded_loss,
 )
-from fairfrontier.train.regression.envelope import EnvelopeOracle, EnvelopeTreeOracle
-from fairfrontier.train.regression.hinge import HingeOracle
 from fairfrontier.train.regression.loss import logistic, square
-from fairfrontier.train.regression.oracle import (
+from fairfrontier.train.regression.oracle.envelope import EnvelopeOracle, EnvelopeTreeOracle
+from fairfrontier.train.regression.oracle.hinge import HingeOracle
+from fairfrontier.train.regression.oracle.oracle import (
     Costs,
     GroupSquareOracle,
     LearnerOracle,

@@ -70,7 +70,7 @@ KERNELS = (
     "fairfrontier.train.postprocess.threshold",
     "fairfrontier.train.regression.grid",
     "fairfrontier.train.regression.loss",
-    "fairfrontier.train.regression.surrogate",
+    "fairfrontier.train.regression.oracle.surrogate",
 )
 
 

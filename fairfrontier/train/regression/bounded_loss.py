@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairfrontier.train.regression.loss import Loss
-from fairfrontier.train.regression.oracle import Response, RiskOracle
+from fairfrontier.train.regression.oracle.oracle import Response, RiskOracle
 from fairfrontier.train.regression.parity import standard_error, weigh_groups
 from fairfrontier.train.regression.predictor import Predictor
 from fairfrontier.train.regression.saddle import (

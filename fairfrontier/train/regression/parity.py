@@ -20,7 +20,7 @@ from fairfrontier.train.regression.grid import (
     tabulate_loss,
 )
 from fairfrontier.train.regression.loss import Loss
-from fairfrontier.train.regression.oracle import Costs, Oracle, Response
+from fairfrontier.train.regression.oracle.oracle import Costs, Oracle, Response
 from fairfrontier.train.regression.predictor import ConstantPredictor, Predictor
 from fairfrontier.train.regression.saddle import (
     Column,

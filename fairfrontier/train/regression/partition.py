@@ -13,10 +13,10 @@ import xgboost
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.train.base import take_attribute, unit_weight
 from fairfrontier.train.regression.grid import bin_labels, count_levels, round_down
-from fairfrontier.train.regression.logistic import sum_curvature, sum_logistic
 from fairfrontier.train.regression.loss import Loss, scale_labels
 from fairfrontier.train.regression.moment import Moments, sum_by_cell, sum_moments
-from fairfrontier.train.regression.oracle import weigh_copies
+from fairfrontier.train.regression.oracle.logistic import sum_curvature, sum_logistic
+from fairfrontier.train.regression.oracle.oracle import weigh_copies
 from fairfrontier.train.regression.predictor import Predictor
 
 

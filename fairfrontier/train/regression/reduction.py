@@ -12,7 +12,7 @@ import numpy as np
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.train.regression.bounded_loss import BoundedLossProblem, solve_bounded_loss
 from fairfrontier.train.regression.loss import Loss
-from fairfrontier.train.regression.oracle import Costs, Response, Variant
+from fairfrontier.train.regression.oracle.oracle import Costs, Response, Variant
 from fairfrontier.train.regression.parity import ParityProblem, solve_parity
 from fairfrontier.train.regression.predictor import Predictor
 from fairfrontier.train.regression.saddle import Progress, Schedule

@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 
 from fairfrontier.train.regression.classifier import FairRegressionClassifier
 from fairfrontier.train.regression.estimator import FairRegression
-from fairfrontier.train.regression.oracle import Costs, Response
+from fairfrontier.train.regression.oracle.oracle import Costs, Response
 from fairfrontier.train.regression.parity import ParityProblem, judge
 
 SMALL = {"n_grid": 10, "iterations": 8}

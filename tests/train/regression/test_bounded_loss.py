@@ -10,7 +10,7 @@ from fairfrontier.train.regression.bounded_loss import (
     sum_group_losses,
 )
 from fairfrontier.train.regression.loss import square
-from fairfrontier.train.regression.oracle import GroupSquareOracle
+from fairfrontier.train.regression.oracle.oracle import GroupSquareOracle
 from fairfrontier.train.regression.predictor import score_all
 
 

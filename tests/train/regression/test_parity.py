@@ -5,7 +5,7 @@ from sklearn.linear_model import LinearRegression
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.train.regression.grid import measure_disparity
 from fairfrontier.train.regression.loss import absolute, logistic, square
-from fairfrontier.train.regression.oracle import LeastSquaresOracle
+from fairfrontier.train.regression.oracle.oracle import LeastSquaresOracle
 from fairfrontier.train.regression.parity import build_parity, find_costs, judge, solve_parity
 from fairfrontier.train.regression.predictor import score_all
 from tests.train.regression.made import Enumeration, draw_rows, solve_over_all

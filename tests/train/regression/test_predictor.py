@@ -4,7 +4,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.train.persistence import read_state, write_state
-from fairfrontier.train.regression.oracle import LearnerOracle, TreeOracle
+from fairfrontier.train.regression.oracle.oracle import LearnerOracle, TreeOracle
 from fairfrontier.train.regression.predictor import (
     ConstantPredictor,
     LearnerPredictor,

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from fairfrontier.train.regression.hinge import HingeOracle, tabulate_hinges
 from fairfrontier.train.regression.loss import square
+from fairfrontier.train.regression.oracle.hinge import HingeOracle, tabulate_hinges
 from fairfrontier.train.regression.parity import build_parity, find_costs
 from tests.train.regression.made import draw_rows
 

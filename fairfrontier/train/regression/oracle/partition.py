@@ -12,10 +12,10 @@ from fairfrontier.train.dask.placement import Placement
 from fairfrontier.train.regression import partition
 from fairfrontier.train.regression.bounded_loss import BoundedLossProblem
 from fairfrontier.train.regression.grid import measure_parity
-from fairfrontier.train.regression.logistic import LogisticRegressor
 from fairfrontier.train.regression.loss import Loss
 from fairfrontier.train.regression.moment import factorise
-from fairfrontier.train.regression.oracle import (
+from fairfrontier.train.regression.oracle.logistic import LogisticRegressor
+from fairfrontier.train.regression.oracle.oracle import (
     Costs,
     GroupSquareOracle,
     LeastSquaresOracle,

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from fairfrontier.train.regression.logistic import LogisticRegressor
+from fairfrontier.train.regression.oracle.logistic import LogisticRegressor
 
 
 def test_soft_labels_equal_two_weighted_copies():

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import csr_array, hstack
 
-from fairfrontier.train.regression.oracle import Costs, Response
+from fairfrontier.train.regression.oracle.oracle import Costs, Response
 from fairfrontier.train.regression.predictor import LinearPredictor
 
 # Rounds of cuts; each is finite, and few are needed from pieces near the last solution.

@@ -6,7 +6,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.train.regression.loss import logistic, square
-from fairfrontier.train.regression.oracle import (
+from fairfrontier.train.regression.oracle.oracle import (
     GroupSquareOracle,
     LearnerOracle,
     LeastSquaresOracle,

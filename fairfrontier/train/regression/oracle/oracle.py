@@ -20,8 +20,8 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from fairfrontier.runtime.errors import ConfigError, nearest
-from fairfrontier.train.regression.logistic import LogisticRegressor
 from fairfrontier.train.regression.moment import Moments, factorise, sum_by_cell, sum_moments
+from fairfrontier.train.regression.oracle.logistic import LogisticRegressor
 from fairfrontier.train.regression.predictor import (
     LearnerPredictor,
     LinearPredictor,

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from fairfrontier.train.regression.bounded_loss import BoundedLossProblem
-from fairfrontier.train.regression.envelope import EnvelopeOracle, EnvelopeTreeOracle
-from fairfrontier.train.regression.hinge import HingeOracle
 from fairfrontier.train.regression.loss import Loss
-from fairfrontier.train.regression.oracle import (
+from fairfrontier.train.regression.oracle.envelope import EnvelopeOracle, EnvelopeTreeOracle
+from fairfrontier.train.regression.oracle.hinge import HingeOracle
+from fairfrontier.train.regression.oracle.oracle import (
     GroupSquareOracle,
     LearnerOracle,
     LeastSquaresOracle,

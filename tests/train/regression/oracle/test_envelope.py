@@ -2,14 +2,14 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime, minimize
 
-from fairfrontier.train.regression.envelope import (
+from fairfrontier.train.regression.grid import round_down
+from fairfrontier.train.regression.loss import logistic, square
+from fairfrontier.train.regression.oracle.envelope import (
     EnvelopeOracle,
     EnvelopeTreeOracle,
     find_surrogates,
 )
-from fairfrontier.train.regression.grid import round_down
-from fairfrontier.train.regression.loss import logistic, square
-from fairfrontier.train.regression.oracle import LogisticOracle, TreeOracle
+from fairfrontier.train.regression.oracle.oracle import LogisticOracle, TreeOracle
 from fairfrontier.train.regression.parity import build_parity, find_costs, solve_parity
 from tests.train.regression.made import draw_rows
 
@@ -135,7 +135,7 @@ def test_trees_improve_on_the_envelope_by_the_costs_themselves(monkeypatch):
     both = sum_costs(costs, weight, oracle.respond(costs).score)
     hull, _ = find_surrogates(costs)
     monkeypatch.setattr(
-        "fairfrontier.train.regression.envelope.find_surrogates", lambda _: (hull, hull)
+        "fairfrontier.train.regression.oracle.envelope.find_surrogates", lambda _: (hull, hull)
     )
     alone = sum_costs(costs, weight, oracle.respond(costs).score)
     assert both < alone

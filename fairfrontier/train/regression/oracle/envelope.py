@@ -8,10 +8,10 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from fairfrontier.train.regression.logistic import sum_curvature
-from fairfrontier.train.regression.oracle import Costs, Response, TreeOracle
+from fairfrontier.train.regression.oracle.logistic import sum_curvature
+from fairfrontier.train.regression.oracle.oracle import Costs, Response, TreeOracle
+from fairfrontier.train.regression.oracle.surrogate import Surrogate, find_chords, find_hull, smooth
 from fairfrontier.train.regression.predictor import LinearPredictor, TreePredictor
-from fairfrontier.train.regression.surrogate import Surrogate, find_chords, find_hull, smooth
 
 # Scales of the smoothing, in grid steps: of the envelope's kinks, and of the costs' jumps.
 KINK, JUMP = 0.5, 1.0
