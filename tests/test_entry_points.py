@@ -64,14 +64,14 @@ class Majority(Classifier):
     "package/elsewhere/decided.py": '''
 """How many rows are decided at all."""
 
-from fairfrontier.evaluate.measure.registry import Row, measure
+from fairfrontier.evaluate.measure.registry import MeasureRow, measure
 
 
 @measure("decided", what="How many rows are decided.")
 def count_decided(audit):
     """Count the rows."""
     n = audit.part.n_samples
-    yield Row("", float(n), n, float(n), float(n))
+    yield MeasureRow("", float(n), n, float(n), float(n))
 ''',
     "package/elsewhere/dots.py": '''
 """A picture of nothing much."""

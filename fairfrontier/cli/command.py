@@ -15,9 +15,9 @@ from fairfrontier.cli.debias_command import debias
 from fairfrontier.cli.option import command_from
 from fairfrontier.cli.table import join_interval, print_table, write_settings
 from fairfrontier.cli.terminal import (
+    find_project,
     log_to_terminal,
     say_error,
-    settle_home,
     telling_how_to_resume,
 )
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, explain_missing, nearest
@@ -96,7 +96,7 @@ def list_known(
         raise ConfigError(f"There is nothing called {kind!r} to list.", nearest(kind, KINDS))
     from fairfrontier.cli.catalog import list_entries
 
-    entries = list_entries(kind, settle_home(conf))
+    entries = list_entries(kind, find_project(conf))
     if as_json:
         typer.echo(json.dumps(entries, indent=1, ensure_ascii=False))
         return

@@ -17,7 +17,7 @@ from fairfrontier.runtime.home import find_home
 INTERRUPTED = 130
 
 
-def settle_home(conf: Path | None) -> Path:
+def find_project(conf: Path | None) -> Path:
     """Return the project root that --conf, FAIRFRONTIER_HOME or the current folder names."""
     if conf is None:
         return find_home()

@@ -91,7 +91,7 @@ class MethodRow(BaseModel):
         return self.grid is not None or any(isinstance(each, list) for each in given)
 
 
-class Rows(Model):
+class MethodBlock(Model):
     """What both blocks of a study have."""
 
     methods: dict[str, MethodRow] = Field(min_length=1)
@@ -151,7 +151,7 @@ class CertificateConfig(Model):
     rows: int | None = Field(default=2000, gt=1)
 
 
-class PublishedConfig(Rows):
+class PublishedConfig(MethodBlock):
     """The block that runs a paper's own table, under the paper's own protocol.
 
     Attributes
@@ -166,7 +166,7 @@ class PublishedConfig(Rows):
     select_on: Literal["train", "validation"] = "train"
 
 
-class StudyConfig(Rows):
+class StudyConfig(MethodBlock):
     """A study as its YAML gives it, with one profile laid over it.
 
     Attributes
@@ -249,7 +249,7 @@ class StudyConfig(Rows):
         table = () if self.published is None else (self.published.reproduces,)
         return (*table, *self.reproduces)
 
-    def blocks(self) -> Iterator[tuple[Block, Rows, Literal["train", "validation"]]]:
+    def blocks(self) -> Iterator[tuple[Block, MethodBlock, Literal["train", "validation"]]]:
         """Yield the blocks that are present, with the part that each is selected on."""
         if self.published is not None:
             yield "published", self.published, self.published.select_on

@@ -18,7 +18,7 @@ from fairfrontier.prepare.config.dataset import (
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.study.claim import Block
-from fairfrontier.study.config import MethodRow, Rows, StudyConfig, ThenRow, split_name
+from fairfrontier.study.config import MethodBlock, MethodRow, StudyConfig, ThenRow, split_name
 from fairfrontier.study.method_file import MethodFile
 from fairfrontier.study.publication import Publication, read_publication
 
@@ -132,7 +132,7 @@ class _Context:
         block: Block,
         label: str,
         row: MethodRow,
-        rows: Rows,
+        rows: MethodBlock,
         select_on: Literal["train", "validation"],
     ) -> Iterator[ResolvedRow]:
         """Yield a row at every value of its sweep, checked."""

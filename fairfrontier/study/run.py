@@ -32,11 +32,11 @@ from fairfrontier.study.points import points_key
 from fairfrontier.study.results import StudyResults, build_results
 from fairfrontier.study.stage import (
     RunContext,
+    determine_text_encoder,
     list_metrics,
     list_splits,
     name_fit,
     name_seeds,
-    settle_texts,
 )
 from fairfrontier.train.fit.group import FitGroup
 from fairfrontier.train.fit.kept import KIND, read_facts
@@ -240,7 +240,7 @@ def start_study(options: RunOptions) -> StudyRun:
     study, plan = check_options(options)
     for dataset in dict.fromkeys(planned.group.dataset for planned in plan):
         # Keys say which encoder texts have.
-        settle_texts(dataset, options.home)
+        determine_text_encoder(dataset, options.home)
     return StudyRun(options, study, plan, started)
 
 

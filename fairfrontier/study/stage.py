@@ -13,7 +13,7 @@ import pandas as pd
 from fairfrontier.metric.kept import MetricRequest, digest_metric
 from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.prepare.digest import digest_split
-from fairfrontier.prepare.embedding.choice import settle_encoder
+from fairfrontier.prepare.embedding.choice import determine_encoder
 from fairfrontier.prepare.request import SplitRequest
 from fairfrontier.prepare.source.download import Progress
 from fairfrontier.runtime.errors import ConfigError, DataError
@@ -127,13 +127,15 @@ def has_texts(dataset: str, home: Path) -> bool:
     return read_dataset(find_yaml("dataset", dataset, home), home).features.text is not None
 
 
-def settle_texts(dataset: str, home: Path, progress: Progress | None = None) -> str | None:
+def determine_text_encoder(
+    dataset: str, home: Path, progress: Progress | None = None
+) -> str | None:
     """Return which encoder a dataset's texts get, None without texts; it is fetched if need be."""
     path = find_yaml("dataset", dataset, home)
     feature = read_dataset(path, home).features.text
     if feature is None or feature.supplied:
         return None if feature is None else feature.encoder
-    return settle_encoder(feature.encoder, home, progress)
+    return determine_encoder(feature.encoder, home, progress)
 
 
 def prepare_split(context: RunContext, request: SplitRequest) -> str:

@@ -17,7 +17,7 @@ from fairfrontier.evaluate.certificate.adversarial_gap import (
     trace_gap,
 )
 from fairfrontier.evaluate.certificate.certificate import Certificate, centre_logits, certify_rows
-from fairfrontier.evaluate.measure.registry import MEASURES, Audit, Need, Row
+from fairfrontier.evaluate.measure.registry import MEASURES, Audit, MeasureRow, Need
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.train.prediction import Prediction
 
@@ -75,7 +75,7 @@ def add_memberships(part: Part) -> Part:
     return replace(part, groups=member, attributes=dict.fromkeys(names, ("no", "yes")))
 
 
-def compute(name: str, part: Part, prediction: Prediction) -> list[Row]:
+def compute(name: str, part: Part, prediction: Prediction) -> list[MeasureRow]:
     certificates: tuple[Certificate, ...] = ()
     if "certificate" in MEASURES.all()[name].needs:
         logits, z = centre_logits(prediction.score), part.X[:, :2]
@@ -92,7 +92,7 @@ def compute(name: str, part: Part, prediction: Prediction) -> list[Row]:
         )  # fmt: skip
     # One row is enough for a level: more of the same rows then make no further level estimable.
     audit = Audit(prediction, part, minimum=1, replicates=100, certificates=certificates, gaps=gaps)
-    return [Row(*row) for row in MEASURES.all()[name].compute(audit)]
+    return [MeasureRow(*row) for row in MEASURES.all()[name].compute(audit)]
 
 
 def take(prediction: Prediction, rows: np.ndarray) -> Prediction:
@@ -114,7 +114,7 @@ def take(prediction: Prediction, rows: np.ndarray) -> Prediction:
     )
 
 
-def values(rows: list[Row]) -> dict[str, float]:
+def values(rows: list[MeasureRow]) -> dict[str, float]:
     return {row.group: row.value for row in rows}
 
 

@@ -15,7 +15,7 @@ from fairfrontier.evaluate.certificate.certificate import (
     name_budget,
 )
 from fairfrontier.evaluate.certificate.price_map import DRAW_PASSES, SAMPLE_PASSES, PriceMaps
-from fairfrontier.evaluate.measure.registry import Audit, Row, measure
+from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
 from fairfrontier.evaluate.statistic.interval import percentile
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.split import Part
@@ -377,11 +377,11 @@ def _draw_counts(n: int, replicates: int, generator: np.random.Generator) -> np.
     return counts
 
 
-def show_gaps(audit: Audit, loss: Loss) -> Iterator[Row]:
+def show_gaps(audit: Audit, loss: Loss) -> Iterator[MeasureRow]:
     """Yield one row for each budget, with its bootstrap interval."""
     for found in audit.gaps:
         for each in found.gaps if found.loss == loss else ():
-            yield Row(name_budget(each.budget), each.value, each.n, each.low, each.high)
+            yield MeasureRow(name_budget(each.budget), each.value, each.n, each.low, each.high)
 
 
 measure(

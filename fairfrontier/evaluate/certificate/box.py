@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairfrontier.evaluate.certificate.certificate import name_budget
-from fairfrontier.evaluate.measure.registry import Audit, Row, measure
+from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import ConfigError
@@ -177,10 +177,10 @@ def bound_part(
     direction="lower",
     reference="Yurochkin and Sun, SenSeI, ICLR 2021",
 )
-def show_bounds(audit: Audit) -> Iterator[Row]:
+def show_bounds(audit: Audit) -> Iterator[MeasureRow]:
     """Yield one row for each budget; there is no upper bound."""
     for each in audit.boxes:
-        yield Row(name_budget(each.budget), each.value, each.n, each.value, float("nan"))
+        yield MeasureRow(name_budget(each.budget), each.value, each.n, each.value, float("nan"))
 
 
 def _stay_free(

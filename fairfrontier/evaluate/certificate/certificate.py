@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairfrontier.evaluate.measure.registry import Audit, Row, measure
+from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import ConfigError, DataError
@@ -238,10 +238,10 @@ def name_budget(budget: float) -> str:
     direction="lower",
     reference="Yurochkin and Sun, SenSeI, ICLR 2021",
 )
-def show_certificates(audit: Audit) -> Iterator[Row]:
+def show_certificates(audit: Audit) -> Iterator[MeasureRow]:
     """Yield one row for each budget: R̂(h) over the data rows, between its two bounds."""
     for each in audit.certificates:
-        yield Row(name_budget(each.budget), each.value, each.n, each.value, each.upper)
+        yield MeasureRow(name_budget(each.budget), each.value, each.n, each.value, each.upper)
 
 
 class _Pairs:

@@ -13,7 +13,7 @@ from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.train.base import unit_weight
 from fairfrontier.train.individual.budro.estimator import BuDRO
 from fairfrontier.train.individual.budro.objective import evaluate_losses
-from fairfrontier.train.individual.budro.solver import Setting, plan_columns, pose, solve
+from fairfrontier.train.individual.budro.solver import Setting, build_problem, plan_columns, solve
 
 # Columns of the map that are looked at together.
 BLOCK = 256
@@ -95,7 +95,7 @@ def recall_last_map(
     loss = evaluate_losses(np.asarray(margin, dtype=np.float64))
     weight = unit_weight(sample_weight, len(y))
     z = np.asarray(metric.embed(X))
-    problem = pose(z, y, loss, model.budget, mass=weight / weight.sum())
+    problem = build_problem(z, y, loss, model.budget, mass=weight / weight.sum())
     generator = np.random.default_rng(model.random_state)
     found = solve(problem, model.solver, Setting.of(model), generator=generator)
     moves = []

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairfrontier.evaluate.measure.registry import Audit, Row, measure
+from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
 from fairfrontier.evaluate.statistic.cell import read_codes
 from fairfrontier.evaluate.statistic.interval import percentile
 from fairfrontier.evaluate.statistic.resampling import (
@@ -101,7 +101,7 @@ def _count(audit: Audit, attribute: str) -> _Recalls:
     return _Recalls(outcomes, shape, enough.reshape(shape))
 
 
-def measure_class_gaps(audit: Audit, compute: Combine) -> Iterator[Row]:
+def measure_class_gaps(audit: Audit, compute: Combine) -> Iterator[MeasureRow]:
     """Yield a gap for every attribute, with the percentile interval of a bootstrap over cells.
 
     A level with fewer than ``minimum`` rows of a class has no rate of it, and a class of which
@@ -118,7 +118,7 @@ def measure_class_gaps(audit: Audit, compute: Combine) -> Iterator[Row]:
         draws = found.outcomes.resample(audit.replicates, found.combine(compute))
         used = found.estimable & found.kept
         n = int(found.outcomes.count.reshape(found.shape)[used].sum())
-        yield Row(attribute, value, n, *percentile(value, draws))
+        yield MeasureRow(attribute, value, n, *percentile(value, draws))
 
 
 @measure(
@@ -129,7 +129,7 @@ def measure_class_gaps(audit: Audit, compute: Combine) -> Iterator[Row]:
     direction="lower",
     reference=ROMANOV,
 )
-def measure_gap_abs(audit: Audit) -> Iterator[Row]:
+def measure_gap_abs(audit: Audit) -> Iterator[MeasureRow]:
     """Yield GapABS for every attribute; see ``compute_class_gap_abs``."""
     return measure_class_gaps(audit, compute_class_gap_abs)
 
@@ -141,8 +141,8 @@ def measure_gap_abs(audit: Audit) -> Iterator[Row]:
     task=("multiclass",),
     reference=ROMANOV,
 )
-def count_classes_left_out(audit: Audit) -> Iterator[Row]:
+def count_classes_left_out(audit: Audit) -> Iterator[MeasureRow]:
     """Yield, for every attribute, how many classes ``gap_rms`` and ``gap_abs`` leave out."""
     for attribute in audit.part.attributes:
         left_out = int((~_count(audit, attribute).kept).sum())
-        yield Row(attribute, float(left_out), audit.part.n_samples, np.nan, np.nan)
+        yield MeasureRow(attribute, float(left_out), audit.part.n_samples, np.nan, np.nan)

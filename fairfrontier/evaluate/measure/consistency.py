@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fairfrontier.evaluate.measure.registry import Audit, Row, measure
+from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
 from fairfrontier.evaluate.measure.version import weigh_versions
 from fairfrontier.evaluate.statistic.interval import effective_size, wilson
 
@@ -19,7 +19,7 @@ from fairfrontier.evaluate.statistic.interval import effective_size, wilson
     direction="higher",
     reference="Yurochkin, Bower and Sun, Training individually fair ML models with SenSR, 2020",
 )
-def measure_consistency(audit: Audit) -> Iterator[Row]:
+def measure_consistency(audit: Audit) -> Iterator[MeasureRow]:
     """Yield one row for each counterfactual set: mean_i [1 − (max_v h_iv − min_v h_iv)].
 
     h_iv is the probability of deciding 1 for variant v of row i. Under common draws (one uniform
@@ -36,11 +36,11 @@ def measure_consistency(audit: Audit) -> Iterator[Row]:
         weight = weigh_versions(audit.part, name)
         decisions = [decision for _, decision in variants]
         if not decisions or not weight.sum() > 0:
-            yield Row(name, np.nan, weight.size, np.nan, np.nan)
+            yield MeasureRow(name, np.nan, weight.size, np.nan, np.nan)
             continue
         spread = np.maximum.reduce(decisions) - np.minimum.reduce(decisions)
         agreement = 1 - np.minimum(spread, 1.0)
-        yield Row(name, *_weighted_share(agreement, weight))
+        yield MeasureRow(name, *_weighted_share(agreement, weight))
 
 
 def _weighted_share(outcome: np.ndarray, weight: np.ndarray) -> tuple[float, int, float, float]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from fairfrontier.evaluate.measure.registry import Audit, Row, measure
+from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
 from fairfrontier.evaluate.measure.version import weigh_versions
 from fairfrontier.evaluate.statistic.interval import average
 
@@ -20,7 +20,7 @@ from fairfrontier.evaluate.statistic.interval import average
     reference="Garg et al., Counterfactual fairness in text classification through robustness, "
     "2019; Yurochkin and Sun, SenSeI, 2021",
 )
-def measure_counterfactual_fairness(audit: Audit) -> Iterator[Row]:
+def measure_counterfactual_fairness(audit: Audit) -> Iterator[MeasureRow]:
     """Yield one row for each counterfactual set: the weighted mean over the rows with versions.
 
     Two classes: mean_i std_v P(Y=1 | version v of row i). More: the mean over rows and over pairs
@@ -34,10 +34,10 @@ def measure_counterfactual_fairness(audit: Audit) -> Iterator[Row]:
     for name, scores in audit.prediction.counterfactual_scores.items():
         weight = weigh_versions(audit.part, name)
         if not scores:
-            yield Row(name, np.nan, weight.size, np.nan, np.nan)
+            yield MeasureRow(name, np.nan, weight.size, np.nan, np.nan)
             continue
         value, n, low, high = average(vary(scores), weight)
-        yield Row(name, value, n, max(low, 0.0), high)
+        yield MeasureRow(name, value, n, max(low, 0.0), high)
 
 
 def vary(scores: Sequence[np.ndarray]) -> np.ndarray:

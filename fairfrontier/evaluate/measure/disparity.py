@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fairfrontier.evaluate.measure.loss import REFERENCE
-from fairfrontier.evaluate.measure.registry import Audit, Row, measure
+from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
 from fairfrontier.evaluate.statistic.cell import read_codes
 from fairfrontier.evaluate.statistic.interval import CONFIDENCE
 
@@ -91,7 +91,7 @@ def bound_deviation(weight: np.ndarray) -> float:
     direction="lower",
     reference=REFERENCE,
 )
-def measure_disparity(audit: Audit) -> Iterator[Row]:
+def measure_disparity(audit: Audit) -> Iterator[MeasureRow]:
     """Yield max_a sup_z |F_a(z) − F(z)| for every attribute, and the distance of every level.
 
     Of a classifier it is the scores that are compared, not the decisions: a disparity of 0 is
@@ -121,9 +121,9 @@ def measure_disparity(audit: Audit) -> Iterator[Row]:
             yield _bound(f"{attribute}={level}", float(distance[code]), weight[codes == code])
 
 
-def _bound(group: str, value: float, weight: np.ndarray) -> Row:
+def _bound(group: str, value: float, weight: np.ndarray) -> MeasureRow:
     """Return a row with the paper's interval."""
     if not np.isfinite(value):
-        return Row(group, np.nan, weight.size, np.nan, np.nan)
+        return MeasureRow(group, np.nan, weight.size, np.nan, np.nan)
     reach = bound_deviation(weight)
-    return Row(group, value, weight.size, max(value - reach, 0.0), min(value + reach, 1.0))
+    return MeasureRow(group, value, weight.size, max(value - reach, 0.0), min(value + reach, 1.0))

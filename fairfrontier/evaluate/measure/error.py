@@ -15,7 +15,7 @@ from fairfrontier.evaluate.measure.loss import (
     compute_square,
     expect_loss,
 )
-from fairfrontier.evaluate.measure.registry import Audit, Row, measure
+from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
 
 
 @measure(
@@ -25,12 +25,12 @@ from fairfrontier.evaluate.measure.registry import Audit, Row, measure
     task=("regression",),
     direction="lower",
 )
-def measure_rmse(audit: Audit) -> Iterator[Row]:
+def measure_rmse(audit: Audit) -> Iterator[MeasureRow]:
     """Yield the root of the mean squared error; its interval is that of the mean square, rooted."""
     square = 2 * expect_loss(audit, compute_square)
     value, n, low, high = average_loss(square, np.asarray(audit.part.weight, dtype=np.float64))
     root = np.sqrt(np.maximum([value, low, high], 0.0))
-    yield Row("", float(root[0]), n, float(root[1]), float(root[2]))
+    yield MeasureRow("", float(root[0]), n, float(root[1]), float(root[2]))
 
 
 @measure(
@@ -40,10 +40,10 @@ def measure_rmse(audit: Audit) -> Iterator[Row]:
     task=("regression",),
     direction="lower",
 )
-def measure_mae(audit: Audit) -> Iterator[Row]:
+def measure_mae(audit: Audit) -> Iterator[MeasureRow]:
     """Yield the mean absolute error, ± two standard errors."""
     error = expect_loss(audit, compute_absolute)
-    yield Row("", *average_loss(error, np.asarray(audit.part.weight, dtype=np.float64)))
+    yield MeasureRow("", *average_loss(error, np.asarray(audit.part.weight, dtype=np.float64)))
 
 
 @measure(
@@ -53,7 +53,7 @@ def measure_mae(audit: Audit) -> Iterator[Row]:
     task=("regression",),
     direction="higher",
 )
-def measure_r2(audit: Audit) -> Iterator[Row]:
+def measure_r2(audit: Audit) -> Iterator[MeasureRow]:
     """Yield R² = 1 − E(y − f(x))² / E(y − E y)², without an interval.
 
     Not estimable for fewer than two rows or a constant target. What is drawn at random explains
@@ -66,4 +66,4 @@ def measure_r2(audit: Audit) -> Iterator[Row]:
         square = 2 * expect_loss(audit, compute_square)
         if spread > 0:
             value = 1 - float(np.average(square, weights=weight)) / spread
-    yield Row("", value, y.size, np.nan, np.nan)
+    yield MeasureRow("", value, y.size, np.nan, np.nan)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from fairfrontier.evaluate.measure.class_gap import compute_class_gap_rms, measure_class_gaps
-from fairfrontier.evaluate.measure.registry import Audit, Row, measure
+from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
 from fairfrontier.evaluate.statistic.interval import fold, newcombe, percentile
 from fairfrontier.evaluate.statistic.rate import AGGREGATIONS, RATES, TNR, TPR
 from fairfrontier.train.prediction import task_of
@@ -16,7 +16,7 @@ HARDT = "Hardt, Price and Srebro, Equality of opportunity in supervised learning
 FELDMAN = "Feldman et al., Certifying and removing disparate impact, 2015 (the four-fifths rule)"
 
 
-def measure_levels(audit: Audit, position: int) -> Iterator[Row]:
+def measure_levels(audit: Audit, position: int) -> Iterator[MeasureRow]:
     """Yield one rate for the whole part and for every level of every attribute and pair."""
     for attribute, cells in audit.cells.items():
         table = audit.rates[attribute]
@@ -29,10 +29,10 @@ def measure_levels(audit: Audit, position: int) -> Iterator[Row]:
             strict=True,
         ):
             group = f"{attribute}={level}" if attribute else ""
-            yield Row(group, float(value), int(n), float(low), float(high))
+            yield MeasureRow(group, float(value), int(n), float(low), float(high))
 
 
-def measure_aggregate(audit: Audit, position: int, aggregation: str) -> Iterator[Row]:
+def measure_aggregate(audit: Audit, position: int, aggregation: str) -> Iterator[MeasureRow]:
     """Yield one aggregate of one rate for every attribute and pair.
 
     A signed gap is for attributes with two levels and has Newcombe's interval, and the difference
@@ -52,7 +52,7 @@ def measure_aggregate(audit: Audit, position: int, aggregation: str) -> Iterator
                 low, high = fold(low, high)
         else:
             low, high = percentile(value, found.draws[aggregation][:, position])
-        yield Row(attribute, value, int(table.n[:, position].sum()), low, high)
+        yield MeasureRow(attribute, value, int(table.n[:, position].sum()), low, high)
 
 
 @measure(
@@ -62,7 +62,7 @@ def measure_aggregate(audit: Audit, position: int, aggregation: str) -> Iterator
     direction="lower",
     reference=BUDRO,
 )
-def measure_gap_max(audit: Audit) -> Iterator[Row]:
+def measure_gap_max(audit: Audit) -> Iterator[MeasureRow]:
     """Yield GapMax for every attribute and pair; see ``compute_gap_max``."""
     return _measure_both(audit, "gap_max")
 
@@ -75,7 +75,7 @@ def measure_gap_max(audit: Audit) -> Iterator[Row]:
     direction="lower",
     reference=BUDRO,
 )
-def measure_gap_rms(audit: Audit) -> Iterator[Row]:
+def measure_gap_rms(audit: Audit) -> Iterator[MeasureRow]:
     """Yield GapRMS for every attribute and pair; see ``compute_gap_rms``.
 
     With more than two classes for every attribute; see ``compute_class_gap_rms``.
@@ -85,12 +85,12 @@ def measure_gap_rms(audit: Audit) -> Iterator[Row]:
     return _measure_both(audit, "gap_rms")
 
 
-def _measure_both(audit: Audit, name: str) -> Iterator[Row]:
+def _measure_both(audit: Audit, name: str) -> Iterator[MeasureRow]:
     """Yield an aggregate of both rates P(ŷ=y | Y=y) with its bootstrap interval."""
     for attribute, found in audit.aggregates.items():
         value = float(found.value[name])
         n = int(audit.rates[attribute].n[:, [TNR, TPR]].sum())
-        yield Row(attribute, value, n, *percentile(value, found.draws[name]))
+        yield MeasureRow(attribute, value, n, *percentile(value, found.draws[name]))
 
 
 for position, rate in enumerate(RATES):

@@ -7,7 +7,7 @@ from itertools import permutations
 
 import numpy as np
 
-from fairfrontier.evaluate.measure.registry import Audit, Row, measure
+from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
 from fairfrontier.evaluate.statistic.interval import newcombe
 from fairfrontier.evaluate.statistic.rate import NAMES
 
@@ -22,7 +22,7 @@ SELECTION = NAMES.index("selection_rate")
     reference="Alabdulmohsin and Lucic, A near-optimal algorithm for debiasing trained machine "
     "learning models, 2021, figure 1",
 )
-def measure_gap_inside(audit: Audit) -> Iterator[Row]:
+def measure_gap_inside(audit: Audit) -> Iterator[MeasureRow]:
     """Yield the signed gap for every attribute of two levels inside every level of every other.
 
     The group reads ``sex inside race=Black``. The interval is Newcombe's, of two independent
@@ -46,7 +46,7 @@ def measure_gap_inside(audit: Audit) -> Iterator[Row]:
             value, low, high = (
                 each[codes, SELECTION] for each in (table.value, table.low, table.high)
             )
-            yield Row(
+            yield MeasureRow(
                 f"{first} inside {other}={level}",
                 float(value[0] - value[1]),
                 int(table.n[codes, SELECTION].sum()),

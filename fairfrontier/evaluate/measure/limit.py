@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fairfrontier.evaluate.measure.registry import Audit, Row, measure
+from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
 from fairfrontier.evaluate.statistic.cell import read_codes
 from fairfrontier.evaluate.statistic.interval import normal
 from fairfrontier.runtime.seeds import uniforms
@@ -49,7 +49,7 @@ def cross_signs(sums: np.ndarray) -> np.ndarray:
     needs=("score", "decision", "group"),
     reference=f"{PAPER}, proposition 2",
 )
-def measure_subgroup_bias_floor(audit: Audit) -> Iterator[Row]:
+def measure_subgroup_bias_floor(audit: Audit) -> Iterator[MeasureRow]:
     """Yield ½ E|γ(s) − γ̄| · min(E ŷ, 1 − E ŷ) for every level of every attribute.
 
     γ(s) = P(level | score s): how well the score, which is all that a post-processor sees, tells
@@ -89,7 +89,7 @@ def measure_subgroup_bias_floor(audit: Audit) -> Iterator[Row]:
         for code, level in enumerate(levels):
             group, n = f"{attribute}={level}", part.n_samples
             if count[code] < audit.minimum or not total > 0:
-                yield Row(group, math.nan, n, math.nan, math.nan)
+                yield MeasureRow(group, math.nan, n, math.nan, math.nan)
                 continue
             share = float(mass[..., code].sum()) / total
             excess = mass[..., code] - share * mass.sum(axis=-1)
@@ -104,4 +104,4 @@ def measure_subgroup_bias_floor(audit: Audit) -> Iterator[Row]:
             )
             value = 0.5 * spread * scale
             low, high = normal(value, 0.5 * math.sqrt(max(float(variance), 0.0)) / total)
-            yield Row(group, value, n, max(low, 0.0), high)
+            yield MeasureRow(group, value, n, max(low, 0.0), high)

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 from scipy.special import logit
 
-from fairfrontier.evaluate.measure.registry import Audit, Row, measure
+from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
 from fairfrontier.evaluate.statistic.cell import read_codes
 from fairfrontier.evaluate.statistic.interval import average
 from fairfrontier.prepare.split import Task
@@ -125,19 +125,19 @@ def average_loss(values: np.ndarray, weight: np.ndarray) -> tuple[float, int, fl
     return average(values, weight, REACH)
 
 
-def measure_loss(audit: Audit, compute: Compute) -> Iterator[Row]:
+def measure_loss(audit: Audit, compute: Compute) -> Iterator[MeasureRow]:
     """Yield the weighted mean loss of the part and of every level, ± two standard errors.
 
     A level with fewer rows than the audit's minimum is not estimable.
     """
     weight = np.asarray(audit.part.weight, dtype=np.float64)
     loss = expect_loss(audit, compute)
-    yield Row("", *average_loss(loss, weight))
+    yield MeasureRow("", *average_loss(loss, weight))
     for attribute in audit.part.attributes:
         yield from _average_levels(audit, attribute, loss, weight)
 
 
-def measure_largest_loss(audit: Audit, compute: Compute) -> Iterator[Row]:
+def measure_largest_loss(audit: Audit, compute: Compute) -> Iterator[MeasureRow]:
     """Yield, for every attribute, the largest of its levels' losses, with that level's interval.
 
     Notes
@@ -152,15 +152,15 @@ def measure_largest_loss(audit: Audit, compute: Compute) -> Iterator[Row]:
         n = sum(each.n for each in levels)
         known = [each for each in levels if np.isfinite(each.value)]
         if not known:
-            yield Row(attribute, np.nan, n, np.nan, np.nan)
+            yield MeasureRow(attribute, np.nan, n, np.nan, np.nan)
             continue
         worst = max(known, key=lambda each: each.value)
-        yield Row(attribute, worst.value, n, worst.low, worst.high)
+        yield MeasureRow(attribute, worst.value, n, worst.low, worst.high)
 
 
 def _average_levels(
     audit: Audit, attribute: str, loss: np.ndarray, weight: np.ndarray
-) -> Iterator[Row]:
+) -> Iterator[MeasureRow]:
     """Yield the mean loss of every level of an attribute."""
     levels = audit.part.attributes[attribute]
     codes = read_codes(audit.part, attribute, len(levels))
@@ -169,7 +169,7 @@ def _average_levels(
         found = average_loss(loss[rows], weight[rows])
         if found[1] < audit.minimum:
             found = (np.nan, found[1], np.nan, np.nan)
-        yield Row(f"{attribute}={level}", *found)
+        yield MeasureRow(f"{attribute}={level}", *found)
 
 
 for each in LOSSES:

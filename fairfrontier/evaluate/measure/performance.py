@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fairfrontier.evaluate.measure.registry import Audit, Row, measure
+from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
 from fairfrontier.evaluate.statistic.cell import read_codes
 from fairfrontier.evaluate.statistic.interval import Z, average, effective_size, normal, wilson
 from fairfrontier.train.prediction import task_of
@@ -22,7 +22,7 @@ from fairfrontier.train.prediction import task_of
     direction="higher",
     reference="Brodersen et al., The balanced accuracy and its posterior distribution, 2010",
 )
-def measure_balanced_accuracy(audit: Audit) -> Iterator[Row]:
+def measure_balanced_accuracy(audit: Audit) -> Iterator[MeasureRow]:
     """Yield mean_k P(decision = k | Y = k) over the K classes that occur; expected if random.
 
     The interval combines Wilson's intervals of the K recalls: value − sqrt(Σ (r_k − l_k)²)/K and
@@ -42,7 +42,7 @@ def measure_balanced_accuracy(audit: Audit) -> Iterator[Row]:
     total = np.bincount(y, weight)
     present = total > 0
     if present.sum() < 2:
-        yield Row("", np.nan, y.size, np.nan, np.nan)
+        yield MeasureRow("", np.nan, y.size, np.nan, np.nan)
         return
     recall = np.divide(
         np.bincount(y, weight * right), total, where=present, out=np.zeros_like(total)
@@ -54,7 +54,7 @@ def measure_balanced_accuracy(audit: Audit) -> Iterator[Row]:
     value = float(recall.mean())
     below = np.sqrt(np.sum((recall - low) ** 2)) / recall.size
     above = np.sqrt(np.sum((high - recall) ** 2)) / recall.size
-    yield Row("", value, y.size, max(value - below, 0.0), min(value + above, 1.0))
+    yield MeasureRow("", value, y.size, max(value - below, 0.0), min(value + above, 1.0))
 
 
 @measure(
@@ -65,7 +65,7 @@ def measure_balanced_accuracy(audit: Audit) -> Iterator[Row]:
     direction="lower",
     reference="Good, Rational decisions, 1952",
 )
-def measure_log_loss(audit: Audit) -> Iterator[Row]:
+def measure_log_loss(audit: Audit) -> Iterator[MeasureRow]:
     """Yield the weighted mean of −log p_y with its normal interval.
 
     Probabilities are kept 2.2e-16 away from 0 and 1, as scikit-learn does.
@@ -76,7 +76,7 @@ def measure_log_loss(audit: Audit) -> Iterator[Row]:
     )
     eps = np.finfo(np.float64).eps
     loss = -np.log(np.clip(likelihood, eps, 1 - eps))
-    yield Row("", *average(loss, np.asarray(audit.part.weight, dtype=np.float64)))
+    yield MeasureRow("", *average(loss, np.asarray(audit.part.weight, dtype=np.float64)))
 
 
 @measure(
@@ -87,7 +87,7 @@ def measure_log_loss(audit: Audit) -> Iterator[Row]:
     reference="DeLong, DeLong and Clarke-Pearson, Comparing the areas under two or more "
     "correlated ROC curves, 1988",
 )
-def measure_auc(audit: Audit) -> Iterator[Row]:
+def measure_auc(audit: Audit) -> Iterator[MeasureRow]:
     """Yield the weighted AUC with DeLong's interval.
 
     V_i is the weighted share of the other class that row i is on the right side of (ties count
@@ -109,7 +109,7 @@ def measure_auc(audit: Audit) -> Iterator[Row]:
     positive = np.bincount(place, weight * (y == 1))
     negative = np.bincount(place, weight * (y == 0))
     if not (positive.sum() > 0 and negative.sum() > 0):
-        yield Row("", np.nan, y.size, np.nan, np.nan)
+        yield MeasureRow("", np.nan, y.size, np.nan, np.nan)
         return
     below = (np.cumsum(negative) - negative / 2) / negative.sum()
     above = (positive.sum() - np.cumsum(positive) + positive / 2) / positive.sum()
@@ -117,7 +117,7 @@ def measure_auc(audit: Audit) -> Iterator[Row]:
     squares = np.where(y == 1, below[place], above[place]) - value
     share = weight / np.where(y == 1, positive.sum(), negative.sum())
     low, high = normal(value, float(np.sqrt(np.sum((share * squares) ** 2))))
-    yield Row("", value, y.size, max(low, 0.0), min(high, 1.0))
+    yield MeasureRow("", value, y.size, max(low, 0.0), min(high, 1.0))
 
 
 @measure(
@@ -126,11 +126,11 @@ def measure_auc(audit: Audit) -> Iterator[Row]:
     needs=("score",),
     task=("regression",),
 )
-def measure_mean_prediction(audit: Audit) -> Iterator[Row]:
+def measure_mean_prediction(audit: Audit) -> Iterator[MeasureRow]:
     """Yield the weighted mean prediction of the part and of every level, with normal intervals."""
     score = audit.prediction.score
     weight = np.asarray(audit.part.weight, dtype=np.float64)
-    yield Row("", *average(score, weight))
+    yield MeasureRow("", *average(score, weight))
     for attribute, levels in audit.part.attributes.items():
         codes = read_codes(audit.part, attribute, len(levels))
         count = np.bincount(codes, minlength=len(levels))
@@ -140,7 +140,7 @@ def measure_mean_prediction(audit: Audit) -> Iterator[Row]:
         value = np.where(count >= audit.minimum, mean, np.nan)
         half = Z * np.sqrt(squares) / total
         for level, each, n, width in zip(levels, value, count, half, strict=True):
-            yield Row(
+            yield MeasureRow(
                 f"{attribute}={level}",
                 float(each),
                 int(n),

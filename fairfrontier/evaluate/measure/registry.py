@@ -40,7 +40,7 @@ Need = Literal[
 CERTIFIED: frozenset[Need] = frozenset({"certificate", "gap", "box"})
 
 
-class Row(NamedTuple):
+class MeasureRow(NamedTuple):
     """One value of a measure with its rows and 95% interval; NaN where not estimable."""
 
     group: str
@@ -103,7 +103,7 @@ class Audit:
         }
 
 
-Compute = Callable[[Audit], Iterable[Row]]
+Compute = Callable[[Audit], Iterable[MeasureRow]]
 
 
 @dataclass(frozen=True)

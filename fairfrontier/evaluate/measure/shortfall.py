@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from fairfrontier.evaluate.measure.registry import Audit, Row, measure
+from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
 from fairfrontier.evaluate.statistic.cell import Cells, count_cells
 from fairfrontier.evaluate.statistic.interval import newcombe
 from fairfrontier.evaluate.statistic.rate import DENOMINATOR, NAMES, tabulate_rates
@@ -19,7 +19,7 @@ WANG = (
 )
 
 
-def measure_distance(audit: Audit, rate: str, sign: float, true: bool) -> Iterator[Row]:
+def measure_distance(audit: Audit, rate: str, sign: float, true: bool) -> Iterator[MeasureRow]:
     """Yield sign · (the rate of all rows − the rate of the level) for every level.
 
     With s the level's share of the rate's denominator, rate(all) − rate(level) is (1 − s) times
@@ -46,7 +46,7 @@ def measure_distance(audit: Audit, rate: str, sign: float, true: bool) -> Iterat
             value = sign * rest * (pair[0, 0] - pair[0, 1])
             ends = [sign * rest * each for each in newcombe(*pair)]
             n = int(own.n[code, position])
-            yield Row(f"{attribute}={level}", float(value), n, min(ends), max(ends))
+            yield MeasureRow(f"{attribute}={level}", float(value), n, min(ends), max(ends))
 
 
 def _read_cells(audit: Audit, true: bool) -> Mapping[str, Cells]:

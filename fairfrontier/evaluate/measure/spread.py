@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairfrontier.evaluate.measure.registry import Audit, Row, measure
+from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
 from fairfrontier.evaluate.statistic.cell import find_memberships, read_codes
 from fairfrontier.evaluate.statistic.interval import percentile
 from fairfrontier.evaluate.statistic.resampling import Outcomes, count_outcomes, divide_right
@@ -88,7 +88,7 @@ def _count(audit: Audit) -> _Members:
     direction="lower",
     reference=SENSEI,
 )
-def measure_accuracy_spread(audit: Audit) -> Iterator[Row]:
+def measure_accuracy_spread(audit: Audit) -> Iterator[MeasureRow]:
     """Yield sd_a P(ŷ = Y | a = yes) over the memberships a of the part.
 
     A membership is an attribute with the levels yes and no, as texts have for every family of
@@ -105,7 +105,7 @@ def measure_accuracy_spread(audit: Audit) -> Iterator[Row]:
     found = _count(audit)
     value = float(found.spread_accuracy(found.outcomes.mass))
     draws = found.outcomes.resample(audit.replicates, found.spread_accuracy)
-    yield Row("", value, found.count(found.known), *percentile(value, draws))
+    yield MeasureRow("", value, found.count(found.known), *percentile(value, draws))
 
 
 @measure(
@@ -116,7 +116,7 @@ def measure_accuracy_spread(audit: Audit) -> Iterator[Row]:
     direction="lower",
     reference=SENSEI,
 )
-def measure_balanced_accuracy_spread(audit: Audit) -> Iterator[Row]:
+def measure_balanced_accuracy_spread(audit: Audit) -> Iterator[MeasureRow]:
     """Yield sd_a mean_k P(ŷ = k | Y = k, a = yes); see ``measure_accuracy_spread``.
 
     Memberships without a row of one of the classes are left out too;
@@ -125,7 +125,7 @@ def measure_balanced_accuracy_spread(audit: Audit) -> Iterator[Row]:
     found = _count(audit)
     value = float(found.spread_balanced(found.outcomes.mass))
     draws = found.outcomes.resample(audit.replicates, found.spread_balanced)
-    yield Row("", value, found.count(found.complete), *percentile(value, draws))
+    yield MeasureRow("", value, found.count(found.complete), *percentile(value, draws))
 
 
 @measure(
@@ -135,7 +135,7 @@ def measure_balanced_accuracy_spread(audit: Audit) -> Iterator[Row]:
     task=("binary", "multiclass"),
     reference=SENSEI,
 )
-def count_memberships_left_out(audit: Audit) -> Iterator[Row]:
+def count_memberships_left_out(audit: Audit) -> Iterator[MeasureRow]:
     """Yield how many memberships ``balanced_accuracy_spread`` leaves out."""
     left_out = int((~_count(audit).complete).sum())
-    yield Row("", float(left_out), audit.part.n_samples, np.nan, np.nan)
+    yield MeasureRow("", float(left_out), audit.part.n_samples, np.nan, np.nan)

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from fairfrontier.evaluate.measure.registry import Audit, Row, measure
+from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
 from fairfrontier.evaluate.measure.shortfall import WANG
 from fairfrontier.evaluate.statistic.cell import read_codes
 from fairfrontier.train.noisy.ambiguity import bound_rate_of_cells, bound_rate_over_ball
@@ -18,7 +18,7 @@ from fairfrontier.train.noisy.rate import RATE_CELLS, count_cells, sum_cells
 
 def measure_worst_case(
     audit: Audit, rate: Literal["tpr", "fpr"], over: Literal["assignment", "ball"]
-) -> Iterator[Row]:
+) -> Iterator[MeasureRow]:
     """Yield the largest shortfall TPR − TPR_j, or excess FPR_j − FPR, of every true group j.
 
         max_w TPR − TPR_j(w)   or   max_p̃ TPR − TPR_j(p̃)
@@ -36,7 +36,7 @@ def measure_worst_case(
 
     Yields
     ------
-    Row
+    MeasureRow
         For every level of every attribute; n counts the true group's rows in the rate's
         denominator, and with fewer than the audit's minimum the value is NaN. No intervals: the
         maximum over sampled rows is no mean, and its noise is sampled too.
@@ -78,7 +78,7 @@ def measure_worst_case(
         counts = np.bincount(true[among], minlength=size)
         for level, found, n in zip(levels, value, counts, strict=True):
             told = float(found) if n >= audit.minimum else np.nan
-            yield Row(f"{attribute}={level}", told, int(n), np.nan, np.nan)
+            yield MeasureRow(f"{attribute}={level}", told, int(n), np.nan, np.nan)
 
 
 def _bound_assignments(

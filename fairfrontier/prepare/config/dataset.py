@@ -23,12 +23,12 @@ from fairfrontier.prepare.config.section import (
     Name,
     Noise,
     Perturb,
-    Rows,
+    RowFilter,
     Source,
     SplitRule,
     listed,
 )
-from fairfrontier.prepare.config.text import Text, settle_vocabulary
+from fairfrontier.prepare.config.text import Text, resolve_vocabulary
 from fairfrontier.runtime.config import Model, fault, parse, read_yaml
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.finder import find_yaml
@@ -73,7 +73,7 @@ class DatasetConfig(Model):
             Field(min_length=1),
         ],
     ] = Field(default_factory=dict)
-    rows: Rows = Rows()
+    rows: RowFilter = RowFilter()
     missing: Missing = Missing()
     weight: Name | None = None
     text: Text | None = None
@@ -211,7 +211,7 @@ def read_dataset(path: Path, home: Path | None = None) -> DatasetConfig:
     ConfigError
         When the file is not there, is not YAML, or says something that cannot be.
     """
-    return parse(DatasetConfig, settle_vocabulary(_extend(path, home), path, home), path)
+    return parse(DatasetConfig, resolve_vocabulary(_extend(path, home), path, home), path)
 
 
 def replace_noise(config: DatasetConfig, noise: float | None, path: Path) -> DatasetConfig:

@@ -346,7 +346,7 @@ class Condition(Model):
         return self
 
 
-class Rows(Model):
+class RowFilter(Model):
     """Which rows are kept: those that pass every condition and lack none of these cells."""
 
     keep: Mapping[Name, Condition] = Field(default_factory=dict)

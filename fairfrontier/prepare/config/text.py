@@ -123,7 +123,7 @@ class Text(Model):
         return (WORDS, TERMS, *(PREFIX + name for name in self.mentions.families))
 
 
-def settle_vocabulary(data: Any, path: Path, home: Path | None) -> Any:
+def resolve_vocabulary(data: Any, path: Path, home: Path | None) -> Any:
     """Put the content of the vocabularies that a dataset's YAML names into the names' places.
 
     Parameters

@@ -84,7 +84,7 @@ def choose_encoder(
 _SETTLED: dict[tuple[str, Path], str] = {}
 
 
-def settle_encoder(name: str, home: Path, progress: Progress | None = None) -> str:
+def determine_encoder(name: str, home: Path, progress: Progress | None = None) -> str:
     """Return the name of the encoder that ``name`` stands for on this machine, in this process.
 
     Parameters

@@ -12,7 +12,7 @@ import pandas as pd
 from fairfrontier.prepare.config.dataset import DatasetConfig, read_dataset
 from fairfrontier.prepare.config.section import TextFeature
 from fairfrontier.prepare.embedding.base import TextEncoder
-from fairfrontier.prepare.embedding.choice import choose_encoder, digest_encoder, settle_encoder
+from fairfrontier.prepare.embedding.choice import choose_encoder, determine_encoder, digest_encoder
 from fairfrontier.prepare.embedding.embedding_file import SUPPLIED, read_embeddings
 from fairfrontier.prepare.source.download import Progress
 from fairfrontier.prepare.splitting.encoder import Block
@@ -114,7 +114,7 @@ def fit_text(
         supplied = SuppliedBlock(column, names, vectors=found.vectors, rows=kept)
         return TextFeatures(found.name, digest_text(feature, home, file), supplied, None)
     encoder = choose_encoder(
-        settle_encoder(feature.encoder, home, progress),
+        determine_encoder(feature.encoder, home, progress),
         home=home,
         max_tokens=feature.max_tokens,
         threads=count_cores(),
@@ -143,7 +143,7 @@ def digest_text(feature: TextFeature, home: Path, file: Path) -> str:
         When a file of vectors is not there, or an encoder lacks its libraries.
     """
     if not feature.supplied:
-        name = settle_encoder(feature.encoder, home)
+        name = determine_encoder(feature.encoder, home)
         return digest_encoder(name, home, feature.max_tokens)
     content = hash_file(resolve(feature.encoder, home, file.parent))
     described = canonical_json({"file": content, "ids": feature.ids})
@@ -165,7 +165,7 @@ def name_encoder(dataset: str | Path, home: Path) -> str | None:
         return None
     if feature.supplied:
         return f"{SUPPLIED}{Path(feature.encoder).name}"
-    return settle_encoder(feature.encoder, home)
+    return determine_encoder(feature.encoder, home)
 
 
 def _name_columns(column: str, dimension: int) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.prepare.config.dataset import DatasetConfig, read_dataset
-from fairfrontier.reproduce.figure.classifier import Row, Stored, list_rows
+from fairfrontier.reproduce.figure.classifier import ClassifierRow, Stored, list_rows
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.study.drawing import Scene
@@ -48,7 +48,7 @@ class Trained:
 
     Attributes
     ----------
-    row : Row
+    row : ClassifierRow
         Its label, setting and fits.
     approach, inner, criterion : str
         Of the estimator; ``inner`` is "" where no worst case is sought.
@@ -60,7 +60,7 @@ class Trained:
         γ, the share of rows in a wrong group.
     """
 
-    row: Row
+    row: ClassifierRow
     approach: str
     inner: str
     criterion: str
@@ -166,7 +166,7 @@ def list_trained(scene: Scene, figure: str) -> tuple[Trained, ...]:
     return tuple(rows)
 
 
-def _read_row(row: Row, described: DatasetConfig, figure: str) -> Trained:
+def _read_row(row: ClassifierRow, described: DatasetConfig, figure: str) -> Trained:
     first = next(iter(row.fits.values()))
     member, method = first.member, METHODS.find(first.group.estimator)
     known: dict[str, Any] = {**method().get_params(deep=False), **member.parameters}
@@ -241,7 +241,7 @@ def trace(
     figure : str
     along : {"noise", "budget"}
     measure : callable
-        Row -> mean, standard error, and which group it is of.
+        ClassifierRow -> mean, standard error, and which group it is of.
 
     Raises
     ------

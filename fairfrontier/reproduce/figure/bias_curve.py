@@ -13,7 +13,7 @@ from fairfrontier.figure.frontier import COLOURS, INK, add_grid, encode_png, ope
 from fairfrontier.reproduce.figure.classifier import (
     THRESHOLDS,
     Classifier,
-    Row,
+    ClassifierRow,
     Scored,
     list_classifiers,
     refuse_dataset,
@@ -135,7 +135,7 @@ def trace_tradeoff(scene: Scene, classifier: Classifier) -> Tradeoff:
     )
 
 
-def _measure(row: Row, seed: int, test: Scored) -> tuple[float, float]:
+def _measure(row: ClassifierRow, seed: int, test: Scored) -> tuple[float, float]:
     if row.then is None:
         return measure_unmodified(test)
     return measure_decision(test, row.fits[seed].predictions()["test"].decision)

@@ -113,7 +113,7 @@ class Stored:
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class ClassifierRow:
     """A row of the study at one setting, over its seeds.
 
     Attributes
@@ -147,14 +147,14 @@ class Classifier:
 
     Attributes
     ----------
-    base : Row
+    base : ClassifierRow
         The unmodified classifier.
-    processed : tuple of Row
+    processed : tuple of ClassifierRow
         In the order of the study.
     """
 
-    base: Row
-    processed: tuple[Row, ...]
+    base: ClassifierRow
+    processed: tuple[ClassifierRow, ...]
 
     @property
     def label(self) -> str:
@@ -162,7 +162,7 @@ class Classifier:
         return self.base.label
 
     @property
-    def thresholds(self) -> Row:
+    def thresholds(self) -> ClassifierRow:
         """Its first row of randomised thresholds, which all that `list_classifiers` returns have.
 
         Raises
@@ -179,7 +179,7 @@ class Classifier:
         """Return the name of class 1."""
         return self.base.split(home).train.classes[1]
 
-    def find(self, method: str, attributes: Iterable[str] | None = None) -> Row | None:
+    def find(self, method: str, attributes: Iterable[str] | None = None) -> ClassifierRow | None:
         """Return the first row of a post-processor for parity, of these attributes in any order."""
         wanted = None if attributes is None else set(attributes)
         for row in self.processed:
@@ -213,7 +213,7 @@ def list_classifiers(scene: Scene, figure: str) -> tuple[Classifier, ...]:
     """
     rows = list_rows(scene)
     bases = {_name_models(row, scene): row for row in rows if row.then is None}
-    behind: dict[str, list[Row]] = {}
+    behind: dict[str, list[ClassifierRow]] = {}
     for row in rows:
         if row.then is not None:
             behind.setdefault(_name_models(row, scene), []).append(row)
@@ -236,7 +236,9 @@ def list_classifiers(scene: Scene, figure: str) -> tuple[Classifier, ...]:
     return tuple(sorted(found, key=lambda each: rows.index(each.base)))
 
 
-def require_row(classifier: Classifier, figure: str, method: str, attributes: Iterable[str]) -> Row:
+def require_row(
+    classifier: Classifier, figure: str, method: str, attributes: Iterable[str]
+) -> ClassifierRow:
     """Return a classifier's row of a post-processor on some attributes.
 
     Raises
@@ -282,7 +284,7 @@ def cross_groups(part: Part, attributes: Iterable[str]) -> tuple[np.ndarray, tup
     return code, levels
 
 
-def list_rows(scene: Scene) -> list[Row]:
+def list_rows(scene: Scene) -> list[ClassifierRow]:
     """Return the rows of the frontier at each of their settings, without those left out."""
     found: dict[tuple[str, str], dict[int, Stored]] = {}
     for each in scene.plan:
@@ -302,7 +304,7 @@ def list_rows(scene: Scene) -> list[Row]:
         if first.group.then is not None:
             known = tuple(first.split(scene.home).train.attributes)
             attributes = _name_attributes(first.group.then.get("attributes"), known)
-        rows.append(Row(label, setting, first.group.then, attributes, ordered))
+        rows.append(ClassifierRow(label, setting, first.group.then, attributes, ordered))
     return rows
 
 
@@ -318,7 +320,7 @@ def _name_attributes(given: Any, known: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(plain)
 
 
-def _name_models(row: Row, scene: Scene) -> str:
+def _name_models(row: ClassifierRow, scene: Scene) -> str:
     """Return what tells the models of a row before post-processing from all others."""
     return canonical_json(
         [

@@ -14,7 +14,7 @@ from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.reproduce.figure.classifier import (
     THRESHOLDS,
     Classifier,
-    Row,
+    ClassifierRow,
     list_classifiers,
     refuse_dataset,
     require_row,
@@ -166,7 +166,7 @@ def measure_gaps(scene: Scene) -> tuple[Pair, np.ndarray, tuple[Gaps, ...]]:
 _NOTHING = (np.nan, 0, np.nan, np.nan)
 
 
-def _key(row: Row) -> tuple[str, str]:
+def _key(row: ClassifierRow) -> tuple[str, str]:
     return row.label, row.setting
 
 
@@ -243,7 +243,7 @@ def _choose_pair(
 def _measure_classifier(
     scene: Scene,
     classifier: Classifier,
-    stages: Sequence[Row],
+    stages: Sequence[ClassifierRow],
     rates: Rates,
     crossed: Sequence[Sequence[str]],
     pair: Pair,
@@ -269,7 +269,9 @@ def _measure_classifier(
     return Gaps(classifier.label, share, np.mean(decided, axis=0), value, below, above)
 
 
-def _gap(rates: Rates, row: Row, seed: int, low: str, high: str) -> tuple[float, float, float]:
+def _gap(
+    rates: Rates, row: ClassifierRow, seed: int, low: str, high: str
+) -> tuple[float, float, float]:
     """Return the rate of ``high`` less that of ``low`` on one split, with its interval."""
     cells = [rates.get((*_key(row), seed, cell), _NOTHING) for cell in (high, low)]
     value, _, below, above = np.array(cells, dtype=np.float64).T

@@ -20,7 +20,7 @@ from fairfrontier.train.neural.network import Network, blocks, forward, paramete
 from fairfrontier.train.neural.optimiser import Adam
 from fairfrontier.train.noisy.player import Game, Player
 from fairfrontier.train.noisy.projection import project_capped_simplex
-from fairfrontier.train.noisy.row import Rows, sum_scores
+from fairfrontier.train.noisy.row import GroupedRows, sum_scores
 
 Array = Any
 Progress = Callable[[int, int], None]
@@ -63,7 +63,7 @@ class Training:
     snapshots: tuple[Network, ...] = ()
 
 
-def score_rows(rows: Rows, network: Network) -> Array:
+def score_rows(rows: GroupedRows, network: Network) -> Array:
     """Return φ of every model and row, shape (M, n)."""
     xp = array_namespace(rows.x)
     if len(network.weight) == 1:
@@ -78,7 +78,7 @@ def score_rows(rows: Rows, network: Network) -> Array:
     return score
 
 
-def carry_back(rows: Rows, network: Network, slope: Array) -> Network:
+def carry_back(rows: GroupedRows, network: Network, slope: Array) -> Network:
     """Return the gradient in the parameters for slopes (M, n) in φ, both over the rows' weights."""
     xp = array_namespace(rows.x)
     if len(network.weight) == 1:
@@ -118,7 +118,7 @@ def train(
     Parameters
     ----------
     game : Game
-        Rows, rates, budgets and slacks.
+        GroupedRows, rates, budgets and slacks.
     start_player : callable
         () -> Player, whose rows the constraints are about: a new one, for it changes as it plays.
     network : Network

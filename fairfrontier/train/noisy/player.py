@@ -22,7 +22,7 @@ from fairfrontier.train.noisy.assignment import (
     project_assignment,
 )
 from fairfrontier.train.noisy.rate import RATE_CELLS, Rate
-from fairfrontier.train.noisy.row import Rows, Sums, fill_slopes
+from fairfrontier.train.noisy.row import GroupedRows, Sums, fill_slopes
 
 Array = Any
 Variant = Literal["paper", "authors"]
@@ -34,14 +34,16 @@ class Game:
 
     Parameters
     ----------
-    rows : Rows
+    rows : GroupedRows
     rates : sequence of Rate
         R rates, each bounded for every group.
     budget, slack : float64 array, shape (M,)
         α and β of each model.
     """
 
-    def __init__(self, rows: Rows, rates: tuple[Rate, ...], budget: Array, slack: Array) -> None:
+    def __init__(
+        self, rows: GroupedRows, rates: tuple[Rate, ...], budget: Array, slack: Array
+    ) -> None:
         self.rows, self.rates, self.budget, self.slack = rows, rates, budget, slack
         xp = array_namespace(budget)
         self.device = array_api_compat.device(budget)

@@ -16,7 +16,7 @@ BLOCK_ROWS = 1 << 12
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class GroupedRows:
     """A table whose rows of one label and group lie side by side.
 
     Attributes
@@ -27,7 +27,7 @@ class Rows:
     weighted : float array, shape (n, d)
         ω x, so that gradients are one product.
     borders : tuple of int, length 2m + 1
-        Rows ``borders[y m + k]`` to ``borders[y m + k + 1]`` have label y and group k.
+        GroupedRows ``borders[y m + k]`` to ``borders[y m + k + 1]`` have label y and group k.
     n_groups : int
         m.
     total : float
@@ -64,7 +64,7 @@ def arrange_rows(
     n_groups: int,
     weight: np.ndarray,
     dtype: str = "float32",
-) -> Rows:
+) -> GroupedRows:
     """Sort rows by label and group, and merge those that are equal.
 
     Parameters
@@ -80,7 +80,7 @@ def arrange_rows(
 
     Returns
     -------
-    Rows
+    GroupedRows
         The same for any order of the rows, and for weights or as many repetitions.
 
     Notes
@@ -116,7 +116,7 @@ def arrange_rows(
         chosen = table[starts[block]]
         x[block] = chosen
         weighted[block] = chosen * share[block, None]
-    return Rows(
+    return GroupedRows(
         x,
         share.astype(dtype),
         weighted,
@@ -149,7 +149,7 @@ class Sums:
     count: Array
 
 
-def sum_scores(rows: Rows, score: Array) -> Sums:
+def sum_scores(rows: GroupedRows, score: Array) -> Sums:
     """Sum the scores φ (M, n) over groups and cells.
 
     Notes
@@ -190,12 +190,14 @@ def sum_scores(rows: Rows, score: Array) -> Sums:
     return Sums(up, down, count)
 
 
-def fill_slopes(rows: Rows, score: Array, rise: Array, fall: Array, *, by_decision: bool) -> Array:
+def fill_slopes(
+    rows: GroupedRows, score: Array, rise: Array, fall: Array, *, by_decision: bool
+) -> Array:
     """Return U 1{φ > −1} − D 1{φ < 1}, the slopes of U (1 + φ)₊ + D (1 − φ)₊.
 
     Parameters
     ----------
-    rows : Rows
+    rows : GroupedRows
     score : array, shape (M, n)
     rise, fall : array, shape (M, m, 4)
         U and D of each group and cell.

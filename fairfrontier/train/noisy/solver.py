@@ -21,7 +21,7 @@ from fairfrontier.train.noisy.lagrangian import TOLERANCE, Training, score_rows,
 from fairfrontier.train.noisy.player import AssignmentPlayer, Game, Player, hard_player
 from fairfrontier.train.noisy.problem import ConstrainedProblem, Setting, Solution
 from fairfrontier.train.noisy.rate import Rate, find_rates
-from fairfrontier.train.noisy.row import Rows, arrange_rows, sum_scores
+from fairfrontier.train.noisy.row import GroupedRows, arrange_rows, sum_scores
 
 Array = Any
 Progress = Callable[[int, int], None]
@@ -165,7 +165,7 @@ def _take_iterates(done: Training, place: int) -> list[np.ndarray]:
 def _mix_iterates(
     solution: Solution,
     pools: Sequence[list[np.ndarray]],
-    rows: Rows,
+    rows: GroupedRows,
     setting: Setting,
 ) -> Solution:
     """Run the ideal algorithm on the recorded iterates, shifted, and the two constant decisions."""
@@ -265,7 +265,7 @@ def _start_network(sizes: Sequence[int], seed: int) -> list[np.ndarray]:
     return draw_network(sizes, derive_generator("noisy_groups", "weights", seed))
 
 
-def _move_rows(rows: Rows, backend: Backend) -> Rows:
+def _move_rows(rows: GroupedRows, backend: Backend) -> GroupedRows:
     return replace(
         rows,
         x=as_backend(rows.x, backend),

@@ -14,7 +14,7 @@ from fairfrontier.train.postprocess.criterion import Solution
 from fairfrontier.train.postprocess.odds import propose_rates, solve_odds
 from fairfrontier.train.postprocess.ramp import RampRule
 from fairfrontier.train.postprocess.rule import ThresholdRule
-from fairfrontier.train.postprocess.sample import Rows
+from fairfrontier.train.postprocess.sample import ScoredRows
 from fairfrontier.train.postprocess.threshold import (
     ThresholdProblem,
     expect_accuracy,
@@ -148,8 +148,8 @@ def choose_parity(
 
 
 def choose_conditional(
-    rows: Rows,
-    fresh: Rows,
+    rows: ScoredRows,
+    fresh: ScoredRows,
     cells: np.ndarray,
     criterion: Conditional,
     *,
@@ -161,7 +161,7 @@ def choose_conditional(
 
     Parameters
     ----------
-    rows, fresh : Rows
+    rows, fresh : ScoredRows
         The fitted rows, and those whose labels judge where there is more than one candidate.
     cells : ndarray of int64, shape (n_cells, n_attributes)
         For covariance the first column is 1 for members of S, and the others make the subgroups.
@@ -244,7 +244,7 @@ def trace_budgets(
     return budgets, bias, accuracy
 
 
-def judge_rule(rule: ThresholdRule | RampRule, rows: Rows) -> tuple[float, float]:
+def judge_rule(rule: ThresholdRule | RampRule, rows: ScoredRows) -> tuple[float, float]:
     """Return the exact expected accuracy of a rule, and max − min of E[h | cell]; O(n)."""
     if rows.y is None:
         raise ValueError("rows without labels judge no rule")
@@ -254,7 +254,7 @@ def judge_rule(rule: ThresholdRule | RampRule, rows: Rows) -> tuple[float, float
     return float(np.average(right, weights=rows.weight)), float(np.ptp(rates))
 
 
-def measure_rates(h: np.ndarray, rows: Rows) -> np.ndarray:
+def measure_rates(h: np.ndarray, rows: ScoredRows) -> np.ndarray:
     """Return E[h | cell], float64, shape (n_groups,), of cells that all have weight."""
     chosen, total = (
         np.bincount(rows.code, weight, rows.n_groups) for weight in (rows.weight * h, rows.weight)
@@ -263,7 +263,12 @@ def measure_rates(h: np.ndarray, rows: Rows) -> np.ndarray:
 
 
 def _solve(
-    rows: Rows, cells: np.ndarray, criterion: Conditional, width: float, rate: Any, budget: float
+    rows: ScoredRows,
+    cells: np.ndarray,
+    criterion: Conditional,
+    width: float,
+    rate: Any,
+    budget: float,
 ) -> Solution:
     options: dict[str, Any] = {"width": width, "budget": budget, "weight": rows.weight}
     if criterion == "covariance":

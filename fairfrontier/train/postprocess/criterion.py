@@ -88,7 +88,7 @@ def cross(member: Array, subgroup: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class CodedScores:
     """Rows of weight > 0: float64 scores, int64 codes and float64 weights on one backend."""
 
     score: Array
@@ -107,7 +107,7 @@ class Rows:
 
 def read_rows(
     score: Array, code: Array, n_groups: int, weight: Array | None, *settings: tuple[str, float]
-) -> Rows:
+) -> CodedScores:
     """Return the rows of weight > 0, once everything is in range.
 
     Raises
@@ -123,7 +123,7 @@ def read_rows(
     score, code = xp.astype(score, xp.float64), xp.astype(code, xp.int64)
     weight = xp.ones_like(score) if weight is None else xp.astype(weight, xp.float64)
     kept = weight > 0
-    rows = Rows(score[kept], code[kept], weight[kept], n_groups)
+    rows = CodedScores(score[kept], code[kept], weight[kept], n_groups)
     counts = to_numpy(segment_sum(xp.ones_like(rows.code), rows.code, n_groups))
     if not counts.all():
         raise ValueError(f"no row with weight in the groups {np.flatnonzero(counts == 0).tolist()}")
@@ -132,7 +132,7 @@ def read_rows(
 
 def conclude(
     kind: type[Found],
-    rows: Rows,
+    rows: CodedScores,
     lines: Sequence[Line],
     cells: Array,
     features: Sequence[Array],
@@ -150,7 +150,7 @@ def conclude(
     ----------
     kind : type
         Of the solution.
-    rows : Rows
+    rows : CodedScores
         Of the problem.
     lines : sequence of Line
         By cell: of the group, or of the group and membership.

@@ -29,7 +29,7 @@ from fairfrontier.train.postprocess.descent import DescentResult, solve_authors,
 from fairfrontier.train.postprocess.histogram import BINS
 from fairfrontier.train.postprocess.ramp import RampRule
 from fairfrontier.train.postprocess.rule import ThresholdRule
-from fairfrontier.train.postprocess.sample import Rows
+from fairfrontier.train.postprocess.sample import ScoredRows
 from fairfrontier.train.registry import method
 
 Criterion = Literal["parity", "covariance", "equal_opportunity", "equalized_odds"]
@@ -263,7 +263,7 @@ class RandomizedThreshold(PostProcessor):
             )
             signed = self.calibration_.apply(signed)
         code = self.learn_cells(groups)
-        rows = Rows(signed, code, weight, labels, len(self.cells_))
+        rows = ScoredRows(signed, code, weight, labels, len(self.cells_))
         if self.criterion == "covariance" and self.cells_[:, 0].max(initial=0) > 1:
             raise ConfigError(
                 f"{self.name} is to bound the covariance with an attribute of more than two "
@@ -286,7 +286,7 @@ class RandomizedThreshold(PostProcessor):
         self.result_ = self._describe(rows, facts)
         return self
 
-    def _choose(self, rows: Rows, fresh: Rows) -> Choice:
+    def _choose(self, rows: ScoredRows, fresh: ScoredRows) -> Choice:
         widths = list(self.width_grid) if self.width is None else [self.width]
         if self.criterion != "parity":
             rate: Any = tuple(self.rate) if isinstance(self.rate, Sequence) else self.rate
@@ -306,7 +306,7 @@ class RandomizedThreshold(PostProcessor):
             centre=self.base_rate_ if fixed is None else fixed,
         )
 
-    def _descend(self, rows: Rows) -> DescentResult:
+    def _descend(self, rows: ScoredRows) -> DescentResult:
         options: dict[str, Any] = {
             "steps": self.steps,
             "batch_size": self.batch_size,
@@ -363,8 +363,8 @@ class RandomizedThreshold(PostProcessor):
             )
         return labels
 
-    def _read_validation(self, part: Part) -> Rows:
-        fresh = Rows(
+    def _read_validation(self, part: Part) -> ScoredRows:
+        fresh = ScoredRows(
             self._calibrate(self.validate_rows(part.X)),
             self.encode(part.groups),
             np.asarray(part.weight, dtype=np.float64),
@@ -375,7 +375,7 @@ class RandomizedThreshold(PostProcessor):
         return fresh
 
     def _refuse_empty(
-        self, rows: Rows, name: str, attributes: Mapping[str, Sequence[str]] | None
+        self, rows: ScoredRows, name: str, attributes: Mapping[str, Sequence[str]] | None
     ) -> None:
         """Refuse rows among which a group has no weight, by the group's name where it has one."""
         held = np.bincount(rows.code, weights=rows.weight, minlength=len(self.cells_))
@@ -394,7 +394,7 @@ class RandomizedThreshold(PostProcessor):
             "Merge small groups in the dataset's YAML, or give that part more rows.",
         )
 
-    def _describe(self, rows: Rows, facts: Mapping[str, Any]) -> dict[str, Any]:
+    def _describe(self, rows: ScoredRows, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Return the facts of a fit, with the number of fitted rows and E[h | cell] on them."""
         h = self.rule_.probability(rows.signed, rows.code)
         counts = np.bincount(rows.code, minlength=rows.n_groups)

@@ -25,7 +25,7 @@ MAX_GROUPS = 200
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class ScoredRows:
     """Rows that rules are fitted on or judged by, their scores as they are.
 
     Attributes
@@ -77,7 +77,7 @@ class BinnedScores:
     histogram: ScoreHistogram
 
     def problem(self, merged: np.ndarray | None = None) -> ThresholdProblem:
-        """Return the solver's problem; see `Rows.problem`."""
+        """Return the solver's problem; see `ScoredRows.problem`."""
         held = self.histogram
         return (held if merged is None else _regroup(held, merged)).problem()
 
@@ -86,7 +86,7 @@ class BinnedScores:
         return self.histogram.labelled()
 
 
-Scores = Rows | BinnedScores
+Scores = ScoredRows | BinnedScores
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,9 +101,9 @@ class Sample:
         Rows of calibration and of validation by group.
     weights : ndarray of float64, shape (2, n_groups)
         Their weight.
-    calibration : Rows or BinnedScores
+    calibration : ScoredRows or BinnedScores
         What thresholds are fitted on.
-    validation : Rows, BinnedScores or None
+    validation : ScoredRows, BinnedScores or None
         What they are chosen on; None where no row was kept back.
     """
 
@@ -121,7 +121,7 @@ class Sample:
     @property
     def exact(self) -> bool:
         """Whether the scores are kept as they are."""
-        return isinstance(self.calibration, Rows)
+        return isinstance(self.calibration, ScoredRows)
 
 
 @dataclass
@@ -227,7 +227,7 @@ class Collector:
         parts = []
         for inside in (~whole.held_out, whole.held_out):
             signed, y, weight = (each[inside] for each in (whole.signed, whole.y, whole.weight))
-            parts.append(Rows(signed, code[inside], weight, y, len(cells)))
+            parts.append(ScoredRows(signed, code[inside], weight, y, len(cells)))
         size = len(cells)
         counts = np.stack([np.bincount(each.code, minlength=size) for each in parts])
         weights = np.stack([np.bincount(each.code, each.weight, size) for each in parts])

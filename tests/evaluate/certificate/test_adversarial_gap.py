@@ -16,7 +16,7 @@ from fairfrontier.evaluate.certificate.adversarial_gap import (
 )
 from fairfrontier.evaluate.verb import tabulate
 from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.train.individual.budro.solver import Setting, pose, solve
+from fairfrontier.train.individual.budro.solver import Setting, build_problem, solve
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.prediction import Prediction, predict_part
 from tests.train.tables import make_split
@@ -65,7 +65,7 @@ def test_it_equals_what_budro_solves():
     found = trace_gap(losses, label, z, budgets, replicates=50)
     own = losses[np.arange(300), label].mean()
     for each in found.gaps:
-        told = solve(pose(z, label, losses, each.budget), setting=Setting(tolerance=1e-8))
+        told = solve(build_problem(z, label, losses, each.budget), setting=Setting(tolerance=1e-8))
         assert each.value + own == pytest.approx(told.objective, rel=1e-6)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from fairfrontier.prepare.config.text import Text, settle_vocabulary
+from fairfrontier.prepare.config.text import Text, resolve_vocabulary
 from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.errors import ConfigError
 
@@ -36,9 +36,9 @@ def test_a_vocabulary_is_named_or_written_out(tmp_path):
     named = {"text": {"column": "s", "mentions": "own.yaml"}}
     written = {"text": {"column": "s", "mentions": content}}
     path = tmp_path / "data.yaml"
-    assert settle_vocabulary(named, path, None) == written
-    assert settle_vocabulary(written, path, None) == written
+    assert resolve_vocabulary(named, path, None) == written
+    assert resolve_vocabulary(written, path, None) == written
     for plain in ({}, {"text": None}, [1], {"text": {"column": "s"}}):
-        assert settle_vocabulary(plain, path, None) == plain
+        assert resolve_vocabulary(plain, path, None) == plain
     with pytest.raises(ConfigError, match="no vocabulary 'own'"):
-        settle_vocabulary({"text": {"mentions": "own"}}, path, tmp_path)
+        resolve_vocabulary({"text": {"mentions": "own"}}, path, tmp_path)

@@ -27,6 +27,6 @@ class StubEncoder(TextEncoder):
 
 def put_stub(monkeypatch):
     """Let datasets of texts be encoded in no time, and fetch no encoder."""
-    monkeypatch.setattr(feature, "settle_encoder", lambda *_: "stub")
+    monkeypatch.setattr(feature, "determine_encoder", lambda *_: "stub")
     monkeypatch.setattr(feature, "choose_encoder", lambda *_, **__: StubEncoder())
     monkeypatch.setattr(feature, "digest_encoder", lambda *_: "0" * 64)

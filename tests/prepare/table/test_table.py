@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
-from fairfrontier.prepare.config.section import Rows, Source
+from fairfrontier.prepare.config.section import RowFilter, Source
 from fairfrontier.prepare.table.column import (
     as_levels,
     as_numbers,
@@ -26,7 +26,7 @@ class Dataset:
     """Stands in for a DatasetConfig where only its rows matter."""
 
     def __init__(self, **rows):
-        self.rows = Rows(**rows)
+        self.rows = RowFilter(**rows)
 
 
 def read(folder, content, name="t.csv", **source):

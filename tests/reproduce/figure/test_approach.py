@@ -16,7 +16,7 @@ from fairfrontier.reproduce.figure.approach import (
     select,
     trace,
 )
-from fairfrontier.reproduce.figure.classifier import Row
+from fairfrontier.reproduce.figure.classifier import ClassifierRow
 from fairfrontier.runtime.errors import ConfigError
 from tests.reproduce.noised import METHODS, ROOT, make_noised, row
 
@@ -149,7 +149,7 @@ def test_studies_of_something_else_are_refused(noised_folder, methods, message):
 def test_an_approach_that_is_missing_is_named(rows):
     with pytest.raises(ConfigError, match=r"approach dro by joint.*\n?.*inner: joint"):
         select(rows, "figure", "dro", "joint")
-    assert isinstance(select(rows, "figure", "naive")[0].row, Row)
+    assert isinstance(select(rows, "figure", "naive")[0].row, ClassifierRow)
 
 
 def test_datasets_without_noise_have_no_figure():

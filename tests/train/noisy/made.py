@@ -7,7 +7,7 @@ import numpy as np
 from fairfrontier.train.neural.network import Network
 from fairfrontier.train.noisy.player import Game
 from fairfrontier.train.noisy.rate import find_rates
-from fairfrontier.train.noisy.row import Rows, arrange_rows
+from fairfrontier.train.noisy.row import GroupedRows, arrange_rows
 
 
 def make_table(n=120, m=3, seed=0, d=4, levels=3):
@@ -27,7 +27,7 @@ def make_rows(xp=np, dtype="float64", m=3, **changes):
     """Return arranged rows on a namespace, with noisy groups."""
     X, y, _, noisy = make_table(m=m, **changes)
     rows = arrange_rows(X, y, noisy, m, np.ones(len(y)), dtype)
-    return Rows(
+    return GroupedRows(
         xp.asarray(rows.x),
         xp.asarray(rows.weight),
         xp.asarray(rows.weighted),

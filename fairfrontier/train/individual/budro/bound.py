@@ -319,12 +319,12 @@ def round_off(eps: float, length: int) -> float:
     return eps / 2 * (length + 4)
 
 
-class Shelf:
+class BoundsCache:
     """Keeps the bounds of one geometry's columns; empty after a journey between processes."""
 
     def __init__(self) -> None:
         self.bounds: Bounds | None = None
-        self._samples: dict[float, Shelf] = {}
+        self._samples: dict[float, BoundsCache] = {}
 
     def require(
         self,
@@ -338,9 +338,9 @@ class Shelf:
             kept = self.bounds = Bounds(point, column_point, columns)
         return kept
 
-    def sample(self, share: float) -> Shelf:
-        """Return the shelf of the sample of a share of these columns."""
-        return self._samples.setdefault(share, Shelf())
+    def sample(self, share: float) -> BoundsCache:
+        """Return the bounds of the sample of a share of these columns."""
+        return self._samples.setdefault(share, BoundsCache())
 
-    def __reduce__(self) -> tuple[type[Shelf], tuple[()]]:
-        return Shelf, ()
+    def __reduce__(self) -> tuple[type[BoundsCache], tuple[()]]:
+        return BoundsCache, ()

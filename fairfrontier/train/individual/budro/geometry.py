@@ -12,7 +12,7 @@ from array_api_compat import array_namespace, device
 
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.train.individual.budro.bound import Shelf
+from fairfrontier.train.individual.budro.bound import BoundsCache
 
 Array = Any
 
@@ -62,7 +62,7 @@ class Geometry:
         m_j of each row.
     portion : Portion or None
         Which of all columns these are; None where they are all.
-    shelf : Shelf
+    bounds : BoundsCache
         Where `search` keeps what speeds up its next pass over these columns.
     """
 
@@ -76,7 +76,7 @@ class Geometry:
     column_mass: Array
     row_mass: Array
     portion: Portion | None = None
-    shelf: Shelf = field(repr=False, default_factory=Shelf)
+    bounds: BoundsCache = field(repr=False, default_factory=BoundsCache)
 
     @property
     def n_labels(self) -> int:
@@ -216,7 +216,7 @@ def keep_columns(
         column_point=xp.take(geometry.column_point, kept),
         column_mass=xp.take(geometry.column_mass, kept),
         portion=Portion(number, geometry.columns, add_up),
-        shelf=Shelf(),
+        bounds=BoundsCache(),
     )
 
 
@@ -257,5 +257,5 @@ def sample_columns(geometry: Geometry, share: float) -> Geometry:
         columns=tuple(columns),
         column_point=xp.take(geometry.column_point, xp.concat(chosen)),
         column_mass=xp.concat(masses),
-        shelf=geometry.shelf.sample(share),
+        bounds=geometry.bounds.sample(share),
     )

@@ -76,7 +76,7 @@ class Search:
         pairs = geometry.point.shape[0] * geometry.column_point.shape[0]
         self.bounds: Bounds | None = None
         if is_numpy_namespace(xp) and pairs >= MANY_PAIRS:
-            self.bounds = geometry.shelf.require(
+            self.bounds = geometry.bounds.require(
                 geometry.point, geometry.column_point, geometry.columns
             )
             self._levels = np.stack(self.level, axis=1)

@@ -79,7 +79,7 @@ class Setting:
         return cls(**{name: getattr(model, name) for name in names})
 
 
-def pose(
+def build_problem(
     z: Array,
     label: Array,
     loss: Array,

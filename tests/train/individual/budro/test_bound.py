@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fairfrontier.train.individual.budro import bound, search
-from fairfrontier.train.individual.budro.bound import Bounds, Shelf
+from fairfrontier.train.individual.budro.bound import Bounds, BoundsCache
 from fairfrontier.train.individual.budro.geometry import (
     build_geometry,
     keep_columns,
@@ -130,8 +130,8 @@ def test_bounds_stay_where_they_were_made():
     geometry = build_geometry(z, label)
     first = Search(geometry, loss, "float32").bounds
     assert Search(geometry, loss, "float32").bounds is first
-    travelled = copy.deepcopy(geometry.shelf)
-    assert isinstance(travelled, Shelf)
+    travelled = copy.deepcopy(geometry.bounds)
+    assert isinstance(travelled, BoundsCache)
     assert travelled.bounds is None
 
 

@@ -12,9 +12,9 @@ from fairfrontier.train.individual.budro.solver import (
     SOLVERS,
     Problem,
     Setting,
+    build_problem,
     draw_batches,
     plan_columns,
-    pose,
     solve,
 )
 from tests.train.individual.budro.problems import draw_problem, solve_in_portions
@@ -63,7 +63,7 @@ def test_all_solvers_agree_with_the_linear_programme(kind):
         budget = BUDGETS[seed % len(BUDGETS)]
         z, label, loss, mass = draw(seed, **KINDS[kind])
         _, best = solve_linear_program(z, label, loss, budget, mass=mass)
-        problem = pose(z, label, loss, budget, mass=mass)
+        problem = build_problem(z, label, loss, budget, mass=mass)
         programme = solve(problem, "linear_program")
         exact, smooth = (solve(problem, each, Setting(**FINE)) for each in ("exact", "sinkhorn"))
         for found in (programme, exact, smooth):
@@ -101,14 +101,14 @@ def test_stochastic_steps_come_to_the_linear_programme(solver):
             momentum=0.0,
             dual_learning_rate=0.1,
         )
-        found = solve(pose(z, label, loss, 0.3), solver, told)
+        found = solve(build_problem(z, label, loss, 0.3), solver, told)
         assert best - 1e-8 <= found.dual_value <= best * 1.01
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_a_start_from_any_solver_changes_no_answer(solver):
     z, label, loss = draw_problem(2, n=40)
-    problem = pose(z, label, loss, 0.2)
+    problem = build_problem(z, label, loss, 0.2)
     told = Setting(steps=5, batch_size=10, **FINE)
     cold = solve(problem, solver, told)
     for other in SOLVERS:
@@ -121,14 +121,14 @@ def test_results_are_of_one_kind_under_any_namespace(solver):
     z, label, loss = draw_problem(4, n=20, copies=5, n_labels=3)
     xp = array_api_strict
     told = Setting(steps=4, batch_size=6, entropy_weight=0.01)
-    problem = pose(xp.asarray(z), xp.asarray(label), xp.asarray(loss), 0.1)
+    problem = build_problem(xp.asarray(z), xp.asarray(label), xp.asarray(loss), 0.1)
     found = solve(problem, solver, told)
-    plain = solve(pose(z, label, loss, 0.1), solver, told)
+    plain = solve(build_problem(z, label, loss, 0.1), solver, told)
     for key in ("eta", "objective", "dual_value", "cost", "gap"):
         assert getattr(found, key) == pytest.approx(getattr(plain, key), rel=1e-5, abs=1e-6)
     rows = np.array([3, 0, 19])
     there = plan_columns(problem, found, xp.asarray(rows))
-    here = plan_columns(pose(z, label, loss, 0.1), plain, rows)
+    here = plan_columns(build_problem(z, label, loss, 0.1), plain, rows)
     assert np.asarray(there._array) == pytest.approx(here, abs=1e-5)
 
 
@@ -138,7 +138,9 @@ def test_results_are_of_one_kind_under_any_namespace(solver):
 def test_portions_of_the_columns_solved_in_step_are_the_whole(solver, budget, namespace):
     z, label, loss, mass = draw(3, n=60, weighted=True, copies=12, n_labels=3)
     label[label == 1] = 0
-    problem = pose(*map(namespace.asarray, (z, label, loss)), budget, mass=namespace.asarray(mass))
+    problem = build_problem(
+        *map(namespace.asarray, (z, label, loss)), budget, mass=namespace.asarray(mass)
+    )
     setting = Setting(
         column_share=0.2, steps=10, batch_size=7, dual_learning_rate=0.01, entropy_weight=0.01
     )
@@ -162,7 +164,7 @@ def test_portions_of_the_columns_solved_in_step_are_the_whole(solver, budget, na
 def test_the_tolerance_is_a_share_of_what_moving_gains(solver):
     z, label, loss = draw_problem(0, n=60)
     # As early in boosting, where all losses are nearly equal.
-    problem = pose(z, label, 0.69 + 1e-4 * loss, 0.05)
+    problem = build_problem(z, label, 0.69 + 1e-4 * loss, 0.05)
     setting = Setting(tolerance=0.01, entropy_weight=1e-9, dtype="float64")
     found = solve(problem, solver, setting)
     stays = problem.loss[np.arange(60), label].mean()
@@ -173,7 +175,7 @@ def test_the_tolerance_is_a_share_of_what_moving_gains(solver):
 
 def test_batches_follow_the_masses():
     z, label, loss = draw_problem(0, n=3)
-    problem = pose(z, label, loss, 0.1, mass=np.array([0.7, 0.2, 0.1]))
+    problem = build_problem(z, label, loss, 0.1, mass=np.array([0.7, 0.2, 0.1]))
     drawn = draw_batches(problem.geometry, 200, 100, np.random.default_rng(0))
     shares = np.bincount(drawn.reshape(-1), minlength=3) / drawn.size
     assert shares == pytest.approx([0.7, 0.2, 0.1], abs=5 * math.sqrt(0.25 / drawn.size))
@@ -181,7 +183,7 @@ def test_batches_follow_the_masses():
 
 def test_the_same_seed_draws_the_same_batches():
     z, label, loss = draw_problem(0, n=50)
-    problem, told = pose(z, label, loss, 0.1), Setting(steps=5, batch_size=5)
+    problem, told = build_problem(z, label, loss, 0.1), Setting(steps=5, batch_size=5)
     first = solve(problem, "sgd", told, generator=np.random.default_rng(3))
     again = solve(problem, "sgd", told, generator=np.random.default_rng(3))
     other = solve(problem, "sgd", told, generator=np.random.default_rng(4))
@@ -189,13 +191,13 @@ def test_the_same_seed_draws_the_same_batches():
 
 
 def test_unknown_solvers_are_refused_with_the_nearest():
-    problem = pose(*draw_problem(0, n=5), 0.1)
+    problem = build_problem(*draw_problem(0, n=5), 0.1)
     with pytest.raises(ConfigError, match="sinkhorn"):
         solve(problem, "sinkhron")
 
 
 def test_the_linear_programme_refuses_many_rows():
-    problem = pose(*draw_problem(0, n=201), 0.1)
+    problem = build_problem(*draw_problem(0, n=201), 0.1)
     with pytest.raises(ConfigError, match="201 rows"):
         solve(problem, "linear_program")
 
@@ -203,4 +205,4 @@ def test_the_linear_programme_refuses_many_rows():
 @pytest.mark.parametrize("budget", [-0.1, float("nan"), float("inf")])
 def test_budgets_below_zero_or_without_an_end_are_refused(budget):
     with pytest.raises(ConfigError, match="budget"):
-        pose(*draw_problem(0, n=5), budget)
+        build_problem(*draw_problem(0, n=5), budget)

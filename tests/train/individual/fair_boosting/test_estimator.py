@@ -11,7 +11,7 @@ from fairfrontier import create, learn
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.train.individual.budro.objective import evaluate_losses
-from fairfrontier.train.individual.budro.solver import pose, solve
+from fairfrontier.train.individual.budro.solver import build_problem, solve
 from fairfrontier.train.individual.fair_boosting.estimator import (
     FairBoosting,
     differentiate,
@@ -102,7 +102,7 @@ def test_xgboosts_own_regressor_goes_the_same_way():
 
 
 def worst_loss(margin, budget=0.2):
-    problem = pose(METRIC.embed(PART.X), PART.y, evaluate_losses(margin), budget)
+    problem = build_problem(METRIC.embed(PART.X), PART.y, evaluate_losses(margin), budget)
     return solve(problem, "linear_program")
 
 
