@@ -17,9 +17,10 @@ from fairfrontier.train.regression.bounded_loss import (
     build_bounded_loss,
 )
 from fairfrontier.train.regression.loss import Loss
-from fairfrontier.train.regression.oracle.choice import read_oracle
 from fairfrontier.train.regression.oracle.oracle import Oracle, RiskOracle, WeightedOracle
-from fairfrontier.train.regression.oracle.partition import (
+from fairfrontier.train.regression.oracle_choice import read_oracle
+from fairfrontier.train.regression.parity import ParityProblem, build_parity
+from fairfrontier.train.regression.partition_oracle import (
     OWN,
     PartitionedBoundedLoss,
     PartitionedGroupSquare,
@@ -29,7 +30,6 @@ from fairfrontier.train.regression.oracle.partition import (
     PartitionedParity,
     PartitionedTrees,
 )
-from fairfrontier.train.regression.parity import ParityProblem, build_parity
 from fairfrontier.train.regression.reduction import (
     ReductionSetting,
     ReductionSolution,

@@ -19,12 +19,12 @@ from fairfrontier.train.regression.bounded_loss import build_bounded_loss
 from fairfrontier.train.regression.collection import fit_collection
 from fairfrontier.train.regression.loss import LOSSES, Loss, find_loss, scale_labels
 from fairfrontier.train.regression.mixture import MixtureEstimator
-from fairfrontier.train.regression.oracle.choice import (
+from fairfrontier.train.regression.oracle.oracle import Variant
+from fairfrontier.train.regression.oracle_choice import (
     choose_oracle,
     choose_risk_oracle,
     read_oracle,
 )
-from fairfrontier.train.regression.oracle.oracle import Variant
 from fairfrontier.train.regression.parity import build_parity
 from fairfrontier.train.regression.predictor import restore_predictors, store_predictors
 from fairfrontier.train.regression.reduction import (
