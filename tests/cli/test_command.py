@@ -88,10 +88,10 @@ def test_an_unknown_kind_gets_the_nearest(project):
 
 def test_conf_names_the_folder_or_the_root_that_holds_it(project, tmp_path, monkeypatch):
     monkeypatch.setenv("FAIRFRONTIER_HOME", "")
-    assert cli.settle_home(project) == project
-    assert cli.settle_home(project / "conf") == project
+    assert cli.find_project(project) == project
+    assert cli.find_project(project / "conf") == project
     with pytest.raises(ConfigError, match="--conf"):
-        cli.settle_home(tmp_path)
+        cli.find_project(tmp_path)
 
 
 def test_the_version_is_printed(project):
