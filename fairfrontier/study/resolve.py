@@ -20,7 +20,7 @@ from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.study.claim import Block
 from fairfrontier.study.config import MethodBlock, MethodRow, StudyConfig, ThenRow, split_name
 from fairfrontier.study.method_file import MethodFile
-from fairfrontier.study.publication import Publication, read_publication
+from fairfrontier.study.publication import read_publication
 
 if TYPE_CHECKING:
     from fairfrontier.train.base import Estimator
@@ -60,24 +60,18 @@ class ResolvedStudy:
     ----------
     study : StudyConfig
         As it was read.
-    home : Path
-        The project root.
     where : str
         The file that errors name.
     dataset : DatasetConfig
         What its rows are trained on.
     rows : tuple of ResolvedRow
         Every row of both blocks at every value of its sweep, the published block first.
-    publication : Publication or None
-        The paper whose table the published block reproduces, where the project has it.
     """
 
     study: StudyConfig
-    home: Path
     where: str
     dataset: DatasetConfig
     rows: tuple[ResolvedRow, ...]
-    publication: Publication | None
 
 
 def resolve(study: StudyConfig, home: Path, path: Path | None = None) -> ResolvedStudy:
@@ -110,7 +104,7 @@ def resolve(study: StudyConfig, home: Path, path: Path | None = None) -> Resolve
         for label, row in block_rows.methods.items()
         for resolved in context.resolve_row(block, label, row, block_rows, select_on)
     ]
-    return ResolvedStudy(study, home, where, context.dataset, tuple(rows), context.publication)
+    return ResolvedStudy(study, where, context.dataset, tuple(rows))
 
 
 class _Context:
@@ -124,7 +118,7 @@ class _Context:
         self.file = find_yaml("dataset", study.dataset, home)
         self.lineage = read_lineage(self.file, home)
         self.dataset = read_dataset(self.file, home)
-        self.publication, self.follows_curve = _read_published(study, home)
+        self.follows_curve = _follows_curve(study, home)
         self.certificate = _certificate(study)
 
     def resolve_row(
@@ -243,16 +237,16 @@ class _Context:
             yield {"method": row.method, **parameters}, {"then": row.method, **shown}
 
 
-def _read_published(study: StudyConfig, home: Path) -> tuple[Publication | None, bool]:
-    """Return the paper of the published block, and whether its table is a curve of settings."""
+def _follows_curve(study: StudyConfig, home: Path) -> bool:
+    """Return whether the published table is a curve, along which settings are points."""
     if study.published is None:
-        return None, False
+        return False
     try:
         publication, table = read_publication(study.published.reproduces, home)
     except ConfigError:
         # A table that is not there is refused where it is needed.
-        return None, False
-    return publication, publication.tables[table].along is not None
+        return False
+    return publication.tables[table].along is not None
 
 
 def mentions_certified(study: StudyConfig, part: str) -> bool:

@@ -122,11 +122,6 @@ class RunContext:
             self.client.close()
 
 
-def has_texts(dataset: str, home: Path) -> bool:
-    """Return whether a dataset has texts, which are encoded."""
-    return read_dataset(find_yaml("dataset", dataset, home), home).features.text is not None
-
-
 def determine_text_encoder(
     dataset: str, home: Path, progress: Progress | None = None
 ) -> str | None:
