@@ -38,15 +38,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
-from benchmarks.record import (
-    MIB,
-    Record,
-    Result,
-    Timed,
-    compare,
-    show_records,
-    write_records,
-)
+from benchmarks.record import MIB, Record, Result, Timed, compare, show_records, write_records
 from fairfrontier.runtime.arrays import Backend, as_backend, to_numpy
 from fairfrontier.runtime.thread import limited_threads
 from fairfrontier.train.individual.budro.dual import Minimum, Piece, minimise_dual
@@ -309,12 +301,7 @@ def measure_rounds(
         nothing = Timed(float("nan"), float("nan"), None)
         tables["alone"] = [
             compare(
-                f"{solver}, {part}",
-                n,
-                Timed(spent, peaks[solver], None),
-                NO_PEER,
-                nothing,
-                backend,
+                f"{solver}, {part}", n, Timed(spent, peaks[solver], None), NO_PEER, nothing, backend
             )
             for solver, run in ours.items()
             for part, spent in run.parts().items()

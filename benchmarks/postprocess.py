@@ -94,10 +94,7 @@ def fit_theirs(score: np.ndarray, code: np.ndarray, y: np.ndarray) -> Any:
             return np.asarray(X)[:, 0]
 
     optimiser = ThresholdOptimizer(
-        estimator=Passage(),
-        constraints="demographic_parity",
-        prefit=True,
-        predict_method="predict",
+        estimator=Passage(), constraints="demographic_parity", prefit=True, predict_method="predict"
     )
     return optimiser.fit(score[:, None], y, sensitive_features=code)
 

@@ -97,12 +97,7 @@ def measure_call(call: Callable[[], Result], repeat: int = 3) -> Timed[Result]:
 
 
 def compare(
-    case: str,
-    n: int,
-    ours: Timed[Any],
-    peer: str,
-    theirs: Timed[Any],
-    backend: str = "numpy",
+    case: str, n: int, ours: Timed[Any], peer: str, theirs: Timed[Any], backend: str = "numpy"
 ) -> Record:
     """Put two measured calls side by side."""
     return Record(

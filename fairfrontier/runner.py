@@ -12,24 +12,13 @@ from typing import Any
 import pandas as pd
 
 from fairfrontier.choose.select import Choice, select
-from fairfrontier.report.files import (
-    describe_results,
-    keep_results,
-    restore_results,
-    write_results,
-)
+from fairfrontier.report.files import describe_results, keep_results, restore_results, write_results
 from fairfrontier.runtime.cluster import open_cluster
 from fairfrontier.study.config import DEFAULT_PROFILE
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.publication import Reproduction
 from fairfrontier.study.results import StudyResults
-from fairfrontier.study.run import (
-    StudyRun,
-    ThreadRunner,
-    choose_frontier,
-    run_stages,
-    start_study,
-)
+from fairfrontier.study.run import StudyRun, ThreadRunner, choose_frontier, run_stages, start_study
 from fairfrontier.study.stage import (
     Observer,
     RunContext,
@@ -84,8 +73,7 @@ def restore(study: StudyRun) -> bool:
 
 
 def run_plain(
-    study: StudyRun,
-    observe: Callable[[StudyRun], AbstractContextManager[Observer]] | None = None,
+    study: StudyRun, observe: Callable[[StudyRun], AbstractContextManager[Observer]] | None = None
 ) -> dict[str, Any]:
     """Run a study in this process, or on the workers of the cluster that is asked for.
 

@@ -71,11 +71,7 @@ class FlowRunner:
         self._tasks.__exit__(kind, *rest)
 
     def submit(
-        self,
-        stage: str,
-        *arguments: Any,
-        label: str,
-        after: Sequence[PrefectFuture[Any]] = (),
+        self, stage: str, *arguments: Any, label: str, after: Sequence[PrefectFuture[Any]] = ()
     ) -> PrefectFuture[Any]:
         """Submit the task of a stage; see `fairfrontier.study.run.Runner`."""
         task = STAGES[stage]

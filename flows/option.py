@@ -36,11 +36,7 @@ class ReproduceOptions(ProjectOptions):
             )
         return [
             RunOptions(
-                study=name,
-                profile=self.profile,
-                cluster=self.cluster,
-                out=self.out,
-                conf=self.conf,
+                study=name, profile=self.profile, cluster=self.cluster, out=self.out, conf=self.conf
             )
             for name, profiles in reproducing.items()
             if self.profile in profiles

@@ -183,9 +183,7 @@ def _ignore(_: str, __: float) -> None:
     pass
 
 
-def _ask_model(
-    config: AuditConfig,
-) -> tuple[Split, DecisionRows, dict[str, Any]]:
+def _ask_model(config: AuditConfig) -> tuple[Split, DecisionRows, dict[str, Any]]:
     """Return the split, the model's decisions on a part of it, and what was asked."""
     model = load_model(str(config.model))
     split = load(str(config.dataset), config.seed, home=config.home, noise=config.noise)

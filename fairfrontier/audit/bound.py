@@ -388,12 +388,7 @@ def _bound(
                 limits["theorem_3"] = (max(least, value - reach), min(most, value + reach))
             for bound, (low_j, high_j) in limits.items():
                 yield row(
-                    bound=bound,
-                    noise=kind,
-                    level=level,
-                    low=low_j,
-                    high=high_j,
-                    guaranteed=holds,
+                    bound=bound, noise=kind, level=level, low=low_j, high=high_j, guaranteed=holds
                 )
 
 

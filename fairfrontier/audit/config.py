@@ -11,15 +11,7 @@ from fairfrontier.audit.bound import RATES
 from fairfrontier.prepare.table.audit_table import DecisionColumns
 from fairfrontier.runtime.config import fault
 from fairfrontier.runtime.errors import nearest
-from fairfrontier.runtime.option import (
-    File,
-    Name,
-    NameOrFile,
-    Names,
-    ResultOptions,
-    Seed,
-    Share,
-)
+from fairfrontier.runtime.option import File, Name, NameOrFile, Names, ResultOptions, Seed, Share
 
 CRITERIA = {
     "equal_opportunity": ("tpr",),
@@ -81,9 +73,7 @@ class AuditConfig(ResultOptions):
     accepted: Name | None = Field(default=None, description="The level of decisions that is 1.")
     scores: Name | None = Field(default=None, description="Column of scores, for decisions.")
     threshold: float | None = Field(
-        default=None,
-        allow_inf_nan=False,
-        description="The score from which on a row is decided 1.",
+        default=None, allow_inf_nan=False, description="The score from which on a row is decided 1."
     )
     randomised: bool = Field(default=False, description="Scores are probabilities of deciding 1.")
     labels: Name | None = Field(default=None, description="Column of true outcomes, 0 and 1.")
@@ -112,8 +102,7 @@ class AuditConfig(ResultOptions):
         description="The noise: share of groups that moved, uniformly.",
     )
     confusion: File | None = Field(
-        default=None,
-        description="The noise: CSV of P(noisy | true), true groups in rows by name.",
+        default=None, description="The noise: CSV of P(noisy | true), true groups in rows by name."
     )
     auxiliary: File | None = Field(
         default=None, description="The noise: a table with true and noisy groups."

@@ -19,14 +19,7 @@ from fairfrontier.report.summary import list_versions
 from fairfrontier.report.text_file import write_csv, write_json
 from fairfrontier.runtime.writer import filling
 
-FILES = (
-    "bounds.csv",
-    "bounds.png",
-    "conclusions.csv",
-    "noise.csv",
-    "report.html",
-    "audit.json",
-)
+FILES = ("bounds.csv", "bounds.png", "conclusions.csv", "noise.csv", "report.html", "audit.json")
 
 
 def check_options(config: AuditConfig) -> None:

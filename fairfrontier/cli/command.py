@@ -158,9 +158,7 @@ def show_frontier(done: dict[str, Any]) -> None:
                 "method and setting": [
                     f"{method} {setting}"
                     for method, setting in zip(
-                        rows["method"],
-                        write_settings(rows["method"], rows["setting"]),
-                        strict=True,
+                        rows["method"], write_settings(rows["method"], rows["setting"]), strict=True
                     )
                 ],
                 accuracy: _join_intervals(rows, accuracy, accuracy),

@@ -83,10 +83,7 @@ def print_table(
 
 
 def choose_widths(
-    columns: Sequence[Sequence[str]],
-    numeric: Sequence[bool],
-    width: int,
-    kept: Sequence[bool],
+    columns: Sequence[Sequence[str]], numeric: Sequence[bool], width: int, kept: Sequence[bool]
 ) -> tuple[list[int], list[int]]:
     """Return which columns are shown in so many characters, and how wide each is.
 

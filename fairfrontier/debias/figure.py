@@ -104,11 +104,7 @@ def draw_groups(bars: Sequence[Bar], rate: float) -> Picture:
 
 
 def draw_rules(
-    histogram: np.ndarray,
-    names: Sequence[str],
-    counts: np.ndarray,
-    rule: ThresholdRule,
-    scale: str,
+    histogram: np.ndarray, names: Sequence[str], counts: np.ndarray, rule: ThresholdRule, scale: str
 ) -> Picture:
     """Draw the scores of every group with its rule over them.
 

@@ -217,11 +217,7 @@ def tabulate_groups(debiasing: Debiasing, findings: Findings) -> pd.DataFrame:
                 "n": tally.rows(parts, codes),
             }
             for name, rates in shares.items():
-                columns |= {
-                    name: rates.value,
-                    f"{name}_low": rates.low,
-                    f"{name}_high": rates.high,
-                }
+                columns |= {name: rates.value, f"{name}_low": rates.low, f"{name}_high": rates.high}
             tables.append(pd.DataFrame(columns))
     return pd.concat(tables, ignore_index=True)
 

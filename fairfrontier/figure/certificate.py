@@ -213,10 +213,7 @@ def _name_lines(
 
 
 def _draw_panel(
-    axes: Axes,
-    lines: Sequence[Line],
-    looks: dict[str, tuple[str, object]],
-    asked: Sequence[float],
+    axes: Axes, lines: Sequence[Line], looks: dict[str, tuple[str, object]], asked: Sequence[float]
 ) -> None:
     for each in lines:
         colour, dash = looks[each.label]

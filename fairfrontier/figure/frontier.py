@@ -249,10 +249,7 @@ def _draw_panel(
 
 
 def _name_chosen(
-    axes: Axes,
-    table: pd.DataFrame,
-    looks: dict[str, tuple[str, str]],
-    swept: dict[str, list[str]],
+    axes: Axes, table: pd.DataFrame, looks: dict[str, tuple[str, str]], swept: dict[str, list[str]]
 ) -> None:
     """Write the swept values beside the chosen settings, where there are few enough to read."""
     chosen = table.loc[table["on_frontier"] & table["accuracy"].notna()]
@@ -279,11 +276,7 @@ def _reach(value: np.ndarray, low: pd.Series, high: pd.Series) -> np.ndarray:
 
 
 def _draw_published(
-    axes: Axes,
-    published: pd.DataFrame,
-    name: str,
-    accuracy: str,
-    looks: dict[str, tuple[str, str]],
+    axes: Axes, published: pd.DataFrame, name: str, accuracy: str, looks: dict[str, tuple[str, str]]
 ) -> None:
     """Draw the paper's numbers hollow, ours under its protocol filled, and join the two."""
     means = published.pivot_table(

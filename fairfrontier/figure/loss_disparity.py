@@ -184,10 +184,7 @@ def _tabulate(scene: Scene, part: str) -> pd.DataFrame:
     fits = list_fits(scene.plan, "frontier")
     table = summarise(scene.points, fits, part).set_index(["name", "method", "setting"])
     settings = pd.MultiIndex.from_frame(fits[["method", "setting"]].drop_duplicates())
-    names = {
-        "loss": scene.study.frontier.accuracy,
-        "disparity": scene.study.frontier.fairness[0],
-    }
+    names = {"loss": scene.study.frontier.accuracy, "disparity": scene.study.frontier.fairness[0]}
     columns = {"value": "value", "own_low": "low", "own_high": "high"}
     found = {
         key: table.loc[[name]].droplevel("name")[list(columns)].rename(columns=columns)

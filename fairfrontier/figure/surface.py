@@ -241,10 +241,7 @@ def _show_tilt(tilt: float | None) -> str:
 
 
 def _draw(
-    rows: Sequence[tuple[str, Sequence[Surface]]],
-    plane: Plane,
-    part: Part,
-    names: Sequence[str],
+    rows: Sequence[tuple[str, Sequence[Surface]]], plane: Plane, part: Part, names: Sequence[str]
 ) -> bytes:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LinearSegmentedColormap, Normalize

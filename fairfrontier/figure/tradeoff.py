@@ -207,10 +207,7 @@ def _draw_measures(
 
 
 def _name_ends(
-    axes: Axes,
-    chosen: pd.DataFrame,
-    fairness: Sequence[str],
-    looks: dict[str, tuple[str, str]],
+    axes: Axes, chosen: pd.DataFrame, fairness: Sequence[str], looks: dict[str, tuple[str, str]]
 ) -> None:
     """Write the measures' names beside the last panel, at the heights where their lines end."""
     if chosen.empty:

@@ -102,11 +102,7 @@ def knows_split(request: SplitRequest, store: Store, home: Path) -> bool:
 
 
 def _describe(fingerprint: str) -> dict[str, Any]:
-    return {
-        "fingerprint": fingerprint,
-        "source": file_digest(PACKAGES),
-        "libraries": _versions(),
-    }
+    return {"fingerprint": fingerprint, "source": file_digest(PACKAGES), "libraries": _versions()}
 
 
 @lru_cache(maxsize=4096)

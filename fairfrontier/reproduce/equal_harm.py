@@ -77,13 +77,7 @@ def _list_right(
 
 
 def _judge(
-    check: EqualHarm,
-    measure: str,
-    left: str,
-    mine: float,
-    right: str,
-    harm: float,
-    against: float,
+    check: EqualHarm, measure: str, left: str, mine: float, right: str, harm: float, against: float
 ) -> dict[str, Any]:
     gap = mine - check.factor * against
     known = not math.isnan(gap)

@@ -21,8 +21,7 @@ Cluster = Annotated[
     ),
 ]
 Results = Annotated[
-    File | None,
-    Field(description="The folder that gets the results; data/results by default."),
+    File | None, Field(description="The folder that gets the results; data/results by default.")
 ]
 
 

@@ -57,10 +57,7 @@ class StudyResults:
 
 
 def build_results(
-    study: StudyConfig,
-    plan: Sequence[Planned],
-    points: pd.DataFrame,
-    skipped: Mapping[str, str],
+    study: StudyConfig, plan: Sequence[Planned], points: pd.DataFrame, skipped: Mapping[str, str]
 ) -> StudyResults:
     """Sort the points of a study and find its frontier.
 

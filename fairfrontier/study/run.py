@@ -372,11 +372,7 @@ class ThreadRunner:
         return as_completed(futures)
 
 
-def _submit_fits(
-    study: StudyRun,
-    runner: Runner,
-    inputs: Mapping[Any, Any],
-) -> dict[str, Any]:
+def _submit_fits(study: StudyRun, runner: Runner, inputs: Mapping[Any, Any]) -> dict[str, Any]:
     """Submit all fits: those that need the whole cluster after the others, and one by one.
 
     A post-processor waits for its model, of which perhaps only post-processed rows show.

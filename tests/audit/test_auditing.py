@@ -10,14 +10,7 @@ from fairfrontier.audit.auditing import run_audit
 from fairfrontier.audit.bound import RATES
 from fairfrontier.audit.config import AuditConfig
 from fairfrontier.runtime.errors import ConfigError, DataError, FairfrontierError
-from tests.audit.noisy_rows import (
-    COUNTS,
-    deal,
-    find_rate,
-    make_table,
-    make_twelve,
-    write_confusion,
-)
+from tests.audit.noisy_rows import COUNTS, deal, find_rate, make_table, make_twelve, write_confusion
 
 COLUMNS = {"decisions": "decision", "labels": "y", "group": "group"}
 

@@ -13,14 +13,7 @@ from fairfrontier.audit.files import check_options, write_audit
 from fairfrontier.cli import audit_command
 from fairfrontier.cli.option import build_command, read_options
 from fairfrontier.runtime.errors import ConfigError, StoreError
-from tests.audit.noisy_rows import (
-    COUNTS,
-    deal,
-    find_rate,
-    make_table,
-    make_twelve,
-    write_confusion,
-)
+from tests.audit.noisy_rows import COUNTS, deal, find_rate, make_table, make_twelve, write_confusion
 from tests.project import DATASET, call, make_project
 
 

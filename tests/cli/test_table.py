@@ -10,13 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from fairfrontier.cli.table import (
-    choose_widths,
-    join_interval,
-    print_table,
-    wrap,
-    write_settings,
-)
+from fairfrontier.cli.table import choose_widths, join_interval, print_table, wrap, write_settings
 
 
 def show(table, width=80, **options):

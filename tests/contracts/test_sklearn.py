@@ -50,10 +50,7 @@ FAILING: Mapping[str, Mapping[str, str]] = {
     "adversarial_debiasing": DRAWN_ROWS,
     "clp": DRAWN_ROWS,
     "fair_boosting": {WEIGHT: "pseudo-residuals are fitted over rows, each counting once"},
-    "fair_classification": {
-        "check_estimators_dtypes": ONE_SIDE,
-        "check_fit2d_1feature": ONE_SIDE,
-    },
+    "fair_classification": {"check_estimators_dtypes": ONE_SIDE, "check_fit2d_1feature": ONE_SIDE},
     "fair_regression": {
         "check_fit2d_1sample": "one row is one group, which is what is refused",
         "check_regressor_data_not_an_array": "the check's targets lie outside label_range",

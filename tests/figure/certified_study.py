@@ -18,11 +18,7 @@ EVIL = "<script>alert('x')</script>"
 DATASET = {
     "dataset": "evil",
     "label": {"column": "hired", "positive": "yes", "names": ["no<b>", "yes<b>"]},
-    "features": {
-        "numeric": ["skill", "<i>years"],
-        "categorical": ["job"],
-        "binary": {"sex": EVIL},
-    },
+    "features": {"numeric": ["skill", "<i>years"], "categorical": ["job"], "binary": {"sex": EVIL}},
     "groups": {"sex": {"column": "sex", "levels": ["woman", EVIL]}},
     "protected": ["sex"],
     "split": {"kind": "random", "train": 0.4, "calibration": 0.2, "validation": 0.2, "test": 0.2},

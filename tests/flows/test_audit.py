@@ -8,9 +8,7 @@ from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.files import FILES
 from fairfrontier.runtime.errors import DataError, StoreError
 from flows.audit import audit
-from tests.audit.noisy_rows import (
-    make_table,
-)
+from tests.audit.noisy_rows import make_table
 
 COLUMNS = {"decisions": "decision", "labels": "y", "group": "group"}
 

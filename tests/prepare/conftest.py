@@ -31,11 +31,7 @@ HOUSING = {
     "dataset": "housing",
     "source": {"path": "people.csv", "missing": ["?"]},
     "label": {"column": "verdict", "positive": "granted", "favourable": "granted"},
-    "features": {
-        "numeric": ["income", "age"],
-        "categorical": ["city"],
-        "binary": {"owner": True},
-    },
+    "features": {"numeric": ["income", "age"], "categorical": ["city"], "binary": {"owner": True}},
     "groups": {
         "origin": {"column": "origin"},
         "age": {"column": "age", "below": 30, "names": ["young", "older"]},

@@ -31,10 +31,7 @@ DATASET = {
 
 
 def behind(method: str, attributes: Any = "sex", **parameters: Any) -> dict[str, Any]:
-    return {
-        "method": "linear",
-        "then": {"method": method, "attributes": attributes, **parameters},
-    }
+    return {"method": "linear", "then": {"method": method, "attributes": attributes, **parameters}}
 
 
 METHODS: dict[str, dict[str, Any]] = {

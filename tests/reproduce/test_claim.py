@@ -229,11 +229,7 @@ def test_two_rows_on_several_splits_are_compared_split_by_split():
 def test_what_is_never_below_zero_is_not_compared_with_it():
     with pytest.raises(ValidationError, match="never below 0"):
         check(
-            left="gbdt",
-            value=0,
-            measure="selection_rate_difference:sex",
-            relation=">",
-            noise=True,
+            left="gbdt", value=0, measure="selection_rate_difference:sex", relation=">", noise=True
         )
 
 

@@ -256,10 +256,7 @@ def test_validation_is_certified_where_something_reads_it(home, changes, parts):
         ({"certificate": {"budgets": [float("inf")]}}, "certificate.budgets"),
         ({"certificate": {"budgets": []}}, "certificate.budgets"),
         ({"frontier": {"fairness": ["dif:budget=2"]}}, "Add certificate"),
-        (
-            {"certificate": {"budgets": [2]}, "frontier": {"fairness": ["dif:budget=3"]}},
-            "budget=2",
-        ),
+        ({"certificate": {"budgets": [2]}, "frontier": {"fairness": ["dif:budget=3"]}}, "budget=2"),
     ],
 )
 def test_a_certificate_that_cannot_be_is_refused(home, changes, told):
@@ -308,11 +305,7 @@ def test_post_processors_sweep_beside_their_models(home):
         )
         in settings
     )
-    told = {
-        "method": "rule",
-        "attributes": "sex",
-        "budget": 0.1,
-    }
+    told = {"method": "rule", "attributes": "sex", "budget": 0.1}
     assert told in [each.group.then for _, each in found]
     bases = {each.group.members[0].parameters["budget"] for _, each in found}
     assert bases == {0.1, 0.2}

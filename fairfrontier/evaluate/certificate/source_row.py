@@ -8,11 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fairfrontier.prepare.config.dataset import (
-    check_columns,
-    expand_rest,
-    read_dataset,
-)
+from fairfrontier.prepare.config.dataset import check_columns, expand_rest, read_dataset
 from fairfrontier.prepare.source.fetch import find_source
 from fairfrontier.prepare.table.column import keep_rows, make_columns, used_columns
 from fairfrontier.prepare.text.corpus import read_corpus

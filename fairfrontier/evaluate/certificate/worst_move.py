@@ -147,11 +147,7 @@ def list_worst_moves(
 
 
 def describe_moves(
-    moves: Sequence[Move],
-    part: Part,
-    prediction: Prediction,
-    rows: pd.DataFrame,
-    gap: float,
+    moves: Sequence[Move], part: Part, prediction: Prediction, rows: pd.DataFrame, gap: float
 ) -> tuple[Pair, ...]:
     """Turn moves into pairs of rows that can be read.
 

@@ -6,11 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, model_validator
 
 from fairfrontier.prepare.config.section import (
     REST,
@@ -161,11 +157,7 @@ class DatasetConfig(Model):
                 "notes": True,
                 "description": True,
                 "label": {"meaning"},
-                "source": {
-                    "sha256": True,
-                    "path": {"__all__": place},
-                    "votes": {"path": place},
-                },
+                "source": {"sha256": True, "path": {"__all__": place}, "votes": {"path": place}},
                 # The encoder that is chosen has a digest of its own.
                 "features": {"text": {"encoder", "max_tokens"}},
                 "text": {

@@ -239,11 +239,7 @@ def carve_validation(
 
 
 def add_others(
-    rule: SplitRule,
-    parts: Mapping[str, np.ndarray],
-    rest: np.ndarray,
-    seed: int,
-    file: Path | str,
+    rule: SplitRule, parts: Mapping[str, np.ndarray], rest: np.ndarray, seed: int, file: Path | str
 ) -> dict[str, np.ndarray]:
     """Add a sample of the rows that were not dealt to the parts that ask for some.
 

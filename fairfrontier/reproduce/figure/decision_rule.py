@@ -94,10 +94,7 @@ def compare_rules(scene: Scene, classifier: Classifier) -> Rules:
     groups = require_calibration(stored.split(scene.home)).groups
     processor = stored.model()
     present = [k for k in range(len(rows.levels)) if (rows.code == k).any()]
-    decisions = (
-        stored.predictions()["test"].decision,
-        ramp.probability(test.score, test.code),
-    )
+    decisions = (stored.predictions()["test"].decision, ramp.probability(test.score, test.code))
     by_group = [[h[test.code == k] for k in present] for h in decisions]
     return Rules(
         label=classifier.label,

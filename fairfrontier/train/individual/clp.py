@@ -123,12 +123,7 @@ class CLP(NeuralNetwork):
         DataError
             For sets of other rows than X, as cross-validation hands them on: it cuts X, not them.
         """
-        data = {
-            "X": X,
-            "y": y,
-            "counterfactuals": counterfactuals,
-            "sample_weight": sample_weight,
-        }
+        data = {"X": X, "y": y, "counterfactuals": counterfactuals, "sample_weight": sample_weight}
         return self._fit(data, progress)
 
     @classmethod

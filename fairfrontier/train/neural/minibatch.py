@@ -21,12 +21,7 @@ class BalancedRows:
     """
 
     def __init__(
-        self,
-        y: np.ndarray,
-        batch_size: int,
-        *,
-        replacement: bool,
-        generator: np.random.Generator,
+        self, y: np.ndarray, batch_size: int, *, replacement: bool, generator: np.random.Generator
     ) -> None:
         members = [np.flatnonzero(y == code) for code in np.unique(y)]
         share, rest = divmod(batch_size, len(members))

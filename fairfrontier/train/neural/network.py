@@ -338,9 +338,7 @@ def loss_slope(logits: Array, target: Array, weight: Array | None) -> tuple[Arra
 
 
 def by_models(
-    network: Network,
-    arrays: Sequence[Array | None],
-    function: Callable[..., tuple[Array, ...]],
+    network: Network, arrays: Sequence[Array | None], function: Callable[..., tuple[Array, ...]]
 ) -> tuple[Array, ...]:
     """Apply a function to the nets and arrays of some models at a time, and join the results.
 

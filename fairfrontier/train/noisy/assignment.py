@@ -161,10 +161,7 @@ def maximise_by_group(gain: Array, cells: Array, posterior: Array) -> Array:
 
 
 def bound_rates(
-    cells: Array,
-    posterior: Array,
-    rate: RateCells,
-    limits: tuple[Array, Array] | None = None,
+    cells: Array, posterior: Array, rate: RateCells, limits: tuple[Array, Array] | None = None
 ) -> tuple[Array, Array]:
     """Return the smallest and largest rate of every true group over W(θ).
 
@@ -220,12 +217,7 @@ def bound_rates(
 
 
 def project_assignment(
-    weight: Array,
-    cells: Array,
-    posterior: Array,
-    *,
-    rounds: int = 20,
-    variant: Variant = "paper",
+    weight: Array, cells: Array, posterior: Array, *, rounds: int = 20, variant: Variant = "paper"
 ) -> Array:
     """Project onto W(θ) by alternating projections.
 

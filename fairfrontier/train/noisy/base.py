@@ -460,10 +460,7 @@ class NoisyClassifier(Classifier):
         arrays |= {name: getattr(self, f"{name}_") for name in _ARRAYS}
         numbers = {name: getattr(self, f"{name}_") for name in _NUMBERS}
         facts = {name: value if np.isfinite(value) else None for name, value in numbers.items()}
-        return State(
-            arrays=arrays,
-            facts={**facts, "chosen": self.chosen_},
-        )
+        return State(arrays=arrays, facts={**facts, "chosen": self.chosen_})
 
     def set_state(self, state: State) -> None:
         """Restore what ``get_state`` returned."""

@@ -226,11 +226,7 @@ class NoisySoftAssignment(InformedClassifier):
 
     approach: ClassVar[Approach] = "soft_assignment"
     inners: ClassVar[tuple[str, ...]] = ("ascent", "exact", "joint")
-    example: ClassVar[Mapping[str, Any]] = {
-        **NoisyClassifier.example,
-        "level": 0.05,
-        "budget": 0.2,
-    }
+    example: ClassVar[Mapping[str, Any]] = {**NoisyClassifier.example, "level": 0.05, "budget": 0.2}
 
     level: float | None = None
     confusion: Sequence[Sequence[float]] | None = None

@@ -16,11 +16,7 @@ import array_api_compat
 
 from fairfrontier.runtime.arrays import array_namespace
 from fairfrontier.train.neural.optimiser import Adam
-from fairfrontier.train.noisy.assignment import (
-    bound_rates,
-    maximise_by_group,
-    project_assignment,
-)
+from fairfrontier.train.noisy.assignment import bound_rates, maximise_by_group, project_assignment
 from fairfrontier.train.noisy.rate import RATE_CELLS, Rate
 from fairfrontier.train.noisy.row import GroupedRows, Sums, fill_slopes
 
@@ -265,12 +261,7 @@ class AssignmentPlayer(CellPlayer):
         size = xp.sum(game.share, axis=1)
         self._prior = xp.sum(posterior * size[:, None], axis=1)
         plain = xp.matrix_transpose(posterior)[..., None] + xp.zeros((4,), dtype=xp.float64)
-        super().__init__(
-            game,
-            self._relative(plain),
-            ratio=variant == "authors",
-            by_decision=True,
-        )
+        super().__init__(game, self._relative(plain), ratio=variant == "authors", by_decision=True)
         self._posterior, self._inner, self._joint = posterior, inner, joint
         self._steps, self._rounds, self._variant = steps, rounds, variant
         self._weight = plain if variant == "paper" else 0.0 * plain

@@ -163,10 +163,7 @@ def _take_iterates(done: Training, place: int) -> list[np.ndarray]:
 
 
 def _mix_iterates(
-    solution: Solution,
-    pools: Sequence[list[np.ndarray]],
-    rows: GroupedRows,
-    setting: Setting,
+    solution: Solution, pools: Sequence[list[np.ndarray]], rows: GroupedRows, setting: Setting
 ) -> Solution:
     """Run the ideal algorithm on the recorded iterates, shifted, and the two constant decisions."""
     arrays = [np.concatenate(each).astype(np.float64) for each in zip(*pools, strict=True)]

@@ -131,11 +131,7 @@ def post_process(
 def fit_processor(processor: PostProcessor, scored: Split) -> None:
     """Fit a post-processor on what ``score_split`` returned."""
     part = scored.train
-    offered = {
-        "sample_weight": part.weight,
-        "groups": part.groups,
-        "validation": scored.validation,
-    }
+    offered = {"sample_weight": part.weight, "groups": part.groups, "validation": scored.validation}
     taken = {
         name: value
         for name, value in offered.items()

@@ -272,8 +272,7 @@ def sort_cells(cells: Iterable[tuple[str, ...]]) -> Cells:
     ]
     return tuple(
         sorted(
-            found,
-            key=lambda cell: [rank[level] for rank, level in zip(ranks, cell, strict=True)],
+            found, key=lambda cell: [rank[level] for rank, level in zip(ranks, cell, strict=True)]
         )
     )
 

@@ -236,10 +236,7 @@ def solve_exact(
 
 
 def solve_grid(
-    problem: ThresholdProblem,
-    widths: Sequence[float],
-    rates: Sequence[float],
-    budget: float = 0.0,
+    problem: ThresholdProblem, widths: Sequence[float], rates: Sequence[float], budget: float = 0.0
 ) -> ThresholdGrid:
     """Solve (6) for every pair of a width and a rate, from the one sort.
 

@@ -136,12 +136,7 @@ class PartitionedLogisticRegressor(LogisticRegressor):
     """
 
     def __init__(
-        self,
-        rows: Placement,
-        n_samples: int,
-        n_features: int,
-        total: np.ndarray,
-        penalty: float,
+        self, rows: Placement, n_samples: int, n_features: int, total: np.ndarray, penalty: float
     ) -> None:
         super().__init__(np.zeros((0, n_features)), penalty)
         self.rows, self.total, self.count = rows, total, n_samples
@@ -181,10 +176,7 @@ class PartitionedLogistic(LogisticOracle):
     """
 
     def __init__(
-        self,
-        regressor: PartitionedLogisticRegressor,
-        sharpness: float,
-        variant: Variant = "paper",
+        self, regressor: PartitionedLogisticRegressor, sharpness: float, variant: Variant = "paper"
     ) -> None:
         self.regressor: PartitionedLogisticRegressor = regressor
         self.X, self.weight = regressor.X, regressor.total

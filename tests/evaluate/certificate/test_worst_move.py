@@ -8,10 +8,7 @@ from hypothesis import strategies as st
 
 from fairfrontier import create, learn
 from fairfrontier.evaluate.certificate.adversarial_gap import certify_gaps, trace_gap
-from fairfrontier.evaluate.certificate.worst_move import (
-    describe_moves,
-    list_worst_moves,
-)
+from fairfrontier.evaluate.certificate.worst_move import describe_moves, list_worst_moves
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.train.prediction import Prediction, predict_part
 from tests.train.tables import make_split

@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 
 from fairfrontier.evaluate.measure import limit
-from fairfrontier.evaluate.measure.limit import (
-    cross_bins,
-    cross_signs,
-)
+from fairfrontier.evaluate.measure.limit import cross_bins, cross_signs
 from fairfrontier.evaluate.verb import tabulate
 from fairfrontier.train.prediction import Prediction
 from tests.evaluate.made import make_part

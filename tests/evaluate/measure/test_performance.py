@@ -4,12 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from sklearn.metrics import (
-    accuracy_score,
-    balanced_accuracy_score,
-    log_loss,
-    roc_auc_score,
-)
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, log_loss, roc_auc_score
 
 from fairfrontier.evaluate.verb import tabulate
 from fairfrontier.runtime.errors import ConfigError

@@ -120,10 +120,7 @@ def test_a_path_that_holds_another_file_is_an_error_and_stays(server, tmp_path):
 
 
 def test_when_nothing_helps_every_source_says_why(server, tmp_path):
-    origins = [
-        Origin(url=server.url("/a.csv")),
-        Origin(url=server.add("/b.csv", b"other")),
-    ]
+    origins = [Origin(url=server.url("/a.csv")), Origin(url=server.add("/b.csv", b"other"))]
     with pytest.raises(DataError) as caught:
         fetch(origins, PINNED, tmp_path)
     assert caught.value.fault.startswith("a.csv cannot be had: http://127.0.0.1")

@@ -192,10 +192,7 @@ def test_levels_and_numbers_of_a_column():
 
 def test_rows_are_kept_by_comparison():
     frame = pd.DataFrame(
-        {
-            "n": ["1", "2", "3", None, "inf"],
-            "s": pd.Series(["a", "b", None, "c", "a"], dtype="str"),
-        }
+        {"n": ["1", "2", "3", None, "inf"], "s": pd.Series(["a", "b", None, "c", "a"], dtype="str")}
     )
     for rule, kept in (
         ({"keep": {"n": {"at_least": 2}}}, [1, 2, 4]),

@@ -69,9 +69,7 @@ def test_decisions_are_those_of_the_rule_on_the_models_scores(home, store):
             np.testing.assert_array_equal(stored[name].score, predict_part(model, part).score)
             assert list(stored[name].counterfactuals) == ["origin"]
             for mine, theirs in zip(
-                stored[name].counterfactuals["origin"],
-                asked.counterfactuals["origin"],
-                strict=True,
+                stored[name].counterfactuals["origin"], asked.counterfactuals["origin"], strict=True
             ):
                 assert mine[0] == theirs[0]
                 np.testing.assert_array_equal(mine[1], theirs[1])

@@ -43,18 +43,7 @@ class Constraint:
     pull: object
 
 
-def constrain(
-    rate,
-    score,
-    label,
-    mass,
-    *,
-    weight,
-    budget,
-    slack=None,
-    form="ratio",
-    nominal=None,
-):
+def constrain(rate, score, label, mass, *, weight, budget, slack=None, form="ratio", nominal=None):
     """Evaluate a rate's constraint for every model and group."""
     xp = array_namespace(score)
     sign = row_sign(rate, label, score)

@@ -4,14 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairfrontier.train.neural.optimiser import Adam
-from fairfrontier.train.noisy.ambiguity import (
-    bound_rate_of_cells,
-    maximise_over_ball,
-)
-from fairfrontier.train.noisy.ball_player import (
-    BallAscentPlayer,
-    BallMaximumPlayer,
-)
+from fairfrontier.train.noisy.ambiguity import bound_rate_of_cells, maximise_over_ball
+from fairfrontier.train.noisy.ball_player import BallAscentPlayer, BallMaximumPlayer
 from fairfrontier.train.noisy.projection import find_floor, find_level
 from fairfrontier.train.noisy.rate import RATE_CELLS
 from fairfrontier.train.noisy.row import arrange_rows, sum_scores

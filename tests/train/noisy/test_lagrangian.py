@@ -44,10 +44,7 @@ def run(kind, xp=np, models=2, dtype="float64", criterion="equalized_odds", **ch
     start = start_network(rows, models, xp)
     weight = start.weight[0] + xp.asarray(drawn, dtype=rows.x.dtype)
     return train(
-        game,
-        lambda: make_player(kind, game, models, xp),
-        Network((weight,), start.bias),
-        **options,
+        game, lambda: make_player(kind, game, models, xp), Network((weight,), start.bias), **options
     )
 
 

@@ -158,10 +158,7 @@ def test_filling_cells_solves_the_programme(seed, empty):
         for k in range(2):
             size = cells[0, k].sum()
             solved = linprog(
-                -gain[0, k],
-                A_eq=cells[0, k][None],
-                b_eq=[posterior[0, k, j] * size],
-                bounds=(0, 1),
+                -gain[0, k], A_eq=cells[0, k][None], b_eq=[posterior[0, k, j] * size], bounds=(0, 1)
             )
             best -= solved.fun
             assert cells[0, k] @ found[0, j, k] == pytest.approx(posterior[0, k, j] * size)

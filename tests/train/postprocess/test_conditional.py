@@ -170,9 +170,7 @@ def test_width_zero_is_the_limit(seed):
     member = draw_members(rows, seed)
     limit, near = opportunity(rows), opportunity(replace(rows, width=1e-6))
     np.testing.assert_allclose(
-        limit.probability(rows.score, rows.code),
-        near.probability(rows.score, rows.code),
-        atol=1e-4,
+        limit.probability(rows.score, rows.code), near.probability(rows.score, rows.code), atol=1e-4
     )
     assert limit.objective == pytest.approx(near.objective, abs=1e-5)
     # Where a member and another tie but for rounding, the coin may be with either.

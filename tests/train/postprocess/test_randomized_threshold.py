@@ -12,11 +12,7 @@ from fairfrontier.train.postprocess.randomized_threshold import RandomizedThresh
 from fairfrontier.train.registry import create
 from tests.train.postprocess.made import make_part
 
-TRAIN, CHECK, TEST = (
-    make_part(0),
-    make_part(1, 2000, "validation"),
-    make_part(2, 2000, "test"),
-)
+TRAIN, CHECK, TEST = (make_part(0), make_part(1, 2000, "validation"), make_part(2, 2000, "test"))
 
 
 def fit(part: Part = TRAIN, y=True, **parameters) -> RandomizedThreshold:
@@ -199,11 +195,7 @@ def test_error_rates_as_the_scores_estimate_them():
 
 @pytest.mark.parametrize(
     ("criterion", "columns"),
-    [
-        ("covariance", []),
-        ("equal_opportunity", ["rate"]),
-        ("equalized_odds", ["tpr", "fpr"]),
-    ],
+    [("covariance", []), ("equal_opportunity", ["rate"]), ("equalized_odds", ["tpr", "fpr"])],
 )
 def test_other_criteria_choose_by_accuracy_too(criterion, columns, tmp_path):
     part = TRAIN.take(np.arange(400))

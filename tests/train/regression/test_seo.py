@@ -39,10 +39,7 @@ def test_nothing_correlates_and_no_such_model_fits_better(levels, weighted):
     def objective(both):
         return np.average((y - X @ both[:-1] - both[-1]) ** 2, weights=weight)
 
-    ties = {
-        "type": "eq",
-        "fun": lambda both: correlate(X @ both[:-1], groups[:, 0], weight)[:-1],
-    }
+    ties = {"type": "eq", "fun": lambda both: correlate(X @ both[:-1], groups[:, 0], weight)[:-1]}
     best = minimize(objective, np.zeros(X.shape[1] + 1), constraints=ties, method="SLSQP")
     assert loss == pytest.approx(best.fun, abs=1e-6)
     # Any other model without correlation is the found one plus a direction orthogonal to what is

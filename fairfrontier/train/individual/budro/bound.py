@@ -51,10 +51,7 @@ class Bounds:
     """
 
     def __init__(
-        self,
-        point: np.ndarray,
-        column_point: np.ndarray,
-        columns: tuple[tuple[int, int], ...],
+        self, point: np.ndarray, column_point: np.ndarray, columns: tuple[tuple[int, int], ...]
     ) -> None:
         self.columns = columns
         largest = max(LARGEST, -(-point.shape[0] * column_point.size // ENTRIES))
@@ -279,12 +276,7 @@ class _Offer:
         self._found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
     def take(
-        self,
-        product: np.ndarray,
-        largest: np.ndarray,
-        g: int,
-        first: int,
-        part: slice | np.ndarray,
+        self, product: np.ndarray, largest: np.ndarray, g: int, first: int, part: slice | np.ndarray
     ) -> None:
         """Keep what may be best of the products of a block, from ``first``, and some columns."""
         slack = self.low.dtype.type(self.block_error[g])
@@ -327,10 +319,7 @@ class BoundsCache:
         self._samples: dict[float, BoundsCache] = {}
 
     def require(
-        self,
-        point: np.ndarray,
-        column_point: np.ndarray,
-        columns: tuple[tuple[int, int], ...],
+        self, point: np.ndarray, column_point: np.ndarray, columns: tuple[tuple[int, int], ...]
     ) -> Bounds:
         """Return the bounds of these columns, made where there are none or those of others."""
         kept = self.bounds

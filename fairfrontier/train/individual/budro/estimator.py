@@ -256,10 +256,7 @@ class BuDRO(Classifier):
 
     def get_state(self) -> State:
         """Return the trees and the history."""
-        return State(
-            arrays=self.history_,
-            boosters={"trees": self.booster_},
-        )
+        return State(arrays=self.history_, boosters={"trees": self.booster_})
 
     def set_state(self, state: State) -> None:
         """Restore the trees and the history."""

@@ -199,11 +199,7 @@ class Search:
         return self.xp.concat(found)
 
     def _prune(
-        self,
-        bounds: Bounds,
-        chosen: np.ndarray | None,
-        held: np.ndarray,
-        eta: float | np.ndarray,
+        self, bounds: Bounds, chosen: np.ndarray | None, held: np.ndarray, eta: float | np.ndarray
     ) -> np.ndarray:
         gain, cost = self.weigh(held, chosen)
         dtype = np.dtype(self.dtype).name
@@ -228,12 +224,7 @@ class Search:
                 who, place = np.unique(owner[first:stop], return_inverse=True)
                 price = np.broadcast_to(eta, held.shape)[who]
                 target[who] = self._settle(
-                    self.level[k],
-                    column[who],
-                    price,
-                    slack[who],
-                    place,
-                    point[first:stop],
+                    self.level[k], column[who], price, slack[who], place, point[first:stop]
                 )
         return target
 

@@ -80,12 +80,7 @@ class Setting:
 
 
 def build_problem(
-    z: Array,
-    label: Array,
-    loss: Array,
-    budget: float,
-    *,
-    mass: Array | None = None,
+    z: Array, label: Array, loss: Array, budget: float, *, mass: Array | None = None
 ) -> Problem:
     """Return the problem of embedded rows.
 

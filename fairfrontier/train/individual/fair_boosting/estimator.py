@@ -337,8 +337,7 @@ class FairBoosting(Classifier):
     def get_state(self) -> State:
         """Return the learners, their rates and the history."""
         return State(
-            arrays={"rate": self.rate_, **self.history_},
-            learners={"rounds": self.learners_},
+            arrays={"rate": self.rate_, **self.history_}, learners={"rounds": self.learners_}
         )
 
     def set_state(self, state: State) -> None:

@@ -84,11 +84,7 @@ class HingeOracle:
                 ]
             )  # fmt: skip
             found = linprog(
-                cost,
-                A_ub=left.tocsr(),
-                b_ub=-height[row, piece],
-                bounds=bounds,
-                method="highs-ipm",
+                cost, A_ub=left.tocsr(), b_ub=-height[row, piece], bounds=bounds, method="highs-ipm"
             )
             if found.x is None:  # pragma: no cover - the programme is feasible and bounded
                 raise RuntimeError(f"HiGHS: {found.message}")
