@@ -1,9 +1,12 @@
-"""The Prefect server of a run: a child on loopback that dies with it.
+"""The Prefect server of a project's runs: a process on loopback that ends with the last of them.
 
 Prefect's own ephemeral server prints pages of tracebacks at a successful exit, and is orphaned by
-kill -9. This one logs to server.log in Prefect's folder, of which one run at a time takes hold, and
-ends when its standard input closes, which happens however its parent ends. This module does not
-import Prefect: the environment comes first.
+kill -9. This one logs to server.log in Prefect's folder and is shared by the runs of a project that
+go on at the same time: two servers would write to one SQLite file. Two file locks say who is there,
+and the system releases them however a process ends. ``server.lock`` is held by the server, which
+writes its process and address into it; ``runs.lock`` is held, shared, by every run that uses the
+server, which ends when it can take that lock for itself. This module does not import Prefect: the
+environment comes first.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Literal
 
@@ -30,6 +33,8 @@ LOOPBACK = "127.0.0.1"
 START_SECONDS = 120.0
 # How long a server of the user's may keep silent.
 ANSWER_SECONDS = 10.0
+# How often a server asks whether the last run that uses it has ended.
+POLL_SECONDS = 0.5
 Scope = Literal["run", "serve"]
 
 
@@ -48,11 +53,11 @@ def set_environment(home: Path, *, console_level: str | None = None) -> None:
     What the user has set stays. Relative paths in ``[tool.prefect]`` would follow the current
     folder; these do not, and worker processes inherit them.
     """
-    place = find_place(home)
+    folder = find_folder(home)
     switches = {
-        "PREFECT_HOME": str(place),
-        "PREFECT_PROFILES_PATH": str(place / "profiles.toml"),
-        "PREFECT_LOCAL_STORAGE_PATH": str(place / "storage"),
+        "PREFECT_HOME": str(folder),
+        "PREFECT_PROFILES_PATH": str(folder / "profiles.toml"),
+        "PREFECT_LOCAL_STORAGE_PATH": str(folder / "storage"),
         "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
         "PREFECT_LOGGING_EXTRA_LOGGERS": "fairfrontier",
         "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
@@ -71,73 +76,52 @@ def set_environment(home: Path, *, console_level: str | None = None) -> None:
         hosts = [host for host in os.environ.get(name, "").split(",") if host]
         os.environ[name] = ",".join(dict.fromkeys([*hosts, LOOPBACK, "localhost"]))
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(
-            f"Prefect's folder {place} cannot be made: {error.strerror}.",
-            "Make the project's data folder writable, or set PREFECT_HOME.",
-        ) from error
+        raise _not_writable(folder, error) from error
 
 
-def find_place(home: Path) -> Path:
+def _not_writable(folder: Path, error: OSError) -> StoreError:
+    return StoreError(
+        f"Prefect's folder {folder} cannot be written: {error.strerror}.",
+        "Make the project's data folder writable, or set PREFECT_HOME.",
+    )
+
+
+def find_folder(home: Path) -> Path:
     """Return Prefect's folder: PREFECT_HOME where it is set, else data/prefect of the project."""
     named = os.environ.get("PREFECT_HOME")
     return Path(named).expanduser().absolute() if named else home / "data" / "prefect"
 
 
-def hold(place: Path, note: str = "") -> IO[str]:
-    """Hold Prefect's folder for this process, which closes what is returned to let go of it.
+def lock(path: Path, how: int) -> IO[str] | None:
+    """Lock a file, which is closed to release it; return None when another process has it.
 
-    Parameters
-    ----------
-    place : Path
-        The folder; the lock is ``run.lock`` in it.
-    note : str
-        Address of the API, where other runs may use it.
-
-    Raises
-    ------
-    StoreError
-        When another process holds it: two servers would write to one SQLite file.
-
-    Notes
-    -----
-    The system lets go of the lock however the process ends. Where the file system has no locks,
-    nobody is kept out.
+    ``how`` is one of fcntl's LOCK_ constants. A file system without locks refuses nobody.
     """
-    lock = (place / "run.lock").open("a+", encoding="utf-8")
+    file = path.open("a+", encoding="utf-8")
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, how)
     except BlockingIOError:
-        with lock:
-            process, url = _read_holder(lock)
-        mend = "Wait for its end, or give this one a folder of its own: PREFECT_HOME=$(mktemp -d)."
-        if url:
-            mend = f"Run on its server, with PREFECT_API_URL={url}, or end it."
-        raise StoreError(
-            f"Another run, process {process}, is going on here and holds {place}.", mend
-        ) from None
+        file.close()
+        return None
     except OSError:
-        return lock
-    lock.truncate(0)
-    lock.write(f"{os.getpid()} {note}\n")
-    lock.flush()
-    return lock
+        pass
+    return file
 
 
-def _read_holder(lock: IO[str]) -> tuple[str, str]:
-    """Return the process that holds a folder, and its address; it writes them once it holds it."""
-    for _ in range(20):
-        lock.seek(0)
-        process, _, url = lock.read().strip().partition(" ")
-        if process:
-            return process, url
-        time.sleep(0.05)
-    return "unknown", ""
+def find_running(folder: Path) -> tuple[str, str] | None:
+    """Return the process and the address of the server that runs in a folder, if one does."""
+    free = lock(folder / "server.lock", fcntl.LOCK_EX | fcntl.LOCK_NB)
+    if free is not None:
+        free.close()
+        return None
+    process, _, url = (folder / "server.lock").read_text(encoding="utf-8").partition(" ")
+    return process, url
 
 
 class Server:
-    """A Prefect server for the time of a run.
+    """The Prefect server that a run uses: the user's, the one of another run, or a new child.
 
     Parameters
     ----------
@@ -146,7 +130,7 @@ class Server:
     scope : {"run", "serve"}
         ``run`` leaves out the user interface and the scheduler.
     port : int
-        0 takes a free one.
+        Of a new server; 0 takes a free one.
 
     Attributes
     ----------
@@ -156,30 +140,47 @@ class Server:
     Raises
     ------
     StoreError
-        When another run holds Prefect's folder, or it cannot be written.
+        When Prefect's folder cannot be written, or ``serve`` finds the server of a run there.
     ClusterError
         When the port is taken.
     """
 
     def __init__(self, home: Path, scope: Scope = "run", port: int = 0) -> None:
-        place = find_place(home)
-        self.log = place / "server.log"
+        folder = find_folder(home)
+        self.log = folder / "server.log"
         self._child: subprocess.Popen[str] | None = None
+        self._use: IO[str] | None = None
         given = os.environ.get("PREFECT_API_URL")
         if given and scope == "run":
             self.url = given
             return
         try:
-            self._lock = hold(place, f"http://{LOOPBACK}:{port}/api" if scope == "serve" else "")
+            self._use = lock(folder / "runs.lock", fcntl.LOCK_SH)
+            starting = lock(folder / "start.lock", fcntl.LOCK_EX)
+        except OSError as error:
+            raise _not_writable(folder, error) from error
+        atexit.register(self.stop)
+        with starting or nullcontext():
+            running = find_running(folder)
+            if running and scope == "serve":
+                self.stop()
+                raise StoreError(
+                    f"The Prefect server of another run, process {running[0]}, uses {folder}.",
+                    "Wait until that run ends, or set PREFECT_HOME to another folder.",
+                )
+            self.url = running[1] if running else self._start(folder, scope, port)
+        os.environ["PREFECT_API_URL"] = self.url
+
+    def _start(self, folder: Path, scope: Scope, port: int) -> str:
+        """Start a server in a folder where none runs, and return its address."""
+        try:
             log = self.log.open("w", encoding="utf-8")
         except OSError as error:
-            raise StoreError(
-                f"Prefect's folder {place} cannot be written: {error.strerror}.",
-                "Make the project's data folder writable, or set PREFECT_HOME.",
-            ) from error
+            self.stop()
+            raise _not_writable(folder, error) from error
         with log:
             self._child = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-m", "flows.server", scope, str(port)],
+                [sys.executable, "-m", "flows.server", scope, str(port), str(folder)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -187,21 +188,19 @@ class Server:
                 cwd=Path(__file__).resolve().parents[1],
                 start_new_session=True,  # Ctrl-C is for the run, which then stops its server
             )
-        atexit.register(self.stop)
-        told = _pipe(self._child.stdout).readline().strip()
-        if not told:
+        url = _pipe(self._child.stdout).readline().strip()
+        if not url:
             self.stop()
             raise ClusterError(
                 f"No server could listen on {LOOPBACK}, port {port or 'any'} (see {self.log}).",
                 "Choose another port, or set PREFECT_API_URL to a server that runs.",
             )
-        self.url = f"http://{LOOPBACK}:{told}/api"
-        os.environ["PREFECT_API_URL"] = self.url
+        return url
 
     def wait(self, seconds: float = START_SECONDS) -> None:
         """Wait until the server answers; raise ClusterError when it does not."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        end = time.monotonic() + (seconds if self._child else ANSWER_SECONDS)
+        end = time.monotonic() + (seconds if self._use else ANSWER_SECONDS)
         while True:
             try:
                 patience = max(0.1, min(5.0, end - time.monotonic()))
@@ -211,36 +210,44 @@ class Server:
                 return  # it answers, and may want a key that Prefect's client has
             except OSError as error:
                 reason = error
-            if self._child is None and time.monotonic() > end:
+            ended = self._child is not None and self._child.poll() is not None
+            if not ended and time.monotonic() < end:
+                time.sleep(0.05)
+                continue
+            if self._use is None:
                 raise ClusterError(
                     f"PREFECT_API_URL is {self.url}, where nothing answers: {reason}.",
                     "Start that server, or unset PREFECT_API_URL: a run then brings its own.",
                 )
-            if self._child is not None and (
-                self._child.poll() is not None or time.monotonic() > end
-            ):
-                self.stop()
-                raise ClusterError(
-                    f"The Prefect server did not start within {seconds:g} s.",
-                    f"Its log is {self.log}.",
-                )
-            time.sleep(0.05)
+            self.stop()
+            raise ClusterError(
+                f"The Prefect server did not start within {seconds:g} s.", f"Its log is {self.log}."
+            )
 
     def stop(self) -> None:
-        """Stop the server if it is ours."""
+        """Stop using the server, which ends unless another run uses it."""
+        atexit.unregister(self.stop)
+        use, self._use = self._use, None
+        if use is None:
+            return
+        os.environ.pop("PREFECT_API_URL", None)
+        use.close()
         child, self._child = self._child, None
         if child is None:
             return
-        os.environ.pop("PREFECT_API_URL", None)
+        last = lock(Path(use.name), fcntl.LOCK_EX | fcntl.LOCK_NB)
         _pipe(child.stdin).close()
-        try:
-            child.wait(3)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
         _pipe(child.stdout).close()
-        self._lock.close()
-        atexit.unregister(self.stop)
+        if last is None:
+            child.returncode = 0  # it serves other runs, and Popen would warn that it runs
+            return
+        with last:
+            child.terminate()
+            try:
+                child.wait(3)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
 
 
 @contextmanager
@@ -258,20 +265,25 @@ def _pipe(stream: IO[str] | None) -> IO[str]:
     return stream
 
 
-def serve(scope: str, port: int) -> None:
-    """Be the server: tell the port on standard output, end when standard input closes."""
+def serve(scope: str, port: int, folder: Path) -> None:
+    """Be the server: print its address, and end with the last run that uses it."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((LOOPBACK, port))
     listener.listen(512)
-    taken = listener.getsockname()[1]
+    url = f"http://{LOOPBACK}:{listener.getsockname()[1]}/api"
     # The user interface asks this address; its default is port 4200.
-    os.environ.setdefault("PREFECT_SERVER_UI_API_URL", f"http://{LOOPBACK}:{taken}/api")
+    os.environ.setdefault("PREFECT_SERVER_UI_API_URL", url)
     os.environ.setdefault("PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT", "false")
-    sys.stdout.write(f"{taken}\n")
+    running = lock(folder / "server.lock", fcntl.LOCK_EX)
+    assert running is not None  # noqa: S101
+    running.truncate(0)
+    running.write(f"{os.getpid()} {url}")
+    running.flush()
+    sys.stdout.write(f"{url}\n")
     sys.stdout.flush()
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_last_run, args=(folder,), daemon=True).start()
 
     import uvicorn
     from prefect.server.api.server import create_app
@@ -280,12 +292,16 @@ def serve(scope: str, port: int) -> None:
     uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])
 
 
-def _end_with_parent() -> None:
+def _end_with_last_run(folder: Path) -> None:
+    """Wait for the end of the run that started this server, then of the others."""
     sys.stdin.buffer.read()
+    # Held to the end: a run that starts now waits, and then starts a server of its own.
+    while (_last := lock(folder / "runs.lock", fcntl.LOCK_EX | fcntl.LOCK_NB)) is None:
+        time.sleep(POLL_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(2)  # while it starts it does not listen
     os._exit(0)
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], int(sys.argv[2]))
+    serve(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))

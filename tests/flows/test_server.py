@@ -5,13 +5,14 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from fairfrontier.runtime.errors import ClusterError, StoreError
-from flows.server import Server, hold, set_environment, start_server
-from tests.project import ROOT, call
+from flows.server import Server, find_running, set_environment, start_server
+from tests.project import ROOT
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def test_settings_are_absolute_and_what_the_user_set_stays(clean, tmp_path, monk
 
 
 def test_a_home_that_cannot_be_written_is_told(clean):
-    with pytest.raises(StoreError, match="cannot be made"):
+    with pytest.raises(StoreError, match="cannot be written"):
         set_environment(Path("/proc/nowhere"))
 
 
@@ -59,49 +60,54 @@ def test_a_server_that_does_not_start_points_at_its_log(clean, tmp_path):
     assert "PREFECT_API_URL" not in os.environ
 
 
-def test_a_second_run_in_a_project_is_told_of_the_first(fresh):
-    place = fresh / "data" / "prefect"
-    place.mkdir()
-    with hold(place):
-        result = call(fresh, "run", "loans", module="flows")
-    assert result.returncode == 2
-    told = f"Another run, process {os.getpid()}, is going on here and holds {place}. Wait"
-    assert result.stderr.startswith(told)
-    assert "PREFECT_HOME=" in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
-    serving = "http://127.0.0.1:4200/api"
-    with hold(place, serving), pytest.raises(StoreError, match=f"PREFECT_API_URL={serving},"):
-        hold(place)
+def test_runs_of_a_project_share_one_server_that_ends_with_the_last(clean, tmp_path):
+    set_environment(tmp_path)
+    folder = tmp_path / "data" / "prefect"
+    with start_server(tmp_path) as first:
+        del os.environ["PREFECT_API_URL"]
+        second = Server(tmp_path)
+        assert second.url == first.url
+        with pytest.raises(StoreError, match="Wait until that run ends"):
+            Server(tmp_path, "serve")
+        process, url = find_running(folder)
+        assert (int(process), url) != (os.getpid(), "")
+        second.wait()
+    # The run that started it is gone: it still answers the other, and then ends.
+    second.wait(seconds=1)
+    second.stop()
+    wait_until_gone(folder)
+    with start_server(tmp_path) as third:
+        assert third.url != first.url
 
 
-def test_a_killed_run_holds_nothing(tmp_path):
-    code = "import sys, time, flows.server as s; from pathlib import Path; "
-    code += "held = s.hold(Path(sys.argv[1])); print(flush=True); time.sleep(60)"
+def test_another_folder_has_another_server(clean, tmp_path, monkeypatch):
+    set_environment(tmp_path)
+    with start_server(tmp_path) as first:
+        del os.environ["PREFECT_API_URL"]
+        monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "other"))
+        set_environment(tmp_path)
+        with start_server(tmp_path) as other:
+            assert other.log == tmp_path / "other" / "server.log"
+            assert other.url != first.url
+
+
+def test_a_killed_run_leaves_no_server(clean, tmp_path):
+    code = "import sys, time, flows.server as s; from pathlib import Path; home = Path(sys.argv[1])"
+    code += "; s.set_environment(home); s.Server(home); print(flush=True); time.sleep(60)"
     command = [sys.executable, "-c", code, str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
         process.stdout.readline()
-        with pytest.raises(StoreError, match=f"process {process.pid},"):
-            hold(tmp_path)
+        assert find_running(tmp_path / "data" / "prefect") is not None
         process.send_signal(signal.SIGKILL)
         process.wait()
-    with hold(tmp_path):
-        assert (tmp_path / "run.lock").read_text().split() == [str(os.getpid())]
+    wait_until_gone(tmp_path / "data" / "prefect")
 
 
-def test_a_server_holds_its_folder_until_it_stops(clean, tmp_path, monkeypatch):
-    set_environment(tmp_path)
-    with start_server(tmp_path):
-        del os.environ["PREFECT_API_URL"]
-        with pytest.raises(StoreError, match="Another run"):
-            Server(tmp_path)
-        monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "other"))
-        set_environment(tmp_path)
-        other = Server(tmp_path)
-        assert other.log == tmp_path / "other" / "server.log"
-        other.stop()
-        monkeypatch.delenv("PREFECT_HOME")
-    with start_server(tmp_path):
-        pass
+def wait_until_gone(folder):
+    end = time.monotonic() + 30
+    while find_running(folder) is not None:
+        assert time.monotonic() < end
+        time.sleep(0.1)
 
 
 def test_a_taken_port_is_told(clean, tmp_path):
