@@ -1,106 +1,62 @@
-"""The fairest setting at every level of accuracy: one for each bin of an accuracy axis."""
+"""The fairest setting at every level of accuracy: the best of each bin of the accuracy axis."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from fairfrontier.evaluate.measure.registry import MEASURES
+from fairfrontier.figure.frontier import greater_is_better
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.study.config import FrontierConfig, split_name
+from fairfrontier.study.config import FrontierConfig
 from fairfrontier.study.drawing import Scene
 from fairfrontier.study.frontier import list_fits, orient, summarise
 
 # Of BuDRO's Figures 2 and 3.
 WIDTH = 0.0016
-GAPS = ("lower", "zero")
-
-
-@dataclass(frozen=True)
-class Criterion:
-    """What is best in a bin.
-
-    Attributes
-    ----------
-    measures : tuple of str
-        One measure, or several of which the mean counts.
-    """
-
-    measures: tuple[str, ...]
-
-    def score(self, table: pd.DataFrame) -> np.ndarray:
-        """Return the mean of the oriented measures; more is better, float64 (n_settings,)."""
-        values = [orient(name, table["value", name].to_numpy()) for name in self.measures]
-        return np.asarray(np.mean(values, axis=0))
+# Measures whose mean ranks the settings of a bin.
+Criterion = tuple[str, ...]
 
 
 def list_criteria(frontier: FrontierConfig) -> tuple[Criterion, ...]:
-    """Return the criteria of a study: the average of its gaps, if several, and every measure.
+    """Return the criteria of a study: the mean of its gaps, if several, and every measure alone.
 
-    Gaps are the fairness measures of which less is better. BuDRO's four are the mean of the RMS
-    gaps by race and by gender, both alone, and the consistency between spouses.
+    Gaps are the fairness measures of which smaller values are better. BuDRO's four are the mean of
+    the RMS gaps by race and by gender, each of them, and the consistency between spouses.
     """
-    gaps = [
-        name for name in frontier.fairness if MEASURES.find(split_name(name)[0]).direction in GAPS
-    ]
-    average = (Criterion(tuple(gaps)),) if len(gaps) > 1 else ()
-    return (*average, *(Criterion((name,)) for name in frontier.fairness))
+    gaps = tuple(name for name in frontier.fairness if not greater_is_better(name))
+    return (*((gaps,) if len(gaps) > 1 else ()), *((name,) for name in frontier.fairness))
 
 
 def tabulate_settings(
-    points: pd.DataFrame, fits: pd.DataFrame, frontier: FrontierConfig, part: str = "test"
+    points: pd.DataFrame, fits: pd.DataFrame, frontier: FrontierConfig
 ) -> pd.DataFrame:
-    """Average what every setting comes to over its splits.
+    """Return the frontier's measures of every setting on test, means over the splits of ``fits``.
 
-    Parameters
-    ----------
-    points : DataFrame
-        Columns of points.parquet.
-    fits : DataFrame
-        Columns method, setting, seed: the fits to take.
-    frontier : FrontierConfig
-        Its measures are kept.
-    part : str
-        Of which rows.
-
-    Returns
-    -------
-    DataFrame
-        Index (method, setting). Columns (value | low | high, measure): means over the splits, one
-        standard deviation of a split to either side, or of a single split its own 95% interval;
-        and (n_seeds, ""). Settings without the accuracy are left out.
+    The index is (method, setting). Columns are (value | low | high, measure): the mean, and one
+    standard deviation to either side, or a single split's own 95% interval; and (n_seeds, "").
+    Settings without an accuracy are omitted.
     """
     wanted = (frontier.accuracy, *frontier.fairness)
-    long = summarise(points, fits, part)
+    long = summarise(points, fits, "test")
     long = long.loc[long["name"].isin(wanted)]
     several = long["n_seeds"] > 1
     long = long.assign(
         low=(long["value"] - long["sd"]).where(several, long["own_low"]),
         high=(long["value"] + long["sd"]).where(several, long["own_high"]),
     )
-    keys = ["method", "setting"]
-    table = long.pivot_table(
-        index=keys, columns="name", values=["value", "low", "high"], dropna=False
-    )
+    keys, columns = ["method", "setting"], ["value", "low", "high"]
+    table = long.pivot_table(index=keys, columns="name", values=columns, dropna=False)
     table["n_seeds", ""] = long.groupby(keys)["n_seeds"].max()
-    missing = [name for name in wanted if ("value", name) not in table]
-    for name in missing:
-        for column in ("value", "low", "high"):
+    for name in wanted:
+        for column in columns if ("value", name) not in table else ():
             table[column, name] = np.nan
     return table.loc[table["value", frontier.accuracy].notna()].sort_index(axis=1)
 
 
 def tabulate_scene(scene: Scene) -> pd.DataFrame:
-    """Return ``tabulate_settings`` of a study's frontier.
-
-    Raises
-    ------
-    DataError
-        When no setting was measured on test.
-    """
+    """Return `tabulate_settings` of a study's frontier; raise DataError when it is empty."""
     study = scene.study
     table = tabulate_settings(scene.points, list_fits(scene.plan, "frontier"), study.frontier)
     if table.empty:
@@ -116,30 +72,12 @@ def choose_in_bins(
     score: Sequence[float] | np.ndarray,
     width: float = WIDTH,
 ) -> np.ndarray:
-    """Choose the best of every bin of accuracy.
+    """Return the positions of the best settings of the bins, by ascending accuracy, int64.
 
-    Bin b holds the settings with b = ⌊accuracy / width⌋, and of them the one of the largest score
-    is chosen: argmax { score_i : ⌊accuracy_i / width⌋ = b }.
-
-    Parameters
-    ----------
-    accuracy : array of shape (n_settings,)
-        Where settings lie; finite.
-    score : array of shape (n_settings,)
-        More is better; a NaN is never chosen.
-    width : float
-        Of a bin; above 0.
-
-    Returns
-    -------
-    ndarray of int64
-        Positions of the chosen settings, by ascending accuracy; of those that tie the more
-        accurate, then the first. Bins without a score have none.
-
-    Notes
-    -----
-    O(n log n). Where accuracy and score are measured on the rows that are then shown, the result
-    describes these rows: the best of many flatters itself, by more the fuller a bin is.
+    Bin b holds the settings with b = ⌊accuracy / width⌋, of which argmax { score_i } is chosen; of
+    ties the more accurate, then the first. NaN scores are never chosen. O(n log n). Where accuracy
+    and score are measured on the rows that are then shown, the result is optimistically biased, the
+    more so the more settings a bin holds.
 
     References
     ----------
@@ -157,15 +95,14 @@ def choose_in_bins(
 def choose_settings(
     table: pd.DataFrame, method: str, accuracy: str, criterion: Criterion
 ) -> pd.DataFrame:
-    """Return a method's lines of ``tabulate_settings`` that are best in their bins.
+    """Return a method's rows of `tabulate_settings` that are best in their bins, none without any.
 
-    Returns
-    -------
-    DataFrame
-        The same columns, by ascending accuracy; empty for a method without results.
+    Rows are by ascending accuracy. Settings are ranked by the mean of the criterion's measures,
+    oriented so that more is better.
     """
     if method not in table.index.get_level_values("method"):
         return table.iloc[:0]
     own = table.loc[[method]]
-    chosen = choose_in_bins(own["value", accuracy].to_numpy(), criterion.score(own))
-    return own.iloc[chosen]
+    values = [orient(name, own["value", name].to_numpy()) for name in criterion]
+    score = np.mean(values, axis=0)
+    return own.iloc[choose_in_bins(own["value", accuracy].to_numpy(), score)]

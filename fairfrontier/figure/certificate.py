@@ -14,38 +14,33 @@ from fairfrontier.figure.certified import certify_chosen
 from fairfrontier.figure.frontier import (
     COLOURS,
     GREY,
+    HEADING,
     add_grid,
     encode_png,
-    find_swept,
+    list_swept,
     open_figure,
 )
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.study.drawing import Picture, Scene, figure
+from fairfrontier.study.frontier import list_fits
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Budgets along the axis, beside those that the study asks for.
+# Budgets along the axis, in addition to the study's own.
 N_BUDGETS = 12
-# Enough for the eye: draws of a band, and distance from the optimum as a share of the gap.
+# Enough for the eye: bootstrap replicates, and distance from the optimum as a share of the gap.
 REPLICATES, TOLERANCE = 200, 1e-3
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
 TITLES = {"log": "Log loss above the mean, nats", "error": "Share of errors above the mean"}
-# Inches: a panel without its names, the width of a letter of a name, and the height of a line.
+# Inches: the width of a panel without labels and of a letter of a label, and the height of a line.
 PANEL, LETTER, LINE = 4.4, 0.075, 0.17
 
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """A model's gap under one loss.
-
-    Attributes
-    ----------
-    label, method, loss : str
-    budget, value, low, high : float64 ndarrays of shape (n_budgets,)
-        Ascending budgets, Ĝ(ε), and its 95% bootstrap interval.
-    """
+    """A model's gap Ĝ(ε) under one loss at ascending budgets, with 95% bootstrap intervals."""
 
     label: str
     method: str
@@ -56,10 +51,10 @@ class Line:
     high: np.ndarray
 
 
-def refuse_numbers(described: DatasetConfig) -> str | None:
-    """Say why a dataset's models cannot be certified; None where they can."""
+def refuse_regressions(described: DatasetConfig) -> str | None:
+    """Return why a figure of decisions cannot be drawn of a dataset; None where it can."""
     if described.label.task == "regression":
-        return f"it is of decisions, and the label of {described.dataset} has no classes"
+        return f"it shows decisions, and the label of {described.dataset} has no classes"
     return None
 
 
@@ -68,9 +63,9 @@ def refuse_numbers(described: DatasetConfig) -> str | None:
     title="What similar rows add to the loss",
     what="The restricted adversarial gap of the chosen models against the budget, on the test rows "
     "of the first split: how much the mean loss grows when every row may be treated as similar "
-    "rows are. Lower is fairer. Bands are 95% bootstrap intervals; ticks at the foot are the "
+    "rows are. Lower is fairer. Bands are 95% bootstrap intervals; ticks at the bottom are the "
     "study's own budgets.",
-    supports=refuse_numbers,
+    supports=refuse_regressions,
 )
 def draw_certificate(scene: Scene) -> Picture:
     """Draw a panel for each loss."""
@@ -80,18 +75,18 @@ def draw_certificate(scene: Scene) -> Picture:
 
 
 def trace_lines(scene: Scene) -> tuple[Line, ...]:
-    """Trace the gaps of the chosen models over the range of the study's budgets.
+    """Return the gaps of the chosen models over the range of the study's budgets.
 
     Raises
     ------
     ConfigError
-        When the study certifies nothing.
+        When the study requests no certificate.
     StoreError
         When no model of its frontier is in the store.
     """
     if scene.study.certificate is None:
         raise ConfigError(
-            f"The study {scene.study.study} asks for the figure 'certificate' and certifies "
+            f"The study {scene.study.study} asks for the figure 'certificate' but certifies "
             "nothing.",
             "Add certificate: {budgets: [0.01, 0.1]}, for example.",
         )
@@ -99,19 +94,15 @@ def trace_lines(scene: Scene) -> tuple[Line, ...]:
     top = max(asked) or 1.0
     # The gap rises steeply at first, like a root.
     budgets = sorted({*asked, *(top * np.linspace(0, 1, N_BUDGETS) ** 2).tolist()})
-    settings: dict[str, list[Mapping[str, Any]]] = {}
-    for planned in scene.plan:
-        if "frontier" in planned.blocks:
-            own = settings.setdefault(planned.group.method, [])
-            own.extend(member.setting for member in planned.group.members)
-    swept = {method: sorted(find_swept(found)) for method, found in settings.items()}
+    swept = list_swept(list_fits(scene.plan, "frontier"))
     lines = []
-    for each in certify_chosen(scene, budgets, replicates=REPLICATES, tolerance=TOLERANCE):
-        setting = json.loads(each.setting)
-        label = " ".join([each.method, *(_tell(key, setting) for key in swept[each.method])])
-        for found in each.certificates:
-            numbers = [(gap.budget, gap.value, gap.low, gap.high) for gap in found.gaps]
-            lines.append(Line(label, each.method, found.loss, *np.array(numbers).T))
+    for model in certify_chosen(scene, budgets, replicates=REPLICATES, tolerance=TOLERANCE):
+        setting = json.loads(model.setting)
+        values = [_name_value(key, setting) for key in swept[model.method]]
+        for certificate in model.certificates:
+            numbers = [(gap.budget, gap.value, gap.low, gap.high) for gap in certificate.gaps]
+            label = " ".join([model.method, *values])
+            lines.append(Line(label, model.method, certificate.loss, *np.array(numbers).T))
     if not lines:
         raise StoreError(
             f"The store holds no certified model of {scene.study.study}.",
@@ -120,116 +111,91 @@ def trace_lines(scene: Scene) -> tuple[Line, ...]:
     return tuple(lines)
 
 
-def _tell(key: str, setting: Mapping[str, Any]) -> str:
+def _name_value(key: str, setting: Mapping[str, Any]) -> str:
     value = setting.get(key)
     shown = value if isinstance(value, str) else json.dumps(value)
     return f"{key.replace('_', ' ').replace('.', ' ')} {shown}"
 
 
 def spread_labels(height: np.ndarray, gap: float) -> np.ndarray:
-    """Move labels apart, no further than it takes, and keep them beside the axis.
+    """Return positions of labels on an axis of length 1, as near to their heights as possible.
 
         min_p Σ_i (p_i − height_i)²   s.t.  p_(i+1) − p_(i) ≥ gap in the order of the heights,
                                             0 ≤ p ≤ 1
 
-    Parameters
-    ----------
-    height : float64 array of shape (n_labels,)
-        Where the labels belong, in shares of the axis.
-    gap : float
-        Least distance of two. Where there is no room for all, the last ones go above 1.
-
-    Returns
-    -------
-    float64 ndarray of shape (n_labels,)
-        Where they go, in the order given.
+    Where there is not enough room, the last labels go above 1. Shape (n_labels,), float64.
     """
     order = np.argsort(height, kind="stable")
     steps = gap * np.arange(len(height))
-    placed = np.empty(len(height))
-    # A bound on all of an isotonic solution cuts it.
+    position = np.empty(len(height))
+    # Clipping an isotonic fit solves the problem with common bounds.
     free = isotonic_regression(height[order] - steps).x
-    placed[order] = np.clip(free, 0.0, max(0.0, 1.0 - steps[-1])) + steps
-    return placed
+    position[order] = np.clip(free, 0.0, max(0.0, 1.0 - steps[-1])) + steps
+    return position
 
 
 def _describe(lines: Sequence[Line]) -> str:
     """Return the picture in words."""
-    told = [
-        f"{each.label} {each.value[-1]:.3f} ({each.low[-1]:.3f} to {each.high[-1]:.3f})"
-        for loss in TITLES
-        for each in lines
-        if each.loss == loss == lines[0].loss
-    ]
-    title = TITLES[lines[0].loss]
-    return f"Adversarial gap against the budget. {title}, at ε = {lines[0].budget[-1]:g}: " + (
-        "; ".join(told) + "."
+    loss = lines[0].loss
+    gaps = "; ".join(
+        f"{line.label} {line.value[-1]:.3f} ({line.low[-1]:.3f} to {line.high[-1]:.3f})"
+        for line in lines
+        if line.loss == loss
     )
+    end = f"at ε = {lines[0].budget[-1]:g}"
+    return f"Adversarial gap against the budget. {TITLES[loss]}, {end}: {gaps}."
 
 
-def _choose_looks(lines: Sequence[Line]) -> dict[str, tuple[str, object]]:
-    """Return a colour for every method, and dashes that tell its settings apart."""
-    methods = list(dict.fromkeys(each.method for each in lines))
-    looks: dict[str, tuple[str, object]] = {}
-    for place, method in enumerate(methods):
-        labels = dict.fromkeys(each.label for each in lines if each.method == method)
+def _choose_looks(lines: Sequence[Line]) -> dict[str, dict[str, Any]]:
+    """Return the look of every label: a colour for each method, dashes for its settings."""
+    looks: dict[str, dict[str, Any]] = {}
+    for i, method in enumerate(dict.fromkeys(line.method for line in lines)):
+        labels = dict.fromkeys(line.label for line in lines if line.method == method)
         for number, label in enumerate(labels):
-            # Methods beyond the colours begin with other dashes.
-            dash = DASHES[(number + place // len(COLOURS)) % len(DASHES)]
-            looks[label] = (COLOURS[place % len(COLOURS)], dash)
+            # When the colours are used up, methods begin with other dashes.
+            dash = DASHES[(number + i // len(COLOURS)) % len(DASHES)]
+            looks[label] = {"color": COLOURS[i % len(COLOURS)], "ls": dash}
     return looks
 
 
 def _draw(lines: Sequence[Line], asked: Sequence[float]) -> bytes:
-    losses = [loss for loss in TITLES if any(each.loss == loss for each in lines)]
+    losses = [loss for loss in TITLES if any(line.loss == loss for line in lines)]
     looks = _choose_looks(lines)
-    width = PANEL + LETTER * max(len(each.label) for each in lines)
+    width = PANEL + LETTER * max(len(line.label) for line in lines)
     height = max(3.9, 1.1 + LINE * len(looks))
     with open_figure(width * len(losses), height, w_pad=0.12, h_pad=0.08) as picture:
         panels = picture.subplots(1, len(losses), squeeze=False)[0]
         for axes, loss in zip(panels, losses, strict=True):
-            _draw_panel(axes, [each for each in lines if each.loss == loss], looks, asked)
-            _name_lines(axes, [each for each in lines if each.loss == loss], looks, height - 1.1)
-            axes.set_title(TITLES[loss], loc="left", fontsize=10.5, fontweight="bold")
+            shown = [line for line in lines if line.loss == loss]
+            _draw_panel(axes, shown, looks, asked)
+            _name_lines(axes, shown, looks, height - 1.1)
+            axes.set_title(TITLES[loss], **HEADING)
         return encode_png(picture)
 
 
 def _name_lines(
-    axes: Axes, lines: Sequence[Line], looks: dict[str, tuple[str, object]], height: float
+    axes: Axes, lines: Sequence[Line], looks: Mapping[str, dict[str, Any]], height: float
 ) -> None:
-    """Write every line's name at its end, and join the two where it had to be moved."""
-    top = axes.get_ylim()[1]
-    ends = np.array([each.value[-1] / top for each in lines])
-    for each, end, place in zip(lines, ends, spread_labels(ends, LINE / height), strict=True):
-        colour, dash = looks[each.label]
-        axes.plot(
-            [1.0, 1.035, 1.06], [end, place, place], color=colour, ls=dash, lw=1.2,
-            transform=axes.transAxes, clip_on=False,
-        )  # fmt: skip
-        axes.text(
-            1.07, place, each.label, color=colour, fontsize=8.5, va="center",
-            transform=axes.transAxes,
-        )  # fmt: skip
+    """Write every line's name at its end, joined to it where it had to be moved."""
+    ends = np.array([line.value[-1] / axes.get_ylim()[1] for line in lines])
+    beside: Any = {"transform": axes.transAxes}
+    for line, end, y in zip(lines, ends, spread_labels(ends, LINE / height), strict=True):
+        look = looks[line.label]
+        axes.plot([1.0, 1.035, 1.06], [end, y, y], lw=1.2, clip_on=False, **look, **beside)
+        axes.text(1.07, y, line.label, color=look["color"], fontsize=8.5, va="center", **beside)
 
 
 def _draw_panel(
-    axes: Axes, lines: Sequence[Line], looks: dict[str, tuple[str, object]], asked: Sequence[float]
+    axes: Axes, lines: Sequence[Line], looks: Mapping[str, dict[str, Any]], asked: Sequence[float]
 ) -> None:
-    for each in lines:
-        colour, dash = looks[each.label]
-        axes.fill_between(each.budget, each.low, each.high, color=colour, alpha=0.13, lw=0)
-        axes.plot(each.budget, each.value, color=colour, ls=dash, lw=1.6)  # type: ignore[arg-type]
+    for line in lines:
+        look = looks[line.label]
+        axes.fill_between(line.budget, line.low, line.high, color=look["color"], alpha=0.13, lw=0)
+        axes.plot(line.budget, line.value, lw=1.6, **look)
     axes.set_xlim(0, lines[0].budget[-1])
-    axes.set_ylim(0, 1.04 * max(float(each.high.max()) for each in lines) or 1.0)
-    axes.plot(
-        asked,
-        np.zeros(len(asked)),
-        ls="none",
-        marker="|",
-        color=GREY,
-        ms=9,
-        transform=axes.get_xaxis_transform(),
-        clip_on=False,
-    )
+    axes.set_ylim(0, 1.04 * max(float(line.high.max()) for line in lines) or 1.0)
+    bottom = axes.get_xaxis_transform()
+    ticks = np.zeros(len(asked))
+    axes.plot(asked, ticks, "|", color=GREY, ms=9, transform=bottom, clip_on=False)
     axes.set_xlabel("budget ε: mean fair distance of a move")
     add_grid(axes)

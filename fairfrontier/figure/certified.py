@@ -11,38 +11,23 @@ import pandas as pd
 from fairfrontier.evaluate.certificate.adversarial_gap import Gap, GapCertificate
 from fairfrontier.evaluate.certificate.source_row import decode_rows, read_source_rows
 from fairfrontier.evaluate.certificate.worst_move import Pair, describe_moves, list_worst_moves
+from fairfrontier.figure.stored_model import list_stored
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import FairfrontierError
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.drawing import Scene
 from fairfrontier.study.frontier import build_frontier, list_fits
 from fairfrontier.study.points import certify_losses, load_certified
-from fairfrontier.train.fit.group import FitGroup
-from fairfrontier.train.fit.input import load_split
-from fairfrontier.train.fit.kept import KIND, read_facts
-from fairfrontier.train.fit.key import key
-from fairfrontier.train.fit.score_file import read_scores
+from fairfrontier.train.fit.group import FitGroup, Member
 from fairfrontier.train.prediction import Prediction
 
 
 @dataclass(frozen=True, eq=False)
 class Certified:
-    """A chosen model with its certificates.
+    """A chosen model with its predictions for the test part of the first split, and certificates.
 
-    Attributes
-    ----------
-    method, setting : str
-        As in points.parquet.
-    group : FitGroup
-        Where it was trained.
-    part : Part
-        The test part of the first split.
-    feature_names : tuple of str
-        Of the split.
-    prediction : Prediction
-        What the model said there.
-    certificates : tuple of GapCertificate
-        One per loss: log loss and errors, or errors alone where decisions were post-processed.
+    There is a certificate for the log loss and one for errors; for errors alone where decisions
+    were post-processed.
     """
 
     method: str
@@ -56,15 +41,7 @@ class Certified:
 
 @dataclass(frozen=True, eq=False)
 class Exposure:
-    """The worst moves of a model at one budget, for a report.
-
-    Attributes
-    ----------
-    loss : {"log", "error"}
-    gap : Gap
-    pairs : tuple of Pair
-        At most ten.
-    """
+    """The worst moves of a model at one budget: at most ten pairs."""
 
     loss: str
     gap: Gap
@@ -74,21 +51,10 @@ class Exposure:
 def certify_chosen(
     scene: Scene, budgets: Sequence[float] | None = None, **effort: Any
 ) -> Iterator[Certified]:
-    """Certify the models on some frontier of a study again, from their stored scores.
+    """Certify the models on some frontier of a study again, from their stored predictions.
 
-    Parameters
-    ----------
-    scene : Scene
-        Of a study with ``certificate:``; models that the store does not hold are left out.
-    budgets : sequence of float, optional
-        The study's by default.
-    **effort
-        Of ``certify_gaps``: replicates and tolerance.
-
-    Yields
-    ------
-    Certified
-        In the order of methods and settings.
+    Models are ordered by method and setting. The budgets are the study's by default; ``effort``
+    holds replicates and tolerance of `certify_gaps`.
     """
     frontier = build_frontier(
         scene.points,
@@ -98,60 +64,49 @@ def certify_chosen(
         scene.study.select_on,
     )
     chosen = frontier.loc[frontier["on_frontier"], ["method", "setting"]]
-    wanted = set(chosen.itertuples(index=False, name=None))
-    found = []
-    for each in scene.plan if wanted else ():
-        if "frontier" not in each.blocks or each.group.certificate is None:
-            continue
-        for number, member in enumerate(each.group.members):
-            setting = canonical_json(member.setting)
-            if member.seed == scene.study.seeds[0] and (each.group.method, setting) in wanted:
-                found.append((each.group.method, setting, each.group, number))
-    for method, setting, group, number in sorted(found, key=lambda each: each[:2]):
-        folder = scene.store.path(KIND, key(group, scene.store, scene.home))
-        if not folder.is_dir() or read_facts(folder)["skipped"] is not None:
-            continue
-        split = load_split(group, group.members[number], scene.home)
+    rows = set(chosen.itertuples(index=False, name=None))
+
+    def is_wanted(group: FitGroup, member: Member) -> bool:
+        row = (group.method, canonical_json(member.setting))
+        return member.seed == scene.study.seeds[0] and group.certificate is not None and row in rows
+
+    for model in sorted(list_stored(scene, is_wanted), key=lambda model: model.row):
+        group, split = model.group, model.split(scene.home)
         if split.test is None:
             continue
-        metric = load_certified(group, group.members[number], split, scene.store, scene.home)
-        scores = read_scores(folder / f"scores-{number}.npz")["test"]
+        metric = load_certified(group, model.member, split, scene.store, scene.home)
+        scores = model.test_scores()
         certificates = certify_losses(group, metric, scores, split.test, budgets, **effort)
         if certificates:
             yield Certified(
-                method, setting, group, split.test, split.feature_names, scores, certificates
+                *model.row, group, split.test, split.feature_names, scores, certificates
             )
 
 
 def expose_chosen(scene: Scene) -> dict[tuple[str, str], Exposure]:
     """Return the worst moves of every chosen model, by method and setting.
 
-    They are those at the smallest budget above 0, which pairs the rows that are most similar.
+    The budget is the smallest one above 0, which pairs the most similar rows.
     """
     asked = scene.study.certificate
     if asked is None:
         return {}
     budget = min([each for each in asked.budgets if each > 0] or asked.budgets)
-    rows: dict[str, pd.DataFrame] = {}
+    tables: dict[str, pd.DataFrame] = {}
     exposed = {}
-    for each in certify_chosen(scene, [budget], replicates=0):
-        found = each.certificates[0]
-        if each.group.dataset not in rows:
-            rows[each.group.dataset] = _show_rows(each, scene)
-        gap = found.find_gap(budget)
-        pairs = describe_moves(
-            list_worst_moves(found, budget),
-            each.part,
-            each.prediction,
-            rows[each.group.dataset],
-            gap.value,
-        )
-        exposed[each.method, each.setting] = Exposure(found.loss, gap, pairs)
+    for model in certify_chosen(scene, [budget], replicates=0):
+        certificate, dataset = model.certificates[0], model.group.dataset
+        if dataset not in tables:
+            tables[dataset] = _read_rows(model, scene)
+        gap = certificate.find_gap(budget)
+        moves = list_worst_moves(certificate, budget)
+        pairs = describe_moves(moves, model.part, model.prediction, tables[dataset], gap.value)
+        exposed[model.method, model.setting] = Exposure(certificate.loss, gap, pairs)
     return exposed
 
 
-def _show_rows(certified: Certified, scene: Scene) -> pd.DataFrame:
-    """Return the table's own values, or what X says where the table is not to be had."""
+def _read_rows(certified: Certified, scene: Scene) -> pd.DataFrame:
+    """Return the table's own values, or decoded features where the table is unavailable."""
     try:
         return read_source_rows(certified.group.dataset, certified.part.ids, scene.home)
     except FairfrontierError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,15 +19,18 @@ from fairfrontier.study.frontier import find_pareto, orient
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
-# Okabe and Ito's colours, which colour-blind readers tell apart; the marker says the same again.
+# Okabe and Ito's colours, which colour-blind readers can distinguish; markers repeat the coding.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F6A00", "#555555")
-# One more than a multiple of the colours, so that no pair of colour and marker comes twice soon.
+# As many as have no common factor with the colours, so that the first 72 pairs differ.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h", "p")
 LEGEND_COLUMNS = 5
-# At the legend's size; the key and the space around it take as much room as some letters.
+# At the font size of the legend; a key and the space around it are as wide as seven letters.
 LETTERS_PER_INCH, KEY_LETTERS = 14.0, 7
 INK, GREY = "#30363d", "#8b949e"
+HEADING: Any = {"fontsize": 10.5, "fontweight": "bold", "loc": "left"}
+# More labels of settings than this in a panel would overlap.
 NAMED_AT_MOST = 12
 STYLE: Any = {
     "font.family": "DejaVu Sans",
@@ -38,7 +41,7 @@ STYLE: Any = {
     "axes.spines.right": False,
     "axes.spines.top": False,
     "text.color": INK,
-    # A dollar sign in a label is a dollar sign.
+    # Dollar signs in labels are literal.
     "text.parse_math": False,
     "xtick.color": "#57606a",
     "ytick.color": "#57606a",
@@ -79,20 +82,16 @@ NAMES = {
     "absolute_loss_max": "Largest absolute loss",
     "logistic_loss_max": "Largest logistic loss",
 }
+Looks = dict[str, tuple[str, str]]
 
 
 @contextmanager
 def open_figure(width: float, height: float, **layout: Any) -> Iterator[Figure]:
-    """Yield an empty figure; what is drawn and encoded in the block has the style of the house.
+    """Yield an empty figure in the common style, which also applies to drawing within the block.
 
-    Parameters
-    ----------
-    width, height : float
-        Inches.
-    **layout
-        Room between and around the panels; see matplotlib's ConstrainedLayoutEngine.
+    Width and height are in inches; the layout is that of matplotlib's ConstrainedLayoutEngine.
     """
-    # A worker that measures models has no need of matplotlib.
+    # A worker that measures models does not need matplotlib.
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -106,35 +105,93 @@ def open_figure(width: float, height: float, **layout: Any) -> Iterator[Figure]:
 
 
 def encode_png(figure: Figure) -> bytes:
-    """Return a figure as a PNG: the same picture is the same file."""
+    """Return a figure as a PNG without metadata: the same figure gives the same bytes."""
     buffer = io.BytesIO()
     # No software version, no date.
     figure.savefig(buffer, format="png", metadata={"Software": None})
     return buffer.getvalue()
 
 
+def add_panels(figure: Figure, count: int, columns: int, **shared: Any) -> list[Axes]:
+    """Return so many panels, row by row; the remaining ones of the last row are hidden."""
+    panels = figure.subplots(math.ceil(count / columns), columns, squeeze=False, **shared).ravel()
+    for axes in panels[count:]:
+        axes.set_visible(False)
+    return list(panels[:count])
+
+
 def add_grid(axes: Axes, axis: Literal["both", "x", "y"] = "both") -> None:
-    """Draw faint lines at the ticks, below all else."""
+    """Draw faint lines at the ticks, behind everything else."""
     axes.grid(True, axis=axis, color="#d0d7de", lw=0.6, alpha=0.7)
     axes.set_axisbelow(True)
+
+
+def label_tradeoff(axes: Axes, accuracy: str, fairness: str) -> None:
+    """Label a panel of a fairness measure against the accuracy."""
+    axes.set_ylabel("fairer ↑" if greater_is_better(fairness) else "fairer ↓")
+    axes.set_xlabel(name_measure(accuracy))
+    add_grid(axes)
+    axes.locator_params(axis="x", nbins=5)
+
+
+def make_key(label: str, **look: Any) -> Line2D:
+    """Return a legend's key."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], label=label, **look)
+
+
+def add_legend(figure: Figure, keys: Sequence[Line2D], columns: int, **options: Any) -> None:
+    """Put a legend below the panels, or where the options say."""
+    placed = {"loc": "outside lower left", "frameon": False, **options}
+    figure.legend(handles=keys, ncols=columns, **placed)
 
 
 def name_measure(name: str) -> str:
     """Return a measure's name for readers: ``gap_rms:sex`` is "RMS gap, sex"."""
     measure, group = split_name(name)
-    first, _, rest = measure.partition("_")
+    first, _, remainder = measure.partition("_")
     shown = NAMES.get(measure)
     if shown is None:
-        shown = f"{NAMES.get(first, first.capitalize())} {rest.replace('_', ' ')}".strip()
+        shown = f"{NAMES.get(first, first.capitalize())} {remainder.replace('_', ' ')}".strip()
     group = group.replace("_", " and ").replace("budget=", "ε = ")
     return f"{shown}, {group}" if group else shown
 
 
-def choose_looks(methods: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Return a colour and a marker for every method, a pair that no other of 72 has."""
+def greater_is_better(name: str) -> bool:
+    """Return whether larger values of a measure are better; of others, smaller or nearer to 0."""
+    return MEASURES.find(split_name(name)[0]).direction == "higher"
+
+
+def shorten(name: str, length: int) -> str:
+    """Cut the middle of a long name, because names of groups often differ at their ends."""
+    half = length // 2
+    return name if len(name) <= length else f"{name[:half]}…{name[-half + 1 :]}"
+
+
+def choose_looks(methods: Iterable[str]) -> Looks:
+    """Return a colour and a marker for every method; the first 72 pairs differ."""
     return {
         method: (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)])
         for i, method in enumerate(sorted(methods))
+    }
+
+
+def find_swept(settings: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the keys in which settings differ, in order of first appearance."""
+    listed = list(settings)
+    return [
+        key
+        for key in dict.fromkeys(key for setting in listed for key in setting)
+        if len({json.dumps(setting.get(key), default=str) for setting in listed}) > 1
+    ]
+
+
+def list_swept(table: pd.DataFrame) -> dict[str, list[str]]:
+    """Return the swept keys of every method, sorted, from the columns method and setting."""
+    settings = table.groupby("method")["setting"].unique()
+    return {
+        str(method): sorted(find_swept(map(json.loads, own))) for method, own in settings.items()
     }
 
 
@@ -145,31 +202,12 @@ def draw_frontier(
     published: pd.DataFrame | None = None,
     title: str = "",
 ) -> bytes:
-    """Draw the frontier.
+    """Return the PNG of a frontier: a panel for each fairness measure, better towards top right.
 
-    Parameters
-    ----------
-    frontier : DataFrame
-        What ``build_frontier`` returns.
-    accuracy : str
-        The accuracy measure, for the axis.
-    select_on : str
-        The part that the frontier was chosen on, for the caption.
-    published : DataFrame, optional
-        What ``compare`` returns: large markers, hollow for the paper's and filled for ours.
-    title : str
-        Above the panels.
-
-    Returns
-    -------
-    bytes
-        A PNG; the same for the same input and version of matplotlib.
-
-    Notes
-    -----
-    Axes of measures of which less is better run downward, so that better is up in every panel.
-    The step line joins what the chosen settings attain on the reported part; a chosen setting
-    that another one beats there lies below the line.
+    ``frontier`` is as from `build_frontier`, chosen on the part ``select_on``; ``published`` is as
+    from `compare`, and shows the paper's results as large hollow markers and ours as filled ones.
+    The step line joins the chosen settings at their values on the reported part; a chosen setting
+    that another one dominates there lies below it.
     """
     fairness = list(dict.fromkeys(frontier["fairness"]))
     shown = set(frontier["method"])
@@ -177,18 +215,12 @@ def draw_frontier(
         published = published.loc[published["measure"].isin([accuracy, *fairness])]
         shown |= set(published.loc[published["ours_mean"].notna(), "row"])
         published = published.loc[published["row"].isin(shown)]
-    looks = choose_looks(shown)
-    swept = {
-        str(method): sorted(find_swept(map(json.loads, settings)))
-        for method, settings in frontier.groupby("method")["setting"].unique().items()
-    }
+    looks, swept = choose_looks(shown), list_swept(frontier)
     columns = min(2, len(fairness))
-    rows = math.ceil(len(fairness) / columns)
-    with open_figure(5.4 * columns, 3.9 * rows + 1.0, w_pad=0.12, h_pad=0.12) as figure:
-        panels = figure.subplots(rows, columns, squeeze=False)
-        for axes in panels.flat[len(fairness) :]:
-            axes.set_visible(False)
-        for axes, name in zip(panels.flat, fairness, strict=False):
+    height = 3.9 * math.ceil(len(fairness) / columns) + 1.0
+    with open_figure(5.4 * columns, height, w_pad=0.12, h_pad=0.12) as figure:
+        panels = add_panels(figure, len(fairness), columns)
+        for axes, name in zip(panels, fairness, strict=True):
             table = frontier.loc[frontier["fairness"] == name]
             _draw_panel(axes, table, name, accuracy, looks)
             _name_chosen(axes, table, looks, swept)
@@ -205,10 +237,8 @@ def draw_frontier(
         return encode_png(figure)
 
 
-def _draw_panel(
-    axes: Axes, table: pd.DataFrame, name: str, accuracy: str, looks: dict[str, tuple[str, str]]
-) -> None:
-    """Draw every setting with its intervals, the chosen ones strong, and the step line."""
+def _draw_panel(axes: Axes, table: pd.DataFrame, name: str, accuracy: str, looks: Looks) -> None:
+    """Draw every setting with its intervals, the chosen ones emphasised, and the step line."""
     table = table.loc[table["accuracy"].notna() & table["fairness_value"].notna()]
     chosen = table.loc[table["on_frontier"]]
     attained = chosen[["accuracy", "fairness_value"]].to_numpy(dtype=np.float64)
@@ -216,50 +246,39 @@ def _draw_panel(
     best = attained[find_pareto(scores)]
     best = best[np.lexsort((best[:, 1], best[:, 0]))]
     if len(best):
-        # Every accuracy below the next chosen setting's is attained with that one's fairness.
+        # Every accuracy up to a chosen setting's is attained with that setting's fairness.
         axes.step(best[:, 0], best[:, 1], where="pre", color=INK, lw=1.3, alpha=0.75, zorder=2)
-    for method, (colour, marker) in looks.items():
-        for on_frontier in (False, True):
-            some = table.loc[(table["method"] == method) & (table["on_frontier"] == on_frontier)]
-            if some.empty:
-                continue
-            x, y = some["accuracy"].to_numpy(), some["fairness_value"].to_numpy()
-            axes.errorbar(
-                x,
-                y,
-                xerr=_reach(x, some["accuracy_low"], some["accuracy_high"]),
-                yerr=_reach(y, some["fairness_low"], some["fairness_high"]),
-                fmt="none",
-                ecolor=colour,
-                elinewidth=0.9,
-                alpha=0.55 if on_frontier else 0.25,
-                zorder=1,
-            )
-            axes.scatter(
-                x,
-                y,
-                marker=marker,
-                s=46 if on_frontier else 26,
-                color=colour,
-                alpha=1.0 if on_frontier else 0.45,
-                edgecolors=INK if on_frontier else "none",
-                linewidths=1.0,
-                zorder=4 if on_frontier else 3,
-            )
+    for (method, on_frontier), rows in table.groupby(["method", "on_frontier"]):
+        colour, marker = looks[str(method)]
+        x, y = rows["accuracy"].to_numpy(), rows["fairness_value"].to_numpy()
+        axes.errorbar(
+            x,
+            y,
+            xerr=_find_errors(x, rows["accuracy_low"], rows["accuracy_high"]),
+            yerr=_find_errors(y, rows["fairness_low"], rows["fairness_high"]),
+            fmt="none",
+            ecolor=colour,
+            elinewidth=0.9,
+            alpha=0.55 if on_frontier else 0.25,
+            zorder=1,
+        )
+        strong = {"s": 46, "edgecolors": INK, "zorder": 4}
+        faint = {"s": 26, "edgecolors": "none", "zorder": 3, "alpha": 0.45}
+        look: Any = strong if on_frontier else faint
+        axes.scatter(x, y, marker=marker, color=colour, linewidths=1.0, **look)
 
 
 def _name_chosen(
-    axes: Axes, table: pd.DataFrame, looks: dict[str, tuple[str, str]], swept: dict[str, list[str]]
+    axes: Axes, table: pd.DataFrame, looks: Looks, swept: Mapping[str, list[str]]
 ) -> None:
-    """Write the swept values beside the chosen settings, where there are few enough to read."""
+    """Write the swept values beside the chosen settings unless there are too many to read."""
     chosen = table.loc[table["on_frontier"] & table["accuracy"].notna()]
     if len(chosen) > NAMED_AT_MOST:
         return
     for row in chosen.itertuples():
         setting = json.loads(str(row.setting))
-        values = ", ".join(str(setting.get(key, "–")) for key in swept[str(row.method)])
         axes.annotate(
-            values,
+            ", ".join(str(setting.get(key, "–")) for key in swept[str(row.method)]),
             (row.accuracy, row.fairness_value),
             xytext=(5, 5),
             textcoords="offset points",
@@ -269,113 +288,85 @@ def _name_chosen(
         )
 
 
-def _reach(value: np.ndarray, low: pd.Series, high: pd.Series) -> np.ndarray:
-    """Return how far an interval reaches below and above, 0 where it is not known."""
-    reach = np.vstack([value - low.to_numpy(), high.to_numpy() - value])
-    return np.asarray(np.maximum(np.nan_to_num(reach), 0.0))
+def _find_errors(value: np.ndarray, low: pd.Series, high: pd.Series) -> np.ndarray:
+    """Return how far intervals extend below and above, shape (2, n); 0 where unknown."""
+    errors = np.vstack([value - low.to_numpy(), high.to_numpy() - value])
+    return np.asarray(np.maximum(np.nan_to_num(errors), 0.0))
 
 
 def _draw_published(
-    axes: Axes, published: pd.DataFrame, name: str, accuracy: str, looks: dict[str, tuple[str, str]]
+    axes: Axes, published: pd.DataFrame, name: str, accuracy: str, looks: Looks
 ) -> None:
-    """Draw the paper's numbers hollow, ours under its protocol filled, and join the two."""
+    """Draw the paper's results hollow and ours under its protocol filled, joined by a line."""
     means = published.pivot_table(
         index="row", columns="measure", values=["published_mean", "ours_mean"], dropna=False
     )
     for method in means.index:
         colour, marker = looks[method]
-        ends = {}
+        ends = []
         for side, face in (("published_mean", "none"), ("ours_mean", f"{colour}66")):
             if (side, accuracy) not in means or (side, name) not in means:
                 continue
             x, y = means.loc[method, (side, accuracy)], means.loc[method, (side, name)]
             if np.isfinite(x) and np.isfinite(y):
-                ends[side] = (x, y)
+                ends.append((x, y))
                 axes.scatter(
                     x, y, marker=marker, s=95, facecolors=face, edgecolors=colour, lw=1.6, zorder=2
                 )
         if len(ends) == 2:
-            x, y = zip(*ends.values(), strict=True)
-            axes.plot(x, y, color=colour, lw=1.1, ls=":", zorder=1)
+            axes.plot(*zip(*ends, strict=True), color=colour, lw=1.1, ls=":", zorder=1)
 
 
 def _fit_to_points(axes: Axes) -> None:
-    """Let the points fill the panel: an interval of a few splits may reach far beyond it."""
-    points = np.concatenate([np.zeros((0, 2)), *(each.get_offsets() for each in _scattered(axes))])
+    """Fit the limits to the points: intervals over a few splits may extend far beyond them."""
+    from matplotlib.collections import PathCollection
+
+    scattered = [each for each in axes.collections if isinstance(each, PathCollection)]
+    points = np.concatenate([np.zeros((0, 2)), *(points.get_offsets() for points in scattered)])
     if not len(points):
         return
     for values, set_limits in ((points[:, 0], axes.set_xlim), (points[:, 1], axes.set_ylim)):
-        room = 0.09 * (np.ptp(values) or 0.1)
-        set_limits(values.min() - room, values.max() + room)
-
-
-def _scattered(axes: Axes) -> list[Any]:
-    from matplotlib.collections import PathCollection
-
-    return [each for each in axes.collections if isinstance(each, PathCollection)]
+        margin = 0.09 * (np.ptp(values) or 0.1)
+        set_limits(values.min() - margin, values.max() + margin)
 
 
 def _label_panel(axes: Axes, name: str, accuracy: str) -> None:
-    """Name the axes with their better direction, and turn those of which less is better."""
+    """Label the axes, and invert those of measures of which smaller values are better."""
     add_grid(axes)
-    for measure, which in ((accuracy, "x"), (name, "y")):
-        arrow = "→" if which == "x" else "↑"
-        label = f"{name_measure(measure)}   (better {arrow})"
-        axes.set(**{f"{which}label": label})
-        if MEASURES.find(split_name(measure)[0]).direction in ("lower", "zero"):
-            (axes.invert_xaxis if which == "x" else axes.invert_yaxis)()
-
-
-def find_swept(settings: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the keys in which settings differ, in the order in which they come up."""
-    listed = list(settings)
-    return [
-        key
-        for key in dict.fromkeys(key for each in listed for key in each)
-        if len({json.dumps(each.get(key), default=str) for each in listed}) > 1
-    ]
+    axes.set_xlabel(f"{name_measure(accuracy)}   (better →)")
+    axes.set_ylabel(f"{name_measure(name)}   (better ↑)")
+    if not greater_is_better(accuracy):
+        axes.invert_xaxis()
+    if not greater_is_better(name):
+        axes.invert_yaxis()
 
 
 def _draw_legend(
-    figure: Any,
-    looks: dict[str, tuple[str, str]],
-    swept: dict[str, list[str]],
-    select_on: str,
-    published: bool,
+    figure: Figure, looks: Looks, swept: Mapping[str, list[str]], select_on: str, published: bool
 ) -> None:
-    """Put keys below the panels: what colours are, then in a line what sizes and rings are."""
-    from matplotlib.lines import Line2D
-
-    def key(label: str, marker: str = "o", ls: str = "none", **look: Any) -> Any:
-        return Line2D([], [], marker=marker, ls=ls, label=label, **look)
-
+    """Put keys below the panels: the methods, then what sizes and outlines mean."""
     methods = []
     for method, (colour, marker) in looks.items():
         by = f" (by {', '.join(swept[method])})" if swept.get(method) else ""
-        methods.append(key(f"{method}{by}", marker, color=colour, ms=7))
+        methods.append(make_key(f"{method}{by}", marker=marker, ls="none", color=colour, ms=7))
+    grey: Any = {"color": GREY, "marker": "o"}
     chosen = f"chosen on {select_on}, shown on test"
     meaning = [
-        key(chosen, color=GREY, markeredgecolor=INK, ms=7, ls="-"),
-        key("other settings", color=GREY, alpha=0.5, ms=5),
+        make_key(chosen, markeredgecolor=INK, ms=7, ls="-", **grey),
+        make_key("other settings", alpha=0.5, ms=5, ls="none", **grey),
     ]
     if published:
+        large: Any = {**grey, "mew": 1.6, "ms": 9, "ls": "none"}
         meaning += [
-            key("published", markerfacecolor="white", color=GREY, mew=1.6, ms=9),
-            key("ours, published setting", markerfacecolor=f"{GREY}66", color=GREY, mew=1.6, ms=9),
+            make_key("published", markerfacecolor="white", **large),
+            make_key("ours, published setting", markerfacecolor=f"{GREY}66", **large),
         ]
-    longest = max(len(str(each.get_label())) for each in (*methods, *meaning))
+    longest = max(len(str(key.get_label())) for key in (*methods, *meaning))
     fitting = max(2, int(figure.get_figwidth() * LETTERS_PER_INCH / (longest + KEY_LETTERS)))
     columns = min(LEGEND_COLUMNS, fitting, max(len(methods), len(meaning)))
     lines = [methods[first : first + columns] for first in range(0, len(methods), columns)]
-    nothing = key(" ", marker="")
-    padded = [[*line, *[nothing] * (columns - len(line))] for line in (*lines, meaning)]
-    # A legend is filled column by column.
-    handles = [line[column] for column in range(columns) for line in padded]
-    figure.legend(
-        handles=handles,
-        loc="outside lower left",
-        ncols=columns,
-        frameon=False,
-        fontsize=9,
-        columnspacing=1.6,
-    )
+    blank = make_key(" ", marker="", ls="none")
+    padded = [[*line, *[blank] * (columns - len(line))] for line in (*lines, meaning)]
+    # matplotlib fills a legend column by column.
+    keys = [line[column] for column in range(columns) for line in padded]
+    add_legend(figure, keys, columns, fontsize=9, columnspacing=1.6)

@@ -1,28 +1,39 @@
-"""Loss against disparity: what regressions lose for parity, beside the best baseline."""
+"""Loss against disparity: what regressions lose for parity, compared with the best baseline."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from fairfrontier.evaluate.measure.loss import REACH
-from fairfrontier.evaluate.measure.registry import MEASURES
+from fairfrontier.evaluate.measure.loss import (
+    LOSSES,
+    REACH,
+    compute_absolute,
+    compute_square,
+    expect_loss,
+)
+from fairfrontier.evaluate.measure.registry import MEASURES, Audit
 from fairfrontier.figure.frontier import (
     GREY,
+    HEADING,
     INK,
+    Looks,
     add_grid,
+    add_legend,
     choose_looks,
     encode_png,
+    make_key,
     name_measure,
     open_figure,
 )
-from fairfrontier.figure.paired_loss import ROW_LOSSES, pair_losses
+from fairfrontier.figure.stored_model import StoredModel, list_stored
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.config import split_name
 from fairfrontier.study.drawing import Picture, Scene, figure
 from fairfrontier.study.envelope import find_envelope
@@ -32,23 +43,24 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NAME = "loss_disparity"
+# Measures that are means of rows' losses; rmse is the root of one.
+ROW_LOSSES = {
+    **{loss.name: loss.compute for loss in LOSSES},
+    "mae": compute_absolute,
+    "rmse": lambda y, u: 2 * compute_square(y, u),
+}
+Setting = tuple[str, str]
+LineStyles = Mapping[str, str | tuple[float, tuple[float, float]]]
 
 
 @dataclass(frozen=True, eq=False)
 class Trail:
-    """A row of the study: a curve of settings, or a baseline of one.
+    """A row of the study: a curve of settings, or a baseline with one.
 
-    Attributes
-    ----------
-    label : str
-        As the study has it.
-    settings : tuple of str
-        Canonical JSON of the settings, by ascending disparity on the part that chose them.
-    loss, disparity : DataFrame
-        Columns value, low, high: on test, means over the seeds, with 95% intervals of one split.
-        The loss is less that of the best baseline, and its interval that of the difference.
-    chosen_loss, chosen_disparity : ndarray of float64, shape (n_settings,)
-        On the part that chose them; the loss as it is.
+    Settings are canonical JSON, by ascending disparity on the part that chose them, where they have
+    ``chosen_loss`` and ``chosen_disparity``. ``loss`` and ``disparity`` have the columns value, low
+    and high: means over the seeds on test, with 95% intervals of one split. The loss on test, and
+    its interval, is the difference from the best baseline's.
     """
 
     label: str
@@ -61,20 +73,10 @@ class Trail:
 
 @dataclass(frozen=True, eq=False)
 class Losses:
-    """What the figure shows.
+    """The loss ``measure`` against the disparity ``against``, of settings chosen on a part.
 
-    Attributes
-    ----------
-    measure, against : str
-        The loss and the disparity, as the study names them.
-    chosen_on : str
-        The part on which settings were chosen.
-    best : str
-        The baseline of the least loss on test.
-    least : float
-        That loss.
-    curves, baselines : tuple of Trail
-        Rows of several settings, those of their lower convex envelope; and rows of one.
+    ``best`` is the baseline of the least loss on test, which is ``least``. Curves are the rows with
+    several settings, reduced to their lower convex envelopes; baselines those with one.
     """
 
     measure: str
@@ -105,100 +107,86 @@ def _refuse(described: DatasetConfig) -> str | None:
 )
 def draw_losses(scene: Scene) -> Picture:
     """Draw the losses of the study's frontier against its first fairness measure."""
-    found = trace_losses(scene)
-    return Picture(_draw(found, _tabulate(scene, found.chosen_on)), _describe(found))
+    losses = trace_losses(scene)
+    return Picture(_draw(losses, _tabulate(scene, losses.chosen_on)), _describe(losses))
 
 
 def trace_losses(scene: Scene) -> Losses:
-    """Find every row's envelope on the part that chooses, and what it comes to on test.
+    """Find every row's envelope on the part that chooses, and its values on test.
 
-    Parameters
-    ----------
-    scene : Scene
-        Its study names the loss as ``frontier.accuracy`` and the disparity as the first of
-        ``frontier.fairness``; ``select_on`` is the part that chooses. Values are those of the
-        points; the intervals of differences come from the stored scores.
-
-    Returns
-    -------
-    Losses
-        Rows with several settings are curves and others baselines, in the study's order.
+    The loss is ``frontier.accuracy`` and the disparity the first of ``frontier.fairness``. Test
+    rows choose nothing but the baseline: the curve joins the test points of all settings on the
+    envelope of ``select_on``, where the authors' code takes the envelope of these again.
 
     Raises
     ------
     ConfigError
-        When the first is no loss of rows, of the second less is not better, or no row has a single
-        setting.
-
-    Notes
-    -----
-    Test rows choose nothing but the baseline: the curve goes through the test points of all
-    settings on the envelope of ``select_on``, where the authors' code takes the envelope of these
-    again.
+        When the former is not a mean of rows' losses, smaller values of the latter are not better,
+        or no row has a single setting.
 
     References
     ----------
     A. Agarwal, M. Dudík, Z. S. Wu. Fair regression: quantitative definitions and reduction-based
     algorithms. ICML 2019, Figures 1 and 2.
     """
-    frontier = scene.study.frontier
+    frontier, study = scene.study.frontier, scene.study.study
     if frontier.accuracy not in ROW_LOSSES:
         raise ConfigError(
-            f"{scene.study.study}: {NAME} shows a loss of rows, and frontier.accuracy is "
+            f"{study}: {NAME} shows a loss of rows, and frontier.accuracy is "
             f"{frontier.accuracy!r}.",
             f"Choose among: {', '.join(ROW_LOSSES)}.",
         )
     if MEASURES.find(split_name(frontier.fairness[0])[0]).direction != "lower":
         raise ConfigError(
-            f"{scene.study.study}: {NAME} shows a measure of which less is better, and the first "
-            f"of frontier.fairness is {frontier.fairness[0]!r}.",
+            f"{study}: {NAME} shows a measure of which less is better, and the first of "
+            f"frontier.fairness is {frontier.fairness[0]!r}.",
             "Write disparity:ATTRIBUTE, for example.",
         )
     test, chosen = (_tabulate(scene, part) for part in ("test", scene.study.select_on))
     labels = list(dict.fromkeys(test.index.get_level_values("method")))
     trails = {label: _follow(label, chosen.loc[label], test.loc[label]) for label in labels}
-    sole = [label for label in labels if len(test.loc[label]) == 1]
-    losses = {label: trails[label].loss["value"].iloc[0] for label in sole}
+    single = [label for label in labels if len(test.loc[label]) == 1]
+    losses = {label: trails[label].loss["value"].iloc[0] for label in single}
     losses = {label: value for label, value in losses.items() if np.isfinite(value)}
     if not losses:
         raise ConfigError(
-            f"{scene.study.study}: {NAME} compares losses with the best baseline, and no row of "
-            "one setting has a loss.",
+            f"{study}: {NAME} compares losses with the best baseline, but no row of one setting "
+            "has a loss.",
             "Add a row like `least-squares: {method: linear_regression}`.",
         )
     best = min(losses, key=lambda label: losses[label])
-    _pair(scene, best, trails)
+    _subtract_best(scene, best, trails)
     return Losses(
         measure=frontier.accuracy,
         against=frontier.fairness[0],
         chosen_on=scene.study.select_on,
         best=best,
         least=float(losses[best]),
-        curves=tuple(trails[label] for label in labels if label not in sole),
+        curves=tuple(trails[label] for label in labels if label not in single),
         baselines=tuple(trails[label] for label in labels if label in losses),
     )
 
 
 def _tabulate(scene: Scene, part: str) -> pd.DataFrame:
-    """Return loss and disparity of a part's settings: rows method, setting in the plan's order."""
+    """Return a part's loss and disparity: rows (method, setting) in the plan's order."""
     fits = list_fits(scene.plan, "frontier")
     table = summarise(scene.points, fits, part).set_index(["name", "method", "setting"])
     settings = pd.MultiIndex.from_frame(fits[["method", "setting"]].drop_duplicates())
     names = {"loss": scene.study.frontier.accuracy, "disparity": scene.study.frontier.fairness[0]}
     columns = {"value": "value", "own_low": "low", "own_high": "high"}
-    found = {
+    tables = {
         key: table.loc[[name]].droplevel("name")[list(columns)].rename(columns=columns)
         for key, name in names.items()
         if name in table.index.get_level_values("name")
     }
-    if len(found) < len(names):
+    if len(tables) < len(names):
         raise ConfigError(
             f"{scene.study.study}: the results hold no {names['disparity']} on {part}.",
             "Measure a group that the dataset declares, on a part that its split has.",
         )
-    joined = pd.concat(found, axis=1)
-    # A method that does not support the split has no points.
-    return joined.loc[[each for each in settings if each in joined.index]]
+    joined = pd.concat(tables, axis=1)
+    # Methods that do not support the split have no points.
+    return joined.loc[[setting for setting in settings if setting in joined.index]]
 
 
 def _follow(label: str, chosen: pd.DataFrame, test: pd.DataFrame) -> Trail:
@@ -217,141 +205,148 @@ def _follow(label: str, chosen: pd.DataFrame, test: pd.DataFrame) -> Trail:
     )
 
 
-def _pair(scene: Scene, best: str, trails: Mapping[str, Trail]) -> None:
-    """Turn losses into differences to the best baseline, two standard errors to either side."""
+def _subtract_best(scene: Scene, best: str, trails: Mapping[str, Trail]) -> None:
+    """Turn losses into differences from the best baseline, ± two standard errors."""
     measure = scene.study.frontier.accuracy
-    settings = [(label, each) for label, trail in trails.items() for each in trail.settings]
+    settings = [(label, setting) for label, trail in trails.items() for setting in trail.settings]
     errors = pair_losses(scene, measure, (best, trails[best].settings[0]), settings)
     least = float(trails[best].loss["value"].iloc[0])
     for label, trail in trails.items():
-        reach = REACH * np.array([errors[label, each] for each in trail.settings])
+        reach = REACH * np.array([errors[label, setting] for setting in trail.settings])
         value = trail.loss["value"].to_numpy(dtype=np.float64)
         if measure == "rmse":
-            low, high = (np.sqrt(np.maximum(value**2 + each, 0.0)) for each in (-reach, reach))
+            low, high = (np.sqrt(np.maximum(value**2 + side, 0.0)) for side in (-reach, reach))
         else:
             low, high = value - reach, value + reach
-        for column, each in {"value": value, "low": low, "high": high}.items():
-            trail.loss[column] = each - least
+        for column, values in {"value": value, "low": low, "high": high}.items():
+            trail.loss[column] = values - least
 
 
-def _describe(found: Losses) -> str:
+def pair_losses(
+    scene: Scene, measure: str, base: Setting, settings: Collection[Setting]
+) -> Mapping[Setting, float]:
+    """Estimate the standard errors of the differences between mean losses on test and the base's.
+
+    With d_i the difference of row i's expected losses and v_i = w_i / Σ_j w_j, an error is
+    sqrt(Σ_i v_i² (d_i − d̄)²), d̄ = Σ_i v_i d_i, averaged over the seeds that have both. Good models
+    err on the same rows, so that it is smaller than the error of either loss. ``rmse`` compares
+    squared errors. Settings (label, canonical JSON) without predictions get NaN.
+    """
+    wanted = {base, *settings}
+    by_seed: dict[int, dict[Setting, StoredModel]] = {}
+    for model in list_stored(
+        scene, lambda group, member: (group.method, canonical_json(member.setting)) in wanted
+    ):
+        by_seed.setdefault(model.member.seed, {})[model.row] = model
+    errors: dict[Setting, list[float]] = {setting: [] for setting in settings}
+    for _, models in sorted(by_seed.items()):
+        start = _read_losses(scene, measure, models[base]) if base in models else None
+        for setting in settings if start is not None else ():
+            other = _read_losses(scene, measure, models[setting]) if setting in models else None
+            if start is not None and other is not None:
+                difference, share = other[0] - start[0], start[1] / start[1].sum()
+                spread = share * (difference - share @ difference)
+                errors[setting].append(float(np.sqrt(np.sum(spread**2))))
+    return {setting: float(np.mean(own)) if own else np.nan for setting, own in errors.items()}
+
+
+def _read_losses(
+    scene: Scene, measure: str, model: StoredModel
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the expected losses of a model's test rows and their weights; None without a test."""
+    part = model.split(scene.home).test
+    if part is None:
+        return None
+    return expect_loss(Audit(model.test_scores(), part), ROW_LOSSES[measure]), part.weight
+
+
+def _describe(losses: Losses) -> str:
     """Return the picture in words."""
-    told = [
-        f"{each.label} {each.loss['value'].iloc[0]:+.4f} at {each.disparity['value'].iloc[0]:.3f}"
-        for each in found.baselines
-    ]
-    for each in found.curves:
-        ends = [
+    parts = []
+    for trail in (*losses.baselines, *losses.curves):
+        points = [
             f"{loss:+.4f} at {disparity:.3f}"
-            for loss, disparity in zip(each.loss["value"], each.disparity["value"], strict=True)
+            for loss, disparity in zip(trail.loss["value"], trail.disparity["value"], strict=True)
         ]
-        told.append(f"{each.label} from {ends[-1]} to {ends[0]}" if ends else f"{each.label} none")
+        if trail in losses.baselines:
+            parts.append(f"{trail.label} {points[0]}")
+        else:
+            ends = f"from {points[-1]} to {points[0]}" if points else "none"
+            parts.append(f"{trail.label} {ends}")
     return (
-        f"{name_measure(found.measure)} on test less {found.least:.4f}, that of {found.best}, "
-        f"against {name_measure(found.against)}: {'; '.join(told)}."
+        f"{name_measure(losses.measure)} on test less {losses.least:.4f}, that of {losses.best}, "
+        f"against {name_measure(losses.against)}: {'; '.join(parts)}."
     )
 
 
-def _draw(found: Losses, chosen: pd.DataFrame) -> bytes:
-    from matplotlib.lines import Line2D
-
-    trails = (*found.baselines, *found.curves)
-    looks = choose_looks([each.label for each in trails])
+def _draw(losses: Losses, chosen: pd.DataFrame) -> bytes:
+    trails = (*losses.baselines, *losses.curves)
+    looks = choose_looks([trail.label for trail in trails])
+    styles = _choose_styles(losses.curves, looks)
     with open_figure(9.6, 4.4, w_pad=0.1, h_pad=0.1, wspace=0.06) as picture:
         left, right = picture.subplots(1, 2)
         for axes in (left, right):
             add_grid(axes)
-            axes.set_xlabel(name_measure(found.against))
-        lines = _choose_lines(found.curves, looks)
-        _draw_test(left, found, looks, lines)
-        _draw_chosen(right, found, chosen, looks, lines)
-        keys = [
-            Line2D(
-                [], [], color=colour, marker=marker, ms=6, ls=lines.get(each.label, ""),
-                mec=INK if each in found.baselines else colour, label=each.label,
-            )
-            for each in trails
-            for colour, marker in [looks[each.label]]
-        ]  # fmt: skip
-        picture.legend(
-            handles=keys, loc="outside lower left", ncols=min(4, len(keys)), frameon=False
-        )
+            axes.set_xlabel(name_measure(losses.against))
+        _draw_test(left, losses, looks, styles)
+        _draw_chosen(right, losses, chosen, looks, styles)
+        keys = []
+        for trail in trails:
+            colour, marker = looks[trail.label]
+            look: Any = {"color": colour, "marker": marker, "ls": styles.get(trail.label, "")}
+            edge = INK if trail in losses.baselines else colour
+            keys.append(make_key(trail.label, ms=6, mec=edge, **look))
+        add_legend(picture, keys, min(4, len(keys)))
         return encode_png(picture)
 
 
-def _choose_lines(
-    curves: Sequence[Trail], looks: dict[str, tuple[str, str]]
-) -> dict[str, str | tuple[float, tuple[float, float]]]:
-    """Return a line style for every curve: broken where another one has its colour already."""
-    seen: set[str] = set()
-    lines: dict[str, str | tuple[float, tuple[float, float]]] = {}
-    for each in curves:
-        colour = looks[each.label][0]
-        lines[each.label] = (0.0, (3.0, 1.5)) if colour in seen else "-"
-        seen.add(colour)
-    return lines
+def _choose_styles(curves: Sequence[Trail], looks: Looks) -> LineStyles:
+    """Return a line style for every curve: broken where an earlier one has the same colour."""
+    colours = [looks[trail.label][0] for trail in curves]
+    return {
+        trail.label: (0.0, (3.0, 1.5)) if colours[i] in colours[:i] else "-"
+        for i, trail in enumerate(curves)
+    }
 
 
-def _draw_test(
-    axes: Axes,
-    found: Losses,
-    looks: dict[str, tuple[str, str]],
-    lines: Mapping[str, str | tuple[float, tuple[float, float]]],
-) -> None:
-    """Draw what the settings come to on test, with the intervals of one split."""
+def _draw_test(axes: Axes, losses: Losses, looks: Looks, styles: LineStyles) -> None:
+    """Draw the settings' values on test, with the intervals of one split."""
     axes.axhline(0, color=GREY, lw=0.8, ls=(0, (3, 3)), zorder=0)
-    for each in found.curves:
-        colour, marker = looks[each.label]
-        # In the order of test, so that the band does not fold.
-        order = np.argsort(each.disparity["value"].to_numpy(), kind="stable")
-        x = each.disparity["value"].to_numpy()[order]
-        value, low, high = (each.loss[name].to_numpy()[order] for name in ("value", "low", "high"))
+    for trail in losses.curves:
+        colour, marker = looks[trail.label]
+        # In the order of test, so that the band does not fold over.
+        order = np.argsort(trail.disparity["value"].to_numpy(), kind="stable")
+        x = trail.disparity["value"].to_numpy()[order]
+        value, low, high = (trail.loss[name].to_numpy()[order] for name in ("value", "low", "high"))
         axes.fill_between(x, low, high, color=colour, alpha=0.16, lw=0, zorder=1)
-        axes.plot(
-            x, value, color=colour, marker=marker, ms=4, lw=1.8, ls=lines[each.label], zorder=3
-        )
-    _draw_baselines(axes, found.baselines, looks)
-    axes.set_ylabel(f"{name_measure(found.measure)} less {found.least:.4f}")
-    axes.set_title("Test rows", fontsize=10.5, fontweight="bold", loc="left")
-    axes.set_title(f"less the loss of {found.best}", fontsize=9, loc="right")
-
-
-def _draw_baselines(
-    axes: Axes, baselines: Sequence[Trail], looks: dict[str, tuple[str, str]]
-) -> None:
-    for each in baselines:
-        colour, marker = looks[each.label]
-        loss, disparity = each.loss.iloc[0], each.disparity.iloc[0]
-        axes.hlines(loss["value"], disparity["low"], disparity["high"], color=INK, lw=0.8, zorder=4)
-        axes.vlines(disparity["value"], loss["low"], loss["high"], color=INK, lw=0.8, zorder=4)
-        axes.plot(
-            disparity["value"], loss["value"], marker, color=colour, ms=8, mec=INK, mew=0.9,
-            zorder=5,
-        )  # fmt: skip
+        look: Any = {"color": colour, "marker": marker, "ls": styles[trail.label]}
+        axes.plot(x, value, ms=4, lw=1.8, zorder=3, **look)
+    for trail in losses.baselines:
+        colour, marker = looks[trail.label]
+        loss, disparity = trail.loss.iloc[0], trail.disparity.iloc[0]
+        x, y = disparity["value"], loss["value"]
+        axes.hlines(y, disparity["low"], disparity["high"], color=INK, lw=0.8, zorder=4)
+        axes.vlines(x, loss["low"], loss["high"], color=INK, lw=0.8, zorder=4)
+        axes.plot(x, y, marker, color=colour, ms=8, mec=INK, mew=0.9, zorder=5)
+    axes.set_ylabel(f"{name_measure(losses.measure)} less {losses.least:.4f}")
+    axes.set_title("Test rows", **HEADING)
+    axes.set_title(f"less the loss of {losses.best}", fontsize=9, loc="right")
 
 
 def _draw_chosen(
-    axes: Axes,
-    found: Losses,
-    chosen: pd.DataFrame,
-    looks: dict[str, tuple[str, str]],
-    lines: Mapping[str, str | tuple[float, tuple[float, float]]],
+    axes: Axes, losses: Losses, chosen: pd.DataFrame, looks: Looks, styles: LineStyles
 ) -> None:
-    """Draw the envelopes where they were chosen, and all other settings faintly."""
-    for each in (*found.curves, *found.baselines):
-        colour, marker = looks[each.label]
-        every = chosen.loc[each.label]
-        axes.plot(
-            every["disparity", "value"], every["loss", "value"], marker, color=colour, ms=3.5,
-            alpha=0.35, zorder=2,
-        )  # fmt: skip
-        sole = each in found.baselines
-        axes.plot(
-            each.chosen_disparity, each.chosen_loss, color=colour, marker=marker,
-            ms=8 if sole else 4, mec=INK if sole else colour, lw=1.8, ls=lines.get(each.label, "-"),
-            zorder=5 if sole else 3,
-        )  # fmt: skip
-    axes.set_ylabel(name_measure(found.measure))
-    axes.set_title(f"{found.chosen_on} rows".capitalize(), fontsize=10.5, fontweight="bold",
-                   loc="left")  # fmt: skip
+    """Draw the envelopes where they were chosen, and all other settings faint."""
+    for trail in (*losses.curves, *losses.baselines):
+        colour, marker = looks[trail.label]
+        own = chosen.loc[trail.label]
+        x, y = own["disparity", "value"], own["loss", "value"]
+        axes.plot(x, y, marker, color=colour, ms=3.5, alpha=0.35, zorder=2)
+        look: Any = {"ms": 4, "mec": colour, "zorder": 3}
+        if trail in losses.baselines:
+            look = {"ms": 8, "mec": INK, "zorder": 5}
+        look |= {"color": colour, "marker": marker, "ls": styles.get(trail.label, "-")}
+        axes.plot(trail.chosen_disparity, trail.chosen_loss, lw=1.8, **look)
+    axes.set_ylabel(name_measure(losses.measure))
+    axes.set_title(f"{losses.chosen_on} rows".capitalize(), **HEADING)
     axes.set_title("where settings are chosen", fontsize=9, loc="right")

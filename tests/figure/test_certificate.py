@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fairfrontier.figure.certificate import (
     TOLERANCE,
     draw_certificate,
-    refuse_numbers,
+    refuse_regressions,
     spread_labels,
     trace_lines,
 )
@@ -84,5 +84,5 @@ def test_what_cannot_be_drawn_is_refused(certified, tmp_path):
     with pytest.raises(StoreError, match="no certified model"):
         trace_lines(replace(certified, store=Store(tmp_path)))
     datasets = Path(__file__).resolve().parents[2] / "conf" / "datasets"
-    assert "no classes" in str(refuse_numbers(read_dataset(datasets / "communities.yaml")))
-    assert refuse_numbers(read_dataset(datasets / "adult.yaml")) is None
+    assert "no classes" in str(refuse_regressions(read_dataset(datasets / "communities.yaml")))
+    assert refuse_regressions(read_dataset(datasets / "adult.yaml")) is None

@@ -5,13 +5,15 @@ import json
 import numpy as np
 import pytest
 
-from fairfrontier.figure.loss_disparity import draw_losses, trace_losses
-from fairfrontier.figure.paired_loss import pair_losses
+from fairfrontier.figure.loss_disparity import draw_losses, pair_losses, trace_losses
 from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.prepare.config.section import Label
 from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.drawing import FIGURES
 from fairfrontier.study.envelope import find_envelope
+from fairfrontier.train.fit.input import load_split
+from fairfrontier.train.registry import create
 from tests.figure.regressed import METHODS, ROOT, make_scene
 
 
@@ -114,3 +116,44 @@ def test_what_it_does_not_show(folder):
     assert supports(law) is None
     grades = law.model_copy(update={"label": Label(column="UGPA", task="multiclass")})
     assert supports(grades) == "it shows predictions that are numbers, and law has several classes"
+
+
+@pytest.fixture(scope="module")
+def weighted(tmp_path_factory):
+    methods = {name: METHODS[name] for name in ("squares", "seo")}
+    return make_scene(tmp_path_factory.mktemp("pay"), methods, weighted=True)
+
+
+def setting_of(weighted, label):
+    group = next(each.group for each in weighted.plan if each.group.method == label)
+    return label, canonical_json(group.members[0].setting)
+
+
+def test_standard_errors_of_differences_row_by_row(weighted):
+    squares, seo = (setting_of(weighted, label) for label in ("squares", "seo"))
+    expected = []
+    for each in weighted.plan:
+        if each.group.method != "squares":
+            continue
+        split = load_split(each.group, each.group.members[0], ROOT)
+        train, test = split.train, split.test
+        fitted = [
+            create("linear_regression").fit(train.X, train.y, sample_weight=train.weight),
+            create("seo").fit(train.X, train.y, groups=train.groups, sample_weight=train.weight),
+        ]
+        first, second = (np.abs(test.y - model.predict(test.X)) for model in fitted)
+        mean = np.average(second - first, weights=test.weight)
+        share = test.weight / test.weight.sum()
+        expected.append(np.sqrt(np.sum((share * (second - first - mean)) ** 2)))
+        assert np.ptp(test.weight) > 0
+    found = pair_losses(weighted, "mae", squares, [squares, seo])
+    assert found[seo] == pytest.approx(np.mean(expected))
+    assert found[squares] == 0.0
+    assert pair_losses(weighted, "mae", seo, [squares])[squares] == pytest.approx(found[seo])
+
+
+def test_what_has_no_scores_has_no_error(weighted):
+    absent = ("nothing", "{}")
+    squares = setting_of(weighted, "squares")
+    assert np.isnan(pair_losses(weighted, "mae", squares, [absent])[absent])
+    assert np.isnan(pair_losses(weighted, "mae", absent, [squares])[squares])

@@ -17,9 +17,9 @@ from fairfrontier.figure.surface import (
     ARROWS,
     GRID,
     Plane,
-    count_features,
     draw_surfaces,
     find_tilt,
+    refuse_features,
 )
 from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.runtime.errors import ConfigError, StoreError
@@ -71,7 +71,7 @@ def test_the_grid_surrounds_the_rows():
 
 def test_only_two_numbers_and_two_classes_have_surfaces():
     def reason(name: str) -> str | None:
-        return count_features(read_dataset(ROOT / "conf" / "datasets" / f"{name}.yaml"))
+        return refuse_features(read_dataset(ROOT / "conf" / "datasets" / f"{name}.yaml"))
 
     assert reason("synthetic") is None
     assert "adult has others" in str(reason("adult"))

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairfrontier.figure.accuracy_bin import Criterion, list_criteria
+from fairfrontier.figure.accuracy_bin import list_criteria
+from fairfrontier.figure.certificate import refuse_regressions
 from fairfrontier.figure.tradeoff import (
     average,
     draw_criteria,
@@ -16,7 +17,6 @@ from fairfrontier.figure.tradeoff import (
     find_harm,
     name_criterion,
     name_harm,
-    refuse_regressions,
     trace_bins,
 )
 from fairfrontier.prepare.config.dataset import read_dataset
@@ -59,7 +59,7 @@ def test_what_should_be_one_is_shown_by_its_distance():
     assert average(table, FAIRNESS[:1]) == pytest.approx([0.1])
     assert name_harm("consistency:spouse") == "1 − Consistency, spouse"
     assert name_harm("gap_rms:sex") == "RMS gap, sex"
-    assert name_criterion(Criterion(tuple(FAIRNESS[:2]))) == "Mean of RMS gap, sex and race"
+    assert name_criterion(tuple(FAIRNESS[:2])) == "Mean of RMS gap, sex and race"
 
 
 @pytest.mark.parametrize(
