@@ -5,8 +5,9 @@ kill -9. This one logs to server.log in Prefect's folder and is shared by the ru
 go on at the same time: two servers would write to one SQLite file. Two file locks say who is there,
 and the system releases them however a process ends. ``server.lock`` is held by the server, which
 writes its process and address into it; ``runs.lock`` is held, shared, by every run that uses the
-server, which ends when it can take that lock for itself. This module does not import Prefect: the
-environment comes first.
+server, which ends when it can take that lock for itself. It answers those who know the line in
+``secret``, which its owner alone can read. This module does not import Prefect: the environment
+comes first.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import atexit
 import fcntl
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -30,11 +32,19 @@ from typing import IO, Literal
 from fairfrontier.runtime.errors import ClusterError, StoreError
 
 LOOPBACK = "127.0.0.1"
+HOSTS = (LOOPBACK, "localhost")
 START_SECONDS = 120.0
 # How long a server of the user's may keep silent.
 ANSWER_SECONDS = 10.0
 # How often a server asks whether the last run that uses it has ended.
 POLL_SECONDS = 0.5
+# Prefect's client sends what stands in this variable to the server.
+AUTHENTICATION = "PREFECT_API_AUTH_STRING"
+# The user interface asks for a password, and does not know where it is.
+SIGN_IN = """<style>body:has(input[placeholder="admin:pass"])::after {
+content: "The password is the line in data/prefect/secret, in the folder of the project.";
+position: fixed; bottom: 2rem; left: 0; right: 0; text-align: center; font: 1rem sans-serif;
+}</style></head>"""
 Scope = Literal["run", "serve"]
 
 
@@ -74,9 +84,9 @@ def set_environment(home: Path, *, console_level: str | None = None) -> None:
     # A proxy is no way to loopback.
     for name in ("NO_PROXY", "no_proxy"):
         hosts = [host for host in os.environ.get(name, "").split(",") if host]
-        os.environ[name] = ",".join(dict.fromkeys([*hosts, LOOPBACK, "localhost"]))
+        os.environ[name] = ",".join(dict.fromkeys([*hosts, *HOSTS]))
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise _not_writable(folder, error) from error
 
@@ -92,6 +102,19 @@ def find_folder(home: Path) -> Path:
     """Return Prefect's folder: PREFECT_HOME where it is set, else data/prefect of the project."""
     named = os.environ.get("PREFECT_HOME")
     return Path(named).expanduser().absolute() if named else home / "data" / "prefect"
+
+
+def read_secret(folder: Path) -> str:
+    """Return the password of the server, made on first use and readable by its owner alone."""
+    path = folder / "secret"
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return path.read_text(encoding="ascii")
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        secret = f"fairfrontier:{secrets.token_urlsafe(32)}"
+        file.write(secret)
+    return secret
 
 
 def lock(path: Path, how: int) -> IO[str] | None:
@@ -136,6 +159,8 @@ class Server:
     ----------
     url : str
         Address of the API; also put into PREFECT_API_URL.
+    log, secret : Path
+        What the server says; the password of its user interface.
 
     Raises
     ------
@@ -147,7 +172,7 @@ class Server:
 
     def __init__(self, home: Path, scope: Scope = "run", port: int = 0) -> None:
         folder = find_folder(home)
-        self.log = folder / "server.log"
+        self.log, self.secret = folder / "server.log", folder / "secret"
         self._child: subprocess.Popen[str] | None = None
         self._use: IO[str] | None = None
         given = os.environ.get("PREFECT_API_URL")
@@ -168,6 +193,11 @@ class Server:
                     f"The Prefect server of another run, process {running[0]}, uses {folder}.",
                     "Wait until that run ends, or set PREFECT_HOME to another folder.",
                 )
+            try:
+                os.environ[AUTHENTICATION] = read_secret(folder)
+            except OSError as error:
+                self.stop()
+                raise _not_writable(folder, error) from error
             self.url = running[1] if running else self._start(folder, scope, port)
         os.environ["PREFECT_API_URL"] = self.url
 
@@ -230,7 +260,8 @@ class Server:
         use, self._use = self._use, None
         if use is None:
             return
-        os.environ.pop("PREFECT_API_URL", None)
+        for name in ("PREFECT_API_URL", AUTHENTICATION):
+            os.environ.pop(name, None)
         use.close()
         child, self._child = self._child, None
         if child is None:
@@ -271,10 +302,16 @@ def serve(scope: str, port: int, folder: Path) -> None:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((LOOPBACK, port))
     listener.listen(512)
-    url = f"http://{LOOPBACK}:{listener.getsockname()[1]}/api"
+    taken = listener.getsockname()[1]
+    url = f"http://{LOOPBACK}:{taken}/api"
+    os.environ["PREFECT_SERVER_API_AUTH_STRING"] = os.environ[AUTHENTICATION]
+    # Pages of other origins and other names for this address (DNS rebinding) get no answer.
+    origins = [f"http://{host}:{taken}" for host in HOSTS]
+    os.environ["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"] = ",".join(origins)
     # The user interface asks this address; its default is port 4200.
     os.environ.setdefault("PREFECT_SERVER_UI_API_URL", url)
     os.environ.setdefault("PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT", "false")
+    os.environ.setdefault("PREFECT_UI_STATIC_DIRECTORY", str(folder / "ui"))
     running = lock(folder / "server.lock", fcntl.LOCK_EX)
     assert running is not None  # noqa: S101
     running.truncate(0)
@@ -287,8 +324,13 @@ def serve(scope: str, port: int, folder: Path) -> None:
 
     import uvicorn
     from prefect.server.api.server import create_app
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-    app = create_app(ephemeral=scope == "run", final=True)
+    app = TrustedHostMiddleware(create_app(ephemeral=scope == "run", final=True), list(HOSTS))
+    for page in Path(os.environ["PREFECT_UI_STATIC_DIRECTORY"]).glob("*/index.html"):
+        text = page.read_text(encoding="utf-8")
+        if SIGN_IN not in text:
+            page.write_text(text.replace("</head>", SIGN_IN), encoding="utf-8")
     uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])
 
 

@@ -8,12 +8,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.home import VARIABLE
 from flows.server import set_environment, start_server
 
 POOL = "fairfrontier"
+# What a run may not choose, though Prefect would let whoever starts it: anybody's code would run.
+FIXED = frozenset({"command", "env", "working_dir"})
 CHECKOUT = Path(__file__).resolve().parents[1]
 
 
@@ -45,6 +48,7 @@ def serve_all(home: Path, port: int, say: Callable[[str], None]) -> None:
 
         crash_dead_runs()
         say(f"Prefect's server and user interface: {server.url.removesuffix('/api')}")
+        say(f"Its password is the line in {server.secret}.")
         asyncio.run(_create_pool())
         register_deployments()
         say(f"Deployments are registered; the worker of pool {POOL!r} waits. Ctrl-C ends it all.")
@@ -70,17 +74,31 @@ def register_deployments() -> None:
 
 async def _create_pool() -> None:
     from prefect.client.orchestration import get_client
-    from prefect.client.schemas.actions import WorkPoolCreate
+    from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
     from prefect.exceptions import ObjectNotFound
     from prefect.workers.process import ProcessWorker
 
     async with get_client() as client:
+        template = restrict_jobs(ProcessWorker.get_default_base_job_template())
         try:
             await client.read_work_pool(POOL)
+            await client.update_work_pool(POOL, WorkPoolUpdate(base_job_template=template))
         except ObjectNotFound:
-            template = ProcessWorker.get_default_base_job_template()
             pool = WorkPoolCreate(name=POOL, type="process", base_job_template=template)
             await client.create_work_pool(pool)
+
+
+def restrict_jobs(template: dict[str, Any]) -> dict[str, Any]:
+    """Return a pool's template in which a run cannot choose its command, folder or environment."""
+    variables = template["variables"]
+    return {
+        "job_configuration": _leave_out_fixed(template["job_configuration"]),
+        "variables": {**variables, "properties": _leave_out_fixed(variables["properties"])},
+    }
+
+
+def _leave_out_fixed(section: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in section.items() if name not in FIXED}
 
 
 async def _work() -> None:

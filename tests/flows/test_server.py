@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import base64
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -108,6 +112,64 @@ def wait_until_gone(folder):
     while find_running(folder) is not None:
         assert time.monotonic() < end
         time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory):
+    """Return a server's Prefect folder and address."""
+    home = tmp_path_factory.mktemp("serving")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [each for each in os.environ if each.startswith("PREFECT_")]:
+            patch.delenv(name)
+        before = dict(os.environ)
+        set_environment(home)
+        with start_server(home) as server:
+            server.wait()
+            yield home / "data" / "prefect", server.url
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def ask(url, **headers):
+    """Return the status and the headers of the answer to a question about runs."""
+    request = urllib.request.Request(f"{url}/flow_runs/filter", b"{}", headers)  # noqa: S310
+    request.add_header("Content-Type", "application/json")
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=30) as answer:
+            return answer.status, answer.headers
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers
+
+
+def test_only_who_knows_the_secret_is_answered(serving):
+    folder, url = serving
+    secret = base64.b64encode((folder / "secret").read_bytes()).decode()
+    assert ask(url)[0] == 401
+    assert ask(url, Authorization="Basic " + base64.b64encode(b"fairfrontier:").decode())[0] == 401
+    assert ask(url, Authorization=f"Basic {secret}")[0] == 200
+
+
+def test_pages_of_other_origins_and_other_names_are_refused(serving):
+    folder, url = serving
+    known = {
+        "Authorization": "Basic " + base64.b64encode((folder / "secret").read_bytes()).decode()
+    }
+    own = url.removesuffix("/api")
+    allowed = "Access-Control-Allow-Origin"
+    assert ask(url, **known, Origin=own)[1][allowed] == own
+    assert allowed not in ask(url, **known, Origin="http://evil.example")[1]
+    assert ask(url, **known, Host="evil.example")[0] == 400
+
+
+def test_the_secret_and_the_runs_are_their_owners_alone(serving):
+    folder, _ = serving
+    assert stat.S_IMODE((folder / "secret").stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    if os.getuid() == 0:
+        seen = subprocess.run(["cat", folder / "secret"], user=65534, capture_output=True)
+        assert b"Permission denied" in seen.stderr
 
 
 def test_a_taken_port_is_told(clean, tmp_path):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import urllib.request
 
 import pytest
 
+from flows.service import restrict_jobs
 from tests.project import command, environment
 
 PORT = 4271
@@ -20,7 +22,7 @@ API = f"http://127.0.0.1:{PORT}/api"
 def test_a_deployed_run_works_and_the_user_interface_asks_the_right_server(fresh):
     surroundings = environment(fresh)
     with subprocess.Popen(
-        command("serve", "--port", str(PORT)),
+        command("serve", "--port", str(PORT), module="flows"),
         env=surroundings,
         cwd=fresh,
         stdout=subprocess.PIPE,
@@ -33,12 +35,15 @@ def test_a_deployed_run_works_and_the_user_interface_asks_the_right_server(fresh
             opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
             with opener.open(f"http://127.0.0.1:{PORT}/ui-settings", timeout=10) as answer:
                 assert json.load(answer)["api_url"] == API
+            secret = (fresh / "data" / "prefect" / "secret").read_text()
+            with opener.open(f"http://127.0.0.1:{PORT}/", timeout=10) as answer:
+                assert b"The password is the line in" in answer.read()
             done = subprocess.run(
                 [
                     *(sys.executable, "-m", "prefect", "deployment", "run", "frontier/adult"),
                     *("--param", 'run={"study":"loans","cluster":"inline"}', "--watch"),
                 ],
-                env={**surroundings, "PREFECT_API_URL": API},
+                env={**surroundings, "PREFECT_API_URL": API, "PREFECT_API_AUTH_STRING": secret},
                 capture_output=True,
                 text=True,
                 check=False,
@@ -54,3 +59,13 @@ def test_a_deployed_run_works_and_the_user_interface_asks_the_right_server(fresh
                 os.kill(service.pid, signal.SIGKILL)
     assert (fresh / "data" / "results" / "loans" / "report.html").is_file()
     assert service.returncode == 0
+
+
+def test_a_run_chooses_neither_command_nor_folder_nor_environment(harness):
+    from prefect.workers.process import ProcessJobConfiguration, ProcessWorker
+
+    template = restrict_jobs(ProcessWorker.get_default_base_job_template())
+    asked = {"command": "touch /tmp/x", "env": {"LD_PRELOAD": "x"}, "working_dir": "/", "name": "a"}
+    resolve = ProcessJobConfiguration.from_template_and_values
+    done = asyncio.run(resolve(template, asked))
+    assert (done.command, done.env, done.working_dir, done.name) == (None, {}, None, "a")
