@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from fairfrontier.audit.bound import (
-    ROUNDING,
-    NoisyAudit,
-    audit_decisions,
-    judge,
-    tabulate_audit,
-    tabulate_conclusions,
-    tabulate_noise,
-)
+from fairfrontier.audit.bound import ROUNDING, audit_decisions, judge, tabulate_noise
 from fairfrontier.audit.config import TABLE, AuditConfig
 from fairfrontier.prepare.loader import load
 from fairfrontier.prepare.split import PART_NAMES, Part, Split
@@ -36,7 +28,7 @@ from fairfrontier.train.prediction import predict_part, task_of
 from fairfrontier.train.registry import load_model
 
 READING, BOUNDING = PASSES = ("reading decisions", "bounding rates")
-# Results grow with the square of the number of groups: a hundred make 20,000 conclusions.
+# Results grow with the square of the number of groups: a hundred give 20,000 conclusions.
 GROUPS_AT_MOST = 100
 Progress = Callable[[str, float], None]
 Source = Literal["level", "confusion", "auxiliary", "injected"]
@@ -53,15 +45,16 @@ class Findings:
     subject : dict
         What was audited, as plain facts.
     rows : DecisionRows
+        The audited rows, with the codes of the noise model's groups.
     noise : NoiseModel
+        How noisy and true groups relate.
     source : {"level", "confusion", "auxiliary", "injected"}
         Where the noise model is from.
-    audited : NoisyAudit
     bounds : DataFrame
-        `tabulate_audit`, and rows of the bound ``truth`` where the true groups are known.
+        As in `NoisyAudit`, and rows of the bound ``truth`` where the true groups are known.
     conclusions : DataFrame
-        `tabulate_conclusions`, with the columns seen and seen_verdict: the difference, and what it
-        would mean, were the noisy groups the true ones.
+        As in `NoisyAudit`, with the columns seen and seen_verdict: the difference, and its verdict,
+        if the noisy groups were the true ones.
     description : DataFrame
         `tabulate_noise`.
     """
@@ -71,14 +64,13 @@ class Findings:
     rows: DecisionRows
     noise: NoiseModel
     source: Source
-    audited: NoisyAudit
     bounds: pd.DataFrame
     conclusions: pd.DataFrame
     description: pd.DataFrame
 
     @property
     def rests_on(self) -> Literal["model", "limit"]:
-        """Which noise the verdicts rest on: confidence limits where it was estimated."""
+        """The noise that verdicts are based on: confidence limits where it was estimated."""
         return "model" if self.noise.counts is None else "limit"
 
     def verdicts(self) -> pd.DataFrame:
@@ -88,7 +80,7 @@ class Findings:
 
 
 def check_config(config: AuditConfig) -> None:
-    """Raise a FairfrontierError when a file or a column is not there; no row is read."""
+    """Raise a FairfrontierError when a file or a column does not exist; no row is read."""
     if config.table is not None:
         check_table(config.table, config.columns().used())
         if config.auxiliary is not None:
@@ -104,18 +96,19 @@ def run_audit(config: AuditConfig, progress: Progress | None = None) -> Findings
     Parameters
     ----------
     config : AuditConfig
+        Which table or model, and what is known of the noise.
     progress : callable, optional
-        Gets what is done, and how much of it from 0 to 1.
+        Called with the name of a pass and the share of it that is done, from 0 to 1.
 
     Returns
     -------
     Findings
-        The same whatever the order of the table's rows.
+        Independent of the order of the table's rows.
 
     Raises
     ------
     ConfigError
-        When a file, column, dataset or attribute is not there, or the noise cannot be.
+        When a file, column, dataset or attribute does not exist, or the noise is impossible.
     DataError
         For a cell that cannot be used, and for noisy groups that the noise model does not know.
     StoreError
@@ -125,7 +118,7 @@ def run_audit(config: AuditConfig, progress: Progress | None = None) -> Findings
     -----
     O(n log n), memory 32 bytes a row of a table.
     """
-    report = _ignore if progress is None else progress
+    report = progress or (lambda *_: None)
     split: Split | None = None
     if config.table is not None:
         path = config.table
@@ -134,14 +127,14 @@ def run_audit(config: AuditConfig, progress: Progress | None = None) -> Findings
         subject: dict[str, Any] = {"table": path.name, "sha256": digest_table(path)}
         subject |= config.given(TABLE)
     else:
-        split, rows, subject = _ask_model(config)
+        split, rows, subject = _predict(config)
         noisy = str(subject["attribute"])
     report(READING, 1.0)
-    _refuse_many(len(rows.levels), "noisy")
+    _check_count(len(rows.levels), "noisy")
     noise, source = _find_noise(config, rows, noisy, split)
-    _refuse_many(len(noise.names), "true")
+    _check_count(len(noise.names), "true")
     rows = _recode(rows, noise)
-    audited = audit_decisions(
+    bounds, conclusions = audit_decisions(
         rows.decision,
         rows.y,
         rows.codes,
@@ -152,39 +145,24 @@ def run_audit(config: AuditConfig, progress: Progress | None = None) -> Findings
         confidence=config.confidence,
     )
     report(BOUNDING, 1.0)
-    bounds = tabulate_audit(audited)
     if rows.truth is not None:
-        bounds = pd.concat(
-            [bounds, _tabulate_truth(rows, rows.truth, noise, config.rates)], ignore_index=True
-        )
-    return Findings(
-        config,
-        subject,
-        rows,
-        noise,
-        source,
-        audited,
-        bounds,
-        _add_seen(tabulate_conclusions(audited), bounds, config.budget),
-        tabulate_noise(noise, config.confidence),
-    )
+        truth = [_tabulate_truth(rows, rows.truth, noise, name) for name in config.rates]
+        bounds = pd.concat([bounds, *truth], ignore_index=True)
+    conclusions = _add_seen(conclusions, bounds, config.budget)
+    description = tabulate_noise(noise, config.confidence)
+    return Findings(config, subject, rows, noise, source, bounds, conclusions, description)
 
 
-def _refuse_many(count: int, kind: str) -> None:
-    """Refuse more groups than can be compared two by two in a report."""
+def _check_count(count: int, kind: str) -> None:
     if count > GROUPS_AT_MOST:
         raise DataError(
-            f"There are {count} {kind} groups, and the audit compares every two of them.",
+            f"There are {count} {kind} groups, and the audit compares all pairs of them.",
             f"Give at most {GROUPS_AT_MOST}: merge small groups, or put numbers into ranges first.",
         )
 
 
-def _ignore(_: str, __: float) -> None:
-    pass
-
-
-def _ask_model(config: AuditConfig) -> tuple[Split, DecisionRows, dict[str, Any]]:
-    """Return the split, the model's decisions on a part of it, and what was asked."""
+def _predict(config: AuditConfig) -> tuple[Split, DecisionRows, dict[str, Any]]:
+    """Return the split, the model's decisions on a part of it, and what is audited."""
     model = load_model(str(config.model))
     split = load(str(config.dataset), config.seed, home=config.home, noise=config.noise)
     part: Part | None = getattr(split, config.part)
@@ -204,7 +182,7 @@ def _ask_model(config: AuditConfig) -> tuple[Split, DecisionRows, dict[str, Any]
             "decisions.",
             "Audit a classifier.",
         )
-    attribute = _choose(config.attribute, part)
+    attribute = _choose_attribute(config.attribute, part)
     if model.n_features_in_ != part.X.shape[1]:
         raise ConfigError(
             f"The model in {config.model} takes {model.n_features_in_} features, and "
@@ -212,14 +190,14 @@ def _ask_model(config: AuditConfig) -> tuple[Split, DecisionRows, dict[str, Any]
             "Name the dataset that it was trained on.",
         )
     prediction = predict_part(model, replace(part, counterfactuals={}))
-    place = list(part.attributes).index(attribute)
+    column = list(part.attributes).index(attribute)
     rows = DecisionRows(
         prediction.decision,
         part.y.astype(np.int64),
         part.group(attribute),
         tuple(part.attributes[attribute]),
         part.weight,
-        None if part.true_groups is None else part.true_groups[:, place],
+        None if part.true_groups is None else part.true_groups[:, column],
     ).sorted()
     subject = {
         "model": config.name,
@@ -233,26 +211,25 @@ def _ask_model(config: AuditConfig) -> tuple[Split, DecisionRows, dict[str, Any]
     return split, rows, subject
 
 
-def _choose(attribute: str | None, part: Part) -> str:
+def _choose_attribute(attribute: str | None, part: Part) -> str:
+    """Return the attribute; by default the only one, or the only noisy one."""
     known = list(part.attributes)
-    if attribute is None and len(known) == 1:
-        return known[0]
-    if attribute is None:
-        differ = known
-        if part.true_groups is not None:
-            changed = (part.groups != part.true_groups).any(axis=0)
-            differ = [name for name, each in zip(known, changed, strict=True) if each]
-        if len(differ) != 1:
+    if attribute is not None:
+        if attribute not in known:
             raise ConfigError(
-                f"{part.dataset} has several attributes: {', '.join(known)}.",
-                "Name the noisy one with --attribute.",
+                f"{part.dataset} has no group attribute {attribute!r}.", nearest(attribute, known)
             )
-        return differ[0]
-    if attribute not in known:
+        return attribute
+    candidates = known
+    if len(known) > 1 and part.true_groups is not None:
+        noisy = (part.groups != part.true_groups).any(axis=0)
+        candidates = [name for name, is_noisy in zip(known, noisy, strict=True) if is_noisy]
+    if len(candidates) != 1:
         raise ConfigError(
-            f"{part.dataset} has no group attribute {attribute!r}.", nearest(attribute, known)
+            f"{part.dataset} has several attributes: {', '.join(known)}.",
+            "Name the noisy one with --attribute.",
         )
-    return attribute
+    return candidates[0]
 
 
 def _find_noise(
@@ -270,20 +247,21 @@ def _find_noise(
         np.fill_diagonal(chance, 1 - config.level)
         return _invert(config, rows, chance, rows.levels, rows.levels), "level"
     if config.confusion is not None:
-        given = read_confusion(config.confusion)
-        return _invert(config, rows, given.chance, given.names, given.noisy_names), "confusion"
+        confusion = read_confusion(config.confusion)
+        names, noisy_names = confusion.names, confusion.noisy_names
+        return _invert(config, rows, confusion.chance, names, noisy_names), "confusion"
     if config.auxiliary is not None:
-        path = config.auxiliary
         option = "group" if config.model is None else "attribute"
-        pairs = read_pairs(path, str(config.true_group), noisy, option=option)
-        (true, names), (seen, noisy_names) = pairs
+        (true, names), (seen, noisy_names) = read_pairs(
+            config.auxiliary, str(config.true_group), noisy, option=option
+        )
         model = NoiseModel.from_table(true, seen, names=names, noisy_names=noisy_names)
         return model, "auxiliary"
     part = None if split is None else split.train
     if part is not None and part.true_groups is not None:
-        place = list(part.attributes).index(noisy)
-        true, seen = part.true_groups[:, place], part.groups[:, place]
-        # Without noise being asked for, groups that nothing moved are not known to be true.
+        column = list(part.attributes).index(noisy)
+        true, seen = part.true_groups[:, column], part.groups[:, column]
+        # Unless no noise was asked for, groups that nothing changed are not known to be true.
         if config.noise == 0 or (true != seen).any():
             levels = tuple(part.attributes[noisy])
             return NoiseModel.from_table(true, seen, names=levels), "injected"
@@ -301,7 +279,7 @@ def _invert(
     names: tuple[str, ...],
     noisy_names: tuple[str, ...],
 ) -> NoiseModel:
-    """Return the model of a confusion matrix, with the given prior or that of the noisy shares."""
+    """Return the model of a confusion matrix, with the requested prior or that of the shares."""
     if config.prior is not None:
         unknown = [name for name in config.prior if name not in names]
         if unknown:
@@ -337,54 +315,41 @@ def _check_known(levels: tuple[str, ...], known: tuple[str, ...]) -> None:
 
 def _recode(rows: DecisionRows, noise: NoiseModel) -> DecisionRows:
     """Return the rows with the codes of the noise model's groups."""
-    present = np.unique(rows.codes)
-    _check_known(tuple(rows.levels[code] for code in present), noise.noisy_names)
-    seen = _place(rows.levels, noise.noisy_names)
-    truth = rows.truth
+    _check_known(tuple(rows.levels[code] for code in np.unique(rows.codes)), noise.noisy_names)
+    levels, truth = pd.Index(rows.levels), rows.truth
     if truth is not None:
-        true = _place(rows.levels, noise.names)
+        truth = pd.Index(noise.names).get_indexer(levels)[truth]
         # Another description of the noise may know other true groups.
-        truth = true[truth] if (true[truth] >= 0).all() else None
-    return replace(rows, codes=seen[rows.codes], levels=noise.noisy_names, truth=truth)
-
-
-def _place(levels: tuple[str, ...], known: tuple[str, ...]) -> np.ndarray:
-    return np.array([known.index(level) if level in known else -1 for level in levels])
+        truth = truth if (truth >= 0).all() else None
+    codes = pd.Index(noise.noisy_names).get_indexer(levels)[rows.codes]
+    return replace(rows, codes=codes, levels=noise.noisy_names, truth=truth)
 
 
 def _tabulate_truth(
-    rows: DecisionRows, truth: np.ndarray, noise: NoiseModel, rates: tuple[str, ...]
+    rows: DecisionRows, truth: np.ndarray, noise: NoiseModel, name: str
 ) -> pd.DataFrame:
-    """Return the rates of the true groups in the columns of the bounds."""
+    """Return a rate of the true groups in the columns of the bounds."""
     cells = count_cells(rows.decision, rows.y, truth, len(noise.names), rows.weight)
-    found = []
-    for name in rates:
-        rate = find_rate(name)
-        good, among = sum_cells(cells, rate.good), sum_cells(cells, rate.among)
-        value = np.where(among > 0, good / np.where(among > 0, among, 1.0), np.nan)
-        counted = np.isin(rows.y, sorted({cell % 2 for cell in rate.among}))
-        n = np.bincount(truth[counted], minlength=len(noise.names))
-        for group, each, count in zip(noise.names, value.tolist(), n.tolist(), strict=True):
-            found.append(
-                {"measure": name, "group": group, "bound": "truth", "noise": "", "level": np.nan}
-                | {"value": each, "n": count, "low": each, "high": each, "guaranteed": True}
-            )
-    return pd.DataFrame(found)
+    rate = find_rate(name)
+    good, among = sum_cells(cells, rate.good), sum_cells(cells, rate.among)
+    value = np.where(among > 0, good / np.where(among > 0, among, 1.0), np.nan)
+    counted = np.isin(rows.y, sorted({cell % 2 for cell in rate.among}))
+    table = {"measure": name, "group": noise.names, "bound": "truth", "noise": "", "level": np.nan}
+    n = np.bincount(truth[counted], minlength=len(noise.names))
+    return pd.DataFrame(
+        {**table, "value": value, "n": n, "low": value, "high": value, "guaranteed": True}
+    )
 
 
 def _add_seen(table: pd.DataFrame, bounds: pd.DataFrame, budget: float) -> pd.DataFrame:
-    """Add what the noisy groups would say, were they the true ones."""
-    kept = bounds.loc[bounds["bound"].isin(["overall", "assignment"])]
-    rates: Mapping[tuple[str, str], float] = {
-        (row["measure"], row["group"]): row["value"] for row in kept.to_dict("records")
-    }
-    seen = np.array(
-        [
-            rates[row["measure"], row["group"]] - rates[row["measure"], row["other"]]
-            for row in table.to_dict("records")
-        ]
+    """Add the differences of the noisy groups, and the verdicts if these were the true ones."""
+    observed = bounds.loc[bounds["bound"].isin(["overall", "assignment"])]
+    rates = observed.drop_duplicates(["measure", "group"]).set_index(["measure", "group"])["value"]
+    own, other = (
+        rates.reindex(pd.MultiIndex.from_frame(table[["measure", name]])).to_numpy()
+        for name in ("group", "other")
     )
+    seen = np.where(np.abs(own - other) <= ROUNDING, 0.0, own - other)
     margins = np.where(table["other"] == "", budget, 0.0)
-    seen = np.where(np.abs(seen) <= ROUNDING, 0.0, seen)
-    verdict = [judge(each, each, margin) for each, margin in zip(seen, margins, strict=True)]
+    verdict = [judge(gap, gap, margin) for gap, margin in zip(seen, margins, strict=True)]
     return table.assign(seen=seen, seen_verdict=verdict)

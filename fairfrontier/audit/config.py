@@ -1,4 +1,4 @@
-"""What an audit of noisy groups is asked for."""
+"""The options of an audit of noisy groups."""
 
 from __future__ import annotations
 
@@ -31,26 +31,27 @@ TABLE = (
     "weights",
 )
 FITTED = ("dataset", "part", "attribute", "seed", "noise")
+NoiseShare = Annotated[float, Field(ge=0.0, lt=1.0)]
 PartName = Literal["train", "calibration", "validation", "test"]
 
 
-def read_prior(given: Any) -> Any:
-    """Return the shares of a text such as a=0.8,b=0.2; a name may hold = itself."""
-    if not isinstance(given, str):
-        return given
+def read_prior(value: Any) -> Any:
+    """Return the shares in a text such as a=0.8,b=0.2, in which names may contain =."""
+    if not isinstance(value, str):
+        return value
     shares: dict[str, float] = {}
-    for each in given.split(","):
-        name, _, share = each.rpartition("=")
+    for item in value.split(","):
+        name, _, share = (part.strip() for part in item.rpartition("="))
         try:
             number = float(share)
         except ValueError:
             number = None
-        if number is None or not name.strip() or name.strip() in shares:
+        if number is None or not name or name in shares:
             raise fault(
-                f"{each.strip()!r} is no share of a further group",
+                f"{item.strip()!r} is no share of a further group",
                 "Write the shares of all true groups as a=0.8,b=0.2.",
             )
-        shares[name.strip()] = number
+        shares[name] = number
     return shares
 
 
@@ -58,10 +59,10 @@ Prior = Annotated[dict[str, Share], BeforeValidator(read_prior)]
 
 
 class AuditConfig(ResultOptions):
-    """What an audit is asked for; the options of a command and of a flow.
+    """What is audited, and what is known of the noise; the options of a command and of a flow.
 
-    See `DecisionColumns` for what the columns hold. Without level, confusion and auxiliary, the
-    true groups of the training part show what noise was injected.
+    See `DecisionColumns` for the content of the columns. Without level, confusion and auxiliary,
+    the noise is that injected into the training part of the dataset.
     """
 
     command: ClassVar[str] = "audit"
@@ -73,7 +74,7 @@ class AuditConfig(ResultOptions):
     accepted: Name | None = Field(default=None, description="The level of decisions that is 1.")
     scores: Name | None = Field(default=None, description="Column of scores, for decisions.")
     threshold: float | None = Field(
-        default=None, allow_inf_nan=False, description="The score from which on a row is decided 1."
+        default=None, allow_inf_nan=False, description="The least score that is decided 1."
     )
     randomised: bool = Field(default=False, description="Scores are probabilities of deciding 1.")
     labels: Name | None = Field(default=None, description="Column of true outcomes, 0 and 1.")
@@ -88,18 +89,12 @@ class AuditConfig(ResultOptions):
     )
     part: PartName = Field(default="test", description="Of the dataset.")
     attribute: Name | None = Field(default=None, description="The dataset's noisy attribute.")
-    noise: float | None = Field(
-        default=None,
-        ge=0.0,
-        lt=1.0,
-        description="Share of wrong groups to inject into the dataset.",
+    noise: NoiseShare | None = Field(
+        default=None, description="Share of wrong groups to inject into the dataset."
     )
     seed: Seed = Field(default=0, description="Which split of the dataset.")
-    level: float | None = Field(
-        default=None,
-        ge=0.0,
-        lt=1.0,
-        description="The noise: share of groups that moved, uniformly.",
+    level: NoiseShare | None = Field(
+        default=None, description="The noise: share of groups that changed, uniformly."
     )
     confusion: File | None = Field(
         default=None, description="The noise: CSV of P(noisy | true), true groups in rows by name."
@@ -124,15 +119,15 @@ class AuditConfig(ResultOptions):
 
     @property
     def name(self) -> str:
-        """The name of the table or of the model's folder, without endings."""
-        if self.table is not None:
-            return Path(self.table.name.removesuffix(".gz")).stem
-        return Path(str(self.model)).name
+        """The name of the table without its suffixes, or of the model's folder."""
+        if self.table is None:
+            return Path(str(self.model)).name
+        return Path(self.table.name.removesuffix(".gz")).stem
 
     def inputs(self) -> list[Path]:
         """Return the files and folders that are read."""
-        given = (self.table, self.confusion, self.auxiliary, self.model)
-        return [path for path in given if path is not None]
+        paths = (self.table, self.confusion, self.auxiliary, self.model)
+        return [path for path in paths if path is not None]
 
     @model_validator(mode="after")
     def _check(self) -> AuditConfig:
@@ -141,7 +136,9 @@ class AuditConfig(ResultOptions):
                 "an audit is of a table or of a model, one of the two",
                 "Give the path of a table, or --model and --dataset.",
             )
-        self._refuse(FITTED if self.model is None else TABLE)
+        kind, others = ("table", FITTED) if self.model is None else ("model", TABLE)
+        if unused := list(self.given(others)):
+            raise fault(f"--{unused[0]} is not for the audit of a {kind}", "Leave it out.")
         if self.model is None:
             self._check_table()
         elif self.dataset is None:
@@ -154,12 +151,6 @@ class AuditConfig(ResultOptions):
                 raise fault(f"there is no criterion {name!r}", nearest(name, CRITERIA))
         return self
 
-    def _refuse(self, names: tuple[str, ...]) -> None:
-        given = list(self.given(names))
-        if given:
-            kind = "table" if self.model is None else "model"
-            raise fault(f"--{given[0]} is not for the audit of a {kind}", "Leave it out.")
-
     def _check_table(self) -> None:
         if self.labels is None or self.group is None or not (self.decisions or self.scores):
             raise fault(
@@ -169,12 +160,8 @@ class AuditConfig(ResultOptions):
             )
         if self.decisions is not None and self.scores is not None:
             raise fault("decisions and scores are both given", "Leave one of them out.")
-        named = [
-            each
-            for each in (self.decisions, self.scores, self.labels, self.group, self.weights)
-            if each is not None
-        ]
-        twice = sorted({each for each in named if named.count(each) > 1})
+        named = [self.decisions, self.scores, self.labels, self.group, self.weights]
+        twice = sorted({name for name in named if name is not None and named.count(name) > 1})
         if twice:
             raise fault(
                 f"the column {twice[0]!r} is named twice", "Name a column for each purpose."
@@ -192,12 +179,9 @@ class AuditConfig(ResultOptions):
             )
 
     def _check_noise(self) -> None:
-        known = ("level", "confusion", "auxiliary")
-        given = [name for name in known if getattr(self, name) is not None]
+        given = list(self.given(("level", "confusion", "auxiliary")))
         if len(given) > 1:
-            raise fault(
-                f"{' and '.join(given)} are both given", "Say in one way what the noise is."
-            )
+            raise fault(f"{' and '.join(given)} are both given", "Specify the noise in one way.")
         if not given and self.model is None:
             raise fault(
                 "nothing says how wrong the groups are",
@@ -212,10 +196,10 @@ class AuditConfig(ResultOptions):
             raise fault("prior is given, and the table estimates it", "Leave --prior out.")
 
     def given(self, names: tuple[str, ...]) -> dict[str, Any]:
-        """Return those of the parameters that are not what they are by default."""
+        """Return those of the parameters that differ from their defaults."""
         fields = type(self).model_fields
-        found = {name: getattr(self, name) for name in names}
-        return {name: value for name, value in found.items() if value != fields[name].default}
+        values = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in values.items() if value != fields[name].default}
 
     @property
     def rates(self) -> tuple[str, ...]:
@@ -224,14 +208,6 @@ class AuditConfig(ResultOptions):
         return tuple(rate for rate in RATES if not asked or rate in asked)
 
     def columns(self) -> DecisionColumns:
-        """Return which columns of the table are read."""
-        return DecisionColumns(
-            labels=str(self.labels),
-            group=str(self.group),
-            decisions=self.decisions,
-            scores=self.scores,
-            threshold=self.threshold,
-            accepted=self.accepted,
-            positive=self.positive,
-            weights=self.weights,
-        )
+        """Return the columns of the table that are read."""
+        names = [name for name in TABLE if name != "randomised"]
+        return DecisionColumns(**{name: getattr(self, name) for name in names})

@@ -1,59 +1,57 @@
-"""What an audit of noisy groups leaves behind: bounds, conclusions, the noise, and a report."""
+"""The files of an audit of noisy groups: bounds, conclusions, the noise, and a report in HTML."""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from fairfrontier.audit.auditing import Findings, check_config
 from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.figure import draw_bounds
-from fairfrontier.audit.report import render_audit
 from fairfrontier.figure.frontier import name_measure
 from fairfrontier.prepare.table.audit_table import digest_table
 from fairfrontier.report.summary import list_versions
+from fairfrontier.report.template import embed, open_template
 from fairfrontier.report.text_file import write_csv, write_json
 from fairfrontier.runtime.writer import filling
+from fairfrontier.study.drawing import Picture
 
 FILES = ("bounds.csv", "bounds.png", "conclusions.csv", "noise.csv", "report.html", "audit.json")
+TEMPLATE = Path(__file__).with_name("audit.html.j2")
+# The columns of the report's table of bounds.
+KINDS = {
+    "assignment": "Every assignment",
+    "ball": "Ball",
+    "theorem_1": "Theorem 1",
+    "theorem_3": "Theorem 3",
+}
+SOURCES = {
+    "level": "uniform flips of a given level",
+    "confusion": "a given confusion matrix",
+    "auxiliary": "an auxiliary table",
+    "injected": "the training part, whose true groups are known",
+}
 
 
 def check_options(config: AuditConfig) -> None:
-    """Raise a FairfrontierError for what can be known to be wrong before a row is read."""
+    """Raise a FairfrontierError for whatever is known to be wrong before a row is read."""
     check_config(config)
     config.check_results(config.inputs(), FILES)
 
 
 def write_audit(findings: Findings, folder: Path, started: float) -> dict[str, Any]:
-    """Write what an audit leaves behind.
+    """Write the ``FILES`` of an audit to a folder, and return the content of audit.json.
 
-    Parameters
-    ----------
-    findings : Findings
-        From `run_audit`.
-    folder : Path
-        Gets the ``FILES``. Other files in it stay.
-    started : float
-        When the work began, by ``time.monotonic``.
-
-    Returns
-    -------
-    dict
-        What stands in audit.json.
+    ``started`` is when the work began, by ``time.monotonic``. All files but audit.json and the
+    report's number of seconds depend only on the rows, in any order, and the configuration.
 
     Raises
     ------
     StoreError
         When the folder cannot be written; then no file in it has changed.
-
-    Notes
-    -----
-    All files but audit.json and the report's number of seconds depend on the rows and the
-    configuration alone, and not on the order of the rows.
     """
     with filling(folder, FILES) as work:
         picture = draw_bounds(findings.bounds, findings.config.budget, findings.rests_on)
@@ -70,31 +68,31 @@ def write_audit(findings: Findings, folder: Path, started: float) -> dict[str, A
 
 
 def summarise(findings: Findings, name: str) -> dict[str, Any]:
-    """Return what was audited and what came of it, as plain values; None where nothing is known."""
+    """Return what was audited and the results, as plain values; None for what is unknown."""
     config, noise = findings.config, findings.noise
     verdicts = [
         {key: _plain(value) for key, value in row.items()} | {"sentence": say(row, config.budget)}
         for row in findings.verdicts().to_dict("records")
     ]
-    held = sum(each["verdict"] != "open" for each in verdicts)
-    given: dict[str, Any] = {"from": findings.source}
+    held = sum(verdict["verdict"] != "open" for verdict in verdicts)
+    source: dict[str, Any] = {"from": findings.source}
     if config.level is not None:
-        given["level"] = config.level
-    for option in ("confusion", "auxiliary"):
-        path = getattr(config, option)
+        source["level"] = config.level
+    for path in (config.confusion, config.auxiliary):
         if path is not None:
-            given |= {"file": path.name, "sha256": digest_table(path)}
+            source |= {"file": path.name, "sha256": digest_table(path)}
     if config.true_group is not None:
-        given["true_group"] = config.true_group
+        source["true_group"] = config.true_group
     if noise.counts is not None:
-        given["rows"] = int(noise.counts.sum())
+        source["rows"] = int(noise.counts.sum())
     if config.prior is not None:
-        given["prior"] = dict(config.prior)
+        source["prior"] = dict(config.prior)
+    overall = findings.bounds.loc[findings.bounds["bound"] == "overall"]
     return {
         "name": name,
         "subject": findings.subject,
         "noise": {
-            **given,
+            **source,
             "groups": list(noise.names),
             "noisy_groups": list(noise.noisy_names),
             "confusion": noise.confusion.tolist(),
@@ -113,34 +111,96 @@ def summarise(findings: Findings, name: str) -> dict[str, Any]:
             "open": len(verdicts) - held,
         },
         "overall": {
-            row["measure"]: _plain(row["value"])
-            for row in findings.bounds.loc[findings.bounds["bound"] == "overall"].to_dict("records")
+            measure: _plain(value)
+            for measure, value in zip(overall["measure"], overall["value"], strict=True)
         },
         "conclusions": verdicts,
         "versions": list_versions(),
     }
 
 
-def say(row: dict[Any, Any], budget: float) -> str:
+def say(row: Mapping[Any, Any], budget: float) -> str:
     """Return a conclusion as a sentence."""
-    rate, group = name_measure(str(row["measure"])), row["group"]
+    rate, verdict, low, high = (
+        name_measure(str(row["measure"])),
+        row["verdict"],
+        row["low"],
+        row["high"],
+    )
+    subject = f"{rate} of {row['group']}"
     other = f"that of {row['other']}" if row["other"] else "that of all rows"
     margin = f" by more than {budget:g}" if not row["other"] and budget > 0 else ""
-    low, high = row["low"], row["high"]
-    if row["verdict"] == "below":
-        return f"{rate} of {group} is lower than {other}{margin}: by {-high:.3f} to {-low:.3f}."
-    if row["verdict"] == "above":
-        return f"{rate} of {group} is higher than {other}{margin}: by {low:.3f} to {high:.3f}."
-    if row["verdict"] == "within":
+    if verdict == "below":
+        return f"{subject} is lower than {other}{margin}: by {-high:.3f} to {-low:.3f}."
+    if verdict == "above":
+        return f"{subject} is higher than {other}{margin}: by {low:.3f} to {high:.3f}."
+    if verdict == "within":
         if row["other"] or budget == 0:
-            return f"{rate} of {group} equals {other}."
-        return f"{rate} of {group} is within {budget:g} of {other}: {low:+.3f} to {high:+.3f}."
+            return f"{subject} equals {other}."
+        return f"{subject} is within {budget:g} of {other}: {low:+.3f} to {high:+.3f}."
     if math.isnan(low) or math.isnan(high):
-        return f"{rate} of {group} against {other} stays open: a group may have no such row."
-    return f"{rate} of {group} against {other} stays open: {low:+.3f} to {high:+.3f}."
+        return f"{subject} against {other} stays open: a group may have no such row."
+    return f"{subject} against {other} stays open: {low:+.3f} to {high:+.3f}."
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, float | np.floating):
-        return float(value) if math.isfinite(value) else None
-    return value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def render_audit(findings: Findings, summary: Mapping[str, Any], picture: Picture) -> str:
+    """Return the report as HTML, in which all text from data or configuration is escaped."""
+    verdicts = list(summary["conclusions"])
+    unsettled = [verdict for verdict in verdicts if verdict["verdict"] == "open"]
+    return open_template(TEMPLATE).render(
+        summary=summary,
+        config=findings.config,
+        picture=embed(picture),
+        held=[verdict for verdict in verdicts if verdict["verdict"] != "open"],
+        open=unsettled,
+        misread=[row for row in unsettled if row["seen_verdict"] in ("below", "above")],
+        kinds=KINDS,
+        rates=_tabulate_rates(findings),
+        truth=(findings.bounds["bound"] == "truth").any(),
+        noise=findings.description.to_dict("records"),
+        posterior=_tabulate_posterior(findings),
+        source=SOURCES[findings.source],
+    )
+
+
+def _tabulate_rates(findings: Findings) -> list[dict[str, Any]]:
+    """Return, for each rate, a row per true group with its bounds under the noise that counts."""
+    rates = []
+    for measure, table in findings.bounds.groupby("measure", sort=False):
+        groups: dict[str, dict[str, Any]] = {}
+        overall = None
+        for row in table.to_dict("records"):
+            if row["bound"] == "overall":
+                overall = row["value"]
+                continue
+            entry = groups.setdefault(row["group"], {"group": row["group"]})
+            if row["bound"] == "truth":
+                entry["truth"] = row["value"]
+            elif row["noise"] == findings.rests_on:
+                entry[row["bound"]] = (row["low"], row["high"])
+                entry |= {"seen": row["value"], "n": row["n"]}
+        rates.append({"measure": measure, "overall": overall, "groups": list(groups.values())})
+    return rates
+
+
+def _tabulate_posterior(findings: Findings) -> list[dict[str, Any]]:
+    """Return P(G=j | Ĝ=k), a row for each noisy group, with limits where it was estimated."""
+    noise = findings.noise
+    tables: dict[str, Any] = {"value": noise.posterior}
+    if noise.counts is not None:
+        limits = noise.interval(findings.config.confidence).posterior
+        tables |= dict(zip(("low", "high"), limits, strict=True))
+    return [
+        {
+            "noisy": name,
+            "shares": [
+                {"low": None, **{end: float(table[k, j]) for end, table in tables.items()}}
+                for j in range(len(noise.names))
+            ],
+        }
+        for k, name in enumerate(noise.noisy_names)
+    ]

@@ -6,21 +6,11 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from fairfrontier.audit.bound import (
-    RATES,
-    audit,
-    audit_decisions,
-    judge,
-    tabulate_audit,
-    tabulate_conclusions,
-    tabulate_noise,
-)
+from fairfrontier.audit.bound import RATES, audit_decisions, judge, tabulate_noise
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.train.noisy.assignment import bound_rates
 from fairfrontier.train.noisy.noise import NoiseModel
 from fairfrontier.train.noisy.rate import RATE_CELLS, count_cells
-from fairfrontier.train.prediction import Prediction
-from tests.evaluate.made import make_part
 
 
 def rate_of(name, decision, y, rows):
@@ -87,7 +77,7 @@ def test_bounds_and_conclusions_equal_brute_force_over_all_assignments(seed, cou
         )
         for name in RATES
     }
-    table = tabulate_audit(audited)
+    table = audited.bounds
     table = table[(table.bound == "assignment") & (table.noise == "model")]
     for name in RATES:
         for j, group in enumerate(noise.names):
@@ -100,7 +90,7 @@ def test_bounds_and_conclusions_equal_brute_force_over_all_assignments(seed, cou
             assert row.low == pytest.approx(np.nanmin(values))
             assert row.high == pytest.approx(np.nanmax(values))
     overall = {name: rate_of(name, decision, y, np.ones(12, dtype=bool)) for name in RATES}
-    for each in audited.conclusions:
+    for each in audited.conclusions.itertuples():
         i = noise.names.index(each.group)
         if each.other:
             gap = found[each.measure][:, i] - found[each.measure][:, noise.names.index(each.other)]
@@ -128,7 +118,7 @@ def test_hard_assignments_are_inside_where_numbers_or_decisions_are_not_whole(se
     decision, y, codes = make_rows(seed, whole=False)
     counts = [[5, 1], [2, 4]]
     audited = audit_decisions(decision, y, codes, noise_of(counts))
-    table = tabulate_audit(audited)
+    table = audited.bounds
     for name in RATES:
         values = np.array(
             [
@@ -148,7 +138,7 @@ def test_every_group_within_the_level_lies_in_the_ball(seed):
     decision, y, codes = make_rows(seed, whole=seed % 2 == 0)
     noise = noise_of([[4, 2], [2, 4]])
     assert noise.valid_level == pytest.approx([1 / 3, 1 / 3])
-    table = tabulate_audit(audit_decisions(decision, y, codes, noise))
+    table = audit_decisions(decision, y, codes, noise).bounds
     centre = (codes == 0) / 6
     values = {name: [] for name in RATES}
     for chosen in itertools.product([False, True], repeat=12):
@@ -181,7 +171,7 @@ def test_theorem_3_holds_every_group_within_its_wasserstein_distance(seed):
     decision, y, codes = make_rows(seed, whole=False)
     decision = 0.3 + 0.4 * decision if seed % 2 else np.round(decision)
     noise = noise_of([[4, 2], [2, 4]])
-    table = tabulate_audit(audit_decisions(decision, y, codes, noise)).query("noise == 'model'")
+    table = audit_decisions(decision, y, codes, noise).bounds.query("noise == 'model'")
     centre = (codes == 0) / 6
     for name in RATES:
         outcome = np.where(y == 1, decision, 1 - decision) if name == "accuracy" else decision
@@ -212,7 +202,7 @@ def test_theorem_3_holds_every_group_within_its_wasserstein_distance(seed):
 def test_theorem_3_knows_a_rate_of_which_all_decisions_are_the_same():
     _, y, codes = make_rows(0)
     noise = noise_of([[4, 2], [2, 4]])
-    table = tabulate_audit(audit_decisions(np.full(12, 0.3), y, codes, noise, rates=["tpr"]))
+    table = audit_decisions(np.full(12, 0.3), y, codes, noise, rates=["tpr"]).bounds
     known = table[(table.bound == "theorem_3") & table.low.notna()]
     assert len(known) == 2
     np.testing.assert_allclose(known[["low", "high"]], 0.3)
@@ -224,7 +214,7 @@ def test_the_ball_is_reached_where_enough_rows_take_the_mass():
     decision = np.array([1, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1], dtype=float)
     codes = np.repeat([0, 1], 6)
     noise = noise_of([[4, 2], [2, 4]])
-    table = tabulate_audit(audit_decisions(decision, y, codes, noise, rates=["tpr"]))
+    table = audit_decisions(decision, y, codes, noise, rates=["tpr"]).bounds
     row = table[(table.bound == "ball") & (table.group == "a")].iloc[0]
     # Two of the chosen are exchanged for two that are not.
     assert row.value == pytest.approx(4 / 6)
@@ -241,12 +231,12 @@ def test_the_ball_is_reached_where_enough_rows_take_the_mass():
 def test_without_noise_everything_is_known():
     decision, y, codes = make_rows(0)
     noise = noise_of([[6, 0], [0, 6]])
-    table = tabulate_audit(audit_decisions(decision, y, codes, noise))
+    table = audit_decisions(decision, y, codes, noise).bounds
     groups = table[table.group != ""]
     assert set(groups.noise) == {"model"}
     np.testing.assert_allclose(groups.low, groups.value)
     np.testing.assert_allclose(groups.high, groups.value)
-    for each in audit_decisions(decision, y, codes, noise).conclusions:
+    for each in audit_decisions(decision, y, codes, noise).conclusions.itertuples():
         assert each.low == pytest.approx(each.high)
 
 
@@ -255,7 +245,7 @@ def test_the_papers_level_is_marked_where_it_is_no_bound():
     codes = (rng.random(500) < 0.2).astype(int)
     decision, y = rng.integers(0, 2, (2, 500))
     noise = NoiseModel.from_share(0.1, [0.9, 0.1])
-    table = tabulate_audit(audit_decisions(decision, y, codes, noise, rates=["tpr"]))
+    table = audit_decisions(decision, y, codes, noise, rates=["tpr"]).bounds
     paper = table[table.noise == "paper"]
     assert set(paper.group) == {"1"}
     assert not paper.guaranteed.any()
@@ -270,14 +260,14 @@ def test_limits_of_an_estimated_model_are_wider():
     true = np.where(rng.random(60) < 0.8, codes[:60], 1 - codes[:60])
     noise = NoiseModel.from_table(true, codes[:60], names="ab")
     audited = audit_decisions(decision, y, codes, noise)
-    table = tabulate_audit(audited).set_index(["measure", "group", "bound", "noise"])
+    table = audited.bounds.set_index(["measure", "group", "bound", "noise"])
     for name, group, bound in itertools.product(RATES, "ab", ("assignment", "ball", "theorem_3")):
         model, limit = (table.loc[(name, group, bound, kind)] for kind in ("model", "limit"))
         assert limit.low <= model.low
         assert limit.high >= model.high
         width = model.high - model.low
         assert width > 1 - 1e-9 or limit.high - limit.low > width
-    rows = tabulate_conclusions(audited)
+    rows = audited.conclusions
     assert set(rows.noise) == {"model", "limit"}
     described = tabulate_noise(noise)
     assert (described.low <= described.level).all()
@@ -293,7 +283,7 @@ def test_limits_of_assignments_are_those_of_a_statement_about_two_groups():
     decision, y = rng.integers(0, 2, (2, 400))
     true = np.where(rng.random(90) < 0.8, codes[:90], (codes[:90] + 1) % 3)
     noise = NoiseModel.from_table(true, codes[:90], names="abc")
-    table = tabulate_audit(audit_decisions(decision, y, codes, noise, confidence=0.9))
+    table = audit_decisions(decision, y, codes, noise, confidence=0.9).bounds
     cells = count_cells(decision.astype(float), y, codes, 3, np.ones(400))
     for name in RATES:
         low, high = bound_rates(
@@ -317,7 +307,7 @@ def test_limits_cover_the_truth():
         decision = (rng.random(800) < 0.2 + 0.3 * y + 0.2 * true).astype(float)
         table = rng.choice(800, size=80, replace=False)
         noise = NoiseModel.from_table(true[table], codes[table])
-        rows = tabulate_audit(audit_decisions(decision, y, codes, noise, rates=["tpr"]))
+        rows = audit_decisions(decision, y, codes, noise, rates=["tpr"]).bounds
         for j in range(2):
             truth = rate_of("tpr", decision, y, true == j)
             mine = rows[(rows.group == str(j)) & (rows.noise == "limit")]
@@ -331,43 +321,17 @@ def test_groups_of_other_numbers_and_absent_ones():
         [[0.8, 0.1, 0.1], [0.1, 0.7, 0.2]], prior=[0.5, 0.5], names="ab", noisy_names="xyz"
     )
     audited = audit_decisions(decision, y, codes, noise)
-    table = tabulate_audit(audited)
+    table = audited.bounds
     assert table[table.bound == "assignment"].low.notna().all()
-    assert {each.group for each in audited.conclusions} == {"a", "b"}
+    assert set(audited.conclusions.group) == {"a", "b"}
     # Noisy group 1 has no row here: nothing is known of a ball around it, all else is.
-    few = tabulate_audit(
-        audit_decisions(decision, y, np.zeros(12, dtype=int), NoiseModel.from_share(0.1, [0.5] * 2))
-    )
+    few = audit_decisions(
+        decision, y, np.zeros(12, dtype=int), NoiseModel.from_share(0.1, [0.5] * 2)
+    ).bounds
     gone = few[(few.group == "1") & few.bound.isin(["ball", "theorem_1", "theorem_3"])]
     assert gone.low.isna().all()
     assert (gone.n == 0).all()
     assert few[few.bound == "assignment"].low.notna().all()
-
-
-def test_a_fitted_models_part():
-    decision, y, codes = make_rows(3)
-    part = make_part(
-        y,
-        np.column_stack([codes, codes]),
-        {"race": ("a", "b"), "sex": ("f", "m")},
-        weight=np.arange(1.0, 13.0),
-    )
-    prediction = Prediction(decision, decision)
-    noise = noise_of([[5, 1], [2, 4]])
-    ours = audit(prediction, part, noise, attribute="race")
-    assert ours == audit_decisions(decision, y, codes, noise, weight=part.weight)
-    # A model about codes takes the names of the attribute.
-    coded = NoiseModel(noise.joint, ("0", "1"), ("0", "1"))
-    assert audit(prediction, part, coded, attribute="sex").bounds[1].group == "f"
-    with pytest.raises(ConfigError, match="no single noisy attribute"):
-        audit(prediction, part, noise)
-    with pytest.raises(ConfigError, match="Did you mean 'race'"):
-        audit(prediction, part, noise, attribute="rase")
-    with pytest.raises(DataError, match="noisy groups a, b"):
-        audit(prediction, part, noise, attribute="sex")
-    regression = make_part(y.astype(float), codes, {"race": ("a", "b")}, classes=())
-    with pytest.raises(DataError, match="no binary label"):
-        audit(prediction, regression, noise)
 
 
 @pytest.mark.parametrize(
