@@ -30,7 +30,7 @@ import numpy as np
 from benchmarks.record import Record, Timed, compare, measure_call, show_records, write_records
 from fairfrontier.runtime.arrays import array_namespace, as_backend, to_numpy
 from fairfrontier.runtime.thread import limited_threads
-from fairfrontier.train.individual.attack import LogitDistance, Terrain, attack, climb
+from fairfrontier.train.individual.attack import AttackSetting, LogitDistance, ascend, attack
 from fairfrontier.train.individual.invariance import penalised_gradient
 from fairfrontier.train.neural.network import Network, draw_network, forward
 from fairfrontier.train.neural.optimiser import Adam
@@ -66,13 +66,13 @@ class Problem:
         self.x = move(generator.normal(size=(models, rows, FEATURES)))
         self.target = move(np.eye(CLASSES)[self.y])
         self.one = move(np.ones((models, 1, 1)))
-        self.terrain = Terrain(
+        self.setting = AttackSetting(
             directions=move(np.stack([directions] * models)),
             sigma=move(np.stack([sigma] * models)),
             subspace_steps=split[0],
             full_steps=split[1],
             subspace_rate=SUBSPACE_RATE * self.one,
-            whole=False,
+            discard_batch=False,
         )
         self.noise = move(generator.uniform(-NOISE, NOISE, size=(models, rows, FREE)))
         self.optimiser = Adam(self.network.arrays, 1e-4)
@@ -84,7 +84,7 @@ class Problem:
             self.network,
             self.x,
             LogitDistance(base, self.one),
-            self.terrain,
+            self.setting,
             noise=self.noise,
             dual=DUAL * self.one,
             full_rate=FULL_RATE * self.one,
@@ -111,7 +111,7 @@ def ask_peer(
             source,
             x=to_numpy(problem.x)[0],
             y=problem.y[0],
-            sigma=to_numpy(problem.terrain.sigma)[0],
+            sigma=to_numpy(problem.setting.sigma)[0],
             weight_0=to_numpy(first)[0],
             weight_1=to_numpy(second)[0],
             bias_0=to_numpy(bias)[0],
@@ -135,14 +135,14 @@ def find_ours(problem: Problem, attack_steps: int) -> np.ndarray:
     """Return the rows that our attack finds where the peer's starts, at its price."""
     base = forward(problem.network, problem.x).logits
     xp = array_namespace(base)
-    found = climb(
+    found = ascend(
         problem.network,
         problem.x,
         # The peer's distance of logits is a sum over the classes, ours a mean.
         LogitDistance(base, CLASSES * problem.one),
         start=xp.zeros_like(problem.x) + FULL_RATE,
         moves=None,
-        charge=problem.terrain.charge(2.0 * DUAL * problem.one),
+        penalty=problem.setting.penalty(2.0 * DUAL * problem.one),
         steps=attack_steps,
         rate=FULL_RATE * problem.one,
     )

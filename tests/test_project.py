@@ -45,7 +45,6 @@ KERNELS = (
     "fairfrontier.train.individual.budro.entropic",
     "fairfrontier.train.individual.budro.envelope",
     "fairfrontier.train.individual.budro.geometry",
-    "fairfrontier.train.individual.budro.partition",
     "fairfrontier.train.individual.budro.search",
     "fairfrontier.train.individual.budro.tie",
     "fairfrontier.train.individual.budro.transport",

@@ -1,8 +1,8 @@
-"""Arrays on NumPy or CuPy: where work runs, and the few things that the array API lacks.
+"""Arrays on NumPy or CuPy: where work runs, and what the array API lacks.
 
 Kernels take their namespace from their input, ``xp = array_namespace(x)``, so that the same
-function runs on both; the tests run it under array-api-strict as well. This module imports nothing
-but NumPy and array-api-compat, and CuPy when it is asked for.
+function runs on both; tests run it under array-api-strict as well. This module imports only NumPy
+and array-api-compat, and CuPy on demand.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 
 from fairfrontier.runtime.errors import ConfigError
 
-Array = Any  # the standard defines arrays by behaviour: there is no common class to name
+Array = Any  # the standard defines arrays by behaviour: there is no common class
 Backend = Literal["auto", "numpy", "cupy"]
 
-# Under some 10⁹ operations a CPU core is done in a second, which CuPy needs to start.
+# A CPU core makes some 10⁹ operations in the second that CuPy needs to start.
 WORK_THAT_PAYS = 1e9
 # Entries of the one-hot block that segment_sum holds at a time: 32 MiB of float64.
 BLOCK_ENTRIES = 1 << 22
@@ -27,17 +27,7 @@ MANY_SEGMENTS = 1 << 10
 
 
 def array_namespace(*arrays: Array) -> Any:
-    """Return the array API namespace of the arrays.
-
-    Parameters
-    ----------
-    *arrays : array
-        NumPy, CuPy or array-api-strict arrays, all of one kind.
-
-    Returns
-    -------
-    module
-        The namespace ``xp``, wrapped by array-api-compat where the library deviates.
+    """Return the array API namespace of arrays of one kind, as wrapped by array-api-compat.
 
     Raises
     ------
@@ -49,7 +39,7 @@ def array_namespace(*arrays: Array) -> Any:
 
 @functools.cache
 def device_present() -> bool:
-    """Tell whether CuPy is installed and finds a device; asked once per process."""
+    """Return whether CuPy is installed and finds a device; checked once per process."""
     try:
         import cupy
     except ImportError:
@@ -61,24 +51,15 @@ def device_present() -> bool:
 
 
 def choose_backend(backend: Backend = "auto", work: float = 0.0) -> Literal["numpy", "cupy"]:
-    """Decide where work of a given size runs.
+    """Return the backend of work of some floating-point operations.
 
-    Parameters
-    ----------
-    backend : {"auto", "numpy", "cupy"}
-        ``auto`` takes CuPy when a device is there and ``work`` reaches ``WORK_THAT_PAYS``. It
-        depends on the size alone, never on how fast the machine is.
-    work : float
-        Number of floating point operations ahead.
-
-    Returns
-    -------
-    {"numpy", "cupy"}
+    ``auto`` takes CuPy if there is a device and ``work`` reaches ``WORK_THAT_PAYS``: it depends on
+    the size alone, never on how fast the machine is.
 
     Raises
     ------
     ConfigError
-        When the backend is unknown, or is ``cupy`` where there is no CuPy or no device.
+        When the backend is unknown, or is ``cupy`` without CuPy or a device.
     """
     if backend not in ("auto", "numpy", "cupy"):
         raise ConfigError(
@@ -98,21 +79,10 @@ def choose_backend(backend: Backend = "auto", work: float = 0.0) -> Literal["num
 
 
 def as_backend(x: Array, backend: Backend = "auto", *, work: float = 0.0) -> Array:
-    """Return the array on the backend that the work ahead calls for.
+    """Return the array on the backend of the work ahead, see `choose_backend`.
 
-    Parameters
-    ----------
-    x : array
-        NumPy array, CuPy array, or anything NumPy makes an array of.
-    backend : {"auto", "numpy", "cupy"}
-        See `choose_backend`. Under ``auto`` an array that is on a device stays there.
-    work : float
-        Number of floating point operations ahead.
-
-    Returns
-    -------
-    array
-        A NumPy or CuPy array of the same shape and dtype; ``x`` itself where it is there already.
+    ``x`` is a NumPy or CuPy array, or anything that NumPy converts. Under ``auto`` an array on a
+    device stays there.
 
     Raises
     ------
@@ -129,43 +99,28 @@ def as_backend(x: Array, backend: Backend = "auto", *, work: float = 0.0) -> Arr
 
 
 def to_numpy(x: Array) -> np.ndarray:
-    """Return the array as NumPy's, copied from the device where it lives on one."""
+    """Return a NumPy array, copied from the device if the array lives on one."""
     if array_api_compat.is_cupy_array(x):
         return np.asarray(x.get())
     return np.asarray(x)
 
 
 def segment_sum(values: Array, codes: Array, n: int) -> Array:
-    """Sum the rows of each segment.
+    """Return out[s] = Σ_{i : codes[i] = s} values[i],  s = 0, …, n − 1.
 
-    out[s] = Σ_{i : codes[i] = s} values[i],  s = 0, …, n − 1.
+    ``values`` are finite, shape (m,) or (m, k); ``codes`` (m,) are the segments of rows, in any
+    order. The result has their dtype and shape (n,) or (n, k), with 0 for empty segments.
 
-    Parameters
-    ----------
-    values : array, shape (m,) or (m, k)
-        What is summed, floating or integer, finite.
-    codes : array of integers, shape (m,)
-        Segment of each row, in 0, …, n − 1, in any order.
-    n : int
-        Number of segments.
-
-    Returns
-    -------
-    array, shape (n,) or (n, k)
-        Sums in the dtype of ``values``; zero where a segment is empty.
+    NumPy adds the rows in their order, O(m k). Elsewhere a one-hot matrix is multiplied in blocks
+    of ``BLOCK_ENTRIES``, O(m n k): slower than atomic additions if n is large, but deterministic.
+    Over ``MANY_SEGMENTS`` the rows of one column are sorted by segment instead, O(m log m), and
+    sums are differences of running sums: exact for whole numbers, else with an error that follows Σ
+    |values|.
 
     Raises
     ------
     ValueError
         When the lengths differ or a code lies outside 0, …, n − 1.
-
-    Notes
-    -----
-    NumPy adds the rows in their order, O(m k). Elsewhere a one-hot matrix is multiplied in blocks
-    of ``BLOCK_ENTRIES``, O(m n k): slower than atomic additions where n is large, but on a device
-    the same bytes come every time, which atomic additions do not promise. Over ``MANY_SEGMENTS``
-    the rows of one column are sorted by segment instead, O(m log m), and sums are differences of
-    running sums: exact for whole numbers, else with an error that follows Σ |values|.
     """
     xp = array_namespace(values, codes)
     m = int(values.shape[0])

@@ -18,7 +18,7 @@ from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.thread import count_cores, thread_environment
 
-# Short name -> where the class is: dask-jobqueue's and dask-kubernetes' take keyword arguments.
+# Short name -> module and class; those of dask-jobqueue and dask-kubernetes take keywords.
 CLUSTER_CLASSES: dict[str, tuple[str, str]] = {
     "slurm": ("dask_jobqueue", "SLURMCluster"),
     "pbs": ("dask_jobqueue", "PBSCluster"),
@@ -29,7 +29,7 @@ CLUSTER_CLASSES: dict[str, tuple[str, str]] = {
     "moab": ("dask_jobqueue", "MoabCluster"),
     "kubernetes": ("dask_kubernetes.operator", "KubeCluster"),
 }
-# Seconds in which workers that were started afresh are expected back.
+# Seconds within which restarted workers are expected.
 RETURN = 20.0
 OWN_KINDS = ("inline", "local", "cuda", "scheduler")
 
@@ -42,12 +42,12 @@ class ClusterConfig(Model):
     kind : str
         ``inline`` (no cluster: fits run one after the other in this process), ``local``
         (processes on this machine), ``cuda`` (one process per CUDA device, by dask-cuda),
-        ``scheduler`` (one that runs already), or a key of ``CLUSTER_CLASSES``.
+        ``scheduler`` (a running one), or a key of ``CLUSTER_CLASSES``.
     workers : int or None
         Worker processes; None takes one per core (local) or per device (cuda).
     threads : int or None
-        Threads that BLAS, OpenMP and XGBoost may use in each local process; None divides the
-        cores evenly. A fit's own ``threads`` rules its result; this is what a process starts with.
+        Threads with which BLAS, OpenMP and XGBoost start in each local process; None divides the
+        cores evenly. A fit sets its own ``threads``.
     memory : str or None
         Memory limit of a local worker, e.g. ``"4GiB"``; None sets none.
     dashboard : bool
@@ -92,14 +92,7 @@ class ClusterConfig(Model):
 
 
 def load_cluster(name: str | Path, home: Path | None = None) -> ClusterConfig:
-    """Read the description of a cluster.
-
-    Parameters
-    ----------
-    name : str or path
-        A name in conf/clusters/ of the project or of the package, or the path of a YAML file.
-    home : Path, optional
-        The project root.
+    """Read the description of a cluster, by its name in conf/clusters or the path of a YAML file.
 
     Raises
     ------
@@ -112,27 +105,16 @@ def load_cluster(name: str | Path, home: Path | None = None) -> ClusterConfig:
 
 @contextmanager
 def open_cluster(config: ClusterConfig) -> Iterator[Any]:
-    """Open the cluster, and close what was opened.
+    """Open the cluster, yield its client, or None for kind ``inline``, and close it.
 
-    Parameters
-    ----------
-    config : ClusterConfig
-        What to open.
-
-    Yields
-    ------
-    distributed.Client or None
-        None for kind ``inline``. The client is nobody's default: pass it on.
+    The client is not made Dask's default. A local process runs one fit at a time (one Dask thread).
+    The number of workers is not adapted: distributed XGBoost hangs when a worker that holds data
+    leaves.
 
     Raises
     ------
     ClusterError
         When a library is missing, a scheduler does not answer, or no worker comes in time.
-
-    Notes
-    -----
-    A local process runs one fit at a time (one Dask thread). Nothing adapts the number of workers:
-    distributed XGBoost hangs when a worker that holds data leaves.
     """
     if config.kind == "inline":
         yield None
@@ -140,15 +122,15 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
     import dask
     from distributed import Client
 
-    # Its news of every connection is not for a run's terminal.
+    # Its messages about every connection do not belong in a run's terminal.
     logging.getLogger("distributed").setLevel(logging.WARNING)
     environment = thread_environment(config.threads or _threads_each(config))
-    # Nannies set these before a worker imports NumPy; later would be too late for OpenBLAS.
-    told: dict[str, Any] = {"distributed.nanny.pre-spawn-environ": environment}
+    # Nannies set these before a worker imports NumPy, as OpenBLAS requires.
+    settings: dict[str, Any] = {"distributed.nanny.pre-spawn-environ": environment}
     if config.kind in ("local", "cuda"):
-        # Dask gives a worker that died up after 15 s, and a busy machine needs longer for another.
-        told["distributed.deploy.lost-worker-timeout"] = f"{config.timeout}s"
-    with dask.config.set(told):
+        # Dask gives up a dead worker after 15 s, but a busy machine needs longer to start another.
+        settings["distributed.deploy.lost-worker-timeout"] = f"{config.timeout}s"
+    with dask.config.set(settings):
         cluster = None
         client = None
         try:
@@ -170,7 +152,7 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
             where = config.address or config.kind
             reason = " ".join(str(error).split())
             raise ClusterError(
-                f"The cluster {where!r} gave no worker within {config.timeout:g} s: {reason}.",
+                f"The cluster {where!r} had no worker within {config.timeout:g} s: {reason}.",
                 "Check that it runs, or choose another with --cluster.",
             ) from error
         except BaseException:
@@ -184,43 +166,26 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
 
 @contextmanager
 def renew(client: Any, workers: int, *, keep: bool = False, timeout: float = 60.0) -> Iterator[Any]:
-    """Start a cluster's workers afresh, after one of them was lost.
+    """Restart a cluster's workers after one of ``workers`` was lost; yield a new client.
 
-    Parameters
-    ----------
-    client : distributed.Client
-        Of the cluster. All workers that have a nanny are started again, so that what others had
-        in memory or are stuck in is gone; Dask makes what is still asked for from its graph.
-    workers : int
-        How many there were.
-    keep : bool
-        Whether collections are needed that this client has persisted; no other client takes them.
-    timeout : float
-        Seconds within which the workers must be there.
-
-    Yields
-    ------
-    distributed.Client
-        A new one, closed at the end, or the same one where it is kept.
+    All workers that have a nanny are restarted, which clears their memory and whatever they are
+    stuck in; Dask recomputes what is still needed from its graph. With ``keep`` the same client is
+    yielded, since collections that it has persisted are known to no other. For a worker whose nanny
+    does not bring it back one waits ``RETURN`` seconds at most.
 
     Raises
     ------
     TimeoutError
-        When no worker comes in time.
+        When no worker comes within ``timeout`` seconds.
     OSError
         When the scheduler is gone.
-
-    Notes
-    -----
-    Some seconds. The worker that was lost is started again by its nanny, if that lives; for one
-    that does not come back nobody waits longer than ``RETURN`` seconds.
     """
     from distributed import Client
 
-    held = client.scheduler_info(n_workers=-1)["workers"]
-    tended = [address for address, facts in held.items() if facts["nanny"]]
-    if tended:
-        client.restart_workers(tended, timeout=timeout, raise_for_error=False)
+    known = client.scheduler_info(n_workers=-1)["workers"]
+    restartable = [address for address, facts in known.items() if facts["nanny"]]
+    if restartable:
+        client.restart_workers(restartable, timeout=timeout, raise_for_error=False)
         with suppress(TimeoutError):
             client.wait_for_workers(workers, timeout=min(timeout, RETURN))
     client.wait_for_workers(1, timeout=timeout)
@@ -233,7 +198,7 @@ def renew(client: Any, workers: int, *, keep: bool = False, timeout: float = 60.
 
 
 def _ignore_interrupts() -> None:
-    """Leave Ctrl-C, which reaches every process of the terminal, to the run."""
+    """Ignore Ctrl-C, which reaches every process of the terminal, in workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -252,12 +217,12 @@ def _start(config: ClusterConfig) -> Any:
             threads_per_worker=1,
             processes=True,
             host="127.0.0.1",
-            # Without an address the scheduler would still ask for port 8787.
+            # Without an address the scheduler would still take port 8787.
             dashboard_address="127.0.0.1:0",
             scheduler_kwargs={"dashboard": config.dashboard},
             memory_limit=config.memory or 0,
-            # A worker that ends between two heartbeats prints a traceback; what a task raises comes
-            # back to the client in any case.
+            # A worker that ends between two heartbeats prints a traceback; errors of tasks reach
+            # the client in any case.
             silence_logs=logging.CRITICAL,
             **config.options,
         )
@@ -304,6 +269,6 @@ def _security(config: ClusterConfig) -> Any:
 
 
 def _close(client: Any, cluster: Any) -> None:
-    for each in (client, cluster):
-        if each is not None:
-            each.close()
+    for resource in (client, cluster):
+        if resource is not None:
+            resource.close()

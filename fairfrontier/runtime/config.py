@@ -1,4 +1,4 @@
-"""YAML into frozen models that refuse what they do not know."""
+"""YAML parsed into frozen models that refuse unknown keys."""
 
 from __future__ import annotations
 
@@ -19,53 +19,43 @@ ModelType = TypeVar("ModelType", bound=BaseModel)
 
 
 def fault(fault: str, mend: str = "") -> PydanticCustomError:
-    """Return the error of a validator, with its fault and its mend as two fields of its context."""
-    # Braces in either are none of pydantic's: only the template's are filled in.
+    """Return the error of a validator, with its fault and its mend in its context."""
+    # Pydantic fills only the braces of the template, not those in fault and mend.
     template = "{fault}. {mend}" if mend else "{fault}"
     return PydanticCustomError("fairfrontier", template, {"fault": fault, "mend": mend})
 
 
 @dataclass(frozen=True)
 class FirstFault:
-    """The first thing that is wrong with what a model was given.
+    """The first fault of what a model was given.
 
-    Attributes
-    ----------
-    where : tuple of str
-        The keys that lead to it; empty for the whole.
-    kind : str
-        Pydantic's name of the kind of error.
-    fault : str
-        What is wrong: a clause without a full stop.
-    mend : str
-        What to do about it, a sentence; empty where nobody wrote one.
-    given : object
-        What was given there.
+    ``where`` are the keys that lead to it and ``kind`` is pydantic's name of the error. ``fault``
+    is a clause without a full stop, ``mend`` a sentence or empty, and ``value`` the faulty value.
     """
 
     where: tuple[str, ...]
     kind: str
     fault: str
     mend: str
-    given: Any
+    value: Any
 
 
 def read_first_fault(error: ValidationError) -> FirstFault:
-    """Return the first fault of a validation, its mend apart where a validator gave one."""
+    """Return the first fault of a validation, with the mend if a validator gave one."""
     first = error.errors(include_url=False)[0]
     context = first.get("ctx", {})
-    own = first["type"] == "fairfrontier"
+    ours = first["type"] == "fairfrontier"
     return FirstFault(
         where=tuple(map(str, first["loc"])),
         kind=first["type"],
-        fault=str(context["fault"] if own else first["msg"]).rstrip("."),
-        mend=str(context["mend"]) if own else "",
-        given=first.get("input"),
+        fault=str(context["fault"] if ours else first["msg"]).rstrip("."),
+        mend=str(context["mend"]) if ours else "",
+        value=first.get("input"),
     )
 
 
 class Model(BaseModel):
-    """Base of all sections: frozen, and an unknown key is an error that offers the nearest one."""
+    """Base of all sections: frozen, with an error for unknown keys that offers the nearest one."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -81,16 +71,7 @@ class Model(BaseModel):
 
 
 def parse(model: type[ModelType], data: Any, file: Path | str) -> ModelType:
-    """Validate what a YAML file holds.
-
-    Parameters
-    ----------
-    model : type of pydantic model
-        What is expected.
-    data : object
-        What was read.
-    file : Path or str
-        Named in the error.
+    """Validate what a YAML file holds; the file is named in errors.
 
     Raises
     ------
@@ -111,14 +92,14 @@ def parse(model: type[ModelType], data: Any, file: Path | str) -> ModelType:
         if first.kind == "missing":
             message, mend = "this key is missing", "Add it."
         elif not mend:
-            structured = isinstance(first.given, Mapping | list | BaseModel)
-            seen = "" if structured else f" It is {first.given!r} now."
+            structured = isinstance(first.value, Mapping | list | BaseModel)
+            seen = "" if structured else f" It is {first.value!r} now."
             mend = f"Change the key in the file.{seen}"
         raise ConfigError(f"{file}: {key}: {message}.", mend) from None
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """The safe loader, but a key that stands twice is an error: YAML would keep the last one."""
+    """The safe loader, with an error for duplicate keys, of which YAML keeps the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -126,21 +107,21 @@ class _UniqueKeyLoader(yaml.SafeLoader):
             if key.tag != "tag:yaml.org,2002:merge" and isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
                     raise yaml.constructor.ConstructorError(
-                        None, None, f"the key {key.value!r} stands twice", key.start_mark
+                        None, None, f"the key {key.value!r} occurs twice", key.start_mark
                     )
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 
 def read_yaml(path: Path) -> Any:
-    """Read a YAML file with the safe loader, which builds no objects; no key may stand twice.
+    """Read a YAML file with the safe loader; duplicate keys are errors.
 
     Raises
     ------
     ConfigError
         When it cannot be read, or is not YAML.
     """
-    # Who calls may change what is returned; and a relative path is another file in another folder.
+    # Callers may change the result; a relative path depends on the current folder.
     return copy.deepcopy(_parse_yaml(path.absolute()))
 
 
@@ -155,7 +136,7 @@ def _parse_yaml(path: Path) -> Any:
         where = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "cannot be parsed"
         raise ConfigError(
-            f"{path}{where} is not valid YAML: {problem}.", "Mend the syntax there."
+            f"{path}{where} is not valid YAML: {problem}.", "Correct the syntax there."
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}.", "Check the path.") from None

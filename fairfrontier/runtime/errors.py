@@ -1,4 +1,4 @@
-"""What a user can get wrong, as exceptions with one sentence on the fault and one on the mend."""
+"""Errors that a user can fix, with one sentence on the fault and one on the mend."""
 
 from __future__ import annotations
 
@@ -9,12 +9,7 @@ from collections.abc import Iterable
 class FairfrontierError(Exception):
     """A fault that the user can mend; the command line prints it without a traceback and exits 2.
 
-    Parameters
-    ----------
-    fault : str
-        One sentence: what is wrong and where.
-    mend : str
-        One sentence: what to do about it.
+    ``fault`` says what is wrong and where, ``mend`` what to do about it, a sentence each.
     """
 
     def __init__(self, fault: str, mend: str) -> None:
@@ -23,24 +18,24 @@ class FairfrontierError(Exception):
         self.mend = mend
 
     def __reduce__(self) -> tuple[type, tuple[str, str]]:
-        """Rebuild from both sentences, so that the error survives the way back from a worker."""
+        """Pickle both sentences, so that workers can return the error."""
         return type(self), (self.fault, self.mend)
 
 
 class ConfigError(FairfrontierError):
-    """A YAML file or a parameter says something that cannot be."""
+    """A YAML file or a parameter is invalid."""
 
 
 class DataError(FairfrontierError):
-    """A table is not what its description promises."""
+    """A table does not match its description."""
 
 
 class InputError(DataError, ValueError):
-    """An estimator is given rows, labels or weights that it cannot take."""
+    """An estimator is given rows, labels or weights that it cannot use."""
 
 
 class InputTypeError(InputError, TypeError):
-    """An estimator is given something that is no table of numbers at all."""
+    """An estimator is given something that is not a table of numbers."""
 
 
 class StoreError(FairfrontierError):
@@ -48,24 +43,11 @@ class StoreError(FairfrontierError):
 
 
 class ClusterError(FairfrontierError):
-    """Workers could not be had, or were lost."""
+    """Workers were not available, or were lost."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the sentence that offers the known names nearest to ``word``.
-
-    Parameters
-    ----------
-    word : str
-        What the user wrote.
-    known : iterable of str
-        What would have been right.
-
-    Returns
-    -------
-    str
-        "Did you mean 'x'?" when something is near, else the list of what is known.
-    """
+    """Return "Did you mean 'x'?" if a known name is near to ``word``, else list the known names."""
     names = sorted(known)
     near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if near:
@@ -73,27 +55,16 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"Known are: {', '.join(names)}." if names else "Nothing is registered there."
 
 
-# Library -> the extra of this package that brings it; XGBoost has two.
+# Library -> the extra of this package that installs it; XGBoost has two.
 EXTRAS = {"dask_ml": "dask", "prefect": "flows", "xgboost": "cpu"}
 
 
 def explain_missing(error: ModuleNotFoundError) -> FairfrontierError | None:
-    """Return the error that names the extra which brings a missing library.
-
-    Parameters
-    ----------
-    error : ModuleNotFoundError
-        From an import.
-
-    Returns
-    -------
-    ConfigError or None
-        None where no extra brings the module.
-    """
+    """Return the error that names the extra with a missing library, None if there is none."""
     library = (error.name or "").partition(".")[0]
     if library in ("flows", "tasks"):
         return ConfigError(
-            f"This is a Prefect flow, and there is no {library}/ to import.",
+            f"This is a Prefect flow, but there is no {library}/ to import.",
             "Run it in a checkout of fairfrontier: the wheel holds the library alone.",
         )
     if library not in EXTRAS:

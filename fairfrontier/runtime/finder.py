@@ -1,4 +1,4 @@
-"""The YAML file that a name or a path stands for: of a dataset, a study, a method, and so on."""
+"""YAML files of datasets, studies, methods and so on, by name or path."""
 
 from __future__ import annotations
 
@@ -24,27 +24,22 @@ SUFFIXES = (".yaml", ".yml")
 
 
 def is_path(name: str | Path) -> bool:
-    """Return whether this is the path of a YAML file, by its suffix, and not a name."""
+    """Return whether this is the path of a YAML file, by its suffix, rather than a name."""
     return Path(name).suffix in SUFFIXES
 
 
 def list_names(kind: Kind, home: Path | None, *folders: Path) -> dict[str, Path]:
     """Return every name of a kind with its YAML file, sorted by name.
 
-    Parameters
-    ----------
-    kind : Kind
-    home : Path or None
-        The project, whose names win over those that come with the package.
-    *folders : Path
-        Further folders of names, which win over both.
+    Names in ``folders`` win over those of the project ``home``, and these over those of the
+    package.
     """
-    places = [*folders, *(root / FOLDERS[kind] for root in (home, SHIPPED) if root is not None)]
-    found: dict[str, Path] = {}
-    for folder in places:
+    sources = [*folders, *(root / FOLDERS[kind] for root in (home, SHIPPED) if root is not None)]
+    files: dict[str, Path] = {}
+    for folder in sources:
         for path in folder.glob("*.yaml"):
-            found.setdefault(path.stem, path)
-    return dict(sorted(found.items()))
+            files.setdefault(path.stem, path)
+    return dict(sorted(files.items()))
 
 
 def find_yaml(
@@ -57,31 +52,12 @@ def find_yaml(
     also: Iterable[str] = (),
     where: str = "",
 ) -> Path:
-    """Return the YAML file that a name or a path stands for.
+    """Return the absolute path of the YAML file that a name or a path stands for.
 
-    Parameters
-    ----------
-    kind : Kind
-        What the file describes.
-    name : str or Path
-        A name in the kind's folder of the project, else of the package; or, where it ends in .yaml
-        or .yml, a path, relative to ``beside``, to the current folder, or to ``home``, in this
-        order.
-    home : Path or None
-        The project.
-    beside : Path, optional
-        The folder of the file that names this one.
-    folders : iterable of Path, optional
-        Further folders of names, looked at first.
-    also : iterable of str, optional
-        Names without a file that would have been right: they are offered in errors.
-    where : str, optional
-        File and key that name this file; opens the errors.
-
-    Returns
-    -------
-    Path
-        Absolute.
+    A path ends in .yaml or .yml and is relative to ``beside`` (the folder of the file that names
+    it), to the current folder, or to the project ``home``, in this order. A name is looked up as in
+    `list_names`. Errors offer the names in ``also`` as well, and open with ``where``, the file and
+    key that name this file.
 
     Raises
     ------

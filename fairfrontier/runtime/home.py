@@ -1,4 +1,4 @@
-"""Where the project is: the folder that holds conf/ and data/, and the one in the package."""
+"""The project root, which holds conf/ and data/, and the one in the package."""
 
 from __future__ import annotations
 
@@ -10,27 +10,16 @@ from fairfrontier.runtime.errors import ConfigError
 VARIABLE = "FAIRFRONTIER_HOME"
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-# What comes with the package, laid out as a project: a wheel holds the folder project/, and a
-# checkout or an editable installation is one.
+# The project that comes with the package: project/ in a wheel, else the checkout.
 SHIPPED = _PACKAGE / "project" if (_PACKAGE / "project").is_dir() else _PACKAGE.parent
 
 
 def find_home(start: Path | None = None) -> Path:
-    """Find the project root.
+    """Return the project root, an absolute folder.
 
-    FAIRFRONTIER_HOME where it is set; else the nearest folder at or above ``start`` (the current
-    folder) that holds ``conf/datasets`` or ``conf/studies``; else ``start`` itself, where names
-    are those of the package.
-
-    Parameters
-    ----------
-    start : Path, optional
-        Where to begin; the current folder by default.
-
-    Returns
-    -------
-    Path
-        An absolute folder.
+    It is FAIRFRONTIER_HOME if set; else the nearest folder at or above ``start`` (the current
+    folder by default) that holds ``conf/datasets`` or ``conf/studies``; else ``start`` itself,
+    where only the names of the package are known.
 
     Raises
     ------
@@ -42,7 +31,7 @@ def find_home(start: Path | None = None) -> Path:
         home = Path(named).expanduser().resolve()
         if not home.is_dir():
             raise ConfigError(
-                f"{VARIABLE} is {home}, which is no folder.",
+                f"{VARIABLE} is {home}, which is not a folder.",
                 "Point it at a project's root, or unset it.",
             )
         return home

@@ -1,6 +1,6 @@
-"""What commands and flows are asked for: the models that both are made of, and their types.
+"""Options of commands and flows: the models that both are made of, and their types.
 
-A field is an option: its name, type, default and description stand there and nowhere else.
+A field is an option, with its name, type, default and description.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from fairfrontier.runtime.writer import check_folder
 
 
 def make_absolute(path: Path) -> Path:
-    """Return a path that means the same from every folder."""
+    """Return the absolute path."""
     return path.expanduser().absolute()
 
 
 def locate(name: str) -> str:
-    """Return a name as it is, and the path of a YAML file as an absolute one."""
+    """Return a name unchanged, and the path of a YAML file as an absolute one."""
     return str(make_absolute(Path(name))) if name.endswith((".yaml", ".yml")) else name
 
 
-def split_names(given: Any) -> Any:
-    """Return the names of a text that separates them by commas; anything else as it is."""
-    return [name.strip() for name in given.split(",")] if isinstance(given, str) else given
+def split_names(value: Any) -> Any:
+    """Return the names in a comma-separated string; anything else unchanged."""
+    return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
 
 Name = Annotated[str, Field(min_length=1)]
@@ -41,14 +41,7 @@ Seed = Annotated[int, Field(ge=0)]
 
 
 class ProjectOptions(Model):
-    """What every command is asked for: in which project.
-
-    Attributes
-    ----------
-    conf : Path or None
-        The conf folder, or the project root that holds it; found from the current folder by
-        default.
-    """
+    """Options of every command: the project, found from the current folder by default."""
 
     conf: File | None = Field(
         default=None, description="The conf folder, or the project root that holds it."
@@ -61,13 +54,7 @@ class ProjectOptions(Model):
 
 
 class ResultOptions(ProjectOptions):
-    """What a command is asked for that leaves a folder of results on a table or a model.
-
-    Attributes
-    ----------
-    out : Path or None
-        The folder that gets the files; data/results/COMMAND/NAME by default.
-    """
+    """Options of commands that leave a folder of results on a table or a model."""
 
     command: ClassVar[str]
 
@@ -78,7 +65,7 @@ class ResultOptions(ProjectOptions):
 
     @property
     def name(self) -> str:
-        """What the results are called."""
+        """Name of the results."""
         raise NotImplementedError
 
     @property
@@ -87,14 +74,7 @@ class ResultOptions(ProjectOptions):
         return self.out or self.home / "data" / "results" / self.command / self.name
 
     def check_results(self, read: Iterable[Path], written: Iterable[str]) -> None:
-        """Raise when the results could not be written, or would replace what is read.
-
-        Parameters
-        ----------
-        read : iterable of Path
-            Files and folders that are read.
-        written : iterable of str
-            Names of the files that are written.
+        """Raise when results of these names cannot be written, or would replace what is read.
 
         Raises
         ------
@@ -115,7 +95,7 @@ class ResultOptions(ProjectOptions):
 
 
 def find_root(conf: Path) -> Path:
-    """Return the project root that a conf folder, or the root itself, stands for.
+    """Return the project root for ``--conf``, a folder named conf or the root that holds it.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Results that a process keeps until a file changes that they were made from."""
+"""Results that a process caches until a file changes that they were made from."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _NOTED: ContextVar[dict[Path, Stamp] | None] = ContextVar("_NOTED", default=None
 
 
 def note_file(path: Path) -> None:
-    """Tell that what is made now depends on a file, or on which files a folder holds.
+    """Note that the present result depends on a file, or on the files of a folder.
 
-    To be called before it is read: what is written meanwhile then makes another result.
+    Call it before reading, so that a later write invalidates the result.
     """
     noted = _NOTED.get()
     if noted is not None:
@@ -26,40 +26,29 @@ def note_file(path: Path) -> None:
 
 
 def recall(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Make a function keep its results until one of the files noted meanwhile changes.
+    """Cache a function's results by its hashable arguments until a file noted meanwhile changes.
 
-    Parameters
-    ----------
-    function : callable
-        Of hashable arguments.
-
-    Returns
-    -------
-    callable
-        Calls again where the arguments are new, or where a file that `note_file` was told of, in
-        the thread of the call, has another time, size or inode, is gone, or is there now.
-
-    Notes
-    -----
-    A hit costs some microseconds a file. Nothing is forgotten: for results that are small.
+    A file that `note_file` noted in the thread of the call has changed if its time, size or inode
+    differs, or if it was removed or created. A hit costs some microseconds a file. Nothing is
+    evicted: only for small results.
     """
-    kept: dict[object, tuple[Result, dict[Path, Stamp]]] = {}
+    cache: dict[object, tuple[Result, dict[Path, Stamp]]] = {}
 
     @wraps(function)
     def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        asked = (args, tuple(sorted(kwargs.items())))
-        found = kept.get(asked)
-        if found is None or any(_stamp(path) != stamp for path, stamp in found[1].items()):
+        key = (args, tuple(sorted(kwargs.items())))
+        cached = cache.get(key)
+        if cached is None or any(_stamp(path) != stamp for path, stamp in cached[1].items()):
             files: dict[Path, Stamp] = {}
             token = _NOTED.set(files)
             try:
-                found = kept[asked] = function(*args, **kwargs), files
+                cached = cache[key] = function(*args, **kwargs), files
             finally:
                 _NOTED.reset(token)
-        result, files = found
+        result, files = cached
         noted = _NOTED.get()
         if noted is not None:
-            # What is recalled within another such call is made from these files, too.
+            # The result of an enclosing call depends on these files, too.
             for path, stamp in files.items():
                 noted.setdefault(path, stamp)
         return result

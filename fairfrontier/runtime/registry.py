@@ -1,4 +1,4 @@
-"""One registry for methods, fair metrics, measures and figures: names to what they stand for."""
+"""One registry for methods, fair metrics, measures and figures."""
 
 from __future__ import annotations
 
@@ -16,27 +16,12 @@ Entry = TypeVar("Entry")
 
 
 class Registry(Generic[Entry]):
-    """What is registered under short names, found by a walk and by entry points.
+    """Entries by short name, registered by a decorator that calls `add`.
 
-    A decorator calls `add`. Its modules are found by walking ``packages`` for sources in which a
-    line begins with it, ``@method(...)`` or ``method(...)(function)``, and by the entry points of a
-    group, each of which names a module (or an object of it) that another distribution brings.
-
-    Parameters
-    ----------
-    kind : str
-        What an entry is, for messages: ``"method"``.
-    decorator : str
-        Name of the decorator, without the ``@``.
-    packages : sequence of str
-        Dotted names of the packages that are walked, to any depth.
-    group : str
-        The entry points' group: ``"fairfrontier.methods"``.
-
-    Notes
-    -----
-    Reads every source file below ``packages`` once, on the first look-up. Modules that do not use
-    the decorator stay unimported.
+    On the first look-up, modules are found by walking ``packages`` to any depth for sources in
+    which a line begins with the decorator, ``@method(...)`` or ``method(...)(function)``, and by
+    the entry points of ``group``, each of which names a module (or an object of it) of another
+    distribution. Other modules stay unimported. ``kind`` is what an entry is called in messages.
     """
 
     def __init__(self, kind: str, decorator: str, packages: tuple[str, ...], group: str) -> None:
@@ -49,12 +34,12 @@ class Registry(Generic[Entry]):
         self._discovered = False
 
     def add(self, name: str, entry: Entry, source: Any) -> None:
-        """Register ``entry`` under ``name``; ``source`` is the function or class that it is.
+        """Register ``entry`` under ``name``; ``source`` is its function or class.
 
         Raises
         ------
         ValueError
-            When another function or class holds the name: a fault of the code, not of a user.
+            When another function or class has the name, a programming error.
         """
         origin = (source.__module__, source.__qualname__)
         if self._origins.setdefault(name, origin) != origin:
@@ -70,8 +55,7 @@ class Registry(Generic[Entry]):
         Raises
         ------
         ConfigError
-            When an entry point of another distribution cannot be imported, or a module of ours
-            lacks a library that comes by an extra.
+            When an entry point cannot be imported, or a module lacks a library of an extra.
         """
         if not self._discovered:
             for package in self.packages:
@@ -88,7 +72,7 @@ class Registry(Generic[Entry]):
         Raises
         ------
         ConfigError
-            When there is none; the sentence offers the nearest name.
+            When there is none; offers the nearest name.
         """
         if name not in self._entries:
             known = self.all()
@@ -122,5 +106,5 @@ class Registry(Generic[Entry]):
             raise ConfigError(
                 f"The {self.kind} {point.name!r} of the package {package} cannot be imported: "
                 f"{type(error).__name__}: {error}.",
-                f"Mend {point.value}, or uninstall {package}.",
+                f"Correct {point.value}, or uninstall {package}.",
             ) from error

@@ -10,27 +10,18 @@ from typing import Any
 
 
 def make_callable(room: str, module: str, function: str) -> None:
-    """Let a package be called as a function of it, which is imported on the first call.
+    """Let the package ``room`` be called as a function of ``module``, imported on the first call.
 
-    A package and a function of one name cannot both stand in the package above: Python puts the
-    package there whenever one of its modules is imported.
-
-    Parameters
-    ----------
-    room : str
-        The package, as its ``__name__``.
-    module : str
-        Dotted name of the module that holds the function.
-    function : str
-        Its name there.
+    A package and a function cannot share a name in the parent package: Python puts the package
+    there whenever one of its modules is imported.
     """
 
     class Room(ModuleType):
         @property
         def __wrapped__(self) -> Callable[..., Any]:
             """The function; `inspect.signature` and ``help`` of notebooks follow it."""
-            found: Callable[..., Any] = getattr(import_module(module), function)
-            return found
+            verb: Callable[..., Any] = getattr(import_module(module), function)
+            return verb
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
             return self.__wrapped__(*args, **kwargs)

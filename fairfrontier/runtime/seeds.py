@@ -1,4 +1,4 @@
-"""Randomness that names its purpose: seeds derived by name, and uniforms that belong to rows."""
+"""Seeds derived from names, and uniform numbers that belong to rows."""
 
 from __future__ import annotations
 
@@ -11,18 +11,10 @@ _MASK = (1 << 64) - 1
 
 
 def derive_seed(*names: str | int) -> np.random.SeedSequence:
-    """Derive a seed from the names of what it is for.
+    """Derive a seed from a path of names of its purpose, e.g. ``"adult", "split", 0``.
 
-    Parameters
-    ----------
-    *names : str or int
-        A path of names, e.g. ``"adult", "split", 0``. ``1`` and ``"1"`` are different names.
-
-    Returns
-    -------
-    numpy.random.SeedSequence
-        The same for the same names on every machine and in every process; streams of different
-        names are independent, whatever else draws.
+    ``1`` and ``"1"`` are different names. The same names give the same seed on every machine;
+    streams of different names are independent.
 
     Raises
     ------
@@ -50,31 +42,17 @@ def derive_integer(*names: str | int) -> int:
 
 
 def uniforms(seed: int, ids: np.ndarray) -> np.ndarray:
-    """Draw one uniform number per row from a counter-based generator of (seed, row id).
+    """Draw one uniform number in [0, 1) per row from a counter-based generator of (seed, row id).
 
     u_i = ⌊mix(mix(id_i · φ + a) + b) / 2¹¹⌋ / 2⁵³, where a and b are made from the seed and mix is
-    the finaliser of SplitMix64, a bijection of 64-bit words.
-
-    Parameters
-    ----------
-    seed : int
-        Any integer; taken modulo 2⁶⁴.
-    ids : array of integers, any shape
-        Row ids; they need not be unique or sorted.
-
-    Returns
-    -------
-    ndarray of float64, the shape of ids
-        Values in [0, 1): the same for the same (seed, id) in any batch or order.
+    the finaliser of SplitMix64, a bijection of 64-bit words. The seed is any integer, taken modulo
+    2⁶⁴; ids are integers of any shape, not necessarily unique. Numbers are the same for the same
+    (seed, id) in any batch or order. Not for cryptography.
 
     Raises
     ------
     TypeError
         When the ids are not integers.
-
-    Notes
-    -----
-    O(n). Not for cryptography.
 
     References
     ----------

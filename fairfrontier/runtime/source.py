@@ -1,4 +1,4 @@
-"""The digest of the code that a result came from."""
+"""The digest of the code that made a result."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from fairfrontier.runtime.store import Store
 KIND = "source"
 PACKAGES = ("fairfrontier",)
 _ROOT = Path(__file__).resolve().parents[2]
-# Calls whose strings are messages: they are read by people and shape no number.
+# Calls whose strings are messages, which affect no number.
 _SPEAKERS = ("require", "warn")
 _DOTTED = re.compile(r"\w+(\.\w+)+")
-# A string in the place of every message.
+# Replaces every message.
 _MESSAGE = ast.Constant("")
 
 
@@ -34,33 +34,27 @@ def source_digest(
     root: Path | None = None,
     store: Store | None = None,
 ) -> str:
-    """Return the digest of the source that the modules run: theirs and all they import from here.
+    """Return the sha256 of the source that the modules run: theirs and all they import from here.
 
     The import closure is found by reading, not by running: every ``import`` statement counts, at
     the top or inside a function, except under ``if TYPE_CHECKING``. These do not count: comments,
     docstrings, line numbers and formatting; messages, which are the strings of ``raise`` and
-    ``assert`` statements and of calls of ``require`` and ``warn``; and the names of the modules,
-    as long as they are imported by ``from ... import``: a file counts by what it says and by the
-    content of the files that it takes names from.
+    ``assert`` statements and of calls of ``require`` and ``warn``; and the names of the modules, if
+    they are imported by ``from ... import``: a file counts by its content and that of the files
+    that it takes names from.
 
     Parameters
     ----------
     modules : iterable of str
-        Dotted names, in any order, e.g. ``"fairfrontier.train.individual.clp"``. They may be of
-        another distribution, whose own package is then followed, too.
+        Dotted names, in any order, e.g. ``"fairfrontier.train.individual.clp"``; for one of
+        another distribution imports of that package are followed, too.
     within : iterable of str
         Modules, or packages with all below them, that imports are followed into.
     root : Path, optional
         The folder that holds the packages; the checkout by default.
     store : Store, optional
-        Keeps the answer until a byte of the packages changes: reading the syntax of a hundred
-        files takes a second.
-
-    Returns
-    -------
-    str
-        sha256 in hexadecimal. The syntax tree differs between minor versions of Python, and so
-        does the digest.
+        Caches the digest until a byte of the packages changes: parsing a hundred files takes a
+        second.
 
     Raises
     ------
@@ -69,39 +63,22 @@ def source_digest(
 
     Notes
     -----
-    Modules that are found while running (``importlib``, ``pkgutil``) are not followed: name them.
-    Nor are the ``__init__`` files above a module, which hold nothing in this project but doors.
-    A string that is the dotted path of an object here counts by its last word, unless its module
-    is in the closure: a stored model may name its classes so.
-    Computed once per process for the same modules: code that is loaded no longer changes.
+    Modules that are found at run time (``importlib``, ``pkgutil``) are not followed: name them. Nor
+    are the ``__init__`` files above a module. A string that is the dotted path of an object here
+    counts by its last word, unless its module is in the closure, since a stored model may name its
+    classes so. The digest is computed once per process, and differs between minor versions of
+    Python.
     """
     names, prefixes = frozenset(modules), frozenset(within)
-    place = (root or _ROOT).resolve()
+    base = (root or _ROOT).resolve()
     if store is None:
-        return _digest(names, prefixes, place)
-    return _keep(names, prefixes, place, store.folder)
+        return _digest(names, prefixes, base)
+    return _keep(names, prefixes, base, store.folder)
 
 
 @functools.cache
 def file_digest(packages: tuple[str, ...] = PACKAGES, *, root: Path | None = None) -> str:
-    """Return the digest of every byte of the sources below some packages.
-
-    Parameters
-    ----------
-    packages : tuple of str
-        Dotted names.
-    root : Path, optional
-        The folder that holds them; the checkout by default.
-
-    Returns
-    -------
-    str
-        sha256 in hexadecimal.
-
-    Notes
-    -----
-    Some milliseconds for a hundred files. Computed once per process.
-    """
+    """Return the sha256 of every byte of the sources below some packages in ``root``."""
     base = (root or _ROOT).resolve()
     digest = hashlib.sha256()
     for package in packages:
@@ -128,11 +105,11 @@ def _keep(modules: frozenset[str], within: frozenset[str], root: Path, folder: P
     entry = store.read(KIND, key)
     if entry is not None:
         return str(json.loads((entry / "source.json").read_text(encoding="utf-8")))
-    found = _digest(modules, within, root)
-    # A store that cannot be written has it computed again.
+    digest = _digest(modules, within, root)
+    # Without a writable store it is computed again each time.
     with suppress(StoreError), store.writing(KIND, key, description) as folder:
-        (folder / "source.json").write_text(json.dumps(found) + "\n", encoding="utf-8")
-    return found
+        (folder / "source.json").write_text(json.dumps(digest) + "\n", encoding="utf-8")
+    return digest
 
 
 @functools.cache
@@ -152,22 +129,15 @@ def _digest(modules: frozenset[str], within: frozenset[str], root: Path) -> str:
             if module not in files and path is not None:
                 files[module] = _read(path, module, root)
                 waiting.append(module)
-    lines = sorted(_describe(each, files) for each in files.values())
+    lines = sorted(_describe(file, files) for file in files.values())
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class _File:
-    """What one file says.
+    """A file: the digest of what counts in it, its imports, and its strings that are dotted paths.
 
-    Attributes
-    ----------
-    content : str
-        Digest of its syntax without what does not count.
-    imports : tuple of (str, str)
-        Module and what is taken from it, as text.
-    paths : tuple of (str, str)
-        Module and last word of strings that are dotted paths.
+    Imports are modules with the names taken from them, paths are modules with a last word.
     """
 
     content: str
@@ -180,30 +150,30 @@ class _File:
 
 
 def _describe(file: _File, closure: Mapping[str, _File]) -> str:
-    """Return a line on one file: modules stand there as their content, or not at all."""
-    taken = sorted(
+    """Return a line on one file, with imported modules replaced by their content."""
+    imported = sorted(
         f"{closure[module].content if module in closure else ''} {names}"
         for module, names in file.imports
     )
-    named = sorted(f"{module}.{word}" for module, word in file.paths if module in closure)
-    return " ".join([file.content, *taken, *named])
+    paths = sorted(f"{module}.{word}" for module, word in file.paths if module in closure)
+    return " ".join([file.content, *imported, *paths])
 
 
 def _find(module: str, root: Path) -> Path | None:
-    """Return the file of a module, or None where it has none of its own."""
+    """Return the file of a module, or None if it has no Python source."""
     top, _, below = module.partition(".")
     if top in PACKAGES:
-        place = root / top
+        base = root / top
     else:
         spec = importlib.util.find_spec(top) if top.isidentifier() else None
         if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
             return None
-        place = Path(spec.origin).with_suffix("")
-        if place.name == "__init__":
-            place = place.parent
+        base = Path(spec.origin).with_suffix("")
+        if base.name == "__init__":
+            base = base.parent
     if below:
-        place = place.joinpath(*below.split("."))
-    for path in (place / "__init__.py", place.with_name(f"{place.name}.py")):
+        base = base.joinpath(*below.split("."))
+    for path in (base / "__init__.py", base.with_name(f"{base.name}.py")):
         if path.is_file():
             return path
     return None
@@ -221,7 +191,7 @@ def _read(path: Path, module: str, root: Path) -> _File:
 
 
 class _Reader(ast.NodeTransformer):
-    """Takes out of a file what does not count, and notes what it imports."""
+    """Removes from a file what does not count, and notes its imports."""
 
     def __init__(self, package: str, own: set[str], root: Path) -> None:
         self.package = package
@@ -253,14 +223,14 @@ class _Reader(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         called = getattr(node.func, "attr", getattr(node.func, "id", None))
         if called in _SPEAKERS:
-            node.args = [_MESSAGE if _is_text(each) else each for each in node.args]
+            node.args = [_MESSAGE if _is_text(arg) else arg for arg in node.args]
         return self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
         if not ast.unparse(node.test).endswith("TYPE_CHECKING"):
             return self.generic_visit(node)
-        # Not run, and so nothing of it counts.
-        return [self.visit(each) for each in node.orelse]
+        # Not executed.
+        return [self.visit(statement) for statement in node.orelse]
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
         if isinstance(node.value, str) and _DOTTED.fullmatch(node.value):
@@ -271,12 +241,12 @@ class _Reader(ast.NodeTransformer):
         return node
 
     def visit_Import(self, node: ast.Import) -> ast.AST | None:
-        own = [each for each in node.names if each.name.partition(".")[0] in self.own]
-        self.imports += [(each.name, "whole") for each in own]
-        for each in own:
-            if each.asname:
-                self._bind(each.asname)
-        node.names = [each for each in node.names if each not in own]
+        own = [alias for alias in node.names if alias.name.partition(".")[0] in self.own]
+        self.imports += [(alias.name, "whole") for alias in own]
+        for alias in own:
+            if alias.asname:
+                self._bind(alias.asname)
+        node.names = [alias for alias in node.names if alias not in own]
         return node if node.names else None
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
@@ -288,18 +258,18 @@ class _Reader(ast.NodeTransformer):
         if base.partition(".")[0] not in self.own:
             return node
         names = []
-        for each in node.names:
-            if _find(f"{base}.{each.name}", self.root):
-                self.imports.append((f"{base}.{each.name}", "whole"))
-                self._bind(each.asname or each.name)
+        for alias in node.names:
+            if _find(f"{base}.{alias.name}", self.root):
+                self.imports.append((f"{base}.{alias.name}", "whole"))
+                self._bind(alias.asname or alias.name)
             else:
-                names.append(f"{each.name} as {each.asname or each.name}")
+                names.append(f"{alias.name} as {alias.asname or alias.name}")
         if names:
             self.imports.append((base, ", ".join(sorted(names))))
         return None
 
     def rename(self, tree: ast.AST) -> None:
-        """Give modules that are used by name one that does not depend on theirs."""
+        """Rename modules that are used by name, independently of their names."""
         if self.bound:
             for node in ast.walk(tree):
                 if isinstance(node, ast.Name):

@@ -1,8 +1,8 @@
 """Results on disk, found by what they were made from; the authority on what is done.
 
 An entry is a folder, ``KIND/ab/KEY/``, of plain files and a ``manifest.json`` with their digests.
-It appears all at once by a rename and is never changed afterwards, so that a reader sees a whole
-entry or none, whoever was killed when.
+It appears all at once by a rename and is never changed afterwards, so that a reader sees a complete
+entry or none, even if a writer is killed.
 """
 
 from __future__ import annotations
@@ -27,22 +27,15 @@ _log = logging.getLogger(__name__)
 
 
 def canonical_json(value: Any) -> str:
-    """Return the one JSON text of a value: sorted keys, no spaces, no NaN.
+    """Return the canonical JSON text of a value: sorted keys, no spaces, tuples as lists.
 
-    Parameters
-    ----------
-    value : mapping, sequence, str, bool, int, float, None or NumPy scalar, nested
-        Tuples are written as lists. Keys are strings.
-
-    Returns
-    -------
-    str
-        Equal for values that differ only in the order of their keys.
+    ``value`` is nested from mappings with string keys, sequences, str, bool, int, float, None and
+    NumPy scalars.
 
     Raises
     ------
     TypeError
-        When something else is in there, or a key is not a string.
+        When it holds something else, or a key is not a string.
     ValueError
         When a number is NaN or infinite.
     """
@@ -60,22 +53,15 @@ def _plain(value: Any) -> Any:
         for key in value:
             if not isinstance(key, str):
                 raise TypeError(f"keys of a description are strings, not {key!r}")
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     raise TypeError(f"a description holds plain values, not {type(value).__name__}")
 
 
 class Store:
-    """A content-addressed store in a folder.
+    """A content-addressed store in a folder, made at the first write.
 
-    Parameters
-    ----------
-    folder : path
-        Where it lives, e.g. ``data/cache/store``; made at the first write.
-
-    Notes
-    -----
     Several processes may read and write at once: of two that write the same key the first wins
     and the other's work is dropped. Kinds are names like ``"fit"`` and ``"points"``.
     """
@@ -84,7 +70,7 @@ class Store:
         self.folder = Path(folder).expanduser().absolute()
 
     def key(self, kind: str, description: Mapping[str, Any]) -> str:
-        """Return the key of what the description makes: sha256 of its canonical JSON and kind."""
+        """Return the sha256 of a kind and the canonical JSON of a description."""
         text = f"{kind}\n{canonical_json(description)}"
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -93,22 +79,9 @@ class Store:
         return self.folder / kind / key[:2] / key
 
     def read(self, kind: str, key: str) -> Path | None:
-        """Return the folder of an entry whose files are as they were written.
+        """Return the folder of an entry, or None; every byte is verified, at some 1 GB/s.
 
-        Parameters
-        ----------
-        kind, key : str
-            As given to `writing`.
-
-        Returns
-        -------
-        Path or None
-            None where there is no entry, or where there was a damaged one: that is said in the
-            log, and the entry is removed, so that the caller computes it again.
-
-        Notes
-        -----
-        Every byte is hashed on each call: some 1 GB/s.
+        A damaged entry is logged and removed, so that the caller computes it again.
         """
         entry = self.path(kind, key)
         if not entry.is_dir():
@@ -123,35 +96,25 @@ class Store:
         return None
 
     def digest(self, kind: str, key: str) -> str | None:
-        """Return the digest over all files of a verified entry; None where `read` returns None."""
-        entry = self.read(kind, key)
-        if entry is None:
-            return None
-        return str(json.loads((entry / MANIFEST).read_text(encoding="utf-8"))["digest"])
+        """Return the digest over all files of a verified entry, or None."""
+        manifest = self._read_manifest(kind, key)
+        return None if manifest is None else str(manifest["digest"])
 
     def describe(self, kind: str, key: str) -> dict[str, Any] | None:
-        """Return the description of a verified entry; None where `read` returns None."""
+        """Return the description of a verified entry, or None."""
+        manifest = self._read_manifest(kind, key)
+        return None if manifest is None else dict(manifest["description"])
+
+    def _read_manifest(self, kind: str, key: str) -> Any:
         entry = self.read(kind, key)
-        if entry is None:
-            return None
-        manifest = json.loads((entry / MANIFEST).read_text(encoding="utf-8"))
-        return dict(manifest["description"])
+        return entry and json.loads((entry / MANIFEST).read_text(encoding="utf-8"))
 
     @contextmanager
     def writing(self, kind: str, key: str, description: Mapping[str, Any]) -> Iterator[Path]:
-        """Write an entry: fill the folder that is given; on leaving it appears whole.
+        """Write an entry into the folder that is yielded; it appears at once when the block ends.
 
-        Parameters
-        ----------
-        kind, key : str
-            Where it will be found.
-        description : mapping
-            Plain values, kept in the manifest for whoever wonders what this is.
-
-        Yields
-        ------
-        Path
-            An empty folder in the same file system. It vanishes when the block raises.
+        ``description`` holds plain values and is kept in the manifest for readers. If the block
+        raises, nothing is written.
 
         Raises
         ------
@@ -180,12 +143,12 @@ class Store:
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                 raise
-            return  # another writer was first, with the same content by the meaning of the key
+            return  # another writer was first; the same key means the same content
         flush(entry.parent)
 
     def _remove(self, entry: Path) -> None:
-        """Take a damaged entry away in one step, so that no reader meets half of it."""
-        # A read-only store keeps it; the next write says so.
+        """Remove a damaged entry in one step, so that no reader sees half of it."""
+        # In a read-only store it stays; the next write will raise.
         with suppress(OSError), drafting(self.folder) as work:
             entry.rename(work / entry.name)
 
@@ -226,24 +189,23 @@ def _write_manifest(work: Path, kind: str, key: str, description: Mapping[str, A
         },
     }
     manifest["digest"] = hashlib.sha256(canonical_json(manifest).encode()).hexdigest()
-    place = work / MANIFEST
-    place.write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    return [*files, place]
+    path = work / MANIFEST
+    path.write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    return [*files, path]
 
 
 def _find_fault(entry: Path, kind: str, key: str) -> str | None:
-    """Say what is wrong with an entry, or None."""
-    place = entry / MANIFEST
+    """Return what is wrong with an entry, or None."""
     try:
-        manifest = json.loads(place.read_text(encoding="utf-8"))
+        manifest = json.loads((entry / MANIFEST).read_text(encoding="utf-8"))
         claimed = manifest.pop("digest")
         listed = dict(manifest["files"])
-        told = hashlib.sha256(canonical_json(manifest).encode()).hexdigest()
+        actual = hashlib.sha256(canonical_json(manifest).encode()).hexdigest()
     except FileNotFoundError:
         return f"{MANIFEST} is missing"
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return f"{MANIFEST} cannot be read"
-    if told != claimed or manifest["kind"] != kind or manifest["key"] != key:
+    if actual != claimed or manifest["kind"] != kind or manifest["key"] != key:
         return f"{MANIFEST} was altered"
     for name, facts in listed.items():
         path = entry / name

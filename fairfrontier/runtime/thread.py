@@ -1,4 +1,4 @@
-"""How many threads a fit computes with: part of its key, since BLAS results depend on it."""
+"""The number of threads of a fit: part of its key, since BLAS results depend on it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
-# One fit at a time may set the limits of a process: they belong to the process, not to a thread.
+# One fit at a time may set the limits, which belong to the process, not to a thread.
 _HOLDER = threading.RLock()
 
 
@@ -20,18 +20,10 @@ def count_cores() -> int:
 
 
 def thread_environment(n: int) -> dict[str, str]:
-    """Return the environment of a worker process that may use ``n`` threads.
+    """Return the environment of a worker process that may use ``n`` ≥ 1 threads.
 
-    Parameters
-    ----------
-    n : int
-        Threads, at least 1.
-
-    Returns
-    -------
-    dict of str to str
-        Variables to be set before NumPy is imported. ``OMP_WAIT_POLICY=PASSIVE`` lets idle OpenMP
-        threads sleep: spinning ones have cost XGBoost up to 25 times on shared cores.
+    To be set before NumPy is imported. ``OMP_WAIT_POLICY=PASSIVE`` lets idle OpenMP threads sleep:
+    spinning ones have slowed XGBoost down up to 25 times on shared cores.
     """
     if n < 1:
         raise ValueError(f"a process needs at least one thread, not {n}")
@@ -45,18 +37,11 @@ def thread_environment(n: int) -> dict[str, str]:
 
 @contextmanager
 def limited_threads(n: int) -> Iterator[None]:
-    """Let BLAS and OpenMP use exactly ``n`` threads inside the ``with`` block.
+    """Let BLAS and OpenMP use exactly ``n`` ≥ 1 threads inside the ``with`` block.
 
-    Parameters
-    ----------
-    n : int
-        Threads, at least 1.
-
-    Notes
-    -----
-    The limit belongs to the whole process, so one block runs at a time; others wait. XGBoost does
-    not follow it: hand it ``nthread=n``. A library that is loaded inside the block and brings a
-    BLAS of its own escapes the limit; NumPy's, SciPy's and scikit-learn's are loaded first.
+    The limit belongs to the process, so one block runs at a time; others wait. XGBoost ignores it:
+    pass it ``nthread=n``. So does a library loaded inside the block with a BLAS of its own;
+    NumPy's, SciPy's and scikit-learn's are loaded first.
     """
     if n < 1:
         raise ValueError(f"a fit needs at least one thread, not {n}")
@@ -69,6 +54,6 @@ def limited_threads(n: int) -> Iterator[None]:
 
 
 def call_limited(n: int, function: Callable[..., Result], *args: Any) -> Result:
-    """Call a function with ``n`` threads for BLAS and OpenMP: `limited_threads` for workers."""
+    """Call a function within `limited_threads`, for workers."""
     with limited_threads(n):
         return function(*args)

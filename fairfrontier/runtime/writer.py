@@ -1,4 +1,4 @@
-"""Files that appear in a folder all at once, when every one of them is whole."""
+"""Files that appear in a folder all at once, when all of them are complete."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _drafts: set[Path] = set()
 
 @contextmanager
 def drafting(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder inside another one; on leaving it vanishes, unless it was moved.
+    """Yield an empty folder inside another one, which is removed afterwards unless it was moved.
 
-    What processes of this machine left there when they were killed is removed first.
+    Drafts of killed processes of this machine are removed first.
 
     Raises
     ------
@@ -43,7 +43,7 @@ def drafting(folder: Path) -> Iterator[Path]:
 
 def check_folder(folder: Path) -> None:
     """Raise StoreError when files could not be written to a folder; it is not made."""
-    nearest = next(each for each in (folder, *folder.parents) if each.exists())
+    nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
     try:
         with tempfile.TemporaryFile(dir=nearest):
             pass
@@ -62,22 +62,10 @@ def filling(
     what: str = "results",
     mend: str = "Give a folder that you may write to and that has room, with --out.",
 ) -> Iterator[Path]:
-    """Replace the files of a folder: fill the one that is given; on leaving they are moved.
+    """Replace the files of a folder by those written into the folder that is yielded.
 
-    Parameters
-    ----------
-    folder : Path
-        Made where it is missing.
-    owned : iterable of str
-        Names of files that are removed where they were not written anew. Others stay.
-    what, mend : str
-        What is written, and what the user can do when it cannot be; for the error.
-
-    Yields
-    ------
-    Path
-        An empty folder inside ``folder``. It vanishes when the block raises, and nothing else is
-        changed.
+    They are moved when the block ends; if it raises, nothing changes. Files named in ``owned`` that
+    were not written again are removed, others stay. ``what`` and ``mend`` are for the error.
 
     Raises
     ------
@@ -104,13 +92,13 @@ def filling(
         ) from error
     finally:
         if not existed:
-            # Refused where something is in it.
+            # Fails unless it is empty.
             with suppress(OSError):
                 folder.rmdir()
 
 
 def flush(path: Path) -> None:
-    """Hand a file or folder to the disk, so that a rename never outlives its content."""
+    """Sync a file or folder to disk, so that a rename never precedes its content."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

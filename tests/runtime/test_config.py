@@ -9,7 +9,7 @@ from fairfrontier.runtime.errors import ConfigError
 def test_a_key_that_stands_twice_is_refused(tmp_path):
     path = tmp_path / "twice.yaml"
     path.write_text("study: a\nmethods:\n  gbdt: {}\n  gbdt: {max_depth: 2}\n")
-    with pytest.raises(ConfigError, match=r"line 4.*'gbdt' stands twice"):
+    with pytest.raises(ConfigError, match=r"line 4.*'gbdt' occurs twice"):
         read_yaml(path)
 
 

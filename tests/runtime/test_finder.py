@@ -73,5 +73,5 @@ def test_home_is_the_nearest_project_or_the_current_folder(home, tmp_path, monke
     monkeypatch.setenv("FAIRFRONTIER_HOME", str(inside))
     assert find_home() == inside
     monkeypatch.setenv("FAIRFRONTIER_HOME", str(inside / "c"))
-    with pytest.raises(ConfigError, match="no folder"):
+    with pytest.raises(ConfigError, match="not a folder"):
         find_home()

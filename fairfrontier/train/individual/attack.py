@@ -2,8 +2,8 @@
 
     sup_{x'}  g(h(x')) − λ d_X(x, x'),   d_X(x, x') = (x' − x)ᵀ Σ (x' − x)
 
-g is the distance from h(x) (SenSeI) or the loss (SenSR). First the coefficients of the metric's
-free directions are moved, which costs nothing; then the whole row.
+g is the distance from h(x) (SenSeI) or the loss (SenSR). First only the coefficients of the
+metric's free directions are moved, which costs nothing; then all features.
 
 References
 ----------
@@ -33,14 +33,14 @@ Array = Any
 
 
 class Objective(Protocol):
-    """What an attack raises, as a function of the logits of each row."""
+    """What an attack raises, as a function of the logits, (n_models, n, n_classes)."""
 
     def value(self, logits: Array) -> Array:
         """Return g, shape (n_models, n)."""
         ...
 
     def slope(self, logits: Array) -> Array:
-        """Return ∂g/∂logits, shape (n_models, n, n_classes)."""
+        """Return ∂g/∂logits."""
         ...
 
     def take(self, models: slice, rows: slice) -> Objective:
@@ -50,17 +50,10 @@ class Objective(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class LogitDistance:
-    """g = scale · d_Y,   d_Y = (1/K) ‖logits − base‖².
+    """g = scale · (1/K) ‖logits − base‖², with logits at x and a scale of each model."""
 
-    Attributes
-    ----------
-    base : array of shape (n_models, n, n_classes)
-        Logits at x.
-    scale : array of shape (n_models, 1, 1)
-    """
-
-    base: Array
-    scale: Array
+    base: Array  # (n_models, n, n_classes)
+    scale: Array  # (n_models, 1, 1)
 
     @cached_property
     def factor(self) -> Array:
@@ -84,15 +77,9 @@ class LogitDistance:
 
 @dataclass(frozen=True, eq=False)
 class Loss:
-    """g = ℓ(y, h(x')), the softmax cross-entropy.
+    """g = ℓ(y, h(x')), the softmax cross-entropy."""
 
-    Attributes
-    ----------
-    target : array of shape (n_models, n, n_classes)
-        1 in the place of the label.
-    """
-
-    target: Array
+    target: Array  # (n_models, n, n_classes), one-hot
 
     def value(self, logits: Array) -> Array:
         """Return g, shape (n_models, n)."""
@@ -102,7 +89,7 @@ class Loss:
         """Return ∂g/∂logits."""
         if logits.shape[2] > 2:
             return cross_entropy(logits, self.target)[1]
-        # Of two classes the same, without reductions along an axis of length two.
+        # The same for two classes, without reductions along an axis of length two.
         xp = array_namespace(logits)
         excess = xp.tanh((logits[..., 1] - logits[..., 0]) * 0.5)
         excess += 1.0
@@ -115,62 +102,50 @@ class Loss:
         return Loss(self.target[models, rows, :])
 
 
-class Charge(Protocol):
-    """What coefficients c are charged, cᵀ C c / 2 with a symmetric C for each model."""
+class Penalty(Protocol):
+    """A penalty cᵀ C c / 2 of coefficients c, (n_models, n, k), with a symmetric C per model."""
 
-    def pull(self, coefficient: Array) -> Array:
-        """Return C c, the slope of the charge, shape (n_models, n, k)."""
+    def slope(self, coefficient: Array) -> Array:
+        """Return C c."""
         ...
 
-    def take(self, models: slice) -> Charge:
-        """Return the charge of a range of models."""
+    def take(self, models: slice) -> Penalty:
+        """Return the penalty of a range of models."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
-class MatrixCharge:
-    """C as a matrix.
+class MatrixPenalty:
+    """A penalty with C as a matrix."""
 
-    Attributes
-    ----------
-    matrix : array of shape (n_models, k, k)
-    """
+    matrix: Array  # (n_models, k, k)
 
-    matrix: Array
-
-    def pull(self, coefficient: Array) -> Array:
-        """Return C c, in O(n k²) operations a model."""
+    def slope(self, coefficient: Array) -> Array:
+        """Return C c, in O(n k²) operations per model."""
         return coefficient @ self.matrix
 
-    def take(self, models: slice) -> MatrixCharge:
-        """Return the charge of a range of models."""
-        return MatrixCharge(self.matrix[models, ...])
+    def take(self, models: slice) -> MatrixPenalty:
+        """Return the penalty of a range of models."""
+        return MatrixPenalty(self.matrix[models, ...])
 
 
 @dataclass(frozen=True, eq=False)
-class ProjectorCharge:
-    """C = price (I − Dᵀ D): what is left of the space without the rows of an orthonormal D.
+class ProjectorPenalty:
+    """A penalty with C = price (I − Dᵀ D), where the rows of D are orthonormal or zero."""
 
-    Attributes
-    ----------
-    price : array of shape (n_models, 1, 1)
-    directions : array of shape (n_models, r, k)
-        D; rows of zeros where a model has fewer than others.
-    """
+    price: Array  # (n_models, 1, 1)
+    directions: Array  # (n_models, r, k), D
 
-    price: Array
-    directions: Array
+    def slope(self, coefficient: Array) -> Array:
+        """Return C c, in O(n k r) operations per model."""
+        xp, directions = array_namespace(coefficient), self.directions
+        projected = coefficient - (coefficient @ xp.matrix_transpose(directions)) @ directions
+        projected *= self.price
+        return projected
 
-    def pull(self, coefficient: Array) -> Array:
-        """Return C c, in O(n k r) operations a model."""
-        xp = array_namespace(coefficient)
-        left = coefficient - (coefficient @ xp.matrix_transpose(self.directions)) @ self.directions
-        left *= self.price
-        return left
-
-    def take(self, models: slice) -> ProjectorCharge:
-        """Return the charge of a range of models."""
-        return ProjectorCharge(self.price[models, ...], self.directions[models, ...])
+    def take(self, models: slice) -> ProjectorPenalty:
+        """Return the penalty of a range of models."""
+        return ProjectorPenalty(self.price[models, ...], self.directions[models, ...])
 
 
 def logit_distance(logits: Array, other: Array) -> Array:
@@ -180,61 +155,42 @@ def logit_distance(logits: Array, other: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Climb:
-    """Where the coefficients of an attack ended.
+class Ascent:
+    """The final coefficients of an attack, with the penalised objective before and after it."""
 
-    Attributes
-    ----------
-    coefficient : array of shape (n_models, n, k)
-    before, after : array of shape (n_models, n)
-        Objective, its charge included, at coefficients 0 and at these.
-    charge : array of shape (n_models, n)
-        cᵀ C c / 2 at these coefficients.
-    """
+    coefficient: Array  # (n_models, n, k)
+    before: Array  # (n_models, n)
+    after: Array  # (n_models, n)
 
-    coefficient: Array
-    before: Array
-    after: Array
-    charge: Array
+    @property
+    def gain(self) -> Array:
+        """Rise of the objective, shape (n_models, n)."""
+        return self.after - self.before
+
+    def accept(self, *, discard_batch: bool) -> Array:
+        """Return the coefficients, 0 in rows or models whose (mean) objective fell."""
+        xp, gain = array_namespace(self.after), self.gain
+        if discard_batch:
+            gain = xp.mean(gain, axis=1, keepdims=True)
+        return self.coefficient * xp.astype(gain >= 0, gain.dtype)[..., None]
 
 
-def climb(
+def ascend(
     network: Network,
     x: Array,
     objective: Objective,
     *,
     start: Array,
-    moves: Array,
-    charge: Charge | None,
+    moves: Array | None,
+    penalty: Penalty | None,
     steps: int,
     rate: Array,
-) -> Climb:
-    """Raise the objective over coefficients c of moves M by Adam.
+) -> Ascent:
+    """Maximise g(h(x + c M)) − cᵀ C c / 2 over coefficients c of moves M by Adam.
 
-        max_c  g(h(x + c M)) − cᵀ C c / 2
+    ``x`` is (n_models, n, d), ``start`` (n_models, n, k), ``moves`` (n_models, k, d) or None for
+    the identity, ``rate`` (n_models, 1, 1).
 
-    Parameters
-    ----------
-    network : Network
-    x : array of shape (n_models, n, d)
-    objective : Objective
-        g.
-    start : array of shape (n_models, n, k)
-        First coefficients.
-    moves : array of shape (n_models, k, d) or None
-        M; the identity when None (then k = d).
-    charge : Charge, optional
-        C; no charge when None.
-    steps : int
-    rate : array of shape (n_models, 1, 1)
-        Of Adam.
-
-    Returns
-    -------
-    Climb
-
-    Notes
-    -----
     x W_1 + b_1 is computed once; a step multiplies by M W_1 (k × d_1) instead, which for three
     directions is a fraction of the first layer. Rows do not depend on each other: on NumPy all
     steps are made for a block that stays in cache before the next one is begun.
@@ -242,38 +198,38 @@ def climb(
     xp = array_namespace(x)
     first_layer = network.weight[0]
     entry = first_layer if moves is None else xp.matmul(moves, first_layer)
-    found: list[Array] = []
+    results: list[Array] = []
     for models, rows in blocks(x, int(x.shape[1]), network.widest):
         nets = network.take(models)
-        parts = _climb_block(
+        parts = _ascend_block(
             nets,
             enter(nets, x[models, rows, :]),
             objective.take(models, rows),
             start[models, rows, :] + 0.0,
             entry[models, ...],
-            None if charge is None else charge.take(models),
+            None if penalty is None else penalty.take(models),
             steps,
             rate[models, ...],
         )
         if parts[1].shape == x.shape[:2]:
-            return Climb(*parts)
-        if not found:
-            found = [xp.empty((*x.shape[:2], *each.shape[2:]), dtype=x.dtype) for each in parts]
-        for whole, part in zip(found, parts, strict=True):
-            whole[models, rows, ...] = part
-    return Climb(*found)
+            return Ascent(*parts)
+        if not results:
+            results = [xp.empty((*x.shape[:2], *part.shape[2:]), dtype=x.dtype) for part in parts]
+        for result, part in zip(results, parts, strict=True):
+            result[models, rows, ...] = part
+    return Ascent(*results)
 
 
-def _climb_block(
+def _ascend_block(
     network: Network,
     first: Array,
     objective: Objective,
     coefficient: Array,
     entry: Array,
-    charge: Charge | None,
+    penalty: Penalty | None,
     steps: int,
     rate: Array,
-) -> tuple[Array, Array, Array, Array]:
+) -> tuple[Array, Array, Array]:
     xp = array_namespace(first)
     back = xp.matrix_transpose(entry) + 0.0
     adam = Adam([coefficient], rate)
@@ -281,145 +237,105 @@ def _climb_block(
     for _ in range(steps):
         entered = coefficient @ entry
         entered += first
-        done = forward_from(network, entered)
-        slope = first_gradient(network, done, objective.slope(done.logits)) @ back
-        if charge is not None:
-            slope -= charge.pull(coefficient)
+        passed = forward_from(network, entered)
+        slope = first_gradient(network, passed, objective.slope(passed.logits)) @ back
+        if penalty is not None:
+            slope -= penalty.slope(coefficient)
         coefficient += adam.step([slope])[0]
     entered = coefficient @ entry
     entered += first
     after = objective.value(forward_from(network, entered).logits)
-    paid = xp.zeros_like(after)
-    if charge is not None:
-        paid = xp.sum(charge.pull(coefficient) * coefficient, axis=-1) * 0.5
-    return coefficient, before, after - paid, paid
+    if penalty is not None:
+        after = after - xp.sum(penalty.slope(coefficient) * coefficient, axis=-1) * 0.5
+    return coefficient, before, after
 
 
 @dataclass(frozen=True, eq=False)
-class Terrain:
-    """What the attack may do, for each model.
+class AttackSetting:
+    """How rows are attacked; arrays hold an entry per model.
 
-    Attributes
-    ----------
-    directions : array of shape (n_models, r, d)
-        Free directions of the metric; zeros where a model has fewer than others.
-    sigma : array of shape (n_models, d, d) or None
-        Σ; None where it is I − Dᵀ D with the directions D.
-    subspace_steps, full_steps : int
-    subspace_rate : array of shape (n_models, 1, 1)
-    whole : bool
-        An attack that lowers its objective is discarded for the whole minibatch (in the mean)
-        instead of row by row.
+    ``directions`` are the free directions of the metrics, padded with zeros. ``sigma`` is Σ, or
+    None where it is I − Dᵀ D with the directions D. With ``discard_batch`` an attack that lowers
+    the mean of its objective is discarded for the whole minibatch, else row by row.
     """
 
-    directions: Array
-    sigma: Array | None
+    directions: Array  # (n_models, r, d)
+    sigma: Array | None  # (n_models, d, d)
     subspace_steps: int
     full_steps: int
-    subspace_rate: Array
-    whole: bool
+    subspace_rate: Array  # (n_models, 1, 1)
+    discard_batch: bool
 
-    def charge(self, price: Array) -> Charge:
-        """Return C = price Σ, for a price of shape (n_models, 1, 1)."""
+    def penalty(self, price: Array) -> Penalty:
+        """Return the penalty with C = price Σ, for a price of shape (n_models, 1, 1)."""
         if self.sigma is None:
-            return ProjectorCharge(price, self.directions)
-        return MatrixCharge(price * self.sigma)
+            return ProjectorPenalty(price, self.directions)
+        return MatrixPenalty(price * self.sigma)
 
 
 @dataclass(frozen=True, eq=False)
-class Attacked:
-    """The rows that an attack found.
+class AttackedRows:
+    """Attacked rows x', their costs d_X(x, x'), and how the mean objectives rose.
 
-    Attributes
-    ----------
-    x : array of shape (n_models, n, d)
-    cost : array of shape (n_models, n)
-        d_X(x, x'), in squared units of the metric.
-    subspace_gain, full_gain : array of shape (n_models,)
-        Mean rise of the objective by each part of the attack, before anything was discarded.
-    failed : array of bool, shape (n_models,)
-        Whether the full attack lowered the mean objective.
+    Gains are those before anything was discarded; ``failed`` says where the full attack lowered
+    the mean objective.
     """
 
-    x: Array
-    cost: Array
-    subspace_gain: Array
-    full_gain: Array
-    failed: Array
+    x: Array  # (n_models, n, d)
+    cost: Array  # (n_models, n)
+    subspace_gain: Array  # (n_models,)
+    full_gain: Array  # (n_models,)
+    failed: Array  # (n_models,), bool
 
 
 def attack(
     network: Network,
     x: Array,
     objective: Objective,
-    terrain: Terrain,
+    setting: AttackSetting,
     *,
     noise: Array,
     dual: Array,
     full_rate: Array,
-) -> Attacked:
-    """Attack rows: along the free directions first, then in all features at the price λ.
+) -> AttackedRows:
+    """Attack rows x, (n_models, n, d), along free directions, then in all features at price λ.
 
-    Parameters
-    ----------
-    network : Network
-    x : array of shape (n_models, n, d)
-    objective : Objective
-    terrain : Terrain
-    noise : array of shape (n_models, n, r), or (n_models, n, d) where r = 0
-        First coefficients of the directions; the gradient of a distance from h(x) is 0 at x.
-        Without free directions, where the full attack starts.
-    dual : array of shape (n_models, 1, 1)
-        λ.
-    full_rate : array of shape (n_models, 1, 1)
-        Adam's rate of the full attack.
-
-    Returns
-    -------
-    Attacked
-        Where both parts fail, x itself at cost 0.
+    ``noise`` holds the starting coefficients of the r directions, (n_models, n, r), since the
+    gradient of a distance from h(x) is 0 at x; without directions it is the start of the full
+    attack, (n_models, n, d). ``dual`` is λ and ``full_rate`` Adam's rate of the full attack, both
+    (n_models, 1, 1). Where both parts fail, the result is x itself at cost 0.
     """
     xp = array_namespace(x)
     zero = xp.zeros_like(x[..., 0])
     subspace_gain = zero[:, 0]
-    free = terrain.directions.shape[1] > 0
-    if free and terrain.subspace_steps:
-        found = climb(
+    free = setting.directions.shape[1] > 0
+    if free and setting.subspace_steps:
+        ascent = ascend(
             network,
             x,
             objective,
             start=noise,
-            moves=terrain.directions,
-            charge=None,
-            steps=terrain.subspace_steps,
-            rate=terrain.subspace_rate,
+            moves=setting.directions,
+            penalty=None,
+            steps=setting.subspace_steps,
+            rate=setting.subspace_rate,
         )
-        subspace_gain = xp.mean(found.after - found.before, axis=1)
-        kept = _kept(found, whole=terrain.whole)
-        x = x + xp.matmul(found.coefficient * kept[..., None], terrain.directions)
-    if not terrain.full_steps:
-        return Attacked(x, zero, subspace_gain, zero[:, 0], zero[:, 0] > 0)
-    found = climb(
+        subspace_gain = xp.mean(ascent.gain, axis=1)
+        accepted = ascent.accept(discard_batch=setting.discard_batch)
+        x = x + xp.matmul(accepted, setting.directions)
+    if not setting.full_steps:
+        return AttackedRows(x, zero, subspace_gain, zero[:, 0], zero[:, 0] > 0)
+    ascent = ascend(
         network,
         x,
         objective,
         start=xp.zeros_like(x) if free else noise,
         moves=None,
-        charge=terrain.charge(2.0 * dual),
-        steps=terrain.full_steps,
+        penalty=setting.penalty(2.0 * dual),
+        steps=setting.full_steps,
         rate=full_rate,
     )
-    kept = _kept(found, whole=terrain.whole)
-    move = found.coefficient * kept[..., None]
-    cost = xp.sum(terrain.charge(xp.ones_like(dual)).pull(move) * move, axis=-1)
-    full_gain = xp.mean(found.after - found.before, axis=1)
-    return Attacked(x + move, cost, subspace_gain, full_gain, full_gain < 0)
-
-
-def _kept(found: Climb, *, whole: bool) -> Array:
-    """Return 1 where an attack counts and 0 where it is discarded, (n_models, n) or (·, 1)."""
-    xp = array_namespace(found.after)
-    gain = found.after - found.before
-    if whole:
-        gain = xp.mean(gain, axis=1, keepdims=True)
-    return xp.astype(gain >= 0, gain.dtype)
+    move = ascent.accept(discard_batch=setting.discard_batch)
+    cost = xp.sum(setting.penalty(xp.ones_like(dual)).slope(move) * move, axis=-1)
+    full_gain = xp.mean(ascent.gain, axis=1)
+    return AttackedRows(x + move, cost, subspace_gain, full_gain, full_gain < 0)

@@ -1,8 +1,9 @@
-"""CLP: nets whose answer stays the same on counterfactual versions of a row."""
+"""CLP: nets whose logits are invariant to counterfactual versions of a row."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -20,22 +21,23 @@ Array = Any
 
 
 @method("clp")
+@dataclass(kw_only=True, eq=False, repr=False)
 class CLP(NeuralNetwork):
-    """Counterfactual logit pairing: a net that is charged for telling versions of a row apart.
+    """Counterfactual logit pairing: a net penalised for differences between versions of a row.
 
     min_θ  E ℓ(Y, h_θ(X)) + ρ E d_Y(h_θ(X), h_θ(X')),   d_Y = (1/K) ‖logits − logits'‖²
 
     X' is a random variant of X from a counterfactual set, drawn anew for every row of every
-    minibatch: in a text another identity term in place of the one that stands there. For tables,
-    where a set writes other levels into columns, this is an extension of the paper.
+    minibatch: a text with its identity term replaced by another one. For tables, where a set
+    replaces levels of columns, this is an extension of the paper.
 
     Parameters
     ----------
     strength : float
         ρ ≥ 0; with 0 the net is that of `Net`.
     counterfactual_set : str or None
-        Name of the set that the variants are drawn from. When None, each row draws one of all
-        sets first, every set as likely.
+        Name of the set that the variants are drawn from; by default each row first draws one of
+        all sets, each equally likely.
     hidden, learning_rate, batch_size, steps, replacement, dtype, backend, record_every
         As in `Net`.
     random_state : int
@@ -49,7 +51,7 @@ class CLP(NeuralNetwork):
     Notes
     -----
     Variants are made for the rows of a minibatch only, one variant at a time. A row that has no
-    versions in a set is its own variant there, and is charged nothing.
+    versions in a set is its own variant there, without penalty.
 
     References
     ----------
@@ -66,35 +68,20 @@ class CLP(NeuralNetwork):
         "steps": 20,
     }
 
-    def __init__(
-        self,
-        *,
-        strength: float = 5.0,
-        counterfactual_set: str | None = None,
-        hidden: int | Sequence[int] = 100,
-        learning_rate: float = 1e-3,
-        batch_size: int = 1000,
-        steps: int = 1000,
-        replacement: bool = True,
-        dtype: Literal["float32", "float64"] = "float32",
-        backend: Literal["auto", "numpy", "cupy"] = "auto",
-        record_every: int = 100,
-        random_state: int = 0,
-    ) -> None:
-        self.strength = strength
-        self.counterfactual_set = counterfactual_set
-        self.hidden = hidden
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.steps = steps
-        self.replacement = replacement
-        self.dtype = dtype
-        self.backend = backend
-        self.record_every = record_every
-        self.random_state = random_state
+    strength: float = 5.0
+    counterfactual_set: str | None = None
+    hidden: int | Sequence[int] = 100
+    learning_rate: float = 1e-3
+    batch_size: int = 1000
+    steps: int = 1000
+    replacement: bool = True
+    dtype: Literal["float32", "float64"] = "float32"
+    backend: Literal["auto", "numpy", "cupy"] = "auto"
+    record_every: int = 100
+    random_state: int = 0
 
     def check(self) -> None:
-        """Raise ConfigError for parameters that cannot be."""
+        """Raise ConfigError for invalid parameters."""
         super().check()
         self.require("strength", 0 <= self.strength < np.inf, "a number that is 0 or more")
 
@@ -121,14 +108,16 @@ class CLP(NeuralNetwork):
         ConfigError
             When the set is not among ``counterfactuals``, or there is none.
         DataError
-            For sets of other rows than X, as cross-validation hands them on: it cuts X, not them.
+            For sets of other rows than X, as in cross-validation, which subsets X but not the sets.
         """
         data = {"X": X, "y": y, "counterfactuals": counterfactuals, "sample_weight": sample_weight}
         return self._fit(data, progress)
 
     @classmethod
-    def _rule(cls, models: Sequence[Self], data: Sequence[Mapping[str, Any]], held: Tables) -> Rule:
-        return _Pairing(models, data, held)
+    def _rule(
+        cls, models: Sequence[Self], data: Sequence[Mapping[str, Any]], tables: Tables
+    ) -> Rule:
+        return _Pairing(models, data, tables)
 
     def _sets(
         self, counterfactuals: Mapping[str, CounterfactualSet], n_samples: int
@@ -136,7 +125,7 @@ class CLP(NeuralNetwork):
         name = self.counterfactual_set
         if name is not None and name not in counterfactuals:
             raise ConfigError(
-                f"The parameter 'counterfactual_set' of 'clp' is {name!r}, which is no set here.",
+                f"The parameter 'counterfactual_set' of 'clp' is {name!r}, which does not exist.",
                 nearest(name, counterfactuals),
             )
         if not counterfactuals:
@@ -144,12 +133,12 @@ class CLP(NeuralNetwork):
                 "clp was given no counterfactual set.", "Declare one in the dataset's YAML."
             )
         chosen = list(counterfactuals.values()) if name is None else [counterfactuals[name]]
-        for each in chosen:
-            if each.n_samples != n_samples:
+        for chosen_set in chosen:
+            if chosen_set.n_samples != n_samples:
                 raise DataError(
                     f"clp was given {n_samples} rows, and a counterfactual set of "
-                    f"{each.n_samples}.",
-                    "Give it the sets of the same rows: those that take(rows) returns.",
+                    f"{chosen_set.n_samples}.",
+                    "Pass the sets of the same rows, as returned by take(rows).",
                 )
         return chosen
 
@@ -158,34 +147,34 @@ class _Pairing:
     """The gradient of the mean loss plus ρ times the logit distance to random variants."""
 
     def __init__(
-        self, models: Sequence[CLP], data: Sequence[Mapping[str, Any]], held: Tables
+        self, models: Sequence[CLP], data: Sequence[Mapping[str, Any]], tables: Tables
     ) -> None:
-        self._held = held
-        self._strength = held.stack([float(each.strength) for each in models])
+        self._tables = tables
+        self._strength = tables.stack([float(model.strength) for model in models])
         self._sets = [
-            model._sets(each["counterfactuals"], len(each["X"]))
-            for model, each in zip(models, data, strict=True)
+            model._sets(table["counterfactuals"], len(table["X"]))
+            for model, table in zip(models, data, strict=True)
         ]
-        self._tables = [np.asarray(each["X"]) for each in data]
+        self._X = [np.asarray(table["X"]) for table in data]
         self._generators = [
-            derive_generator("network", "variants", each.random_state) for each in models
+            derive_generator("network", "variants", model.random_state) for model in models
         ]
 
     def __call__(self, network: Network, batch: Batch) -> Slope:
-        twins = [
+        variants = [
             draw_variants(sets, X, rows, generator)
             for sets, X, rows, generator in zip(
-                self._sets, self._tables, batch.rows, self._generators, strict=True
+                self._sets, self._X, batch.rows, self._generators, strict=True
             )
         ]
-        other = self._held.move(np.stack(twins))
+        other = self._tables.move(np.stack(variants))
         gradient, loss, distance = penalised_gradient(
             network, batch.x, other, batch.target, batch.weight, self._strength
         )
         return Slope(gradient, {"loss": to_numpy(loss), "regularizer": to_numpy(distance)})
 
     def warn(self, history: Mapping[str, np.ndarray], model: int) -> None:
-        """Stay silent: there is nothing to warn about."""
+        """Warn about nothing."""
 
 
 def draw_variants(
@@ -194,31 +183,20 @@ def draw_variants(
     rows: np.ndarray,
     generator: np.random.Generator,
 ) -> np.ndarray:
-    """Return a random variant of each row.
+    """Return a random variant of each of the given rows of X, float64 (n, n_features).
 
-    Parameters
-    ----------
-    sets : sequence of CounterfactualSet
-        One is drawn for each row, then one of its variants, each as likely.
-    X : array of shape (n_samples, n_features)
-        The table of the sets: a row that has no versions in its set stays as it is.
-    rows : int64 array of shape (n,)
-        Row numbers in the sets.
-    generator : numpy.random.Generator
-
-    Returns
-    -------
-    ndarray of float64, shape (n, n_features)
+    One of the sets is drawn for each row, then one of its variants, each equally likely. A row
+    without versions in its set is returned unchanged.
     """
-    which = generator.integers(len(sets), size=rows.size)
+    set_of_row = generator.integers(len(sets), size=rows.size)
     share = generator.random(rows.size)
-    found = np.array(X[rows], dtype=np.float64)
-    for number, each in enumerate(sets):
-        mine = np.flatnonzero(which == number)
-        if each.rows is not None:
-            mine = mine[np.isin(rows[mine], each.rows)]
-        choice = np.floor(share[mine] * len(each.names)).astype(np.int64)
-        for position, variant in enumerate(each.take(rows[mine])):
+    drawn = np.array(X[rows], dtype=np.float64)
+    for number, chosen_set in enumerate(sets):
+        own = np.flatnonzero(set_of_row == number)
+        if chosen_set.rows is not None:
+            own = own[np.isin(rows[own], chosen_set.rows)]
+        choice = np.floor(share[own] * len(chosen_set.names)).astype(np.int64)
+        for position, variant in enumerate(chosen_set.take(rows[own])):
             chosen = choice == position
-            found[mine[chosen]] = variant.X[chosen]
-    return found
+            drawn[own[chosen]] = variant.X[chosen]
+    return drawn

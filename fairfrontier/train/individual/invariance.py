@@ -1,4 +1,4 @@
-"""The penalty that SenSeI and CLP share: two versions of a row should have the same logits."""
+"""The penalty that SenSeI and CLP share, on logit differences between versions of a row."""
 
 from __future__ import annotations
 
@@ -20,45 +20,30 @@ Array = Any
 def penalised_gradient(
     network: Network, x: Array, other: Array, target: Array, weight: Array | None, strength: Array
 ) -> tuple[Network, Array, Array]:
-    """Return the gradient of the mean loss plus ρ times the mean logit distance.
+    """Return the gradient of E ℓ(y, h(x)) + ρ E d_Y(h(x), h(x')), then E ℓ and E d_Y of each model.
 
-        E ℓ(y, h(x)) + ρ E d_Y(h(x), h(x')),   d_Y = (1/K) ‖h(x) − h(x')‖²
-
-    Parameters
-    ----------
-    network : Network
-    x, other : array of shape (n_models, n, d)
-        x and x'.
-    target : array of shape (n_models, n, n_classes)
-        1 in the place of the label y.
-    weight : array of shape (n_models, n, 1) or None
-        Case weights of both terms.
-    strength : array of shape (n_models, 1, 1)
-        ρ; with 0 the gradient is that of the mean loss, bit by bit.
-
-    Returns
-    -------
-    gradient : Network
-    loss, regularizer : array of shape (n_models,)
-        E ℓ and E d_Y.
+    d_Y = (1/K) ‖h(x) − h(x')‖². ``x`` and ``other`` (x') are (n_models, n, d), ``target`` is
+    one-hot, (n_models, n, n_classes), and ``strength`` is ρ, (n_models, 1, 1); case weights,
+    (n_models, n, 1), apply to both terms. With ρ = 0 the gradient is that of the mean loss, to the
+    last bit.
     """
     xp = array_namespace(other)
 
     def step(
-        nets: Network, x: Array, target: Array, weight: Array | None, twin: Array, rho: Array
+        nets: Network, x: Array, target: Array, weight: Array | None, variant: Array, rho: Array
     ) -> tuple[Array, ...]:
-        done, moved = forward(nets, x), forward(nets, twin)
-        loss, slope = loss_slope(done.logits, target, weight)
-        distance = logit_distance(done.logits, moved.logits)
-        pull = done.logits - moved.logits
-        pull *= rho * (2.0 / (pull.shape[1] * pull.shape[2]))
+        passed, moved = forward(nets, x), forward(nets, variant)
+        loss, slope = loss_slope(passed.logits, target, weight)
+        distance = logit_distance(passed.logits, moved.logits)
+        difference = passed.logits - moved.logits
+        difference *= rho * (2.0 / (difference.shape[1] * difference.shape[2]))
         if weight is not None:
-            pull *= weight
+            difference *= weight
             distance = distance * weight[..., 0]
-        here = parameter_gradient(nets, x, done, slope + pull).arrays
-        # Apart from each other, so that ρ = 0 changes no rounding.
-        there = parameter_gradient(nets, twin, moved, -pull).arrays
-        both = [a + b for a, b in zip(here, there, strict=True)]
+        own = parameter_gradient(nets, x, passed, slope + difference).arrays
+        # Added separately, so that ρ = 0 changes no rounding.
+        shifted = parameter_gradient(nets, variant, moved, -difference).arrays
+        both = [a + b for a, b in zip(own, shifted, strict=True)]
         return (loss, xp.mean(distance, axis=1), *both)
 
     loss, regularizer, *gradient = by_models(network, (x, target, weight, other, strength), step)

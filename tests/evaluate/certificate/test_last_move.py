@@ -9,8 +9,8 @@ from fairfrontier import create, learn, load
 from fairfrontier.evaluate.certificate import last_move
 from fairfrontier.evaluate.certificate.last_move import recall_last_map
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.train.individual.budro.linear_program import solve_linear_program
 from fairfrontier.train.registry import load_model
+from tests.train.individual.budro.problems import find_optimum
 
 ROOT = Path(__file__).resolve().parents[3]
 SETTING = {"max_depth": 3, "learning_rate": 0.1, "tolerance": 1e-6}
@@ -33,7 +33,7 @@ def test_the_map_is_optimal_against_the_model_of_one_round_less(rows, budget):
     found = recall_last_map(train(rows, budget=budget), *rows)
     loss = -np.log(train(rows, budget=budget, n_estimators=5).predict_proba(X))
     own = loss[np.arange(60), y]
-    _, best = solve_linear_program(metric.embed(X), y, loss, budget)
+    best = find_optimum(metric.embed(X), y, loss, budget)
     assert own.mean() + found.gain == pytest.approx(best, rel=1e-5)
     assert found.cost <= budget + 1e-9
     distance = (X[:, 1][:, None] - X[:, 1]) ** 2
@@ -70,7 +70,7 @@ def test_case_weights_are_masses_and_columns_may_be_looked_at_in_parts(rows, mon
     )
     found = recall_last_map(model, *rows, weight)
     loss, mass = -np.log(before.predict_proba(X)), weight / weight.sum()
-    _, best = solve_linear_program(metric.embed(X), y, loss, 0.05, mass=mass)
+    best = find_optimum(metric.embed(X), y, loss, 0.05, mass=mass)
     assert loss[np.arange(60), y] @ mass + found.gain == pytest.approx(best, rel=1e-5)
     left = mass.copy()
     for each in found.moves:

@@ -3,12 +3,12 @@ import numpy as np
 import pytest
 
 from fairfrontier.train.individual.attack import (
+    AttackSetting,
     LogitDistance,
     Loss,
-    MatrixCharge,
-    Terrain,
+    MatrixPenalty,
+    ascend,
     attack,
-    climb,
     logit_distance,
 )
 from fairfrontier.train.neural.network import Network, cross_entropy, forward
@@ -19,14 +19,14 @@ DIRECTIONS = np.linalg.qr(np.random.default_rng(3).normal(size=(5, 2)))[0].T
 SIGMA = np.eye(5) - DIRECTIONS.T @ DIRECTIONS
 
 
-def make_terrain(*, whole=False, subspace_rate=0.1, directions=DIRECTIONS, sigma=SIGMA):
-    return Terrain(
+def make_setting(*, discard_batch=False, subspace_rate=0.1, directions=DIRECTIONS, sigma=SIGMA):
+    return AttackSetting(
         directions=np.stack([directions] * 2),
         sigma=None if sigma is None else np.stack([sigma] * 2),
         subspace_steps=6,
         full_steps=5,
         subspace_rate=np.full((2, 1, 1), subspace_rate),
-        whole=whole,
+        discard_batch=discard_batch,
     )
 
 
@@ -40,7 +40,7 @@ def setting(sizes=SIZES, n=9):
     return (make_network(sizes), *make_rows(sizes, n=n))
 
 
-def run(kind, terrain, *, dual=0.5, full_rate=0.01, n=9, noise=None, xp=np):
+def run(kind, attack_setting, *, dual=0.5, full_rate=0.01, n=9, noise=None, xp=np):
     network, x, target = setting(n=n)
     if noise is None:
         noise = np.random.default_rng(0).uniform(-0.1, 0.1, size=(2, n, 2))
@@ -49,20 +49,20 @@ def run(kind, terrain, *, dual=0.5, full_rate=0.01, n=9, noise=None, xp=np):
         network = Network.of([xp.asarray(each) for each in network.arrays])
         changed = {key: xp.asarray(each) for key, each in vars(objective).items()}
         objective = type(objective)(**changed)
-        terrain = Terrain(
-            xp.asarray(terrain.directions),
-            None if terrain.sigma is None else xp.asarray(terrain.sigma),
-            terrain.subspace_steps,
-            terrain.full_steps,
-            xp.asarray(terrain.subspace_rate),
-            terrain.whole,
+        attack_setting = AttackSetting(
+            xp.asarray(attack_setting.directions),
+            None if attack_setting.sigma is None else xp.asarray(attack_setting.sigma),
+            attack_setting.subspace_steps,
+            attack_setting.full_steps,
+            xp.asarray(attack_setting.subspace_rate),
+            attack_setting.discard_batch,
         )
     price = np.full((2, 1, 1), dual)
     found = attack(
         network,
         xp.asarray(x),
         objective,
-        terrain,
+        attack_setting,
         noise=xp.asarray(noise),
         dual=xp.asarray(price),
         full_rate=xp.asarray(np.full((2, 1, 1), full_rate)),
@@ -84,7 +84,7 @@ def test_slopes_are_those_of_finite_differences(sizes, kind):
 def test_a_long_climb_ends_where_the_gradient_is_zero(moves):
     network, x, target = setting()
     objective = Loss(target)
-    charge = MatrixCharge(4.0 * np.eye(2 if moves is not None else 5)[None].repeat(2, 0))
+    penalty = MatrixPenalty(4.0 * np.eye(2 if moves is not None else 5)[None].repeat(2, 0))
     shift = np.eye(5) if moves is None else moves
     start = np.zeros((2, 9, len(shift)))
 
@@ -92,13 +92,13 @@ def test_a_long_climb_ends_where_the_gradient_is_zero(moves):
         paid = (coefficient**2).sum() * 2.0
         return objective.value(forward(network, x + coefficient @ shift).logits).sum() - paid
 
-    found = climb(
+    found = ascend(
         network,
         x,
         objective,
         start=start,
         moves=None if moves is None else np.stack([moves] * 2),
-        charge=charge,
+        penalty=penalty,
         steps=3000,
         rate=np.full((2, 1, 1), 2e-3),
     )
@@ -111,16 +111,18 @@ def test_a_long_climb_ends_where_the_gradient_is_zero(moves):
 
 
 @pytest.mark.parametrize("kind", ["loss", "distance"])
-@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("discard_batch", [False, True])
 @pytest.mark.parametrize(
     ("subspace_rate", "full_rate", "dual"), [(0.1, 0.01, 0.1), (30.0, 2.0, 1e4)]
 )
-def test_what_is_kept_never_lowers_the_objective(kind, whole, subspace_rate, full_rate, dual):
-    terrain = make_terrain(whole=whole, subspace_rate=subspace_rate)
-    network, x, objective, found = run(kind, terrain, dual=dual, full_rate=full_rate, n=200)
+def test_what_is_kept_never_lowers_the_objective(
+    kind, discard_batch, subspace_rate, full_rate, dual
+):
+    attack_setting = make_setting(discard_batch=discard_batch, subspace_rate=subspace_rate)
+    network, x, objective, found = run(kind, attack_setting, dual=dual, full_rate=full_rate, n=200)
     before = objective.value(forward(network, x).logits)
     after = objective.value(forward(network, found.x).logits) - dual * found.cost
-    gain = (after - before).mean(axis=1) if whole else after - before
+    gain = (after - before).mean(axis=1) if discard_batch else after - before
     assert gain.min() >= -1e-9
     assert (after > before).any()
     # Rates as large as these do fail somewhere, or nothing was tested.
@@ -128,7 +130,7 @@ def test_what_is_kept_never_lowers_the_objective(kind, whole, subspace_rate, ful
 
 
 def test_the_cost_is_the_fair_distance_and_directions_are_free():
-    _, x, _, found = run("distance", make_terrain())
+    _, x, _, found = run("distance", make_setting())
     step = found.x - x
     assert found.cost == pytest.approx(((step @ SIGMA) * step).sum(axis=2))
     assert (found.cost > 0).any()
@@ -136,61 +138,63 @@ def test_the_cost_is_the_fair_distance_and_directions_are_free():
 
 
 @pytest.mark.parametrize("kind", ["loss", "distance"])
-@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("discard_batch", [False, True])
 @pytest.mark.parametrize("xp", [np, array_api_strict])
-def test_directions_alone_charge_what_sigma_does(kind, whole, xp):
-    by_sigma = run(kind, make_terrain(whole=whole))[3]
-    by_directions = run(kind, make_terrain(whole=whole, sigma=None), xp=xp)[3]
+def test_directions_alone_charge_what_sigma_does(kind, discard_batch, xp):
+    by_sigma = run(kind, make_setting(discard_batch=discard_batch))[3]
+    by_directions = run(kind, make_setting(discard_batch=discard_batch, sigma=None), xp=xp)[3]
     for key, each in vars(by_directions).items():
         assert np.asarray(each) == pytest.approx(getattr(by_sigma, key), rel=1e-7, abs=1e-9), key
     assert (by_sigma.cost > 0).any()
 
 
 def test_no_price_moves_further_than_a_high_one():
-    cheap, dear = (run("loss", make_terrain(), dual=dual)[3].cost.mean() for dual in (0.0, 100.0))
+    cheap, dear = (run("loss", make_setting(), dual=dual)[3].cost.mean() for dual in (0.0, 100.0))
     assert cheap > 10 * dear
 
 
 def test_without_noise_a_distance_has_no_slope_to_follow():
-    _, x, _, found = run("distance", make_terrain(), noise=np.zeros((2, 9, 2)))
+    _, x, _, found = run("distance", make_setting(), noise=np.zeros((2, 9, 2)))
     assert np.array_equal(found.x, x)
     assert (found.subspace_gain == 0).all()
     assert not found.failed.any()
 
 
 def test_a_metric_without_directions_is_attacked_from_a_small_step():
-    terrain = make_terrain(directions=np.zeros((0, 5)), sigma=np.eye(5))
+    attack_setting = make_setting(directions=np.zeros((0, 5)), sigma=np.eye(5))
     noise = np.random.default_rng(0).uniform(-0.01, 0.01, size=(2, 9, 5))
-    _, x, _, found = run("distance", terrain, dual=0.05, noise=noise)
+    _, x, _, found = run("distance", attack_setting, dual=0.05, noise=noise)
     assert (found.full_gain > 0).all()
     assert (found.x != x).any()
 
 
 def test_directions_of_zeros_move_nothing():
-    padded = make_terrain(directions=np.vstack([DIRECTIONS, np.zeros((1, 5))]))
+    padded = make_setting(directions=np.vstack([DIRECTIONS, np.zeros((1, 5))]))
     noise = np.random.default_rng(0).uniform(-0.1, 0.1, size=(2, 9, 3))
-    plain = run("distance", make_terrain(), noise=noise[:, :, :2])[3]
+    plain = run("distance", make_setting(), noise=noise[:, :, :2])[3]
     assert run("distance", padded, noise=noise)[3].x == pytest.approx(plain.x, rel=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["loss", "distance"])
-@pytest.mark.parametrize("whole", [False, True])
-def test_the_same_under_the_strict_array_api_which_works_in_one_block(kind, whole, monkeypatch):
+@pytest.mark.parametrize("discard_batch", [False, True])
+def test_the_same_under_the_strict_array_api_which_works_in_one_block(
+    kind, discard_batch, monkeypatch
+):
     # On NumPy blocks of 50 rows.
     monkeypatch.setattr("fairfrontier.train.neural.network.BLOCK_ENTRIES", 1)
-    ours = run(kind, make_terrain(whole=whole), n=200)[3]
-    theirs = run(kind, make_terrain(whole=whole), n=200, xp=array_api_strict)[3]
+    ours = run(kind, make_setting(discard_batch=discard_batch), n=200)[3]
+    theirs = run(kind, make_setting(discard_batch=discard_batch), n=200, xp=array_api_strict)[3]
     for key, each in vars(theirs).items():
         assert np.asarray(each) == pytest.approx(getattr(ours, key), rel=1e-7, abs=1e-9), key
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", ["loss", "distance"])
-@pytest.mark.parametrize("whole", [False, True])
-def test_the_same_on_a_device(kind, whole):
+@pytest.mark.parametrize("discard_batch", [False, True])
+def test_the_same_on_a_device(kind, discard_batch):
     cupy = pytest.importorskip("cupy")
-    ours = run(kind, make_terrain(whole=whole), n=200)[3]
-    theirs = run(kind, make_terrain(whole=whole), n=200, xp=cupy)[3]
+    ours = run(kind, make_setting(discard_batch=discard_batch), n=200)[3]
+    theirs = run(kind, make_setting(discard_batch=discard_batch), n=200, xp=cupy)[3]
     for key, each in vars(theirs).items():
         assert cupy.asnumpy(each) == pytest.approx(getattr(ours, key), rel=1e-7, abs=1e-9), key
 

@@ -1,16 +1,16 @@
-"""What a block of points can offer to a column at most: kept over passes, prices and rounds.
+"""Upper bounds of what a block of points offers to a column, kept over passes, prices and rounds.
 
 In units of cost, a column of label k at price η takes the point of the largest
 
     a_ik − C_ij,   a_ik = R_ik / η.
 
-Let W_gj be the largest of a block g at other weights a⁰. Today's is at most
+Let W_gj be the largest of a block g at other weights a⁰. The present one is at most
 
     W_gj + max_{i∈g} (a_ik − a⁰_ik),
 
-so that a block whose bound is below what a column has need not be looked at. What a round of
-boosting or another price adds to all weights alike cancels, and points of a block are near each
-other and drift alike. Elkan and Hamerly skip distances of k-means by such bounds.
+so that a block is skipped if its bound is below what a column has already. What a round of boosting
+or another price adds to all weights alike cancels, and points of a block are near each other and
+drift alike. Elkan and Hamerly skip distances of k-means by such bounds.
 
 References
 ----------
@@ -21,33 +21,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairfrontier.train.individual.budro.partition import split_points
-
-# Points of a block at most, where the table of bounds stays below ENTRIES.
+# Largest number of points of a block, while the table of bounds stays below ENTRIES.
 LARGEST = 256
 ENTRIES = 1 << 26
 # Entries of a product of points and columns: 4 MiB of float32.
 TILE = 1 << 20
-# Pairs that may be best, besides some for each column, which are kept at most.
+# Largest number of pairs that are kept, besides some for each column.
 MANY = 1 << 20
 
 
 class Bounds:
     """The table W, the weights a⁰ it was made at, and the products that keep both up to date.
 
-    Parameters
-    ----------
-    point : float64 array of shape (n_points, k)
-        Distinct points.
-    column_point : int64 array of shape (n_columns,)
-        Point of each column.
-    columns : tuple of (first, last)
-        Per label, the range of its columns.
-
-    Notes
-    -----
-    The table has 4 bytes for each column and block, at most 2 ENTRIES of them. It holds for any
-    losses, so whoever asks first only changes how much work the next one has; but one at a time.
+    ``point`` (n_points, k) are distinct, ``column_point`` (n_columns,) is the point of each column,
+    and ``columns`` the range of each label's columns. The table has 4 bytes per column and block,
+    at most 2 ENTRIES of them. It is valid for any losses: earlier use changes only the amount of
+    work. Not to be shared by threads.
     """
 
     def __init__(
@@ -57,19 +46,19 @@ class Bounds:
         largest = max(LARGEST, -(-point.shape[0] * column_point.size // ENTRIES))
         self.order, self.start = split_points(point, largest)
         self.stop = np.append(self.start[1:], point.shape[0])
-        # Products lose least near the origin.
+        # Products round least near the origin.
         centred = point - point.mean(axis=0)
         self.square = np.sum(centred * centred, axis=1)
         self.norm = np.sqrt(np.sum(point * point, axis=1))
         self.column_square = self.square[column_point]
         self._point, self.centred, self._column_point = point, centred, column_point
         self.label = np.repeat(np.arange(len(columns)), [last - first for first, last in columns])
-        self._held, self._paid = column_point.copy(), np.zeros(column_point.size)
+        self._target, self._paid = column_point.copy(), np.zeros(column_point.size)
         self._sides: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         n_blocks, n_labels = self.start.size, len(columns)
         self.table = np.zeros((n_blocks, column_point.size), dtype=np.float32)
         self.weight = np.full((point.shape[0], n_labels), -np.inf)
-        # Columns of a block that were looked at since its bounds were made.
+        # Columns of a block that were multiplied since its bounds were made.
         self.spent = np.zeros(n_blocks)
         self.block_square = np.maximum.reduceat(self.square[self.order], self.start)
 
@@ -79,7 +68,7 @@ class Bounds:
         return bool(np.isinf(self.weight[0, 0]))
 
     def belong_to(self, column_point: np.ndarray, columns: tuple[tuple[int, int], ...]) -> bool:
-        """Tell whether these are the bounds of such columns of the same points."""
+        """Return whether these are the bounds of such columns of the same points."""
         return columns == self.columns and np.array_equal(column_point, self._column_point)
 
     def _factors(self, dtype: str) -> tuple[np.ndarray, np.ndarray]:
@@ -98,11 +87,11 @@ class Bounds:
         return self._sides[dtype]
 
     def pay(self, target: np.ndarray) -> np.ndarray:
-        """Return what all columns pay at their targets, computed where those are new."""
-        new = np.flatnonzero(target != self._held)
+        """Return the costs of all columns at their targets, recomputed where those are new."""
+        new = np.flatnonzero(target != self._target)
         step = self._point[target[new]] - self._point[self._column_point[new]]
         self._paid[new] = np.sum(step * step, axis=1)
-        self._held[new] = target[new]
+        self._target[new] = target[new]
         return self._paid.copy()
 
     def propose(
@@ -114,33 +103,15 @@ class Bounds:
         eta: float | np.ndarray,
         dtype: str,
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return, for every column, all points that may be within ``slack`` of its best one.
+        """Return all pairs of a column and a point that may be within ``slack`` of its best value.
 
-        Parameters
-        ----------
-        level : float64 array of shape (n_points, n_labels)
-            Largest loss of the rows at a point.
-        chosen : int64 array of shape (m,), optional
-            Columns in ascending order; all of them by default.
-        value : float64 array of shape (m,)
-            R − ηC of some point, below which nothing is looked for.
-        slack : float or float64 array of shape (m,)
-            By how much less than the best is as good, in units of the loss.
-        eta : float or float64 array of shape (m,)
-            Price of the cost, above 0.
-        dtype : {"float32", "float64"}
-            Of the products.
+        ``level`` is the largest loss at each point, (n_points, n_labels); ``chosen`` are column
+        numbers, ascending, all by default; ``value``, ``slack`` and ``eta`` > 0 belong to them,
+        (m,) or one for all. Points below ``value`` = R − ηC of a known point are not looked for.
 
-        Returns
-        -------
-        column, point : int64 arrays of shape (n_pairs,), optional
-            Places among the chosen columns, in any order, and points. None where there are more
-            than MANY of them, as when the price is too low for products of that precision.
-
-        Notes
-        -----
-        Rounding is on the safe side: a block or a point is skipped only where the error of a
-        product in that precision cannot hide as good a point.
+        The pairs are two arrays: places among the chosen columns, in any order, and points. None if
+        there are more than MANY, as when the price is too low for products in ``dtype``. A point is
+        skipped only if rounding in that precision cannot hide as good a point.
         """
         left, right = self._factors(dtype)
         n_labels = len(self.columns)
@@ -184,9 +155,9 @@ class Bounds:
     def _drift(
         self, weight: np.ndarray, price: np.ndarray, cuts: list[tuple[int, int]], k: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Return max_{i∈g} (a_ik − a⁰_ik) at the lowest 1/η, its rise to the highest, and where.
+        """Return max_{i∈g} (a_ik − a⁰_ik) at the lowest 1/η, its rise to the highest, and places.
 
-        It is convex in 1/η, hence below its chord.
+        It is convex in 1/η, hence below its chord; the last array places each column's 1/η on it.
         """
         first, last = cuts[k]
         prices = price if price.size == 1 else price[first:last]
@@ -195,9 +166,9 @@ class Bounds:
             np.maximum.reduceat(each * weight[:, k] - self.weight[:, k], self.start)
             for each in ((low,) if low == high else (low, high))
         ]
-        # Single precision in the weights then and now, in what columns have, and in the difference.
-        then = np.abs(self.weight[:, k]).max(where=np.isfinite(self.weight[:, k]), initial=0.0)
-        size = high * np.abs(weight[:, k]).max() + then + self.block_square.max()
+        # Single precision in both weights, in what columns have, and in the difference.
+        old = np.abs(self.weight[:, k]).max(where=np.isfinite(self.weight[:, k]), initial=0.0)
+        size = high * np.abs(weight[:, k]).max() + old + self.block_square.max()
         slack = 4 * np.finfo(np.float32).eps * size
         if low == high:
             return ends[0] + slack, np.zeros_like(ends[0]), None
@@ -216,7 +187,7 @@ class Bounds:
         weight: np.ndarray,
         price: np.ndarray,
     ) -> bool:
-        """Go through the blocks and multiply those that can offer something, unless it is much."""
+        """Multiply the blocks that may offer something; return False once pairs are too many."""
         n = offer.low.size
         limit, open_ = np.empty(n, dtype=np.float32), np.empty(n, dtype=bool)
         whole = chosen is None and price.size == 1
@@ -231,7 +202,7 @@ class Bounds:
             np.greater(most, limit, out=open_)
             rows = np.flatnonzero(open_)
             self.spent[g] += rows.size
-            # As dear as making the bounds anew: then they are made anew.
+            # By now this costs as much as renewing the bounds.
             renew = whole and (self.spent[g] >= n or 4 * rows.size >= n)
             width = max(1, TILE // int(stop - first))
             scale = price[0] * np.abs(weight[first:stop]).max()
@@ -262,15 +233,15 @@ class Bounds:
 class _Offer:
     """What columns have been offered: points whose product is near the largest one so far.
 
-    A product differs from what it stands for by ``block_error`` of its block and ``error`` of its
-    column at most. ``low`` is the largest value that a column is sure of, less slack and error.
+    A product is off by at most ``block_error`` of its block plus ``error`` of its column. ``low``
+    is the largest value that a column is sure of, less slack and error.
     """
 
     def __init__(
         self, low: np.ndarray, error: np.ndarray, drop: np.ndarray, block_error: np.ndarray
     ) -> None:
         self.low, self.error, self.drop, self.block_error = low, error, drop, block_error
-        # What a block must offer to be looked at.
+        # What a block must offer to be multiplied.
         self.rough = (low + error).astype(np.float32)
         self.n_pairs = 0
         self._found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
@@ -278,7 +249,7 @@ class _Offer:
     def take(
         self, product: np.ndarray, largest: np.ndarray, g: int, first: int, part: slice | np.ndarray
     ) -> None:
-        """Keep what may be best of the products of a block, from ``first``, and some columns."""
+        """Keep the candidates among the products of a block, from ``first``, and some columns."""
         slack = self.low.dtype.type(self.block_error[g])
         near = np.flatnonzero(largest >= self.low[part] - slack)
         if not near.size:
@@ -291,7 +262,7 @@ class _Offer:
         if 4 * near.size < largest.size:
             product, enough = product.take(near, axis=1), low - slack
         else:
-            # Comparing the others too costs less than leaving them out.
+            # Comparing the others too costs less than removing them.
             enough = np.full_like(largest, np.inf)
             enough[near] = low - slack
             column = np.arange(begin, begin + largest.size) if isinstance(part, slice) else part
@@ -307,12 +278,12 @@ class _Offer:
 
 
 def round_off(eps: float, length: int) -> float:
-    """Return the relative error of inner products of a length, whose factors are rounded too."""
+    """Return the relative error of inner products of a length, with rounded factors."""
     return eps / 2 * (length + 4)
 
 
 class BoundsCache:
-    """Keeps the bounds of one geometry's columns; empty after a journey between processes."""
+    """Keeps the bounds of one geometry's columns; empty after pickling."""
 
     def __init__(self) -> None:
         self.bounds: Bounds | None = None
@@ -321,15 +292,52 @@ class BoundsCache:
     def require(
         self, point: np.ndarray, column_point: np.ndarray, columns: tuple[tuple[int, int], ...]
     ) -> Bounds:
-        """Return the bounds of these columns, made where there are none or those of others."""
+        """Return the bounds of these columns, made if there are none of these yet."""
         kept = self.bounds
         if kept is None or not kept.belong_to(column_point, columns):
             kept = self.bounds = Bounds(point, column_point, columns)
         return kept
 
     def sample(self, share: float) -> BoundsCache:
-        """Return the bounds of the sample of a share of these columns."""
+        """Return the cache of the sample of a share of these columns."""
         return self._samples.setdefault(share, BoundsCache())
 
     def __reduce__(self) -> tuple[type[BoundsCache], tuple[()]]:
         return BoundsCache, ()
+
+
+def split_points(point: np.ndarray, largest: int) -> tuple[np.ndarray, np.ndarray]:
+    """Cut points (n, k) in two across the coordinate of largest variance, and so on.
+
+    Returns the points block by block, and where each block of at most ``largest`` points begins in
+    that order. Costs O(n k log n). A cut does not separate points of equal coordinate if a cut
+    nearby does not, so that a category stays together.
+    """
+    order = np.arange(point.shape[0])
+    ranges, start = [(0, point.shape[0])], []
+    while ranges:
+        first, stop = ranges.pop()
+        if stop - first <= largest:
+            start.append(first)
+            continue
+        members = point[order[first:stop]]
+        axis = int(np.argmax(members.var(axis=0)))
+        rising = np.argsort(members[:, axis], kind="stable")
+        order[first:stop] = order[first:stop][rising]
+        cut = first + _find_gap(members[rising, axis])
+        ranges += [(first, cut), (cut, stop)]
+    return order, np.sort(np.asarray(start, dtype=np.int64))
+
+
+def _find_gap(sorted_values: np.ndarray) -> int:
+    """Return the index nearest to the middle where the value changes, or the middle."""
+    half = sorted_values.size // 2
+    left, right = (
+        int(np.searchsorted(sorted_values, sorted_values[half], side=side))
+        for side in ("left", "right")
+    )
+    near, far = (left, right) if half - left <= right - half else (right, left)
+    for cut in (near, far):
+        if 0 < cut < sorted_values.size:
+            return cut
+    return half

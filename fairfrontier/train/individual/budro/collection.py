@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,22 +29,13 @@ if TYPE_CHECKING:
 
     from fairfrontier.metric.fair_metric import FairMetric
 
-# Seconds that one request for rounds takes, about: what an interrupt may wait for.
+# Seconds that one request for rounds takes, about; an interrupt waits so long.
 SPELL = 10.0
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Rows of one partition.
-
-    Attributes
-    ----------
-    number : int
-        Place among the partitions.
-    X : ndarray of float64, shape (n_samples, n_features)
-    y : ndarray of int64, shape (n_samples,)
-    weight : ndarray of float64, shape (n_samples,)
-    """
+    """Rows of the partition of a number."""
 
     number: int
     X: np.ndarray
@@ -51,7 +43,7 @@ class Block:
     weight: np.ndarray
 
     def __sizeof__(self) -> int:
-        # By which Dask judges memory and transfers.
+        # Dask estimates memory and transfers by it.
         return self.X.nbytes + self.y.nbytes + self.weight.nbytes
 
 
@@ -67,21 +59,10 @@ def fit_collection(
 ) -> Boosted:
     """Boost on Dask arrays, with the result of a fit in one process to rounding.
 
-    Parameters
-    ----------
-    setting : BoostingSetting
-    X : dask array of float64, shape (n_samples, n_features)
-        A persisted one stays where it is; the partitions of another one are dealt to the workers.
-    y, sample_weight : dask arrays or ndarrays, shape (n_samples,)
-        Cut as X is.
-    metric : FairMetric
-        Goes to every worker.
-    client : distributed.Client
-        Each worker that holds rows needs a free thread.
-    progress : callable, optional
-        Called in this process, after every few rounds for each of them.
-    timeout : float
-        Seconds that one request to the workers may take.
+    ``X`` (n_samples, n_features) stays where it is if it is persisted; otherwise its partitions are
+    distributed over the workers. ``y`` and ``sample_weight`` are Dask arrays or ndarrays,
+    partitioned like X. Each worker that holds rows needs a free thread. ``progress`` is called in
+    this process, and ``timeout`` limits the seconds of one request to the workers.
 
     Raises
     ------
@@ -95,17 +76,17 @@ def fit_collection(
 
     Notes
     -----
-    Of W workers each holds its rows of X and, of all n rows, the k embedded dimensions, labels,
+    Each of W workers holds its rows of X and, of all n rows, the k embedded dimensions, labels,
     weights and losses: O(n (k + K)) memory besides its own rows. A round costs it O(n² k / W)
-    operations, since it moves each W-th of the columns, and the trees of n / W rows. It sends and
-    gets n K losses once a round, n_points K masses once, two numbers a pass over the columns (or a
-    step of the stochastic solvers), and XGBoost's histograms; the embedded rows once a fit.
+    operations, since it moves each W-th of the columns, and the trees of n / W rows. It exchanges
+    n K losses and n_points K masses once a round, two numbers per pass over the columns (or
+    stochastic step), and XGBoost's histograms; the embedded rows once a fit.
 
-    "To rounding" has exceptions. Rows that are equally good destinations, as many are where
-    features are discrete, get the mass by a rule, see `tie`; but where two splits of a tree gain
-    the same, XGBoost's rounding chooses, which the number of workers changes, as does the order of
-    rows. Its bins are approximate where a worker has more than 2,048 values of a feature, and in
-    any case those of ``approx``.
+    "To rounding" has exceptions. Rows that are equally good destinations, as is common with
+    discrete features, get the mass by a rule, see `tie`; but if two splits of a tree gain the same,
+    XGBoost's rounding chooses, which the number of workers changes, as does the order of rows. Its
+    bins are approximate if a worker has more than 2,048 values of a feature, and always with
+    ``approx``.
 
     A request is some rounds, about ``SPELL`` seconds of them. A worker that dies ends the try
     within seconds, and the fit begins anew on fresh workers, see ``try_twice``.
@@ -143,12 +124,12 @@ def _fit(
     try:
         counts = placed.call(count_rows)
         starts, total = {}, 0
-        for number, size in sorted(each for held in counts for each in held):
+        for number, size in sorted(itertools.chain.from_iterable(counts)):
             starts[number], total = total, total + size
         if not total:
             check_rows(np.zeros(0, dtype=np.int64))
         # A worker without rows would have no bins to agree on.
-        placed = placed.keep([any(size for _, size in held) for held in counts])
+        placed = placed.keep([any(size for _, size in blocks) for blocks in counts])
         state = placed.make_each(begin, setting, metric, starts, total, convene(placed))
         done, count = 1, 1
         if progress is not None:
@@ -164,8 +145,8 @@ def _fit(
                 if progress is not None:
                     progress(done, setting.n_estimators)
             count = max(1, count * 2 if seconds < SPELL / 2 else int(count * SPELL / seconds))
-        found: Boosted = next(each for each in state.call(finish) if each is not None)
-        return found
+        boosted: Boosted = next(result for result in state.call(finish) if result is not None)
+        return boosted
     finally:
         placed.release()
 
@@ -177,7 +158,7 @@ def make_block(number: int, X: Any, y: Any, sample_weight: Any) -> Block:
 
 def count_rows(blocks: Sequence[Block]) -> list[tuple[int, int]]:
     """Return the number and the rows of each of a worker's partitions."""
-    return [(each.number, len(each.y)) for each in blocks]
+    return [(block.number, len(block.y)) for block in blocks]
 
 
 def begin(
@@ -188,17 +169,17 @@ def begin(
     n_samples: int,
     peers: Mapping[str, Any],
 ) -> BoostingState:
-    """Tell the other workers what is needed of these rows, and take the first round with them."""
+    """Exchange what is needed of these rows with the other workers, and take the first round."""
     from xgboost.collective import get_rank, get_world_size
     from xgboost.dask import CommunicatorContext
 
-    held = [each for each in blocks if len(each.y)]
-    X = np.concatenate([each.X for each in held])
-    rows = np.concatenate([starts[each.number] + np.arange(len(each.y)) for each in held])
+    filled = [block for block in blocks if len(block.y)]
+    X = np.concatenate([block.X for block in filled])
+    rows = np.concatenate([starts[block.number] + np.arange(len(block.y)) for block in filled])
     z = np.asarray(metric.embed(X))
     table = np.zeros((n_samples, z.shape[1] + 2))
-    table[rows, 0] = np.concatenate([each.y for each in held])
-    table[rows, 1] = np.concatenate([each.weight for each in held])
+    table[rows, 0] = np.concatenate([block.y for block in filled])
+    table[rows, 1] = np.concatenate([block.weight for block in filled])
     table[rows, 2:] = z
     with CommunicatorContext(**peers):
         table = add_up(table)
@@ -209,7 +190,7 @@ def begin(
 
 
 def advance(state: BoostingState, rounds: int, peers: Mapping[str, Any]) -> BoostingState:
-    """Return what so many rounds with the other workers make of this."""
+    """Return the state after so many rounds with the other workers."""
     from xgboost.dask import CommunicatorContext
 
     with CommunicatorContext(**peers):
@@ -217,7 +198,7 @@ def advance(state: BoostingState, rounds: int, peers: Mapping[str, Any]) -> Boos
 
 
 def finish(state: BoostingState) -> Boosted | None:
-    """Return trees, history and number of classes; of what is the same on all, one sends it."""
+    """Return trees, history and number of classes from one worker; all have the same."""
     if state.workers is None or state.workers.rank:
         return None
     return state.finish()

@@ -2,7 +2,7 @@
 
     M(η) = ηε + Σ_j m_j max_i (R_ij − η C_ij),   η ≥ 0                         (B.14)
 
-is convex and piecewise affine. Whoever can maximise over i at a given η gets a piece of M from it.
+is convex and piecewise affine: maximising over i at one η gives one of its affine pieces.
 """
 
 from __future__ import annotations
@@ -18,20 +18,10 @@ Array = Any
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """All columns moved at one η: an affine piece of M, and one map of a mixture.
+    """An affine piece of M, found at ``eta``, and the map Π that gives it.
 
-    Attributes
-    ----------
-    eta : float
-        Where it was found.
-    gain, cost : float
-        ⟨R, Π⟩ and ⟨C, Π⟩ of its map Π.
-    budget : float
-        ε.
-    target : array
-        Its map, as the caller writes maps.
-    slack : float
-        By how much M may be above ``dual``, where points that tie count as equally good.
+    ``gain`` and ``cost`` are ⟨R, Π⟩ and ⟨C, Π⟩, ``budget`` is ε, and ``target`` is the map in the
+    caller's own form. M(η) may exceed ``dual`` by ``slack``, since points that tie count as equal.
     """
 
     eta: float
@@ -53,26 +43,16 @@ class Piece:
 
     @property
     def bound(self) -> float:
-        """M(η) at most."""
+        """Upper bound of M(η)."""
         return self.dual + self.slack
 
 
 @dataclass(frozen=True, eq=False)
 class Minimum:
-    """The minimum of M, with the maps whose mixture attains it.
+    """The minimum of M, as one or two maps with their shares of all mass.
 
-    Attributes
-    ----------
-    maps : tuple of (share, Piece)
-        One or two maps and the share of all mass that follows each.
-    eta, dual : float
-        Last η, and the lowest M seen.
-    iterations : int
-        Pieces asked for.
-    converged : bool
-        Whether the gap met the tolerance.
-    slack : float
-        Of the piece of the lowest M: with it ``dual`` is an upper bound of the optimum.
+    ``eta`` is the last η, ``dual`` the lowest M found and ``dual`` + ``slack`` an upper bound of
+    the optimum; ``iterations`` counts pieces.
     """
 
     maps: tuple[tuple[float, Piece], ...]
@@ -85,12 +65,12 @@ class Minimum:
     @property
     def objective(self) -> float:
         """⟨R, Π⟩ of the mixture."""
-        return sum(share * each.gain for share, each in self.maps)
+        return sum(share * piece.gain for share, piece in self.maps)
 
     @property
     def cost(self) -> float:
         """⟨C, Π⟩ of the mixture."""
-        return sum(share * each.cost for share, each in self.maps)
+        return sum(share * piece.cost for share, piece in self.maps)
 
 
 def minimise_dual(
@@ -103,33 +83,17 @@ def minimise_dual(
     floor: float = 0.0,
     max_iterations: int = 100,
 ) -> Minimum:
-    """Minimise M by its affine pieces, to a duality gap that is computed.
+    """Minimise M by its affine pieces, to a computed duality gap.
 
     The next η is where the pieces known on both sides of the minimum cross, and the maps of those
     two, mixed so that the cost is ε exactly, have that crossing's value as their objective: the
-    gap is the distance from it to the lowest M(η) seen.
+    gap is the distance from it to the lowest M(η) found.
 
-    Parameters
-    ----------
-    explore : callable
-        (η, map held so far) -> Piece at η, no worse than the map held.
-    zero : Piece
-        At η = 0, with the cheapest of the best maps: where it is within the budget it is optimal.
-    stay : Piece
-        Of the map that moves nothing, at η = 0; its cost is 0.
-    start : (η, map), optional
-        Where to begin; else the slope of the line from ``zero`` down to ``stay``.
-    tolerance : float
-        Stop when the gap is at most this share of M − ``floor``.
-    floor : float
-        What M is counted from: 0, or the value of ``stay`` for a share of what moving gains.
-    max_iterations : int
-        Pieces at most.
-
-    Returns
-    -------
-    Minimum
-        ``converged`` is False where the tolerance was not met after ``max_iterations``.
+    ``explore`` takes η and the last map, and returns the piece at η. ``zero`` is the piece at η = 0
+    with the cheapest of the best maps, optimal if it is within the budget; ``stay`` that of the map
+    that moves nothing. The search begins at ``start``, (η, map), or at the slope of the line from
+    ``zero`` to ``stay``, and stops when the gap is at most ``tolerance`` times M − ``floor``, or
+    without convergence after ``max_iterations`` pieces.
     """
     budget = zero.budget
     if budget == 0:
@@ -137,30 +101,30 @@ def minimise_dual(
     if zero.slope >= 0:
         return Minimum(((1.0, zero),), 0.0, zero.dual, 0, True, zero.slack)
     if start is not None:
-        (eta, held), least, most = start, 1.02, 4.0
-        # Where a search ended two maps tie as a rule: beside it, rounding has no say in the next.
+        (eta, target), least, most = start, 1.02, 4.0
+        # At the end of a search two maps usually tie; beside it, rounding does not decide.
         eta *= 1 + 1e-6
     else:
-        eta, held = (zero.gain - stay.gain) / zero.cost, stay.target
+        eta, target = (zero.gain - stay.gain) / zero.cost, stay.target
         least = most = 4.0
     low: Piece = zero
     high: Piece | None = None
-    # Without an upper end yet, staying put is the map that is surely within the budget.
+    # Until there is an upper end, only moving nothing is sure to be within the budget.
     maps: tuple[tuple[float, Piece], ...] = ((1.0, stay),)
     best, dual, converged, iteration = zero, zero.dual, False, 0
     while iteration < max_iterations and not converged:
         iteration += 1
-        seen = explore(eta, held)
-        held = seen.target
-        if seen.dual < dual:
-            best, dual = seen, seen.dual
-        if seen.slope < 0:
-            low = seen
+        piece = explore(eta, target)
+        target = piece.target
+        if piece.dual < dual:
+            best, dual = piece, piece.dual
+        if piece.slope < 0:
+            low = piece
         else:
-            high = seen
-        # Costs fall about as 1/η⁴ on real rows: the minimum is then likely in between.
-        ratio = max(seen.cost / budget, 1e-300)
-        step = min(max(ratio ** (0.25 if seen is low else -0.25), least), most)
+            high = piece
+        # On real rows costs fall about as 1/η⁴, so that this step likely brackets the minimum.
+        ratio = max(piece.cost / budget, 1e-300)
+        step = min(max(ratio ** (0.25 if piece is low else -0.25), least), most)
         if high is None:
             eta, least, most = eta * step, _speed_up(least), _speed_up(most)
             continue
@@ -172,7 +136,7 @@ def minimise_dual(
             eta, least, most = eta / step, _speed_up(least), _speed_up(most)
         else:
             eta = _crossing(low, high)
-    return Minimum(maps, seen.eta, dual, iteration, converged, best.slack)
+    return Minimum(maps, piece.eta, dual, iteration, converged, best.slack)
 
 
 def descend_dual(
@@ -184,27 +148,11 @@ def descend_dual(
     momentum: float,
     learning_rate: float,
 ) -> float:
-    """Approach the minimum of M by stochastic subgradient steps.
+    """Approach the minimum of M by stochastic subgradient steps; return the last η.
 
-    v ← μ v + (ε − mean_b C_b),  η ← max(0, η − α v), over batches b of columns.
-
-    Parameters
-    ----------
-    pay : callable
-        (row numbers of a batch, η) -> mean cost of moving those columns at η.
-    sample : int64 ndarray of shape (steps, batch_size)
-        Row numbers of the columns that each step draws.
-    budget : float
-        ε.
-    eta : float
-        η before the first step.
-    momentum, learning_rate : float
-        μ and α.
-
-    Returns
-    -------
-    float
-        η after the last step.
+    v ← μ v + (ε − mean_b C_b),  η ← max(0, η − α v), over batches b of columns: the rows of
+    ``sample``, (steps, batch_size) row numbers. ``pay`` takes a batch and η and returns the mean
+    cost.
     """
     velocity = 0.0
     for rows in sample:
@@ -214,11 +162,11 @@ def descend_dual(
 
 
 def _speed_up(step: float) -> float:
-    """Return the factor of the next step where no end is in sight; floats end at 1e308."""
+    """Return the factor of the next step while no end is in sight; floats end at 1e308."""
     return min(step * step, 1e75)
 
 
 def _crossing(low: Piece, high: Piece) -> float:
-    """Return the η where two pieces meet, or the middle where rounding forbids it."""
+    """Return the η where two pieces cross, or the midpoint where rounding prevents it."""
     eta = (low.gain - high.gain) / (high.slope - low.slope)
     return eta if low.eta < eta < high.eta else (low.eta + high.eta) / 2

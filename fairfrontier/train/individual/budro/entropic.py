@@ -1,12 +1,11 @@
-"""BuDRO's transport with entropy: maps that spread, and so do not hang on how ties are broken.
+"""BuDRO's transport with entropy: maps that spread, and so do not depend on how ties are broken.
 
     max_Π ⟨R, Π⟩ − γ Σ_ij Π_ij log(Π_ij / (q_i m_j))  s.t.  Π ≥ 0, ⟨C, Π⟩ ≤ ε, Πᵀ1 = m     (B.1)
     min_{η≥0} E(η) = ηε + Σ_j m_j γ log Σ_i q_i exp((R_ij − η C_ij) / γ)                 (B.12)
 
-q_i = n m_i is 1 for rows of equal mass, where this is the paper's problem; so a row of weight 2 is
-two rows. Given η, column j is Π_ij = m_j q_i exp((R_ij − η C_ij) / γ) over its sum (B.4), so
-only η is searched for. Rows that coincide enter E together, by their log-sum-exp, hence merging
-points loses nothing. Logarithms of sums are taken with the largest term factored out.
+q_i = n m_i is 1 for rows of equal mass, where this is the paper's problem; so a row of weight 2
+counts as two rows. Given η, column j is Π_ij = m_j q_i exp((R_ij − η C_ij) / γ) over its sum (B.4),
+so only η is sought. Coincident rows enter E by their log-sum-exp, so merging them is exact.
 
 References
 ----------
@@ -37,7 +36,7 @@ TILE = 1 << 19
 
 @dataclass(frozen=True, eq=False)
 class _Spread:
-    """Where a map sends the mass: enough to boost on, and to start the next pass from."""
+    """Where a map sends the mass: enough to boost, and to start the next pass."""
 
     arrived: tuple[Array, ...]  # per label (n_points,), mass that arrives
     likeliest: Array  # (n_columns,), point of the largest term
@@ -64,16 +63,16 @@ class _Softmax:
         # Distances come from products, which lose least near the origin.
         self.point = geometry.point - xp.mean(geometry.point, axis=0)
         self.square = xp.sum(self.point * self.point, axis=1)
-        # Rounding of ‖z_i‖² + ‖z_j‖² − 2 z_iᵀz_j: below it two points are as good as one.
+        # Rounding of ‖z_i‖² + ‖z_j‖² − 2 z_iᵀz_j: below it two points are equal.
         self.noise = 16 * float(xp.finfo(xp.float64).eps) * float(xp.max(self.square))
-        # What lies so far below the largest term is, all together, less than a rounding error.
+        # All terms so far below the largest one add up to less than a rounding error.
         self.reach = entropy_weight * (37.0 + math.log(self.n_points))
         self.levels = [self._sort(k) for k in range(geometry.n_labels)]
 
     def _sort(self, label: int) -> _Levels:
         xp, geometry, gamma = self.xp, self.geometry, self.gamma
         loss = self.loss[:, label]
-        top = xp.take(self._largest(loss), geometry.row_point)
+        top = xp.take(geometry.find_largest(loss), geometry.row_point)
         count = geometry.row_mass / xp.mean(geometry.row_mass)
         term = count * xp.exp((loss - top) / gamma)
         total = segment_sum(term, geometry.row_point, self.n_points)
@@ -86,15 +85,8 @@ class _Softmax:
         within = term / xp.take(total, geometry.row_point)
         return _Levels(level, within, order, xp.take(level, order), left)
 
-    def _largest(self, loss: Array) -> Array:
-        """Return the largest loss of the rows of each point."""
-        xp, geometry = self.xp, self.geometry
-        rising = xp.argsort(loss)
-        by_point = xp.argsort(xp.take(geometry.row_point, rising), stable=True)
-        return xp.take(xp.take(loss, rising), xp.take(by_point, geometry.point_stop - 1))
-
     def stay(self, budget: float) -> Piece:
-        """Return the piece of the map that moves nothing but among coincident rows (η → ∞)."""
+        """Return the piece of the map that moves mass among coincident rows only (η → ∞)."""
         xp, geometry = self.xp, self.geometry
         arrived, gain = [], 0.0
         for label, (first, last) in enumerate(geometry.columns):
@@ -102,7 +94,7 @@ class _Softmax:
             arrived.append(segment_sum(mass, column, self.n_points))
             gain += float(xp.sum(mass * xp.take(self.levels[label].level, column)))
         gain, _ = self.add_up(gain, 0.0)
-        # At a price of 0, which its cost of 0 allows: an infinite one would make M undefined.
+        # At a price of 0, equivalent since its cost is 0: an infinite one would make M undefined.
         return Piece(0.0, gain, 0.0, budget, _Spread(tuple(arrived), geometry.column_point))
 
     def free(self, budget: float) -> Piece:
@@ -126,14 +118,14 @@ class _Softmax:
         cost = 0.0 if self.n_points == 1 else max(0.0, cost)
         return Piece(0.0, gain, cost, budget, _Spread(tuple(arrived), xp.concat(likeliest)))
 
-    def spread(self, eta: float, budget: float, held: _Spread) -> Piece:
+    def spread(self, eta: float, budget: float, start: _Spread) -> Piece:
         """Return the piece at η: every column spreads over the points by (B.4)."""
         xp, geometry = self.xp, self.geometry
         arrived, likeliest, gain, cost = [], [], 0.0, 0.0
         for label, (first, last) in enumerate(geometry.columns):
             mass, column = geometry.column_mass[first:last], geometry.column_point[first:last]
             came, best, total, paid = self._spread_label(
-                label, column, held.likeliest[first:last], mass, eta
+                label, column, start.likeliest[first:last], mass, eta
             )
             arrived.append(came)
             likeliest.append(best)
@@ -148,20 +140,20 @@ class _Softmax:
         return float(sums[0]), float(sums[1])
 
     def pay(self, label: int, column: Array, eta: float) -> Array:
-        """Return what columns pay on average at η."""
+        """Return the mean costs of columns at η."""
         ones = self.xp.ones(column.shape, dtype=self.xp.float64)
         return self._spread_label(label, column, column, ones, eta)[3]
 
     def _spread_label(
-        self, label: int, column: Array, held: Array, mass: Array, eta: float
+        self, label: int, column: Array, start: Array, mass: Array, eta: float
     ) -> tuple[Array, Array, Array, Array]:
-        """Return mass that arrives at points, and per column: likeliest point, γ log Σ, cost."""
+        """Return the mass that arrives at points; likeliest point, γ log Σ and cost of columns."""
         xp, levels = self.xp, self.levels[label]
         arrived = xp.zeros(self.n_points, dtype=xp.float64, device=device(mass))
         if column.shape[0] == 0:
             return arrived, column, mass, mass
-        step = xp.take(self.point, held, axis=0) - xp.take(self.point, column, axis=0)
-        bound = xp.take(levels.level, held) - eta * xp.sum(step * step, axis=1)
+        step = xp.take(self.point, start, axis=0) - xp.take(self.point, column, axis=0)
+        bound = xp.take(levels.level, start) - eta * xp.sum(step * step, axis=1)
         bound = xp.maximum(bound, xp.take(levels.level, column)) - self.reach
         order = xp.argsort(bound, descending=True)
         column, mass, bound = (xp.take(each, order) for each in (column, mass, bound))
@@ -199,29 +191,31 @@ class _Softmax:
         total = xp.sum(term, axis=1, keepdims=True)
         return term / total, (top + self.gamma * xp.log(total))[:, 0]
 
-    def finish(self, found: Minimum, budget: float) -> Transport:
+    def finish(self, minimum: Minimum, budget: float) -> Transport:
         """Return the map of a minimum, with a certificate for the problem without entropy."""
         xp, geometry = self.xp, self.geometry
         arriving = [
-            sum(share * each.target.arrived[label] for share, each in found.maps)
+            sum(share * piece.target.arrived[label] for share, piece in minimum.maps)
             for label in range(geometry.n_labels)
         ]
         arrived, columns = geometry.add_up(xp.stack(arriving)), []
         for label, levels in enumerate(self.levels):
             columns.append(levels.within * xp.take(arrived[label, :], geometry.row_point))
         weight = xp.stack(columns, axis=1)
-        best = min((each for _, each in found.maps), key=lambda each: each.dual)
+        best = min((piece for _, piece in minimum.maps), key=lambda piece: piece.dual)
         return Transport(
-            eta=found.eta,
+            eta=minimum.eta,
             objective=float(xp.sum(weight * self.loss)),
-            dual_value=self._bound(best, budget, found.eta),
-            cost=found.cost,
-            iterations=found.iterations,
-            converged=found.converged,
+            dual_value=self._bound(best, budget, minimum.eta),
+            cost=minimum.cost,
+            iterations=minimum.iterations,
+            converged=minimum.converged,
             weight=weight,
-            destination=xp.stack([each.target.likeliest for _, each in found.maps], axis=0),
-            share=tuple(share for share, _ in found.maps),
-            etas=tuple(found.eta if len(found.maps) == 1 else each.eta for _, each in found.maps),
+            destination=xp.stack([piece.target.likeliest for _, piece in minimum.maps], axis=0),
+            share=tuple(share for share, _ in minimum.maps),
+            etas=tuple(
+                minimum.eta if len(minimum.maps) == 1 else piece.eta for _, piece in minimum.maps
+            ),
             entropy_weight=self.gamma,
         )
 
@@ -248,64 +242,39 @@ def solve_sinkhorn(
 ) -> Transport:
     """Solve the entropic problem (B.1) by its one-dimensional dual.
 
-    E is convex and every pass gives one of its tangents, whose slope is m(η) of Algorithm 4; the
-    root of m is bracketed by `minimise_dual`, and the maps of the two ends (Algorithm 5), mixed so
-    that the cost is ε exactly, are the answer once their entropic duality gap is small.
+    E is convex and every pass gives one of its tangents, whose slope is m(η) of Algorithm 4;
+    `minimise_dual` brackets the root of m, and mixes the maps of the two ends (Algorithm 5) so that
+    the cost is ε exactly, until their entropic duality gap is small.
 
-    Parameters
-    ----------
-    geometry : Geometry
-        What ``build_geometry`` returns.
-    loss : float64 array of shape (n_samples, n_labels)
-        ℓ(f(x_i), k) for every label k, on the same backend.
-    budget : float
-        ε ≥ 0, in squared units of the embedding.
-    entropy_weight : float
-        γ > 0, in units of the loss.
-    tolerance : float
-        Stop when the gap of the entropic problem is at most this share of what moving gains, the
-        entropy included.
-    start : Transport, optional
-        The last round's solution on the same geometry: its η and map are where the search begins.
-    column_share : float, optional
-        Share of the columns, in (0, 1], on which η is sought before all of them are moved.
-    max_iterations : int
-        Passes at most.
+    Arguments are those of ``solve_exact``, and γ = ``entropy_weight`` > 0 in units of the loss;
+    ``tolerance`` is a share of what moving gains, the entropy included. ``objective`` is ⟨R, Π⟩
+    without the entropy, and ``dual_value`` bounds the optimum of (2.8): with rows of equal mass
+    ``gap`` is at most γ log n plus what ``tolerance`` allows. At budget 0 ``eta`` is infinite, and
+    mass spreads among coincident rows.
 
-    Returns
-    -------
-    Transport
-        ``objective`` is ⟨R, Π⟩ without the entropy, and ``dual_value`` bounds the optimum of (2.8):
-        with rows of equal mass ``gap`` is at most γ log n and what ``tolerance`` leaves. ``eta`` is
-        infinite where the budget is 0, and rows then spread among those that coincide with them.
-
-    Notes
-    -----
     A pass costs O(n² k) operations and as many exponentials, in tiles of O(n k) memory; points
     whose terms are below rounding, which a small γ makes most of, are left out.
     """
     softmax = _Softmax(geometry, loss, entropy_weight)
     free, stay = softmax.free(budget), softmax.stay(budget)
-    warm = start is not None and 0 < start.eta < float("inf")
-    begin = (start.eta, start.destination[0, :]) if start is not None and warm else None
+    begin = None if start is None else start.resume()
     if column_share is not None and free.slope < 0 < budget:
-        some = sample_columns(geometry, column_share)
+        sample = sample_columns(geometry, column_share)
         eta = solve_sinkhorn(
-            some, loss, budget, entropy_weight=entropy_weight, tolerance=tolerance / 10
+            sample, loss, budget, entropy_weight=entropy_weight, tolerance=tolerance / 10
         ).eta
         if eta > 0:
             begin = (eta, geometry.column_point if begin is None else begin[1])
-    found = minimise_dual(
-        lambda eta, held: softmax.spread(eta, budget, held),
+    minimum = minimise_dual(
+        lambda eta, start: softmax.spread(eta, budget, start),
         free,
         stay,
         start=None if begin is None else (begin[0], _Spread((), begin[1])),
         tolerance=tolerance,
-        # Early in boosting all losses are nearly equal, and a share of E would be met by any map.
         floor=stay.gain,
         max_iterations=max_iterations,
     )
-    return softmax.finish(found, budget)
+    return softmax.finish(minimum, budget)
 
 
 def solve_sinkhorn_sgd(
@@ -322,31 +291,10 @@ def solve_sinkhorn_sgd(
 ) -> Transport:
     """Approach the minimum of E by stochastic steps (Algorithm 6), then spread all (Algorithm 5).
 
-    The gradient of a batch is ε minus what its columns pay on average; the text's sum over the
-    batch lacks its 1/B. Where nothing binds, m(0) ≥ 0, η is 0 without a step.
-
-    Parameters
-    ----------
-    geometry, loss, budget, entropy_weight
-        As in ``solve_sinkhorn``.
-    sample : int64 ndarray of shape (steps, batch_size)
-        Row numbers of the columns that each step draws.
-    eta : float
-        η before the first step.
-    momentum, learning_rate : float
-        μ (0 in the paper's Algorithm 6) and α.
-    start : Transport, optional
-        The last round's solution: its map speeds the last pass up and does not change η.
-
-    Returns
-    -------
-    Transport
-        One map; ``cost`` may be above or below ``budget``, and ``gap`` is only a bound of the
-        suboptimality where it is not above.
-
-    Notes
-    -----
-    O((steps · batch_size + n) n k) operations, in tiles of O(n k) memory.
+    The gradient of a batch is ε minus the mean cost of its columns; the text's sum over the batch
+    lacks its 1/B. Where nothing binds, m(0) ≥ 0, η is 0 without a step. Arguments are those of
+    ``solve_sgd`` and ``solve_sinkhorn``; the paper's Algorithm 6 has no momentum. O((steps ·
+    batch_size + n) n k) operations, in tiles of O(n k) memory.
     """
     softmax = _Softmax(geometry, loss, entropy_weight)
     free = softmax.free(budget)
@@ -366,7 +314,7 @@ def solve_sinkhorn_sgd(
         return softmax.add_up(0.0, paid)[1] / rows.size
 
     eta = descend_dual(pay, sample, budget, eta=eta, momentum=momentum, learning_rate=learning_rate)
-    held = geometry.column_point if start is None else start.destination[0, :]
-    final = softmax.spread(eta, budget, _Spread((), held))
-    one = Minimum(((1.0, final),), eta, final.dual, sample.shape[0], converged=True)
-    return softmax.finish(one, budget)
+    target = geometry.column_point if start is None else start.destination[0, :]
+    final = softmax.spread(eta, budget, _Spread((), target))
+    minimum = Minimum(((1.0, final),), eta, final.dual, sample.shape[0], converged=True)
+    return softmax.finish(minimum, budget)

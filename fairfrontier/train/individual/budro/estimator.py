@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -19,7 +19,7 @@ from fairfrontier.train.individual.budro.collection import fit_collection
 from fairfrontier.train.individual.budro.linear_program import LARGEST
 from fairfrontier.train.individual.budro.round import BoostingSetting, boost
 from fairfrontier.train.individual.budro.rows import check_rows, take_rows
-from fairfrontier.train.individual.budro.solver import SOLVERS, Setting
+from fairfrontier.train.individual.budro.solver import Setting, check_transport
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
 from fairfrontier.train.tree.boosting import PositiveWeight, check_trees, probabilities
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 @method("budro")
+@dataclass(kw_only=True, eq=False, repr=False)
 class BuDRO(Classifier):
     """Individually fair gradient boosting.
 
@@ -47,15 +48,15 @@ class BuDRO(Classifier):
         ε ≥ 0: mean fair distance that rows may be moved, in squared units of the metric.
     solver : {"exact", "sgd", "sinkhorn", "sinkhorn_sgd", "linear_program"}
         ``exact`` meets the budget in every round, to ``tolerance``; ``sgd`` takes the paper's
-        stochastic steps on the dual, which start anew from ``dual_start`` in every round;
-        ``sinkhorn`` and ``sinkhorn_sgd`` are the same two with entropy, whose weights do not hang
-        on how ties are broken; ``linear_program`` is for 200 rows at most.
+        stochastic steps on the dual, restarted from ``dual_start`` in every round; ``sinkhorn`` and
+        ``sinkhorn_sgd`` are the same two with entropy, whose weights do not depend on how ties are
+        broken; ``linear_program`` is for 200 rows at most.
     tolerance : float
-        Duality gap of ``exact``, and of ``sinkhorn``'s entropic problem, as a share of what moving
-        gains.
+        Duality gap of ``exact``, and of ``sinkhorn``'s entropic problem, relative to what moving
+        rows gains.
     column_share : float or None
-        Of ``exact`` and ``sinkhorn``: share of the columns, in (0, 1], on which η is sought before
-        all of them are moved. It saves ``sinkhorn`` passes; ``exact`` has bounds that save more.
+        Of ``exact`` and ``sinkhorn``: share of the rows, in (0, 1], on which η is sought before all
+        of them are moved. It saves ``sinkhorn`` passes; ``exact`` has bounds that save more.
     entropy_weight : float
         γ > 0 of the entropic solvers, in units of the loss; the default is the paper's for COMPAS.
     dual_start, batch_size, steps, momentum, dual_learning_rate
@@ -82,7 +83,7 @@ class BuDRO(Classifier):
     Attributes
     ----------
     booster_ : xgboost.Booster
-        The trees; they start from margin 0.
+        The trees, which start from margin 0.
     history_ : dict of str to ndarray of shape (n_estimators - 1,)
         Per round: η, cost, objective, duality gap of (2.8) and passes (or steps) of the transport.
 
@@ -106,55 +107,29 @@ class BuDRO(Classifier):
     paper: ClassVar[str] = "Vargo et al., Individually fair gradient boosting, ICLR 2021"
     example: ClassVar[Mapping[str, Any]] = {"n_estimators": 4, "max_depth": 3, "budget": 0.2}
 
-    booster_: xgboost.Booster
-    history_: dict[str, np.ndarray]
-
-    def __init__(
-        self,
-        *,
-        budget: float = 0.4,
-        solver: Literal["exact", "sgd", "sinkhorn", "sinkhorn_sgd", "linear_program"] = "exact",
-        tolerance: float = 1e-3,
-        column_share: float | None = None,
-        entropy_weight: float = 5e-5,
-        dual_start: float = 0.1,
-        batch_size: int = 200,
-        steps: int = 100,
-        momentum: float = 0.9,
-        dual_learning_rate: float = 1e-4,
-        variant: Literal["paper", "authors"] = "paper",
-        n_estimators: int = 180,
-        max_depth: int = 8,
-        learning_rate: float = 0.05,
-        reg_lambda: float = 1e-4,
-        min_child_rows: float = 0.1,
-        scale_pos_weight: PositiveWeight = "balanced",
-        tree_method: str = "hist",
-        backend: Literal["auto", "numpy", "cupy"] = "auto",
-        n_jobs: int = 1,
-        random_state: int = 0,
-    ) -> None:
-        self.budget = budget
-        self.solver = solver
-        self.tolerance = tolerance
-        self.column_share = column_share
-        self.entropy_weight = entropy_weight
-        self.dual_start = dual_start
-        self.batch_size = batch_size
-        self.steps = steps
-        self.momentum = momentum
-        self.dual_learning_rate = dual_learning_rate
-        self.variant = variant
-        self.n_estimators = n_estimators
-        self.max_depth = max_depth
-        self.learning_rate = learning_rate
-        self.reg_lambda = reg_lambda
-        self.min_child_rows = min_child_rows
-        self.scale_pos_weight = scale_pos_weight
-        self.tree_method = tree_method
-        self.backend = backend
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+    budget: float = 0.4
+    solver: Literal["exact", "sgd", "sinkhorn", "sinkhorn_sgd", "linear_program"] = "exact"
+    tolerance: float = 1e-3
+    column_share: float | None = None
+    entropy_weight: float = 5e-5
+    dual_start: float = 0.1
+    batch_size: int = 200
+    steps: int = 100
+    momentum: float = 0.9
+    dual_learning_rate: float = 1e-4
+    variant: Literal["paper", "authors"] = "paper"
+    n_estimators: int = 180
+    max_depth: int = 8
+    learning_rate: float = 0.05
+    reg_lambda: float = 1e-4
+    min_child_rows: float = 0.1
+    scale_pos_weight: PositiveWeight = "balanced"
+    tree_method: str = "hist"
+    backend: Literal["auto", "numpy", "cupy"] = "auto"
+    n_jobs: int = 1
+    random_state: int = 0
+    booster_: xgboost.Booster = field(init=False)
+    history_: dict[str, np.ndarray] = field(init=False)
 
     def fit(
         self,
@@ -173,15 +148,15 @@ class BuDRO(Classifier):
         X : ndarray or dask array of float64, shape (n_samples, n_features)
             Encoded rows. Those of a Dask array stay with the workers; see ``collection``.
         y : ndarray or dask array, shape (n_samples,)
-            Labels; of a Dask array codes 0..K-1, each of which some row has, or one alone of two.
+            Labels; of a Dask array codes 0..K-1, all of which occur, or one alone of two.
         metric : FairMetric
             What "similar" means.
         sample_weight : ndarray or dask array of float64, shape (n_samples,), optional
             Case weights: the masses of the rows before they move. A row of weight 0 is left out,
-            also as a place to move to.
+            also as a destination.
         client : distributed.Client, optional
-            Whose workers hold the rows of Dask arrays, for which it is required; rows in memory
-            are fitted here.
+            Required for Dask arrays, whose rows its workers hold; rows in memory are fitted in
+            this process.
         progress : callable, optional
             Called with (rounds done, rounds) after each round.
 
@@ -191,48 +166,40 @@ class BuDRO(Classifier):
             For a budget below 0, a solver or variant that does not exist, a factor on class 1 where
             there are more than two classes, or more rows than the linear programme takes.
         DataError
-            For arrays of different lengths, labels that are no classes, embedded rows that are
+            For arrays of different lengths, invalid labels, embedded rows that are
             not finite, and where no row has a weight above 0.
         ClusterError
             When workers that hold rows were lost, and again at a second try.
         """
         self.check()
         if is_collection(X):
-            given = (X, y, metric, sample_weight)
-            found = fit_collection(self.setting(), *given, client, progress)
-            self.n_features_in_, self.classes_ = int(X.shape[1]), np.arange(found.n_classes)
+            boosted = fit_collection(self.setting(), X, y, metric, sample_weight, client, progress)
+            self.n_features_in_, self.classes_ = int(X.shape[1]), np.arange(boosted.n_classes)
         else:
             X, y, weight = take_rows(*self.validate_training(X, y), sample_weight)
             check_rows(y)
-            found = boost(self.setting(), X, y, np.asarray(metric.embed(X)), weight, progress)
-        self.booster_, self.history_ = found.booster, dict(found.history)
+            boosted = boost(self.setting(), X, y, np.asarray(metric.embed(X)), weight, progress)
+        self.booster_, self.history_ = boosted.booster, dict(boosted.history)
         return self
 
     def setting(self) -> BoostingSetting:
-        """Return the parameters as what the solver takes."""
-        names = {each.name for each in fields(BoostingSetting)}
-        given = {key: each for key, each in self.get_params(deep=False).items() if key in names}
-        return BoostingSetting(**given, transport=Setting.of(self))
+        """Return the parameters for `boost`."""
+        names = [option.name for option in fields(BoostingSetting) if option.name != "transport"]
+        parameters = {name: getattr(self, name) for name in names}
+        return BoostingSetting(**parameters, transport=Setting.of(self))
 
     def check(self) -> None:
-        """Raise ConfigError for parameters that cannot be."""
+        """Raise ConfigError for invalid parameters."""
         check_trees(self)
-        self.require("budget", 0 <= self.budget < math.inf, "a number that is 0 or more")
-        self.require("solver", self.solver in SOLVERS, " or ".join(SOLVERS))
+        check_transport(self)
         self.require("variant", self.variant in ("paper", "authors"), "paper or authors")
         finite = "a finite number above 0"
-        self.require("tolerance", 0 < self.tolerance < math.inf, finite)
         self.require("learning_rate", 0 < self.learning_rate < math.inf, finite)
         share = self.column_share
         self.require("column_share", share is None or 0 < share <= 1, "a number in (0, 1], or null")
-        self.require("entropy_weight", 0 < self.entropy_weight < math.inf, finite)
-        self.require("dual_learning_rate", 0 < self.dual_learning_rate < math.inf, finite)
-        self.require("momentum", 0 <= self.momentum < 1, "a number in [0, 1)")
-        for name in ("dual_start", "reg_lambda", "min_child_rows"):
+        for name in ("reg_lambda", "min_child_rows"):
             value = getattr(self, name)
             self.require(name, 0 <= value < math.inf, "a finite number that is 0 or more")
-        self.require("steps", self.steps >= 1, "1 or more")
-        self.require("batch_size", self.batch_size >= 1, "1 or more")
 
     def supports(self, split: Split) -> str | None:
         """Return why this method cannot be trained on ``split``, or None when it can."""

@@ -1,4 +1,4 @@
-"""BuDRO's rows as points of the fair metric: what stays the same over the rounds."""
+"""BuDRO's rows as points of the fair metric, which stay the same over the rounds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import array_namespace, device, is_numpy_namespace
 
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import DataError
@@ -16,8 +16,8 @@ from fairfrontier.train.individual.budro.bound import BoundsCache
 
 Array = Any
 
-# Coordinates that lie closer are one: a projection leaves the last digits of coincident rows
-# unequal, and in other digits if other rows are projected with them.
+# Coordinates closer than this are equal: projecting coincident rows leaves different last digits,
+# which also depend on the other rows.
 SAME = 1e-9
 
 
@@ -25,14 +25,9 @@ SAME = 1e-9
 class Portion:
     """The columns that one of several processes moves; each has all points.
 
-    Attributes
-    ----------
-    number : int64 ndarray of shape (n_columns,)
-        Their places among all columns, rising.
-    columns : tuple of (first, last)
-        Per label, the range of all columns.
-    add_up : callable
-        float64 ndarray -> its sum over the processes, to the same bits on each of them.
+    ``number`` are their indices among all columns, rising, and ``columns`` the range of each label
+    in all columns. ``add_up`` returns the sum of a float64 ndarray over the processes, to the same
+    bits on each of them.
     """
 
     number: np.ndarray
@@ -44,26 +39,13 @@ class Portion:
 class Geometry:
     """What stays the same over the rounds: distinct points, and columns merged by (point, label).
 
-    Attributes
-    ----------
-    point : float64 array of shape (n_points, k)
-        Distinct embedded rows.
-    row_point, row_column : int64 arrays of shape (n_samples,)
-        Point and merged column of each row; -1 for a column that another process moves.
-    row_order, point_stop : int64 arrays of shape (n_samples,) and (n_points,)
-        Rows sorted by point, and one past the place of each point's last row in that order.
-    columns : tuple of (first, last)
-        Per label, the range of its merged columns.
-    column_point : int64 array of shape (n_columns,)
-        Point of each merged column; columns are sorted by label.
-    column_mass : float64 array of shape (n_columns,)
-        Sum of the merged masses m_j.
-    row_mass : float64 array of shape (n_samples,)
-        m_j of each row.
-    portion : Portion or None
-        Which of all columns these are; None where they are all.
-    bounds : BoundsCache
-        Where `search` keeps what speeds up its next pass over these columns.
+    ``point`` (n_points, k) are the distinct embedded rows. ``row_point`` and ``row_column``
+    (n_samples,) give the point and the merged column of each row, or -1 for a column of another
+    process. ``row_order`` are rows sorted by point, and ``point_stop`` (n_points,) the end of each
+    point in that order. Columns are sorted by label: ``columns`` has their range per label,
+    ``column_point`` and ``column_mass`` (n_columns,) their point and the sum of merged masses m_j;
+    ``row_mass`` are the m_j of rows. ``portion`` says which of all columns these are, if not all,
+    and ``bounds`` keeps what speeds up the next pass of `search`.
     """
 
     point: Array
@@ -83,6 +65,17 @@ class Geometry:
         """Number of labels."""
         return len(self.columns)
 
+    def find_largest(self, values: Array) -> Array:
+        """Return the largest of the rows' values at each point."""
+        xp = array_namespace(self.point)
+        grouped = xp.take(values, self.row_order)
+        if is_numpy_namespace(xp):
+            return np.maximum.reduceat(grouped, np.append(0, self.point_stop[:-1]))
+        owner = xp.take(self.row_point, self.row_order)
+        rising = xp.argsort(grouped)
+        by_point = xp.take(rising, xp.argsort(xp.take(owner, rising), stable=True))
+        return xp.take(grouped, xp.take(by_point, self.point_stop - 1))
+
     def add_up(self, values: Array) -> Array:
         """Return sums over these columns as sums over all of them."""
         if self.portion is None:
@@ -94,33 +87,17 @@ class Geometry:
 def build_geometry(
     z: Array, label: Array, *, n_labels: int | None = None, mass: Array | None = None
 ) -> Geometry:
-    """Merge coincident rows and columns, once for all rounds.
+    """Merge coincident rows and columns, once for all rounds, on the backend of ``z``.
 
-    Parameters
-    ----------
-    z : float64 array of shape (n_samples, k)
-        Embedded rows: ‖z_i − z_j‖² is the fair distance. Rows whose coordinates are the
-        same, to SAME, are one point.
-    label : int64 array of shape (n_samples,)
-        Codes 0..n_labels-1.
-    n_labels : int, optional
-        At least 1 + the largest label; 2 or more.
-    mass : float64 array of shape (n_samples,), optional
-        Column masses m_j > 0; 1/n each by default.
-
-    Returns
-    -------
-    Geometry
-        On the backend of ``z``.
+    ``z`` (n_samples, k) are embedded rows with fair distance ‖z_i − z_j‖²; rows whose coordinates
+    agree, to SAME, are one point. ``label`` are codes 0..n_labels-1, and ``mass`` the column masses
+    m_j > 0, 1/n by default. Costs one lexicographic sort on the host, O(n k log n), and O(n k)
+    memory.
 
     Raises
     ------
     DataError
         When a coordinate is not finite.
-
-    Notes
-    -----
-    One lexicographic sort on the host, O(n k log n); memory O(n k).
     """
     xp = array_namespace(z)
     rows, codes = to_numpy(z), to_numpy(label).astype(np.int64)
@@ -157,46 +134,28 @@ def build_geometry(
 
 
 def snap_coordinates(rows: np.ndarray) -> np.ndarray:
-    """Replace each coordinate by the lowest of those it is the same as, directly or in a chain.
+    """Replace each coordinate by the lowest of those it agrees with, directly or in a chain.
 
-    Parameters
-    ----------
-    rows : float64 ndarray of shape (n_samples, k)
-
-    Returns
-    -------
-    float64 ndarray of shape (n_samples, k)
-        Equal for coordinates that differ by their last digits; which ones do, and in which order
-        they come, does not hang on these digits, as it would if they were rounded to decimals.
+    Coordinates that differ in their last digits become equal. Unlike rounding to decimals, the
+    result does not depend on these digits.
     """
     snapped = np.empty_like(rows)
     for axis in range(rows.shape[1]):
         rising = np.sort(rows[:, axis])
         lowest = rising[np.append(True, np.diff(rising) > SAME)]
         snapped[:, axis] = lowest[np.searchsorted(lowest, rows[:, axis], side="right") - 1]
-    # The negative zero is zero.
+    # Turns negative zeros into zeros.
     return snapped + 0.0
 
 
 def keep_columns(
     geometry: Geometry, number: np.ndarray, add_up: Callable[[np.ndarray], np.ndarray]
 ) -> Geometry:
-    """Keep the columns that one of several processes moves; all rows and points stay.
+    """Keep the columns of one process, whose numbers rise; all rows and points stay.
 
-    Parameters
-    ----------
-    geometry : Geometry
-        All columns.
-    number : int64 ndarray
-        Places of the columns to keep, rising; every column is kept by one process.
-    add_up : callable
-        float64 ndarray -> its sum over the processes, to the same bits on each of them.
-
-    Returns
-    -------
-    Geometry
-        The solvers of `transport` and `entropic` then run in step on all processes and find the
-        weights, costs and certificates of the whole; ``destination`` is that of the kept columns.
+    With ``add_up`` as in `Portion`, the solvers of `transport` and `entropic` run in step on all
+    processes and return the weights, costs and certificates of all columns; ``destination`` is that
+    of the kept columns.
     """
     xp = array_namespace(geometry.point)
 
@@ -204,50 +163,41 @@ def keep_columns(
         return xp.asarray(values.astype(np.int64), device=device(geometry.point))
 
     ends = [0, *(last for _, last in geometry.columns)]
-    place = np.full(ends[-1], -1)
-    place[number] = np.arange(number.size)
-    kept = move(number)
+    new_number = np.full(ends[-1], -1)
+    new_number[number] = np.arange(number.size)
+    chosen = move(number)
     return replace(
         geometry,
-        row_column=move(place[to_numpy(geometry.row_column)]),
+        row_column=move(new_number[to_numpy(geometry.row_column)]),
         columns=tuple(
             (int(a), int(b)) for a, b in itertools.pairwise(np.searchsorted(number, ends))
         ),
-        column_point=xp.take(geometry.column_point, kept),
-        column_mass=xp.take(geometry.column_mass, kept),
+        column_point=xp.take(geometry.column_point, chosen),
+        column_mass=xp.take(geometry.column_mass, chosen),
         portion=Portion(number, geometry.columns, add_up),
         bounds=BoundsCache(),
     )
 
 
 def sample_columns(geometry: Geometry, share: float) -> Geometry:
-    """Keep a share of the columns of every label, evenly spaced, with the mass of all.
+    """Keep a share in (0, 1] of the columns of every label, evenly spaced, with the mass of all.
 
-    Parameters
-    ----------
-    geometry : Geometry
-        All columns; within a label they are in the lexicographic order of their points.
-    share : float
-        In (0, 1]; at least one column of a label that has any is kept.
-
-    Returns
-    -------
-    Geometry
-        For choosing η only: rows are all there, ``row_column`` no longer fits.
+    At least one column of each label is kept. Only for choosing η: ``row_column`` is no longer
+    valid.
     """
     xp, portion = array_namespace(geometry.point), geometry.portion
     chosen, columns, total = [], [], 0
     for first, last in geometry.columns if portion is None else portion.columns:
         size = min(last - first, max(1, round(share * (last - first))))
-        places = first + ((np.arange(size) + 0.5) * (last - first) / max(size, 1)).astype(np.int64)
+        numbers = first + ((np.arange(size) + 0.5) * (last - first) / max(size, 1)).astype(np.int64)
         if portion is not None:
-            places = np.flatnonzero(np.isin(portion.number, places))
-        chosen.append(xp.asarray(places, device=device(geometry.point)))
-        columns.append((total, total + places.size))
-        total += places.size
-    masses = [xp.take(geometry.column_mass, kept) for kept in chosen]
-    whole = [xp.sum(geometry.column_mass[first:last]) for first, last in geometry.columns]
-    sums = geometry.add_up(xp.stack([*whole, *(xp.sum(mass) for mass in masses)]))
+            numbers = np.flatnonzero(np.isin(portion.number, numbers))
+        chosen.append(xp.asarray(numbers, device=device(geometry.point)))
+        columns.append((total, total + numbers.size))
+        total += numbers.size
+    masses = [xp.take(geometry.column_mass, numbers) for numbers in chosen]
+    total_mass = [xp.sum(geometry.column_mass[first:last]) for first, last in geometry.columns]
+    sums = geometry.add_up(xp.stack([*total_mass, *(xp.sum(mass) for mass in masses)]))
     n = geometry.n_labels
     masses = [
         mass * (sums[k] / sums[n + k]) if mass.shape[0] else mass for k, mass in enumerate(masses)

@@ -1,4 +1,4 @@
-"""The losses of boosting's margins under every label, and a step on rows that carry all labels."""
+"""The losses of margins under every label, and a boosting step on rows that carry all labels."""
 
 from __future__ import annotations
 
@@ -8,17 +8,10 @@ from scipy.special import expit, log_softmax, softmax
 
 
 def evaluate_losses(margin: np.ndarray) -> np.ndarray:
-    """Return ℓ(f(x_i), k) for every label k.
+    """Return ℓ(f(x_i), k) for every label k, float64 (n_samples, n_labels).
 
-    Parameters
-    ----------
-    margin : float64 array of shape (n_samples,) or (n_samples, n_classes)
-        Log-odds of class 1, or one margin per class.
-
-    Returns
-    -------
-    float64 array of shape (n_samples, 2) or (n_samples, n_classes)
-        The logistic loss, or −log softmax_k.
+    A margin of shape (n_samples,) is the log-odds of class 1, with the logistic loss; one of shape
+    (n_samples, n_classes) has the loss −log softmax_k.
     """
     if margin.ndim == 1:
         return np.stack([np.logaddexp(0.0, margin), np.logaddexp(0.0, -margin)], axis=1)
@@ -29,7 +22,7 @@ def evaluate_losses(margin: np.ndarray) -> np.ndarray:
 def balance_classes(y: np.ndarray, weight: np.ndarray, n_classes: int) -> np.ndarray:
     """Return factors that give every class the weight of the first one, float64 (n_classes,).
 
-    With two classes this is 1 and the weight of 0s over 1s. A class without rows keeps 1.
+    A class without rows keeps 1.
     """
     total = np.bincount(y, weights=weight, minlength=n_classes)
     factor = np.ones(n_classes)
@@ -51,10 +44,10 @@ def boost_step(
     weight: np.ndarray,
     scale: np.ndarray,
 ) -> None:
-    """Add one round of trees for the weighted loss on rows that carry all labels.
+    """Add a round of trees for the weighted loss on rows that carry all labels.
 
-    With two classes, p = σ(margin) and the factors s, row i has the gradient and hessian of its
-    copies (x_i, 0) and (x_i, 1) added up:
+    Weights w(x_i, k) are (n_samples, n_classes) and multiplied by factors s_k. With two classes and
+    p = σ(margin), row i has the summed gradient and hessian of its copies (x_i, 0) and (x_i, 1):
 
         g_i = s_1 w_i1 (p_i − 1) + s_0 w_i0 p_i,     h_i = (s_1 w_i1 + s_0 w_i0) p_i (1 − p_i).
 
@@ -62,20 +55,9 @@ def boost_step(
 
         g_ik = W_i p_ik − s_k w_ik,     h_ik = 2 W_i p_ik (1 − p_ik),
 
-    the factor 2 being XGBoost's own. Split gains add gradients and hessians over rows, so this is
-    the boosting step on the rows repeated once per label, weighted: with tree method ``exact``
-    always, with ``hist`` where no feature has more distinct values than bins.
-
-    Parameters
-    ----------
-    booster, data
-        What to boost, and its training rows.
-    iteration : int
-        Number of the round, from 0.
-    weight : float64 array of shape (n_samples, n_classes)
-        w(x_i, k).
-    scale : float64 array of shape (n_classes,)
-        s.
+    the factor 2 being XGBoost's own. Since split gains add gradients and hessians over rows, this
+    is the boosting step on the rows repeated once per label, weighted: always with tree method
+    ``exact``, and with ``hist`` if no feature has more distinct values than bins.
     """
     margin = predict_margin(booster, data)
     share = weight * scale

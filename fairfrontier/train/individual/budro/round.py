@@ -1,11 +1,11 @@
-"""BuDRO's rounds: the losses' worst transport, then a boosting step with the weights it gives."""
+"""BuDRO's rounds: the worst transport of the losses, then a boosting step with its weights."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import xgboost
@@ -16,21 +16,15 @@ from fairfrontier.train.individual.budro.geometry import build_geometry, keep_co
 from fairfrontier.train.individual.budro.objective import (
     balance_classes,
     boost_step,
-    evaluate_losses,
     predict_margin,
 )
-from fairfrontier.train.individual.budro.solver import Problem, Setting, solve
+from fairfrontier.train.individual.budro.solver import Setting, WorstCases
 from fairfrontier.train.tree.boosting import PositiveWeight, positive_weight, tree_parameters
-
-if TYPE_CHECKING:
-    from fairfrontier.train.individual.budro.transport import Transport
-
-HISTORY = ("eta", "cost", "objective", "gap", "iterations")
 
 
 @dataclass(frozen=True)
 class BoostingSetting:
-    """How trees are boosted: parameters of `BuDRO`, see there; ``transport`` has its solvers'."""
+    """Parameters of `BuDRO`; ``transport`` holds those of the solvers."""
 
     budget: float
     solver: str
@@ -61,14 +55,8 @@ class Boosted:
 class WorkerGroup:
     """One of several processes that boost together, each on its own rows.
 
-    Attributes
-    ----------
-    rank, size : int
-        Its number, and how many there are.
-    rows : int64 ndarray
-        Which of all rows are its own.
-    add_up : callable
-        float64 ndarray -> its sum over the processes, to the same bits on each of them.
+    ``rank`` is its number out of ``size``, and ``rows`` which of all rows are its own. ``add_up``
+    returns the sum of a float64 ndarray over the processes, to the same bits on each of them.
     """
 
     rank: int
@@ -78,38 +66,12 @@ class WorkerGroup:
 
 
 class BoostingState:
-    """Boosting in progress.
+    """Boosting in progress, after its first round.
 
-    Every process knows the points, labels and losses of all rows, moves its share of the columns
-    (each ``size``-th), and grows trees together with the others on the rows that it has. What they
-    exchange are sums: the losses, each from its row's owner; gain and cost of a map; the mass that
-    arrives at each point; histograms of gradients.
-
-    Parameters
-    ----------
-    setting : BoostingSetting
-    X : float64 ndarray of shape (n_own, n_features)
-        Rows of this process, all where there is one.
-    y, weight : ndarrays of shape (n_samples,)
-        Labels and case weights of all rows.
-    z : float64 ndarray of shape (n_samples, k)
-        All rows, embedded.
-    workers : WorkerGroup, optional
-        The others, where there are some.
-
-    Attributes
-    ----------
-    booster : xgboost.Booster
-        The trees so far, the same on every process.
-    iteration : int
-        Rounds done; the first one is done here.
-    table : list of list of float
-        ``HISTORY`` of the others.
-
-    Raises
-    ------
-    ConfigError
-        For a factor on class 1 where there are more than two classes.
+    Every process knows the points z, labels y, weights and losses of all rows, moves its share of
+    the columns (each ``size``-th), and grows trees together with the others on its own rows X. What
+    they exchange are sums: the losses, each from its row's owner; gain and cost of a map; the mass
+    that arrives at each point; histograms of gradients.
     """
 
     def __init__(
@@ -126,19 +88,24 @@ class BoostingState:
         self.scale = scale_classes(setting, y, weight, self.n_classes)
         mass = weight / weight.sum()
         work = float(len(y)) ** 2 * z.shape[1] * setting.n_estimators
-        self.geometry = build_geometry(
+        geometry = build_geometry(
             as_backend(z, setting.backend, work=work), y, n_labels=self.n_classes, mass=mass
         )
         self.rows: slice | np.ndarray = slice(None)
         if workers is not None:
-            number = np.arange(workers.rank, self.geometry.column_point.shape[0], workers.size)
-            self.geometry = keep_columns(self.geometry, number, workers.add_up)
+            number = np.arange(workers.rank, geometry.column_point.shape[0], workers.size)
+            geometry = keep_columns(geometry, number, workers.add_up)
             self.rows = workers.rows
+        self.worst_cases = WorstCases(
+            geometry,
+            setting.budget,
+            setting.solver,
+            setting.transport,
+            setting.backend,
+            setting.random_state,
+        )
         self.data: xgboost.DMatrix | None = None
         self.booster = xgboost.Booster(self._parameters(len(y)), [self._require_data()])
-        self.generator = np.random.default_rng(setting.random_state)
-        self.found: Transport | None = None
-        self.table: list[list[float]] = []
         if setting.variant == "paper":
             first = np.repeat(mass[:, None] / self.n_classes, self.n_classes, axis=1)
         else:
@@ -150,46 +117,33 @@ class BoostingState:
         """Solve the transport for the present margins, and boost with its weights."""
         data = self._require_data()
         margin = self._gather(predict_margin(self.booster, data))
-        losses = as_backend(evaluate_losses(margin), self.setting.backend, work=self._work())
-        problem = Problem(self.geometry, losses, self.setting.budget)
-        self.found = solve(
-            problem,
-            self.setting.solver,
-            self.setting.transport,
-            start=self.found,
-            generator=self.generator,
-        )
-        self.table.append([float(getattr(self.found, key)) for key in HISTORY])
-        weight = to_numpy(self.found.weight)[self.rows]
+        weight = to_numpy(self.worst_cases.solve(margin).weight)[self.rows]
         boost_step(self.booster, data, self.iteration, weight, self.scale)
         self.iteration += 1
 
     def advance(self, rounds: int) -> Self:
-        """Return what so many rounds more make of this, which is of no use then."""
+        """Return the state after more rounds; this one must not be used any more."""
         later = copy.copy(self)
-        later.data, later.table = self.data, list(self.table)
+        later.data = self.data
+        later.worst_cases = copy.copy(self.worst_cases)
+        later.worst_cases.table = list(self.worst_cases.table)
         later._match_bins()
         for _ in range(rounds):
             later.play()
         return later
 
     def finish(self) -> Boosted:
-        """Return the trees and how they came about."""
-        return Boosted(self.booster, self.read_history(), self.n_classes)
-
-    def read_history(self) -> Mapping[str, np.ndarray]:
-        """Return float64 arrays of shape (iteration - 1,), one for each of ``HISTORY``."""
-        table = np.asarray(self.table, dtype=np.float64).reshape(-1, len(HISTORY))
-        return dict(zip(HISTORY, table.T, strict=True))
+        """Return the trees and the history."""
+        return Boosted(self.booster, self.worst_cases.read_history(), self.n_classes)
 
     def __sizeof__(self) -> int:
-        # By which Dask judges memory.
-        geometry = self.geometry
-        held = (geometry.point, geometry.row_mass, geometry.column_mass)
-        return int(self.X.nbytes + 5 * sum(to_numpy(each).nbytes for each in held))
+        # Dask estimates memory by it.
+        geometry = self.worst_cases.geometry
+        arrays = (geometry.point, geometry.row_mass, geometry.column_mass)
+        return int(self.X.nbytes + 5 * sum(to_numpy(array).nbytes for array in arrays))
 
     def __getstate__(self) -> dict[str, Any]:
-        # XGBoost's matrix cannot travel; it is made again where it is needed.
+        # XGBoost's matrix cannot be pickled; it is made again where it is needed.
         return {**self.__dict__, "data": None}
 
     def _require_data(self) -> xgboost.DMatrix:
@@ -198,24 +152,20 @@ class BoostingState:
         return self.data
 
     def _match_bins(self) -> None:
-        """Make all matrices anew where one process has none: they agree on bins together."""
+        """Drop all matrices if one process has none: they agree on bins together."""
         if self.workers is not None:
-            lacking = self.workers.add_up(np.array([float(self.data is None)]))
-            if lacking[0] > 0:
+            missing = self.workers.add_up(np.array([float(self.data is None)]))
+            if missing[0] > 0:
                 self.data = None
 
     def _gather(self, margin: np.ndarray) -> np.ndarray:
         """Return the margins of all rows."""
         if self.workers is None:
             return margin
-        n_samples = self.geometry.row_point.shape[0]
-        held = np.zeros((n_samples, *margin.shape[1:]))
-        held[self.rows] = margin
-        return self.workers.add_up(held)
-
-    def _work(self) -> float:
-        """Return the work by which losses go where the geometry is."""
-        return 0.0 if isinstance(self.geometry.point, np.ndarray) else float("inf")
+        n_samples = self.worst_cases.geometry.row_point.shape[0]
+        margins = np.zeros((n_samples, *margin.shape[1:]))
+        margins[self.rows] = margin
+        return self.workers.add_up(margins)
 
     def _parameters(self, n_samples: int) -> dict[str, Any]:
         setting = self.setting
@@ -242,16 +192,7 @@ def boost(
     weight: np.ndarray,
     progress: Callable[[int, int], None] | None = None,
 ) -> Boosted:
-    """Boost on rows in memory.
-
-    Parameters
-    ----------
-    setting : BoostingSetting
-    X, y, z, weight
-        As `BoostingState`.
-    progress : callable, optional
-        Called with (rounds done, rounds) after each round.
-    """
+    """Boost on rows in memory; ``progress`` is called with (rounds done, rounds)."""
     state = BoostingState(setting, X, y, z, weight)
     while True:
         if progress is not None:

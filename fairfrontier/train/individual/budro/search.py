@@ -20,11 +20,11 @@ from fairfrontier.train.individual.budro.tie import TIE, choose_first
 Array = Any
 
 BLOCK = 64
-# Pairs of points and columns from which bounds pay, of a geometry and of columns chosen from it.
+# From so many pairs of points and columns, of a geometry or of chosen columns, bounds pay.
 MANY_PAIRS = 1 << 22
-# Products that may not be made in single precision: a hundredth of its largest number.
+# Larger products are made in double precision: a hundredth of the largest single number.
 SINGLE = 3e36
-# Pairs that are looked at in double precision together.
+# Pairs that are compared in double precision at a time.
 PAIRS = 1 << 14
 
 
@@ -42,36 +42,23 @@ class Candidates:
 
 
 class Search:
-    """The inner maximisation max_i (R_ij − η C_ij) for given losses.
+    """The inner maximisation max_i (R_ij − η C_ij) for losses R_ij = loss[i, label of j].
 
-    Of points whose values tie, see `tie`, a column takes its own or else the first. So what it
-    takes depends on its point, its label and η alone: not on the order of rows, on what it had, or
-    on which columns it is looked at with.
+    Of points whose values tie, see `tie`, a column takes its own or else the first. So its target
+    depends on its point, its label and η alone: not on the order of rows, on its earlier target, or
+    on the other columns of a call. Products are made in ``dtype``; points that these leave open,
+    within their rounding error, are compared in float64.
 
-    Parameters
-    ----------
-    geometry : Geometry
-        Points and columns.
-    loss : float64 array of shape (n_samples, n_labels)
-        R_ij = loss[i, label of j].
-    dtype : {"float32", "float64"}
-        Of the products. Points that these, with their error, leave open are compared in float64.
-
-    Attributes
-    ----------
-    level : list of float64 arrays of shape (n_points,)
-        Per label, the largest loss of the rows at a point.
-    bounds : Bounds or None
-        What blocks of points can offer, by which most pairs are skipped: with NumPy, where pairs
-        are many. Elsewhere, where a product is cheap, and for few pairs all of a prefix of the
-        points in falling order of loss are multiplied. Both find the same maxima.
+    ``level`` has the largest loss of the rows at each point, per label. ``bounds`` is used with
+    NumPy when pairs are many, and skips most pairs; otherwise a prefix of the points in falling
+    order of loss is multiplied. Both find the same maxima.
     """
 
     def __init__(self, geometry: Geometry, loss: Array, dtype: str) -> None:
         xp = array_namespace(geometry.point)
         self.xp, self.geometry, self.loss = xp, geometry, loss
         self.dtype = getattr(xp, dtype)
-        self.level = [self._find_level(k) for k in range(geometry.n_labels)]
+        self.level = [geometry.find_largest(loss[:, k]) for k in range(geometry.n_labels)]
         self._listed: dict[tuple[int, Any], Candidates] = {}
         pairs = geometry.point.shape[0] * geometry.column_point.shape[0]
         self.bounds: Bounds | None = None
@@ -83,7 +70,7 @@ class Search:
             self._centred, self._square = self.bounds.centred, self.bounds.square
             self._norm = self.bounds.norm
         else:
-            # Products lose least near the origin.
+            # Products round least near the origin.
             self._centred = geometry.point - xp.mean(geometry.point, axis=0)
             self._square = xp.sum(self._centred * self._centred, axis=1)
             self._norm = xp.sqrt(xp.sum(geometry.point * geometry.point, axis=1))
@@ -94,8 +81,8 @@ class Search:
         """Return by how much less than the best value ties with it at η, for columns at points.
 
         The last digits of z change C_ij = ‖z_i − z_j‖² in proportion to ‖z_i − z_j‖ ‖z_j‖, besides
-        C_ij itself, and a point that beats a column's own has η C_ij ≤ 2 max |R|. So neither a row
-        far from all others, nor two of them, make the others tie. It is concave in η.
+        C_ij itself, and a point that beats a column's own has η C_ij ≤ 2 max |R|. So outliers, even
+        pairs of them, do not widen the tolerance of the others. It is concave in η.
         """
         root = math.sqrt if isinstance(eta, float | int) else self.xp.sqrt
         return TIE * (self.size + root(eta * self.size) * self.xp.take(self._norm, column))
@@ -103,16 +90,6 @@ class Search:
     def _tie_costs(self, cost: Array, column: Array) -> Array:
         """Return by how much more than the least cost ties with it, for columns at points."""
         return TIE * (cost + self.xp.sqrt(cost) * self.xp.take(self._norm, column))
-
-    def _find_level(self, label: int) -> Array:
-        xp, geometry = self.xp, self.geometry
-        grouped = xp.take(self.loss[:, label], geometry.row_order)
-        if is_numpy_namespace(xp):
-            return np.maximum.reduceat(grouped, np.append(0, geometry.point_stop[:-1]))
-        owner = xp.take(geometry.row_point, geometry.row_order)
-        rising = xp.argsort(grouped)
-        by_point = xp.take(rising, xp.argsort(xp.take(owner, rising), stable=True))
-        return xp.take(grouped, xp.take(by_point, geometry.point_stop - 1))
 
     def _list(self, label: int, dtype: Any) -> Candidates:
         key = label, dtype
@@ -125,7 +102,7 @@ class Search:
     def _line_up(self, level: Array, order: Array, dtype: Any) -> Candidates:
         xp = self.xp
         sorted_level, square = xp.take(level, order), xp.take(self._square, order)
-        # Its middle at 0, since products lose in proportion to it.
+        # Centred at 0, since rounding errors of products are proportional to its size.
         centred = sorted_level - (xp.max(sorted_level) + xp.min(sorted_level)) / 2
         unit = round_off(float(xp.finfo(dtype).eps), self._centred.shape[1] + 2)
         least = (2 * unit - 1) * square
@@ -141,14 +118,9 @@ class Search:
         return xp.take(self.level[label], target), xp.sum(step * step, axis=1)
 
     def weigh(self, target: Array, chosen: Array | None = None) -> tuple[Array, Array]:
-        """Return (loss reached, cost paid) of columns of any label.
+        """Return (loss reached, cost paid) of columns of any label at target points (m,).
 
-        Parameters
-        ----------
-        target : int64 array of shape (m,)
-            Points that columns move to.
-        chosen : int64 array of shape (m,), optional
-            The columns, rising; all by default.
+        ``chosen`` are column numbers, rising; all by default.
         """
         if chosen is None and self.bounds is not None:
             return self._levels[target, self.bounds.label], self.bounds.pay(target)
@@ -156,8 +128,8 @@ class Search:
 
     def _weigh(self, target: Array, chosen: Array | None) -> tuple[Array, Array]:
         column, cuts = self._cut(chosen)
-        found = [self.value(k, column[a:b], target[a:b]) for k, (a, b) in enumerate(cuts)]
-        gain, cost = (self.xp.concat(each) for each in zip(*found, strict=True))
+        weighed = [self.value(k, column[a:b], target[a:b]) for k, (a, b) in enumerate(cuts)]
+        gain, cost = (self.xp.concat(parts) for parts in zip(*weighed, strict=True))
         return gain, cost
 
     def _cut(self, chosen: Array | None) -> tuple[Array, tuple[tuple[int, int], ...]]:
@@ -167,53 +139,49 @@ class Search:
             return geometry.column_point, geometry.columns
         column = xp.take(geometry.column_point, chosen)
         ends = [0, *(last for _, last in geometry.columns)]
-        places = xp.searchsorted(chosen, xp.asarray(ends, device=device(chosen)))
-        stops = [int(each) for each in to_numpy(places)]
+        starts = xp.searchsorted(chosen, xp.asarray(ends, device=device(chosen)))
+        stops = [int(start) for start in to_numpy(starts)]
         return column, tuple(itertools.pairwise(stops))
 
-    def move_columns(self, chosen: Array | None, held: Array, eta: float | Array) -> Array:
-        """Return the best target points of columns of any label.
+    def move_columns(self, chosen: Array | None, start: Array, eta: float | Array) -> Array:
+        """Return the best target points of columns of any label, at one price or a price of each.
 
-        Parameters
-        ----------
-        chosen : int64 array of shape (m,), optional
-            The columns, rising, also repeatedly; all by default.
-        held : int64 array of shape (m,)
-            Points that they hold so far, or any: it is less work if they are good.
-        eta : float or float64 array of shape (m,)
-            Price of the cost, of each column where it is an array.
+        ``chosen`` are column numbers, rising, possibly repeated; all by default. ``start`` are any
+        points (m,): better ones save work.
         """
-        if held.shape[0] == 0:
-            return held
-        pairs = held.shape[0] * self.geometry.point.shape[0]
+        if start.shape[0] == 0:
+            return start
+        pairs = start.shape[0] * self.geometry.point.shape[0]
         if self.bounds is not None and pairs >= MANY_PAIRS and np.min(eta) > 0:
-            return self._prune(self.bounds, chosen, held, eta)
-        return self._move(chosen, held, eta, self.dtype)
+            return self._prune(self.bounds, chosen, start, eta)
+        return self._move(chosen, start, eta, self.dtype)
 
-    def _move(self, chosen: Array | None, held: Array, eta: float | Array, dtype: Any) -> Array:
+    def _move(self, chosen: Array | None, start: Array, eta: float | Array, dtype: Any) -> Array:
         column, cuts = self._cut(chosen)
         price = [eta if isinstance(eta, float | int) else eta[a:b] for a, b in cuts]
-        found = [
-            self.move(k, column[a:b], held[a:b], price[k], dtype) for k, (a, b) in enumerate(cuts)
-        ]
-        return self.xp.concat(found)
+        return self.xp.concat(
+            [
+                self.move(k, column[a:b], start[a:b], price[k], dtype)
+                for k, (a, b) in enumerate(cuts)
+            ]
+        )
 
     def _prune(
-        self, bounds: Bounds, chosen: np.ndarray | None, held: np.ndarray, eta: float | np.ndarray
+        self, bounds: Bounds, chosen: np.ndarray | None, start: np.ndarray, eta: float | np.ndarray
     ) -> np.ndarray:
-        gain, cost = self.weigh(held, chosen)
+        gain, cost = self.weigh(start, chosen)
         dtype = np.dtype(self.dtype).name
         own = self.geometry.column_point
         slack = self.tolerance(eta, own if chosen is None else own[chosen])
-        found = bounds.propose(self._levels, chosen, gain - eta * cost, slack, eta, dtype)
-        if found is None:
-            moved: np.ndarray = self._move(chosen, held, eta, self.xp.float64)
+        pairs = bounds.propose(self._levels, chosen, gain - eta * cost, slack, eta, dtype)
+        if pairs is None:
+            moved: np.ndarray = self._move(chosen, start, eta, self.xp.float64)
             return moved
-        owner, point = found
-        target: np.ndarray = held.copy()
+        owner, point = pairs
+        target: np.ndarray = start.copy()
         target[owner] = point
         # Most columns are offered one point only.
-        several = np.bincount(owner, minlength=held.size)[owner] > 1
+        several = np.bincount(owner, minlength=start.size)[owner] > 1
         owner, point = owner[several], point[several]
         order = np.argsort(owner, kind="stable")
         owner, point = owner[order], point[order]
@@ -221,64 +189,53 @@ class Search:
         for k, (a, b) in enumerate(cuts):
             first, stop = np.searchsorted(owner, (a, b))
             if first < stop:
-                who, place = np.unique(owner[first:stop], return_inverse=True)
-                price = np.broadcast_to(eta, held.shape)[who]
-                target[who] = self._settle(
-                    self.level[k], column[who], price, slack[who], place, point[first:stop]
+                columns, index = np.unique(owner[first:stop], return_inverse=True)
+                price = np.broadcast_to(eta, start.shape)[columns]
+                target[columns] = self._settle(
+                    self.level[k], column[columns], price, slack[columns], index, point[first:stop]
                 )
         return target
 
     def _settle(
         self, level: Array, column: Array, price: Array, slack: Array, owner: Array, point: Array
     ) -> Array:
-        """Return the first of the best points of columns, of those offered to each ``owner``."""
+        """Return the first of the best points of columns, among those of each ``owner``."""
         xp, values = self.xp, []
         for first, stop in blocks(owner.shape[0], PAIRS):
-            who, there = owner[first:stop], point[first:stop]
-            step = xp.take(self.geometry.point, there, axis=0)
-            step = step - xp.take(self.geometry.point, xp.take(column, who), axis=0)
+            columns, points = owner[first:stop], point[first:stop]
+            step = xp.take(self.geometry.point, points, axis=0)
+            step = step - xp.take(self.geometry.point, xp.take(column, columns), axis=0)
             cost = xp.sum(step * step, axis=1)
-            values.append(xp.take(level, there) - xp.take(price, who) * cost)
+            values.append(xp.take(level, points) - xp.take(price, columns) * cost)
         return choose_first(owner, point, xp.concat(values), column, slack)
 
     def move(
-        self, label: int, column: Array, held: Array, eta: float | Array, dtype: Any = None
+        self, label: int, column: Array, start: Array, eta: float | Array, dtype: Any = None
     ) -> Array:
-        """Return the best target point of columns at η; of points that tie, the first.
+        """Return the best target points of columns of a label at η; of points that tie, the first.
 
-        Parameters
-        ----------
-        label : int
-            Label of the columns.
-        column, held : int64 arrays of shape (m,)
-            Points of the columns, and any points: better ones are less work.
-        eta : float or float64 array of shape (m,)
-            Price of the cost, of each column where it is an array. At a price of 0 for all, of the
-            points that tie the cheapest is best.
-        dtype : dtype, optional
-            Of the products.
+        ``column`` are the columns' points and ``start`` any points, (m,), as in `move_columns`. At
+        one price of 0 for all, the cheapest of the points that tie is best.
 
-        Notes
-        -----
-        A point whose loss is below what a column has already cannot win, since costs are not
-        negative: columns are sorted by that bound and each block multiplies a prefix only.
+        Since costs are not negative, a point whose loss is below what a column has already cannot
+        win: columns are sorted by that bound and values block multiplies a prefix only.
         """
         xp = self.xp
         if column.shape[0] == 0:
-            return held
+            return start
         if isinstance(eta, float | int):
             if eta == 0:
                 return self.nearest_worst(label, column)
             eta = xp.full(column.shape, eta, dtype=xp.float64, device=device(column))
         dtype = self.dtype if dtype is None else dtype
-        # What is multiplied, and its sum, must stay below the largest number of single precision.
+        # Factors and sums must stay below the largest number of single precision.
         if float(xp.max(eta)) * self._reach > SINGLE:
             dtype = xp.float64
         listed = self._list(label, dtype)
-        gain, cost = self.value(label, column, held)
+        gain, cost = self.value(label, column, start)
         bound = gain - eta * cost - self.tolerance(eta, column)
         order = xp.argsort(bound, descending=True)
-        column, bound, price = (xp.take(each, order) for each in (column, bound, eta))
+        column, bound, price = (xp.take(values, order) for values in (column, bound, eta))
         tiles = blocks(column.shape[0], self._width(listed.order.shape[0]))
         ends = xp.asarray([stop - 1 for _, stop in tiles], device=device(bound))
         prefix = xp.searchsorted(listed.descent, -xp.take(bound, ends), side="right")
@@ -287,7 +244,7 @@ class Search:
         return xp.take(target, xp.argsort(order))
 
     def _width(self, n_points: int) -> int:
-        """Return how many columns to compare at once: elsewhere than in NumPy, to wait seldom."""
+        """Return how many columns to compare at once; more outside NumPy, to synchronise less."""
         return BLOCK if is_numpy_namespace(self.xp) else max(BLOCK, MANY_PAIRS // n_points)
 
     def _compare(
@@ -298,10 +255,10 @@ class Search:
         slack: Array | None,
         tasks: Iterable[tuple[tuple[int, int], int]],
     ) -> Array:
-        """Return the best points of columns, of which blocks look at prefixes of the points.
+        """Return the best points of columns, whose blocks compare prefixes of the points.
 
-        A product is above what it stands for, but for the error of its column, and by less than
-        four units of η × the point's squared norm. Without a ``slack`` costs alone are compared.
+        A product exceeds the value but for the error of its column, and by less than four units of
+        η × the point's squared norm. Without a ``slack`` only costs are compared.
         """
         xp = self.xp
         right = xp.concat(
@@ -310,7 +267,7 @@ class Search:
         right = xp.concat([right, xp.ones_like(price)[:, None]], axis=1)
         right = xp.astype(right, listed.left.dtype)
         error = listed.unit * (price * xp.take(self._square, column) + listed.size)
-        found = []
+        targets = []
         for (first, stop), length in tasks:
             product = right[first:stop, :] @ listed.left[: max(1, int(length)), :].T
             best = xp.argmax(product, axis=1)
@@ -318,42 +275,42 @@ class Search:
             top = xp.astype(top, xp.float64)
             top = top - 4 * listed.unit * price[first:stop] * xp.take(listed.square, best)
             target = xp.take(listed.order, best)
-            here = column[first:stop]
+            points = column[first:stop]
             if slack is None:
-                cost = xp.take(self._square, here) - top + error[first:stop]
-                near = self._tie_costs(xp.where(cost > 0, cost, 0.0), here)
+                cost = xp.take(self._square, points) - top + error[first:stop]
+                near = self._tie_costs(xp.where(cost > 0, cost, 0.0), points)
             else:
                 near = slack[first:stop]
             enough = xp.astype(top - near - 2 * error[first:stop], product.dtype)
             flat = xp.nonzero(xp.reshape(product >= enough[:, None], (-1,)))[0]
-            owner, place = flat // product.shape[1], flat % product.shape[1]
-            point = xp.take(listed.order, place)
+            owner, position = flat // product.shape[1], flat % product.shape[1]
+            point = xp.take(listed.order, position)
             if owner.shape[0] > target.shape[0]:
                 several = _count_each(owner, target.shape[0]) > 1
                 some = xp.nonzero(several)[0]
                 pairs = xp.nonzero(xp.take(several, owner))[0]
-                there = some + first
+                tied = some + first
                 near = xp.take(near, some)
                 if slack is None:
-                    own = xp.take(column, there)
+                    own = xp.take(column, tied)
                     cost = self.value(0, own, xp.take(target, some))[1]
                     near = self._tie_costs(cost, own)
                 settled = self._settle(
                     listed.level,
-                    xp.take(column, there),
-                    xp.take(price, there),
+                    xp.take(column, tied),
+                    xp.take(price, tied),
                     near,
                     xp.searchsorted(some, xp.take(owner, pairs)),
                     xp.take(point, pairs),
                 )
                 target = _spread(several, settled, target)
-            found.append(target)
-        return xp.concat(found)
+            targets.append(target)
+        return xp.concat(targets)
 
     def nearest_worst(self, label: int, column: Array) -> Array:
         """Return, for columns, the cheapest among the points of the largest loss (η = 0).
 
-        A point that is itself among them stays where it is; of those that tie, the first is taken.
+        A column whose point is among them stays; of those that tie, the first is taken.
         """
         xp, level = self.xp, self.level[label]
         worst = level >= xp.max(level) - TIE * self.size
@@ -384,9 +341,9 @@ class Search:
         gain, cost, slack = (float(each) for each in total)
         return Piece(eta, gain, cost, budget, target, slack)
 
-    def move_all(self, eta: float, budget: float, held: Array) -> Piece:
+    def move_all(self, eta: float, budget: float, start: Array) -> Piece:
         """Move every column to its best point at η: a full pass."""
-        return self.piece(eta, budget, self.move_columns(None, held, eta))
+        return self.piece(eta, budget, self.move_columns(None, start, eta))
 
     def move_freely(self, budget: float) -> Piece:
         """Move every column to its cheapest worst point: the piece at η = 0."""
@@ -395,7 +352,7 @@ class Search:
             column = geometry.column_point[first:last]
             targets.append(self.nearest_worst(label, column) if last > first else column)
         target = self.xp.concat(targets)
-        # Nearly all columns go far, and hardly any of them stays there: not worth keeping.
+        # Most columns go far here, and few keep their target: not worth caching.
         return self._add_up(0.0, budget, target, self._weigh(target, None))
 
     def stay(self, budget: float) -> Piece:
@@ -411,23 +368,23 @@ class Search:
 
 
 def _count_each(owner: Array, n: int) -> Array:
-    """Return how often each of 0, …, n − 1 comes in rising numbers."""
+    """Return how often each of 0, …, n − 1 occurs in rising numbers."""
     xp = array_namespace(owner)
-    every = xp.arange(n, device=device(owner))
-    return xp.searchsorted(owner, every, side="right") - xp.searchsorted(owner, every)
+    numbers = xp.arange(n, device=device(owner))
+    return xp.searchsorted(owner, numbers, side="right") - xp.searchsorted(owner, numbers)
 
 
-def _spread(there: Array, values: Array, others: Array) -> Array:
-    """Return ``others`` with ``values``, one after another, in the places that are told."""
-    xp = array_namespace(there)
-    place = xp.cumulative_sum(xp.astype(there, xp.int64)) - 1
-    return xp.where(there, xp.take(values, xp.where(there, place, 0)), others)
+def _spread(mask: Array, values: Array, others: Array) -> Array:
+    """Return ``others`` with ``values``, in order, at the places where ``mask`` is True."""
+    xp = array_namespace(mask)
+    position = xp.cumulative_sum(xp.astype(mask, xp.int64)) - 1
+    return xp.where(mask, xp.take(values, xp.where(mask, position, 0)), others)
 
 
 def has_many_pairs(geometry: Geometry) -> bool:
-    """Tell whether pairs of points and columns, those of all processes, are many."""
-    every = geometry.columns if geometry.portion is None else geometry.portion.columns
-    return int(geometry.point.shape[0]) * every[-1][1] >= MANY_PAIRS
+    """Return whether the pairs of points and columns, over all processes, are many."""
+    columns = geometry.columns if geometry.portion is None else geometry.portion.columns
+    return int(geometry.point.shape[0]) * columns[-1][1] >= MANY_PAIRS
 
 
 def blocks(n: int, size: int = BLOCK) -> list[tuple[int, int]]:

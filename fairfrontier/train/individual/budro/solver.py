@@ -1,4 +1,4 @@
-"""BuDRO's solvers behind one interface: a problem goes in, a map with its certificate out."""
+"""BuDRO's solvers behind one interface, from a problem to a map with its certificate."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import Any, Literal
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from fairfrontier.runtime.arrays import to_numpy
+from fairfrontier.runtime.arrays import Backend, as_backend, to_numpy
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.train.individual.budro.entropic import solve_sinkhorn, solve_sinkhorn_sgd
 from fairfrontier.train.individual.budro.geometry import Geometry, build_geometry
-from fairfrontier.train.individual.budro.linear_program import solve_merged_programme
+from fairfrontier.train.individual.budro.linear_program import solve_linear_program
+from fairfrontier.train.individual.budro.objective import evaluate_losses
 from fairfrontier.train.individual.budro.transport import Transport, solve_exact, solve_sgd
 
 Array = Any
 
 SOLVERS = ("linear_program", "exact", "sgd", "sinkhorn", "sinkhorn_sgd")
+HISTORY = ("eta", "cost", "objective", "gap", "iterations")
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,14 +29,9 @@ class Problem:
 
     max_Π ⟨R, Π⟩   s.t.  Π ≥ 0,  ⟨C, Π⟩ ≤ ε,  Πᵀ1 = m                         (2.8)
 
-    Attributes
-    ----------
-    geometry : Geometry
-        C_ij = ‖z_i − z_j‖² and m, from ``build_geometry``; the same in every round.
-    loss : float64 array of shape (n_samples, n_labels)
-        R_ij = loss[i, y_j]: the loss of row i under every label, on the geometry's backend.
-    budget : float
-        ε ≥ 0, in squared units of the embedding.
+    C_ij = ‖z_i − z_j‖² and m come from the ``geometry``, the same in every round; R_ij = loss[i,
+    y_j], with the loss of every row under every label, (n_samples, n_labels), on the geometry's
+    backend. ε ≥ 0 is the ``budget``, in squared units of the embedding.
     """
 
     geometry: Geometry
@@ -44,22 +41,9 @@ class Problem:
 
 @dataclass(frozen=True)
 class Setting:
-    """What the solvers can be told; each takes what concerns it.
+    """Options of the solvers, each of which takes its own; all but ``dtype`` as in `BuDRO`.
 
-    Attributes
-    ----------
-    tolerance : float
-        Of ``exact``, and of the entropic problem of ``sinkhorn``: duality gap as a share of what
-        moving gains.
-    column_share : float, optional
-        Of ``exact`` and ``sinkhorn``: share of the columns, in (0, 1], on which η is sought before
-        all of them are moved. It saves ``sinkhorn`` passes; ``exact`` has bounds that save more.
-    entropy_weight : float
-        Of ``sinkhorn`` and ``sinkhorn_sgd``: γ > 0, in units of the loss.
-    dual_start, batch_size, steps, momentum, dual_learning_rate
-        Of ``sgd`` and ``sinkhorn_sgd``; the defaults are the paper's for Adult.
-    dtype : {"float32", "float64"}
-        Of ``exact`` and ``sgd``: precision of the products that propose moves.
+    ``dtype`` is the precision of the products in ``exact`` and ``sgd``.
     """
 
     tolerance: float = 1e-3
@@ -74,32 +58,15 @@ class Setting:
 
     @classmethod
     def of(cls, model: Any) -> Setting:
-        """Return what an estimator's parameters of the same names say; defaults for the others."""
-        names = [each.name for each in fields(cls) if hasattr(model, each.name)]
+        """Return an estimator's parameters of the same names, with defaults for the others."""
+        names = [option.name for option in fields(cls) if hasattr(model, option.name)]
         return cls(**{name: getattr(model, name) for name in names})
 
 
 def build_problem(
     z: Array, label: Array, loss: Array, budget: float, *, mass: Array | None = None
 ) -> Problem:
-    """Return the problem of embedded rows.
-
-    Parameters
-    ----------
-    z : float64 array of shape (n_samples, k)
-        Embedded rows: ‖z_i − z_j‖² is the fair distance.
-    label : int64 array of shape (n_samples,)
-        Codes 0..n_labels-1.
-    loss : float64 array of shape (n_samples, n_labels)
-        Loss of every row under every label, n_labels ≥ 2.
-    budget : float
-        ε ≥ 0.
-    mass : float64 array of shape (n_samples,), optional
-        Column masses m_j > 0; 1/n each by default.
-
-    Returns
-    -------
-    Problem
+    """Return the problem of embedded rows; arguments as in `build_geometry` and `Problem`.
 
     Raises
     ------
@@ -124,59 +91,42 @@ def solve(
 ) -> Transport:
     """Solve a transport problem by a solver's name.
 
-    Parameters
-    ----------
-    problem : Problem
-        What to solve.
-    solver : {"linear_program", "exact", "sgd", "sinkhorn", "sinkhorn_sgd"}
-        HiGHS, for 200 rows at most; the dual's root (Algorithm 7, with the budget met exactly);
-        stochastic steps on the dual (Algorithm 2); the entropic problem by its root (Algorithms 4
-        and 5) or by stochastic steps (Algorithm 6).
-    setting : Setting, optional
-        The defaults where it is not given.
-    start : Transport, optional
-        The last round's solution on the same geometry, of any solver. The linear programme does
-        without.
-    generator : numpy.random.Generator, optional
-        Draws the stochastic solvers' batches; of seed 0 by default.
+    ``linear_program`` is HiGHS, for 200 rows at most; ``exact`` the dual's root (Algorithm 7, with
+    the budget met exactly); ``sgd`` stochastic steps on the dual (Algorithm 2); ``sinkhorn`` the
+    entropic problem by its root (Algorithms 4 and 5) and ``sinkhorn_sgd`` by stochastic steps
+    (Algorithm 6). All but the first run in blocks of O(n k) memory; none makes an n × n array.
 
-    Returns
-    -------
-    Transport
-        η, objective ⟨R, Π⟩, dual value M(η), gap, cost ⟨C, Π⟩, iterations, and the map.
+    ``start`` is the last round's solution on the same geometry, of any solver. ``generator`` draws
+    the stochastic batches; it has seed 0 by default.
 
     Raises
     ------
     ConfigError
         When there is no such solver, or the problem is too large for the linear programme.
-
-    Notes
-    -----
-    All but the linear programme run in blocks of O(n k) memory; none makes an n × n array.
     """
-    told = setting or Setting()
+    setting = setting or Setting()
     geometry, loss, budget = problem.geometry, problem.loss, problem.budget
     if solver == "linear_program":
-        return solve_merged_programme(geometry, loss, budget)
+        return solve_linear_program(geometry, loss, budget)
     if solver == "exact":
         return solve_exact(
             geometry,
             loss,
             budget,
-            tolerance=told.tolerance,
+            tolerance=setting.tolerance,
             start=start,
-            column_share=told.column_share,
-            dtype=told.dtype,
+            column_share=setting.column_share,
+            dtype=setting.dtype,
         )
     if solver == "sinkhorn":
         return solve_sinkhorn(
             geometry,
             loss,
             budget,
-            entropy_weight=told.entropy_weight,
-            tolerance=told.tolerance,
+            entropy_weight=setting.entropy_weight,
+            tolerance=setting.tolerance,
             start=start,
-            column_share=told.column_share,
+            column_share=setting.column_share,
         )
     if solver not in SOLVERS:
         raise ConfigError(
@@ -184,54 +134,35 @@ def solve(
         )
     random = np.random.default_rng(0) if generator is None else generator
     descent: dict[str, Any] = {
-        "sample": draw_batches(geometry, told.steps, told.batch_size, random),
-        "eta": told.dual_start,
-        "momentum": told.momentum,
-        "learning_rate": told.dual_learning_rate,
+        "sample": draw_batches(geometry, setting.steps, setting.batch_size, random),
+        "eta": setting.dual_start,
+        "momentum": setting.momentum,
+        "learning_rate": setting.dual_learning_rate,
         "start": start,
     }
     if solver == "sgd":
-        return solve_sgd(geometry, loss, budget, dtype=told.dtype, **descent)
-    return solve_sinkhorn_sgd(geometry, loss, budget, entropy_weight=told.entropy_weight, **descent)
+        return solve_sgd(geometry, loss, budget, dtype=setting.dtype, **descent)
+    return solve_sinkhorn_sgd(
+        geometry, loss, budget, entropy_weight=setting.entropy_weight, **descent
+    )
 
 
 def draw_batches(
     geometry: Geometry, steps: int, batch_size: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """Draw the rows of stochastic batches in proportion to their masses.
-
-    Returns
-    -------
-    int64 ndarray of shape (steps, batch_size)
-        Row numbers, with replacement.
-    """
+    """Draw rows in proportion to their masses, with replacement, int64 (steps, batch_size)."""
     mass = to_numpy(geometry.row_mass)
     if mass.min() == mass.max():
         return generator.integers(mass.size, size=(steps, batch_size))
     return generator.choice(mass.size, size=(steps, batch_size), p=mass / mass.sum())
 
 
-def plan_columns(problem: Problem, found: Transport, rows: Array) -> Array:
-    """Return columns of the map Π: where the mass of given rows goes.
+def plan_columns(problem: Problem, transport: Transport, rows: Array) -> Array:
+    """Return columns Π[:, rows] of the map that any solver transport, float64 (n_samples, m).
 
-    Parameters
-    ----------
-    problem : Problem
-        What was solved.
-    found : Transport
-        Its solution by any solver.
-    rows : int64 array of shape (m,)
-        Row numbers j.
-
-    Returns
-    -------
-    float64 array of shape (n_samples, m)
-        Π[:, rows]. Over all rows its sums per label are ``found.weight``, each column's sum is the
-        row's mass. Mass that goes to coincident rows of equal loss is split equally.
-
-    Notes
-    -----
-    O(n m k) operations, O(n m) memory: ask for some rows at a time where n is large.
+    Summed over all rows of a label, they are ``transport.weight``; each column sums to the row's
+    mass. Mass that goes to coincident rows of equal loss is split equally. O(n m k) operations and
+    O(n m) memory: pass some rows at a time if n is large.
     """
     geometry, loss = problem.geometry, problem.loss
     xp = array_namespace(geometry.point)
@@ -241,26 +172,26 @@ def plan_columns(problem: Problem, found: Transport, rows: Array) -> Array:
     label = xp.searchsorted(ends, column, side="right")
     gain = xp.take(loss, label, axis=1)
     plan = xp.zeros_like(gain)
-    for i, (share, eta) in enumerate(zip(found.share, found.etas, strict=True)):
-        if found.entropy_weight > 0:
-            plan = plan + share * _soften(geometry, gain, own, eta, found.entropy_weight)
+    for i, (share, eta) in enumerate(zip(transport.share, transport.etas, strict=True)):
+        if transport.entropy_weight > 0:
+            plan = plan + share * _soften(geometry, gain, own, eta, transport.entropy_weight)
         else:
-            target = xp.take(found.destination[i, :], column)
-            there = geometry.row_point[:, None] == target[None, :]
-            plan = plan + share * _share_worst(gain, there)
+            target = xp.take(transport.destination[i, :], column)
+            arrives = geometry.row_point[:, None] == target[None, :]
+            plan = plan + share * _share_worst(gain, arrives)
     return plan * xp.take(geometry.row_mass, rows)[None, :]
 
 
-def _share_worst(gain: Array, there: Array) -> Array:
+def _share_worst(gain: Array, arrives: Array) -> Array:
     """Return columns split equally among the rows of the largest loss at their target."""
     xp = array_namespace(gain)
-    level = xp.where(there, gain, -xp.inf)
+    level = xp.where(arrives, gain, -xp.inf)
     worst = xp.astype(level == xp.max(level, axis=0), gain.dtype)
     return worst / xp.sum(worst, axis=0)
 
 
 def _soften(geometry: Geometry, gain: Array, own: Array, eta: float, gamma: float) -> Array:
-    """Return softmax_i((R_ij + γ log q_i − η C_ij) / γ); of coincident rows alone at η = ∞."""
+    """Return softmax_i((R_ij + γ log q_i − η C_ij) / γ), over coincident rows alone at η = ∞."""
     xp = array_namespace(gain)
     value = gain + gamma * xp.log(geometry.row_mass / xp.mean(geometry.row_mass))[:, None]
     if eta == float("inf"):
@@ -271,3 +202,52 @@ def _soften(geometry: Geometry, gain: Array, own: Array, eta: float, gamma: floa
         value = value - eta * xp.sum(step * step, axis=2)
     term = xp.exp((value - xp.max(value, axis=0)) / gamma)
     return term / xp.sum(term, axis=0)
+
+
+class WorstCases:
+    """The worst cases of successive boosting rounds on the same rows, each found from the last."""
+
+    def __init__(
+        self,
+        geometry: Geometry,
+        budget: float,
+        solver: str,
+        setting: Setting,
+        backend: Backend,
+        random_state: int,
+    ) -> None:
+        self.geometry, self.budget, self.solver = geometry, budget, solver
+        self.setting, self.backend = setting, backend
+        self.generator = np.random.default_rng(random_state)
+        self.last: Transport | None = None
+        self.table: list[list[float]] = []
+
+    def solve(self, margin: np.ndarray) -> Transport:
+        """Return the worst case for the margins of all rows."""
+        # Losses go where the geometry is.
+        work = 0.0 if isinstance(self.geometry.point, np.ndarray) else math.inf
+        loss = as_backend(evaluate_losses(margin), self.backend, work=work)
+        problem = Problem(self.geometry, loss, self.budget)
+        self.last = solve(
+            problem, self.solver, self.setting, start=self.last, generator=self.generator
+        )
+        self.table.append([float(getattr(self.last, key)) for key in HISTORY])
+        return self.last
+
+    def read_history(self) -> dict[str, np.ndarray]:
+        """Return float64 arrays of shape (n_rounds,), one for each of ``HISTORY``."""
+        table = np.asarray(self.table, dtype=np.float64).reshape(-1, len(HISTORY))
+        return dict(zip(HISTORY, table.T.copy(), strict=True))
+
+
+def check_transport(model: Any) -> None:
+    """Raise ConfigError for invalid parameters of an estimator that concern the transport."""
+    finite, number = "a finite number above 0", "a finite number that is 0 or more"
+    model.require("budget", 0 <= model.budget < math.inf, number)
+    model.require("solver", model.solver in SOLVERS, " or ".join(SOLVERS))
+    for name in ("tolerance", "entropy_weight", "dual_learning_rate"):
+        model.require(name, 0 < getattr(model, name) < math.inf, finite)
+    model.require("dual_start", 0 <= model.dual_start < math.inf, number)
+    model.require("momentum", 0 <= model.momentum < 1, "a number in [0, 1)")
+    model.require("steps", model.steps >= 1, "1 or more")
+    model.require("batch_size", model.batch_size >= 1, "1 or more")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -20,17 +20,15 @@ from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.seeds import derive_integer
 from fairfrontier.runtime.thread import limited_threads
 from fairfrontier.train.base import Classifier
-from fairfrontier.train.individual.budro.geometry import Geometry, build_geometry
+from fairfrontier.train.individual.budro.geometry import build_geometry
 from fairfrontier.train.individual.budro.linear_program import LARGEST
-from fairfrontier.train.individual.budro.objective import evaluate_losses
 from fairfrontier.train.individual.budro.rows import check_rows, take_rows
-from fairfrontier.train.individual.budro.solver import SOLVERS, Problem, Setting, solve
-from fairfrontier.train.individual.budro.transport import Transport
+from fairfrontier.train.individual.budro.solver import HISTORY, Setting, WorstCases, check_transport
 from fairfrontier.train.individual.fair_boosting.learner import (
-    ask_learner,
     fit_learner,
-    is_sound,
+    is_valid,
     make_learner,
+    predict_rows,
     require_rows,
     weight_keyword,
 )
@@ -38,16 +36,16 @@ from fairfrontier.train.persistence import State, find_strangers, read_state, re
 from fairfrontier.train.registry import method
 from fairfrontier.train.tree.boosting import PositiveWeight, positive_weight
 
-HISTORY = ("eta", "cost", "objective", "gap", "iterations")
-# XGBoost's, too, of p (1 − p) in its own logistic loss.
+# That of p (1 − p) in XGBoost's logistic loss.
 SMALLEST_CURVATURE = 1e-16
-# Beyond, Newton's steps run away: probabilities are 0 or 1, and curvatures the smallest.
+# Beyond it Newton's steps diverge: probabilities are 0 or 1, and curvatures the smallest.
 LARGEST_MARGIN = 1e6
 
 
 @method("fair_boosting")
+@dataclass(kw_only=True, eq=False, repr=False)
 class FairBoosting(Classifier):
-    """Individually fair boosting of any regressor of scikit-learn's shape.
+    """Individually fair boosting of any scikit-learn regressor.
 
     min_f L(f),   L(f) = sup { E_P ℓ(f(X), Y) : W(P, P_n) ≤ ε },   ℓ the logistic loss
 
@@ -63,18 +61,18 @@ class FairBoosting(Classifier):
     ----------
     learner : str or estimator
         ``tree``, ``stump``, ``newton_tree``, ``spline``, ``linear`` or ``k_neighbors``; or, from
-        Python, a regressor of scikit-learn's shape.
+        Python, a regressor with scikit-learn's interface.
     learner_parameters : mapping or None
-        What the learner is told beyond its defaults.
+        Parameters of the learner that differ from its defaults.
     order : {1, 2}
-        Whether learners are fitted to pseudo-residuals (Algorithm 1) or to Newton's steps; 2 asks
-        for a learner that takes weights.
+        Whether learners are fitted to pseudo-residuals (Algorithm 1) or to Newton's steps; 2
+        requires a learner that takes weights.
     step : {"constant", "search"}
         Whether α is ``learning_rate``, or the best one up to that for the P* of the round.
     budget : float
         ε ≥ 0: mean fair distance that rows may be moved, in squared units of the metric.
     n_estimators : int
-        Rounds; fewer are made when the search finds no step that helps.
+        Maximum number of rounds; they end when the search finds no step that helps.
     learning_rate : float
         α > 0, or the longest step that the search may take.
     start : float
@@ -100,13 +98,13 @@ class FairBoosting(Classifier):
     Notes
     -----
     A round costs O(n² k) operations for k embedded dimensions, in blocks of O(n k) memory, and a
-    fit and n answers of the learner, O(n² d) for neighbours. Learners are kept one by one,
-    neighbours with all rows: not for more than some 20,000 rows, for which there is `BuDRO`.
+    fit and n predictions of the learner, O(n² d) for neighbours. Every learner is kept, neighbours
+    with all rows: beyond some 20,000 rows use `BuDRO`.
 
-    The search minimises E_P* ℓ(f + αh) over α, a convex function, with the P* of the round kept, as
-    the analysis of Appendix A.1 keeps it. That L itself falls is not guaranteed: L has kinks where
-    the worst case is not unique, as at a constant f, and a learner fitted to one of its
-    subgradients there may well raise it, however small the step.
+    The search minimises E_P* ℓ(f + αh) over α, a convex function, with the P* of the round fixed,
+    as in the analysis of Appendix A.1. That L itself falls is not guaranteed: L has kinks where the
+    worst case is not unique, as at a constant f, and a learner fitted to one of its subgradients
+    there may raise it, however small the step.
 
     References
     ----------
@@ -120,55 +118,31 @@ class FairBoosting(Classifier):
     paper: ClassVar[str] = "Vargo et al., Individually fair gradient boosting, ICLR 2021"
     example: ClassVar[Mapping[str, Any]] = {"n_estimators": 4, "budget": 0.2, "learning_rate": 0.5}
 
-    learners_: list[Any]
-    rate_: np.ndarray
-    history_: dict[str, np.ndarray]
-
-    def __init__(
-        self,
-        *,
-        learner: str | Any = "tree",
-        learner_parameters: Mapping[str, Any] | None = None,
-        order: Literal[1, 2] = 1,
-        step: Literal["constant", "search"] = "constant",
-        budget: float = 0.4,
-        n_estimators: int = 100,
-        learning_rate: float = 0.1,
-        start: float = 0.0,
-        scale_pos_weight: PositiveWeight = 1.0,
-        solver: Literal["exact", "sgd", "sinkhorn", "sinkhorn_sgd", "linear_program"] = "exact",
-        tolerance: float = 1e-3,
-        entropy_weight: float = 5e-5,
-        dual_start: float = 0.1,
-        batch_size: int = 200,
-        steps: int = 100,
-        momentum: float = 0.9,
-        dual_learning_rate: float = 1e-4,
-        backend: Literal["auto", "numpy", "cupy"] = "auto",
-        random_state: int = 0,
-    ) -> None:
-        self.learner = learner
-        self.learner_parameters = learner_parameters
-        self.order = order
-        self.step = step
-        self.budget = budget
-        self.n_estimators = n_estimators
-        self.learning_rate = learning_rate
-        self.start = start
-        self.scale_pos_weight = scale_pos_weight
-        self.solver = solver
-        self.tolerance = tolerance
-        self.entropy_weight = entropy_weight
-        self.dual_start = dual_start
-        self.batch_size = batch_size
-        self.steps = steps
-        self.momentum = momentum
-        self.dual_learning_rate = dual_learning_rate
-        self.backend = backend
-        self.random_state = random_state
+    learner: str | Any = "tree"
+    learner_parameters: Mapping[str, Any] | None = None
+    order: Literal[1, 2] = 1
+    step: Literal["constant", "search"] = "constant"
+    budget: float = 0.4
+    n_estimators: int = 100
+    learning_rate: float = 0.1
+    start: float = 0.0
+    scale_pos_weight: PositiveWeight = 1.0
+    solver: Literal["exact", "sgd", "sinkhorn", "sinkhorn_sgd", "linear_program"] = "exact"
+    tolerance: float = 1e-3
+    entropy_weight: float = 5e-5
+    dual_start: float = 0.1
+    batch_size: int = 200
+    steps: int = 100
+    momentum: float = 0.9
+    dual_learning_rate: float = 1e-4
+    backend: Literal["auto", "numpy", "cupy"] = "auto"
+    random_state: int = 0
+    learners_: list[Any] = field(init=False)
+    rate_: np.ndarray = field(init=False)
+    history_: dict[str, np.ndarray] = field(init=False)
 
     def check(self) -> None:
-        """Raise ConfigError for parameters that cannot be."""
+        """Raise ConfigError for invalid parameters."""
         balance = self.scale_pos_weight
         self.require("order", self.order in (1, 2), "1 or 2")
         self.require("step", self.step in ("constant", "search"), "constant or search")
@@ -181,16 +155,7 @@ class FairBoosting(Classifier):
             balance == "balanced" or (not isinstance(balance, str) and 0 < balance < math.inf),
             "a number above 0, or balanced",
         )
-        self.require("solver", self.solver in SOLVERS, " or ".join(SOLVERS))
-        self.require("tolerance", self.tolerance > 0, "a number above 0")
-        self.require("entropy_weight", 0 < self.entropy_weight < math.inf, "a number above 0")
-        self.require("dual_start", 0 <= self.dual_start < math.inf, "a number that is 0 or more")
-        self.require("momentum", 0 <= self.momentum < 1, "a number in [0, 1)")
-        self.require(
-            "dual_learning_rate", 0 < self.dual_learning_rate < math.inf, "a number above 0"
-        )
-        self.require("steps", self.steps >= 1, "1 or more")
-        self.require("batch_size", self.batch_size >= 1, "1 or more")
+        check_transport(self)
         learner = make_learner(self.learner, self.learner_parameters)
         if self.order == 2 and weight_keyword(learner) is None:
             raise ConfigError(
@@ -216,25 +181,13 @@ class FairBoosting(Classifier):
     ) -> Self:
         """Boost on rows X with labels y of two classes under a fair metric.
 
-        Parameters
-        ----------
-        X : float64 array of shape (n_samples, n_features)
-            Encoded rows.
-        y : array of shape (n_samples,)
-            Labels of two classes.
-        metric : FairMetric
-            What "similar" means.
-        sample_weight : float64 array of shape (n_samples,), optional
-            Case weights: the masses of the rows before they move. A row of weight 0 is left out,
-            also as a place to move to.
-        progress : callable, optional
-            Called with (rounds done, rounds) after each round.
+        ``sample_weight`` and ``progress`` as in `BuDRO`.
 
         Raises
         ------
         ConfigError
-            For parameters that cannot be, a learner that there is not or that asks for more rows,
-            margins that run away, beyond 1e6, or more rows than the linear programme takes.
+            For invalid parameters, an unknown learner or one that needs more rows, margins that
+            diverge beyond 1e6, or more rows than the linear programme takes.
         DataError
             For labels or weights of another number than the rows, no rows, or a class without
             weight.
@@ -243,35 +196,41 @@ class FairBoosting(Classifier):
         X, y, weight = take_rows(*self.validate_training(X, y), sample_weight)
         check_rows(y)
         factor = np.array([1.0, positive_weight(self.scale_pos_weight, y, weight)])
-        worst = _WorstCase(self, np.asarray(metric.embed(X)), y, weight / weight.sum())
+        z = np.asarray(metric.embed(X))
+        z = as_backend(z, self.backend, work=float(len(y)) ** 2 * z.shape[1] * self.n_estimators)
+        worst_cases = WorstCases(
+            build_geometry(z, y, n_labels=2, mass=weight / weight.sum()),
+            self.budget,
+            self.solver,
+            Setting.of(self),
+            self.backend,
+            self.random_state,
+        )
         template = make_learner(self.learner, self.learner_parameters)
         require_rows(template, len(y))
         rows = np.array(X, dtype=np.float64, order="C")
         margin = np.full(len(y), float(self.start))
         learners: list[Any] = []
         rates: list[float] = []
-        history: list[list[float]] = []
         for iteration in range(self.n_estimators):
-            found = worst.find(margin)
-            share = to_numpy(found.weight) * factor
+            share = to_numpy(worst_cases.solve(margin).weight) * factor
             seed = derive_integer("fair boosting", iteration, self.random_state)
             with limited_threads(1):
-                aim = differentiate(margin, share).aim(self.order)
-                learner = fit_learner(template, rows, *aim, seed)
-                answer = ask_learner(learner, rows)
+                target = find_target(margin, share, self.order)
+                learner = fit_learner(template, rows, *target, seed)
+                prediction = predict_rows(learner, rows)
             rate = float(self.learning_rate)
             if self.step == "search":
-                rate = search_step(margin, answer, share, rate)
+                rate = search_step(margin, prediction, share, rate)
             if rate == 0:
                 break
-            history.append([float(getattr(found, key)) for key in HISTORY])
             learners.append(learner)
             rates.append(rate)
             with np.errstate(over="ignore", invalid="ignore"):
-                margin = margin + rate * answer
+                margin = margin + rate * prediction
             if not np.abs(margin).max() <= LARGEST_MARGIN:
                 raise ConfigError(
-                    f"The margins of {self.name} run away: round {iteration + 1} leaves one of "
+                    f"The margins of {self.name} diverge: after round {iteration + 1} one is "
                     f"{np.abs(margin).max():.3g}.",
                     f"Lower learning_rate, which is {self.learning_rate:g}.",
                 )
@@ -279,9 +238,11 @@ class FairBoosting(Classifier):
                 progress(iteration + 1, self.n_estimators)
         if progress is not None and len(learners) < self.n_estimators:
             progress(self.n_estimators, self.n_estimators)
-        table = np.asarray(history, dtype=np.float64).reshape(-1, len(HISTORY))
         self.learners_, self.rate_ = learners, np.asarray(rates, dtype=np.float64)
-        self.history_ = dict(zip(HISTORY, table.T.copy(), strict=True))
+        # The last round has none when the search found no step.
+        self.history_ = {
+            name: values[: len(rates)] for name, values in worst_cases.read_history().items()
+        }
         return self
 
     def decision_function(self, X: np.ndarray) -> np.ndarray:
@@ -290,7 +251,7 @@ class FairBoosting(Classifier):
         margin = np.full(len(rows), float(self.start))
         with limited_threads(1):
             for rate, learner in zip(self.rate_, self.learners_, strict=True):
-                margin += rate * ask_learner(learner, rows)
+                margin += rate * predict_rows(learner, rows)
         return margin
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
@@ -304,21 +265,21 @@ class FairBoosting(Classifier):
         Raises
         ------
         StoreError
-            When the folder is not empty or cannot be written, or the learner is made of types that
-            would not be read again.
+            When the folder is not empty or cannot be written, or the learner has types that
+            loading does not trust.
         """
         parameters, state = self.get_params(deep=False), self.pack_state()
         learners = dict(state.learners)
         if not isinstance(self.learner, str):
             parameters["learner"] = None
             learners["template"] = clone(self.learner)
-        for each in [*learners.get("rounds", [])[:1], learners.get("template")]:
-            strangers = find_strangers(each)
+        for learner in [*learners.get("rounds", [])[:1], learners.get("template")]:
+            strangers = find_strangers(learner)
             if strangers:
                 raise StoreError(
                     f"This {self.name} has learners of types that are not trusted: "
                     f"{', '.join(strangers)}.",
-                    "Choose one of the house's learners by its name, or keep the model in memory.",
+                    "Choose a learner by its name, or keep the model in memory.",
                 )
         full = State(state.arrays, state.boosters, learners, state.facts)
         return write_state(Path(folder), self.name, parameters, full)
@@ -341,114 +302,65 @@ class FairBoosting(Classifier):
         )
 
     def set_state(self, state: State) -> None:
-        """Restore the learners, if their trees hold together, their rates and the history.
+        """Restore the learners, their rates and the history.
 
         Raises
         ------
         StoreError
-            When there is not one sound learner for each rate.
+            Unless there is one valid learner for each rate.
         """
         learners, rate = list(state.learners["rounds"]), state.arrays["rate"]
-        wide = self.n_features_in_
-        sound = all(is_sound(each) and each.n_features_in_ == wide for each in learners)
-        if len(learners) != len(rate) or not sound:
+        valid = all(
+            is_valid(learner) and learner.n_features_in_ == self.n_features_in_
+            for learner in learners
+        )
+        if len(learners) != len(rate) or not valid:
             raise StoreError(
-                "The saved learners do not hold together.",
+                "The saved learners are inconsistent.",
                 "Train the model again, or restore the folder from where it was saved.",
             )
         self.learners_, self.rate_ = learners, rate
         self.history_ = {key: state.arrays[key] for key in HISTORY}
 
 
-@dataclass(frozen=True, eq=False)
-class Slope:
-    """Derivatives of E_P ℓ(f) in the margins, for a P that is kept.
+def differentiate(margin: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return g_i = w_i1 (p_i − 1) + w_i0 p_i and h_i = (w_i1 + w_i0) p_i (1 − p_i), p = σ(margin).
 
-    Attributes
-    ----------
-    first, second : float64 ndarray of shape (n_samples,)
-        g and h.
-    """
-
-    first: np.ndarray
-    second: np.ndarray
-
-    def aim(self, order: int) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return what a learner is fitted to, and the weights."""
-        if order == 1:
-            return -len(self.first) * self.first, None
-        # No weight, no say: all mass has left the row.
-        some = self.second > 0
-        step = np.divide(-self.first, self.second, out=np.zeros_like(self.first), where=some)
-        return step, self.second
-
-
-def differentiate(margin: np.ndarray, weight: np.ndarray) -> Slope:
-    """Return g_i = w_i1 (p_i − 1) + w_i0 p_i and h_i = (w_i1 + w_i0) p_i (1 − p_i).
-
-    In h, p (1 − p) is 1e-16 where it is less.
-
-    Parameters
-    ----------
-    margin : float64 array of shape (n_samples,)
-        f(x_i); p = σ(f).
-    weight : float64 array of shape (n_samples, 2)
-        w(x_i, k) ≥ 0.
+    They are derivatives of E_P ℓ(f) for the weights w, (n_samples, 2). In h, p (1 − p) is at least
+    1e-16.
     """
     p = expit(margin)
     lower, upper = weight.T
     curvature = np.maximum(p * (1.0 - p), SMALLEST_CURVATURE)
-    return Slope(upper * (p - 1.0) + lower * p, (upper + lower) * curvature)
+    return upper * (p - 1.0) + lower * p, (upper + lower) * curvature
+
+
+def find_target(
+    margin: np.ndarray, weight: np.ndarray, order: int
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return what a learner is fitted to, pseudo-residuals or Newton's steps, and its weights."""
+    first, second = differentiate(margin, weight)
+    if order == 1:
+        return -len(first) * first, None
+    # A row that has lost all its mass has no weight.
+    step = np.divide(-first, second, out=np.zeros_like(first), where=second > 0)
+    return step, second
 
 
 def search_step(
-    margin: np.ndarray, answer: np.ndarray, weight: np.ndarray, longest: float
+    margin: np.ndarray, prediction: np.ndarray, weight: np.ndarray, longest: float
 ) -> float:
     """Return the α in [0, longest] that minimises Σ_i Σ_k w_ik ℓ(f_i + α h_i, k).
 
-    Parameters
-    ----------
-    margin, answer : float64 arrays of shape (n_samples,)
-        f and h.
-    weight : float64 array of shape (n_samples, 2)
-        w.
-    longest : float
-        Where the search ends.
-
-    Notes
-    -----
-    The function is convex: its slope's root is bracketed and found by Brent's method, O(n) each.
+    Here h is ``prediction``. The function is convex: the root of its slope is found by Brent's
+    method, O(n) for each step.
     """
 
     def slope(rate: float) -> float:
-        return float(differentiate(margin + rate * answer, weight).first @ answer)
+        return float(differentiate(margin + rate * prediction, weight)[0] @ prediction)
 
     if slope(0.0) >= 0:
         return 0.0
     if slope(longest) <= 0:
         return longest
     return float(brentq(slope, 0.0, longest))
-
-
-class _WorstCase:
-    """The transport problem of a fit, for whatever margins; each begins at the last one's end."""
-
-    def __init__(self, model: FairBoosting, z: np.ndarray, y: np.ndarray, mass: np.ndarray) -> None:
-        work = float(len(y)) ** 2 * z.shape[1] * model.n_estimators
-        self._backend, self._budget, self._solver = model.backend, model.budget, model.solver
-        self._geometry: Geometry = build_geometry(
-            as_backend(z, model.backend, work=work), y, n_labels=2, mass=mass
-        )
-        self._setting = Setting.of(model)
-        self._generator = np.random.default_rng(model.random_state)
-        self._last: Transport | None = None
-
-    def find(self, margin: np.ndarray) -> Transport:
-        """Return the worst case for these margins."""
-        work = float("inf") if not isinstance(self._geometry.point, np.ndarray) else 0.0
-        losses = as_backend(evaluate_losses(margin), self._backend, work=work)
-        problem = Problem(self._geometry, losses, self._budget)
-        self._last = solve(
-            problem, self._solver, self._setting, start=self._last, generator=self._generator
-        )
-        return self._last

@@ -1,4 +1,4 @@
-"""Weak learners by their short names, fitted and asked in one way whatever they are."""
+"""Weak learners by their short names, with one way to fit them and to predict."""
 
 from __future__ import annotations
 
@@ -29,51 +29,46 @@ LEARNERS: Mapping[str, Callable[..., Any]] = {
     "stump": partial(DecisionTreeRegressor, max_depth=1),
     "tree": partial(DecisionTreeRegressor, max_depth=3),
 }
-# Rows of scikit-learn's blocks of distances: other kernels than full blocks round differently.
+# Rows of scikit-learn's blocks of distances: partial blocks use kernels that round differently.
 BLOCK = 256
 
 
 def make_learner(learner: str | Any, parameters: Mapping[str, Any] | None) -> Any:
-    """Return an unfitted regressor.
+    """Return an unfitted regressor: one of ``LEARNERS`` by its name, or a copy of a regressor.
 
-    Parameters
-    ----------
-    learner : str or estimator
-        A short name of ``LEARNERS``, or a regressor of scikit-learn's shape.
-    parameters : mapping or None
-        What the learner is told beyond its defaults.
+    ``parameters`` differ from the defaults.
 
     Raises
     ------
     ConfigError
-        For a name or a parameter that there is not, a parameter that cannot be, or an object that
-        does not fit and predict.
+        For an unknown name or parameter, an invalid parameter, or an object that is not a
+        regressor.
     """
     if not isinstance(parameters, Mapping | None):
         raise ConfigError(
             f"The learner's parameters are {parameters!r}.", "Give names and their values."
         )
-    told = dict(parameters or {})
+    chosen = dict(parameters or {})
     if not isinstance(learner, str):
-        if not all(hasattr(learner, each) for each in ("fit", "predict", "get_params")):
+        if not all(hasattr(learner, method) for method in ("fit", "predict", "get_params")):
             raise ConfigError(
-                f"The learner {learner!r} is no regressor.",
-                f"Give one of scikit-learn's shape, or a name: {', '.join(LEARNERS)}.",
+                f"The learner {learner!r} is not a regressor.",
+                f"Give one with scikit-learn's interface, or a name: {', '.join(LEARNERS)}.",
             )
         made = clone(learner)
         known = list(made.get_params())
-        _require_known(type(learner).__name__, told, known)
-        return _checked(made.set_params(**told) if told else made)
+        _require_known(type(learner).__name__, chosen, known)
+        return _checked(made.set_params(**chosen) if chosen else made)
     if learner not in LEARNERS:
         raise ConfigError(f"There is no learner {learner!r}.", nearest(learner, LEARNERS))
     maker = LEARNERS[learner]
     known = list(inspect.signature(maker).parameters)
-    _require_known(learner, told, known)
-    return _checked(maker(**told))
+    _require_known(learner, chosen, known)
+    return _checked(maker(**chosen))
 
 
-def _require_known(name: str, told: Mapping[str, Any], known: list[str]) -> None:
-    for key in told:
+def _require_known(name: str, chosen: Mapping[str, Any], known: list[str]) -> None:
+    for key in chosen:
         if key not in known:
             raise ConfigError(
                 f"The learner {name!r} has no parameter {key!r}.", nearest(key, known)
@@ -81,30 +76,30 @@ def _require_known(name: str, told: Mapping[str, Any], known: list[str]) -> None
 
 
 def _checked(learner: Any) -> Any:
-    """Return a learner whose parameters may be, as far as can be told without rows."""
+    """Return a learner after checking its parameters, as far as possible without rows."""
     if isinstance(learner, NewtonTree | Spline):
         learner.check()
-    # Some that are of scikit-learn's shape declare nothing of their parameters.
+    # Regressors of other libraries may declare no constraints.
     elif hasattr(learner, "_parameter_constraints"):
         try:
             learner._validate_params()
         except ValueError as error:
-            raise ConfigError(str(error), "Mend learner_parameters.") from error
+            raise ConfigError(str(error), "Correct learner_parameters.") from error
     return learner
 
 
 def require_rows(learner: Any, n_samples: int) -> None:
-    """Raise ConfigError for a learner that asks for more neighbours than there are rows."""
+    """Raise ConfigError for a learner that needs more neighbours than there are rows."""
     last = learner.steps[-1][1] if isinstance(learner, Pipeline) else learner
     if isinstance(last, KNeighborsRegressor) and last.n_neighbors > n_samples:
         raise ConfigError(
-            f"The learner asks for {last.n_neighbors} neighbours among {n_samples} rows.",
+            f"The learner needs {last.n_neighbors} neighbours, but there are {n_samples} rows.",
             "Give a smaller n_neighbors in learner_parameters.",
         )
 
 
 def weight_keyword(learner: Any) -> str | None:
-    """Return the keyword by which ``fit`` takes weights, None where it takes none."""
+    """Return the keyword by which ``fit`` takes weights, or None."""
     if isinstance(learner, Pipeline):
         name, last = learner.steps[-1]
         return f"{name}__sample_weight" if has_fit_parameter(last, "sample_weight") else None
@@ -114,35 +109,35 @@ def weight_keyword(learner: Any) -> str | None:
 def fit_learner(
     template: Any, X: np.ndarray, target: np.ndarray, weight: np.ndarray | None, seed: int
 ) -> Any:
-    """Fit a copy of a learner; all that is random in it comes from the seed."""
+    """Fit a copy of a learner; all its random states are the seed."""
     learner = clone(template)
-    random = [each for each in learner.get_params() if each.rpartition("__")[2] == "random_state"]
-    learner.set_params(**dict.fromkeys(random, seed))
+    seeds = [key for key in learner.get_params() if key.rpartition("__")[2] == "random_state"]
+    learner.set_params(**dict.fromkeys(seeds, seed))
     keyword = weight_keyword(learner)
-    given = {} if weight is None or keyword is None else {keyword: weight}
-    return learner.fit(X, target, **given)
+    weights = {} if weight is None or keyword is None else {keyword: weight}
+    return learner.fit(X, target, **weights)
 
 
-def ask_learner(learner: Any, X: np.ndarray) -> np.ndarray:
-    """Return a fitted learner's values, float64 (n_samples,), row by row the same in any batch."""
-    filling = np.zeros((BLOCK - len(X) % BLOCK, X.shape[1]))
-    answer = np.asarray(learner.predict(np.concatenate([X, filling])), dtype=np.float64)
-    return answer[: len(X)]
+def predict_rows(learner: Any, X: np.ndarray) -> np.ndarray:
+    """Return float64 predictions (n_samples,), the same for a row in any batch."""
+    padding = np.zeros((BLOCK - len(X) % BLOCK, X.shape[1]))
+    predicted = np.asarray(learner.predict(np.concatenate([X, padding])), dtype=np.float64)
+    return predicted[: len(X)]
 
 
-def is_sound(learner: Any) -> bool:
-    """Return whether every tree in a learner leads to leaves, and asks about features it has.
+def is_valid(learner: Any) -> bool:
+    """Return whether every tree in a learner leads to leaves, and splits on features that exist.
 
-    scikit-learn follows the nodes of its trees without looking, so this is asked of what was read
-    from a file.
+    scikit-learn follows the nodes of its trees unchecked, so learners read from files are checked
+    here.
     """
-    return all(_is_sound_part(each) for each in _parts(learner, set()))
+    return all(_is_valid_part(part) for part in _parts(learner, set()))
 
 
-def _is_sound_part(part: Any) -> bool:
+def _is_valid_part(part: Any) -> bool:
     if isinstance(part, NewtonTree):
         arrays = (part.feature_, part.threshold_, part.left_, part.right_, part.value_)
-        return len({len(each) for each in arrays}) == 1 and is_downward(
+        return len({len(array) for array in arrays}) == 1 and is_downward(
             part.left_, part.right_, part.feature_ != LEAF, part.feature_, part.n_features_in_
         )
     if isinstance(part, Tree):
@@ -152,23 +147,23 @@ def _is_sound_part(part: Any) -> bool:
         )
     # The rows that reach a tree are checked against what its owners say, not against the tree.
     below = [part.tree_.n_features] if hasattr(part, "tree_") else []
-    below += [each.n_features_in_ for each in np.ravel(getattr(part, "estimators_", []))]
-    return all(each <= part.n_features_in_ for each in below)
+    below += [tree.n_features_in_ for tree in np.ravel(getattr(part, "estimators_", []))]
+    return all(n_features <= part.n_features_in_ for n_features in below)
 
 
 def _parts(owner: Any, seen: set[int]) -> Iterator[Any]:
-    """Yield an object and all that it is made of."""
+    """Yield an object and, recursively, all objects in it."""
     if id(owner) in seen or isinstance(owner, str | bytes | int | float | type(None)):
         return
     seen.add(id(owner))
     if isinstance(owner, np.ndarray):
-        held = owner.ravel().tolist() if owner.dtype == object else []
+        parts = owner.ravel().tolist() if owner.dtype == object else []
     elif isinstance(owner, Mapping):
-        held = list(owner.values())
+        parts = list(owner.values())
     elif isinstance(owner, list | tuple):
-        held = list(owner)
+        parts = list(owner)
     else:
         yield owner
-        held = list(getattr(owner, "__dict__", {}).values())
-    for each in held:
-        yield from _parts(each, seen)
+        parts = list(getattr(owner, "__dict__", {}).values())
+    for part in parts:
+        yield from _parts(part, seen)

@@ -1,4 +1,4 @@
-"""A regression tree with ridge-penalised leaves: the tree that XGBoost grows, as a weak learner."""
+"""A regression tree with ridge-penalised leaves, as XGBoost grows it, for weak learners."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Sums:
 
 @dataclass(eq=False)
 class _Nodes:
-    """The nodes so far; children come later than their parents."""
+    """The nodes so far; children come after their parents."""
 
     feature: list[int] = field(default_factory=list)
     threshold: list[np.float32] = field(default_factory=list)
@@ -65,21 +65,21 @@ class NewtonTree(RegressorMixin, BaseEstimator):
     reg_lambda : float
         λ ≥ 0, on the scale of the weights' sum.
     gamma : float
-        Splits that gain less are taken back, from the leaves upwards.
+        Splits that gain less are pruned, from the leaves upwards.
     min_child_weight : float
         Smallest H of a leaf.
     ties : {"low", "high"}
-        Which of a feature's cuts is made where several gain the same, as those among rows without
-        weight do: the lowest, as ``hist`` does, or the highest, as ``exact`` does.
+        Which of a feature's thresholds is taken if several gain the same, as among rows without
+        weight: the lowest, as in ``hist``, or the highest, as in ``exact``.
 
     Attributes
     ----------
     feature_, left_, right_ : ndarray of int64, shape (n_nodes,)
-        Feature that a node asks about, and where it leads; -1 in leaves.
+        Feature and children of a node; -1 in leaves.
     threshold_ : ndarray of float32, shape (n_nodes,)
-        A row goes left where its feature is below.
+        A row goes left if its feature is below.
     value_ : ndarray of float64, shape (n_nodes,)
-        Answers of the leaves.
+        Values of the leaves.
 
     Notes
     -----
@@ -114,7 +114,7 @@ class NewtonTree(RegressorMixin, BaseEstimator):
         self.ties = ties
 
     def check(self) -> None:
-        """Raise ConfigError for parameters that cannot be."""
+        """Raise ConfigError for invalid parameters."""
         require_whole(self, "max_depth", least=1)
         for name in ("reg_lambda", "gamma", "min_child_weight"):
             require_number(self, name)
@@ -128,36 +128,36 @@ class NewtonTree(RegressorMixin, BaseEstimator):
         self.check()
         columns = np.ascontiguousarray(np.asarray(X, dtype=np.float32).T)
         h = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight)
-        # Through float32, in which XGBoost is handed gradients.
+        # XGBoost takes gradients in float32.
         g = (-h * np.asarray(y)).astype(np.float32).astype(np.float64)
         h = h.astype(np.float32).astype(np.float64)
         nodes = _Nodes()
         root = _Sums(np.argsort(columns, axis=1, kind="stable"), g.sum(), h.sum())
-        waiting = [(nodes.add(self._answer(root)), root, 0)]
+        waiting = [(nodes.add(self._value(root)), root, 0)]
         while waiting:
             node, sums, depth = waiting.pop(0)
             if depth == self.max_depth:
                 continue
-            found = self._best(columns, g, h, sums)
-            if found is None:
+            split = self._find_split(columns, g, h, sums)
+            if split is None:
                 continue
-            gain, feature, threshold = found
-            children = self._part(columns[feature] < threshold, g, h, sums)
+            gain, feature, threshold = split
+            children = self._divide(columns[feature] < threshold, g, h, sums)
             nodes.feature[node], nodes.threshold[node] = feature, threshold
             nodes.gain[node] = gain
             nodes.left[node], nodes.right[node] = (
-                nodes.add(self._answer(child)) for child in children
+                nodes.add(self._value(child)) for child in children
             )
-            places = (nodes.left[node], nodes.right[node])
+            numbers = (nodes.left[node], nodes.right[node])
             waiting += [
-                (place, child, depth + 1) for place, child in zip(places, children, strict=True)
+                (number, child, depth + 1) for number, child in zip(numbers, children, strict=True)
             ]
-        self._take_back(nodes)
-        self._keep(nodes)
+        self._prune(nodes)
+        self._store(nodes)
         self.n_features_in_ = columns.shape[0]
         return self
 
-    def _answer(self, sums: _Sums) -> float:
+    def _value(self, sums: _Sums) -> float:
         return -sums.G / (sums.H + self.reg_lambda) if sums.H > 0 else 0.0
 
     def _score(self, G: Any, H: Any) -> Any:
@@ -165,7 +165,7 @@ class NewtonTree(RegressorMixin, BaseEstimator):
         total = H + self.reg_lambda
         return np.divide(G * G, total, out=np.zeros_like(G * G), where=total > 0)
 
-    def _best(
+    def _find_split(
         self, columns: np.ndarray, g: np.ndarray, h: np.ndarray, sums: _Sums
     ) -> tuple[np.float32, int, np.float32] | None:
         """Return (gain, feature, threshold) of the best split, None where none gains."""
@@ -174,57 +174,59 @@ class NewtonTree(RegressorMixin, BaseEstimator):
         values = np.take_along_axis(columns, sums.order, axis=1)
         first = np.cumsum(g[sums.order], axis=1)[:, :-1]
         second = np.cumsum(h[sums.order], axis=1)[:, :-1]
-        rest, least = sums.H - second, self.min_child_weight
-        possible = (values[:, 1:] > values[:, :-1]) & (np.minimum(second, rest) >= least)
-        whole = self._score(np.asarray(sums.G), np.asarray(sums.H))
-        gain = self._score(first, second) + self._score(sums.G - first, rest) - whole
+        remaining, least = sums.H - second, self.min_child_weight
+        possible = (values[:, 1:] > values[:, :-1]) & (np.minimum(second, remaining) >= least)
+        parent = self._score(np.asarray(sums.G), np.asarray(sums.H))
+        gain = self._score(first, second) + self._score(sums.G - first, remaining) - parent
         gain = np.where(possible, gain, 0.0).astype(np.float32)
         feature = int(np.argmax(gain.max(axis=1)))
         last = gain.shape[1] - 1
-        place = int(
+        position = int(
             np.argmax(gain[feature])
             if self.ties == "low"
             else last - np.argmax(gain[feature, ::-1])
         )
-        if gain[feature, place] <= SMALLEST_GAIN:
+        if gain[feature, position] <= SMALLEST_GAIN:
             return None
-        low, high = values[feature, place], values[feature, place + 1]
+        low, high = values[feature, position], values[feature, position + 1]
         middle = np.float32(0.5) * (low + high)
-        return gain[feature, place], feature, middle if middle > low else high
+        return gain[feature, position], feature, middle if middle > low else high
 
-    def _part(
+    def _divide(
         self, leftward: np.ndarray, g: np.ndarray, h: np.ndarray, sums: _Sums
     ) -> tuple[_Sums, _Sums]:
-        goes = leftward[sums.order]
-        n_features = len(goes)
-        # Every feature lists the same rows, so that each keeps as many: the order stays.
-        orders = (sums.order[each].reshape(n_features, -1) for each in (goes, ~goes))
-        left, right = (_Sums(each, g[each[0]].sum(), h[each[0]].sum()) for each in orders)
+        is_left = leftward[sums.order]
+        n_features = len(is_left)
+        # Every feature lists the same rows, so that all rows of the result are equally long.
+        orders = (sums.order[order].reshape(n_features, -1) for order in (is_left, ~is_left))
+        left, right = (_Sums(order, g[order[0]].sum(), h[order[0]].sum()) for order in orders)
         return left, right
 
-    def _take_back(self, nodes: _Nodes) -> None:
-        """Turn splits with leaves below into leaves where they gain less than γ."""
+    def _prune(self, nodes: _Nodes) -> None:
+        """Turn splits of two leaves that gain less than γ into leaves."""
         for node in reversed(range(len(nodes.value))):
             if nodes.feature[node] == LEAF or nodes.gain[node] >= self.gamma:
                 continue
             if nodes.feature[nodes.left[node]] == nodes.feature[nodes.right[node]] == LEAF:
                 nodes.feature[node] = nodes.left[node] = nodes.right[node] = LEAF
 
-    def _keep(self, nodes: _Nodes) -> None:
-        """Store the nodes that the root still leads to."""
-        kept = [0]
-        for node in kept:
+    def _store(self, nodes: _Nodes) -> None:
+        """Store the nodes that can be reached from the root."""
+        reachable = [0]
+        for node in reachable:
             if nodes.feature[node] != LEAF:
-                kept += [nodes.left[node], nodes.right[node]]
-        number = {node: place for place, node in enumerate(kept)} | {LEAF: LEAF}
-        self.feature_ = np.asarray([nodes.feature[each] for each in kept], dtype=np.int64)
-        self.threshold_ = np.asarray([nodes.threshold[each] for each in kept], dtype=np.float32)
-        self.left_ = np.asarray([number[nodes.left[each]] for each in kept], dtype=np.int64)
-        self.right_ = np.asarray([number[nodes.right[each]] for each in kept], dtype=np.int64)
-        self.value_ = np.asarray([nodes.value[each] for each in kept], dtype=np.float64)
+                reachable += [nodes.left[node], nodes.right[node]]
+        # The last entry, at index LEAF, stays LEAF.
+        number = np.full(len(nodes.value) + 1, LEAF, dtype=np.int64)
+        number[reachable] = np.arange(len(reachable))
+        self.feature_ = np.asarray(nodes.feature, dtype=np.int64)[reachable]
+        self.threshold_ = np.asarray(nodes.threshold, dtype=np.float32)[reachable]
+        self.left_ = number[np.asarray(nodes.left)[reachable]]
+        self.right_ = number[np.asarray(nodes.right)[reachable]]
+        self.value_ = np.asarray(nodes.value, dtype=np.float64)[reachable]
 
     def predict(self, X: np.ndarray) -> np.ndarray:
-        """Return the answers of the leaves that rows fall into, float64 (n_samples,)."""
+        """Return the values of the rows' leaves, float64 (n_samples,)."""
         rows = np.asarray(X, dtype=np.float32)
         node = np.zeros(len(rows), dtype=np.int64)
         below = np.flatnonzero(self.feature_[node] != LEAF)
@@ -233,5 +235,5 @@ class NewtonTree(RegressorMixin, BaseEstimator):
             left = rows[below, self.feature_[at]] < self.threshold_[at]
             node[below] = np.where(left, self.left_[at], self.right_[at])
             below = below[self.feature_[node[below]] != LEAF]
-        answer: np.ndarray = self.value_[node]
-        return answer
+        values: np.ndarray = self.value_[node]
+        return values

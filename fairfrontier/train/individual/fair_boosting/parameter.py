@@ -1,4 +1,4 @@
-"""What the house's weak learners require of their parameters."""
+"""Checks of the weak learners' parameters."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fairfrontier.runtime.errors import ConfigError
 def require_whole(learner: Any, name: str, *, least: int) -> None:
     """Raise ConfigError unless a learner's parameter is a whole number of at least ``least``."""
     value = getattr(learner, name)
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not whole or int(value) < least:
+    integral = isinstance(value, Integral) and not isinstance(value, bool)
+    if not integral or int(value) < least:
         _refuse(learner, name, f"a whole number that is {least} or more")
 
 

@@ -1,4 +1,4 @@
-"""Additive regression splines with a ridge penalty, as a weak learner that is kept as arrays."""
+"""Additive regression splines with a ridge penalty, as a weak learner that is saved as arrays."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Spline(RegressorMixin, BaseEstimator):
 
     Notes
     -----
-    Beyond the outer knots a feature counts as at the knot. O(n d n_knots²).
+    Beyond the outer knots the spline is constant. O(n d n_knots²).
 
     References
     ----------
@@ -55,7 +55,7 @@ class Spline(RegressorMixin, BaseEstimator):
         self.reg_lambda = reg_lambda
 
     def check(self) -> None:
-        """Raise ConfigError for parameters that cannot be."""
+        """Raise ConfigError for invalid parameters."""
         require_whole(self, "n_knots", least=2)
         require_whole(self, "degree", least=0)
         require_number(self, "reg_lambda")
@@ -64,7 +64,7 @@ class Spline(RegressorMixin, BaseEstimator):
         """Fit on rows X with targets y."""
         self.check()
         low, high = X.min(axis=0), X.max(axis=0)
-        # A constant feature has knots all the same; its spline is a constant, too.
+        # A constant feature needs distinct knots as well; its spline is constant.
         self.knots_ = np.linspace(low, np.where(high > low, high, low + 1.0), self.n_knots)
         weight = None if sample_weight is None else sample_weight / np.mean(sample_weight)
         ridge = Ridge(alpha=self.reg_lambda).fit(self._bases(X), y, sample_weight=weight)
@@ -76,11 +76,11 @@ class Spline(RegressorMixin, BaseEstimator):
         transformer = SplineTransformer(
             degree=self.degree, knots=self.knots_, include_bias=False, extrapolation="constant"
         )
-        # Given knots, it learns nothing of the rows that it is fitted on.
+        # With given knots it learns nothing from the rows of fit.
         bases: np.ndarray = transformer.fit(self.knots_).transform(X)
         return bases
 
     def predict(self, X: np.ndarray) -> np.ndarray:
         """Return float64 values, shape (n_samples,)."""
-        answer: np.ndarray = self._bases(X) @ self.coefficient_ + self.intercept_
-        return answer
+        values: np.ndarray = self._bases(X) @ self.coefficient_ + self.intercept_
+        return values

@@ -4,6 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import csr_array, eye_array, kron
 
 from fairfrontier.train.individual.budro.geometry import keep_columns
 
@@ -58,3 +60,18 @@ def solve_in_portions(geometry, n, solve):
 
     with ThreadPoolExecutor(n) as pool:
         return list(pool.map(run, range(n)))
+
+
+def find_optimum(z, label, loss, budget, mass=None):
+    """Return the optimum of (2.8) by a linear programme of all n² pairs."""
+    n = len(z)
+    cost = np.sum((z[:, None, :] - z[None, :, :]) ** 2, axis=2)
+    return -linprog(
+        -loss[:, label].reshape(-1),
+        A_ub=csr_array(cost.reshape(1, -1)),
+        b_ub=[budget],
+        A_eq=kron(csr_array(np.ones((1, n))), eye_array(n)),
+        b_eq=np.full(n, 1 / n) if mass is None else mass,
+        bounds=(0, None),
+        method="highs",
+    ).fun

@@ -182,7 +182,7 @@ def test_faults_of_the_rows_are_told(client, rows):
         model.fit(cut(X), y[1:], metric=metric, client=client)
     with pytest.raises(DataError, match="no row"):
         model.fit(cut(X[:0], (0,)), y[:0], metric=metric, client=client)
-    with pytest.raises(DataError, match="no row of a weight above 0"):
+    with pytest.raises(DataError, match="no row with a weight above 0"):
         model.fit(cut(X), y, metric=metric, sample_weight=np.zeros(300), client=client)
     with pytest.raises(DataError, match="no row has the label 0"):
         model.fit(cut(X), y + 1, metric=metric, client=client)

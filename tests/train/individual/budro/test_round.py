@@ -34,15 +34,15 @@ def test_rounds_that_were_stored_on_the_way_go_on_the_same(workers):
         # As what Dask moves or spills: the matrix is made again.
         parts = deepcopy(parts).advance(count)
     assert parts.iteration == whole.iteration == 6
-    for name, wanted in whole.read_history().items():
-        assert np.array_equal(parts.read_history()[name], wanted)
+    for name, wanted in whole.finish().history.items():
+        assert np.array_equal(parts.finish().history[name], wanted)
     assert parts.booster.get_dump() == whole.booster.get_dump()
 
 
 def test_what_was_advanced_keeps_its_history():
     rounds = begin()
     later = rounds.advance(2)
-    assert (len(rounds.table), len(later.table)) == (0, 2)
+    assert (len(rounds.worst_cases.table), len(later.worst_cases.table)) == (0, 2)
     assert later.data is rounds.data
     assert deepcopy(later).data is None
 

@@ -7,7 +7,6 @@ import pytest
 
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.train.individual.budro.linear_program import solve_linear_program
 from fairfrontier.train.individual.budro.solver import (
     SOLVERS,
     Problem,
@@ -17,7 +16,7 @@ from fairfrontier.train.individual.budro.solver import (
     plan_columns,
     solve,
 )
-from tests.train.individual.budro.problems import draw_problem, solve_in_portions
+from tests.train.individual.budro.problems import draw_problem, find_optimum, solve_in_portions
 
 KINDS = {
     "plain": {},
@@ -62,7 +61,7 @@ def test_all_solvers_agree_with_the_linear_programme(kind):
     for seed in range(20):  # 200 problems in all
         budget = BUDGETS[seed % len(BUDGETS)]
         z, label, loss, mass = draw(seed, **KINDS[kind])
-        _, best = solve_linear_program(z, label, loss, budget, mass=mass)
+        best = find_optimum(z, label, loss, budget, mass=mass)
         problem = build_problem(z, label, loss, budget, mass=mass)
         programme = solve(problem, "linear_program")
         exact, smooth = (solve(problem, each, Setting(**FINE)) for each in ("exact", "sinkhorn"))
@@ -92,7 +91,7 @@ def test_all_solvers_agree_with_the_linear_programme(kind):
 def test_stochastic_steps_come_to_the_linear_programme(solver):
     for seed in range(3):
         z, label, loss = draw_problem(seed, n=60, n_labels=2 + seed % 2)
-        _, best = solve_linear_program(z, label, loss, 0.3)
+        best = find_optimum(z, label, loss, 0.3)
         told = Setting(
             entropy_weight=1e-3,
             dual_start=1.0,

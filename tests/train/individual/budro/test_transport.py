@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from fairfrontier.train.individual.budro import bound, search, transport
 from fairfrontier.train.individual.budro.geometry import build_geometry
-from fairfrontier.train.individual.budro.linear_program import solve_linear_program
 from fairfrontier.train.individual.budro.search import Search
 from fairfrontier.train.individual.budro.transport import solve_exact, solve_sgd
-from tests.train.individual.budro.problems import draw_problem
+from tests.train.individual.budro.problems import draw_problem, find_optimum
 
 EXACT = {"tolerance": 1e-10, "dtype": "float64"}
 
@@ -46,7 +45,7 @@ def test_exact_equals_linear_programme(shape, budget):
         z, label, loss = draw_problem(seed, **shape)
         geometry = build_geometry(z, label, n_labels=loss.shape[1])
         found = solve_exact(geometry, loss, budget, **EXACT)
-        _, best = solve_linear_program(z, label, loss, budget)
+        best = find_optimum(z, label, loss, budget)
         assert found.converged
         assert found.objective == pytest.approx(best, abs=1e-6)
         assert found.cost <= budget + 1e-9

@@ -10,10 +10,10 @@ from sklearn.tree import DecisionTreeRegressor
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.train.individual.fair_boosting.learner import (
     LEARNERS,
-    ask_learner,
     fit_learner,
-    is_sound,
+    is_valid,
     make_learner,
+    predict_rows,
     weight_keyword,
 )
 from fairfrontier.train.persistence import find_strangers
@@ -26,14 +26,14 @@ Y = X[:, 0] + np.abs(X[:, 1]) + X[:, 3]
 @pytest.mark.parametrize("name", LEARNERS)
 def test_named_learners_learn_answer_row_by_row_and_can_be_kept(name):
     learner = fit_learner(make_learner(name, None), X, Y, None, 0)
-    answer = ask_learner(learner, X)
+    answer = predict_rows(learner, X)
     assert answer.dtype == np.float64
     assert np.corrcoef(answer, Y)[0, 1] > 0.5
     rows = np.array([7, 3, 80])
-    assert ask_learner(learner, X[rows]) == pytest.approx(answer[rows], rel=1e-13)
-    assert len(ask_learner(learner, X[:0])) == 0
+    assert predict_rows(learner, X[rows]) == pytest.approx(answer[rows], rel=1e-13)
+    assert len(predict_rows(learner, X[:0])) == 0
     assert find_strangers([learner]) == []
-    assert is_sound(learner)
+    assert is_valid(learner)
 
 
 def test_what_there_is_not_is_said():
@@ -41,7 +41,7 @@ def test_what_there_is_not_is_said():
         make_learner("stmup", None)
     with pytest.raises(ConfigError, match="'max_depth'"):
         make_learner("tree", {"max_deph": 3})
-    with pytest.raises(ConfigError, match="no regressor"):
+    with pytest.raises(ConfigError, match="not a regressor"):
         make_learner(3, None)
     with pytest.raises(ConfigError, match="'epsilon'"):
         make_learner(SVR(), {"epsilom": 0.2})
@@ -89,12 +89,12 @@ def test_weights_reach_the_last_step_of_a_pipeline():
     assert weight_keyword(KNeighborsRegressor()) is None
     weight = np.where(X[:, 3] == 1, 50.0, 0.1)
     plain, heavy = (fit_learner(template, X, Y, each, 0) for each in (None, weight))
-    assert np.abs(ask_learner(plain, X) - ask_learner(heavy, X)).max() > 0.01
+    assert np.abs(predict_rows(plain, X) - predict_rows(heavy, X)).max() > 0.01
 
 
 def test_the_seed_reaches_what_is_random():
     template = make_pipeline(BaggingRegressor(n_estimators=3))
-    first, again, other = (ask_learner(fit_learner(template, X, Y, None, s), X) for s in (1, 1, 2))
+    first, again, other = (predict_rows(fit_learner(template, X, Y, None, s), X) for s in (1, 1, 2))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
 
@@ -110,34 +110,34 @@ def test_the_seed_reaches_what_is_random():
 )
 def test_a_tree_that_leads_nowhere_is_seen_wherever_it_is(template):
     learner = fit_learner(template, X, Y, None, 0)
-    assert is_sound(learner)
+    assert is_valid(learner)
     inner = learner
     while not hasattr(inner, "tree_"):
         held = inner.steps if hasattr(inner, "steps") else inner.estimators_
         inner = np.ravel(held)[-1]
     kept = inner.tree_.feature[0]
     inner.tree_.feature[0] = 5
-    assert not is_sound(learner)
+    assert not is_valid(learner)
     inner.tree_.feature[0] = kept
     inner.tree_.children_left[0] = 10**6
-    assert not is_sound(learner)
+    assert not is_valid(learner)
 
 
 def test_an_owner_that_lets_rows_be_too_narrow_is_seen():
     wide = np.hstack([X, X])
     learner = fit_learner(DecisionTreeRegressor(max_depth=2), wide, Y, None, 0)
     learner.n_features_in_ = 5
-    assert not is_sound(learner)
+    assert not is_valid(learner)
     ensemble = fit_learner(GradientBoostingRegressor(n_estimators=2), wide, Y, None, 0)
     ensemble.n_features_in_ = 5
-    assert not is_sound(ensemble)
+    assert not is_valid(ensemble)
 
 
 def test_a_newton_tree_that_leads_nowhere_is_seen():
     for name, value in (("left_", 0), ("right_", 99), ("feature_", 5)):
         learner = fit_learner(make_learner("newton_tree", None), X, Y, None, 0)
         getattr(learner, name)[0] = value
-        assert not is_sound(learner)
+        assert not is_valid(learner)
     learner = fit_learner(make_learner("newton_tree", None), X, Y, None, 0)
     learner.value_ = learner.value_[:-1]
-    assert not is_sound(learner)
+    assert not is_valid(learner)
