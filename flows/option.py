@@ -9,7 +9,7 @@ from fairfrontier.runtime.option import ProjectOptions
 from fairfrontier.study.config import DEFAULT_PROFILE
 from fairfrontier.study.expand import load_study
 from fairfrontier.study.option import Cluster, Profile, Results, RunOptions
-from fairfrontier.study.read import studies
+from fairfrontier.study.read import list_studies
 from fairfrontier.study.run import check_options
 
 
@@ -53,7 +53,7 @@ class ReproduceOptions(ProjectOptions):
 
     def _read(self) -> dict[str, set[str]]:
         """Return name -> profiles of every study that reproduces something."""
-        found = {name: load_study(name, home=self.home) for name in studies(self.home)}
+        found = {name: load_study(name, home=self.home) for name in list_studies(self.home)}
         return {
             name: {DEFAULT_PROFILE, *resolved.study.profiles}
             for name, resolved in found.items()

@@ -1,4 +1,4 @@
-"""Claims of a study, checked on its results."""
+"""Checking the claims of a study against its results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fairfrontier.study.claim import (
     RowAt,
     Speed,
     Trend,
-    claim_block,
+    choose_block,
     order_settings,
 )
 from fairfrontier.study.config import StudyConfig, split_name
@@ -36,27 +36,16 @@ def check_claims(
     seconds: Mapping[str, float] | None = None,
     home: Path | None = None,
 ) -> list[dict[str, Any]]:
-    """Check every claim of a study on its results.
+    """Check every claim of a study against its points.
 
-    Parameters
-    ----------
-    study : StudyConfig
-        Its claims.
-    points : DataFrame
-        Columns of points.parquet.
-    plan : sequence of Planned
-        What was run.
-    seconds : mapping of str to float, optional
-        Row label -> seconds that its oracle takes for a call.
-    home : Path, optional
-        The project root, for published numbers.
+    ``seconds`` maps a row's label to the seconds per call of its oracle.
 
     Returns
     -------
     list of dict
         ``id``, ``sentence``, ``held`` (true, false, or null where a number is missing) and
-        ``evidence``: block, part, seeds, and for every measure which rows were compared or followed
-        along what, their means over the seeds, what noise was forgiven, and whether it held.
+        ``evidence``: block, part, seeds, and for every measure the rows compared or the parameter
+        followed, their means over the seeds, the sampling error allowed for, and whether it held.
     """
     return [_check_claim(study, claim, points, plan, seconds or {}, home) for claim in study.claims]
 
@@ -69,18 +58,18 @@ def _check_claim(
     seconds: Mapping[str, float],
     home: Path | None,
 ) -> dict[str, Any]:
-    block = claim_block(study, claim)
+    block, _ = choose_block(study, claim.check.block)
     table = summarise(points, list_fits(plan, block), claim.check.part)
     match claim.check:
         case Comparison() as check:
-            found = _compare(check, points.loc[points["part"] == check.part], table)
+            evidence = _compare(check, points.loc[points["part"] == check.part], table)
         case Trend() as check:
-            found = _follow(check, table)
+            evidence = _follow(check, table)
         case Speed() as check:
-            found = _time(check, seconds)
+            evidence = _time(check, seconds)
         case check:
-            found = check_equal_harm(study, check, points, plan, home)
-    held = [each["held"] for each in found["numbers"]]
+            evidence = check_equal_harm(study, check, points, plan, home)
+    held = [number["held"] for number in evidence["numbers"]]
     return {
         "id": claim.id,
         "sentence": claim.sentence,
@@ -89,60 +78,50 @@ def _check_claim(
             "block": block,
             "part": claim.check.part,
             "n_seeds": int(table["n_seeds"].max()) if len(table) else 0,
-            **found,
+            **evidence,
         },
     }
 
 
-def _compare(compare: Comparison, points: pd.DataFrame, table: pd.DataFrame) -> dict[str, Any]:
+def _compare(check: Comparison, points: pd.DataFrame, table: pd.DataFrame) -> dict[str, Any]:
     """Return the two sides of a comparison for all rows and measures, and whether each held."""
-    return {
-        "relation": compare.relation,
-        "numbers": [
-            _compare_pair(compare, points, table, left, right, measure)
-            for left, right in compare.pairs()
-            for measure in compare.measure
-        ],
-    }
+    numbers = []
+    for left, right in check.pairs():
+        for measure in check.measure:
+            mine = _find(table, left, measure)
+            other = None if right is None else _find(table, right, measure)
+            value = None if mine is None else float(mine["value"])
+            against = None if other is None else float(other["value"])
+            if right is None:
+                against = check.value
+            slack = held = None
+            if value is not None and against is not None:
+                gap = value - against
+                slack = check.tolerance if check.relation in ("==", "!=") else 0.0
+                if check.noise:
+                    slack = _estimate_noise(points, mine, other, gap)
+                held = None if math.isnan(slack) else RELATIONS[check.relation](gap, slack)
+            numbers.append(
+                {
+                    "measure": measure,
+                    "left_row": str(left),
+                    "left": value,
+                    "right_row": None if right is None else str(right),
+                    "right": against,
+                    "noise": slack if check.noise and held is not None else None,
+                    "held": held,
+                }
+            )
+    return {"relation": check.relation, "numbers": numbers}
 
 
-def _compare_pair(
-    compare: Comparison,
-    points: pd.DataFrame,
-    table: pd.DataFrame,
-    left: RowAt,
-    right: RowAt | None,
-    measure: str,
-) -> dict[str, Any]:
-    mine = _find(table, left, measure)
-    other = _find(table, right, measure) if right is not None else None
-    value = None if mine is None else float(mine["value"])
-    against = compare.value if right is None else None if other is None else float(other["value"])
-    slack = held = None
-    if value is not None and against is not None:
-        gap = value - against
-        slack = compare.tolerance if compare.relation in ("==", "!=") else 0.0
-        if compare.noise:
-            slack = _find_noise(points, mine, other, gap)
-        held = None if math.isnan(slack) else RELATIONS[compare.relation](gap, slack)
-    return {
-        "measure": measure,
-        "left_row": str(left),
-        "left": value,
-        "right_row": None if right is None else str(right),
-        "right": against,
-        "noise": None if not compare.noise or slack is None or math.isnan(slack) else slack,
-        "held": held,
-    }
-
-
-def _find_noise(
+def _estimate_noise(
     points: pd.DataFrame,
     mine: Mapping[str, Any] | None,
     other: Mapping[str, Any] | None,
     gap: float,
 ) -> float:
-    """Return δ of ``Comparison``: of paired differences where there are splits to pair."""
+    """Return δ of `Comparison`, from paired differences where there are several common splits."""
     if mine is not None and other is not None:
         gaps = (_list_values(points, mine) - _list_values(points, other)).dropna()
         if len(gaps) > 1:
@@ -154,18 +133,18 @@ def _find_noise(
 def _list_values(points: pd.DataFrame, row: Mapping[str, Any]) -> pd.Series[float]:
     """Return the values of a summarised row by seed."""
     measure, group = split_name(row["name"])
-    found = points.loc[
+    own = points.loc[
         (points["method"] == row["method"])
         & (points["setting"] == row["setting"])
         & (points["measure"] == measure)
         & (points["group"] == group)
     ]
-    values: pd.Series[float] = found.set_index("seed")["value"]
+    values: pd.Series[float] = own.set_index("seed")["value"]
     return values
 
 
 def _reach(row: Mapping[str, Any] | None, *, up: bool) -> float:
-    """Return how far a row's own interval reaches upward or downward from its value."""
+    """Return how far a row's own interval extends above or below its value."""
     if row is None:
         return 0.0
     return abs(float(row["own_high" if up else "own_low"]) - float(row["value"]))
@@ -184,7 +163,7 @@ def _follow(trend: Trend, table: pd.DataFrame) -> dict[str, Any]:
             for _, setting in order
         ]
         means = [None if row is None else float(row["value"]) for row in rows]
-        known = [each for each in means if each is not None]
+        known = [mean for mean in means if mean is not None]
         held = None
         if len(known) == len(means) > 1:
             upward = np.diff(known) if trend.direction == "rising" else -np.diff(known)
@@ -200,7 +179,7 @@ def _follow(trend: Trend, table: pd.DataFrame) -> dict[str, Any]:
 
 
 def _time(speed: Speed, seconds: Mapping[str, float]) -> dict[str, Any]:
-    """Return the seconds of a call of each row, and whether they are few enough."""
+    """Return the seconds per call of each row, and whether they are few enough."""
     against = seconds.get(speed.right, math.nan)
     numbers = []
     for label in speed.left:
@@ -221,9 +200,9 @@ def _time(speed: Speed, seconds: Mapping[str, float]) -> dict[str, Any]:
 
 
 def _find(table: pd.DataFrame, row: RowAt, name: str) -> Mapping[str, Any] | None:
-    """Return a row's summary of a measure; None where it is missing or could not be estimated."""
-    found = table.loc[(table["method"] == row.row) & (table["name"] == name)]
-    found = found.loc[[row.match(row.row, json.loads(each)) for each in found["setting"]]]
-    if len(found) != 1 or math.isnan(found["value"].iloc[0]):
+    """Return a row's summary of a measure; None if it is missing or could not be estimated."""
+    own = table.loc[(table["method"] == row.row) & (table["name"] == name)]
+    own = own.loc[[row.match(row.row, json.loads(setting)) for setting in own["setting"]]]
+    if len(own) != 1 or math.isnan(own["value"].iloc[0]):
         return None
-    return {str(key): value for key, value in found.iloc[0].items()}
+    return {str(key): value for key, value in own.iloc[0].items()}

@@ -1,4 +1,4 @@
-"""A study beside its paper: published numbers next to ours, and the claims that were checked."""
+"""Published numbers next to ours."""
 
 from __future__ import annotations
 
@@ -13,18 +13,9 @@ from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.frontier import summarise
 from fairfrontier.study.publication import Derived, Publication, PublishedTable
 
-COLUMNS = (
-    "table",
-    "row",
-    "measure",
-    "published_mean",
-    "published_spread",
-    "spread_kind",
-    "ours_mean",
-    "ours_sd",
-    "n_splits",
-    "profile",
-)
+PUBLISHED = ("published_mean", "published_spread", "spread_kind")
+OURS = ("ours_mean", "ours_sd", "n_splits")
+COLUMNS = ("table", "row", "measure", *PUBLISHED, *OURS, "profile")
 
 
 def compare(
@@ -35,55 +26,42 @@ def compare(
     profile: str,
     select_on: str = "train",
 ) -> pd.DataFrame:
-    """Set a published table beside our means over the splits that were run.
+    """Compare a published table with our means over splits on the test part.
 
-    Parameters
-    ----------
-    points : DataFrame
-        Columns of points.parquet; the part ``test`` is used.
-    fits : DataFrame
-        Our fits under the paper's protocol: columns method, setting, seed.
-    publication : Publication
-        What was published.
-    table : str
-        Which of its tables.
-    profile : str
-        How much was run.
-    select_on : str
-        The part that chooses the settings of curves.
+    ``fits`` are ours under the paper's protocol (columns method, setting, seed); ``select_on`` is
+    the part that chooses the settings of curves.
 
     Returns
     -------
     DataFrame
         Columns ``COLUMNS``; one row per row of the table × measure, in the table's order, then our
-        rows that it does not have. What one side lacks is NaN; ``n_splits`` counts ours. What is
-        read off a curve has no standard deviation.
+        rows that it lacks. Missing numbers are NaN; ``n_splits`` counts our splits. A number read
+        off a curve has no standard deviation.
     """
     published = publication.tables[table]
     ours = summarise(points, fits, "test")
     settings = fits[["method", "setting"]].drop_duplicates()
     named = _name_rows([(str(m), str(s)) for m, s in settings.to_numpy()], published)
-    ours["row"] = [named[each] for each in zip(ours["method"], ours["setting"], strict=True)]
+    ours["row"] = [named[key] for key in zip(ours["method"], ours["setting"], strict=True)]
     ours = ours.set_index(["row", "name"])
-    extra = [each for each in dict.fromkeys(named.values()) if each not in published.rows]
-    read = _read_curves(points, fits, published, select_on)
+    extra = [name for name in dict.fromkeys(named.values()) if name not in published.rows]
+    on_curves = _read_curves(points, fits, published, select_on)
     records = []
     for row in (*published.rows, *extra):
         numbers = published.rows.get(row)
-        for position, measure in enumerate(published.measures):
-            found = read.get((row, measure)) or _find(
+        for i, measure in enumerate(published.measures):
+            mine = on_curves.get((row, measure)) or _find(
                 ours, row, published.derived.get(measure, measure)
             )
-            spread = numbers.spread[position] if numbers and numbers.spread else np.nan
             records.append(
                 (
                     f"{publication.publication}.{table}",
                     row,
                     measure,
-                    numbers.mean[position] if numbers else np.nan,
-                    spread,
+                    numbers.mean[i] if numbers else np.nan,
+                    numbers.spread[i] if numbers and numbers.spread else np.nan,
                     published.spread_kind,
-                    *found,
+                    *mine,
                     profile,
                 )
             )
@@ -93,23 +71,23 @@ def compare(
 def _read_curves(
     points: pd.DataFrame, fits: pd.DataFrame, published: PublishedTable, select_on: str
 ) -> dict[tuple[str, str], tuple[float, float, int]]:
-    """Return what stands on our curves at the points of a published one, by row and measure."""
-    found: dict[tuple[str, str], tuple[float, float, int]] = {}
+    """Return the numbers of our curves at the points of a published one, by row and measure."""
+    numbers: dict[tuple[str, str], tuple[float, float, int]] = {}
     if published.along is None:
-        return found
-    place = published.measures.index(published.along)
+        return numbers
+    column = published.measures.index(published.along)
     for measure in published.measures:
         if measure == published.along:
             continue
         curves = trace_curves(points, fits, measure, published.along, select_on)
         for name, row in published.rows.items():
-            label, reach = row.method or name, row.mean[place]
-            cost = curves[label].find_cost(reach) if label in curves else np.inf
+            label, harm = row.method or name, row.mean[column]
+            cost = curves[label].find_cost(harm) if label in curves else np.inf
             n_splits = fits.loc[fits["method"] == label, "seed"].nunique()
             missed = not np.isfinite(cost)
-            found[name, measure] = (np.nan if missed else cost, np.nan, n_splits)
-            found[name, published.along] = (np.nan if missed else reach, np.nan, n_splits)
-    return found
+            numbers[name, measure] = (np.nan if missed else cost, np.nan, n_splits)
+            numbers[name, published.along] = (np.nan if missed else harm, np.nan, n_splits)
+    return numbers
 
 
 def _name_rows(
@@ -119,8 +97,8 @@ def _name_rows(
     named: dict[tuple[str, str], str] = {}
     for name, row in published.rows.items():
         if published.along is not None:
-            # Settings of a curve are no rows of their own.
-            named |= {each: name for each in settings if each[0] == (row.method or name)}
+            # All settings of a curve have its name.
+            named |= {key: name for key in settings if key[0] == (row.method or name)}
             continue
         fitting = [
             (method, setting)
@@ -131,36 +109,36 @@ def _name_rows(
             raise ConfigError(
                 f"The published row {name} is of one setting, and {fitting[0][0]} has "
                 f"{len(fitting)} that fit it.",
-                "Say which under `at:` in data/reference, or list fewer in the study.",
+                "Name one under `at:` in data/reference, or list fewer in the study.",
             )
-        taken = [named[each] for each in fitting if each in named]
+        taken = [named[key] for key in fitting if key in named]
         if taken:
             raise ConfigError(
                 f"The published rows {taken[0]} and {name} are of one setting of {fitting[0][0]}.",
-                "Say what tells them apart under `at:` in data/reference.",
+                "Distinguish them under `at:` in data/reference.",
             )
         named |= dict.fromkeys(fitting, name)
     for method, setting in settings:
         if (method, setting) not in named:
-            others = [json.loads(each) for name, each in settings if name == method]
-            own = json.loads(setting)
-            telling = [
+            others = [json.loads(other) for name, other in settings if name == method]
+            differing = [
                 f"{key} = {value}"
-                for key, value in own.items()
-                if any(each.get(key) != value for each in others)
+                for key, value in json.loads(setting).items()
+                if any(other.get(key) != value for other in others)
             ]
-            named[method, setting] = ", ".join([method, *telling])
+            named[method, setting] = ", ".join([method, *differing])
     return named
 
 
 def _find(ours: pd.DataFrame, row: str, measure: str | Derived) -> tuple[float, float, int]:
-    """Return the mean, standard deviation and number of splits of a measure of ours."""
-    asked = Derived(largest_of=(measure,)) if isinstance(measure, str) else measure
-    if not all((row, each) in ours.index for each in asked.largest_of):
+    """Return the mean, standard deviation and number of splits of one of our measures."""
+    derived = Derived(largest_of=(measure,)) if isinstance(measure, str) else measure
+    keys = [(row, name) for name in derived.largest_of]
+    if not all(key in ours.index for key in keys):
         return np.nan, np.nan, 0
-    found = ours.loc[[(row, each) for each in asked.largest_of]]
-    values = asked.factor * found["value"].to_numpy(dtype=np.float64) + asked.shift
-    # A level that could not be estimated hides which is the largest: NaN comes first.
-    place = int(np.argmax(values))
-    spread = abs(asked.factor) * float(found["sd"].to_numpy()[place])
-    return float(values[place]), spread, int(found["n_seeds"].to_numpy()[place])
+    rows = ours.loc[keys]
+    values = derived.factor * rows["value"].to_numpy(dtype=np.float64) + derived.shift
+    # argmax takes the first NaN: without an estimate of each level, the largest is unknown.
+    largest = int(np.argmax(values))
+    spread = abs(derived.factor) * float(rows["sd"].to_numpy()[largest])
+    return float(values[largest]), spread, int(rows["n_seeds"].to_numpy()[largest])

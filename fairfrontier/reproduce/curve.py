@@ -1,4 +1,4 @@
-"""A row's curve through cost and harm, and what it costs where it does a given harm."""
+"""A row's curve through cost and harm, and its cost at a given harm."""
 
 from __future__ import annotations
 
@@ -13,14 +13,10 @@ from fairfrontier.study.frontier import orient, summarise
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """The settings of a row that are worth drawing between, from the most harmful on.
+    """The corners of a row's lower convex envelope, by descending harm on the part that chooses.
 
-    Attributes
-    ----------
-    settings : tuple of str
-        Canonical JSON of the corners of the lower convex envelope on the part that chooses.
-    cost, harm : ndarray of float64, shape (n_settings,)
-        Means over the seeds on the part that reports; less is better.
+    ``settings`` are canonical JSON; ``cost`` and ``harm``, float64 of shape (n_settings,), are
+    means over the seeds on the part that reports, better lower.
     """
 
     settings: tuple[str, ...]
@@ -28,25 +24,21 @@ class Curve:
     harm: np.ndarray
 
     def find_cost(self, harm: float) -> float:
-        """Return the cost of the curve where it first does no more than ``harm``.
+        """Return the cost at the first point of the curve that does no more than ``harm``.
 
-        The curve is walked from its most harmful setting, by ascending harm on the part that
+        The curve is followed from its most harmful setting, by descending harm on the part that
         chose: its first setting if that does no more harm, else the first point of a segment that
-        does. Drawing between two predictors costs the mean of theirs, and does at most the mean
-        of their harms where harm is convex, as disparities are.
-
-        Returns
-        -------
-        float
-            Infinite where the curve does more harm everywhere, or has no setting.
+        does. Choosing between two predictors at random costs the mean of theirs, and does at most
+        the mean of their harms where harm is convex, as disparities are. The cost is infinite where
+        the whole curve does more harm.
         """
-        for place, reached in enumerate(self.harm):
+        for i, reached in enumerate(self.harm):
             if reached <= harm:
-                if place == 0:
+                if i == 0:
                     return float(self.cost[0])
-                before, cost = self.harm[place - 1], self.cost[place - 1]
+                before, cost = self.harm[i - 1], self.cost[i - 1]
                 share = (before - harm) / (before - reached)
-                return float(cost + share * (self.cost[place] - cost))
+                return float(cost + share * (self.cost[i] - cost))
         return float("inf")
 
 
@@ -58,25 +50,11 @@ def trace_curves(
     select_on: str,
     report_on: str = "test",
 ) -> dict[str, Curve]:
-    """Trace the curve of every row.
+    """Return the curve of every row of ``fits`` (columns method, setting, seed), by its label.
 
-    Parameters
-    ----------
-    points : DataFrame
-        Columns of points.parquet.
-    fits : DataFrame
-        The fits to take: columns method, setting, seed.
-    cost, harm : str
-        Measures, ``measure`` or ``measure:group``; of those that are better higher the negative
-        is taken.
-    select_on, report_on : str
-        Parts. What is reported chooses nothing.
-
-    Returns
-    -------
-    dict of str to Curve
-        By row label; a row of one setting has that setting. Settings without both measures on
-        both parts are left out.
+    ``cost`` and ``harm`` are measures, negated where higher is better. The part ``select_on``
+    chooses the settings, ``report_on`` takes no part. Settings without both measures on both parts
+    are left out.
     """
     tables = {}
     for part in (select_on, report_on):
@@ -93,7 +71,9 @@ def trace_curves(
     for label in dict.fromkeys(chosen.index.get_level_values("method")):
         own = chosen.loc[label]
         corners = find_envelope(own[cost].to_numpy(), own[harm].to_numpy())[::-1]
-        settings = tuple(str(each) for each in own.index[corners])
-        found = reported.loc[label].loc[list(settings)]
-        curves[str(label)] = Curve(settings, found[cost].to_numpy(), found[harm].to_numpy())
+        settings = tuple(map(str, own.index[corners]))
+        corner_rows = reported.loc[label].loc[list(settings)]
+        curves[str(label)] = Curve(
+            settings, corner_rows[cost].to_numpy(), corner_rows[harm].to_numpy()
+        )
     return curves

@@ -1,4 +1,4 @@
-"""Claims about rows where they are equally unfair, checked on their curves."""
+"""Claims about rows at equal unfairness, checked on their curves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from fairfrontier.reproduce.curve import Curve, trace_curves
-from fairfrontier.study.claim import RELATIONS, EqualHarm, claim_side
+from fairfrontier.study.claim import RELATIONS, EqualHarm, choose_block
 from fairfrontier.study.config import StudyConfig
 from fairfrontier.study.expand import Planned
 from fairfrontier.study.frontier import list_fits
@@ -24,38 +24,23 @@ def check_equal_harm(
     plan: Sequence[Planned],
     home: Path | None = None,
 ) -> dict[str, Any]:
-    """Compare rows at equal harm.
+    """Return the evidence of a claim: its relation, and the numbers compared.
 
-    Parameters
-    ----------
-    study : StudyConfig
-        Names cost and harm under ``frontier``.
-    check : EqualHarm
-        What is claimed.
-    points : DataFrame
-        Columns of points.parquet.
-    plan : sequence of Planned
-        What was run.
-    home : Path, optional
-        The project root, for published numbers.
-
-    Returns
-    -------
-    dict
-        ``relation``, and ``numbers``: for every left row and every harm of its right side the two
-        costs and whether they are as claimed; None stands for a cost that is infinite or unknown.
+    There is one for every left row and every harm of its right side, with the two costs and whether
+    they are as claimed; None is a cost that is infinite or unknown.
     """
-    block, select_on = claim_side(study, check.block)
+    block, select_on = choose_block(study, check.block)
     cost, harm = study.frontier.accuracy, study.frontier.fairness[0]
     fits = list_fits(plan, block)
     curves = trace_curves(points, fits, cost, harm, select_on, check.part)
     numbers = []
     for left, right in check.pairs():
-        for label, reached, against in _list_right(check, right, curves, home):
-            mine = curves[left].find_cost(check.share * reached) if left in curves else math.nan
+        for label, right_harm, right_cost in _list_right(check, right, curves, home):
+            reached = check.share * right_harm
+            mine = curves[left].find_cost(reached) if left in curves else math.nan
             if check.common and math.isinf(mine):
                 continue
-            numbers.append(_judge(check, cost, left, mine, label, check.share * reached, against))
+            numbers.append(_judge(check, cost, left, mine, label, reached, right_cost))
     if not numbers:
         numbers.append(_judge(check, cost, check.left[0], math.nan, "", math.nan, math.nan))
     return {"relation": check.relation, "numbers": numbers}
@@ -64,16 +49,16 @@ def check_equal_harm(
 def _list_right(
     check: EqualHarm, right: str | None, curves: Mapping[str, Curve], home: Path | None
 ) -> list[tuple[str, float, float]]:
-    """Return label, harm and cost of everything that stands right."""
+    """Return label, harm and cost of every point of the right side."""
     if right is None:
         publication, name = read_publication(str(check.published), home)
         table = publication.tables[name]
-        place = table.measures.index(table.along or table.measures[-1])
-        return [(row.label, row.mean[place], row.mean[0]) for row in table.rows.values()]
+        column = table.measures.index(table.along or table.measures[-1])
+        return [(row.label, row.mean[column], row.mean[0]) for row in table.rows.values()]
     if right not in curves:
         return [(right, math.nan, math.nan)]
     curve = curves[right]
-    return [(right, *each) for each in zip(curve.harm.tolist(), curve.cost.tolist(), strict=True)]
+    return [(right, *point) for point in zip(curve.harm.tolist(), curve.cost.tolist(), strict=True)]
 
 
 def _judge(

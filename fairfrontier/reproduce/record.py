@@ -1,4 +1,4 @@
-"""A finished run in a few lines of JSON, to be committed as evidence."""
+"""A finished run as a short JSON file, to be committed as evidence."""
 
 from __future__ import annotations
 
@@ -17,34 +17,22 @@ from fairfrontier.runtime.writer import filling
 from fairfrontier.study.config import StudyConfig
 from fairfrontier.study.publication import read_publication
 
-# What the tables of the papers are made of, where a dataset has it.
+# The measures of the papers' tables, where a dataset has them.
 MEASURES = ("accuracy", "balanced_accuracy", "consistency", "gap_max", "gap_rms")
-# Where records are kept, whose own change is none of what was run.
+# Records live here; changing them does not change the code that was run.
 RUNS = "data/reference/runs"
 
 
 def record_run(study: StudyConfig, folder: Path, home: Path) -> Path:
-    """Write data/reference/runs/STUDY@PROFILE.json from the results of a run.
+    """Write data/reference/runs/STUDY@PROFILE.json from the results in a folder, and return it.
 
-    Parameters
-    ----------
-    study : StudyConfig
-        The study, with the profile that was run.
-    folder : Path
-        Its results: points.parquet and summary.json.
-    home : Path
-        The project root; its commit is written down.
-
-    Returns
-    -------
-    Path
-        The file: study, profile, commit, machine, versions, seconds, claims, and per method,
-        setting and measure the mean and standard deviation over splits on the test part.
+    It holds study, profile, commit, machine, versions, seconds, claims, and per method, setting and
+    measure the mean and standard deviation over splits on the test part.
 
     Raises
     ------
     StoreError
-        When the results are not there, or the file cannot be written.
+        When the results are missing, or the file cannot be written.
     """
     try:
         points = pd.read_parquet(folder / "points.parquet")
@@ -56,8 +44,8 @@ def record_run(study: StudyConfig, folder: Path, home: Path) -> Path:
         ) from error
     test = points[points.part == "test"]
     names = (test.measure + ":" + test.group).str.removesuffix(":")
-    # Levels and cross products are left out but for those that are spoken of: the record is a table
-    # to compare with, not an audit.
+    # Levels and cross products are left out unless the study names them: the record is a table to
+    # compare with, not an audit.
     plain = test.measure.isin(MEASURES) & ~test.group.str.contains("[=×]")
     test = test[plain | names.isin(_list_mentioned(study, home))]
     by = ["method", "setting", "measure", "group"]
@@ -69,9 +57,9 @@ def record_run(study: StudyConfig, folder: Path, home: Path) -> Path:
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
         "seconds": summary["seconds"],
         "versions": summary["versions"],
-        "claims": [_round(each) for each in summary["claims"]],
+        "claims": _round(summary["claims"]),
         "part": "test",
-        "rows": [_row(each) for each in table.to_dict("records")],
+        "rows": [_describe_row(row) for row in table.to_dict("records")],
     }
     path = home / RUNS / f"{study.study}@{study.profile}.json"
     with filling(path.parent, what="record", mend="Mend its permissions.") as work:
@@ -79,22 +67,19 @@ def record_run(study: StudyConfig, folder: Path, home: Path) -> Path:
     return path
 
 
-def _row(each: Mapping[Hashable, Any]) -> dict[str, Any]:
-    name = f"{each['measure']}:{each['group']}" if each["group"] else each["measure"]
-    spread = None if pd.isna(each["std"]) else round(float(each["std"]), 5)
-    mean = None if pd.isna(each["mean"]) else round(float(each["mean"]), 5)
+def _describe_row(row: Mapping[Hashable, Any]) -> dict[str, Any]:
     return {
-        "method": each["method"],
-        "setting": json.loads(each["setting"]),
-        "measure": name,
-        "mean": mean,
-        "sd": spread,
-        "n_splits": int(each["count"]),
+        "method": row["method"],
+        "setting": json.loads(row["setting"]),
+        "measure": f"{row['measure']}:{row['group']}" if row["group"] else row["measure"],
+        "mean": None if pd.isna(row["mean"]) else round(float(row["mean"]), 5),
+        "sd": None if pd.isna(row["std"]) else round(float(row["std"]), 5),
+        "n_splits": int(row["count"]),
     }
 
 
 def _list_mentioned(study: StudyConfig, home: Path) -> set[str]:
-    """Return the measures that the frontier, the claims and the published table speak of."""
+    """Return the measures that the frontier, the claims and the published table name."""
     named = {study.frontier.accuracy, *study.frontier.fairness}
     for claim in study.claims:
         named |= set(claim.check.measure)
@@ -108,27 +93,27 @@ def _round(value: Any) -> Any:
     if isinstance(value, float):
         return round(value, 5)
     if isinstance(value, Mapping):
-        return {key: _round(each) for key, each in value.items()}
-    return [_round(each) for each in value] if isinstance(value, list) else value
+        return {key: _round(item) for key, item in value.items()}
+    return [_round(item) for item in value] if isinstance(value, list) else value
 
 
 def _layout(record: dict[str, Any]) -> str:
-    """Return JSON with one row of the table or one claim per line, so that a diff can be read."""
+    """Return JSON with one row of the table or one claim per line, for readable diffs."""
     text = json.dumps({**record, "claims": [], "rows": []}, indent=1, ensure_ascii=False)
     for name in ("claims", "rows"):
-        lines = ",\n  ".join(json.dumps(each, ensure_ascii=False) for each in record[name])
+        lines = ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in record[name])
         if lines:
             text = text.replace(f'"{name}": []', f'"{name}": [\n  {lines}\n ]')
     return text + "\n"
 
 
 def _commit(home: Path) -> str:
-    """Return the commit of the checkout, marked where files other than kept runs differ from it."""
+    """Return the commit of the checkout, marked dirty where files other than records differ."""
     changed = ["status", "--porcelain", "--untracked-files=no", "--", ".", f":(exclude){RUNS}"]
-    told: dict[str, Any] = {"cwd": home, "capture_output": True, "text": True, "check": True}
+    options: dict[str, Any] = {"cwd": home, "capture_output": True, "text": True, "check": True}
     try:
-        head = subprocess.run(["git", "rev-parse", "HEAD"], **told)  # noqa: S607
-        differ = subprocess.run(["git", *changed], **told)  # noqa: S603, S607
+        head = subprocess.run(["git", "rev-parse", "HEAD"], **options)  # noqa: S607
+        differ = subprocess.run(["git", *changed], **options)  # noqa: S603, S607
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     commit: str = head.stdout.strip()

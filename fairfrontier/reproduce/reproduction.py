@@ -1,4 +1,4 @@
-"""Holding a study to its paper: claims checked, published numbers set beside ours."""
+"""Comparing a study with its paper: its claims, and the published numbers."""
 
 from __future__ import annotations
 
@@ -14,29 +14,17 @@ from fairfrontier.study.results import StudyResults
 
 
 def hold_to_paper(results: StudyResults, store: Store | None, home: Path) -> Reproduction:
-    """Check a study's claims and compare it with the table that it reproduces.
+    """Check a study's claims, and compare it with the table that it reproduces, if any.
 
-    Parameters
-    ----------
-    results : StudyResults
-        What came out.
-    store : Store or None
-        Holds the fits, for claims on their seconds.
-    home : Path
-        The project root, for published numbers.
-
-    Returns
-    -------
-    Reproduction
-        Empty for a study without claims and without a ``published`` block.
+    ``store`` holds the fits, for claims about their seconds.
 
     Raises
     ------
     ConfigError
-        When a published table is not there, or its rows do not fit the study's.
+        When a published table does not exist, or its rows do not fit the study's.
     """
     study, plan = results.study, results.plan
-    timed = store is not None and any(each.speed is not None for each in study.claims)
+    timed = any(claim.speed is not None for claim in study.claims)
     seconds = time_calls(plan, store, home) if timed and store is not None else {}
     claims = check_claims(study, results.points, plan, seconds=seconds, home=home)
     if study.published is None:

@@ -1,4 +1,4 @@
-"""Checking a study: the measures, groups, figures and rows that it mentions exist and fit."""
+"""Checking that the measures, groups, figures and rows that a study mentions exist and fit."""
 
 from __future__ import annotations
 
@@ -13,104 +13,88 @@ from fairfrontier.study.resolve import ResolvedStudy
 
 
 def check(resolved: ResolvedStudy) -> None:
-    """Refuse a study that mentions what is not there, or cannot be asked of its dataset.
+    """Refuse a study that mentions what does not exist, or does not suit its dataset.
 
     Raises
     ------
     ConfigError
         Naming the file, the key and the nearest name.
     """
-    refuse_measures(resolved.study, resolved.dataset, resolved.where)
-    refuse_figures(resolved.study, resolved.dataset, resolved.where)
+    _refuse_measures(resolved.study, resolved.dataset, resolved.where)
+    _refuse_figures(resolved.study, resolved.dataset, resolved.where)
     settings: dict[Block, list[tuple[str, Mapping[str, Any]]]] = {}
     for row in resolved.rows:
         settings.setdefault(row.block, []).append((row.shared["method"], row.setting))
     refuse_claims(resolved.study, settings, resolved.where)
 
 
-def refuse_measures(study: StudyConfig, described: DatasetConfig, where: str) -> None:
-    """Refuse unknown measures, and unknown groups or counterfactual sets behind them.
-
-    Raises
-    ------
-    ConfigError
-        Naming the file, the key and the nearest name.
-    """
+def _refuse_measures(study: StudyConfig, dataset: DatasetConfig, where: str) -> None:
     from fairfrontier.evaluate.certificate.certificate import name_budget
     from fairfrontier.evaluate.measure.registry import CERTIFIED, MEASURES
 
     known = MEASURES.all()
-    named = [("frontier.accuracy", study.frontier.accuracy)]
-    named += [("frontier.fairness", each) for each in study.frontier.fairness]
-    named += [(f"claims.{c.id}", each) for c in study.claims for each in c.check.measure]
-    for key, name in named:
+    mentions = [("frontier.accuracy", study.frontier.accuracy)]
+    mentions += [("frontier.fairness", name) for name in study.frontier.fairness]
+    mentions += [(f"claims.{c.id}", name) for c in study.claims for name in c.check.measure]
+    task = dataset.label.task
+    for key, name in mentions:
+        prefix = f"{where}: {key} names"
         measure, group = split_name(name)
         if measure not in known:
+            raise ConfigError(f"{prefix} the unknown measure {measure!r}.", nearest(measure, known))
+        needs = known[measure].needs
+        if task not in known[measure].task:
             raise ConfigError(
-                f"{where}: {key} names the unknown measure {measure!r}.", nearest(measure, known)
-            )
-        if described.label.task not in known[measure].task:
-            fitting = sorted(each for each in known if described.label.task in known[each].task)
-            raise ConfigError(
-                f"{where}: {key} names {measure!r}, which is for "
-                f"{' or '.join(sorted(known[measure].task))} labels, and {study.dataset} poses a "
-                f"{described.label.task} task.",
-                f"Choose among: {', '.join(fitting)}.",
+                f"{prefix} {measure!r}, which is for {' or '.join(sorted(known[measure].task))} "
+                f"labels, and {study.dataset} poses a {task} task.",
+                f"Choose among: {', '.join(sorted(n for n in known if task in known[n].task))}.",
             )
         if key.startswith("frontier") and known[measure].direction == "none":
-            ranked = sorted(each for each in known if known[each].direction != "none")
+            ranked = sorted(other for other in known if known[other].direction != "none")
             raise ConfigError(
-                f"{where}: {key} names {measure!r}, of which no value is better than another.",
+                f"{prefix} {measure!r}, of which no value is better than another.",
                 f"Choose among: {', '.join(ranked)}.",
             )
-        if "membership" in known[measure].needs:
+        if "membership" in needs:
             if group:
                 raise ConfigError(
-                    f"{where}: {key} names {name!r}, but {measure} is of all groups with the "
-                    "levels yes and no.",
+                    f"{prefix} {name!r}, but {measure} covers all groups with the levels yes and "
+                    "no.",
                     f"Write {measure}.",
                 )
             continue
         if key == "frontier.fairness" and not group:
             raise ConfigError(
-                f"{where}: {key} names {measure!r} without a group.",
+                f"{prefix} {measure!r} without a group.",
                 f"Write {measure}:GROUP, a protected attribute or a counterfactual set.",
             )
-        if known[measure].needs & CERTIFIED:
+        if needs & CERTIFIED:
             certified = study.certificate.budgets if study.certificate else ()
-            groups = [name_budget(each) for each in certified]
+            groups = [name_budget(budget) for budget in certified]
             if group not in groups:
                 raise ConfigError(
-                    f"{where}: {key} names {name!r}, which the study does not certify.",
+                    f"{prefix} {name!r}, which the study does not certify.",
                     nearest(group, groups)
                     if groups
                     else "Add certificate: {budgets: [0.1]}, for example.",
                 )
             continue
-        of_sets = known[measure].needs & {"counterfactuals", "counterfactual_score"}
+        of_sets = needs & {"counterfactuals", "counterfactual_score"}
         section = "counterfactuals" if of_sets else "groups"
-        declared = described.set_names if of_sets else tuple(described.groups)
-        # One level of an attribute stands as sex=Female, a cross product as sex×race, and what is
-        # told of one attribute in a level of another as "sex inside race=Black".
+        declared = dataset.set_names if of_sets else tuple(dataset.groups)
+        # A level is written sex=Female, a cross product sex×race, and one attribute within a level
+        # of another "sex inside race=Black".
         attribute = group.partition("=")[0]
         parts = attribute.split(" inside ") if " inside " in attribute else attribute.split("×")
-        for each in parts if attribute not in declared else ():
-            if each and each not in declared:
+        for part in parts if attribute not in declared else ():
+            if part and part not in declared:
                 raise ConfigError(
-                    f"{where}: {key} names {name!r}, but {study.dataset} has no {each!r} under "
-                    f"{section}.",
-                    nearest(each, declared),
+                    f"{prefix} {name!r}, but {study.dataset} has no {part!r} under {section}.",
+                    nearest(part, declared),
                 )
 
 
-def refuse_figures(study: StudyConfig, described: DatasetConfig, where: str) -> None:
-    """Refuse further figures that are unknown, or cannot be drawn of the dataset.
-
-    Raises
-    ------
-    ConfigError
-        Naming the file and the nearest name, or why not.
-    """
+def _refuse_figures(study: StudyConfig, dataset: DatasetConfig, where: str) -> None:
     from fairfrontier.study.drawing import FIGURES
 
     known = FIGURES.all()
@@ -119,6 +103,6 @@ def refuse_figures(study: StudyConfig, described: DatasetConfig, where: str) -> 
             raise ConfigError(
                 f"{where}: figures names the unknown figure {name!r}.", nearest(name, known)
             )
-        reason = known[name].supports(described)
+        reason = known[name].supports(dataset)
         if reason is not None:
             raise ConfigError(f"{where}: figures asks for {name!r}, but {reason}.", "Take it out.")

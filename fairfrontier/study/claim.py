@@ -1,4 +1,4 @@
-"""Claims: statements in words that a study checks on its numbers."""
+"""Claims: statements in words that a study checks against its numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Block = Literal["frontier", "published"]
 PartName = Literal["train", "calibration", "validation", "test"]
 Setting = Mapping[str, Any]
 
-# Of the difference left − right, and what is forgiven.
+# Functions of the difference left − right and of the slack.
 RELATIONS: dict[str, Callable[[float, float], bool]] = {
     ">": lambda gap, slack: gap > slack,
     ">=": lambda gap, slack: gap >= -slack,
@@ -31,8 +31,8 @@ RELATIONS: dict[str, Callable[[float, float], bool]] = {
 class RowAt(BaseModel):
     """A row of a block: ``budro``, or one setting of a row that sweeps.
 
-    ``{row: budro, budget: 0.1}`` is the setting of ``budro`` whose budget is 0.1; every key but
-    ``row`` is one that the setting must have.
+    ``{row: budro, budget: 0.1}`` is the setting of ``budro`` whose budget is 0.1; the setting must
+    have every key but ``row``.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -41,48 +41,66 @@ class RowAt(BaseModel):
 
     @property
     def at(self) -> dict[str, Any]:
-        """What the setting must hold."""
+        """The values that the setting must have."""
         return dict(self.model_extra or {})
 
     def __str__(self) -> str:
-        told = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in self.at.items())
-        return f"{self.row} at {told}" if told else self.row
+        values = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in self.at.items())
+        return f"{self.row} at {values}" if values else self.row
 
     def match(self, label: str, setting: Setting) -> bool:
-        """Tell whether a row's label and setting are what is meant."""
+        """Return whether a row's label and setting are the ones meant."""
         return label == self.row and all(
             key in setting and setting[key] == value for key, value in self.at.items()
         )
 
 
-def _one_row(value: Any) -> Any:
+def as_tuple(value: Any) -> Any:
+    """Return a single value as a tuple of one; None and sequences are returned as they are."""
+    return value if isinstance(value, list | tuple) or value is None else (value,)
+
+
+def _name_row(value: Any) -> Any:
     return {"row": value} if isinstance(value, str) else value
 
 
-def _one_measure(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
+Row = Annotated[RowAt, BeforeValidator(_name_row)]
+Rows = Annotated[tuple[Row, ...], BeforeValidator(as_tuple), Field(min_length=1)]
+Names = Annotated[tuple[str, ...], BeforeValidator(as_tuple), Field(min_length=1)]
 
 
-def _listed(value: Any) -> Any:
-    return value if isinstance(value, list | tuple) else (value,)
+class PairedRows(Model):
+    """Rows on the left, each compared with its own row on the right or all with a single one."""
+
+    left: tuple[Any, ...]
+    right: tuple[Any, ...] | None = None
+
+    @model_validator(mode="after")
+    def _sides_match(self) -> Self:
+        if self.right and len(self.right) not in (1, len(self.left)):
+            raise fault(
+                f"there are {len(self.left)} rows on the left and {len(self.right)} on the right",
+                "Give one right row for each left one, or one for all.",
+            )
+        return self
+
+    def pairs(self) -> Iterator[tuple[Any, Any]]:
+        """Yield each left row with its right one, or with None where there is none."""
+        right = self.right or (None,)
+        yield from zip(self.left, right if len(right) > 1 else right * len(self.left), strict=True)
 
 
-Row = Annotated[RowAt, BeforeValidator(_one_row)]
-Rows = Annotated[tuple[Row, ...], BeforeValidator(_listed), Field(min_length=1)]
-Measures = Annotated[tuple[str, ...], BeforeValidator(_one_measure), Field(min_length=1)]
-
-
-class Comparison(Model):
-    """Two rows, or a row and a number, in one measure or several: all must hold.
+class Comparison(PairedRows):
+    """Two rows, or a row and a number, compared in one or more measures, all of which must hold.
 
     The means over seeds on ``part`` are compared: ``left relation right`` or ``left relation
     value``; ``==`` holds to within ``tolerance``. Lists of rows are compared one by one, a single
     right side with each.
 
-    With ``noise`` a sampling error δ takes part: ``>=`` then means not below by more than δ, ``>``
-    above by more than δ, ``==`` no further than δ, ``!=`` further. Against a value, δ is the reach
-    of the row's own 95% interval towards it on one split, averaged over the seeds. Two rows are
-    compared split by split: δ = t·sd/√S, of their differences on S splits; with one split
+    With ``noise``, a sampling error δ is allowed for: ``>=`` then means not below by more than δ,
+    ``>`` above by more than δ, ``==`` no further than δ, ``!=`` further. Against a value, δ is the
+    reach of the row's own 95% interval towards it on one split, averaged over the seeds. Two rows
+    are compared split by split: δ = t·sd/√S, of their differences on S splits; with one split
     δ = sqrt(δ_l² + δ_r²), as if their errors were independent. A largest difference, which is
     never below 0, is above 0 by sampling alone: compare signed gaps with 0.
     """
@@ -90,7 +108,7 @@ class Comparison(Model):
     left: Rows
     right: Rows | None = None
     value: float | None = None
-    measure: Measures
+    measure: Names
     relation: Literal[">", ">=", "<", "<=", "==", "!="]
     tolerance: float = Field(default=1e-9, ge=0)
     noise: bool = False
@@ -99,36 +117,21 @@ class Comparison(Model):
 
     @model_validator(mode="after")
     def _can_fail(self) -> Self:
-        folded = [name for name in self.measure if name.partition(":")[0].endswith("_difference")]
-        if self.noise and self.value == 0 and self.relation in (">", "!=") and folded:
+        unsigned = [name for name in self.measure if name.partition(":")[0].endswith("_difference")]
+        if self.noise and self.value == 0 and self.relation in (">", "!=") and unsigned:
             raise fault(
-                f"{folded[0]} is never below 0, so that sampling alone puts it above",
+                f"{unsigned[0]} is never below 0, so sampling alone puts it above",
                 "Compare a signed gap, with the relation !=.",
             )
-        return self
-
-    @model_validator(mode="after")
-    def _has_one_right_side(self) -> Self:
         if (self.right is None) == (self.value is None):
             raise fault(
                 "a comparison has one right side", "Give right (a row) or value (a number)."
             )
-        if self.right is not None and len(self.right) not in (1, len(self.left)):
-            raise fault(
-                f"{len(self.left)} rows stand left and {len(self.right)} right",
-                "Give one right row for each left one, or one for all.",
-            )
         return self
-
-    def pairs(self) -> Iterator[tuple[RowAt, RowAt | None]]:
-        """Yield each left row with its right one; None stands for ``value``."""
-        right: Sequence[RowAt | None] = self.right or (None,)
-        for number, left in enumerate(self.left):
-            yield left, right[number if len(right) > 1 else 0]
 
 
 class Trend(Model):
-    """A row that sweeps a parameter, in one measure or several: all must follow the direction.
+    """A row that sweeps a parameter, in one or more measures, all of which must follow.
 
     The means over seeds on ``part`` are taken in ascending order of the parameter ``along``. They
     are ``rising`` when the last is above the first and no step goes down by more than
@@ -138,33 +141,33 @@ class Trend(Model):
     row: Row
     along: str
     direction: Literal["rising", "falling"]
-    measure: Measures
+    measure: Names
     tolerance: float = Field(default=0.0, ge=0)
     part: PartName = "test"
     block: Block | None = None
 
 
-class EqualHarm(Model):
-    """Rows whose accuracy measure is compared where they are equally unfair: all must hold.
+class EqualHarm(PairedRows):
+    """Rows compared in accuracy where they are equally unfair; every comparison must hold.
 
-    What is compared are the study's ``frontier.accuracy`` and the first of ``frontier.fairness``,
-    both turned so that less is better: a cost and a harm. Rows that sweep are curves through the
-    settings on their lower convex envelope of ``select_on``; see ``curve.Curve``. At the harm of
-    every setting of the right curve, times ``share``, the left one is asked its cost:
-    ``left relation factor · right``, where ``<=``, ``>=`` and ``==`` forgive ``tolerance``, and
-    ``<`` and ``>`` ask for a difference above it. A left curve that does more harm everywhere has
-    an infinite cost; with ``common`` it is asked only where it gets.
+    The study's ``frontier.accuracy`` and the first of ``frontier.fairness`` are compared, both
+    turned so that less is better: a cost and a harm. Rows that sweep are curves through the
+    settings on their lower convex envelope of ``select_on``; see ``curve.Curve``. The left curve
+    is evaluated at the harm of every setting of the right one, times ``share``:
+    ``left relation factor · right``, where ``<=``, ``>=`` and ``==`` allow ``tolerance``, and
+    ``<`` and ``>`` need a difference above it. A left curve that does more harm everywhere has
+    an infinite cost; with ``common`` it is evaluated only where it reaches the harm.
 
     Attributes
     ----------
     left, right : tuple of str
-        Labels of rows; a single right one for all, or one for each left one.
+        Labels of rows; one on the right for all, or one for each on the left.
     published : str or None
-        ``FILE.TABLE``, a curve of cost and harm as a paper has it, in place of ``right``.
+        ``FILE.TABLE``, a paper's curve of cost and harm, instead of ``right``.
     """
 
-    left: Annotated[tuple[str, ...], BeforeValidator(_one_measure), Field(min_length=1)]
-    right: Annotated[tuple[str, ...], BeforeValidator(_one_measure)] = ()
+    left: Names
+    right: Names | None = None
     published: str | None = None
     relation: Literal[">", ">=", "<", "<=", "=="]
     share: float = Field(default=1.0, gt=0, le=1)
@@ -174,34 +177,23 @@ class EqualHarm(Model):
     part: PartName = "test"
     block: Block | None = "frontier"
 
-    # What it compares is what the frontier names.
+    # The frontier names the measures.
     measure: ClassVar[tuple[str, ...]] = ()
 
     @model_validator(mode="after")
     def _has_one_right_side(self) -> Self:
-        if bool(self.right) == (self.published is not None):
+        if (self.right is None) == (self.published is None):
             raise fault("it has one right side", "Give right (rows) or published (a table).")
-        if self.right and len(self.right) not in (1, len(self.left)):
-            raise fault(
-                f"{len(self.left)} rows stand left and {len(self.right)} right",
-                "Give one right row for each left one, or one for all.",
-            )
         return self
-
-    def pairs(self) -> Iterator[tuple[str, str | None]]:
-        """Yield each left row with its right one; None stands for ``published``."""
-        right: Sequence[str | None] = self.right or (None,)
-        for number, left in enumerate(self.left):
-            yield left, right[number if len(right) > 1 else 0]
 
 
 class Speed(Model):
     """Rows whose oracle answers in at most ``factor`` times the seconds of the right row's.
 
-    Medians over the fits of the seconds that a call takes, on the machine that ran them.
+    Medians over the fits of the seconds per call, on the machine that ran them.
     """
 
-    left: Annotated[tuple[str, ...], BeforeValidator(_one_measure), Field(min_length=1)]
+    left: Names
     right: str
     factor: float = Field(gt=0)
 
@@ -223,7 +215,7 @@ class Claim(Model):
     @model_validator(mode="after")
     def _is_checked_in_one_way(self) -> Self:
         ways = (self.compare, self.trend, self.equal_harm, self.speed)
-        if sum(each is not None for each in ways) != 1:
+        if sum(way is not None for way in ways) != 1:
             raise fault(
                 "a claim is checked in one way", "Give one of compare, trend, equal_harm and speed."
             )
@@ -232,32 +224,29 @@ class Claim(Model):
     @property
     def check(self) -> Comparison | Trend | EqualHarm | Speed:
         """How it is checked."""
-        found = self.compare or self.trend or self.equal_harm or self.speed
-        assert found is not None  # noqa: S101 - the validator saw to it
-        return found
+        check = self.compare or self.trend or self.equal_harm or self.speed
+        assert check is not None  # noqa: S101 - ensured by the validator
+        return check
 
     @property
     def rows(self) -> Iterator[RowAt]:
         """The rows that it names."""
         match self.check:
             case Comparison(left=left, right=right):
-                yield from left
-                yield from right or ()
+                yield from (*left, *(right or ()))
             case Trend(row=row):
                 yield row
             case EqualHarm(left=labels, right=others):
-                yield from (RowAt(row=each) for each in (*labels, *others))
+                yield from (RowAt(row=label) for label in (*labels, *(others or ())))
             case Speed(left=labels, right=other):
-                yield from (RowAt(row=each) for each in (*labels, other))
+                yield from (RowAt(row=label) for label in (*labels, other))
 
 
-def claim_block(study: StudyConfig, claim: Claim) -> Block:
-    """Return the block whose rows a claim compares: the published one where there is one."""
-    return claim_side(study, claim.check.block)[0]
+def choose_block(study: StudyConfig, block: Block | None) -> tuple[Block, str]:
+    """Return the block of a claim, and the part on which its settings are chosen.
 
-
-def claim_side(study: StudyConfig, block: Block | None) -> tuple[Block, str]:
-    """Return the block that is meant, and the part on which its settings are chosen."""
+    A claim without one is about the published block where the study has it.
+    """
     if block == "frontier" or (block is None and study.published is None):
         return "frontier", study.select_on
     return "published", "train" if study.published is None else study.published.select_on
@@ -267,65 +256,56 @@ def order_settings(
     trend: Trend, settings: Iterable[tuple[str, Setting]]
 ) -> list[tuple[float, Setting]]:
     """Return the settings of a trend's row with their values of its parameter, ascending."""
-    found = [
+    values = [
         (float(setting[trend.along]), setting)
         for label, setting in settings
         if trend.row.match(label, setting) and _is_number(setting.get(trend.along))
     ]
-    return sorted(found, key=lambda each: each[0])
+    return sorted(values, key=lambda pair: pair[0])
 
 
 def refuse_claims(
     study: StudyConfig, settings: Mapping[Block, Sequence[tuple[str, Setting]]], where: str
 ) -> None:
-    """Refuse claims about rows that the study does not have, or not once.
+    """Refuse claims that the study's rows cannot answer.
 
-    Parameters
-    ----------
-    study : StudyConfig
-        With its claims.
-    settings : mapping of block to sequence of (label, setting)
-        What the blocks unfold into, without seeds.
-    where : str
-        The file, which errors name.
+    ``settings`` are (label, setting) of each block, without seeds; errors name the file ``where``.
 
     Raises
     ------
     ConfigError
-        For an id that stands twice, an unknown row, a comparison of a row with several settings,
-        or a trend along a parameter that the row does not sweep.
+        For a repeated id, an unknown row, a comparison of a row with several settings, or a trend
+        along a parameter that the row does not sweep.
     """
     seen: set[str] = set()
     for claim in study.claims:
-        place = f"{where}: claim {claim.id}"
+        prefix = f"{where}: claim {claim.id}"
         if claim.id in seen:
-            raise ConfigError(f"{where}: the claim {claim.id!r} stands twice.", "Rename one.")
+            raise ConfigError(f"{where}: the claim {claim.id!r} appears twice.", "Rename one.")
         seen.add(claim.id)
-        block = claim_block(study, claim)
+        block, _ = choose_block(study, claim.check.block)
         if block not in settings:
             raise ConfigError(
-                f"{place} compares rows of a published block that is not there.",
+                f"{prefix} compares rows of a published block, which the study does not have.",
                 "Add the block, or write block: frontier.",
             )
         for row in claim.rows:
             own = [setting for label, setting in settings[block] if label == row.row]
             if not own:
-                known = {label for label, _ in settings[block]}
                 raise ConfigError(
-                    f"{place} names {row.row!r}, no row of the {block} block.",
-                    nearest(row.row, known),
+                    f"{prefix} names {row.row!r}, which is no row of the {block} block.",
+                    nearest(row.row, {label for label, _ in settings[block]}),
                 )
             for key in row.at:
                 if not any(key in setting for setting in own):
                     raise ConfigError(
-                        f"{place} names {row}, but the settings of {row.row} say nothing of "
-                        f"{key!r}.",
+                        f"{prefix} names {row}, but the settings of {row.row} have no {key!r}.",
                         nearest(key, {known for setting in own for known in setting}),
                     )
         if claim.trend is not None:
-            _refuse_trend(claim.trend, settings[block], place)
+            _refuse_trend(claim.trend, settings[block], prefix)
         elif claim.compare is not None:
-            _refuse_several(claim, settings[block], place)
+            _refuse_several(claim, settings[block], prefix)
 
 
 def _refuse_several(claim: Claim, settings: Sequence[tuple[str, Setting]], where: str) -> None:
@@ -334,7 +314,7 @@ def _refuse_several(claim: Claim, settings: Sequence[tuple[str, Setting]], where
         if len(matching) > 1:
             raise ConfigError(
                 f"{where} names {str(row)!r}, which sweeps several settings.",
-                f"Name one of them, for example {_example(row, matching)}.",
+                f"Name one of them, for example {_write_example(row, matching)}.",
             )
         if not matching:
             raise ConfigError(
@@ -347,24 +327,23 @@ def _refuse_trend(trend: Trend, settings: Sequence[tuple[str, Setting]], where: 
     values = [value for value, _ in order_settings(trend, settings)]
     if len(set(values)) < 2:
         raise ConfigError(
-            f"{where} follows {trend.row.row!r} along {trend.along!r}, of which it has not two "
-            "values.",
+            f"{where} follows {trend.row.row!r} along {trend.along!r}, of which the row has fewer "
+            "than two values.",
             f"List several numbers: {trend.along}: [0.1, 1, 10], for example.",
         )
     if len(set(values)) < len(values):
         raise ConfigError(
-            f"{where} follows {str(trend.row)!r} along {trend.along!r}, and it sweeps other "
+            f"{where} follows {str(trend.row)!r} along {trend.along!r}, but the row sweeps other "
             "parameters too.",
-            f"Hold the others: row: {{row: {trend.row.row}, OTHER: VALUE}}.",
+            f"Fix the others: row: {{row: {trend.row.row}, OTHER: VALUE}}.",
         )
 
 
-def _example(row: RowAt, matching: Sequence[Setting]) -> str:
-    differing = [
-        key for key in matching[0] if any(each.get(key) != matching[0][key] for each in matching)
-    ]
-    told = ", ".join(f"{key}: {matching[0][key]}" for key in (*row.at, *differing))
-    return f"{{row: {row.row}, {told}}}"
+def _write_example(row: RowAt, matching: Sequence[Setting]) -> str:
+    first = matching[0]
+    differing = [key for key in first if any(other.get(key) != first[key] for other in matching)]
+    values = ", ".join(f"{key}: {first[key]}" for key in (*row.at, *differing))
+    return f"{{row: {row.row}, {values}}}"
 
 
 def _is_number(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""A study: one dataset, the methods to compare on it, and what its frontier is made of."""
+"""The YAML of a study as frozen models: a dataset, the methods compared on it, and the frontier."""
 
 from __future__ import annotations
 
@@ -8,18 +8,29 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from fairfrontier.runtime.config import Model, fault
-from fairfrontier.study.claim import Block, Claim
+from fairfrontier.study.claim import Block, Claim, as_tuple
 
 # A table or figure of a paper: budro.table2.
 Reference = Annotated[str, Field(pattern=r"^[a-z0-9_-]+\.[a-z0-9_-]+$")]
 Share = Annotated[float, Field(ge=0, le=1)]
 DEFAULT_PROFILE = "default"
-# What a profile cannot change: it says how much of the same study is run.
+# A profile says how much of the same study is run, so it cannot change these.
 FIXED_KEYS = ("study", "profiles")
 
 
-class ThenRow(BaseModel):
-    """The post-processor of a row; every key but these is one of its parameters, lists sweep.
+class ParameterRow(BaseModel):
+    """A row in which every key that is not a field is a parameter of the method; lists sweep."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters that the row itself sets; lists are sweeps."""
+        return dict(self.model_extra or {})
+
+
+class ThenRow(ParameterRow):
+    """The post-processor of a row.
 
     Attributes
     ----------
@@ -29,70 +40,51 @@ class ThenRow(BaseModel):
         Name in ``conf/methods/METHOD.yaml``.
     """
 
-    model_config = ConfigDict(frozen=True, extra="allow")
-
     method: str
     preset: str | None = None
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The parameters that the row itself gives; lists are sweeps."""
-        return dict(self.model_extra or {})
-
-
-def _listed(value: Any) -> Any:
-    return value if isinstance(value, list | tuple) or value is None else (value,)
 
 
 def _name_method(value: Any) -> Any:
     return {"method": value} if isinstance(value, str) else value
 
 
-class MethodRow(BaseModel):
-    """One row label of a block: which method, and with what.
+class MethodRow(ParameterRow):
+    """One labelled row of a block: a method and its parameters.
 
-    Every key that is not one of the fields below is a parameter of the method. A list sweeps: one
-    fit group per value, and several lists cross. A parameter that is itself a list stands inside
-    a list: ``layers: [[100, 50]]``.
+    A list of values sweeps: one fit group per value, and several lists cross. A parameter that is
+    itself a list goes inside a list: ``layers: [[100, 50]]``.
 
     Attributes
     ----------
     method : str or None
-        Registered name; the row's label where it is left out.
+        Registered name; the row's label by default.
     preset, grid : str or None
-        Names in ``conf/methods/METHOD.yaml``; what the row says itself wins over both.
+        Names in ``conf/methods/METHOD.yaml``; the row's own parameters override both.
     metric : mapping
-        Laid over the study's metric for this row.
+        Overrides the study's metric for this row.
     noise : tuple of float or None
-        Shares of rows whose group is wrong, a sweep; what the dataset's YAML says when None.
+        Shares of rows whose group is wrong, a sweep; None uses the dataset's YAML.
     then : ThenRow or None
         A post-processor fitted on this row's scores of the calibration part: its name, or
         ``{method: NAME, **parameters}``.
     """
 
-    model_config = ConfigDict(frozen=True, extra="allow")
-
     method: str | None = None
     preset: str | None = None
     grid: str | None = None
     metric: dict[str, Any] = Field(default_factory=dict)
-    noise: Annotated[tuple[Share, ...], BeforeValidator(_listed)] | None = None
+    noise: Annotated[tuple[Share, ...], BeforeValidator(as_tuple)] | None = None
     then: Annotated[ThenRow, BeforeValidator(_name_method)] | None = None
 
     @property
-    def parameters(self) -> dict[str, Any]:
-        """The parameters that the row itself gives; lists are sweeps."""
-        return dict(self.model_extra or {})
-
-    @property
     def sweeps(self) -> bool:
-        """Whether the row may stand for several settings on the same data."""
-        given = [*self.parameters.values(), *(self.then.parameters.values() if self.then else ())]
-        return self.grid is not None or any(isinstance(each, list) for each in given)
+        """Whether the row may have several settings on the same data."""
+        values = [*self.parameters.values(), *(self.then.parameters.values() if self.then else ())]
+        return self.grid is not None or any(isinstance(value, list) for value in values)
 
 
 class MethodBlock(Model):
-    """What both blocks of a study have."""
+    """Fields that both blocks of a study have."""
 
     methods: dict[str, MethodRow] = Field(min_length=1)
     rows: int | None = Field(default=None, gt=0)
@@ -101,7 +93,7 @@ class MethodBlock(Model):
     @field_validator("methods", mode="before")
     @classmethod
     def _allow_empty_rows(cls, value: Any) -> Any:
-        """Read ``gbdt:`` with nothing behind it as the method with its defaults."""
+        """Read an empty ``gbdt:`` as the method with its defaults."""
         if isinstance(value, Mapping):
             return {label: {} if row is None else row for label, row in value.items()}
         return value
@@ -114,19 +106,19 @@ class MethodBlock(Model):
             value = list(range(value))
         if isinstance(value, Sequence) and not isinstance(value, str):
             if not value:
-                raise fault("there is no seed", "Give a number, or a list of them.")
+                raise fault("there is no seed", "Give a number, or a list of seeds.")
             if len(set(value)) < len(value):
-                raise fault("a seed stands twice", "Name every seed once.")
+                raise fault("a seed is listed twice", "List every seed once.")
         return value
 
 
 class FrontierConfig(Model):
-    """What the frontier trades: an accuracy measure against fairness measures.
+    """The measures that the frontier trades.
 
     Attributes
     ----------
     accuracy : str
-        A measure; of losses, lower is better.
+        A measure; a loss is minimised.
     fairness : tuple of str
         Measures as ``measure:group``, e.g. ``consistency:spouse`` or ``gap_rms:sex``.
     """
@@ -136,15 +128,15 @@ class FrontierConfig(Model):
 
 
 class CertificateConfig(Model):
-    """At which budgets the models are certified, under the study's fair metric.
+    """How the models are certified under the study's fair metric.
 
     Attributes
     ----------
     budgets : tuple of float
         ε of each certificate, in squared units of the metric.
     rows : int or None
-        Rows of a part that are certified, a sample that is the same for every model. Parts are
-        test, and validation where the frontier or a claim reads it.
+        Size of the sample of a part that is certified, the same for every model. Parts are test,
+        and validation where the frontier or a claim reads it.
     """
 
     budgets: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = Field(min_length=1)
@@ -152,7 +144,7 @@ class CertificateConfig(Model):
 
 
 class PublishedConfig(MethodBlock):
-    """The block that runs a paper's own table, under the paper's own protocol.
+    """The block that reproduces a paper's table under the paper's own protocol.
 
     Attributes
     ----------
@@ -167,7 +159,7 @@ class PublishedConfig(MethodBlock):
 
 
 class StudyConfig(MethodBlock):
-    """A study as its YAML gives it, with one profile laid over it.
+    """A study as its YAML describes it, with one profile merged in.
 
     Attributes
     ----------
@@ -178,7 +170,7 @@ class StudyConfig(MethodBlock):
     metric : mapping or None
         ``{name: ..., **parameters}`` for ``fairfrontier.metric.learn``.
     methods : mapping of str to MethodRow
-        Row label -> method; the frontier's block.
+        The frontier's block, by row label.
     rows : int or None
         Training rows that the frontier's block keeps; None keeps all.
     seeds : tuple of int
@@ -192,21 +184,21 @@ class StudyConfig(MethodBlock):
     published : PublishedConfig or None
         A second block, which reproduces a paper's table.
     certificate : CertificateConfig or None
-        At which budgets individual fairness is certified.
+        The budgets at which individual fairness is certified.
     minimum : int
-        Rows that a level needs for a rate of its own; papers on small tables have 1.
+        Rows that a level needs for a rate of its own; papers on small tables use 1.
     figures : tuple of str
-        Figures beside the frontier's, by their registered names: ``surfaces``.
+        Registered names of further figures: ``surfaces``.
     reproduces : tuple of str
-        Figures of papers that the study draws again, as ``PAPER.FIGURE``.
+        Figures of papers that the study redraws, as ``PAPER.FIGURE``.
     claims : tuple of Claim
-        Statements checked on the results.
+        Statements checked against the results.
     profiles : mapping
-        Profile -> what it changes, merged deeply over the study.
+        What each profile changes, merged deeply into the study.
     notes : str
         What a reader of the report has to know.
     profile : str
-        The profile that was laid over.
+        The profile that was merged.
     """
 
     study: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")
@@ -257,6 +249,6 @@ class StudyConfig(MethodBlock):
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """Split ``measure:group`` into its two parts; the group is "" where there is none."""
+    """Split ``measure:group`` into its two parts; the group may be empty."""
     measure, _, group = name.partition(":")
     return measure, group

@@ -1,4 +1,4 @@
-"""Further figures of a study by their names: a decorator registers, a walk discovers."""
+"""The registry of further figures that a study may name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairfrontier.study.config import StudyConfig
 if TYPE_CHECKING:
     from fairfrontier.study.expand import Planned
 
-# Every study has this one.
+# Every study has this figure.
 TAKEN = "frontier"
 
 
@@ -28,9 +28,9 @@ class Scene:
     Attributes
     ----------
     study : StudyConfig
-        What was asked.
+        The study that was run.
     plan : sequence of Planned
-        What was run.
+        Its fits.
     points : DataFrame
         Columns of points.parquet.
     store : Store
@@ -48,14 +48,9 @@ class Scene:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure that was drawn.
+    """A figure as PNG, and ``alt``, the same in words.
 
-    Attributes
-    ----------
-    png : bytes
-        The same for the same scene and version of matplotlib.
-    alt : str
-        What it shows, for those who do not see it.
+    The bytes are the same for the same scene and version of matplotlib.
     """
 
     png: bytes
@@ -64,21 +59,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A registered figure.
-
-    Attributes
-    ----------
-    name : str
-        What a study lists under ``figures``, and the file's stem.
-    title : str
-        Its heading in the report.
-    what : str
-        What a reader of the report sees in it.
-    draw : callable
-        Scene -> Picture.
-    supports : callable
-        DatasetConfig -> why it cannot be drawn of that dataset, or None.
-    """
+    """A registered figure; see `figure`."""
 
     name: str
     title: str
@@ -100,6 +81,17 @@ def figure(
     supports: Callable[[DatasetConfig], str | None] = lambda _: None,
 ) -> Callable[[Callable[[Scene], Picture]], Callable[[Scene], Picture]]:
     """Register a function Scene -> Picture as a figure.
+
+    Parameters
+    ----------
+    name : str
+        What a study lists under ``figures``, and the file's stem.
+    title : str
+        Its heading in the report.
+    what : str
+        Its caption in the report.
+    supports : callable
+        DatasetConfig -> why it cannot be drawn of that dataset, or None.
 
     Raises
     ------

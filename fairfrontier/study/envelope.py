@@ -8,44 +8,28 @@ from fairfrontier.study.frontier import find_pareto
 
 
 def find_envelope(cost: np.ndarray, harm: np.ndarray) -> np.ndarray:
-    """Find the corners of the lower convex envelope of a Pareto front.
+    """Return the corners of the lower convex envelope of a Pareto front.
 
-    Drawing between two predictors attains every point between theirs, so that a point above such
-    a segment is not worth having.
-
-    Parameters
-    ----------
-    cost, harm : ndarray of float64, shape (n_points,)
-        Less is better in both; points with a NaN are left out.
-
-    Returns
-    -------
-    ndarray of int64
-        Positions of the corners, by ascending harm and so descending cost. Of equal points the
-        first; points on a segment between two corners are no corners.
-
-    Notes
-    -----
-    O(m log m).
-
-    References
-    ----------
-    Andrew, "Another efficient algorithm for convex hulls in two dimensions", 1979.
+    Choosing between two predictors at random attains every point between theirs, so a point above
+    such a segment is never worth choosing. ``cost`` and ``harm``, float64 of shape (n_points,), are
+    better lower; points with a NaN are left out. The corners are int64 positions by ascending harm
+    and so descending cost, the first of equal points; points on a segment are not corners.
+    O(n log n): A. M. Andrew, Another efficient algorithm for convex hulls in two dimensions, 1979.
     """
     cost, harm = np.asarray(cost, dtype=np.float64), np.asarray(harm, dtype=np.float64)
     front = np.flatnonzero(find_pareto(-np.column_stack([cost, harm])))
     front = front[np.lexsort((front, harm[front]))]
     corners: list[int] = []
-    for each in front.tolist():
-        if corners and (cost[each], harm[each]) == (cost[corners[-1]], harm[corners[-1]]):
+    for point in front.tolist():
+        if corners and (cost[point], harm[point]) == (cost[corners[-1]], harm[corners[-1]]):
             continue
-        while len(corners) > 1 and not _turns(cost, harm, corners[-2], corners[-1], each):
+        while len(corners) > 1 and not _turns(cost, harm, corners[-2], corners[-1], point):
             corners.pop()
-        corners.append(each)
+        corners.append(point)
     return np.array(corners, dtype=np.int64)
 
 
 def _turns(cost: np.ndarray, harm: np.ndarray, first: int, middle: int, last: int) -> bool:
-    """Tell whether the middle point lies below the segment between the other two."""
+    """Return whether the middle point lies below the segment between the other two."""
     along = (harm[middle] - harm[first]) * (cost[last] - cost[first])
     return bool((cost[middle] - cost[first]) * (harm[last] - harm[first]) < along)

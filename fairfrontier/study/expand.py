@@ -1,4 +1,4 @@
-"""Expanding a study: what it trains, as fit groups."""
+"""Expanding a study into the fit groups that it trains."""
 
 from __future__ import annotations
 
@@ -19,21 +19,13 @@ from fairfrontier.study.read import read_study
 from fairfrontier.study.resolve import ResolvedRow, ResolvedStudy, resolve
 from fairfrontier.train.fit.group import FitGroup, Member
 
-# Models trained at once at most: more are hardly faster, and a long sweep would leave cores idle.
-AT_ONCE = 5
+# The most models trained together: more are hardly faster, and a long sweep would leave cores idle.
+BATCH_SIZE = 5
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A fit group and the blocks of the study that show it.
-
-    Attributes
-    ----------
-    blocks : tuple of {"published", "frontier"}
-        At least one; a group that both blocks ask for is trained once.
-    group : FitGroup
-        What is trained.
-    """
+    """A fit group, trained once, and the blocks of the study that show it."""
 
     blocks: tuple[Block, ...]
     group: FitGroup
@@ -42,21 +34,7 @@ class Planned:
 def load_study(
     name_or_path: str | Path, profile: str = DEFAULT_PROFILE, home: Path | None = None
 ) -> ResolvedStudy:
-    """Read a study, resolve what it names, and check it.
-
-    Parameters
-    ----------
-    name_or_path : str or Path
-        A name in ``conf/studies``, or the path of a YAML file.
-    profile : str, default "default"
-        How much is run; ``default`` is the study as it stands.
-    home : Path, optional
-        The project root; found from the current folder by default.
-
-    Returns
-    -------
-    ResolvedStudy
-        Its ``study`` is the configuration; `expand` gives what it trains.
+    """Read a study by its name in ``conf/studies`` or its path, resolve its names, and check it.
 
     Raises
     ------
@@ -71,30 +49,18 @@ def load_study(
 
 
 def expand(resolved: ResolvedStudy) -> tuple[Planned, ...]:
-    """Expand a study into the fit groups that it trains.
+    """Return the fit groups of a study, those of the published block first.
 
-    Parameters
-    ----------
-    resolved : ResolvedStudy
-        From `load_study`.
-
-    Returns
-    -------
-    tuple of Planned
-        One per row x sweep value x seed, the published block first; a fit that both blocks ask
-        for comes once, with both named. A batched method has groups of up to AT_ONCE
-        values and seeds of a row that share their structure.
+    There is one per row × sweep value × seed; a batched method has groups of up to BATCH_SIZE
+    values and seeds of a row that share their structure. A fit that both blocks ask for comes once,
+    with both named. ``setting`` holds what the row itself says (preset, grid, swept and fixed
+    parameters, metric, post-processor), the rows and the part selected on: enough that (dataset,
+    method, setting, seed) names one fit, whatever the profile.
 
     Raises
     ------
     ConfigError
-        When two different fits would carry the same method, setting and seed in the results.
-
-    Notes
-    -----
-    ``setting`` holds what the row says itself (preset, grid, swept and fixed parameters, metric,
-    post-processor), the rows and the part selected on: enough that (dataset, method, setting,
-    seed) names one fit, whatever the profile.
+        When two different fits would have the same method, setting and seed in the results.
     """
     where = f"Study {resolved.study.study}"
     batches: dict[str, tuple[ResolvedRow, list[Member], list[Block]]] = {}
@@ -112,20 +78,20 @@ def expand(resolved: ResolvedStudy) -> tuple[Planned, ...]:
                 together |= {"seed": seed, "noise": row.noise}
             batch = canonical_json(together if row.structure is not None else {"name": name})
             if name in names:
-                other, where = names[name]
+                other, batch = names[name]
                 if not row.trains_like(other):
                     raise ConfigError(
                         f"{where}: two different fits are both called {name[0]} {name[1]}.",
                         "Give one of the rows another label.",
                     )
-                batches[where][2].append(row.block)
-                shared[where, row.block] += 1
+                batches[batch][2].append(row.block)
+                shared[batch, row.block] += 1
                 continue
             names[name] = (row, batch)
             members = batches.setdefault(batch, (row, [], [row.block]))[1]
             members.append(Member(seed, row.parameters, row.setting, row.noise))
-    for (where, block), count in shared.items():
-        row, of_batch, _ = batches[where]
+    for (batch, block), count in shared.items():
+        row, of_batch, _ = batches[batch]
         if count < len(of_batch):
             raise ConfigError(
                 f"{where}: the {block} block asks for {count} of the {len(of_batch)} "
@@ -140,8 +106,8 @@ def expand(resolved: ResolvedStudy) -> tuple[Planned, ...]:
 
 
 def _share_out(members: Sequence[Member]) -> Iterator[tuple[Member, ...]]:
-    """Yield parts of AT_ONCE members at most, as equal as can be."""
-    parts = -(-len(members) // AT_ONCE)
+    """Yield parts of at most BATCH_SIZE members, of sizes as equal as possible."""
+    parts = -(-len(members) // BATCH_SIZE)
     cuts = [len(members) * part // parts for part in range(parts + 1)]
     for first, stop in itertools.pairwise(cuts):
         yield tuple(members[first:stop])

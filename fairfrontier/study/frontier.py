@@ -1,4 +1,4 @@
-"""The fairness-accuracy frontier: which settings are worth choosing between."""
+"""The fairness-accuracy frontier: the settings worth choosing between."""
 
 from __future__ import annotations
 
@@ -15,41 +15,17 @@ from fairfrontier.study.claim import Block
 from fairfrontier.study.config import split_name
 from fairfrontier.study.expand import Planned
 
-COLUMNS = (
-    "fairness",
-    "method",
-    "setting",
-    "on_frontier",
-    "on_joint_frontier",
-    "selected_accuracy",
-    "selected_fairness",
-    "accuracy",
-    "accuracy_sd",
-    "accuracy_low",
-    "accuracy_high",
-    "fairness_value",
-    "fairness_sd",
-    "fairness_low",
-    "fairness_high",
-    "n_seeds",
-)
+CHOICE = ("on_frontier", "on_joint_frontier", "selected_accuracy", "selected_fairness")
+ACCURACY = ("accuracy", "accuracy_sd", "accuracy_low", "accuracy_high")
+FAIRNESS = ("fairness_value", "fairness_sd", "fairness_low", "fairness_high")
+COLUMNS = ("fairness", "method", "setting", *CHOICE, *ACCURACY, *FAIRNESS, "n_seeds")
 
 
 def orient(name: str, values: np.ndarray) -> np.ndarray:
-    """Turn values of a measure so that more is better.
+    """Return the values of a measure, float64, oriented so that more is better.
 
-    Parameters
-    ----------
-    name : str
-        A measure, with or without ``:group``; its registered direction decides: ``lower`` is
-        negated, for ``zero`` the distance from 0 is.
-    values : ndarray of float64
-        Any shape; NaN stays NaN.
-
-    Returns
-    -------
-    ndarray of float64
-        Same shape.
+    The registered direction of the measure, named with or without ``:group``, decides: ``lower`` is
+    negated, and ``zero`` becomes minus the distance from 0. NaN stays NaN.
 
     Raises
     ------
@@ -66,36 +42,24 @@ def orient(name: str, values: np.ndarray) -> np.ndarray:
         case "zero":
             return np.asarray(-np.abs(values))
     raise ConfigError(
-        f"The measure {measure!r} describes; no value of it is better than another.",
+        f"The measure {measure!r} is descriptive: no value of it is better than another.",
         "Choose a measure with a direction: `fairfrontier list measures` shows them.",
     )
 
 
 def find_pareto(scores: np.ndarray) -> np.ndarray:
-    """Find the points that no other point dominates.
+    """Return a mask of the points that no other point dominates.
 
-    Point p is dominated when some q has q_k >= p_k for every k and q_k > p_k for one k.
-
-    Parameters
-    ----------
-    scores : ndarray of float64, shape (n_points, n_scores)
-        More is better in every column.
-
-    Returns
-    -------
-    ndarray of bool, shape (n_points,)
-        True on the frontier. Equal points are all kept; a point with a NaN is never on the
-        frontier and dominates nothing.
-
-    Notes
-    -----
-    O(m log m) for two scores; O(m f k) for more, with f points on the frontier.
+    Point p is dominated when some q has q_k >= p_k for every k and q_k > p_k for one k. ``scores``
+    are float64 of shape (n_points, n_scores), better higher. Equal points are all kept; a point
+    with a NaN is never on the frontier and dominates nothing. O(n log n) for two scores, O(n f k)
+    for k scores with f points on the frontier.
     """
     scores = np.asarray(scores, dtype=np.float64)
     kept = np.zeros(scores.shape[0], dtype=bool)
     usable = np.flatnonzero(~np.isnan(scores).any(axis=1))
     if usable.size:
-        # Equal points stand or fall together.
+        # Equal points are all dominated, or none is.
         distinct, inverse = np.unique(scores[usable], axis=0, return_inverse=True)
         best = _scan_pairs(distinct) if scores.shape[1] == 2 else _scan(distinct)
         kept[usable] = best[inverse.ravel()]
@@ -103,7 +67,7 @@ def find_pareto(scores: np.ndarray) -> np.ndarray:
 
 
 def _scan_pairs(distinct: np.ndarray) -> np.ndarray:
-    """Keep, of lexicographically ascending pairs, those above every later second score."""
+    """Mask the pairs, in lexicographic order, whose second score is above all later ones."""
     second = distinct[:, 1]
     highest_later = np.append(np.maximum.accumulate(second[::-1])[::-1][1:], -np.inf)
     # The last pair has nothing above it, even at -inf.
@@ -111,11 +75,11 @@ def _scan_pairs(distinct: np.ndarray) -> np.ndarray:
 
 
 def _scan(distinct: np.ndarray) -> np.ndarray:
-    """Keep, of lexicographically ascending rows, those that no later row dominates."""
+    """Mask the rows, in lexicographic order, that no later row dominates."""
     best = np.zeros(distinct.shape[0], dtype=bool)
     front = np.empty((0, distinct.shape[1]))
     for i in range(distinct.shape[0] - 1, -1, -1):
-        # What dominates a row comes later, and is dominated only by what is on the front already.
+        # A dominating row comes later, and is itself dominated only by rows already on the front.
         if not (front >= distinct[i]).all(axis=1).any():
             best[i] = True
             front = np.vstack([front, distinct[i]])
@@ -125,69 +89,57 @@ def _scan(distinct: np.ndarray) -> np.ndarray:
 def list_fits(plan: Sequence[Planned], block: Block) -> pd.DataFrame:
     """Return the fits of a block as (method, setting, seed), as points.parquet names them."""
     rows = [
-        (each.group.method, canonical_json(member.setting), member.seed)
-        for each in plan
-        if block in each.blocks
-        for member in each.group.members
+        (planned.group.method, canonical_json(member.setting), member.seed)
+        for planned in plan
+        if block in planned.blocks
+        for member in planned.group.members
     ]
     return pd.DataFrame(rows, columns=["method", "setting", "seed"])
 
 
 def summarise(points: pd.DataFrame, fits: pd.DataFrame, part: str) -> pd.DataFrame:
-    """Average the measures of some fits over their seeds.
-
-    Parameters
-    ----------
-    points : DataFrame
-        Columns of points.parquet.
-    fits : DataFrame
-        The fits to take: columns method, setting, seed.
-    part : str
-        ``train``, ``calibration``, ``validation`` or ``test``.
+    """Average the measures of fits (columns method, setting, seed) on a part over their seeds.
 
     Returns
     -------
     DataFrame
         Columns method, setting, name (``measure`` or ``measure:group``), value (mean), sd, low,
         high, own_low, own_high (means over the seeds of each run's own interval), n (mean),
-        n_seeds. sd has ddof 1, NaN for one seed.
+        n_seeds. sd has ddof 1, NaN for one seed. With two seeds or more, low and high bound the
+        mean's 95% interval, value ± t·sd/sqrt(seeds), clipped to [0, 1] where all values of that
+        measure are; with one seed they are that run's own. A mean over a NaN is NaN.
 
     Notes
     -----
-    With two seeds or more, low and high bound the mean's 95% interval, value ± t·sd/sqrt(seeds),
-    kept within 0 to 1 where all values of that measure are; with one seed they are that run's
-    own. Splits of one table overlap, so the interval speaks about this table, and is narrow for
-    a new one. A mean with a NaN in it is NaN: a measure that could not be estimated on one split
-    is not compared on the others.
+    Splits of one table overlap, so the interval describes this table, and is too narrow for a new
+    one.
     """
     kept = points.loc[points["part"] == part].merge(fits, on=["method", "setting", "seed"])
     kept = kept.sort_values(["method", "setting", "measure", "group", "seed"], kind="stable")
     group = kept["group"].astype(str)
     kept["name"] = kept["measure"].astype(str).where(group == "", kept["measure"] + ":" + group)
     grouped = kept.groupby(["method", "setting", "name"], sort=True)
+    own = {side: grouped[side].mean(skipna=False) for side in ("low", "high")}
     table = pd.DataFrame(
         {
             "value": grouped["value"].mean(skipna=False),
             "sd": grouped["value"].std(ddof=1),
-            "low": grouped["low"].mean(skipna=False),
-            "high": grouped["high"].mean(skipna=False),
-            "own_low": grouped["low"].mean(skipna=False),
-            "own_high": grouped["high"].mean(skipna=False),
+            **own,
+            "own_low": own["low"],
+            "own_high": own["high"],
             "n": grouped["n"].mean(),
             "n_seeds": grouped["seed"].size(),
         }
     ).reset_index()
-    several = table["n_seeds"].to_numpy() > 1
     seeds = table["n_seeds"].to_numpy(dtype=np.float64)
     value = table["value"].to_numpy(dtype=np.float64)
     quantile = stdtrit(np.maximum(seeds - 1, 1), 0.975)
     half = quantile * table["sd"].to_numpy(dtype=np.float64) / np.sqrt(seeds)
-    low, high = value - half, value + half
     shares = kept.groupby("name")["value"].agg(lambda v: bool(v.between(0, 1).all()))
     share = shares.reindex(table["name"]).to_numpy(dtype=bool)
-    low, high = np.where(share, low.clip(0, 1), low), np.where(share, high.clip(0, 1), high)
-    table["low"] = np.where(several, low, table["low"])
-    table["high"] = np.where(several, high, table["high"])
+    for side, bound in (("low", value - half), ("high", value + half)):
+        clipped = np.where(share, bound.clip(0, 1), bound)
+        table[side] = np.where(seeds > 1, clipped, table[side])
     table.loc[table["value"].isna(), "sd"] = np.nan
     return table
 
@@ -202,56 +154,43 @@ def build_frontier(
 ) -> pd.DataFrame:
     """Find the Pareto set of accuracy against each fairness measure, and against all of them.
 
-    A setting is chosen by its means over the seeds on ``select_on``; what is reported is
-    ``report_on``, which the choice has not seen.
-
-    Parameters
-    ----------
-    points : DataFrame
-        Columns of points.parquet.
-    fits : DataFrame
-        The fits that compete: columns method, setting, seed.
-    accuracy : str
-        A measure; its direction says which values are better, as of those of fairness.
-    fairness : sequence of str
-        Measures as ``measure:group``.
-    select_on, report_on : str
-        Parts.
+    Settings compete by their means over the seeds on the part ``select_on``; the reported part,
+    ``report_on``, takes no part in the choice.
 
     Returns
     -------
     DataFrame
         One row per fairness measure × method × setting, dominated ones included:
 
-        - ``fairness``, ``method``, ``setting`` (canonical JSON) name the row;
+        - ``fairness``, ``method``, ``setting`` (canonical JSON) identify the row;
         - ``on_frontier``: no other setting is as good in accuracy and in this measure, and better
           in one, on ``select_on``; ``on_joint_frontier``: the same over accuracy and all the
           fairness measures together;
-        - ``selected_accuracy``, ``selected_fairness``: the means that decided, on ``select_on``;
+        - ``selected_accuracy``, ``selected_fairness``: means on ``select_on``;
         - ``accuracy``, ``fairness_value``: means on ``report_on``, with ``_sd`` over the seeds and
-          95% ``_low`` and ``_high`` (see ``summarise``); ``n_seeds`` says how many seeds.
+          95% ``_low`` and ``_high`` (see `summarise`); ``n_seeds`` counts the seeds.
 
-        Sorted by measure in the order asked, frontier first, then from the best accuracy on.
+        Sorted by measure in the order of ``fairness``, frontier first, then by descending accuracy.
 
     Raises
     ------
     DataError
         When ``points`` lacks the part or a measure.
     """
-    chosen_by = summarise(points, fits, select_on)
+    chosen = summarise(points, fits, select_on)
     reported = summarise(points, fits, report_on)
-    for part, table in ((select_on, chosen_by), (report_on, reported)):
-        missing = [each for each in (accuracy, *fairness) if each not in set(table["name"])]
+    for part, table in ((select_on, chosen), (report_on, reported)):
+        missing = [name for name in (accuracy, *fairness) if name not in set(table["name"])]
         if missing:
             raise DataError(
-                f"The results hold no {missing[0]} on the part {part}.",
-                "Measure a group or counterfactual set that the dataset declares, on a part that "
-                "its split has.",
+                f"The results have no {missing[0]} on the part {part}.",
+                "Choose a group or counterfactual set that the dataset declares, and a part of its "
+                "split.",
             )
     keys = ["method", "setting"]
     selected = pd.concat(
         {
-            name: chosen_by.loc[chosen_by["name"] == name].set_index(keys)["value"]
+            name: chosen.loc[chosen["name"] == name].set_index(keys)["value"]
             for name in (accuracy, *fairness)
         },
         axis=1,
@@ -272,14 +211,11 @@ def build_frontier(
             },
             index=selected.index,
         )
-        for prefix, measure in (("accuracy", accuracy), ("fairness", name)):
-            found = reported.loc[reported["name"] == measure].set_index(keys)
-            value = prefix if prefix == "accuracy" else "fairness_value"
-            table[value] = found["value"]
-            for column in ("sd", "low", "high"):
-                table[f"{prefix}_{column}"] = found[column]
-            if prefix == "accuracy":
-                table["n_seeds"] = found["n_seeds"]
+        for columns, measure in ((FAIRNESS, name), (ACCURACY, accuracy)):
+            rows = reported.loc[reported["name"] == measure].set_index(keys)
+            for column, statistic in zip(columns, ("value", "sd", "low", "high"), strict=True):
+                table[column] = rows[statistic]
+            table["n_seeds"] = rows["n_seeds"]
         table["n_seeds"] = table["n_seeds"].fillna(0).astype("int64")
         table["better"] = oriented[:, 0]
         table = table.reset_index().sort_values(
@@ -292,15 +228,9 @@ def build_frontier(
 
 
 def name_columns(frontier: pd.DataFrame, accuracy: str) -> pd.DataFrame:
-    """Return a frontier whose columns of accuracy have the name of the measure that they hold.
+    """Return a frontier whose accuracy columns are named after the measure that they hold.
 
-    Parameters
-    ----------
-    frontier : DataFrame
-        From `build_frontier`.
-    accuracy : str
-        The measure: of ``balanced_accuracy``, the columns are ``balanced_accuracy``, with ``_sd``,
-        ``_low`` and ``_high``, and ``selected_balanced_accuracy``.
+    For ``balanced_accuracy``, ``selected_accuracy`` becomes ``selected_balanced_accuracy``.
     """
-    names = ("accuracy", "accuracy_sd", "accuracy_low", "accuracy_high", "selected_accuracy")
+    names = (*ACCURACY, "selected_accuracy")
     return frontier.rename(columns={name: name.replace("accuracy", accuracy) for name in names})

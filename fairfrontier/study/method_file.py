@@ -25,12 +25,12 @@ class MethodFile(Model):
 
     @classmethod
     def read(cls, name: str, home: Path) -> Self:
-        """Return what the project, or the package, says of a method: without a file, no presets."""
+        """Return the file of a method in the project or the package; empty without one."""
         path = list_names("method", home).get(name)
         return cls(method=name) if path is None else parse(cls, read_yaml(path), path)
 
     def preset(self, name: str | None, lineage: Sequence[str], key: str) -> dict[str, Any]:
-        """Return a preset's parameters: the dataset's, those of what it extends, or for any."""
+        """Return a preset's parameters for the nearest dataset of a lineage, or those for any."""
         if name is None:
             return {}
         if name not in self.presets:
@@ -38,9 +38,9 @@ class MethodFile(Model):
                 f"{key}: {self.method} has no preset {name!r}.", nearest(name, self.presets)
             )
         by_dataset = self.presets[name]
-        for each in (*lineage, "any"):
-            if each in by_dataset:
-                return dict(by_dataset[each])
+        for dataset in (*lineage, "any"):
+            if dataset in by_dataset:
+                return dict(by_dataset[dataset])
         raise ConfigError(
             f"{key}: the preset {name!r} of {self.method} has nothing for {lineage[0]}.",
             f"It covers {', '.join(sorted(by_dataset))}; give the parameters in the study.",

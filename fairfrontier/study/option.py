@@ -1,4 +1,4 @@
-"""What a study is asked for: the fields that commands and flows share."""
+"""Options that the commands and flows of studies share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import Field
 from fairfrontier.runtime.option import File, NameOrFile, ProjectOptions
 from fairfrontier.study.config import DEFAULT_PROFILE, StudyConfig
 
-# With no more fits than this to train, worker processes would take longer to start.
+# With no more fits than this, starting worker processes would take longer than training.
 FEW = 12
 Profile = Annotated[str, Field(description="How much is run: default, or one of the study's.")]
 Cluster = Annotated[
@@ -35,7 +35,7 @@ class StudyOptions(ProjectOptions):
     profile : str
         How much is run.
     out : Path or None
-        The folder that gets the study's folder; data/results by default.
+        The parent of the study's folder; data/results by default.
     """
 
     study: NameOrFile = Field(description="A name in conf/studies, or a YAML file.")
@@ -48,12 +48,6 @@ class StudyOptions(ProjectOptions):
 
 
 class RunOptions(StudyOptions):
-    """Which study is run, how much of it, and where.
-
-    Attributes
-    ----------
-    cluster : str
-        A name in conf/clusters, or the path of a YAML file; ``auto`` decides by the number of fits.
-    """
+    """`StudyOptions` and ``cluster``: a name in conf/clusters, the path of a YAML file, or auto."""
 
     cluster: Cluster = "auto"

@@ -22,6 +22,7 @@ from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.source import source_digest
 from fairfrontier.runtime.store import Store, canonical_json
+from fairfrontier.study.results import SCHEMA
 from fairfrontier.train.fit.fitting import fit
 from fairfrontier.train.fit.group import FitGroup, Member
 from fairfrontier.train.fit.input import load_split
@@ -34,73 +35,51 @@ from fairfrontier.train.prediction import Prediction
 from fairfrontier.train.registry import load_model
 
 KIND = "points"
-# What measures: the room of evaluating, and what computes for it below.
+# The code that measures: the evaluation, and the modules below that compute for it.
 WITHIN = ("fairfrontier.evaluate", *TRAINING)
 LIBRARIES = ("numpy", "pandas", "scipy", "xgboost-cpu")
-KEYS = ("dataset", "method", "setting", "seed", "part", "measure", "group")
-POINT_COLUMNS = (*KEYS, "value", "n", "low", "high")
 
 
 def tabulate_group(group: FitGroup, store: Store, home: Path) -> pd.DataFrame:
-    """Return the points of a fit group, training it first where the store does not hold it.
+    """Return the points of a fit group, training it first if the store does not hold it.
 
-    Parameters
-    ----------
-    group : FitGroup
-        The fit.
-    store : Store
-        Holds fits and points.
-    home : Path
-        The project root.
-
-    Returns
-    -------
-    DataFrame
-        Columns ``POINT_COLUMNS``; no row where the method does not support the split.
+    The frame has the columns of `results.SCHEMA`, and no row where the method does not support the
+    split.
     """
     trained = fit(group, store, home)
     description = _describe(trained, group, store, home)
-    found = store.key(KIND, description)
-    entry = store.read(KIND, found)
+    name = store.key(KIND, description)
+    entry = store.read(KIND, name)
     if entry is None:
         table = _measure(group, store.path(FIT, trained), store, home)
-        with store.writing(KIND, found, description) as folder:
+        with store.writing(KIND, name, description) as folder:
             table.to_parquet(folder / "points.parquet", index=False)
     else:
         table = pd.read_parquet(entry / "points.parquet")
-    settings = pd.Series([canonical_json(each.setting) for each in group.members], dtype="str")
-    seeds = pd.Series([each.seed for each in group.members], dtype="int64")
+    settings = pd.Series([canonical_json(member.setting) for member in group.members], dtype="str")
+    seeds = pd.Series([member.seed for member in group.members], dtype="int64")
     table = table.assign(
         method=group.method,
         setting=table.member.map(settings).astype("str"),
         seed=table.member.map(seeds).astype("int64"),
     )
-    return table[list(POINT_COLUMNS)]
+    return table[SCHEMA.names]
 
 
 def points_key(fit_key: str, group: FitGroup, store: Store, home: Path) -> str:
-    """Return the key of the points that belong to a stored fit of the group.
+    """Return the key of the points of a group's stored fit.
 
-    Parameters
-    ----------
-    fit_key : str
-        Of the fit.
-    group : FitGroup
-        What was fitted, and how it is measured.
-    store : Store
-        Knows what splits and metrics hold; those that it does not know are made.
-    home : Path
-        The project root.
+    Splits and metrics whose digests the store does not know are prepared first.
     """
     return store.key(KIND, _describe(fit_key, group, store, home))
 
 
 def _describe(fit_key: str, group: FitGroup, store: Store, home: Path) -> dict[str, Any]:
-    # Measures are found by walking, which the digest of this module's imports does not see.
-    modules = [__name__, *sorted({each.module for each in MEASURES.all().values()})]
+    # Measures are discovered by walking the package, so no import of this module names them.
+    modules = [__name__, *sorted({measure.module for measure in MEASURES.all().values()})]
     return {
         "fit": fit_key,
-        "data": [digest_split(group.find_split(each), store, home).whole for each in group.members],
+        "data": [digest_split(group.find_split(m), store, home).whole for m in group.members],
         "certificate": _describe_certificate(group, store, home),
         "minimum": group.minimum,
         "source": source_digest(modules, within=WITHIN, store=store),
@@ -109,25 +88,24 @@ def _describe(fit_key: str, group: FitGroup, store: Store, home: Path) -> dict[s
 
 
 def _describe_certificate(group: FitGroup, store: Store, home: Path) -> dict[str, Any] | None:
-    """Return what is certified, with the digests of the metrics in the place of what they are."""
+    """Return the certificate's configuration, with the digests of its metrics."""
     if group.certificate is None:
         return None
     metrics: list[str | None] = []
-    for each in group.members:
-        request = group.find_certified(each)
+    for member in group.members:
+        request = group.find_certified(member)
         try:
             metrics.append(None if request is None else digest_metric(request, store, home))
         except (ConfigError, DataError):
-            # A regression is not certified; any other group will say why.
+            # A regression is not certified; any other group reports why when it is measured.
             metrics.append("refused")
     return {**group.certificate, "metric": metrics}
 
 
 def _measure(group: FitGroup, folder: Path, store: Store, home: Path) -> pd.DataFrame:
     """Measure every member of a stored fit on every part."""
-    tables = [pd.DataFrame(columns=["member", "dataset", "part", *COLUMNS])]
     if read_facts(folder)["skipped"] is not None:
-        return tables[0]
+        return pd.DataFrame(columns=["member", "dataset", "part", *COLUMNS])
     tables = []
     for number, member in enumerate(group.members):
         split = load_split(group, member, home)
@@ -138,7 +116,7 @@ def _measure(group: FitGroup, folder: Path, store: Store, home: Path) -> pd.Data
                 scores[name],
                 part,
                 minimum=group.minimum,
-                certificates=_certify(group, metric, _outputs(group, scores[name]), part),
+                certificates=_certify(group, metric, scores[name], part),
                 gaps=certify_losses(group, metric, scores[name], part),
                 boxes=_bound(group, metric, split, folder / f"model-{number}", part),
             ).assign(member=number, dataset=split.dataset, part=name)
@@ -147,15 +125,10 @@ def _measure(group: FitGroup, folder: Path, store: Store, home: Path) -> pd.Data
     return pd.concat(tables, ignore_index=True)
 
 
-def _outputs(group: FitGroup, scores: Prediction) -> Prediction:
-    """Return what is certified: a post-processor's decisions in the place of its model's scores."""
-    return scores if group.then is None else replace(scores, score=scores.decision)
-
-
 def load_certified(
     group: FitGroup, member: Member, split: Split, store: Store, home: Path
 ) -> FairMetric | None:
-    """Return the metric under which a member is certified; None where it is not."""
+    """Return the metric under which a member is certified; None if it is not."""
     request = group.find_certified(member)
     if request is None or split.task == "regression":
         return None
@@ -165,11 +138,12 @@ def load_certified(
 def _certify(
     group: FitGroup, metric: FairMetric | None, scores: Prediction, part: Part
 ) -> tuple[Certificate, ...]:
-    """Certify a member on the parts that are asked for."""
+    """Certify the scores of a member, or the decisions of a post-processor, on the chosen parts."""
     asked = group.certificate
     if asked is None or metric is None or part.name not in asked["parts"]:
         return ()
-    return certify_part(scores, part, metric, asked["budgets"], asked["rows"])
+    outputs = scores if group.then is None else replace(scores, score=scores.decision)
+    return certify_part(outputs, part, metric, asked["budgets"], asked["rows"])
 
 
 def certify_losses(
@@ -180,11 +154,11 @@ def certify_losses(
     budgets: Sequence[float] | None = None,
     **effort: Any,
 ) -> tuple[GapCertificate, ...]:
-    """Certify the losses of a member on the parts that are asked for.
+    """Certify the losses of a member on the chosen parts.
 
-    Of a post-processed model its decisions alone: the scores are still those of the model.
-    ``metric`` is that of `load_certified`, ``effort`` goes to ``certify_gaps``: replicates and
-    tolerance.
+    For a post-processed model only its decisions are certified, since the scores are the model's.
+    ``metric`` is from `load_certified`; ``effort``, replicates and tolerance, goes to
+    `certify_gaps`.
     """
     asked = group.certificate
     if asked is None or metric is None or part.name not in asked["parts"]:
@@ -204,7 +178,7 @@ def certify_losses(
 def _bound(
     group: FitGroup, metric: FairMetric | None, split: Split, folder: Path, part: Part
 ) -> tuple[BoxBound, ...]:
-    """Bound a net from below on the part that reports."""
+    """Bound the output shift of a network from below on the test part."""
     asked = group.certificate
     if asked is None or metric is None or part.name != "test":
         return ()

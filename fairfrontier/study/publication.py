@@ -1,4 +1,4 @@
-"""Published tables: what a study of a paper is compared with."""
+"""Published tables, with which a study of a paper is compared."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from fairfrontier.runtime.home import find_home
 
 
 class PublishedRow(Model):
-    """One row of a published table: means, and spreads where the paper gives them.
+    """One row of a published table: means, and spreads where the paper has them.
 
     Attributes
     ----------
     label : str
-        As readers see it.
+        The row's name for readers.
     method : str or None
         Our label of the method; the row's own name when None.
     at : mapping
-        What our setting says besides, of a method that is run at several: ``{noise: 0.1}``.
+        What our setting must contain, for a method that is run at several: ``{noise: 0.1}``.
     mean, spread : tuple of float
-        The numbers, one a measure.
+        One number per measure.
     remark : str
-        What a reader has to know of them.
+        What a reader has to know of the numbers.
     """
 
     label: str
@@ -42,10 +42,9 @@ class PublishedRow(Model):
 
 
 class Derived(Model):
-    """A number of a paper that is made of our measures: the largest of factor · mean + shift.
+    """A number of a paper that is derived from our measures: the largest of factor · mean + shift.
 
-    The means are those over the splits, so that it is the measure with the largest *mean* which is
-    shown, with that measure's own spread.
+    Means are over the splits: the measure with the largest *mean* is shown, with its own spread.
     """
 
     largest_of: tuple[str, ...] = Field(min_length=1)
@@ -59,7 +58,7 @@ class PublishedTable(Model):
     Attributes
     ----------
     title, dataset, where, verified : str
-        What it shows, on which dataset, where it stands, and how the numbers were checked.
+        What it shows, on which dataset, where it is printed, and how the numbers were checked.
     spread_kind : {"sd", "se"}
         What the spreads are.
     n_splits : int
@@ -68,12 +67,12 @@ class PublishedTable(Model):
         ``measure`` or ``measure:group``, in our names, or names of ``derived``, in the order of
         the rows' numbers.
     derived : mapping of str to Derived
-        What is made of our measures.
+        Numbers derived from our measures.
     along : str or None
         One of ``measures``, where the rows are points of curves: ours is read off the curve
         through our settings, see ``curve.Curve``, where this measure is as published.
     rows : mapping of str to PublishedRow
-        By their names, which are our labels of methods where a row does not say another.
+        By name; the name is our label of the method unless the row has another.
     """
 
     title: str
@@ -89,11 +88,11 @@ class PublishedTable(Model):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Our measures that the numbers are, or are made of."""
+        """Our measures behind the numbers."""
         return tuple(
-            each
+            source
             for name in self.measures
-            for each in (self.derived[name].largest_of if name in self.derived else (name,))
+            for source in (self.derived[name].largest_of if name in self.derived else (name,))
         )
 
     @model_validator(mode="after")
@@ -102,7 +101,8 @@ class PublishedTable(Model):
             for numbers in (row.mean, row.spread):
                 if numbers is not None and len(numbers) != len(self.measures):
                     raise fault(
-                        f"the row {name} needs {len(self.measures)} numbers", "Give one a measure."
+                        f"the row {name} needs {len(self.measures)} numbers",
+                        "Give one per measure.",
                     )
         if self.along is not None and (self.derived or self.along not in self.measures):
             raise fault("along is none of the measures", "Name one of them, and derive nothing.")
@@ -118,26 +118,12 @@ class Publication(Model):
 
 
 def read_publication(reproduces: str, home: Path | None = None) -> tuple[Publication, str]:
-    """Read the publication behind ``FILE.TABLE``.
-
-    Parameters
-    ----------
-    reproduces : str
-        E.g. ``budro.table2``.
-    home : Path, optional
-        The project root.
-
-    Returns
-    -------
-    publication : Publication
-        The whole file.
-    table : str
-        The key of the table in it.
+    """Return the publication and the key of the table of ``FILE.TABLE``, e.g. ``budro.table2``.
 
     Raises
     ------
     ConfigError
-        When there is no such file or table, or the file is not complete.
+        When there is no such file or table, or the file is incomplete.
     """
     name, _, table = reproduces.partition(".")
     path = find_yaml("publication", name, home or find_home())
@@ -149,7 +135,7 @@ def read_publication(reproduces: str, home: Path | None = None) -> tuple[Publica
 
 @dataclass(frozen=True, eq=False)
 class Reproduction:
-    """What a study says of a paper.
+    """A study compared with its paper.
 
     Attributes
     ----------
@@ -168,7 +154,7 @@ class Reproduction:
 
     @property
     def rows(self) -> pd.DataFrame | None:
-        """The published rows that are methods; points of a curve are none."""
+        """The published rows, unless they are points of a curve."""
         if self.published is None or self.publication is None:
             return None
         table = str(self.published["table"].iloc[0]).partition(".")[2]

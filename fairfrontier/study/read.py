@@ -1,4 +1,4 @@
-"""Reading a study: its YAML, with a profile laid over it."""
+"""Reading the YAML of a study, with a profile merged in."""
 
 from __future__ import annotations
 
@@ -12,30 +12,15 @@ from fairfrontier.runtime.finder import FOLDERS, find_yaml, is_path
 from fairfrontier.study.config import DEFAULT_PROFILE, FIXED_KEYS, StudyConfig
 
 
-def studies(home: Path) -> dict[str, Path]:
-    """Return the project's own studies, name -> YAML file, sorted by name."""
-    folder = home / FOLDERS["study"]
-    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+def list_studies(home: Path) -> list[str]:
+    """Return the sorted names of the project's own studies."""
+    return sorted(path.stem for path in (home / FOLDERS["study"]).glob("*.yaml"))
 
 
 def read_study(name_or_path: str | Path, profile: str, home: Path) -> tuple[StudyConfig, Path]:
-    """Read a study's YAML and lay a profile over it.
+    """Return a parsed study with a profile merged in, and its file.
 
-    Parameters
-    ----------
-    name_or_path : str or Path
-        A name in ``conf/studies``, the project's or the package's, or the path of a YAML file.
-    profile : str
-        How much is run; ``default`` is the study as it stands.
-    home : Path
-        The project root.
-
-    Returns
-    -------
-    study : StudyConfig
-        Parsed; nothing that it names has been looked up, but for the file of its dataset.
-    path : Path
-        The file.
+    Of the names in it, only the dataset's file has been looked up.
 
     Raises
     ------
@@ -59,11 +44,15 @@ def read_study(name_or_path: str | Path, profile: str, home: Path) -> tuple[Stud
         raise ConfigError(
             f"{path} has no profile {profile!r}.", nearest(profile, (DEFAULT_PROFILE, *profiles))
         )
-    # Every profile is parsed: a fault in one shows at once, not on the night it is first run.
-    parsed = {
-        each: _parse(_merge(content, changes), path, each, changes)
-        for each, changes in {DEFAULT_PROFILE: {}, **profiles}.items()
-    }
+    # Every profile is parsed, so that a mistake in one shows before it is first run.
+    parsed = {}
+    for name, changes in {DEFAULT_PROFILE: {}, **profiles}.items():
+        where = str(path) if name == DEFAULT_PROFILE else f"{path}, profile {name}"
+        for key in FIXED_KEYS:
+            if key in changes:
+                raise ConfigError(f"{where}: a profile cannot change {key!r}.", "Take it out.")
+        merged = {**_merge(content, changes), "profile": name}
+        parsed[name] = parse(StudyConfig, merged, where)
     study = parsed[profile]
     file = find_yaml("dataset", study.dataset, home, beside=path.parent, where=f"{path}: dataset")
     if is_path(study.dataset):
@@ -72,21 +61,10 @@ def read_study(name_or_path: str | Path, profile: str, home: Path) -> tuple[Stud
 
 
 def _merge(content: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay ``changes`` over ``content``: mappings merge, anything else replaces."""
+    """Merge ``changes`` into ``content``: mappings merge, anything else is replaced."""
     merged = dict(content)
     for key, value in changes.items():
         below = merged.get(key)
         both = isinstance(below, Mapping) and isinstance(value, Mapping)
         merged[key] = _merge(below, value) if both else value  # type: ignore[arg-type]
     return merged
-
-
-def _parse(
-    content: dict[str, Any], path: Path, profile: str, changes: Mapping[str, Any]
-) -> StudyConfig:
-    """Parse a merged study; the first fault becomes a ConfigError."""
-    where = str(path) if profile == DEFAULT_PROFILE else f"{path}, profile {profile}"
-    for key in FIXED_KEYS:
-        if key in changes:
-            raise ConfigError(f"{where}: a profile cannot change {key!r}.", "Take it out.")
-    return parse(StudyConfig, {**content, "profile": profile}, where)

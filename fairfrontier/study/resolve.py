@@ -1,4 +1,4 @@
-"""Resolving a study: every name in it looked up, every row unfolded into its settings."""
+"""Resolving a study: looking up every name in it, and expanding every row into its settings."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 class ResolvedRow:
     """One row of a block at one value of its sweep.
 
-    ``shared`` has the fields of FitGroup that all its members share; ``structure`` is what models
-    of a batched method must share besides, and None for other methods; ``across_splits`` says
-    whether they may be of different splits.
+    ``shared`` has the fields of FitGroup that all its members share. Models of a batched method
+    must also share ``structure``, which is None for other methods, and are of different splits only
+    with ``across_splits``.
     """
 
     block: Block
@@ -45,27 +45,18 @@ class ResolvedRow:
     across_splits: bool
 
     def trains_like(self, other: ResolvedRow) -> bool:
-        """Tell whether both rows train the same model."""
+        """Return whether both rows train the same model."""
         mine, theirs = (
-            (each.shared, each.parameters, each.noise, each.structure) for each in (self, other)
+            (row.shared, row.parameters, row.noise, row.structure) for row in (self, other)
         )
         return mine == theirs
 
 
 @dataclass(frozen=True)
 class ResolvedStudy:
-    """A study with all that it names.
+    """A study, its dataset and its rows, those of the published block first.
 
-    Attributes
-    ----------
-    study : StudyConfig
-        As it was read.
-    where : str
-        The file that errors name.
-    dataset : DatasetConfig
-        What its rows are trained on.
-    rows : tuple of ResolvedRow
-        Every row of both blocks at every value of its sweep, the published block first.
+    ``where`` is the file that errors name.
     """
 
     study: StudyConfig
@@ -75,20 +66,7 @@ class ResolvedStudy:
 
 
 def resolve(study: StudyConfig, home: Path, path: Path | None = None) -> ResolvedStudy:
-    """Look up every name of a study, and unfold its rows.
-
-    Parameters
-    ----------
-    study : StudyConfig
-        From `read_study`, or made in Python.
-    home : Path
-        The project root, for presets and datasets.
-    path : Path, optional
-        The study's file, which errors then name.
-
-    Returns
-    -------
-    ResolvedStudy
+    """Look up every name of a study, whose file ``path`` errors name, and expand its rows.
 
     Raises
     ------
@@ -108,7 +86,7 @@ def resolve(study: StudyConfig, home: Path, path: Path | None = None) -> Resolve
 
 
 class _Context:
-    """What every row of a study is resolved against."""
+    """The names that the rows of a study may use."""
 
     def __init__(self, study: StudyConfig, home: Path, where: str) -> None:
         from fairfrontier.train.registry import METHODS
@@ -129,12 +107,12 @@ class _Context:
         rows: MethodBlock,
         select_on: Literal["train", "validation"],
     ) -> Iterator[ResolvedRow]:
-        """Yield a row at every value of its sweep, checked."""
+        """Yield a checked row at every value of its sweep."""
         key = f"{self.where}: {'published.' if block == 'published' else ''}methods.{label}"
         if block == "published" and row.sweeps and not self.follows_curve:
             raise ConfigError(
-                f"{key} lists several values, and a row of a published table has one setting.",
-                "Give each value a row of its own, or sweep in the frontier's block.",
+                f"{key} lists several values, but a row of a published table has one setting.",
+                "Give every value its own row, or sweep in the frontier's block.",
             )
         name = row.method or label
         if name not in self.methods:
@@ -144,8 +122,8 @@ class _Context:
         preset = presets.preset(row.preset, self.lineage, key)
         own_metric = preset.pop("metric", {})
         grid = presets.grid(row.grid, key)
-        given = (*preset, *grid, *row.parameters)
-        _check_parameters(method, given, key, MethodRow.model_fields)
+        names = (*preset, *grid, *row.parameters)
+        _check_parameters(method, names, key, MethodRow.model_fields)
         metric = self._resolve_metric(name, own_metric, row, key)
         for noise in row.noise or ():
             replace_noise(self.dataset, noise, self.file)
@@ -169,7 +147,7 @@ class _Context:
                 "dataset": self.study.dataset,
                 "method": label,
                 "estimator": name,
-                # A method that takes no metric is not fitted anew when the metric changes.
+                # A method that takes no metric is not refitted when the metric changes.
                 "metric": metric if "metric" in method.fit_takes else None,
                 "rows": rows.rows,
                 "select_on": select_on,
@@ -179,15 +157,9 @@ class _Context:
                 "then": then,
             }
             structure = list(model.structure()) if model.batched else None
+            across = method.across_splits
             yield ResolvedRow(
-                block,
-                rows.seeds,
-                shared,
-                parameters,
-                setting,
-                noise,
-                structure,
-                method.across_splits,
+                block, rows.seeds, shared, parameters, setting, noise, structure, across
             )
 
     def _resolve_metric(
@@ -198,7 +170,7 @@ class _Context:
             _check_metric(metric, key)
         elif "metric" in self.methods[method].fit_needs:
             raise ConfigError(
-                f"{key}: {method} needs a fair metric, and the study names none.",
+                f"{key}: {method} needs a fair metric, but the study has none.",
                 "Add metric: {name: subspace} to the study.",
             )
         return metric
@@ -206,7 +178,7 @@ class _Context:
     def _resolve_then(
         self, row: ThenRow | None, key: str
     ) -> Iterator[tuple[dict[str, Any] | None, dict[str, Any]]]:
-        """Yield every setting of a post-processor: what is fitted, and what is shown of it."""
+        """Yield the parameters of a post-processor at every setting, and its entries there."""
         if row is None:
             yield None, {}
             return
@@ -214,7 +186,9 @@ class _Context:
 
         where = f"{key}.then"
         known = {
-            name: each for name, each in self.methods.items() if issubclass(each, PostProcessor)
+            name: method
+            for name, method in self.methods.items()
+            if issubclass(method, PostProcessor)
         }
         if row.method not in known:
             raise ConfigError(
@@ -225,7 +199,7 @@ class _Context:
         _check_parameters(method, (*preset, *row.parameters), where, ThenRow.model_fields)
         if "scale" in {*preset, *row.parameters}:
             raise ConfigError(
-                f"{where}: behind a method scores are its probabilities.", "Leave out scale."
+                f"{where}: the scores are the method's probabilities.", "Leave out scale."
             )
         for chosen in _sweep(row.parameters):
             parameters = {**preset, **chosen}
@@ -238,30 +212,15 @@ class _Context:
 
 
 def _follows_curve(study: StudyConfig, home: Path) -> bool:
-    """Return whether the published table is a curve, along which settings are points."""
+    """Return whether the published table is a curve, of which settings are points."""
     if study.published is None:
         return False
     try:
         publication, table = read_publication(study.published.reproduces, home)
     except ConfigError:
-        # A table that is not there is refused where it is needed.
+        # A missing table is refused where it is needed.
         return False
     return publication.tables[table].along is not None
-
-
-def mentions_certified(study: StudyConfig, part: str) -> bool:
-    """Return whether certificates of a part choose the frontier or stand in a claim."""
-    from fairfrontier.evaluate.measure.registry import CERTIFIED, MEASURES
-
-    named: list[str] = []
-    if part == study.select_on:
-        named += [study.frontier.accuracy, *study.frontier.fairness]
-    for each in study.claims:
-        if each.check.part == part:
-            named += each.check.measure
-    known = MEASURES.all()
-    measures = {split_name(each)[0] for each in named} & set(known)
-    return any(known[each].needs & CERTIFIED for each in measures)
 
 
 def _check_attributes(
@@ -270,30 +229,30 @@ def _check_attributes(
     """Refuse group attributes that the dataset does not have, before any model is trained."""
     for name in method.group_parameters:
         value = parameters.get(name)
-        for each in value if isinstance(value, list | tuple) else [value]:
-            if each is None or isinstance(each, int) or each in config.groups:
+        for attribute in value if isinstance(value, list | tuple) else [value]:
+            if attribute is None or isinstance(attribute, int) or attribute in config.groups:
                 continue
             raise ConfigError(
-                f"{key}: {name} is {each!r}, which is no group attribute of {config.dataset}.",
-                nearest(str(each), config.groups),
+                f"{key}: {name} is {attribute!r}, which is no group attribute of {config.dataset}.",
+                nearest(str(attribute), config.groups),
             )
 
 
 def _check_parameters(
-    method: type[Estimator], given: Iterable[str], key: str, fields: Iterable[str]
+    method: type[Estimator], names: Iterable[str], key: str, fields: Iterable[str]
 ) -> None:
-    """Refuse what a method does not take; ``fields`` are the other keys of its row."""
+    """Refuse parameters that a method does not have; ``fields`` are the other keys of its row."""
     accepted = list(inspect.signature(method).parameters)
-    for each in given:
-        if each not in accepted:
+    for name in names:
+        if name not in accepted:
             raise ConfigError(
-                f"{key}: {method.name} takes no parameter {each!r}.",
-                nearest(each, (*accepted, *fields)),
+                f"{key}: {method.name} takes no parameter {name!r}.",
+                nearest(name, (*accepted, *fields)),
             )
 
 
 def _merge_metric(*layers: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Lay metrics over each other; one that names another learner starts anew."""
+    """Merge the layers of a metric; one that names another metric replaces those before it."""
     merged: dict[str, Any] = {}
     for layer in layers:
         if "name" in layer and layer["name"] != merged.get("name"):
@@ -303,19 +262,28 @@ def _merge_metric(*layers: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _certificate(study: StudyConfig) -> dict[str, Any] | None:
+    """Return what is certified: of the validation part only if the frontier or a claim reads it."""
     if study.certificate is None:
         return None
-    asked = study.certificate
+    from fairfrontier.evaluate.measure.registry import CERTIFIED, MEASURES
+
+    part = "validation"
+    names = [name for c in study.claims if c.check.part == part for name in c.check.measure]
+    if study.select_on == part:
+        names += [study.frontier.accuracy, *study.frontier.fairness]
+    known = MEASURES.all()
+    measures = {split_name(name)[0] for name in names} & set(known)
+    read = any(known[measure].needs & CERTIFIED for measure in measures)
     return {
         "metric": study.metric,
-        "budgets": list(asked.budgets),
-        "rows": asked.rows,
-        "parts": ["test", "validation"] if mentions_certified(study, "validation") else ["test"],
+        "budgets": list(study.certificate.budgets),
+        "rows": study.certificate.rows,
+        "parts": ["test", part] if read else ["test"],
     }
 
 
 def _make_model(method: type[Estimator], parameters: Mapping[str, Any], key: str) -> Estimator:
-    """Let the method refuse values that cannot be, before hours are spent on other rows."""
+    """Return an untrained model, so that invalid values are refused before anything is trained."""
     try:
         model = method(**parameters)
         model.check()
@@ -331,27 +299,27 @@ def _make_model(method: type[Estimator], parameters: Mapping[str, Any], key: str
 
 def _sweep(parameters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield every combination of the listed values."""
-    for name, each in parameters.items():
-        if each == []:
+    sweeps: list[Iterable[Any]] = []
+    for name, value in parameters.items():
+        if value == []:
             raise ConfigError(f"{name} lists no value to sweep.", "List one, or leave it out.")
-    values: list[Iterable[Any]] = [
-        each if isinstance(each, list) else [each] for each in parameters.values()
-    ]
-    for combination in itertools.product(*values):
+        sweeps.append(value if isinstance(value, list) else [value])
+    for combination in itertools.product(*sweeps):
         yield dict(zip(parameters, combination, strict=True))
 
 
 def _check_metric(metric: Mapping[str, Any], key: str) -> None:
-    """Check the name of a fair metric and of its parameters."""
+    """Refuse a fair metric or parameter that does not exist."""
     from fairfrontier.metric.registry import METRICS
 
     known = METRICS.all()
     name = metric.get("name", "")
     if name not in known:
         raise ConfigError(f"{key}: there is no fair metric {name!r}.", nearest(str(name), known))
-    accepted = [each for each in inspect.signature(known[name]).parameters if each != "split"]
-    for given in metric:
-        if given != "name" and given not in accepted:
+    accepted = [other for other in inspect.signature(known[name]).parameters if other != "split"]
+    for parameter in metric:
+        if parameter != "name" and parameter not in accepted:
             raise ConfigError(
-                f"{key}: the metric {name} takes no parameter {given!r}.", nearest(given, accepted)
+                f"{key}: the metric {name} takes no parameter {parameter!r}.",
+                nearest(parameter, accepted),
             )

@@ -1,4 +1,4 @@
-"""What a study comes to: its points in their one order, and its frontier."""
+"""The results of a study: its points in a canonical order, and its frontier."""
 
 from __future__ import annotations
 
@@ -14,39 +14,20 @@ from fairfrontier.study.expand import Planned
 from fairfrontier.study.frontier import build_frontier, list_fits
 
 KEYS = ("dataset", "method", "setting", "seed", "part", "measure", "group")
+_NUMBERS = {"seed": pa.int64(), "n": pa.int64()} | dict.fromkeys(
+    ("value", "low", "high"), pa.float64()
+)
 SCHEMA = pa.schema(
-    [
-        ("dataset", pa.string()),
-        ("method", pa.string()),
-        ("setting", pa.string()),
-        ("seed", pa.int64()),
-        ("part", pa.string()),
-        ("measure", pa.string()),
-        ("group", pa.string()),
-        ("value", pa.float64()),
-        ("n", pa.int64()),
-        ("low", pa.float64()),
-        ("high", pa.float64()),
-    ]
+    [(name, _NUMBERS.get(name, pa.string())) for name in (*KEYS, "value", "n", "low", "high")]
 )
 
 
 @dataclass(frozen=True, eq=False)
 class StudyResults:
-    """A study that was run.
+    """The results of a study that was run.
 
-    Attributes
-    ----------
-    study : StudyConfig
-        What was asked.
-    plan : sequence of Planned
-        What was trained.
-    points : DataFrame
-        Columns of ``SCHEMA``, sorted by ``KEYS``.
-    frontier : DataFrame
-        From `build_frontier`.
-    skipped : mapping of str to str
-        Row label -> why its method could not be trained on this dataset.
+    ``points`` has the columns of ``SCHEMA``, sorted by ``KEYS``; ``frontier`` is from
+    `build_frontier`; ``skipped`` maps a row's label to why its method could not be trained.
     """
 
     study: StudyConfig
@@ -60,21 +41,6 @@ def build_results(
     study: StudyConfig, plan: Sequence[Planned], points: pd.DataFrame, skipped: Mapping[str, str]
 ) -> StudyResults:
     """Sort the points of a study and find its frontier.
-
-    Parameters
-    ----------
-    study : StudyConfig
-        What was asked.
-    plan : sequence of Planned
-        What was trained.
-    points : DataFrame
-        One row per dataset × method × setting × seed × part × measure × group, in any order.
-    skipped : mapping of str to str
-        Row label -> why it could not be run.
-
-    Returns
-    -------
-    StudyResults
 
     Raises
     ------
@@ -93,7 +59,7 @@ def build_results(
 
 
 def sort_points(points: pd.DataFrame) -> pd.DataFrame:
-    """Return points in their one order: the columns of points.parquet, sorted by all keys.
+    """Return the columns of points.parquet, sorted by all keys.
 
     Raises
     ------
@@ -108,11 +74,11 @@ def sort_points(points: pd.DataFrame) -> pd.DataFrame:
     ordered: pd.DataFrame = points[SCHEMA.names].sort_values(
         list(KEYS), kind="stable", ignore_index=True
     )
-    double = ordered.duplicated(list(KEYS))
-    if double.any():
-        first = ordered.loc[double, list(KEYS)].iloc[0].tolist()
+    repeated = ordered.duplicated(list(KEYS))
+    if repeated.any():
+        first = ordered.loc[repeated, list(KEYS)].iloc[0].tolist()
         raise DataError(
-            f"Two points stand for {' '.join(str(each) for each in first)}.",
+            f"There are two points for {' '.join(map(str, first))}.",
             "Give the rows of the study different labels.",
         )
     return ordered

@@ -1,8 +1,7 @@
 """The one chain: prepare, metric, fits, measures, frontier, report.
 
-`run_stages` walks through the stages of a study on a runner, which decides where each is carried
-out: in this process, on the workers of a Dask cluster, or as tasks of a Prefect flow. No stage
-knows which.
+`run_stages` carries the stages of a study out on a runner, which decides where each runs: in this
+process, on the workers of a Dask cluster, or as tasks of a Prefect flow. No stage knows which.
 """
 
 from __future__ import annotations
@@ -50,40 +49,31 @@ class Runner(Protocol):
     context: RunContext
 
     def submit(self, stage: str, *arguments: Any, label: str, after: Sequence[Any] = ()) -> Any:
-        """Have a stage carried out once others are, and return a future of its result.
+        """Schedule a stage for when the futures ``after`` are done, and return its future.
 
         Parameters
         ----------
         stage : str
             ``prepare``, ``metric``, ``fit``, ``measure``, ``frontier``, ``compare``, ``report``.
         *arguments
-            What the stage's function takes after the context.
+            Arguments of the stage's function after the context.
         label : str
-            What it is done to, for people.
+            What the stage works on, for people.
         after : sequence of futures
-            Those that must have been carried out.
+            Stages that must be done first.
         """
         ...
 
     def as_completed(self, futures: Sequence[Any]) -> Iterable[Any]:
-        """Yield futures as they are carried out, whether they succeeded or not."""
+        """Yield futures as they finish, whether they succeeded or not."""
         ...
 
 
 @dataclass(frozen=True)
 class StudyRun:
-    """A study, what it trains, and how much of it the store holds.
+    """A checked study, its fits, and how many of them the store held from the start.
 
-    Attributes
-    ----------
-    options : RunOptions
-        What was asked for.
-    study : StudyConfig
-        The study, checked.
-    plan : tuple of Planned
-        What is to be trained.
-    started : float
-        When it was asked for, by the monotonic clock.
+    ``started`` is when it was asked for, by the monotonic clock.
     """
 
     options: RunOptions
@@ -93,9 +83,9 @@ class StudyRun:
 
     @cached_property
     def is_known(self) -> bool:
-        """Whether the store knew from the start what every split and metric holds.
+        """Whether the store knew the digest of every split and metric from the start.
 
-        Keys of fits are digests of these: without them they are prepared and learnt first.
+        The keys of fits need these; unknown splits and metrics are prepared and learnt first.
         """
         return all(
             knows_split(request, self.store, self.home) for request in list_splits(self.groups)
@@ -105,21 +95,29 @@ class StudyRun:
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
-        """Where the store keeps each fit, in the order of the plan."""
+        """The key of each fit in the store, in the order of the plan."""
         return tuple(key(group, self.store, self.home) for group in self.groups)
 
     @cached_property
     def points(self) -> tuple[str, ...]:
-        """Where the store keeps each fit's points, in the order of the plan."""
+        """The key of each fit's points in the store, in the order of the plan."""
         return tuple(
-            points_key(fit, group, self.store, self.home)
-            for fit, group in zip(self.keys, self.groups, strict=True)
+            points_key(fit_key, group, self.store, self.home)
+            for fit_key, group in zip(self.keys, self.groups, strict=True)
         )
 
     @cached_property
     def missing(self) -> Mapping[str, FitGroup]:
-        """What the store did not hold, by key, with models of which only rules behind show."""
-        return _list_missing(self.groups, self.keys, self.store, self.home)
+        """The fits that the store did not hold, by key.
+
+        The model behind a missing post-processed row is among them, once for all such rows.
+        """
+        store = self.store
+        fits = dict(zip(self.keys, self.groups, strict=True))
+        for group in self.groups:
+            if group.then is not None and not _is_stored(store, key(group, store, self.home)):
+                fits.setdefault(key(group.base, store, self.home), group.base)
+        return {name: group for name, group in fits.items() if not _is_stored(store, name)}
 
     @cached_property
     def is_complete(self) -> bool:
@@ -127,7 +125,7 @@ class StudyRun:
         return (
             self.is_known
             and not self.missing
-            and all(self.store.path(POINTS, found).is_dir() for found in self.points)
+            and all(self.store.path(POINTS, name).is_dir() for name in self.points)
         )
 
     @property
@@ -137,7 +135,7 @@ class StudyRun:
 
     @property
     def store(self) -> Store:
-        """Holds what is done."""
+        """The project's store."""
         return open_store(self.home)
 
     @property
@@ -152,17 +150,17 @@ class StudyRun:
 
     @property
     def groups(self) -> list[FitGroup]:
-        """What is to be trained, without the blocks that ask for it."""
+        """The fit groups of the plan."""
         return [planned.group for planned in self.plan]
 
     @property
     def jobs(self) -> dict[str, FitGroup]:
-        """All fits by their keys, models of which only post-processed rows show first."""
+        """All fits by key; missing ones, with the models behind post-processed rows, come first."""
         return {**self.missing, **dict(zip(self.keys, self.groups, strict=True))}
 
     @property
     def seconds(self) -> float:
-        """How long ago it was asked for."""
+        """Seconds since it was asked for."""
         return time.monotonic() - self.started
 
     @property
@@ -179,16 +177,16 @@ class StudyRun:
         Raises
         ------
         StoreError
-            When a fit is not where it was expected.
+            When the store does not hold a fit under its key.
         """
         skipped: dict[str, str] = {}
-        for group, found in zip(self.groups, self.keys, strict=True):
-            if not self.store.path(KIND, found).is_dir():
+        for group, name in zip(self.groups, self.keys, strict=True):
+            if not _is_stored(self.store, name):
                 raise StoreError(
-                    f"{name_fit(group)} was kept under another key than it was asked for.",
+                    f"{name_fit(group)} was stored under another key than expected.",
                     "The code or a dataset changed while the study ran: run it again.",
                 )
-            reason = read_facts(self.store.path(KIND, found))["skipped"]
+            reason = read_facts(self.store.path(KIND, name))["skipped"]
             if reason is not None:
                 skipped[group.method] = str(reason)
         return skipped
@@ -207,18 +205,7 @@ class StudyRun:
 
 
 def check_options(options: RunOptions) -> tuple[StudyConfig, tuple[Planned, ...]]:
-    """Read, resolve, check and expand the study that is asked for, before anything runs.
-
-    Returns
-    -------
-    study : StudyConfig
-    plan : tuple of Planned
-
-    Raises
-    ------
-    FairfrontierError
-        For what can be known to be wrong.
-    """
+    """Return the study and its plan; raise a FairfrontierError for any fault known beforehand."""
     resolved = load_study(options.study, options.profile, options.home)
     if options.cluster != "auto":
         load_cluster(options.cluster, options.home)
@@ -229,40 +216,22 @@ def check_options(options: RunOptions) -> tuple[StudyConfig, tuple[Planned, ...]
 
 
 def start_study(options: RunOptions) -> StudyRun:
-    """Check what is asked for, and ask the store how much of it is done.
-
-    Raises
-    ------
-    FairfrontierError
-        For what can be known to be wrong.
-    """
+    """Check the options and return the run; raise a FairfrontierError as `check_options` does."""
     started = time.monotonic()
     study, plan = check_options(options)
     for dataset in dict.fromkeys(planned.group.dataset for planned in plan):
-        # Keys say which encoder texts have.
+        # The encoder of texts is part of the keys.
         determine_text_encoder(dataset, options.home)
     return StudyRun(options, study, plan, started)
 
 
 def run_stages(study: StudyRun, runner: Runner) -> dict[str, Any]:
-    """Carry out the stages of a study.
-
-    Parameters
-    ----------
-    study : StudyRun
-        From `start_study`.
-    runner : Runner
-        Where its stages are carried out.
-
-    Returns
-    -------
-    dict
-        ``study``, ``profile``, ``folder``, ``fits``, ``trained``, ``skipped``, ``seconds``.
+    """Carry out the stages of a study, and return `StudyRun.summarise`.
 
     Raises
     ------
     FairfrontierError
-        For whatever the user can mend; what is finished is kept, and the same call goes on.
+        For whatever the user can mend; finished stages are kept, and the same call resumes.
     """
     unprepared = list(study.missing.values()) if study.is_known else study.groups
     inputs: dict[Any, Any] = {
@@ -284,8 +253,8 @@ def run_stages(study: StudyRun, runner: Runner) -> dict[str, Any]:
     fits = _submit_fits(study, runner, inputs)
     _watch_fits(fits, study.jobs, runner)
     measures = [
-        runner.submit("measure", group, label=_name_group(group), after=[fits[found]])
-        for group, found in zip(study.groups, study.keys, strict=True)
+        runner.submit("measure", group, label=_name_group(group), after=[fits[name]])
+        for group, name in zip(study.groups, study.keys, strict=True)
     ]
     tables = [future.result() for future in measures]
     results = runner.submit("frontier", study, tables, label=study.slug, after=measures)
@@ -307,7 +276,7 @@ def choose_frontier(
     study: StudyRun,
     tables: Sequence[pd.DataFrame],
 ) -> StudyResults:
-    """Put the points of all fits together and find the frontier."""
+    """Concatenate the points of all fits and find the frontier."""
     points = pd.concat(tables, ignore_index=True)
     return build_results(study.study, study.plan, points, study.list_skipped())
 
@@ -317,17 +286,15 @@ def open_store(home: Path) -> Store:
     return Store(home / "data" / "cache" / "store")
 
 
+def _is_stored(store: Store, fit_key: str) -> bool:
+    return store.path(KIND, fit_key).is_dir()
+
+
 class ThreadRunner:
     """Carries the stages out in threads of this process, which may wait for a cluster's workers.
 
-    Fits and measures have as many threads as fits run at once; all else is done where it is asked.
-
-    Parameters
-    ----------
-    context : RunContext
-        What the stages share.
-    stages : mapping of str to callable
-        What each stage does: function (context, *arguments).
+    Fits and measures have as many threads as fits run at once; other stages run in the caller's.
+    ``stages`` are the functions (context, *arguments) of the stages.
     """
 
     def __init__(self, context: RunContext, stages: Mapping[str, Any]) -> None:
@@ -368,45 +335,45 @@ class ThreadRunner:
         return done
 
     def as_completed(self, futures: Sequence[Future[Any]]) -> Iterable[Future[Any]]:
-        """Yield futures as they are carried out."""
+        """Yield futures as they finish."""
         return as_completed(futures)
 
 
 def _submit_fits(study: StudyRun, runner: Runner, inputs: Mapping[Any, Any]) -> dict[str, Any]:
-    """Submit all fits: those that need the whole cluster after the others, and one by one.
+    """Submit all fits; those that need the whole cluster run after the others, one by one.
 
-    A post-processor waits for its model, of which perhaps only post-processed rows show.
+    A post-processor waits for its model, which may be no row itself.
     """
     jobs = study.jobs
-    models = {found: group for found, group in jobs.items() if group.then is None}
+    models = {name: group for name, group in jobs.items() if group.then is None}
     clustered = runner.context.client is not None
     fits: dict[str, Any] = {}
     for distributed in (False, True):
-        for found, group in models.items():
+        for name, group in models.items():
             if distributed == (clustered and METHODS.find(group.estimator).distributed):
                 needed = (*list_splits([group]), *list_metrics([group]))
                 after = [inputs[request] for request in needed if request in inputs]
                 if distributed:
                     after += fits.values()
                 label = _name_group(group)
-                fits[found] = runner.submit("fit", group, found, label=label, after=after)
-    for found, group in jobs.items():
+                fits[name] = runner.submit("fit", group, name, label=label, after=after)
+    for name, group in jobs.items():
         if group.then is not None:
             base = key(group.base, study.store, study.home)
             after = [fits[base]] if base in fits else []
-            fits[found] = runner.submit("fit", group, found, label=_name_group(group), after=after)
+            fits[name] = runner.submit("fit", group, name, label=_name_group(group), after=after)
     return fits
 
 
 def _watch_fits(fits: Mapping[str, Any], jobs: Mapping[str, FitGroup], runner: Runner) -> None:
     """Wait for all fits; raise the first failure with the name of its fit and how many failed."""
-    names = {id(future): name_fit(jobs[found]) for found, future in fits.items()}
+    names = {id(future): name_fit(jobs[fit_key]) for fit_key, future in fits.items()}
     failures: list[tuple[str, Exception]] = []
     for future in runner.as_completed(list(fits.values())):
         try:
             future.result()
         except Exception as error:
-            # What waited for a fit that failed has its error.
+            # A fit that waited for one that failed raises the same error.
             if all(error is not other for _, other in failures):
                 failures.append((names[id(future)], error))
         runner.context.observer.advance()
@@ -418,21 +385,6 @@ def _watch_fits(fits: Mapping[str, Any], jobs: Mapping[str, FitGroup], runner: R
         raise type(first)(f"{where}: {first.fault}", first.mend) from first
     first.add_note(f"In fit {where}.")
     raise first
-
-
-def _list_missing(
-    groups: Sequence[FitGroup], keys: Sequence[str], store: Store, home: Path
-) -> dict[str, FitGroup]:
-    """Return what is to be trained, by its key: also models of which only post-processed rows show.
-
-    The models of a post-processed row are listed when the row itself is not there, once however
-    many rows decide from their scores.
-    """
-    found = dict(zip(keys, groups, strict=True))
-    for group in list(found.values()):
-        if group.then is not None and not store.path(KIND, key(group, store, home)).is_dir():
-            found.setdefault(key(group.base, store, home), group.base)
-    return {each: group for each, group in found.items() if not store.path(KIND, each).is_dir()}
 
 
 def _name_split(request: SplitRequest) -> str:

@@ -1,4 +1,4 @@
-"""Where the store keeps the models of a study, so that one that was chosen can be loaded."""
+"""Where the store keeps the models of a study, so that a chosen one can be loaded."""
 
 from __future__ import annotations
 
@@ -16,27 +16,15 @@ COLUMNS = ("method", "setting", "seed", "model", "post_processor")
 
 
 def list_models(plan: Sequence[Planned], store: Store, home: Path) -> pd.DataFrame:
-    """Return the folder of every model of a study that the store holds.
+    """Return the folder of every stored model of a study: a frame with the columns ``COLUMNS``.
 
-    Parameters
-    ----------
-    plan : sequence of Planned
-        What was run.
-    store : Store
-        Holds the fits.
-    home : Path
-        The project root, which folders are relative to where they lie in it.
-
-    Returns
-    -------
-    DataFrame
-        Columns method, setting, seed, as in points.parquet; model, a folder for `load_model`; and
-        post_processor, that of the rule that decides from the model's scores, empty where there is
-        none. Methods that were left out have no row.
+    ``model`` is a folder for `load_model` and ``post_processor`` that of the rule that decides from
+    the model's scores, empty without one; both are relative to ``home`` where they are inside it.
+    Skipped methods have no row.
     """
     rows = []
-    for each in plan:
-        group = each.group
+    for planned in plan:
+        group = planned.group
         entry = store.path(KIND, key(group, store, home))
         base = entry if group.then is None else store.path(KIND, key(group.base, store, home))
         for number, member in enumerate(group.members):

@@ -1,4 +1,4 @@
-"""The stages of a study up to its frontier: what each does, wherever it runs."""
+"""The stages of a study before its frontier, as functions that run anywhere."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class InterruptedRun(Exception):  # noqa: N818
 
 
 class Observer(Protocol):
-    """Whoever shows how far a run is."""
+    """Shows the progress of a run."""
 
     def expect(self, total: int) -> None:
-        """Take how many fits there are."""
+        """Set the number of fits."""
         ...
 
     def watch(self, label: str) -> AbstractContextManager[Any]:
@@ -46,7 +46,7 @@ class Observer(Protocol):
         ...
 
     def note(self, method: str, remarks: Sequence[str]) -> None:
-        """Take what a fit warned of."""
+        """Record the warnings of a fit."""
         ...
 
     def advance(self) -> None:
@@ -58,37 +58,26 @@ class SilentObserver:
     """Shows nothing."""
 
     def expect(self, total: int) -> None:
-        """Show nothing."""
+        """Ignore the number of fits."""
 
     def watch(self, label: str) -> AbstractContextManager[None]:  # noqa: ARG002
-        """Show nothing."""
+        """Return an empty context."""
         return nullcontext()
 
     def note(self, method: str, remarks: Sequence[str]) -> None:
-        """Drop the remarks."""
+        """Ignore the remarks."""
 
     def advance(self) -> None:
-        """Count nothing."""
+        """Ignore a finished fit."""
 
 
 @dataclass
 class RunContext:
-    """What the stages of a run share.
+    """The state that the stages of a run share.
 
-    Attributes
-    ----------
-    store : Store
-        Holds what is done.
-    home : Path
-        The project root.
-    client : distributed.Client or None
-        Of the cluster whose workers fit and measure; None does both in this process.
-    observer : Observer
-        Shows how far the run is.
-    progress : callable or None
-        Called with (name, done, total) while files are fetched and texts are encoded.
-    stopped : bool
-        Whether the run was interrupted: no further fit starts.
+    Fits and measures run on the workers of ``client``, or in this process without one; ``progress``
+    is called with (name, done, total) while files are fetched and texts are encoded; once
+    ``stopped``, no further fit starts.
     """
 
     store: Store
@@ -100,13 +89,13 @@ class RunContext:
 
     @property
     def slots(self) -> int:
-        """How many fits run at once."""
+        """The number of fits that run at once."""
         if self.client is None:
             return 1
         return max(1, int(sum(self.client.nthreads().values())))
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function on a worker, or here where there is none."""
+        """Call a function on a worker, or in this process without a cluster."""
         if self.client is None:
             return function(*arguments)
         future = self.client.submit(function, *arguments, pure=False)
@@ -116,7 +105,7 @@ class RunContext:
             future.release()
 
     def stop(self) -> None:
-        """Let no further fit start, and wait for none that runs on a worker."""
+        """Start no further fit, and do not wait for those that run on workers."""
         self.stopped = True
         if self.client is not None:
             self.client.close()
@@ -125,7 +114,7 @@ class RunContext:
 def determine_text_encoder(
     dataset: str, home: Path, progress: Progress | None = None
 ) -> str | None:
-    """Return which encoder a dataset's texts get, None without texts; it is fetched if need be."""
+    """Return the encoder of a dataset's texts, fetched if necessary; None without texts."""
     path = find_yaml("dataset", dataset, home)
     feature = read_dataset(path, home).features.text
     if feature is None or feature.supplied:
@@ -134,35 +123,37 @@ def determine_text_encoder(
 
 
 def prepare_split(context: RunContext, request: SplitRequest) -> str:
-    """Prepare a split, encode its texts, and return the digest of all that it holds."""
+    """Prepare a split, encode its texts, and return the digest of its arrays."""
     return digest_split(request, context.store, context.home, context.progress).whole
 
 
 def learn_metric(context: RunContext, request: MetricRequest) -> str | None:
-    """Learn a fair metric into the store and return its digest; None where its split suits none."""
+    """Learn a fair metric into the store and return its digest; None if the split has no metric."""
     try:
         return digest_metric(request, context.store, context.home)
     except (ConfigError, DataError):
-        # The fits that need it say why.
+        # The fits that need it report why.
         return None
 
 
 def fit_group(context: RunContext, group: FitGroup, key: str) -> str:  # noqa: ARG001
-    """Train a fit group into the store, on a worker where there is one; return its key."""
+    """Train a fit group into the store, on a worker if there are any, and return its key."""
     if context.stopped:
         raise InterruptedRun(f"{name_fit(group)} was not started.")
     with context.observer.watch(name_fit(group)):
         if context.client is not None and METHODS.find(group.estimator).distributed:
-            # It spreads itself over the cluster, which it has to itself.
-            found, remarks = fit_telling(group, context.store, context.home, client=context.client)
+            # It uses the whole cluster, and runs alone.
+            fit_key, remarks = fit_telling(
+                group, context.store, context.home, client=context.client
+            )
         else:
-            found, remarks = context.call(fit_telling, group, context.store, context.home)
+            fit_key, remarks = context.call(fit_telling, group, context.store, context.home)
     context.observer.note(group.method, remarks)
-    return str(found)
+    return str(fit_key)
 
 
 def measure_group(context: RunContext, group: FitGroup) -> pd.DataFrame:
-    """Return the points of a fit group, measured on a worker where there is one."""
+    """Return the points of a fit group, measured on a worker if there are any."""
     table: pd.DataFrame = context.call(
         call_limited, group.threads, tabulate_group, group, context.store, context.home
     )
@@ -170,21 +161,21 @@ def measure_group(context: RunContext, group: FitGroup) -> pd.DataFrame:
 
 
 def name_fit(group: FitGroup) -> str:
-    """Return a fit's short name: ``budro/0``."""
+    """Return the short name of a fit: ``budro/0``."""
     return f"{group.method}/{name_seeds(group)}"
 
 
 def name_seeds(group: FitGroup) -> str:
-    """Return the splits of a fit group in a word: ``3``, or ``0-9`` for a batch."""
+    """Return the seeds of a fit group as text: ``3``, or ``0-9`` for a batch."""
     return "-".join(str(seed) for seed in dict.fromkeys((group.seeds[0], group.seeds[-1])))
 
 
 def list_splits(groups: Iterable[FitGroup]) -> dict[SplitRequest, None]:
-    """Return every split that groups are trained on, once."""
+    """Return the distinct splits that groups are trained on."""
     return dict.fromkeys(group.find_split(member) for group in groups for member in group.members)
 
 
 def list_metrics(groups: Iterable[FitGroup]) -> dict[MetricRequest, None]:
-    """Return every fair metric that groups are given, once."""
-    found = (find_metric(group, member) for group in groups for member in group.members)
-    return dict.fromkeys(request for request in found if request is not None)
+    """Return the distinct fair metrics that groups need."""
+    requests = (find_metric(group, member) for group in groups for member in group.members)
+    return dict.fromkeys(request for request in requests if request is not None)

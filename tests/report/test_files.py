@@ -156,7 +156,7 @@ def test_a_failure_in_the_middle_changes_nothing(made, tmp_path, monkeypatch):
 
 def test_two_points_with_one_key_and_missing_columns(made):
     points = made[2]
-    with pytest.raises(DataError, match="Two points stand for toy"):
+    with pytest.raises(DataError, match="There are two points for toy"):
         sort_points(pd.concat([points, points.tail(1)]))
     with pytest.raises(DataError, match="lack the column high"):
         sort_points(points.drop(columns="high"))

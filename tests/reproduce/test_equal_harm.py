@@ -182,7 +182,7 @@ def test_seconds_of_calls_are_compared():
     [
         ({"left": "fair"}, "one right side"),
         ({"left": "fair", "right": "plain", "published": "toy.curve"}, "one right side"),
-        ({"left": ["fair"], "right": ["plain", "worse"]}, "1 rows stand left and 2 right"),
+        ({"left": ["fair"], "right": ["plain", "worse"]}, "1 rows on the left and 2 on the right"),
         ({"left": "fair", "right": "plain", "share": 0}, "greater than 0"),
     ],
 )

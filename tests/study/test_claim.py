@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.study.claim import RowAt, Trend, claim_block, order_settings, refuse_claims
+from fairfrontier.study.claim import RowAt, Trend, choose_block, order_settings, refuse_claims
 from tests.study.synthetic import make_study
 
 SETTINGS = {
@@ -50,9 +50,9 @@ def test_a_row_is_named_by_its_label_or_with_a_setting():
 
 def test_the_block_of_a_trend_is_that_of_the_study():
     own = study(trend=trend())
-    assert claim_block(own, own.claims[0]) == "frontier"
+    assert choose_block(own, own.claims[0].check.block)[0] == "frontier"
     other = make_study(claims=[{"id": "one", "sentence": "So.", "trend": trend(block="frontier")}])
-    assert claim_block(other, other.claims[0]) == "frontier"
+    assert choose_block(other, other.claims[0].check.block)[0] == "frontier"
 
 
 def test_settings_are_ordered_by_number_not_by_text():
@@ -83,9 +83,9 @@ def test_what_can_be_checked_passes():
         ),
         ({"compare": compare({"row": "budro", "buget": 0.1})}, r"'buget'.*Did you mean 'budget'"),
         ({"trend": trend()}, r"sweeps other parameters too.*row: \{row: budro"),
-        ({"trend": trend(row="gbdt")}, r"has not two values"),
-        ({"trend": trend(along="solver")}, r"has not two values"),
-        ({"compare": compare("gbdt", block="published")}, r"a published block that is not there"),
+        ({"trend": trend(row="gbdt")}, r"fewer than two values"),
+        ({"trend": trend(along="solver")}, r"fewer than two values"),
+        ({"compare": compare("gbdt", block="published")}, r"a published block, which"),
     ],
 )
 def test_what_cannot_be_checked_is_refused(claim, message):
@@ -110,5 +110,5 @@ def test_a_claim_has_one_form(claim, message):
 
 def test_an_id_stands_once():
     claim = {"id": "one", "sentence": "So.", "compare": compare("gbdt")}
-    with pytest.raises(ConfigError, match="stands twice"):
+    with pytest.raises(ConfigError, match="appears twice"):
         refuse_claims(make_study(published=None, claims=[claim, claim]), SETTINGS, Path("x"))

@@ -7,7 +7,7 @@ import pytest
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.expand import load_study
-from fairfrontier.study.read import studies
+from fairfrontier.study.read import list_studies
 from tests.study.planned import DATASET, STUDY, change, make_home, plan, write
 
 CLAIM = {
@@ -119,7 +119,7 @@ def test_a_study_by_path_and_the_listing(home, tmp_path):
     copy = write(tmp_path / "elsewhere.yaml", {k: v for k, v in STUDY.items() if k != "study"})
     assert load_study(copy, home=home).study.study == "elsewhere"
     assert load_study(str(copy), home=home).study.study == "elsewhere"
-    assert list(studies(home)) == ["toy"]
+    assert list_studies(home) == ["toy"]
 
 
 def test_a_dataset_by_path_is_sought_beside_the_study(home):
@@ -148,7 +148,7 @@ def test_a_study_is_frozen(home):
         (("rows",), 0, r"rows.*greater than 0"),
         (("seeds",), [], r"seeds: there is no seed"),
         (("seeds",), 0, r"seeds: there is no seed"),
-        (("seeds",), [1, 1], r"seeds: a seed stands twice"),
+        (("seeds",), [1, 1], r"seeds: a seed is listed twice"),
         (("seeds",), "many", r"seeds: "),
         (("select_on",), "test", r"select_on.*'train' or 'validation'"),
         (("dataset",), "toi", r"no dataset 'toi'.*Did you mean 'toy'"),
