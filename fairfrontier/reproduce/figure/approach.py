@@ -1,4 +1,4 @@
-"""The rows of a study on noisy groups by approach, and what they violate as noise grows."""
+"""The rows of a study on noisy groups by approach, and their violations as noise grows."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.prepare.config.dataset import DatasetConfig, read_dataset
-from fairfrontier.reproduce.figure.classifier import ClassifierRow, Stored, list_rows
+from fairfrontier.reproduce.figure.classifier import ClassifierRow, list_rows
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.study.drawing import Scene
 from fairfrontier.train.registry import METHODS
 
-# Each is also the name of a method, after this.
+# The methods' names are this prefix and an approach.
 PREFIX = "noisy_"
 NAIVE, DRO, SOFT = "naive", "dro", "soft_assignment"
 UNCONSTRAINED, TRUE_GROUPS = "unconstrained", "true_groups"
 ROBUST = (DRO, SOFT)
+# Approaches that figures compare, as they are trained by default.
+INNER = {NAIVE: "", DRO: "ascent", SOFT: "ascent"}
 NAMES: Mapping[str, str] = {
     NAIVE: "naive",
     DRO: "DRO",
@@ -28,12 +30,12 @@ NAMES: Mapping[str, str] = {
     UNCONSTRAINED: "unconstrained",
     TRUE_GROUPS: "true groups",
 }
-# What a criterion bounds from above, as measures without the groups' kind; α stands beside them.
+# The rates that a criterion bounds by α from above, as measures without the kind of groups.
 MEASURES: Mapping[str, tuple[str, ...]] = {
     "equal_opportunity": ("tpr_shortfall",),
     "equalized_odds": ("tpr_shortfall", "fpr_excess"),
 }
-# Of which groups a violation is told.
+# The measures of a rate by the kind of groups that are violated.
 KINDS: Mapping[str, str] = {
     "true": "true_{}",
     "noisy": "{}",
@@ -44,20 +46,10 @@ KINDS: Mapping[str, str] = {
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A row of the study at one setting, as its estimator's parameters have it.
+    """A row of the study at one setting, with the parameters of its estimator.
 
-    Attributes
-    ----------
-    row : ClassifierRow
-        Its label, setting and fits.
-    approach, inner, criterion : str
-        Of the estimator; ``inner`` is "" where no worst case is sought.
-    attribute : str
-        Whose groups are noisy.
-    budget : float
-        α; 0 without constraints.
-    noise : float
-        γ, the share of rows in a wrong group.
+    ``inner`` is "" where no worst case is sought; ``attribute`` has the noisy groups; ``budget`` is
+    α, 0 without constraints; ``noise`` is γ, the share of rows in a wrong group.
     """
 
     row: ClassifierRow
@@ -70,28 +62,16 @@ class Trained:
 
     @property
     def label(self) -> str:
-        """What the study calls the row."""
+        """The row's label in the study."""
         return self.row.label
-
-    def first(self) -> Stored:
-        """Return the fit of the first split."""
-        return next(iter(self.row.fits.values()))
 
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """What one row of the study comes to along a parameter, over its splits.
+    """Results of one row of the study against noise or budget ``at``, ascending.
 
-    Attributes
-    ----------
-    label, approach, inner : str
-        The row, and what it is.
-    at : ndarray of float64, shape (n_points,)
-        Noise or budget, ascending.
-    mean, error : ndarray of float64, shape (n_points,)
-        Mean over the splits and its standard error, NaN with one split.
-    worst : tuple of str
-        ``measure:group`` of each mean, where it is the largest of several; else empty.
+    ``mean`` is over the splits and ``error`` its standard error, NaN with one split, both of shape
+    (n_points,); ``worst`` is the ``measure:group`` of each mean where it is the largest of several.
     """
 
     label: str
@@ -108,74 +88,64 @@ class Line:
         return f"{NAMES[self.approach]}, {self.inner}" if self.inner else NAMES[self.approach]
 
 
-def refuse_groups(described: DatasetConfig) -> str | None:
-    """Say why a dataset has no figure of noisy groups; None where it has."""
-    if described.label.task != "binary":
-        return f"it shows decisions between two classes, and {described.dataset} has no such label"
-    if not described.perturb.noisy_groups:
-        return f"it shows models of noisy groups, and {described.dataset} injects no noise"
+def refuse_groups(dataset: DatasetConfig) -> str | None:
+    """Return why a dataset has no figure of noisy groups; None where it has."""
+    if dataset.label.task != "binary":
+        return f"it shows decisions between two classes, and {dataset.dataset} has no such label"
+    if not dataset.perturb.noisy_groups:
+        return f"it shows models of noisy groups, and {dataset.dataset} injects no noise"
     return None
 
 
 def list_trained(scene: Scene, figure: str) -> tuple[Trained, ...]:
-    """Return the rows of the study's frontier that train on noisy groups.
-
-    Parameters
-    ----------
-    scene : Scene
-    figure : str
-        Which figure asks, for messages.
-
-    Returns
-    -------
-    tuple of Trained
-        At least one, in the order of the study; of one attribute and one criterion.
+    """Return the rows of the study's frontier that train on noisy groups, in study order.
 
     Raises
     ------
     ConfigError
         When there is none, or they differ in attribute or criterion, or bound other rates than
-        true and false positive ones, or the noise of a row is no share.
+        true and false positive ones, or a row has no noise.
     """
-    described = read_dataset(find_yaml("dataset", scene.study.dataset, scene.home), scene.home)
-    approaches = {f"{PREFIX}{each}" for each in NAMES}
+    dataset = read_dataset(find_yaml("dataset", scene.study.dataset, scene.home), scene.home)
+    prefix = f"{scene.study.study}: {figure} shows"
+    estimators = {f"{PREFIX}{approach}" for approach in NAMES}
     rows = [
-        _read_row(row, described, figure)
+        _read_row(row, dataset, figure)
         for row in list_rows(scene)
-        if row.then is None and next(iter(row.fits.values())).group.estimator in approaches
+        if row.then is None and row.first.group.estimator in estimators
     ]
     if not rows:
         raise ConfigError(
-            f"{scene.study.study}: {figure} shows models of noisy groups, and no row has them.",
+            f"{prefix} models of noisy groups, and no row has them.",
             f"Add a row {{method: {PREFIX}{NAIVE}, noise: [0.1, 0.3]}}.",
         )
     for field in ("attribute", "criterion"):
-        found = list(dict.fromkeys(getattr(each, field) for each in rows))
-        if len(found) > 1:
+        values = list(dict.fromkeys(getattr(row, field) for row in rows))
+        if len(values) > 1:
             raise ConfigError(
-                f"{scene.study.study}: {figure} shows one {field}, and the rows have "
-                f"{', '.join(found)}.",
-                "Put them into studies of their own.",
+                f"{prefix} one {field}, and the rows have {', '.join(values)}.",
+                "Put them into separate studies.",
             )
     if rows[0].criterion not in MEASURES:
         raise ConfigError(
-            f"{scene.study.study}: {figure} shows true and false positive rates, and the rows are "
-            f"trained for {rows[0].criterion}.",
+            f"{prefix} true and false positive rates, and the rows are trained for "
+            f"{rows[0].criterion}.",
             f"Take the figure out, or choose a criterion among {', '.join(MEASURES)}.",
         )
     return tuple(rows)
 
 
-def _read_row(row: ClassifierRow, described: DatasetConfig, figure: str) -> Trained:
-    first = next(iter(row.fits.values()))
-    member, method = first.member, METHODS.find(first.group.estimator)
-    known: dict[str, Any] = {**method().get_params(deep=False), **member.parameters}
-    column = known["attribute"]
-    attribute = column if isinstance(column, str) else list(described.groups)[column]
+def _read_row(row: ClassifierRow, dataset: DatasetConfig, figure: str) -> Trained:
+    member, estimator = row.first.member, row.first.group.estimator
+    parameters: dict[str, Any] = {
+        **METHODS.find(estimator)().get_params(deep=False),
+        **member.parameters,
+    }
+    column = parameters["attribute"]
+    attribute = column if isinstance(column, str) else list(dataset.groups)[column]
     noise = member.noise
-    if noise is None:
-        rule = described.perturb.noisy_groups.get(attribute)
-        noise = None if rule is None else rule.share
+    if noise is None and attribute in dataset.perturb.noisy_groups:
+        noise = dataset.perturb.noisy_groups[attribute].share
     if noise is None:
         raise ConfigError(
             f"{figure} shows the share of rows in a wrong group, and the row {row.label!r} has "
@@ -184,11 +154,11 @@ def _read_row(row: ClassifierRow, described: DatasetConfig, figure: str) -> Trai
         )
     return Trained(
         row=row,
-        approach=first.group.estimator.removeprefix(PREFIX),
-        inner=known.get("inner", ""),
-        criterion=known["criterion"],
+        approach=estimator.removeprefix(PREFIX),
+        inner=parameters.get("inner", ""),
+        criterion=parameters["criterion"],
         attribute=attribute,
-        budget=float(known.get("budget", 0.0)),
+        budget=float(parameters.get("budget", 0.0)),
         noise=float(noise),
     )
 
@@ -196,35 +166,36 @@ def _read_row(row: ClassifierRow, described: DatasetConfig, figure: str) -> Trai
 def select(
     rows: Sequence[Trained], figure: str, approach: str, inner: str = ""
 ) -> tuple[Trained, ...]:
-    """Return the rows of an approach, found by ``inner`` where that is said.
-
-    Raises
-    ------
-    ConfigError
-        When there is none, saying which row to add.
-    """
-    found = tuple(
-        each for each in rows if each.approach == approach and (not inner or each.inner == inner)
-    )
-    if not found:
-        way = f", inner: {inner}" if inner else ""
+    """Return the rows of an approach, trained by ``inner`` if given; a ConfigError without any."""
+    chosen = tuple(row for row in rows if row.approach == approach and inner in ("", row.inner))
+    if not chosen:
+        setting = f", inner: {inner}" if inner else ""
         raise ConfigError(
             f"{figure} shows the approach {approach}{f' by {inner}' if inner else ''}, and no row "
             "of the study has that.",
-            f"Add a row {{method: {PREFIX}{approach}{way}, noise: [0.1, 0.3]}}.",
+            f"Add a row {{method: {PREFIX}{approach}{setting}, noise: [0.1, 0.3]}}.",
         )
-    return found
+    return chosen
+
+
+def keep_budget(rows: Sequence[Trained], budget: float, *approaches: str) -> tuple[Trained, ...]:
+    """Return the rows of some approaches at a budget, which unconstrained training lacks."""
+    return tuple(
+        row
+        for row in rows
+        if row.approach in approaches and (row.budget == budget or row.approach == UNCONSTRAINED)
+    )
 
 
 def choose_budget(rows: Sequence[Trained]) -> float:
-    """Return the budget of most constrained rows, the smallest of equals.
+    """Return the most frequent budget of constrained rows, the smallest of equally frequent ones.
 
-    Rows that seek the exact worst case may sweep it, so that they have no say where others have.
+    Rows that seek the exact worst case may sweep it, and count only where there are no others.
     """
-    constrained = [each for each in rows if each.approach != UNCONSTRAINED]
-    voters = [each for each in constrained if each.inner != "exact"] or constrained or list(rows)
-    budgets = [each.budget for each in voters]
-    return min(sorted(set(budgets)), key=lambda each: -budgets.count(each))
+    constrained = [row for row in rows if row.approach != UNCONSTRAINED]
+    counted = [row for row in constrained if row.inner != "exact"] or constrained or list(rows)
+    budgets = [row.budget for row in counted]
+    return min(sorted(set(budgets)), key=lambda budget: -budgets.count(budget))
 
 
 def trace(
@@ -233,86 +204,62 @@ def trace(
     along: str,
     measure: Callable[[Trained], tuple[float, float, str]],
 ) -> tuple[Line, ...]:
-    """Return a line for each label among the rows.
+    """Return a line along ``noise`` or ``budget`` for each label among the rows.
 
-    Parameters
-    ----------
-    rows : sequence of Trained
-    figure : str
-    along : {"noise", "budget"}
-    measure : callable
-        ClassifierRow -> mean, standard error, and which group it is of.
-
-    Raises
-    ------
-    ConfigError
-        When a label has two settings at one place of the line.
+    ``measure`` returns the mean, its standard error, and the group that it is of. A ConfigError
+    refuses a label with two settings at one point of its line.
     """
     lines = []
-    for label in dict.fromkeys(each.label for each in rows):
-        own = sorted(
-            (each for each in rows if each.label == label), key=lambda each: getattr(each, along)
-        )
-        at = [float(getattr(each, along)) for each in own]
+    for label in dict.fromkeys(row.label for row in rows):
+        own = [row for row in rows if row.label == label]
+        own.sort(key=lambda row: getattr(row, along))
+        at = np.array([getattr(row, along) for row in own], dtype=np.float64)
         if len(set(at)) < len(at):
             raise ConfigError(
                 f"{figure} shows one model for each {along}, and the row {label!r} has several.",
-                "Give each of its settings a row of its own; a list within a list, as "
+                "Give each of its settings its own row; a list within a list, as "
                 "learning_rate: [[0.01, 0.1]], lets validation rows choose.",
             )
-        found = [measure(each) for each in own]
-        mean, error = (np.array([each[place] for each in found]) for place in (0, 1))
-        worst = tuple(each[2] for each in found)
-        lines.append(Line(label, own[0].approach, own[0].inner, np.array(at), mean, error, worst))
+        mean, error, worst = zip(*map(measure, own), strict=True)
+        first = own[0]
+        lines.append(
+            Line(label, first.approach, first.inner, at, np.array(mean), np.array(error), worst)
+        )
     return tuple(lines)
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """What rows come to on test rows; indexes points.parquet once for all of them."""
+    """The test values of rows, by label and setting."""
 
     values: Mapping[tuple[str, str], pd.DataFrame]
 
     @classmethod
     def of(cls, points: pd.DataFrame, rows: Sequence[Trained]) -> Results:
-        """Keep the test values of the rows, by label and setting."""
-        kept = points[(points["part"] == "test") & points["method"].isin({r.label for r in rows})]
-        tables = kept.groupby(["method", "setting"])
+        """Group points.parquet once for all rows."""
+        labels = {row.label for row in rows}
+        test = points[(points["part"] == "test") & points["method"].isin(labels)]
+        tables = test.groupby(["method", "setting"])
         return cls({(str(key[0]), str(key[1])): table for key, table in tables})
 
     def violation(
         self, row: Trained, kind: str, budget: float, measures: Sequence[str] | None = None
     ) -> tuple[float, float, str]:
-        """Return the violation of the constraint with the largest mean, and its standard error.
+        """Return the largest mean violation of the constraint, its standard error and its group.
 
             max_{r, j} mean_s (value_rjs − α)
 
-        over the rates r of the criterion and the groups j, s being the splits.
-
-        Parameters
-        ----------
-        row : Trained
-        kind : {"true", "noisy", "ball", "assignment"}
-            Of which groups.
-        budget : float
-            α.
-        measures : sequence of str, optional
-            Among the criterion's; all of them by default.
-
-        Returns
-        -------
-        mean, error : float
-            NaN where a group has too few rows; the error also with one split.
-        worst : str
-            ``measure:group``.
+        over the rates r of the criterion, or ``measures`` among them, and the groups j of a kind in
+        ``KINDS``, s being the splits. All are NaN and "" where a group has too few rows; the error
+        is NaN with one split.
         """
-        names = [KINDS[kind].format(each) for each in measures or MEASURES[row.criterion]]
+        names = [KINDS[kind].format(name) for name in measures or MEASURES[row.criterion]]
         table = self.values[row.label, row.row.setting]
         prefix = f"{row.attribute}="
         table = table[table["measure"].isin(names) & table["group"].str.startswith(prefix)]
         values = table["value"].groupby(table["measure"] + ":" + table["group"])
         means = values.mean()
-        # A group that could not be estimated hides which is the largest.
+        # Without an estimate for each group, the largest is unknown.
         if means.empty or means.isna().any():
             return np.nan, np.nan, ""
         worst = str(means.idxmax())
@@ -335,9 +282,6 @@ def average(values: np.ndarray) -> tuple[float, float]:
 
 def refer_to_trivial(row: Trained, scene: Scene) -> float:
     """Return the mean error on test of the classifier that decides 0: the share of labels 1."""
-    shares = []
-    for stored in row.row.fits.values():
-        part = stored.split(scene.home).test
-        if part is not None:
-            shares.append(np.average(part.y, weights=part.weight))
+    parts = (stored.split(scene.home).test for stored in row.row.fits.values())
+    shares = [np.average(part.y, weights=part.weight) for part in parts if part is not None]
     return float(np.mean(shares))

@@ -1,4 +1,4 @@
-"""The classifiers of a study, the post-processors behind each, and the scores they decide from."""
+"""The classifiers of a study, the post-processors of each, and the scores they decide from."""
 
 from __future__ import annotations
 
@@ -32,18 +32,9 @@ THRESHOLDS = "randomized_threshold"
 class Scored:
     """Rows of one part as a post-processor sees them, with their labels.
 
-    Attributes
-    ----------
-    score : ndarray of float64, shape (n_samples,)
-        f = 2 P(Y=1|x) − 1, in [−1, 1].
-    y : ndarray of int64, shape (n_samples,)
-        Labels, 0 or 1.
-    code : ndarray of int64, shape (n_samples,)
-        Group codes into ``levels``.
-    weight : ndarray of float64, shape (n_samples,)
-        Case weights.
-    levels : tuple of str
-        Group names: every combination of the attributes' levels, whether it has rows or not.
+    ``score`` is f = 2 P(Y=1|x) − 1, in [−1, 1], ``y`` the labels 0 or 1, ``weight`` the case
+    weights and ``code`` the group of each row among ``levels``: every combination of the
+    attributes' levels, with rows or without. Arrays have the shape (n_samples,).
     """
 
     score: np.ndarray
@@ -53,7 +44,7 @@ class Scored:
     levels: tuple[str, ...]
 
     def calibrated(self, calibration: Calibration | None) -> Scored:
-        """Return the rows with scores that a post-processor calibrates first, where it does."""
+        """Return the rows with scores as a post-processor calibrates them, if it does."""
         return self if calibration is None else replace(self, score=calibration.apply(self.score))
 
     def problem(self) -> ThresholdProblem:
@@ -71,17 +62,7 @@ class Scored:
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """One fit in the store.
-
-    Attributes
-    ----------
-    group : FitGroup
-        What was trained together.
-    number : int
-        Which of its members.
-    folder : Path
-        The entry of the group.
-    """
+    """One stored fit: a member of a group, and the group's folder."""
 
     group: FitGroup
     number: int
@@ -89,7 +70,7 @@ class Stored:
 
     @property
     def member(self) -> Member:
-        """The model of the group."""
+        """The member of the group."""
         return self.group.members[self.number]
 
     def predictions(self) -> Mapping[str, Prediction]:
@@ -114,20 +95,10 @@ class Stored:
 
 @dataclass(frozen=True, eq=False)
 class ClassifierRow:
-    """A row of the study at one setting, over its seeds.
+    """A row of the study at one setting: its fits by ascending seed.
 
-    Attributes
-    ----------
-    label : str
-        As the study has it.
-    setting : str
-        Canonical JSON, as points.parquet has it.
-    then : mapping or None
-        The post-processor: ``method`` and its parameters.
-    attributes : tuple of str
-        Whose cross product makes the groups of the post-processor.
-    fits : mapping of int to Stored
-        Seed -> fit, ascending.
+    ``setting`` is canonical JSON; ``then`` is the post-processor, ``method`` and its parameters,
+    whose groups are the cross product of ``attributes``.
     """
 
     label: str
@@ -136,40 +107,27 @@ class ClassifierRow:
     attributes: tuple[str, ...]
     fits: Mapping[int, Stored]
 
-    def split(self, home: Path) -> Split:
-        """Return the split of its first seed."""
-        return next(iter(self.fits.values())).split(home)
+    @property
+    def first(self) -> Stored:
+        """The fit of the first seed."""
+        return next(iter(self.fits.values()))
 
 
 @dataclass(frozen=True, eq=False)
 class Classifier:
-    """A row without a post-processor, and the rows that post-process its models.
-
-    Attributes
-    ----------
-    base : ClassifierRow
-        The unmodified classifier.
-    processed : tuple of ClassifierRow
-        In the order of the study.
-    """
+    """A row without a post-processor, and the rows that post-process its models, in study order."""
 
     base: ClassifierRow
     processed: tuple[ClassifierRow, ...]
 
     @property
     def label(self) -> str:
-        """What the study calls the unmodified classifier."""
+        """The label of the unmodified classifier."""
         return self.base.label
 
     @property
     def thresholds(self) -> ClassifierRow:
-        """Its first row of randomised thresholds, which all that `list_classifiers` returns have.
-
-        Raises
-        ------
-        LookupError
-            When it has none.
-        """
+        """The first row of randomised thresholds; a LookupError without one."""
         row = self.find(THRESHOLDS)
         if row is None:
             raise LookupError(f"{self.label} has no {THRESHOLDS}")
@@ -177,34 +135,23 @@ class Classifier:
 
     def positive(self, home: Path) -> str:
         """Return the name of class 1."""
-        return self.base.split(home).train.classes[1]
+        return self.base.first.split(home).train.classes[1]
 
     def find(self, method: str, attributes: Iterable[str] | None = None) -> ClassifierRow | None:
-        """Return the first row of a post-processor for parity, of these attributes in any order."""
+        """Return the first row of a post-processor for parity, on ``attributes`` in any order."""
         wanted = None if attributes is None else set(attributes)
         for row in self.processed:
             then = row.then or {}
-            # Other criteria of fairness answer other questions.
-            fits = then["method"] == method and then.get("criterion", "parity") == "parity"
-            if fits and wanted in (None, set(row.attributes)):
+            parity = then.get("criterion", "parity") == "parity"
+            if then["method"] == method and parity and wanted in (None, set(row.attributes)):
                 return row
         return None
 
 
 def list_classifiers(scene: Scene, figure: str) -> tuple[Classifier, ...]:
-    """Return the classifiers of the study's frontier that have randomised thresholds.
+    """Return the frontier's classifiers that have randomised thresholds, in study order.
 
-    Parameters
-    ----------
-    scene : Scene
-        Rows belong together whose models, before post-processing, are one entry of the store.
-    figure : str
-        Which figure asks, for messages.
-
-    Returns
-    -------
-    tuple of Classifier
-        At least one, in the order of the study.
+    Rows belong together whose models, before post-processing, are the same entry of the store.
 
     Raises
     ------
@@ -212,61 +159,55 @@ def list_classifiers(scene: Scene, figure: str) -> tuple[Classifier, ...]:
         When no row has randomised thresholds, or the unmodified classifier is no row.
     """
     rows = list_rows(scene)
-    bases = {_name_models(row, scene): row for row in rows if row.then is None}
+    bases = {_identify_models(row, scene): row for row in rows if row.then is None}
     behind: dict[str, list[ClassifierRow]] = {}
     for row in rows:
         if row.then is not None:
-            behind.setdefault(_name_models(row, scene), []).append(row)
-    found = []
-    for name, processed in behind.items():
+            behind.setdefault(_identify_models(row, scene), []).append(row)
+    classifiers = []
+    for models, processed in behind.items():
         if Classifier(processed[0], tuple(processed)).find(THRESHOLDS) is None:
             continue
-        if name not in bases:
+        if models not in bases:
             raise ConfigError(
                 f"{scene.study.study}: {figure} shows the classifier of {processed[0].label!r} "
-                "as it is without a post-processor, and no row has that.",
+                "without a post-processor, and no row has that.",
                 f"Add a row like {processed[0].label!r} without `then`.",
             )
-        found.append(Classifier(bases[name], tuple(processed)))
-    if not found:
+        classifiers.append(Classifier(bases[models], tuple(processed)))
+    if not classifiers:
         raise ConfigError(
             f"{scene.study.study}: {figure} shows randomised thresholds, and no row has them.",
             f"Add a row with then: {{method: {THRESHOLDS}, attributes: NAME}}.",
         )
-    return tuple(sorted(found, key=lambda each: rows.index(each.base)))
+    return tuple(sorted(classifiers, key=lambda classifier: rows.index(classifier.base)))
 
 
 def require_row(
     classifier: Classifier, figure: str, method: str, attributes: Iterable[str]
 ) -> ClassifierRow:
-    """Return a classifier's row of a post-processor on some attributes.
-
-    Raises
-    ------
-    ConfigError
-        Saying which row to add.
-    """
+    """Return a classifier's row of a post-processor; a ConfigError names the row to add."""
     wanted = tuple(attributes)
     row = classifier.find(method, wanted)
     if row is None:
-        told = wanted[0] if len(wanted) == 1 else f"[[{', '.join(wanted)}]]"
+        listed = wanted[0] if len(wanted) == 1 else f"[[{', '.join(wanted)}]]"
         raise ConfigError(
             f"{figure} shows {classifier.label!r} with {method} on {' × '.join(wanted)}, and no "
             "row of the study has that.",
             f"Add a row like {classifier.label!r} with "
-            f"then: {{method: {method}, attributes: {told}}}.",
+            f"then: {{method: {method}, attributes: {listed}}}.",
         )
     return row
 
 
-def refuse_dataset(described: DatasetConfig) -> str | None:
-    """Say why a dataset has no figure of post-processors; None where it has."""
-    if described.label.task != "binary":
-        return f"it shows decisions between two classes, and {described.dataset} has no such label"
-    if described.split.calibration is None:
-        return f"post-processors are fitted on a calibration part, and {described.dataset} has none"
-    if not described.groups:
-        return f"it compares groups, and {described.dataset} has none"
+def refuse_dataset(dataset: DatasetConfig) -> str | None:
+    """Return why a dataset has no figure of post-processors; None where it has."""
+    if dataset.label.task != "binary":
+        return f"it shows decisions between two classes, and {dataset.dataset} has no such label"
+    if dataset.split.calibration is None:
+        return f"post-processors are fitted on a calibration part, and {dataset.dataset} has none"
+    if not dataset.groups:
+        return f"it compares groups, and {dataset.dataset} has none"
     return None
 
 
@@ -285,46 +226,46 @@ def cross_groups(part: Part, attributes: Iterable[str]) -> tuple[np.ndarray, tup
 
 
 def list_rows(scene: Scene) -> list[ClassifierRow]:
-    """Return the rows of the frontier at each of their settings, without those left out."""
-    found: dict[tuple[str, str], dict[int, Stored]] = {}
-    for each in scene.plan:
-        if "frontier" not in each.blocks:
+    """Return the rows of the frontier at each of their settings, except skipped ones."""
+    settings: dict[tuple[str, str], dict[int, Stored]] = {}
+    for planned in scene.plan:
+        group = planned.group
+        folder = scene.store.path(KIND, key(group, scene.store, scene.home))
+        shown = "frontier" in planned.blocks and folder.is_dir()
+        if not shown or read_facts(folder)["skipped"] is not None:
             continue
-        folder = scene.store.path(KIND, key(each.group, scene.store, scene.home))
-        if not folder.is_dir() or read_facts(folder)["skipped"] is not None:
-            continue
-        for number, member in enumerate(each.group.members):
-            row = found.setdefault((each.group.method, canonical_json(member.setting)), {})
-            row[member.seed] = Stored(each.group, number, folder)
+        for number, member in enumerate(group.members):
+            fits = settings.setdefault((group.method, canonical_json(member.setting)), {})
+            fits[member.seed] = Stored(group, number, folder)
     rows = []
-    for (label, setting), fits in found.items():
-        ordered = dict(sorted(fits.items()))
-        first = next(iter(ordered.values()))
-        attributes: tuple[str, ...] = ()
-        if first.group.then is not None:
-            known = tuple(first.split(scene.home).train.attributes)
-            attributes = _name_attributes(first.group.then.get("attributes"), known)
-        rows.append(ClassifierRow(label, setting, first.group.then, attributes, ordered))
+    for (label, setting), fits in settings.items():
+        row = ClassifierRow(label, setting, None, (), dict(sorted(fits.items())))
+        then = row.first.group.then
+        if then is not None:
+            known = tuple(row.first.split(scene.home).train.attributes)
+            attributes = _name_attributes(then.get("attributes"), known)
+            row = replace(row, then=then, attributes=attributes)
+        rows.append(row)
     return rows
 
 
-def _name_attributes(given: Any, known: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what a post-processor's ``attributes`` names, by column or by name; None is all."""
-    listed = given if isinstance(given, list | tuple) else [given]
-    named = [each if isinstance(each, str) else known[each] for each in listed if each is not None]
+def _name_attributes(listed: Any, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of a post-processor's ``attributes``, names or columns; None is all."""
+    columns = listed if isinstance(listed, list | tuple) else [listed]
+    names = [item if isinstance(item, str) else known[item] for item in columns if item is not None]
     plain: dict[str, None] = {}
-    for name in named or known:
+    for name in names or known:
         # An attribute may itself be a cross product of others: sex×race.
         parts = name.split("×")
         plain |= dict.fromkeys(parts if set(parts) <= set(known) else [name])
     return tuple(plain)
 
 
-def _name_models(row: ClassifierRow, scene: Scene) -> str:
-    """Return what tells the models of a row before post-processing from all others."""
+def _identify_models(row: ClassifierRow, scene: Scene) -> str:
+    """Return an identifier of the models of a row before post-processing."""
     return canonical_json(
         [
-            [seed, each.number, key(each.group.base, scene.store, scene.home)]
-            for seed, each in row.fits.items()
+            [seed, fit.number, key(fit.group.base, scene.store, scene.home)]
+            for seed, fit in row.fits.items()
         ]
     )

@@ -1,4 +1,4 @@
-"""The learned rule, and how the paper's descent comes to the exact thresholds."""
+"""The learned rule, and how the paper's descent converges to the exact thresholds."""
 
 from __future__ import annotations
 
@@ -24,24 +24,13 @@ TRACE = 400
 
 @dataclass(frozen=True, eq=False)
 class Convergence:
-    """One rule, solved by descent and exactly.
+    """One rule, solved by descent and exactly, with γ, ρ and ε of the study's row.
 
-    Attributes
-    ----------
-    label, positive : str
-        The classifier, and the name of the decision 1.
-    levels : tuple of str
-        The groups that have rows.
-    width, rate, budget : float
-        γ, ρ and ε of the study's row.
-    threshold : ndarray of float64, shape (n_groups,)
-        λ − μ of the exact optimum.
-    epochs : ndarray of float64, shape (n_points,)
-        Steps of the descent, in passes over the rows.
-    path : ndarray of float64, shape (n_points, n_groups)
-        λ − μ of the descent, averaged over the steps until then: what it returns.
-    steps : ndarray of float64, shape (n_points − 1, n_groups)
-        λ − μ itself, averaged over the steps between two of ``epochs``.
+    ``levels`` are the groups that have rows, and ``positive`` the name of the decision 1.
+    ``threshold``, shape (n_groups,), is λ − μ of the exact optimum. ``epochs``, shape (n_points,),
+    are the steps of the descent in passes over the rows; ``path``, shape (n_points, n_groups), is
+    its λ − μ averaged over all steps until then, which it returns, and ``steps``, one row shorter,
+    the average over the steps between two of ``epochs``.
     """
 
     label: str
@@ -59,29 +48,23 @@ class Convergence:
 @figure(
     NAME,
     title="The rule, and how descent finds it",
-    what="Left: the probability of the decision 1 that the randomised thresholds of the first "
-    "classifier give a score, by group, on the first split. Right: the same thresholds λ − μ by "
-    "the paper's projected stochastic gradient descent, against passes over the calibration rows: "
-    "its steps, their average from the start, which it returns, and the exact optimum.",
+    what="Left: the probability of the decision 1 against the score, by group, under the "
+    "randomised thresholds of the first classifier on the first split. Right: the same thresholds "
+    "λ − μ by the paper's projected stochastic gradient descent, against passes over the "
+    "calibration rows: its steps, their average from the start, which it returns, and the exact "
+    "optimum.",
     supports=refuse_dataset,
 )
 def draw_convergence(scene: Scene) -> Picture:
     """Draw the rule of the first classifier's thresholds, and the descent to it."""
-    found = trace_convergence(scene)
-    return Picture(_draw(found), _describe(found))
+    convergence = trace_convergence(scene)
+    return Picture(_draw(convergence), _describe(convergence))
 
 
 def trace_convergence(scene: Scene) -> Convergence:
     """Solve the first classifier's thresholds by descent and exactly, on the first split.
 
-    Raises
-    ------
-    ConfigError
-        When the study has no thresholds with a ramp, by parity, on its first classifier.
-
-    Notes
-    -----
-    0.2 s for a million steps.
+    A ConfigError refuses thresholds without a ramp. 0.2 s for a million steps.
     """
     classifier = list_classifiers(scene, NAME)[0]
     row = classifier.thresholds
@@ -105,13 +88,13 @@ def trace_convergence(scene: Scene) -> Convergence:
     descent = solve_sgd(
         rows.score, rows.code, len(rows.levels), weight=rows.weight, trace=TRACE, **settings
     )
-    # The averages until then, times their steps, are sums of λ − μ.
+    # The running averages times their number of steps are sums of λ − μ.
     epochs = np.concatenate([[0.0], descent.trace_steps / rows.score.size])
     path = np.vstack([np.zeros(int(present.sum())), descent.trace[:, present]])
     return Convergence(
         label=classifier.label,
         positive=classifier.positive(scene.home),
-        levels=tuple(level for level, held in zip(rows.levels, present, strict=True) if held),
+        levels=tuple(np.array(rows.levels)[present].tolist()),
         threshold=exact.rule.threshold[present],
         epochs=epochs,
         path=path,
@@ -120,39 +103,39 @@ def trace_convergence(scene: Scene) -> Convergence:
     )
 
 
-def _describe(found: Convergence) -> str:
+def _describe(shown: Convergence) -> str:
     """Return the picture in words."""
-    told = [
+    parts = [
         f"{level}: exact {exact:+.4f}, descent {last:+.4f}"
-        for level, exact, last in zip(found.levels, found.threshold, found.path[-1], strict=True)
+        for level, exact, last in zip(shown.levels, shown.threshold, shown.path[-1], strict=True)
     ]
     return (
-        f"Left, {found.label}: the decision {found.positive} has probability 0 up to the group's "
-        f"threshold, and 1 from {found.width:g} above it on. Right, λ − μ after "
-        f"{found.epochs[-1]:.0f} passes over the rows: {'; '.join(told)}."
+        f"Left, {shown.label}: the decision {shown.positive} has probability 0 up to the group's "
+        f"threshold, and 1 from {shown.width:g} above it. Right, λ − μ after "
+        f"{shown.epochs[-1]:.0f} passes over the rows: {'; '.join(parts)}."
     )
 
 
-def _draw(found: Convergence) -> bytes:
+def _draw(shown: Convergence) -> bytes:
     with open_figure(9.6, 3.7, w_pad=0.1, h_pad=0.1, wspace=0.06) as picture:
         left, right = picture.subplots(1, 2)
-        _draw_rule(left, found)
-        _draw_descent(right, found)
+        _draw_rule(left, shown)
+        _draw_descent(right, shown)
         return encode_png(picture)
 
 
-def _draw_rule(axes: Axes, found: Convergence) -> None:
-    order = np.argsort(found.threshold)
-    for place, group in enumerate(order):
-        threshold, colour = found.threshold[group], COLOURS[group % len(COLOURS)]
-        corners = [-1.0, threshold, threshold + found.width, 1.0]
+def _draw_rule(axes: Axes, shown: Convergence) -> None:
+    order = np.argsort(shown.threshold)
+    for rank, group in enumerate(order):
+        threshold, colour = shown.threshold[group], COLOURS[group % len(COLOURS)]
+        corners = [-1.0, threshold, threshold + shown.width, 1.0]
         axes.plot(corners, [0, 0, 1, 1], color=colour, lw=2)
-        # Neighbouring ramps have their labels at different heights, on the side with more room.
-        height = 0.5 + 0.14 * (place - (len(order) - 1) / 2)
+        # Labels of neighbouring ramps are at different heights, on the side with more room.
+        height = 0.5 + 0.14 * (rank - (len(order) - 1) / 2)
         leftwards = threshold > 0.5
         axes.annotate(
-            f"{found.levels[group]}\nt = {threshold:+.3f}".replace("-", "−"),
-            (threshold + found.width * height, height),
+            f"{shown.levels[group]}\nt = {threshold:+.3f}".replace("-", "−"),
+            (threshold + shown.width * height, height),
             xytext=(-9 if leftwards else 9, 0),
             textcoords="offset points",
             ha="right" if leftwards else "left",
@@ -160,27 +143,27 @@ def _draw_rule(axes: Axes, found: Convergence) -> None:
             color=colour,
             fontsize=9,
         )
-    axes.set_title(f"Rule of {found.label}", fontsize=10.5, fontweight="bold", loc="left")
+    axes.set_title(f"Rule of {shown.label}", fontsize=10.5, fontweight="bold", loc="left")
     axes.set_title(
-        f"γ = {found.width:g}, ρ = {found.rate:.3f}, ε = {found.budget:g}", fontsize=9, loc="right"
+        f"γ = {shown.width:g}, ρ = {shown.rate:.3f}, ε = {shown.budget:g}", fontsize=9, loc="right"
     )
     axes.set_xlim(-1, 1)
     axes.set_ylim(-0.03, 1.03)
     axes.set_xticks([-1, -0.5, 0, 0.5, 1], ["−1", "−.5", "0", ".5", "1"])
-    axes.set_xlabel(f"score f = 2 P({found.positive}) − 1")
-    axes.set_ylabel(f"probability of deciding {found.positive}")
+    axes.set_xlabel(f"score f = 2 P({shown.positive}) − 1")
+    axes.set_ylabel(f"probability of deciding {shown.positive}")
     axes.axvline(0, color=GREY, lw=0.8, ls=(0, (3, 3)), zorder=0)
 
 
-def _draw_descent(axes: Axes, found: Convergence) -> None:
-    for group, level in enumerate(found.levels):
+def _draw_descent(axes: Axes, shown: Convergence) -> None:
+    for group, level in enumerate(shown.levels):
         colour = COLOURS[group % len(COLOURS)]
-        axes.axhline(found.threshold[group], color=colour, lw=1.1, ls=(0, (5, 3)))
-        axes.plot(found.epochs[1:], found.steps[:, group], color=colour, lw=0.8, alpha=0.7)
-        axes.plot(found.epochs, found.path[:, group], color=colour, lw=2)
+        axes.axhline(shown.threshold[group], color=colour, lw=1.1, ls=(0, (5, 3)))
+        axes.plot(shown.epochs[1:], shown.steps[:, group], color=colour, lw=0.8, alpha=0.7)
+        axes.plot(shown.epochs, shown.path[:, group], color=colour, lw=2)
         axes.annotate(
-            f"{level}\n{found.threshold[group]:+.3f}".replace("-", "−"),
-            (found.epochs[-1], found.threshold[group]),
+            f"{level}\n{shown.threshold[group]:+.3f}".replace("-", "−"),
+            (shown.epochs[-1], shown.threshold[group]),
             xytext=(6, 0),
             textcoords="offset points",
             va="center",
@@ -188,7 +171,7 @@ def _draw_descent(axes: Axes, found: Convergence) -> None:
             fontsize=9,
             annotation_clip=False,
         )
-    axes.set_xlim(0, found.epochs[-1])
+    axes.set_xlim(0, shown.epochs[-1])
     axes.set_title("Descent", fontsize=10.5, fontweight="bold", loc="left")
     axes.set_title("thin: steps, thick: their average, dashed: exact", fontsize=9, loc="right")
     axes.set_xlabel("passes over the calibration rows")

@@ -1,4 +1,4 @@
-"""Rules of decision over the scores that they decide on: Hardt et al. beside a ramp."""
+"""Decision rules over the scores that they decide on: Hardt et al. beside a ramp."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 NAME = "rules"
 HARDT = "hardt"
-# The paper's figure 4: γ; its ρ is E[y].
+# γ of the paper's figure 4; its ρ is E[y].
 WIDTH = 0.1
-# Bins centred on −1, −.95, …, 1: scores of 10 neighbours are centres.
+# Bins centred on −1, −.95, …, 1: the scores of 10 neighbours are centres.
 BINS = np.linspace(-1.025, 1.025, 42)
 GRID = np.linspace(-1.0, 1.0, 2001)
 BARS, HARDT_COLOUR, RAMP_COLOUR = "#d0d7de", COLOURS[1], COLOURS[2]
@@ -35,20 +35,12 @@ BARS, HARDT_COLOUR, RAMP_COLOUR = "#d0d7de", COLOURS[1], COLOURS[2]
 
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """Both rules of one classifier.
+    """Both rules of one classifier, for the ``levels`` that have calibration rows.
 
-    Attributes
-    ----------
-    label : str
-        The unmodified classifier.
-    levels : tuple of str
-        The groups that have calibration rows.
-    share : ndarray of float64, shape (n_groups, 41)
-        Shares of each group's test rows by score f, in ``BINS``.
-    hardt, ramp : ndarray of float64, shape (n_groups, 2001)
-        Probability of the decision 1 at the scores ``GRID``.
-    rate, drawn : ndarray of float64, shape (2, n_groups)
-        Of each group's test rows under either rule: E[h], and the share with h inside (0, 1).
+    ``share``, shape (n_groups, 41), are the shares of each group's test rows by score in ``BINS``;
+    ``hardt`` and ``ramp``, shape (n_groups, 2001), the probability of the decision 1 at the scores
+    ``GRID``; ``rate`` and ``drawn``, shape (2, n_groups), E[h] of the test rows under either rule
+    and the share with h inside (0, 1).
     """
 
     label: str
@@ -72,18 +64,15 @@ class Rules:
 def draw_rules(scene: Scene) -> Picture:
     """Draw a column for each classifier and a row for each group."""
     classifiers = list_classifiers(scene, NAME)
-    rules = tuple(compare_rules(scene, each) for each in classifiers)
+    rules = tuple(compare_rules(scene, classifier) for classifier in classifiers)
     positive = classifiers[0].positive(scene.home)
     return Picture(_draw(rules, positive), _describe(rules, positive))
 
 
 def compare_rules(scene: Scene, classifier: Classifier) -> Rules:
-    """Ask the stored rule of Hardt et al., and a ramp fitted on the same rows, at every score.
+    """Evaluate the stored rule of Hardt et al., and a ramp fitted on the same rows, at all scores.
 
-    Raises
-    ------
-    ConfigError
-        When the classifier has no row of Hardt et al. on the attributes of its thresholds.
+    A ConfigError names the row of Hardt et al. that is missing.
     """
     attributes = classifier.thresholds.attributes
     seed, stored = next(iter(require_row(classifier, NAME, HARDT, attributes).fits.items()))
@@ -100,7 +89,7 @@ def compare_rules(scene: Scene, classifier: Classifier) -> Rules:
         label=classifier.label,
         levels=tuple(rows.levels[k] for k in present),
         share=np.array([_count_scores(test, k) for k in present]),
-        hardt=np.array([_ask(processor, groups[rows.code == k][0]) for k in present]),
+        hardt=np.array([_evaluate(processor, groups[rows.code == k][0]) for k in present]),
         ramp=np.array([ramp.probability(GRID, np.full(GRID.size, k)) for k in present]),
         rate=np.array([[np.mean(h) for h in rule] for rule in by_group]),
         drawn=np.array([[np.mean((h > 0.0) & (h < 1.0)) for h in rule] for rule in by_group]),
@@ -112,8 +101,8 @@ def _count_scores(rows: Scored, group: int) -> np.ndarray:
     return np.asarray(np.histogram(score, BINS)[0] / max(1, score.size))
 
 
-def _ask(processor: Any, groups: np.ndarray) -> np.ndarray:
-    """Return the probability of the decision 1 at the scores of ``GRID``, for one row's groups."""
+def _evaluate(processor: Any, groups: np.ndarray) -> np.ndarray:
+    """Return the probability of the decision 1 at the scores ``GRID``, given one row's groups."""
     probability: np.ndarray = processor.predict_proba(
         (1.0 + GRID) / 2.0, groups=np.tile(groups, (GRID.size, 1))
     )
@@ -122,17 +111,17 @@ def _ask(processor: Any, groups: np.ndarray) -> np.ndarray:
 
 def _describe(rules: Sequence[Rules], positive: str) -> str:
     """Return the picture in words."""
-    told = []
-    for each in rules:
+    parts = []
+    for pair in rules:
         shares = [
             f"{level} {hardt:.0%} and {ramp:.0%}"
-            for level, hardt, ramp in zip(each.levels, *each.drawn, strict=True)
+            for level, hardt, ramp in zip(pair.levels, *pair.drawn, strict=True)
         ]
-        told.append(f"{each.label}: {', '.join(shares)}")
+        parts.append(f"{pair.label}: {', '.join(shares)}")
     return (
         f"Scores by group, and the probability of deciding {positive} by the rule of Hardt et al. "
-        "and by a ramp. Shares of test rows whose decision is drawn, under the one and the other: "
-        + "; ".join(told)
+        "and by a ramp. Shares of test rows whose decision is drawn, under either rule: "
+        + "; ".join(parts)
         + "."
     )
 
@@ -142,10 +131,10 @@ def _draw(rules: Sequence[Rules], positive: str) -> bytes:
     size = max(8.4, 2.6 * len(rules) + 0.8), 2.05 * len(levels) + 1.2
     with open_figure(*size, w_pad=0.06, h_pad=0.06) as picture:
         panels = picture.subplots(len(levels), len(rules), squeeze=False, sharex=True, sharey=True)
-        for column, each in zip(panels.T, rules, strict=True):
-            column[0].set_title(each.label, fontsize=10.5, fontweight="bold", loc="left", pad=19)
-            for place, axes in enumerate(column):
-                _draw_panel(axes, each, place)
+        for column, pair in zip(panels.T, rules, strict=True):
+            column[0].set_title(pair.label, fontsize=10.5, fontweight="bold", loc="left", pad=19)
+            for group, axes in enumerate(column):
+                _draw_panel(axes, pair, group)
         for axes, level in zip(panels[:, 0], levels, strict=True):
             axes.set_ylabel(level, fontweight="bold")
         picture.supxlabel(f"score f = 2 P({positive}) − 1", fontsize=9.5)
@@ -165,12 +154,7 @@ def _draw_panel(axes: Axes, rules: Rules, group: int) -> None:
     axes.set_xlim(-1.03, 1.03)
     axes.set_ylim(0, 1.03)
     axes.set_xticks([-1, -0.5, 0, 0.5, 1], ["−1", "−.5", "0", ".5", "1"])
-    shares = rules.rate[:, group]
-    axes.text(
-        0, 1.03, f"Hardt et al. {shares[0]:.1%}", color=HARDT_COLOUR, fontsize=8.5,
-        transform=axes.transAxes,
-    )  # fmt: skip
-    axes.text(
-        1, 1.03, f"ramp {shares[1]:.1%}", color=RAMP_COLOUR, fontsize=8.5, ha="right",
-        transform=axes.transAxes,
-    )  # fmt: skip
+    text: dict[str, Any] = {"fontsize": 8.5, "transform": axes.transAxes}
+    hardt, ramp = rules.rate[:, group]
+    axes.text(0, 1.03, f"Hardt et al. {hardt:.1%}", color=HARDT_COLOUR, **text)
+    axes.text(1, 1.03, f"ramp {ramp:.1%}", color=RAMP_COLOUR, ha="right", **text)

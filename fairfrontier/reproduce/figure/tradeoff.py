@@ -1,4 +1,4 @@
-"""Bias against accuracy: what post-processors reach on test rows as what they sweep moves."""
+"""Bias and accuracy that post-processors reach on test rows as their parameters are swept."""
 
 from __future__ import annotations
 
@@ -17,22 +17,15 @@ from fairfrontier.train.postprocess.reject_option import GRID, trace_curve
 
 # Tolerances of Hardt et al., as shares of the way from the row's own to the unmodified bias.
 SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)
-# fairlearn's time grows with the number of distinct scores: along the curve they are rounded.
+# fairlearn's time grows with the number of distinct scores, so those of the curve are rounded.
 DECIMALS = 3
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """A path through bias and accuracy.
+    """Bias, max_k E[h | k] − min_k E[h | k], and expected accuracy against a swept parameter.
 
-    Attributes
-    ----------
-    swept : ndarray of float64, shape (n_points,)
-        ε, the tolerance, or θ.
-    bias : ndarray of float64, shape (n_points,)
-        max_k E[h | k] − min_k E[h | k].
-    accuracy : ndarray of float64, shape (n_points,)
-        Expected accuracy.
+    ``swept`` is ε, the tolerance or θ; arrays have the shape (n_points,).
     """
 
     swept: np.ndarray
@@ -41,27 +34,18 @@ class Curve:
 
 
 def average(curves: Sequence[Curve]) -> Curve:
-    """Return the mean of curves, place by place; ``swept`` may differ between them."""
+    """Return the mean of curves, point by point; ``swept`` may differ between them."""
     fields = ("swept", "bias", "accuracy")
-    return Curve(*(np.mean([getattr(each, name) for each in curves], axis=0) for name in fields))
+    return Curve(*(np.mean([getattr(curve, name) for curve in curves], axis=0) for name in fields))
 
 
 def trace_thresholds(processor: RandomizedThreshold, calibration: Scored, test: Scored) -> Curve:
     """Sweep ε of randomised thresholds, from 0 up to where every threshold is 0.
 
-    Parameters
-    ----------
-    processor : RandomizedThreshold
-        Fitted, by parity; its width and rate, given or chosen on validation, serve every ε.
-    calibration, test : Scored
-        Rows with the same groups; solved on the first, measured on the other.
-
-    Returns
-    -------
-    Curve
-        See `choice.trace_budgets`.
+    The rules are solved on calibration rows and measured on test rows, at the width and rate of the
+    fitted processor, which is by parity. See `choice.trace_budgets`.
     """
-    calibration, test = (each.calibrated(processor.calibration_) for each in (calibration, test))
+    calibration, test = (rows.calibrated(processor.calibration_) for rows in (calibration, test))
     # Other criteria than parity have other rates.
     rate = cast(float, processor.rate_)
     return Curve(*trace_budgets(calibration.problem(), test.labelled(), processor.width_, rate))
@@ -70,32 +54,18 @@ def trace_thresholds(processor: RandomizedThreshold, calibration: Scored, test: 
 def trace_hardt(processor: Hardt, decision: np.ndarray, calibration: Scored, test: Scored) -> Curve:
     """Sweep the tolerance of Hardt et al. up to the bias of the unmodified classifier.
 
-    Parameters
-    ----------
-    processor : Hardt
-        Says what is maximised, and on which grid.
-    decision : ndarray of float64, shape (n_test,)
-        What it decided on ``test``: where the curve starts.
-    calibration, test : Scored
-        Rows with the same groups; fitted on the first, measured on the other.
-
-    Returns
-    -------
-    Curve
-        From the second point on, of rules on scores f that are rounded to thousandths.
-
-    Notes
-    -----
-    Five fits by fairlearn of 2,001 distinct scores at most.
+    The curve starts at the processor's own ``decision`` on the test rows, shape (n_test,). Further
+    rules have its objective and grid, and are fitted by fairlearn on calibration scores rounded to
+    thousandths: five fits of at most 2,001 distinct scores.
     """
-    rounded, asked = np.round(calibration.score, DECIMALS), np.round(test.score, DECIMALS)
+    rounded, test_rounded = np.round(calibration.score, DECIMALS), np.round(test.score, DECIMALS)
     most = max(measure_unmodified(calibration)[0], processor.tolerance)
     tolerances = processor.tolerance + (most - processor.tolerance) * np.array([0.0, *SHARES])
     points = [measure_decision(test, decision)]
     for tolerance in tolerances[1:].tolist():
         rule = clone(processor).set_params(attributes=0, scale="signed", tolerance=tolerance)
         rule.fit(rounded, calibration.y, groups=calibration.code[:, None])
-        h = rule.predict_proba(asked, groups=test.code[:, None])[:, 1]
+        h = rule.predict_proba(test_rounded, groups=test.code[:, None])[:, 1]
         points.append(measure_decision(test, h))
     return Curve(tolerances, *np.asarray(points).T)
 
@@ -116,22 +86,7 @@ def measure_unmodified(rows: Scored) -> tuple[float, float]:
 
 
 def measure_decision(rows: Scored, decision: np.ndarray) -> tuple[float, float]:
-    """Return bias and expected accuracy of decision probabilities h.
-
-    Parameters
-    ----------
-    rows : Scored
-        Labels, groups and weights.
-    decision : ndarray of float64, shape (n_samples,)
-        h.
-
-    Returns
-    -------
-    bias : float
-        max_k E[h | k] − min_k E[h | k] over the groups that have rows.
-    accuracy : float
-        E[y h + (1 − y)(1 − h)].
-    """
+    """Return the bias of h over the groups that have rows, and accuracy E[y h + (1−y)(1−h)]."""
     size = len(rows.levels)
     mass = np.bincount(rows.code, rows.weight, size)
     chosen = np.bincount(rows.code, rows.weight * decision, size)

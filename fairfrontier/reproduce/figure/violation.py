@@ -1,9 +1,9 @@
-"""Violations as the noise of groups grows: of true groups, of noisy ones, and of the worst case."""
+"""Violations as the noise of groups grows: of true groups, of noisy ones, and in the worst case."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from fairfrontier.figure.frontier import (
 )
 from fairfrontier.reproduce.figure.approach import (
     DRO,
+    INNER,
     MEASURES,
     NAIVE,
     NAMES,
@@ -33,6 +34,7 @@ from fairfrontier.reproduce.figure.approach import (
     Results,
     Trained,
     choose_budget,
+    keep_budget,
     list_trained,
     refuse_groups,
     select,
@@ -45,16 +47,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TRUE, NOISY, ROBUST_NAME, BY_RATE = (
-    "violation_by_noise",
-    "noisy_violation",
-    "robust_violation",
-    "violation_by_rate",
-)
+TRUE, NOISY = "violation_by_noise", "noisy_violation"
+ROBUST_NAME, BY_RATE = "robust_violation", "violation_by_rate"
 Key = tuple[str, Mapping[str, Any]]
 Looks = Mapping[str, tuple[str, str]]
 DOTS, DASHES = (0, (1, 2)), (0, (4, 2))
-# An approach has the same colour in every figure; the marker says the same again.
+# Markers, and error bars with their line.
+MARKS: Mapping[str, Any] = {"ms": 6, "mew": 1.4}
+BARS: Mapping[str, Any] = {"lw": 1.7, "capsize": 3, "zorder": 3}
+TRIVIAL: Mapping[str, Any] = {"color": INK, "lw": 0.9, "ls": DOTS}
+# An approach has the same colour in every figure; the marker repeats the distinction.
 LOOKS: Mapping[str, tuple[str, str]] = {
     NAIVE: (COLOURS[1], "s"),
     DRO: (COLOURS[0], "o"),
@@ -62,8 +64,8 @@ LOOKS: Mapping[str, tuple[str, str]] = {
     UNCONSTRAINED: (COLOURS[4], "v"),
     TRUE_GROUPS: (COLOURS[3], "D"),
 }
-# The worst case that each robust approach guards against.
-WORST = {DRO: "ball", SOFT: "assignment"}
+# The worst case that each robust approach guards against: its kind of violation, and its name.
+WORST = {DRO: ("ball", "distribution"), SOFT: ("assignment", "assignment")}
 LINES = (
     "At 0 the constraint is met with equality; the classifier that decides 0 for everyone has the "
     "violation −α. Bars are the standard error over the splits."
@@ -72,17 +74,7 @@ LINES = (
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """One panel.
-
-    Attributes
-    ----------
-    title : str
-        What it shows.
-    lines : tuple of Line
-        At least one.
-    references : tuple of Line
-        Drawn thin.
-    """
+    """One panel: at least one line, and references, which are drawn thin."""
 
     title: str
     lines: tuple[Line, ...]
@@ -91,18 +83,10 @@ class Panel:
 
 @dataclass(frozen=True, eq=False)
 class Violations:
-    """The panels of one figure, in rows.
+    """The panels of one figure, in rows, at the budget α; ``what`` is the label of the axis.
 
-    Attributes
-    ----------
-    panels : tuple of tuple of Panel
-    budget : float
-        α.
-    what : str
-        What is violated, for the axis.
-    across : bool
-        Whether what a reference came to at one noise says something of others: not where the
-        violation itself is measured by the noise.
+    A reference at one level of noise is drawn across the panel if ``across``: not where the
+    violation itself is measured by the noise.
     """
 
     panels: tuple[tuple[Panel, ...], ...]
@@ -111,15 +95,15 @@ class Violations:
     across: bool
 
     def lines(self) -> tuple[Line, ...]:
-        """Return the lines of all panels, a row of the study once, those drawn thick first."""
+        """Return the lines of all panels, each row of the study once, those drawn thick first."""
         panels = [panel for row in self.panels for panel in row]
         shown = [line for panel in panels for line in panel.lines]
         shown += [line for panel in panels for line in panel.references]
-        return tuple({each.label: each for each in reversed(shown)}.values())[::-1]
+        return tuple({line.label: line for line in reversed(shown)}.values())[::-1]
 
     def thick(self) -> frozenset[str]:
-        """Return the labels of the lines that some panel is about."""
-        return frozenset(each.label for row in self.panels for panel in row for each in panel.lines)
+        """Return the labels of the lines that are no references in some panel."""
+        return frozenset(line.label for row in self.panels for panel in row for line in panel.lines)
 
 
 @figure(
@@ -151,8 +135,8 @@ def draw_noisy(scene: Scene) -> Picture:
     title="Violations in the worst case",
     what="By how much the true group with the largest mean violation may violate the constraint on "
     "test rows, as far as the noise allows: left over the total variation balls, right over the "
-    "soft assignments, each an exact maximum. Training by ascent seeks this worst case a step at a "
-    "time, exact training finds it at every step. " + LINES,
+    "soft assignments, each an exact maximum. Training by ascent takes one step towards this worst "
+    "case at a time, exact training solves for it at every step. " + LINES,
     supports=refuse_groups,
 )
 def draw_robust(scene: Scene) -> Picture:
@@ -176,22 +160,9 @@ def draw_by_rate(scene: Scene) -> Picture:
 def trace_by_approach(
     scene: Scene, name: str, kind: str, measures: Sequence[str] | None = None
 ) -> Violations:
-    """Return the violations of one kind: a panel each for naive, DRO and soft assignments.
+    """Return the violations of ``true`` or ``noisy`` groups: a panel each for naive, DRO and soft.
 
-    Parameters
-    ----------
-    scene : Scene
-    name : str
-        Which figure asks, for messages.
-    kind : {"true", "noisy"}
-        Of which groups.
-    measures : sequence of str, optional
-        Among the criterion's; all of them by default.
-
-    Raises
-    ------
-    ConfigError
-        When the study lacks one of the three.
+    ``measures`` are some of the criterion's; a ConfigError names a missing approach.
     """
     rows = list_trained(scene, name)
     budget = choose_budget(rows)
@@ -200,184 +171,165 @@ def trace_by_approach(
     def measure(row: Trained) -> tuple[float, float, str]:
         return results.violation(row, kind, budget, measures)
 
-    references = trace(_keep(rows, budget, UNCONSTRAINED, TRUE_GROUPS), name, "noise", measure)
-    panels = []
-    for approach in (NAIVE, DRO, SOFT):
-        chosen = select(rows, name, approach, "ascent" if approach in ROBUST else "")
-        own = trace(_keep(chosen, budget, approach), name, "noise", measure)
-        panels.append(Panel(NAMES[approach], _require(own, name, approach, budget), references))
-    return Violations((tuple(panels),), budget, f"violation of {kind} groups", kind == "true")
+    others = keep_budget(rows, budget, UNCONSTRAINED, TRUE_GROUPS)
+    panels = tuple(
+        _trace_panel(
+            NAMES[approach], select(rows, name, approach, inner), others, name, measure, budget
+        )
+        for approach, inner in INNER.items()
+    )
+    return Violations((panels,), budget, f"violation of {kind} groups", kind == "true")
 
 
 def trace_robust(scene: Scene) -> Violations:
-    """Return what the exact worst case makes of both robust approaches, and of the others.
-
-    Raises
-    ------
-    ConfigError
-        When the study lacks one of the two.
-    """
+    """Return the violations of all approaches in the exact worst case of each robust one."""
     rows = list_trained(scene, ROBUST_NAME)
     budget = choose_budget(rows)
     results = Results.of(scene.points, rows)
+    others = keep_budget(rows, budget, UNCONSTRAINED, TRUE_GROUPS, NAIVE)
     panels = []
     for approach in ROBUST:
+        kind, worst = WORST[approach]
 
-        def measure(row: Trained, kind: str = WORST[approach]) -> tuple[float, float, str]:
+        def measure(row: Trained, kind: str = kind) -> tuple[float, float, str]:
             return results.violation(row, kind, budget)
 
-        others = _keep(rows, budget, UNCONSTRAINED, TRUE_GROUPS, NAIVE)
-        chosen = _keep(select(rows, ROBUST_NAME, approach), budget, approach)
-        lines = trace(chosen, ROBUST_NAME, "noise", measure)
-        panels.append(
-            Panel(
-                f"{NAMES[approach]}: worst {'distribution' if approach == DRO else 'assignment'}",
-                _require(lines, ROBUST_NAME, approach, budget),
-                trace(others, ROBUST_NAME, "noise", measure),
-            )
-        )
+        title = f"{NAMES[approach]}: worst {worst}"
+        chosen = select(rows, ROBUST_NAME, approach)
+        panels.append(_trace_panel(title, chosen, others, ROBUST_NAME, measure, budget))
     return Violations((tuple(panels),), budget, "violation in the worst case", across=False)
 
 
 def trace_by_rate(scene: Scene) -> Violations:
     """Return the violations of true groups, a row of panels for each rate.
 
-    Raises
-    ------
-    ConfigError
-        When the study lacks one of the three approaches, or has one rate only.
+    A ConfigError names a missing approach, or refuses a criterion with one rate only.
     """
-    rows = list_trained(scene, BY_RATE)
-    rates = MEASURES[rows[0].criterion]
+    criterion = list_trained(scene, BY_RATE)[0].criterion
+    rates = MEASURES[criterion]
     if len(rates) < 2:
         raise ConfigError(
             f"{scene.study.study}: {BY_RATE} shows true and false positive rates apart, and under "
-            f"{rows[0].criterion} there are no others than in {TRUE}.",
+            f"{criterion} there are no others than in {TRUE}.",
             "Take the figure out, or train with criterion: equalized_odds.",
         )
-    found = [trace_by_approach(scene, BY_RATE, "true", (rate,)) for rate in rates]
+    by_rate = [trace_by_approach(scene, BY_RATE, "true", (rate,)) for rate in rates]
     panels = tuple(
         tuple(
-            Panel(f"{panel.title}: {name_measure(rate)}", panel.lines, panel.references)
-            for panel in each.panels[0]
+            replace(panel, title=f"{panel.title}: {name_measure(rate)}")
+            for panel in violations.panels[0]
         )
-        for rate, each in zip(rates, found, strict=True)
+        for rate, violations in zip(rates, by_rate, strict=True)
     )
-    return Violations(panels, found[0].budget, found[0].what, found[0].across)
+    return replace(by_rate[0], panels=panels)
 
 
-def _keep(rows: Sequence[Trained], budget: float, *approaches: str) -> tuple[Trained, ...]:
-    """Return the rows of some approaches at a budget, which training without limits lacks."""
-    return tuple(
-        each
-        for each in rows
-        if each.approach in approaches and (each.budget == budget or each.approach == UNCONSTRAINED)
-    )
-
-
-def _require(lines: tuple[Line, ...], name: str, approach: str, budget: float) -> tuple[Line, ...]:
-    if not lines:
+def _trace_panel(
+    title: str,
+    chosen: Sequence[Trained],
+    others: Sequence[Trained],
+    name: str,
+    measure: Callable[[Trained], tuple[float, float, str]],
+    budget: float,
+) -> Panel:
+    """Trace the rows of one approach at a budget, and the references."""
+    approach = chosen[0].approach
+    kept = keep_budget(chosen, budget, approach)
+    if not kept:
         raise ConfigError(
             f"{name} shows all approaches at one budget, and no row of {approach} has "
             f"{budget:g}, as most others have.",
             f"Add budget: {budget:g} to a row of {approach}.",
         )
-    return lines
+    return Panel(title, trace(kept, name, "noise", measure), trace(others, name, "noise", measure))
 
 
-def _all_lines(panel: Panel) -> tuple[Line, ...]:
-    return (*panel.lines, *panel.references)
+def _picture(violations: Violations) -> Picture:
+    return Picture(_draw(violations), _describe(violations))
 
 
-def _picture(found: Violations) -> Picture:
-    return Picture(_draw(found), _describe(found))
-
-
-def _describe(found: Violations) -> str:
+def _describe(violations: Violations) -> str:
     """Return the picture in words."""
-    told = []
-    for row in found.panels:
+    parts = []
+    for row in violations.panels:
         for panel in row:
             lines = [
-                f"{each.label} "
+                f"{line.label} "
                 + ", ".join(
                     f"{value:+.3f}{'' if np.isnan(error) else f' ± {error:.3f}'} at {at:g}"
-                    f"{f' ({_name_worst(worst)})' if worst else ''}"
+                    f"{f' ({_name_group(worst)})' if worst else ''}"
                     for at, value, error, worst in zip(
-                        each.at, each.mean, each.error, each.worst, strict=True
+                        line.at, line.mean, line.error, line.worst, strict=True
                     )
                 )
-                for each in panel.lines
+                for line in panel.lines
             ]
-            told.append(f"{panel.title}: {'; '.join(lines)}")
+            parts.append(f"{panel.title}: {'; '.join(lines)}")
     return (
-        f"The {found.what} against the noise γ, at α = {found.budget:g}. " + ". ".join(told) + "."
+        f"The {violations.what} against the noise γ, at α = {violations.budget:g}. "
+        + ". ".join(parts)
+        + "."
     )
 
 
-def _name_worst(worst: str) -> str:
+def _name_group(worst: str) -> str:
     return worst.partition("=")[2]
 
 
-def _draw(found: Violations) -> bytes:
-    looks = choose_line_looks(found.lines())
-    columns = len(found.panels[0])
-    height = 2.75 * len(found.panels) + 0.9
+def _draw(violations: Violations) -> bytes:
+    looks = choose_line_looks(violations.lines())
+    rows, columns = len(violations.panels), len(violations.panels[0])
     width = max(3.1, 8.6 / columns)
-    with open_figure(width * columns + 0.6, height, w_pad=0.06, h_pad=0.08) as picture:
-        grid = picture.subplots(
-            len(found.panels), columns, squeeze=False, sharex=True, sharey="row"
-        )
-        for axes, panel in zip(
-            grid.flat, (each for row in found.panels for each in row), strict=True
-        ):
+    size = width * columns + 0.6, 2.75 * rows + 0.9
+    with open_figure(*size, w_pad=0.06, h_pad=0.08) as picture:
+        grid = picture.subplots(rows, columns, squeeze=False, sharex=True, sharey="row")
+        panels = [panel for row in violations.panels for panel in row]
+        for axes, panel in zip(grid.flat, panels, strict=True):
             axes.set_title(panel.title, fontsize=10.5, fontweight="bold", loc="left")
-            _draw_panel(axes, panel, found, looks)
+            _draw_panel(axes, panel, violations, looks)
         for axes in grid[-1]:
             axes.set_xlabel("noise γ: share of rows in a wrong group")
         for row in grid:
-            row[0].set_ylabel(f"{found.what}, α = {found.budget:g}")
-        add_legend(picture, _list_keys(found, looks))
+            row[0].set_ylabel(f"{violations.what}, α = {violations.budget:g}")
+        keys = list_line_keys(
+            violations.lines(), violations.thick(), looks, across=violations.across
+        )
+        keys.append(("met with equality", {"color": INK, "lw": 1.1}))
+        keys.append(("all decided 0: −α", TRIVIAL))
+        add_legend(picture, keys)
         return encode_png(picture)
 
 
-def _draw_panel(axes: Axes, panel: Panel, found: Violations, looks: Looks) -> None:
+def _draw_panel(axes: Axes, panel: Panel, violations: Violations, looks: Looks) -> None:
     axes.axhline(0, color=INK, lw=1.1)
-    axes.axhline(-found.budget, color=INK, lw=0.9, ls=DOTS)
-    levels = sorted({float(at) for line in _all_lines(panel) for at in line.at})
+    axes.axhline(-violations.budget, **TRIVIAL)
     for line in panel.references:
-        draw_reference(axes, line, looks, across=found.across)
+        draw_reference(axes, line, looks, across=violations.across)
     for line in panel.lines:
         draw_line(axes, line, looks)
-    mark_levels(axes, levels)
+    mark_levels(axes, (*panel.lines, *panel.references))
 
 
-def mark_levels(axes: Axes, levels: Sequence[float]) -> None:
-    """Put ticks at the levels of noise, and room beside them."""
-    room = 0.12 * (max(levels) - min(levels)) or 0.05
-    axes.set_xlim(min(levels) - room, max(levels) + room)
-    axes.set_xticks(list(levels), [f"{each:g}".lstrip("0") or "0" for each in levels])
+def mark_levels(axes: Axes, lines: Sequence[Line]) -> None:
+    """Put ticks at the levels of noise of lines, with room on both sides."""
+    levels = sorted({float(at) for line in lines for at in line.at})
+    room = 0.12 * (levels[-1] - levels[0]) or 0.05
+    axes.set_xlim(levels[0] - room, levels[-1] + room)
+    axes.set_xticks(levels, [f"{level:g}".lstrip("0") or "0" for level in levels])
     add_grid(axes, "y")
 
 
 def draw_line(axes: Axes, line: Line, looks: Looks) -> None:
     """Draw means with their standard errors; dashed and hollow where training is exact."""
     colour, marker = looks[line.label]
-    exact = line.inner == "exact"
-    axes.errorbar(
-        line.at,
-        line.mean,
-        yerr=None if np.isnan(line.error).all() else np.nan_to_num(line.error),
-        color=colour,
-        marker=marker,
-        mfc="white" if exact else colour,
-        ls=DASHES if exact else "-",
-        lw=1.7,
-        ms=6,
-        mew=1.4,
-        capsize=3,
-        zorder=3,
-    )
+    face, dashes = ("white", DASHES) if line.inner == "exact" else (colour, "-")
+    style: dict[str, Any] = {"marker": marker, "mfc": face, "ls": dashes, **MARKS, **BARS}
+    axes.errorbar(line.at, line.mean, find_error(line), color=colour, **style)
+
+
+def find_error(line: Line) -> np.ndarray | None:
+    """Return the lengths of the error bars of a line; None where it has none."""
+    return None if np.isnan(line.error).all() else np.nan_to_num(line.error)
 
 
 def draw_reference(axes: Axes, line: Line, looks: Looks, *, across: bool) -> None:
@@ -391,14 +343,6 @@ def draw_reference(axes: Axes, line: Line, looks: Looks, *, across: bool) -> Non
         )
 
 
-def _list_keys(found: Violations, looks: Looks) -> list[Key]:
-    return [
-        *list_line_keys(found.lines(), found.thick(), looks, across=found.across),
-        ("met with equality", {"color": INK, "lw": 1.1}),
-        ("all decided 0: −α", {"color": INK, "lw": 0.9, "ls": DOTS}),
-    ]
-
-
 def choose_line_looks(lines: Sequence[Line]) -> Looks:
     """Return a colour and a marker for each label: the approach's, or another marker of its colour.
 
@@ -408,7 +352,7 @@ def choose_line_looks(lines: Sequence[Line]) -> Looks:
     taken: set[tuple[str, str, str]] = set()
     for line in lines:
         colour, own = LOOKS.get(line.approach, (COLOURS[5], MARKERS[-1]))
-        free = (each for each in (own, *MARKERS) if (colour, each, line.inner) not in taken)
+        free = (mark for mark in (own, *MARKERS) if (colour, mark, line.inner) not in taken)
         looks[line.label] = colour, next(free, own)
         taken.add((*looks[line.label], line.inner))
     return looks
@@ -417,7 +361,7 @@ def choose_line_looks(lines: Sequence[Line]) -> Looks:
 def list_line_keys(
     lines: Sequence[Line], thick: frozenset[str], looks: Looks, *, across: bool
 ) -> list[Key]:
-    """Return the words and look of each line for a legend, as they are drawn."""
+    """Return the legend's text and look of each line, as it is drawn."""
     keys: list[Key] = []
     for line in lines:
         colour, marker = looks[line.label]
@@ -439,7 +383,7 @@ def list_line_keys(
 
 
 def add_legend(picture: Figure, keys: Sequence[Key]) -> None:
-    """Put keys below the panels, as many beside each other as there is room for."""
+    """Put keys below the panels, in as many columns as fit."""
     from matplotlib.lines import Line2D
 
     longest = max(len(name) for name, _ in keys)

@@ -41,7 +41,7 @@ def test_rows_are_told_by_their_parameters_and_not_by_their_labels(rows):
     assert {each.attribute for each in rows} == {"school"}
     assert {each.budget for each in select(rows, "figure", "dro", "exact")} == {0.1, 0.5}
     assert all(sorted(each.row.fits) == [0, 1] for each in rows)
-    assert select(rows, "figure", "dro", "ascent")[0].first().model().approach == "dro"
+    assert select(rows, "figure", "dro", "ascent")[0].row.first.model().approach == "dro"
 
 
 def test_the_noise_is_the_datasets_where_the_row_has_none(noised_folder):

@@ -45,22 +45,22 @@ def test_errors_are_those_of_the_table(noised):
 def test_costs_are_those_of_the_table(noised):
     costs, trivial = trace_cost(noised)
     assert trivial == trace_error(noised).trivial
-    assert [each.approach for each in costs] == ["dro", "soft_assignment"]
-    for cost, label in zip(costs, ("ball-exact", "weights-exact"), strict=True):
-        assert cost.noise == (0.1, 0.3)
-        for noise, line in zip(cost.noise, cost.lines, strict=True):
+    assert list(costs) == ["dro", "soft_assignment"]
+    for levels, label in zip(costs.values(), ("ball-exact", "weights-exact"), strict=True):
+        assert [cost.noise for cost in levels] == [0.1, 0.3]
+        for noise, line, _, _ in levels:
             np.testing.assert_allclose(line.at, [0.1, 0.5])
             expected = [error_rate(noised, label, noise, budget) for budget in line.at]
             np.testing.assert_allclose(np.transpose([line.mean, line.error]), expected)
     # More noise, a worse worst case.
-    assert costs[0].turning[0] < costs[0].turning[1]
+    assert costs["dro"][0].turning < costs["dro"][1].turning
 
 
 def test_what_training_could_not_meet_is_told(noised):
     costs, _ = trace_cost(noised)
     rows = list_trained(noised, "figure")
-    for cost in costs:
-        for noise, line, met in zip(cost.noise, cost.lines, cost.met, strict=True):
+    for levels in costs.values():
+        for noise, line, _, met in levels:
             for at, told in zip(line.at, met, strict=True):
                 (own,) = (
                     each for each in rows
@@ -127,8 +127,8 @@ def test_the_same_scene_is_the_same_bytes(noised):
         picture = draw(noised)
         assert picture == draw(noised)
         assert "Deciding 0 for everyone: " in picture.alt
-    (cost, _), _ = trace_cost(noised)
-    assert f"{cost.lines[0].mean[0]:.3f} at 0.1" in draw_cost(noised).alt
+    costs, _ = trace_cost(noised)
+    assert f"{costs['dro'][0].line.mean[0]:.3f} at 0.1" in draw_cost(noised).alt
 
 
 @pytest.mark.parametrize(

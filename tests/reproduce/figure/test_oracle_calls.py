@@ -24,7 +24,7 @@ def scene(tmp_path_factory):
 
 
 def test_calls_are_those_that_fits_report(scene):
-    grid, descent = list_calls(scene)
+    grid, descent = list_calls(scene.plan, scene.store, scene.home)
     assert (grid.label, descent.label) == ("grid", "descent")
     assert grid.budget.tolist() == [0.05, 0.5]
     assert grid.calls.tolist() == [4, 4]

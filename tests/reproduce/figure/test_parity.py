@@ -64,7 +64,7 @@ def test_small_groups_have_wide_intervals_and_parity_inside_groups_needs_the_cro
 def test_the_same_scene_is_the_same_bytes(debiased):
     picture = draw_parity(debiased)
     assert picture == draw_parity(debiased)
-    assert "the share decided yes of man less that of woman" in picture.alt
+    assert "the share decided yes of man minus that of woman" in picture.alt
 
 
 @pytest.mark.parametrize(
