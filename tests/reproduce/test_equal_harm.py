@@ -197,7 +197,7 @@ def test_rows_must_be_there(tmp_path):
         {"equal_harm": {"left": "fiar", "right": "plain", "relation": "<="}},
         {"speed": {"left": "fair", "right": "fiar", "factor": 0.1}},
     ):
-        with pytest.raises(ConfigError, match="names 'fiar', which is no row of the frontier block"):
+        with pytest.raises(ConfigError, match="names 'fiar', which is no row"):
             refuse_claims(study(**asked), settings, tmp_path)
 
 
