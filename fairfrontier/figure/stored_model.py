@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.store import canonical_json
@@ -15,6 +16,7 @@ from fairfrontier.train.fit.kept import KIND, read_facts
 from fairfrontier.train.fit.key import key
 from fairfrontier.train.fit.score_file import read_scores
 from fairfrontier.train.prediction import Prediction
+from fairfrontier.train.registry import load_model
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,9 +41,17 @@ class StoredModel:
         """Return the split that it was trained on."""
         return load_split(self.group, self.member, home)
 
+    def predictions(self) -> Mapping[str, Prediction]:
+        """Return its scores and decisions by part."""
+        return read_scores(self.folder / f"scores-{self.number}.npz")
+
     def test_scores(self) -> Prediction:
         """Return its predictions for the test part."""
-        return read_scores(self.folder / f"scores-{self.number}.npz")["test"]
+        return self.predictions()["test"]
+
+    def model(self) -> Any:
+        """Return the fitted model, or the post-processor where the row has one."""
+        return load_model(self.folder / f"model-{self.number}")
 
 
 def list_stored(scene: Scene, wanted: Callable[[FitGroup, Member], bool]) -> Iterator[StoredModel]:

@@ -27,7 +27,7 @@ from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.study.drawing import Picture, Scene, figure
 from fairfrontier.train.individual.budro.estimator import BuDRO
-from fairfrontier.train.registry import METHODS, load_model
+from fairfrontier.train.registry import METHODS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -178,7 +178,7 @@ def _evaluate(
     scene: Scene, plane: Plane, stored: StoredModel, label: str, swept: Sequence[str]
 ) -> Surface:
     """Evaluate a stored model at every point of the plane."""
-    model = load_model(stored.folder / f"model-{stored.number}")
+    model = stored.model()
     probability = model.predict_proba(plane.points)[:, 1].reshape(GRID, GRID)
     setting: Mapping[str, Any] = stored.member.setting
     title = ", ".join(

@@ -53,18 +53,10 @@ def compare(
             mine = on_curves.get((row, measure)) or _find(
                 ours, row, published.derived.get(measure, measure)
             )
-            records.append(
-                (
-                    f"{publication.publication}.{table}",
-                    row,
-                    measure,
-                    numbers.mean[i] if numbers else np.nan,
-                    numbers.spread[i] if numbers and numbers.spread else np.nan,
-                    published.spread_kind,
-                    *mine,
-                    profile,
-                )
-            )
+            mean = numbers.mean[i] if numbers else np.nan
+            spread = numbers.spread[i] if numbers and numbers.spread else np.nan
+            name = (f"{publication.publication}.{table}", row, measure)
+            records.append((*name, mean, spread, published.spread_kind, *mine, profile))
     return pd.DataFrame.from_records(records, columns=list(COLUMNS))
 
 

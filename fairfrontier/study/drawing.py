@@ -23,20 +23,10 @@ TAKEN = "frontier"
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """What a figure is drawn from.
+    """A study that was run: what figures are drawn from.
 
-    Attributes
-    ----------
-    study : StudyConfig
-        The study that was run.
-    plan : sequence of Planned
-        Its fits.
-    points : DataFrame
-        Columns of points.parquet.
-    store : Store
-        Holds the fits, with their models and scores.
-    home : Path
-        The project root.
+    ``points`` has the columns of points.parquet; the ``store`` of the project at ``home`` holds the
+    models and scores of the fits in ``plan``.
     """
 
     study: StudyConfig

@@ -26,17 +26,7 @@ Results = Annotated[
 
 
 class StudyOptions(ProjectOptions):
-    """Which study, how much of it, and where its results are.
-
-    Attributes
-    ----------
-    study : str
-        A name in conf/studies, or the path of a YAML file.
-    profile : str
-        How much is run.
-    out : Path or None
-        The parent of the study's folder; data/results by default.
-    """
+    """Which study, how much of it, and where its results are."""
 
     study: NameOrFile = Field(description="A name in conf/studies, or a YAML file.")
     profile: Profile = DEFAULT_PROFILE
@@ -48,6 +38,6 @@ class StudyOptions(ProjectOptions):
 
 
 class RunOptions(StudyOptions):
-    """`StudyOptions` and ``cluster``: a name in conf/clusters, the path of a YAML file, or auto."""
+    """Which study, how much of it, and where it is run."""
 
     cluster: Cluster = "auto"

@@ -11,8 +11,8 @@ from typing import Any
 import pandas as pd
 
 from fairfrontier.evaluate.certificate.adversarial_gap import GapCertificate, Loss, certify_gaps
-from fairfrontier.evaluate.certificate.box import BoxBound, bound_part
-from fairfrontier.evaluate.certificate.certificate import Certificate, certify_part
+from fairfrontier.evaluate.certificate.box import bound_part
+from fairfrontier.evaluate.certificate.certificate import certify_part
 from fairfrontier.evaluate.measure.registry import MEASURES
 from fairfrontier.evaluate.verb import COLUMNS, tabulate
 from fairfrontier.metric.fair_metric import FairMetric
@@ -116,9 +116,7 @@ def _measure(group: FitGroup, folder: Path, store: Store, home: Path) -> pd.Data
                 scores[name],
                 part,
                 minimum=group.minimum,
-                certificates=_certify(group, metric, scores[name], part),
-                gaps=certify_losses(group, metric, scores[name], part),
-                boxes=_bound(group, metric, split, folder / f"model-{number}", part),
+                **_certify(group, metric, scores[name], part, split, folder / f"model-{number}"),
             ).assign(member=number, dataset=split.dataset, part=name)
             for name, part in split.parts()
         ]
@@ -136,14 +134,30 @@ def load_certified(
 
 
 def _certify(
-    group: FitGroup, metric: FairMetric | None, scores: Prediction, part: Part
-) -> tuple[Certificate, ...]:
-    """Certify the scores of a member, or the decisions of a post-processor, on the chosen parts."""
+    group: FitGroup,
+    metric: FairMetric | None,
+    scores: Prediction,
+    part: Part,
+    split: Split,
+    folder: Path,
+) -> dict[str, Any]:
+    """Return the certificates, gaps and boxes of a member for `tabulate`.
+
+    Certificates and gaps are those of the chosen parts, of a post-processor's decisions if there is
+    one; boxes bound the output shift of a network from below on the test part.
+    """
     asked = group.certificate
     if asked is None or metric is None or part.name not in asked["parts"]:
-        return ()
+        return {}
+    budgets, rows = asked["budgets"], asked["rows"]
     outputs = scores if group.then is None else replace(scores, score=scores.decision)
-    return certify_part(outputs, part, metric, asked["budgets"], asked["rows"])
+    certified: dict[str, Any] = {
+        "certificates": certify_part(outputs, part, metric, budgets, rows),
+        "gaps": certify_losses(group, metric, scores, part),
+    }
+    if part.name == "test" and isinstance(model := load_model(folder), NeuralNetwork):
+        certified["boxes"] = bound_part(model.network_, part, split.train, metric, budgets)
+    return certified
 
 
 def certify_losses(
@@ -173,16 +187,3 @@ def certify_losses(
         losses=losses,
         **effort,
     )
-
-
-def _bound(
-    group: FitGroup, metric: FairMetric | None, split: Split, folder: Path, part: Part
-) -> tuple[BoxBound, ...]:
-    """Bound the output shift of a network from below on the test part."""
-    asked = group.certificate
-    if asked is None or metric is None or part.name != "test":
-        return ()
-    model = load_model(folder)
-    if not isinstance(model, NeuralNetwork):
-        return ()
-    return bound_part(model.network_, part, split.train, metric, asked["budgets"])

@@ -9,12 +9,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fairfrontier.figure.frontier import COLOURS, INK, add_grid, encode_png, open_figure
+from fairfrontier.figure.frontier import (
+    COLOURS,
+    INK,
+    add_grid,
+    add_legend,
+    add_panels,
+    encode_png,
+    make_key,
+    open_figure,
+)
 from fairfrontier.reproduce.figure.classifier import (
     THRESHOLDS,
     Classifier,
     list_classifiers,
     refuse_dataset,
+    score_part,
 )
 from fairfrontier.reproduce.figure.tradeoff import (
     Curve,
@@ -97,11 +107,11 @@ def trace_tradeoff(scene: Scene, classifier: Classifier) -> Tradeoff:
     curves: dict[str, list[Curve]] = {}
     for seed, base in classifier.base.fits.items():
         calibration, test = (
-            base.scored(part, attributes, scene.home) for part in ("calibration", "test")
+            score_part(base, part, attributes, scene.home) for part in ("calibration", "test")
         )
         points[UNMODIFIED].append(measure_unmodified(test))
         decisions = {
-            name: row.fits[seed].predictions()["test"].decision
+            name: row.fits[seed].test_scores().decision
             for name, row in rows.items()
             if name != UNMODIFIED
         }
@@ -139,17 +149,13 @@ def _describe(tradeoffs: Sequence[Tradeoff], positive: str) -> str:
 
 
 def _draw(tradeoffs: Sequence[Tradeoff], positive: str) -> bytes:
-    from matplotlib.lines import Line2D
-
     columns = min(2, len(tradeoffs))
     lines = math.ceil(len(tradeoffs) / columns)
     with open_figure(4.9 * columns, 3.1 * lines + 0.7, w_pad=0.08, h_pad=0.08) as picture:
-        panels = picture.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
-        for axes in panels.flat[len(tradeoffs) :]:
-            axes.set_visible(False)
-        for axes, tradeoff in zip(panels.flat, tradeoffs, strict=False):
+        panels = add_panels(picture, len(tradeoffs), columns, sharex=True, sharey=True)
+        for axes, tradeoff in zip(panels, tradeoffs, strict=True):
             _draw_panel(axes, tradeoff)
-        _fit_to_points(panels[0, 0], tradeoffs)
+        _fit_to_points(panels[0], tradeoffs)
         picture.supxlabel(
             f"bias on test: largest minus smallest share decided {positive}, over the groups",
             fontsize=9.5,
@@ -157,15 +163,14 @@ def _draw(tradeoffs: Sequence[Tradeoff], positive: str) -> bytes:
         picture.supylabel("accuracy on test", fontsize=9.5)
         shown = [name for name in LOOKS if any(name in other.points for other in tradeoffs)]
         handles = [
-            Line2D(
-                [], [], color=LOOKS[name].colour, marker=LOOKS[name].marker, ms=7,
+            make_key(
+                LOOKS[name].name, color=LOOKS[name].colour, marker=LOOKS[name].marker, ms=7,
                 mfc="white" if name == HARDT else None, mew=2 if name == HARDT else 1,
                 ls="-" if any(name in other.curves for other in tradeoffs) else "none",
-                label=LOOKS[name].name,
             )
             for name in shown
         ]  # fmt: skip
-        picture.legend(handles=handles, loc="outside upper left", ncols=len(handles), frameon=False)
+        add_legend(picture, handles, len(handles), loc="outside upper left")
         return encode_png(picture)
 
 

@@ -9,21 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from fairfrontier.figure.stored_model import StoredModel, list_stored
 from fairfrontier.prepare.config.dataset import DatasetConfig
-from fairfrontier.prepare.split import Part, Split
+from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.drawing import Scene
-from fairfrontier.train.fit.group import FitGroup, Member
-from fairfrontier.train.fit.input import load_split
-from fairfrontier.train.fit.kept import KIND, read_facts
 from fairfrontier.train.fit.key import key
-from fairfrontier.train.fit.score_file import read_scores
-from fairfrontier.train.postprocess.base import read_scores as read_signed
+from fairfrontier.train.postprocess.base import read_scores
 from fairfrontier.train.postprocess.calibration import Calibration
 from fairfrontier.train.postprocess.threshold import ThresholdProblem, build_problem
-from fairfrontier.train.prediction import Prediction
-from fairfrontier.train.registry import load_model
 
 THRESHOLDS = "randomized_threshold"
 
@@ -61,39 +56,6 @@ class Scored:
 
 
 @dataclass(frozen=True, eq=False)
-class Stored:
-    """One stored fit: a member of a group, and the group's folder."""
-
-    group: FitGroup
-    number: int
-    folder: Path
-
-    @property
-    def member(self) -> Member:
-        """The member of the group."""
-        return self.group.members[self.number]
-
-    def predictions(self) -> Mapping[str, Prediction]:
-        """Return part -> scores and decisions."""
-        return read_scores(self.folder / f"scores-{self.number}.npz")
-
-    def model(self) -> Any:
-        """Return the fitted model, or the post-processor where the row has one."""
-        return load_model(self.folder / f"model-{self.number}")
-
-    def split(self, home: Path) -> Split:
-        """Return the split that it was fitted on."""
-        return load_split(self.group, self.member, home)
-
-    def scored(self, part: str, attributes: Iterable[str], home: Path) -> Scored:
-        """Return a part with this model's scores, its groups crossed from ``attributes``."""
-        rows: Part = getattr(self.split(home), part)
-        code, levels = cross_groups(rows, attributes)
-        score = read_signed(self.predictions()[part].score, "probability", rows.dataset)
-        return Scored(score, rows.y, code, rows.weight, levels)
-
-
-@dataclass(frozen=True, eq=False)
 class ClassifierRow:
     """A row of the study at one setting: its fits by ascending seed.
 
@@ -105,10 +67,10 @@ class ClassifierRow:
     setting: str
     then: Mapping[str, Any] | None
     attributes: tuple[str, ...]
-    fits: Mapping[int, Stored]
+    fits: Mapping[int, StoredModel]
 
     @property
-    def first(self) -> Stored:
+    def first(self) -> StoredModel:
         """The fit of the first seed."""
         return next(iter(self.fits.values()))
 
@@ -127,10 +89,9 @@ class Classifier:
 
     @property
     def thresholds(self) -> ClassifierRow:
-        """The first row of randomised thresholds; a LookupError without one."""
+        """The first row of randomised thresholds."""
         row = self.find(THRESHOLDS)
-        if row is None:
-            raise LookupError(f"{self.label} has no {THRESHOLDS}")
+        assert row is not None  # noqa: S101 - ensured by list_classifiers
         return row
 
     def positive(self, home: Path) -> str:
@@ -211,6 +172,14 @@ def refuse_dataset(dataset: DatasetConfig) -> str | None:
     return None
 
 
+def score_part(stored: StoredModel, part: str, attributes: Iterable[str], home: Path) -> Scored:
+    """Return a part with the scores of a model, its groups crossed from ``attributes``."""
+    rows: Part = getattr(stored.split(home), part)
+    code, levels = cross_groups(rows, attributes)
+    score = read_scores(stored.predictions()[part].score, "probability", rows.dataset)
+    return Scored(score, rows.y, code, rows.weight, levels)
+
+
 def cross_groups(part: Part, attributes: Iterable[str]) -> tuple[np.ndarray, tuple[str, ...]]:
     """Return the codes of a cross product of attributes, int64, and the names of its levels."""
     code = np.zeros(part.n_samples, dtype=np.int64)
@@ -227,16 +196,9 @@ def cross_groups(part: Part, attributes: Iterable[str]) -> tuple[np.ndarray, tup
 
 def list_rows(scene: Scene) -> list[ClassifierRow]:
     """Return the rows of the frontier at each of their settings, except skipped ones."""
-    settings: dict[tuple[str, str], dict[int, Stored]] = {}
-    for planned in scene.plan:
-        group = planned.group
-        folder = scene.store.path(KIND, key(group, scene.store, scene.home))
-        shown = "frontier" in planned.blocks and folder.is_dir()
-        if not shown or read_facts(folder)["skipped"] is not None:
-            continue
-        for number, member in enumerate(group.members):
-            fits = settings.setdefault((group.method, canonical_json(member.setting)), {})
-            fits[member.seed] = Stored(group, number, folder)
+    settings: dict[tuple[str, str], dict[int, StoredModel]] = {}
+    for stored in list_stored(scene, lambda *_: True):
+        settings.setdefault(stored.row, {})[stored.member.seed] = stored
     rows = []
     for (label, setting), fits in settings.items():
         row = ClassifierRow(label, setting, None, (), dict(sorted(fits.items())))

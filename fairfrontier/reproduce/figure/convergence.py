@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fairfrontier.figure.frontier import COLOURS, GREY, encode_png, open_figure
-from fairfrontier.reproduce.figure.classifier import list_classifiers, refuse_dataset
+from fairfrontier.reproduce.figure.classifier import list_classifiers, refuse_dataset, score_part
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.drawing import Picture, Scene, figure
 from fairfrontier.train.postprocess.descent import solve_sgd
@@ -75,15 +75,11 @@ def trace_convergence(scene: Scene) -> Convergence:
             f"{NAME} shows the ramp of {row.label!r}, whose width is 0.",
             "Leave `width` out, or give one above 0.",
         )
-    rows = (
-        classifier.base.fits[seed]
-        .scored("calibration", row.attributes, scene.home)
-        .calibrated(processor.calibration_)
-    )
+    rows = score_part(classifier.base.fits[seed], "calibration", row.attributes, scene.home)
+    rows = rows.calibrated(processor.calibration_)
     present = np.bincount(rows.code, rows.weight, len(rows.levels)) > 0
-    settings = {
-        "width": processor.width_, "rate": processor.rate_, "budget": processor.budget,
-    }  # fmt: skip
+    width, rate, budget = processor.width_, processor.rate_, processor.budget
+    settings = {"width": width, "rate": rate, "budget": budget}
     exact = solve_exact(rows.problem(), **settings)
     descent = solve_sgd(
         rows.score, rows.code, len(rows.levels), weight=rows.weight, trace=TRACE, **settings

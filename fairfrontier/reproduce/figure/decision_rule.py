@@ -15,6 +15,7 @@ from fairfrontier.reproduce.figure.classifier import (
     list_classifiers,
     refuse_dataset,
     require_row,
+    score_part,
 )
 from fairfrontier.study.drawing import Picture, Scene, figure
 from fairfrontier.train.postprocess.model import require_calibration
@@ -77,13 +78,13 @@ def compare_rules(scene: Scene, classifier: Classifier) -> Rules:
     attributes = classifier.thresholds.attributes
     seed, stored = next(iter(require_row(classifier, NAME, HARDT, attributes).fits.items()))
     base = classifier.base.fits[seed]
-    rows = base.scored("calibration", attributes, scene.home)
-    test = base.scored("test", attributes, scene.home)
+    rows = score_part(base, "calibration", attributes, scene.home)
+    test = score_part(base, "test", attributes, scene.home)
     ramp = solve_exact(rows.problem(), WIDTH, rows.base_rate()).rule
     groups = require_calibration(stored.split(scene.home)).groups
     processor = stored.model()
     present = [k for k in range(len(rows.levels)) if (rows.code == k).any()]
-    decisions = (stored.predictions()["test"].decision, ramp.probability(test.score, test.code))
+    decisions = (stored.test_scores().decision, ramp.probability(test.score, test.code))
     by_group = [[h[test.code == k] for k in present] for h in decisions]
     return Rules(
         label=classifier.label,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fairfrontier.figure.frontier import GREY, INK, choose_looks, encode_png, open_figure
+from fairfrontier.figure.frontier import GREY, INK, Looks, choose_looks, encode_png, open_figure
 from fairfrontier.prepare.split import Part
 from fairfrontier.reproduce.figure.approach import (
     DRO,
@@ -33,7 +33,7 @@ from fairfrontier.reproduce.figure.violation import (
     MARKS,
     TRIVIAL,
     Key,
-    add_legend,
+    add_keys,
     choose_line_looks,
     draw_line,
     draw_reference,
@@ -139,7 +139,7 @@ def _draw_error(errors: Errors) -> bytes:
         axes.set_ylabel(f"error rate on test, α = {errors.budget:g}")
         thick = frozenset(line.label for line in errors.lines)
         keys = list_line_keys(shown, thick, looks, across=True)
-        add_legend(picture, [*keys, ("all decided 0", TRIVIAL)])
+        add_keys(picture, [*keys, ("all decided 0", TRIVIAL)])
         return encode_png(picture)
 
 
@@ -290,13 +290,11 @@ def _draw_cost(costs: Mapping[str, Sequence[Cost]], trivial: float) -> bytes:
         if any(0 < cost.turning < np.inf for cost in every):
             keys.append(("TPR ≤ α left of it", {"color": INK, "lw": 1.2, "ls": MARK}))
         keys += [("least error with TPR ≤ α", LEAST), ("all decided 0", TRIVIAL)]
-        add_legend(picture, keys)
+        add_keys(picture, keys)
         return encode_png(picture)
 
 
-def _draw_cost_panel(
-    axes: Axes, costs: Sequence[Cost], trivial: float, looks: Mapping[str, tuple[str, str]]
-) -> None:
+def _draw_cost_panel(axes: Axes, costs: Sequence[Cost], trivial: float, looks: Looks) -> None:
     axes.axhline(trivial, **TRIVIAL)
     finite = [cost.turning for cost in costs if np.isfinite(cost.turning)]
     most = max([float(cost.line.at.max()) for cost in costs] + finite)

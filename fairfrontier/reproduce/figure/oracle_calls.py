@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fairfrontier.figure.frontier import choose_looks, encode_png, open_figure
+from fairfrontier.figure.frontier import Looks, choose_looks, encode_png, open_figure
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.store import Store
@@ -109,7 +109,7 @@ def _describe(rows: Sequence[Calls]) -> str:
     return f"Calls of the oracle in a fit: {'; '.join(parts)}."
 
 
-def _draw(rows: Sequence[Calls], looks: dict[str, tuple[str, str]]) -> bytes:
+def _draw(rows: Sequence[Calls], looks: Looks) -> bytes:
     with open_figure(9.6, 3.7, w_pad=0.1, h_pad=0.1, wspace=0.06) as picture:
         left, right = picture.subplots(1, 2)
         for row in rows:
@@ -127,7 +127,7 @@ def _draw(rows: Sequence[Calls], looks: dict[str, tuple[str, str]]) -> bytes:
         return encode_png(picture)
 
 
-def _draw_seconds(axes: Axes, rows: Sequence[Calls], looks: dict[str, tuple[str, str]]) -> None:
+def _draw_seconds(axes: Axes, rows: Sequence[Calls], looks: Looks) -> None:
     for y, row in enumerate(rows):
         colour, marker = looks[row.label]
         if np.isfinite(row.seconds):

@@ -19,6 +19,7 @@ from fairfrontier.reproduce.figure.classifier import (
     list_classifiers,
     refuse_dataset,
     require_row,
+    score_part,
 )
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.drawing import Picture, Scene, figure
@@ -226,7 +227,7 @@ def _count_scores(scene: Scene, base: ClassifierRow, pair: Pair) -> np.ndarray:
     """Return the mean share of each group's test rows by score."""
     shares = []
     for stored in base.fits.values():
-        rows = stored.scored("test", (pair.outer,), scene.home)
+        rows = score_part(stored, "test", (pair.outer,), scene.home)
         share = []
         for level in (pair.low, pair.high):
             score = rows.score[rows.code == rows.levels.index(level)]

@@ -15,8 +15,11 @@ from fairfrontier.figure.frontier import (
     LEGEND_COLUMNS,
     LETTERS_PER_INCH,
     MARKERS,
+    Looks,
     add_grid,
+    add_legend,
     encode_png,
+    make_key,
     name_measure,
     open_figure,
 )
@@ -50,7 +53,6 @@ if TYPE_CHECKING:
 TRUE, NOISY = "violation_by_noise", "noisy_violation"
 ROBUST_NAME, BY_RATE = "robust_violation", "violation_by_rate"
 Key = tuple[str, Mapping[str, Any]]
-Looks = Mapping[str, tuple[str, str]]
 DOTS, DASHES = (0, (1, 2)), (0, (4, 2))
 # Markers, and error bars with their line.
 MARKS: Mapping[str, Any] = {"ms": 6, "mew": 1.4}
@@ -296,7 +298,7 @@ def _draw(violations: Violations) -> bytes:
         )
         keys.append(("met with equality", {"color": INK, "lw": 1.1}))
         keys.append(("all decided 0: −α", TRIVIAL))
-        add_legend(picture, keys)
+        add_keys(picture, keys)
         return encode_png(picture)
 
 
@@ -382,17 +384,9 @@ def list_line_keys(
     return keys
 
 
-def add_legend(picture: Figure, keys: Sequence[Key]) -> None:
+def add_keys(picture: Figure, keys: Sequence[Key]) -> None:
     """Put keys below the panels, in as many columns as fit."""
-    from matplotlib.lines import Line2D
-
     longest = max(len(name) for name, _ in keys)
     fitting = int(picture.get_figwidth() * LETTERS_PER_INCH / (longest + KEY_LETTERS))
-    handles = [Line2D([], [], label=name, **look) for name, look in keys]
-    picture.legend(
-        handles=handles,
-        loc="outside lower left",
-        ncols=max(1, min(LEGEND_COLUMNS, fitting)),
-        frameon=False,
-        fontsize=8.5,
-    )
+    handles = [make_key(name, **look) for name, look in keys]
+    add_legend(picture, handles, max(1, min(LEGEND_COLUMNS, fitting)), fontsize=8.5)

@@ -11,6 +11,7 @@ from fairfrontier.reproduce.figure.classifier import (
     list_classifiers,
     refuse_dataset,
     require_row,
+    score_part,
 )
 from fairfrontier.runtime.errors import ConfigError
 from tests.evaluate.made import make_part
@@ -84,7 +85,7 @@ def test_parts_are_read_as_the_post_processor_saw_them(debiased):
     (plain,) = list_classifiers(debiased, "figure")
     stored = plain.base.fits[1]
     part = stored.split(ROOT).calibration
-    rows = stored.scored("calibration", ("sex", "region"), ROOT)
+    rows = score_part(stored, "calibration", ("sex", "region"), ROOT)
     np.testing.assert_array_equal(rows.y, part.y)
     probability = stored.model().predict_proba(part.X)[:, 1]
     np.testing.assert_allclose(rows.score, 2 * probability - 1, atol=1e-12)

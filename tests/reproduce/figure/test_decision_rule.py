@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairfrontier.reproduce.figure.classifier import list_classifiers
+from fairfrontier.reproduce.figure.classifier import list_classifiers, score_part
 from fairfrontier.reproduce.figure.decision_rule import GRID, WIDTH, compare_rules, draw_rules
 from fairfrontier.runtime.errors import ConfigError
 from tests.reproduce.debiased import METHODS, ROOT, make_scene
@@ -21,7 +21,7 @@ def rules(debiased, plain):
 
 
 def test_the_ramp_has_the_papers_width_and_rate(plain, rules):
-    rows = plain.base.fits[0].scored("calibration", ("sex",), ROOT)
+    rows = score_part(plain.base.fits[0], "calibration", ("sex",), ROOT)
     for group, h in enumerate(rules.ramp):
         rising = GRID[(h > 0) & (h < 1)]
         assert np.ptp(rising) == pytest.approx(WIDTH, abs=0.003)
@@ -32,7 +32,7 @@ def test_the_ramp_has_the_papers_width_and_rate(plain, rules):
 
 def test_the_rule_of_hardt_is_the_stored_one(plain, rules):
     stored = plain.find("hardt").fits[0]
-    rows = plain.base.fits[0].scored("test", ("sex",), ROOT)
+    rows = score_part(plain.base.fits[0], "test", ("sex",), ROOT)
     decision = stored.predictions()["test"].decision
     for group, h in enumerate(rules.hardt):
         mine = rows.code == group

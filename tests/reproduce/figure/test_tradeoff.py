@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairfrontier.reproduce.figure.classifier import list_classifiers
+from fairfrontier.reproduce.figure.classifier import list_classifiers, score_part
 from fairfrontier.reproduce.figure.tradeoff import (
     Curve,
     average,
@@ -26,7 +26,7 @@ def plain(debiased):
 @pytest.fixture(scope="module")
 def parts(plain):
     names = ("calibration", "test")
-    return {name: plain.base.fits[0].scored(name, ("sex",), ROOT) for name in names}
+    return {name: score_part(plain.base.fits[0], name, ("sex",), ROOT) for name in names}
 
 
 def test_bias_and_accuracy_of_decisions_are_those_of_the_rows(parts):
