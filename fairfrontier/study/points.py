@@ -63,7 +63,7 @@ def tabulate_group(group: FitGroup, store: Store, home: Path) -> pd.DataFrame:
         setting=table.member.map(settings).astype("str"),
         seed=table.member.map(seeds).astype("int64"),
     )
-    return table[SCHEMA.names]
+    return table[list(SCHEMA.names)]
 
 
 def points_key(fit_key: str, group: FitGroup, store: Store, home: Path) -> str:
