@@ -65,7 +65,7 @@ def stream(signed: Any, code: Any) -> Thresholds:
     histogram = ScoreHistogram.empty(2)
     for start in range(0, signed.shape[0], BATCH):
         histogram = histogram.add(signed[start : start + BATCH], code[start : start + BATCH])
-    return histogram.solve(WIDTH, RATE, BUDGET)[1]
+    return solve_exact(histogram.problem(), WIDTH, RATE, BUDGET)
 
 
 def fit_ours(score: np.ndarray, code: np.ndarray, y: np.ndarray) -> np.ndarray:

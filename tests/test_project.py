@@ -65,7 +65,6 @@ KERNELS = (
     "fairfrontier.train.postprocess.descent",
     "fairfrontier.train.postprocess.histogram",
     "fairfrontier.train.postprocess.odds",
-    "fairfrontier.train.postprocess.ramp",
     "fairfrontier.train.postprocess.rule",
     "fairfrontier.train.postprocess.threshold",
     "fairfrontier.train.regression.grid",

@@ -175,10 +175,10 @@ def _solve(
     labelled = (sample.validation or sample.calibration).labelled()
     base = _base_rate(sample.calibration.labelled() if config.labels else problem, config)
     widths, rates = list_grid(config, base)
-    choice = choose_parity(
+    found, rate, _ = choose_parity(
         problem, labelled, widths=widths, rates=rates, budget=config.budget, centre=base
     )
-    width, rate = choice.width, choice.rate
+    width = found.rule.width
     alone = {}
     for position, column in enumerate(columns.groups if len(columns.groups) > 1 else ()):
         merged, _ = merge_codes(sample.cells, position)
@@ -186,13 +186,13 @@ def _solve(
         rule = solve_exact(single, width, rate, config.budget).rule
         alone[column] = ThresholdRule(width, rule.threshold[merged], rule.coin[merged])
     rulebook = make_rulebook(
-        choice.rule,
+        found.rule,
         score=columns.scores,
         scale=columns.scale,
         columns=columns.groups,
         cells=sample.cells,
         counts=sample.counts[0],
-        rates=choice.reached,
+        rates=found.rate,
         rate=rate,
         budget=config.budget,
         seed=config.seed,

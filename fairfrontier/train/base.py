@@ -1,34 +1,67 @@
-"""What every estimator of the house is: scikit-learn's, saved without pickle."""
+"""The base of all estimators: scikit-learn's conventions, and saving without pickle."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, validate_data
 
 from fairfrontier.prepare.split import Split, Task
-from fairfrontier.runtime.errors import ConfigError, DataError, InputError
-from fairfrontier.train.convention import UnfittedError, explaining, read_keywords
+from fairfrontier.runtime.errors import ConfigError, FairfrontierError, InputError, InputTypeError
 from fairfrontier.train.persistence import State, read_state, restoring, write_state
 
-# What scikit-learn calls the attributes that a saved model keeps beside its own.
+# scikit-learn's attributes that a saved model keeps beside its own.
 SHAPE, NAMES, CLASSES = "n_features_in_", "feature_names_in_", "classes_"
+
+
+class UnfittedError(FairfrontierError, NotFittedError):  # type: ignore[misc]
+    """Prediction with a model that is not fitted."""
+
+
+def read_keywords(cls: type, method: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the keywords of a method of a class: all, and those that are required."""
+    function = getattr(cls, method, None)
+    if function is None:
+        return frozenset(), frozenset()
+    keywords = {
+        key: parameter.default
+        for key, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+    needed = (key for key, value in keywords.items() if value is inspect.Parameter.empty)
+    return frozenset(keywords), frozenset(needed)
+
+
+@contextmanager
+def explaining() -> Iterator[None]:
+    """Turn scikit-learn's errors into errors with a fault and a mend."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        kind = InputTypeError if isinstance(error, TypeError) else InputError
+        raise kind(
+            " ".join(str(error).split()),
+            "Give a table of numbers, and one label per row; likewise weights, groups and so on.",
+        ) from error
 
 
 class Estimator(BaseEstimator):
     """Base of `Classifier` and `Regressor`, and so of the registered methods.
 
     ``__init__`` stores its arguments; fitted attributes end in ``_``. ``fit(X, y, *, ...)`` names
-    those of ``groups``, ``metric``, ``sample_weight``, ``validation``, ``counterfactuals``,
-    ``true_groups``, ``client`` and ``progress`` that it takes, and no others; scikit-learn's
-    metadata routing reads them from the same signature. ``fit`` passes its rows and labels through
-    ``validate_training`` and each prediction its rows through ``validate_rows``.
+    exactly those of ``groups``, ``metric``, ``sample_weight``, ``validation``, ``counterfactuals``,
+    ``true_groups``, ``client`` and ``progress`` that it takes; scikit-learn's metadata routing
+    reads the same signature. ``fit`` passes its rows and labels through ``validate_training``, and
+    predictions their rows through ``validate_rows``.
 
     Attributes
     ----------
@@ -51,27 +84,24 @@ class Estimator(BaseEstimator):
     backends : tuple of str
         Array backends it computes with.
     distributed : bool
-        Whether a fit of a study is spread over the cluster, which it then has to itself. Methods
-        that take ``client`` for Dask arrays alone leave it: a study's tables are in memory, it has
-        more fits than workers as a rule, and its points must not differ by the cluster's size.
+        Whether a fit of a study uses the whole cluster alone. False for methods that take
+        ``client`` for Dask arrays only: a study's tables are in memory, it usually has more fits
+        than workers, and its points must not depend on the cluster's size.
     batched : bool
-        Whether several models train at once by ``fit_batch``, those of one ``structure()``.
+        Whether models of one ``structure()`` train together by ``fit_batch``.
     across_splits : bool
-        Whether that pays for models of different splits, too.
+        Whether that also pays for models of different splits.
     paper : str
         Authors, title, year.
     example : mapping
-        Parameters of a fit that takes a moment, for the contract tests.
-    n_features_in_ : int
-        Features of the rows of the fit.
-    feature_names_in_ : ndarray of str, shape (n_features_in_,)
-        Their names, where the rows of the fit had some.
-    report_ : dict
-        Of methods that have one after ``fit``: plain numbers and lists of them about the training
-        itself (steps, calls, seconds), which a stored fit keeps in its ``fit.json``.
-    infeasible_ : str or None
-        Of methods that have one after ``fit``: a sentence that says why there is no model, and that
-        the row of a study is skipped with; None where there is one.
+        Parameters of a fast fit, for the contract tests.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+    report_ : dict, optional
+        Plain numbers and lists of them about the training itself (steps, calls, seconds), which a
+        stored fit keeps in its ``fit.json``.
+    infeasible_ : str or None, optional
+        Why there is no model, with which the row of a study is skipped; None where there is one.
     """
 
     name: ClassVar[str] = ""
@@ -115,45 +145,23 @@ class Estimator(BaseEstimator):
     def validate_training(self, X: Any, y: Any, *aligned: Any) -> tuple[np.ndarray, np.ndarray]:
         """Check the table of a fit, learn its columns, and return it as arrays.
 
-        Parameters
-        ----------
-        X : array or frame, shape (n_samples, n_features)
-        y : array, shape (n_samples,)
-        *aligned : array or None
-            What else has one entry for each row: weights, groups.
-
-        Returns
-        -------
-        X : ndarray of float64 or float32, shape (n_samples, n_features)
-            The same object where it is such an array already.
-        y : ndarray, shape (n_samples,)
-            float64, or for a classifier codes of ``classes_``, int64.
-
-        Raises
-        ------
-        InputError
-            For tables that are not numbers, not finite, of different lengths, and so on.
+        X becomes float64 or float32, without a copy where it is that already; y becomes float64, or
+        for a classifier int64 codes of ``classes_``. ``aligned`` are further arrays with one entry
+        per row, or None. InputError is raised for tables that are not numeric, not finite, of
+        different lengths, and so on.
         """
         with explaining():
-            given = validate_data(self, X, y, **self._table_rules(), y_numeric=self._is_numeric())
-            rows: np.ndarray = given[0]
+            rows, target = validate_data(
+                self, X, y, **self._table_rules(), y_numeric=self._is_numeric()
+            )
             check_consistent_length(rows, *aligned)
-        return rows, self.learn_target(given[1])
+        return rows, self.learn_target(target)
 
     def validate_rows(self, X: Any) -> np.ndarray:
-        """Check the rows of a prediction against those of the fit, and return them as an array.
+        """Check the rows of a prediction against those of the fit; return as `validate_training`.
 
-        Returns
-        -------
-        ndarray of float64 or float32, shape (n_samples, n_features)
-            The same object where it is such an array already.
-
-        Raises
-        ------
-        UnfittedError
-            Before ``fit``.
-        InputError
-            For rows that are not numbers, or have other features than those of the fit.
+        UnfittedError is raised before ``fit``, InputError for rows that are not numeric or have
+        other features.
         """
         if not hasattr(self, SHAPE):
             raise UnfittedError(f"This {type(self).__name__} is not fitted yet.", "Call fit first.")
@@ -163,7 +171,7 @@ class Estimator(BaseEstimator):
         return rows
 
     def learn_target(self, y: np.ndarray) -> np.ndarray:
-        """Return the labels of a fit as the method learns them, and keep what they were."""
+        """Return the labels of a fit as the method learns them."""
         raise NotImplementedError
 
     def _table_rules(self) -> dict[str, Any]:
@@ -176,7 +184,7 @@ class Estimator(BaseEstimator):
         return False
 
     def structure(self) -> tuple[Any, ...]:
-        """Return what models must share to be trained at once; of use to batched methods."""
+        """Return what models must have in common to be trained together by a batched method."""
         return ()
 
     @classmethod
@@ -187,27 +195,21 @@ class Estimator(BaseEstimator):
         *,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        """Fit every model on its own data; batched methods do it in one program.
+        """Fit models of one ``structure()`` on their own data; batched methods do it at once.
 
-        Parameters
-        ----------
-        models : sequence of estimators
-            Of one ``structure()``.
-        data : sequence of mapping
-            X, y and the keywords of ``fit``, one mapping per model.
-        progress : callable, optional
-            Called with (steps done, steps) by methods that take it.
+        ``data`` has X, y and the keywords of ``fit`` of each model. ``progress`` is called with
+        (steps done, steps) by methods that take it.
         """
+        extra = {"progress": progress} if "progress" in cls.fit_takes and progress else {}
         for model, keywords in zip(models, data, strict=True):
-            told = {"progress": progress} if "progress" in cls.fit_takes and progress else {}
-            model.fit(**keywords, **told)
+            model.fit(**keywords, **extra)
 
     def check(self) -> None:
-        """Raise ConfigError for parameters that cannot be, before anything is computed."""
+        """Raise ConfigError for invalid parameters, before anything is computed."""
 
-    def require(self, name: str, held: bool, wanted: str) -> None:
-        """Raise ConfigError unless what is required of the parameter ``name`` is held."""
-        if not held:
+    def require(self, name: str, valid: bool, wanted: str) -> None:
+        """Raise ConfigError, asking for ``wanted``, unless the parameter ``name`` is valid."""
+        if not valid:
             raise ConfigError(
                 f"The parameter {name!r} of {self.name!r} is {getattr(self, name)!r}.",
                 f"Give {wanted}.",
@@ -223,23 +225,13 @@ class Estimator(BaseEstimator):
         sources = split.protected_kinds or split.train.counterfactuals
         if "metric" in self.fit_needs and not sources:
             return (
-                f"{self.name} needs a fair metric, and {split.dataset} protects no attribute and "
+                f"{self.name} needs a fair metric, but {split.dataset} protects no attribute and "
                 "declares no counterfactuals."
             )
         return None
 
     def save(self, folder: str | Path) -> Path:
         """Write the fitted model to a new folder: JSON, npz and XGBoost UBJ with their digests.
-
-        Parameters
-        ----------
-        folder : path
-            Created where absent; must hold nothing yet.
-
-        Returns
-        -------
-        Path
-            The folder.
 
         Raises
         ------
@@ -268,7 +260,7 @@ class Estimator(BaseEstimator):
         """Return the method's state with the attributes that every estimator has."""
         state = self.get_state()
         kept = {key: vars(self)[key] for key in (NAMES, CLASSES) if key in vars(self)}
-        # Strings of Python's in object arrays would be pickled.
+        # Object arrays of Python strings would be pickled.
         arrays = {key: np.asarray(value.tolist()) for key, value in kept.items()}
         return replace(
             state,
@@ -297,10 +289,10 @@ class Estimator(BaseEstimator):
 
 
 class Classifier(ClassifierMixin, Estimator):
-    """Base of the methods that learn classes; ``fit`` and ``predict_proba`` are the method's.
+    """Base of the methods that learn classes; they implement ``fit`` and ``predict_proba``.
 
-    Labels are strings, booleans or numbers; the method sees their codes 0, …, K − 1 in ascending
-    order, and answers with their probabilities in that order.
+    Labels are strings, booleans or numbers; the method gets their codes 0, …, K − 1 in ascending
+    order, and returns probabilities in that order.
 
     Attributes
     ----------
@@ -313,7 +305,7 @@ class Classifier(ClassifierMixin, Estimator):
     classes_: np.ndarray
 
     def __sklearn_tags__(self) -> Any:
-        """Return scikit-learn's tags, with whether there may be more than two classes."""
+        """Return scikit-learn's tags, which say whether more than two classes are allowed."""
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = "multiclass" in self.task
         return tags
@@ -333,13 +325,7 @@ class Classifier(ClassifierMixin, Estimator):
         return labels
 
     def encode_labels(self, y: Any) -> np.ndarray:
-        """Return the codes of labels among ``classes_``, int64, shape (n_samples,).
-
-        Raises
-        ------
-        InputError
-            For a label that no row of the fit had.
-        """
+        """Return the codes of labels among ``classes_``, int64; InputError for unknown labels."""
         labels = np.asarray(y)
         codes = np.searchsorted(self.classes_, labels).clip(max=self.classes_.size - 1)
         known = self.classes_[codes] == labels
@@ -348,27 +334,19 @@ class Classifier(ClassifierMixin, Estimator):
                 f"{self.name} was fitted without the label {labels[~known][0]!s}.",
                 f"Give labels among {', '.join(map(str, self.classes_.tolist()))}.",
             )
-        found: np.ndarray = codes.astype(np.int64, copy=False)
-        return found
+        return np.asarray(codes, dtype=np.int64)
 
     def supports(self, split: Split) -> str | None:
         """Return why this method cannot be trained on ``split``, or None when it can."""
         reason = super().supports(split)
         if reason is None and np.ptp(split.train.y) == 0:
-            return f"{self.name} tells classes apart, and {split.dataset} trains on one class."
+            return f"{self.name} needs two classes, and {split.dataset} has one in training."
         return reason
 
     def learn_target(self, y: np.ndarray) -> np.ndarray:
-        """Set ``classes_`` from the labels of a fit and return their codes.
+        """Set ``classes_`` from the labels of a fit and return their codes, int64.
 
-        Returns
-        -------
-        ndarray of int64, shape (n_samples,)
-
-        Raises
-        ------
-        InputError
-            For labels that are no classes, of one class only, or of more than the method learns.
+        InputError is raised for labels that are not classes, or are one or too many classes.
         """
         with explaining():
             check_classification_targets(y)
@@ -388,12 +366,10 @@ class Classifier(ClassifierMixin, Estimator):
 
 
 class Regressor(RegressorMixin, Estimator):
-    """Base of the methods that learn numbers; ``fit`` and ``predict`` are the method's.
+    """Base of the methods that learn numbers; they implement ``fit`` and ``predict``.
 
-    Notes
-    -----
-    A method that draws one of K regressors for every answer has ``predict_components``, which
-    gives float64 (n_samples, K), and ``probability_``, shape (K,); its ``predict`` is their mean.
+    A method that draws one of K regressors for every prediction has ``predict_components``, which
+    returns float64 (n_samples, K), and ``probability_``, shape (K,); its ``predict`` is their mean.
     """
 
     task: ClassVar[frozenset[Task]] = frozenset({"regression"})
@@ -411,25 +387,19 @@ class Regressor(RegressorMixin, Estimator):
 
 
 def unit_weight(sample_weight: np.ndarray | None, n_samples: int) -> np.ndarray:
-    """Return the case weights as float64, ones where there are none.
-
-    Raises
-    ------
-    InputError
-        For weights that are negative or not finite, or not one for each row.
-    """
+    """Return the case weights as float64, by default ones; InputError for invalid weights."""
     if sample_weight is None:
         return np.ones(n_samples)
     weight = np.asarray(sample_weight, dtype=np.float64)
     if weight.shape != (n_samples,):
         raise InputError(
             f"There are {n_samples} rows, and case weights of shape {weight.shape}.",
-            "Give sample_weight one number for each row.",
+            "Give sample_weight one number per row.",
         )
     if not (np.isfinite(weight).all() and (weight >= 0).all()):
         raise InputError(
             "The case weights are not all finite and 0 or more.",
-            "Give every row a weight that is; one of 0 leaves the row out.",
+            "Give every row a finite weight from 0; a weight of 0 leaves the row out.",
         )
     return weight
 
@@ -443,29 +413,13 @@ def training_weight(sample_weight: np.ndarray | None, n_samples: int) -> np.ndar
 
 
 def take_attribute(groups: np.ndarray, attribute: int) -> np.ndarray:
-    """Return the codes of one attribute, shape (n_samples,), from a column per attribute.
-
-    Raises
-    ------
-    ConfigError
-        When there is no such column.
-    """
+    """Return one column of ``groups``, shape (n_samples,); ConfigError where there is none."""
     groups = np.asarray(groups)
-    known = groups.shape[1] if groups.ndim == 2 else 0
-    if not -known <= attribute < known:
+    columns = groups.shape[1] if groups.ndim == 2 else 0
+    if not -columns <= attribute < columns:
         raise ConfigError(
             f"The attribute is column {attribute} of groups of shape {groups.shape}.",
             "Give groups a column per attribute, and the number of one of them, from 0.",
         )
     codes: np.ndarray = groups[:, attribute]
     return codes
-
-
-def require_binary(y: np.ndarray, name: str) -> None:
-    """Raise DataError for labels other than 0 and 1, which the method ``name`` learns."""
-    values = np.unique(y)
-    if not np.isin(values, (0, 1)).all():
-        raise DataError(
-            f"The labels are {values.tolist()[:5]}, and {name} learns 0 and 1.",
-            "Choose a dataset with two classes.",
-        )

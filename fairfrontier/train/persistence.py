@@ -18,8 +18,8 @@ from fairfrontier.runtime.writer import filling
 
 MANIFEST = "manifest.json"
 FORMAT = 2
-# Beyond NumPy's and scikit-learn's own, which skops trusts. Whoever loads trees checks their nodes:
-# scikit-learn follows the indices in them without looking.
+# In addition to NumPy's and scikit-learn's types, which skops trusts. Code that loads trees checks
+# their nodes: scikit-learn follows the indices in them unchecked.
 TRUSTED = (
     "sklearn.tree._tree.Tree",
     "fairfrontier.train.individual.fair_boosting.newton_tree.NewtonTree",
@@ -29,18 +29,10 @@ TRUSTED = (
 
 @dataclass(frozen=True)
 class State:
-    """What a fitted model consists of.
+    """The fitted attributes of a model, by name.
 
-    Attributes
-    ----------
-    arrays : mapping of str to ndarray
-        Numeric arrays, without object dtypes.
-    boosters : mapping of str to xgboost.Booster
-        Tree ensembles.
-    learners : mapping of str to estimator
-        Fitted estimators of scikit-learn.
-    facts : mapping
-        Numbers, strings, lists and mappings of them.
+    ``arrays`` have no object dtypes, ``boosters`` are XGBoost's, ``learners`` are fitted estimators
+    of scikit-learn, and ``facts`` are numbers, strings, and lists and mappings of them.
     """
 
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -63,7 +55,10 @@ def write_state(folder: Path, name: str, parameters: Mapping[str, Any], state: S
         for key, booster in state.boosters.items():
             booster.save_model(work / f"{key}.ubj")
         for key, learner in state.learners.items():
-            _write_learner(work / f"{key}.skops", learner)
+            import skops.io
+
+            path = work / f"{key}.skops"
+            skops.io.dump(learner, path, compression=ZIP_DEFLATED, compresslevel=1)
         manifest = {
             "format": FORMAT,
             "method": name,
@@ -71,7 +66,7 @@ def write_state(folder: Path, name: str, parameters: Mapping[str, Any], state: S
             "facts": dict(state.facts),
             "files": {path.name: _digest(path) for path in sorted(work.iterdir())},
         }
-        # A grid search sets parameters to NumPy's numbers.
+        # A grid search sets parameters to NumPy scalars.
         text = json.dumps(manifest, sort_keys=True, indent=1, default=np.generic.item)
         (work / MANIFEST).write_text(f"{text}\n")
     return folder
@@ -114,7 +109,7 @@ def read_state(folder: Path, name: str) -> tuple[dict[str, Any], State]:
 
 @contextmanager
 def restoring(folder: Path) -> Iterator[None]:
-    """Refuse a model whose parameters or state are not those of this version's class."""
+    """Raise StoreError where parameters or state do not fit this version's class."""
     try:
         yield
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
@@ -125,20 +120,14 @@ def restoring(folder: Path) -> Iterator[None]:
 
 
 def find_strangers(learner: Any) -> list[str]:
-    """Return the types in a learner that would not be trusted when it is read."""
+    """Return the types in a learner that are not trusted when it is read."""
     import skops.io
 
     return sorted(set(skops.io.get_untrusted_types(data=skops.io.dumps(learner))) - set(TRUSTED))
 
 
-def _write_learner(path: Path, learner: Any) -> None:
-    import skops.io
-
-    skops.io.dump(learner, path, compression=ZIP_DEFLATED, compresslevel=1)
-
-
 def _read_learner(path: Path) -> Any:
-    """Read a learner if it consists of trusted types only; nothing of it is built before."""
+    """Read a learner of trusted types only, which are checked before anything is built."""
     import skops.io
 
     try:
@@ -146,7 +135,7 @@ def _read_learner(path: Path) -> Any:
         if not strangers:
             return skops.io.load(path, trusted=list(TRUSTED))
     except (BadZipFile, ImportError, AttributeError) as error:
-        raise ValueError(f"{path} is no learner that skops wrote") from error
+        raise ValueError(f"{path} was not written by skops") from error
     raise StoreError(
         f"The file {path} holds types that are not trusted: {', '.join(strangers)}.",
         "Load only models that you saved yourself; train this one again.",

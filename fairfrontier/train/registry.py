@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.errors import ConfigError, StoreError, nearest
 from fairfrontier.runtime.registry import Registry
 from fairfrontier.train.base import Estimator
@@ -36,14 +37,9 @@ def create(name: str, **parameters: Any) -> Estimator:
     Parameters
     ----------
     name : str
-        A registered method, as ``fairfrontier list methods`` shows them.
+        A registered method, as listed by ``fairfrontier list methods``.
     **parameters
-        Its parameters; the defaults stand in the class's signature.
-
-    Returns
-    -------
-    Estimator
-        Unfitted, scikit-learn shaped.
+        Its parameters; defaults are those of the class.
 
     Raises
     ------
@@ -59,7 +55,7 @@ def create(name: str, **parameters: Any) -> Estimator:
 
 
 def load_model(folder: str | Path) -> Estimator:
-    """Load a saved estimator of whatever registered method its manifest names."""
+    """Load a saved estimator of the registered method that its manifest names."""
     try:
         name = json.loads((Path(folder) / MANIFEST).read_text())["method"]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -67,3 +63,32 @@ def load_model(folder: str | Path) -> Estimator:
             f"{folder} holds no complete model.", "Name a folder that save() wrote."
         ) from error
     return METHODS.find(name).load(folder)
+
+
+def name_columns(
+    cls: type[Estimator], parameters: Mapping[str, Any], split: Split, label: str
+) -> dict[str, Any]:
+    """Replace names of group attributes by their columns, in the ``group_parameters`` of a class.
+
+    ``label`` is the user's name of the row, for the message: ConfigError for unknown attributes.
+    """
+    attributes = list(split.train.attributes)
+
+    def column(name: str, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        if value not in attributes:
+            raise ConfigError(
+                f"{label}: {name} is {value!r}, which is no group attribute of {split.dataset}.",
+                nearest(value, attributes),
+            )
+        return attributes.index(value)
+
+    named = dict(parameters)
+    for name in cls.group_parameters:
+        value = named.get(name)
+        if isinstance(value, list | tuple):
+            named[name] = [column(name, entry) for entry in value]
+        elif value is not None:
+            named[name] = column(name, value)
+    return named

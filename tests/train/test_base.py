@@ -4,7 +4,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from fairfrontier.runtime.errors import ConfigError, DataError, FairfrontierError, InputError
-from fairfrontier.train.base import require_binary, take_attribute, unit_weight
+from fairfrontier.train.base import take_attribute, unit_weight
 from fairfrontier.train.registry import METHODS, create, load_model
 
 generator = np.random.default_rng(0)
@@ -38,12 +38,6 @@ def test_an_attribute_is_a_column_of_groups():
 def test_a_column_that_groups_do_not_have_is_refused(shape, attribute):
     with pytest.raises(ConfigError, match=f"The attribute is column {attribute} of groups"):
         take_attribute(np.zeros(shape, dtype=np.int64), attribute)
-
-
-def test_labels_beyond_nought_and_one_are_refused():
-    require_binary(np.array([0, 1, 1]), "method")
-    with pytest.raises(DataError, match=r"\[0, 2\], and method learns"):
-        require_binary(np.array([0, 2]), "method")
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ def test_probabilities_of_regressors_add_up_to_one(probability):
 
 def test_regressors_answer_every_row():
     part = make_part(X[:, 0], GROUPS, {"sex": "FM"}, X=X, classes=())
-    with pytest.raises(DataError, match=r"shape \(20, 3\) on made/test, where \(20, 2\)"):
+    with pytest.raises(DataError, match=r"shape \(20, 3\) on made/test, not \(20, 2\)"):
         predict_part(Mixture([0.5, 0.5]), part)
 
 
@@ -170,10 +170,10 @@ def test_a_regression_decides_nothing():
 @pytest.mark.parametrize(
     ("answer", "sentence"),
     [
-        (lambda X: np.full((len(X), 2), np.nan), "answers with NaN or infinities on made/test"),
-        (lambda X: np.ones((len(X), 3)) / 3, r"shape \(20, 3\) on made/test, where \(20, 2\)"),
+        (lambda X: np.full((len(X), 2), np.nan), "returns NaN or infinities on made/test"),
+        (lambda X: np.ones((len(X), 3)) / 3, r"shape \(20, 3\) on made/test, not \(20, 2\)"),
         (lambda X: np.ones(len(X)), r"shape \(20,\) on made/test"),
-        (lambda X: two(np.full(len(X), 1.5)), "gives values outside 0 to 1"),
+        (lambda X: two(np.full(len(X), 1.5)), "returns values outside 0 to 1"),
     ],
 )
 def test_answers_that_cannot_be(answer, sentence):

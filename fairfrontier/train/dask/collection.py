@@ -1,4 +1,4 @@
-"""Fits of Dask arrays: rows go to workers once, and a fit that lost one is tried again."""
+"""Fits on Dask arrays: rows go to workers once, and a fit that loses a worker is tried again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Fitted = TypeVar("Fitted")
 
-# Seconds within which a cluster has its workers, at first and after they were started afresh.
+# Seconds within which a cluster has its workers, at first and after a restart.
 COMING = 60.0
 
 
@@ -35,46 +35,21 @@ def try_twice(
     arrays: Sequence[Any] = (),
     timeout: float = TIMEOUT,
 ) -> Fitted:
-    """Fit, and once more on fresh workers where one was lost on the way.
+    """Return ``fit(client)``, tried once more on fresh workers where it raises WorkerLostError.
 
-    Parameters
-    ----------
-    fit : callable
-        Takes the client whose workers are to hold the rows; WorkerLostError says that one is lost.
-    client : distributed.Client or None
-        Of the first try.
-    name : str
-        Of the method.
-    arrays : sequence
-        The Dask arrays: where some are persisted, which ties them to their client, the second try
-        is by the same client.
-    timeout : float
-        Seconds that one request to the workers may take.
+    Live workers may be stuck in what they did together with the dead one, so before the second try
+    ``renew`` restarts all of them where they have a nanny. Dask then recomputes the rows from their
+    graph; rows that were scattered from memory are lost with their worker. Persisted ``arrays`` are
+    tied to their client, which then also makes the second try. A request to the workers may take
+    ``timeout`` seconds.
 
-    Returns
-    -------
-    object
-        What ``fit`` returns.
-
-    Raises
-    ------
-    ConfigError
-        Without a client.
-    ClusterError
-        When a worker was lost again, or none is left.
-    Exception
-        What the fit raises else, at either try.
-
-    Notes
-    -----
-    Workers that live may be stuck in what they did together with the dead one, so before the second
-    try ``renew`` starts all of them anew where they have a nanny. Dask then makes the rows again
-    from their graph; rows that were scattered from memory are gone with their worker.
+    ConfigError is raised without a client, ClusterError where a worker is lost again or none
+    remains, and other exceptions of the fit at either try. ``name`` is the method's, for messages.
     """
     if client is None:
         raise ConfigError(
             f"{name} is given Dask arrays without a client.",
-            "Pass client=, of the cluster whose workers are to hold the rows.",
+            "Pass client=, for the cluster whose workers are to hold the rows.",
         )
     from distributed import futures_of
 
@@ -85,74 +60,59 @@ def try_twice(
             workers = len(client.nthreads())
         return fit(client)
     except WorkerLostError:
-        pass  # once is no reason to give up
-    held = bool(futures_of([each for each in arrays if is_collection(each)]))
+        pass  # one loss is no reason to give up
+    persisted = bool(futures_of([array for array in arrays if is_collection(array)]))
     try:
         with ExitStack() as stack:
             with _reaching_workers():
-                renewed = renew(client, workers, keep=held, timeout=patience)
+                renewed = renew(client, workers, keep=persisted, timeout=patience)
                 fresh = stack.enter_context(renewed)
             return fit(fresh)
     except WorkerLostError as error:
         raise ClusterError(
-            f"{name} lost a worker that held rows, and again when it was tried anew: {error}.",
-            "Look at the workers' logs and their memory, and run it again.",
+            f"{name} lost a worker that held rows, and again when it was retried: {error}.",
+            "Check the workers' logs and their memory, and run it again.",
         ) from error
 
 
 def place_partitions(
     make: Callable[..., Any],
     arrays: Sequence[Any],
-    told: Sequence[Any] = (),
+    arguments: Sequence[Any] = (),
     *,
     names: Sequence[str],
     client: Client,
     timeout: float = TIMEOUT,
 ) -> Placement:
-    """Make the partitions of Dask arrays, each where its rows are.
+    """Make partitions of Dask arrays on the workers that hold their rows.
 
-    Parameters
-    ----------
-    make : callable
-        (number, block of X, block of each other array or None, *told) -> partition.
-    arrays : sequence
-        X, a Dask array of shape (n_samples, n_features), and others that are cut as X is: Dask
-        arrays, ndarrays or None. A persisted X stays where it is; the partitions of another one are
-        dealt to the workers in their order, as evenly as can be.
-    told : sequence
-        Further arguments of ``make``.
-    names : sequence of str
-        What the others are called.
-    client : distributed.Client
-    timeout : float
-        Seconds that one request may take.
+    ``make`` maps (number, block of X, block of each other array or None, *arguments) to a
+    partition. ``arrays`` are X, a Dask array of shape (n_samples, n_features), and others, called
+    ``names``, that are split like X: Dask arrays, ndarrays or None. A persisted X is not moved;
+    other partitions are distributed evenly over the workers in order.
 
-    Raises
-    ------
-    DataError
-        For arrays of different lengths, and what ``make`` raises.
-    WorkerLostError
-        When a worker is gone, or the time is over.
+    DataError is raised for arrays of different lengths, WorkerLostError when a worker is gone or
+    does not answer within ``timeout`` seconds, and whatever ``make`` raises.
     """
     columns = _align(arrays[0], dict(zip(names, arrays[1:], strict=True)))
     with guarded(client):
         homes = _find_homes(arrays[0], client)
-    held = []
+    futures = []
     for address in sorted(set(homes)):
         here = [number for number, home in enumerate(homes) if home == address]
-        parts = _send(make, columns, here, told)
-        held.append((address, client.compute(parts, workers=[address], optimize_graph=True)))
-    rows = Placement(client, held, timeout)
+        parts = _build(make, columns, here, arguments)
+        futures.append((address, client.compute(parts, workers=[address], optimize_graph=True)))
+    rows = Placement(client, futures, timeout)
     rows.wait()
     return rows
 
 
 @contextmanager
 def _reaching_workers() -> Iterator[None]:
-    """Tell Dask's own faults from those of a fit, which may raise the same classes."""
+    """Distinguish Dask's own faults from those of a fit, which may raise the same classes."""
     try:
         yield
-    except OSError as error:  # time-outs and closed connections are such
+    except OSError as error:  # among them time-outs and closed connections
         raise WorkerLostError(f"no worker came ({' '.join(str(error).split())})") from error
 
 
@@ -163,52 +123,50 @@ def _align(X: Any, others: Mapping[str, Any]) -> list[Any]:
     if X.numblocks[1] > 1:
         X = X.rechunk({1: -1})
     columns = [X.to_delayed().reshape(-1).tolist()]
-    for name, each in others.items():
-        if each is None:
+    for name, array in others.items():
+        if array is None:
             columns.append([None] * X.numblocks[0])
             continue
-        known = not np.isnan([each.shape[0], X.shape[0]]).any()
-        matched = known and each.shape[0] == X.shape[0]
-        array = each
-        if not is_collection(each):
-            # Cut at once, so that a worker is sent its own rows alone.
-            array = da.from_array(
-                np.asarray(each), (X.chunks[0], -1)[: each.ndim] if matched else -1
-            )
+        known = not np.isnan([array.shape[0], X.shape[0]]).any()
+        matched = known and array.shape[0] == X.shape[0]
+        if not is_collection(array):
+            # Split at once, so that a worker is sent its own rows only.
+            chunks = (X.chunks[0], -1)[: array.ndim] if matched else -1
+            array = da.from_array(np.asarray(array), chunks)
         if matched:
             array = array.rechunk((X.chunks[0], *((size,) for size in array.shape[1:])))
         elif known or array.numblocks[0] != X.numblocks[0]:
             raise DataError(
                 f"The rows of {name} cannot be matched with those of X.",
-                "Give arrays of the same length; compute_chunk_sizes() tells unknown ones.",
+                "Give arrays of the same length; compute_chunk_sizes() finds unknown ones.",
             )
         columns.append(array.to_delayed().reshape(-1).tolist())
     return columns
 
 
 def _find_homes(X: Any, client: Client) -> list[str]:
-    """Return the worker of every partition: where it lies, or the next in order."""
+    """Return the worker of every partition: its holder, or the next in order."""
     from distributed import futures_of
 
     workers = sorted(client.nthreads())
     n = X.numblocks[0]
     homes = [workers[number * len(workers) // n] for number in range(n)]
-    futures = {each.key: each for each in futures_of(X)}
+    futures = {future.key: future for future in futures_of(X)}
     keys = [key for row in X.__dask_keys__() for key in row[:1]]
     if X.numblocks[1] == 1 and all(key in futures for key in keys):
-        found = client.who_has([futures[key] for key in keys])
-        holders = [found.get(key) or found.get(str(key)) for key in keys]
-        homes = [held[0] if held else home for held, home in zip(holders, homes, strict=True)]
+        who = client.who_has([futures[key] for key in keys])
+        holders = [who.get(key) or who.get(str(key)) for key in keys]
+        homes = [owners[0] if owners else home for owners, home in zip(holders, homes, strict=True)]
     return homes
 
 
-def _send(
-    make: Callable[..., Any], columns: Sequence[Any], here: Sequence[int], told: Sequence[Any]
+def _build(
+    make: Callable[..., Any], columns: Sequence[Any], here: Sequence[int], arguments: Sequence[Any]
 ) -> Any:
     """Return the list of one worker's partitions, not computed yet."""
     from dask.delayed import delayed
 
-    made = delayed(make, pure=False)
+    lazy = delayed(make, pure=False)
     return delayed(list)(
-        [made(number, *(each[number] for each in columns), *told) for number in here]
+        [lazy(number, *(column[number] for column in columns), *arguments) for number in here]
     )

@@ -1,4 +1,4 @@
-"""XGBoost's collective among workers: how they meet, and sums over all of them."""
+"""XGBoost's collective among workers: rendezvous, and sums over all of them."""
 
 from __future__ import annotations
 
@@ -15,42 +15,37 @@ if TYPE_CHECKING:
 
     from fairfrontier.train.dask.placement import Placement
 
-# Seconds within which all workers have begun: those that came would wait for a dead one.
+# Seconds within which all workers must have started: the others would wait for a dead one.
 MEETING = 120
 
 
 def convene(placed: Placement) -> Mapping[str, Any]:
-    """Let the workers that hold something find each other.
+    """Start a tracker for the workers that hold something.
 
-    Returns
-    -------
-    mapping
-        Keywords of ``xgboost.dask.CommunicatorContext``, for one task on each of those workers.
-        All of them must run at once: each needs a free thread.
+    Returns keywords of ``xgboost.dask.CommunicatorContext``, for one task on each of those workers.
+    All tasks must run at once: each needs a free thread.
     """
     with guarded(placed.client):
-        told: dict[str, Any] = placed.client.run_on_scheduler(
+        keywords: dict[str, Any] = placed.client.run_on_scheduler(
             _start_tracker, len(placed.held), int(placed.timeout)
         )
-    return told
+    return keywords
 
 
 def add_up(values: np.ndarray) -> np.ndarray:
     """Return the sum over all workers, to the same bits on each of them; inside a communicator.
 
-    Notes
-    -----
-    A ring: each worker sends and gets the array's size twice, whatever their number.
+    A ring: each worker sends and receives the array's size twice, whatever their number.
     """
     from xgboost.collective import Op, allreduce
 
-    # XGBoost's answer is flat.
+    # XGBoost returns a flat array.
     total: np.ndarray = allreduce(values, Op.SUM).reshape(values.shape)
     return total
 
 
 def _start_tracker(n_workers: int, timeout: int, dask_scheduler: Any = None) -> dict[str, Any]:
-    """Start a tracker; runs where Dask's scheduler does, which all can reach."""
+    """Start a tracker on the scheduler's host, which all workers can reach."""
     from distributed.comm import get_address_host
     from xgboost.tracker import RabitTracker
 
@@ -63,8 +58,8 @@ def _start_tracker(n_workers: int, timeout: int, dask_scheduler: Any = None) -> 
 
 
 def _end_tracker(tracker: Any) -> None:
-    # A worker that died ends it with an error, which the request to the workers tells better; it
-    # comes again when the tracker is freed, which must not be left to Python's collector.
+    # A dead worker ends it with an error, which the request to the workers reports better. The
+    # error recurs when the tracker is freed, which must not be left to Python's garbage collector.
     for end in (tracker.wait_for, tracker.free):
         with suppress(Exception):
             end()

@@ -1,7 +1,9 @@
-"""Objects that lie on Dask workers: functions go to them, and sums come back."""
+"""Objects on Dask workers: functions go to them, and sums come back."""
 
 from __future__ import annotations
 
+import functools
+import operator
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
@@ -11,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-# Seconds that one request may take: a worker that lives but never answers must not stop a run.
+# Seconds that one request may take: a live worker that never answers must not stop a run.
 TIMEOUT = 1800.0
-# Seconds between looks at whether the workers are there, while waiting for them.
+# Seconds between checks of the workers, while waiting for them.
 LOOK = 1.0
-# Seconds of waiting while no worker does anything: what is missing can be had nowhere.
+# Seconds to wait while no worker is busy: what is missing cannot be recomputed.
 IDLE = 30.0
-# Seconds within which a failure of the others shows which worker is gone.
+# Seconds within which the loss of a worker shows after others failed.
 GRACE = 5.0
 
 
@@ -26,22 +28,12 @@ class WorkerLostError(Exception):
 
 
 class Placement:
-    """Partitions of rows, or what became of them, and where they lie.
+    """Partitions of rows, or objects made of them, by worker.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    held : sequence of (str, Future)
-        For each worker its address, and the list of its partitions or one object there.
-    timeout : float
-        Seconds that one request may take.
-    kept : list of Future, optional
-        Where the futures of this placement and of those made of it are noted.
-
-    Notes
-    -----
-    Every request goes to all workers that hold something: one task each, some milliseconds. Tasks
-    are bound to their workers, so that no row travels.
+    ``held`` has for each worker its address, and the future of the list of its partitions or of one
+    object; ``kept`` collects the futures of this placement and of those made of it. Every request
+    goes to all workers that hold something, as one task each, some milliseconds. Tasks are bound to
+    their workers, so that no row is moved.
     """
 
     def __init__(
@@ -56,50 +48,50 @@ class Placement:
         self.kept.extend(future for _, future in held if future not in self.kept)
 
     def collect(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """Return what the function says of each partition, worker by worker."""
-        answers = self._ask(_each, function, arguments)
-        return [each for answer in answers for each in answer]
+        """Return the function's value for each partition, worker by worker."""
+        return [value for values in self.call(_each, function, arguments) for value in values]
 
     def sum(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return the sum over partitions of what the function says of each.
+        """Return the sum of the function's values over partitions, of tuples entry by entry.
 
-        Sums of tuples are taken entry by entry. Each worker sends one.
+        Each worker sends one sum.
         """
-        return add_up(self._ask(_sum, function, arguments))
+        return add_up(self.call(_sum, function, arguments))
 
     def replace(self, function: Callable[..., Any], *arguments: Any) -> Placement:
-        """Return the partitions that the function makes of these, where they are."""
+        """Return the partitions that the function makes of these, on the same workers."""
         return self._make(self._submit(_each, function, arguments))
 
     def make_each(self, function: Callable[..., Any], *arguments: Any) -> Placement:
-        """Return one object a worker, which the function makes of what the worker holds."""
+        """Return one object per worker, made by the function of what the worker holds."""
         made = self._make(self._submit(function, *arguments))
         made.wait()
         return made
 
     def wait(self) -> None:
-        """Wait until all is there."""
+        """Wait until all objects exist."""
         addresses, futures = zip(*self.held, strict=True)
         wait_for(self.client, futures, addresses, self.timeout)
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """Return what the function says of each worker's object; all workers run it at once."""
-        return self._ask(function, *arguments)
+        """Return the function's value for each worker's object; all workers run it at once."""
+        futures = [future for _, future in self._submit(function, *arguments)]
+        addresses = [address for address, _ in self.held]
+        return fetch(self.client, futures, addresses, self.timeout)
 
-    def keep(self, those: Sequence[bool]) -> Placement:
-        """Return those workers alone."""
-        held = [each for each, kept in zip(self.held, those, strict=True) if kept]
-        return Placement(self.client, held, self.timeout, self.kept)
+    def keep(self, chosen: Sequence[bool]) -> Placement:
+        """Return the placement on the chosen workers alone."""
+        return self._make([item for item, kept in zip(self.held, chosen, strict=True) if kept])
 
     def drop(self) -> None:
-        """Let go of these objects alone."""
+        """Release these objects alone."""
         for _, future in self.held:
             self.kept.remove(future)
             future.release()
 
     def release(self) -> None:
-        """Let go of the rows and all made of them, also where a lost worker was to hold them."""
-        # One by one, the last first: Dask stumbles over wanted work of which dropped work was made.
+        """Release the rows and all made of them, also where a lost worker was to hold them."""
+        # One by one, the last first: Dask fails where work is cancelled before its dependants.
         with guarded(self.client):
             for future in reversed(self.kept):
                 self.client.cancel([future], force=True)
@@ -119,23 +111,13 @@ class Placement:
             for address, parts in self.held
         ]
 
-    def _ask(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        futures = [future for _, future in self._submit(function, *arguments)]
-        addresses = [address for address, _ in self.held]
-        return fetch(self.client, futures, addresses, self.timeout)
-
 
 def wait_for(
     client: Client, futures: Sequence[Future], addresses: Sequence[str], timeout: float
 ) -> None:
-    """Wait until the work is done, or say that a worker is lost.
+    """Wait until the work is done.
 
-    Raises
-    ------
-    WorkerLostError
-        When a worker is gone, or the time is over.
-    Exception
-        What the work raises.
+    WorkerLostError is raised when a worker is gone or the time is over, else what the work raises.
     """
     end = time.monotonic() + timeout
     with guarded(client, futures):
@@ -148,12 +130,11 @@ def wait_for(
 def fetch(
     client: Client, futures: Sequence[Future], addresses: Sequence[str], timeout: float
 ) -> list[Any]:
-    """Return what the work has come to; see ``wait_for``."""
+    """Return the results of the work; see ``wait_for``."""
     wait_for(client, futures, addresses, timeout)
 
-    async def gather() -> list[Any]:
-        found: list[Any] = await client.gather(list(futures), asynchronous=True)
-        return found
+    async def gather() -> Any:
+        return await client.gather(list(futures), asynchronous=True)
 
     end, patience = time.monotonic() + timeout, LOOK
     with guarded(client, futures):
@@ -164,7 +145,7 @@ def fetch(
                 _look_for(client, addresses)
                 if time.monotonic() > end:
                     raise WorkerLostError("a worker gave no answer in time") from None
-                patience *= 2.0  # what is large takes its time
+                patience *= 2.0  # large results take time
             except Exception as error:
                 if _comes_from(error, "distributed"):
                     raise WorkerLostError(" ".join(str(error).split())) from error
@@ -175,7 +156,7 @@ def fetch(
 
 @contextmanager
 def guarded(client: Client, futures: Sequence[Future] = ()) -> Iterator[None]:
-    """Cancel work that failed: what waits for a worker that is gone would wait for ever."""
+    """Cancel work that failed: tasks that wait for a lost worker would wait for ever."""
     try:
         yield
     except OSError as error:
@@ -188,11 +169,8 @@ def guarded(client: Client, futures: Sequence[Future] = ()) -> Iterator[None]:
 def add_up(terms: Sequence[Any]) -> Any:
     """Return the sum, of tuples entry by entry."""
     if isinstance(terms[0], tuple):
-        return tuple(add_up(each) for each in zip(*terms, strict=True))
-    total = terms[0]
-    for each in terms[1:]:
-        total = total + each
-    return total
+        return tuple(add_up(entries) for entries in zip(*terms, strict=True))
+    return functools.reduce(operator.add, terms)
 
 
 def _each(parts: Sequence[Any], function: Callable[..., Any], arguments: Any) -> list[Any]:
@@ -206,7 +184,7 @@ def _sum(parts: Sequence[Any], function: Callable[..., Any], arguments: Any) -> 
 def _await_end(
     client: Client, futures: Sequence[Future], addresses: Sequence[str], end: float
 ) -> BaseException | None:
-    """Return the first failure or that there was none, looking after the workers meanwhile."""
+    """Return the first failure, if any, checking the workers meanwhile."""
     busy, pending = time.monotonic(), list(futures)
     while pending:
         try:
@@ -220,10 +198,10 @@ def _await_end(
                 raise WorkerLostError("a worker gave no answer in time") from None
         except CancelledError as cancelled:
             raise WorkerLostError("the work was cancelled") from cancelled
-        # Whichever failed: the first may wait for it in vain.
-        for each in [future for future in pending if future.done()]:
-            pending.remove(each)
-            error: BaseException | None = each.exception()
+        # Check all of them: the first may be waiting for one that failed.
+        for done in [future for future in pending if future.done()]:
+            pending.remove(done)
+            error: BaseException | None = done.exception()
             if error is not None:
                 _require_workers(client, error, addresses)
                 return error
@@ -231,11 +209,11 @@ def _await_end(
 
 
 def _require_workers(client: Client, error: BaseException, addresses: Sequence[str]) -> None:
-    """Raise that a worker was lost, where that is why work failed."""
+    """Raise WorkerLostError where the loss of a worker is why work failed."""
     if _comes_from(error, "distributed"):
         raise WorkerLostError(" ".join(str(error).split())) from error
     if _comes_from(error, "xgboost"):
-        # The others feel the death of a worker before the scheduler does.
+        # The other workers notice the death of one before the scheduler does.
         grace = time.monotonic() + GRACE
         while time.monotonic() < grace:
             _look_for(client, addresses)

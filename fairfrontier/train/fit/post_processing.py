@@ -9,13 +9,7 @@ from typing import Any
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.train.base import Estimator
 from fairfrontier.train.postprocess.base import PostProcessor, score_part
-from fairfrontier.train.postprocess.model import (
-    PostProcessed,
-    fit_processor,
-    refuse_unknown_groups,
-    require_calibration,
-    score_split,
-)
+from fairfrontier.train.postprocess.model import PostProcessed, fit_processor, require_calibration
 from fairfrontier.train.prediction import Prediction, predict_part, predict_variants
 
 
@@ -37,9 +31,7 @@ def fit_behind(
     """
     require_calibration(split)
     checked = stored["validation"].score if "validation" in stored else None
-    scored = score_split(split, stored["calibration"].score, checked)
-    refuse_unknown_groups(split, processor)
-    fit_processor(processor, scored)
+    fit_processor(processor, split, stored["calibration"].score, checked)
     chain = PostProcessed(model, processor)
     return {name: _decide(chain, part, stored[name]) for name, part in split.parts()}
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.split import Part, Split
-from fairfrontier.train.attribute import name_columns
 from fairfrontier.train.base import Estimator
 from fairfrontier.train.prediction import Prediction, predict_part
-from fairfrontier.train.registry import METHODS, create
+from fairfrontier.train.registry import METHODS, create, name_columns
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -1,4 +1,4 @@
-"""Balanced minibatches: every class equally often, drawn by NumPy."""
+"""Balanced minibatches: every class equally often."""
 
 from __future__ import annotations
 
@@ -6,26 +6,18 @@ import numpy as np
 
 
 class BalancedRows:
-    """Draws rows so that every class fills the same share of a batch.
+    """Draws rows so that every class that occurs fills the same share of a batch.
 
-    Parameters
-    ----------
-    y : int64 array of shape (n_samples,)
-        Labels; classes that do not occur get no share. All the same: rows are drawn regardless.
-    batch_size : int
-        Rows of a batch; what the classes do not divide goes to the first ones.
-    replacement : bool
-        Whether a row can stand in a batch more than once. Without, it can all the same where a
-        class has fewer rows than its share.
-    generator : numpy.random.Generator
+    The remainder goes to the first classes. ``replacement`` says whether a row can occur in a batch
+    more than once; it always can where a class has fewer rows than its share.
     """
 
     def __init__(
         self, y: np.ndarray, batch_size: int, *, replacement: bool, generator: np.random.Generator
     ) -> None:
         members = [np.flatnonzero(y == code) for code in np.unique(y)]
-        share, rest = divmod(batch_size, len(members))
-        self._members = [(rows, share + (position < rest)) for position, rows in enumerate(members)]
+        share, more = divmod(batch_size, len(members))
+        self._members = [(rows, share + (position < more)) for position, rows in enumerate(members)]
         self._replacement = replacement
         self._generator = generator
 

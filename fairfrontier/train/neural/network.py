@@ -2,14 +2,14 @@
 
     a_1 = x W_1 + b_1,   h_l = max(a_l, 0),   a_{l+1} = h_l W_{l+1} + b_{l+1},   logits = a_L
 
-Every array has a leading model axis, so that the nets of a sweep are trained together. All of it
-is array code over one namespace of the array API: NumPy, CuPy or array-api-strict.
+Every array has a leading model axis, so that the nets of a sweep are trained together. The code is
+written against the array API: NumPy, CuPy or array-api-strict.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -28,14 +28,10 @@ SMALLEST_BLOCK = 64
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """The parameters of nets of equal shape, or gradients in the same places.
+    """The parameters of nets of equal shape, or gradients in the same layout.
 
-    Attributes
-    ----------
-    weight : tuple of array, shapes (n_models, d_in, d_out)
-        W_1, …, W_L.
-    bias : tuple of array, shapes (n_models, 1, d_out)
-        b_1, …, b_L.
+    ``weight`` is W_1, …, W_L, shapes (n_models, d_in, d_out), and ``bias`` b_1, …, b_L,
+    (n_models, 1, d_out).
     """
 
     weight: tuple[Array, ...]
@@ -48,18 +44,18 @@ class Network:
 
     @cached_property
     def namespace(self) -> Any:
-        """The namespace of the parameters; an attack asks for it thousands of times."""
+        """The namespace of the parameters; an attack uses it thousands of times."""
         return array_namespace(*self.arrays)
 
     @cached_property
     def back(self) -> tuple[Array, ...]:
         """The transposed weights."""
-        return tuple(self.namespace.matrix_transpose(each) for each in self.weight)
+        return tuple(self.namespace.matrix_transpose(weight) for weight in self.weight)
 
     @property
     def widest(self) -> int:
         """Width of the widest layer, the logits included."""
-        return max(int(each.shape[2]) for each in self.weight)
+        return max(int(weight.shape[2]) for weight in self.weight)
 
     @classmethod
     def of(cls, arrays: Sequence[Array]) -> Network:
@@ -69,20 +65,14 @@ class Network:
 
     def take(self, models: slice) -> Network:
         """Return the nets of a range of models."""
-        return Network.of([each[models, ...] for each in self.arrays])
+        return Network.of([array[models, ...] for array in self.arrays])
 
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """What a forward pass leaves for the way back.
+    """A forward pass: h_1, …, h_{L−1}, their gates (1 where h_l > 0, else 0) and the logits.
 
-    Attributes
-    ----------
-    hidden : tuple of array, shapes (n_models, n, d_l)
-        h_1, …, h_{L−1}.
-    gate : tuple of array
-        1 where h_l > 0, else 0, in the dtype of h_l.
-    logits : array of shape (n_models, n, n_classes)
+    Shapes (n_models, n, d_l) and (n_models, n, n_classes); gates have the dtype of h_l.
     """
 
     hidden: tuple[Array, ...]
@@ -93,18 +83,8 @@ class Pass:
 def draw_network(sizes: Sequence[int], generator: np.random.Generator) -> list[np.ndarray]:
     """Draw one net: Glorot-uniform weights, biases .1.
 
-    W_l ~ U(−c, c) with c = √(6 / (d_in + d_out)).
-
-    Parameters
-    ----------
-    sizes : sequence of int
-        d_0, …, d_L: features, hidden layers, classes.
-    generator : numpy.random.Generator
-
-    Returns
-    -------
-    list of ndarray of float64
-        As ``Network.arrays``, with a model axis of length 1.
+    W_l ~ U(−c, c) with c = √(6 / (d_in + d_out)). ``sizes`` are d_0, …, d_L: features, hidden
+    layers, classes. Returns float64 arrays as ``Network.arrays``, with a model axis of length 1.
 
     References
     ----------
@@ -127,46 +107,13 @@ def enter(network: Network, x: Array) -> Array:
 
 
 def forward_from(network: Network, first: Array) -> Pass:
-    """Run the nets from a_1 = x W_1 + b_1, which is overwritten.
-
-    Parameters
-    ----------
-    network : Network
-    first : array of shape (n_models, n, d_1)
-        Belongs to the pass from here on.
-
-    Returns
-    -------
-    Pass
-    """
-    xp = network.namespace
-    hidden, gates, value = [], [], first
-    for weight, bias in zip(network.weight[1:], network.bias[1:], strict=True):
-        # A float gate costs one conversion and serves both ways; maximum() and where() are slower.
-        gate = xp.astype(value > 0, value.dtype)
-        value *= gate
-        hidden.append(value)
-        gates.append(gate)
-        value = value @ weight
-        value += bias
-    return Pass(tuple(hidden), tuple(gates), value)
+    """Run the nets from a_1 = x W_1 + b_1, (n_models, n, d_1), which is overwritten."""
+    return _run(network, first, itertools.repeat(None))
 
 
 def forward(network: Network, x: Array) -> Pass:
-    """Run the nets on rows.
+    """Run the nets on rows x of shape (n_models, n, d), or (n, d) for the same rows in all.
 
-    Parameters
-    ----------
-    network : Network
-    x : array of shape (n_models, n, d) or (n, d)
-        Rows of each model, or the same rows for all.
-
-    Returns
-    -------
-    Pass
-
-    Notes
-    -----
     O(n_models · n · Σ d_in d_out) operations; memory for every hidden layer, twice.
     """
     return forward_from(network, enter(network, x))
@@ -177,27 +124,24 @@ def forward_dropped(network: Network, x: Array, masks: Sequence[Array]) -> Pass:
 
     h_l = max(a_l, 0) ∘ m_l,   m_l = 0 or 1 / (share kept)
 
-    Parameters
-    ----------
-    network : Network
-    x : array of shape (n_models, n, d) or (n, d)
-    masks : sequence of array, shapes (n_models, n, d_l)
-        m_1, …, m_{L−1}.
-
-    Returns
-    -------
-    Pass
-        Whose gates hold the masks, so that the ways back need not know of them.
+    ``masks`` are m_1, …, m_{L−1}, shapes (n_models, n, d_l). The gates of the pass contain them, so
+    that backward passes need no masks.
 
     References
     ----------
     N. Srivastava, G. Hinton, A. Krizhevsky, I. Sutskever, R. Salakhutdinov. Dropout: a simple way
     to prevent neural networks from overfitting. JMLR 15, 2014.
     """
+    return _run(network, enter(network, x), masks)
+
+
+def _run(network: Network, value: Array, masks: Iterable[Array | None]) -> Pass:
     xp = network.namespace
-    hidden, gates, value = [], [], enter(network, x)
-    for weight, bias, mask in zip(network.weight[1:], network.bias[1:], masks, strict=True):
-        gate = mask * xp.astype(value > 0, value.dtype)
+    hidden, gates = [], []
+    for weight, bias, mask in zip(network.weight[1:], network.bias[1:], masks, strict=False):
+        # A float gate costs one conversion and serves both ways; maximum() and where() are slower.
+        gate = xp.astype(value > 0, value.dtype)
+        gate = gate if mask is None else mask * gate
         value *= gate
         hidden.append(value)
         gates.append(gate)
@@ -215,39 +159,14 @@ def first_gradient(network: Network, done: Pass, slope: Array) -> Array:
 
 
 def input_gradient(network: Network, done: Pass, slope: Array) -> Array:
-    """Return the gradient with respect to the rows.
-
-    Parameters
-    ----------
-    network : Network
-    done : Pass
-        Of the rows asked about.
-    slope : array of shape (n_models, n, n_classes)
-        ∂ objective / ∂ logits.
-
-    Returns
-    -------
-    array of shape (n_models, n, d)
-    """
+    """Return the gradient with respect to the rows, (n_models, n, d), for ∂/∂logits = slope."""
     return first_gradient(network, done, slope) @ network.back[0]
 
 
 def parameter_gradient(network: Network, x: Array, done: Pass, slope: Array) -> Network:
-    """Return the gradient with respect to the parameters, summed over the rows.
+    """Return the gradient with respect to the parameters, summed over the rows x of the pass.
 
-    Parameters
-    ----------
-    network : Network
-    x : array of shape (n_models, n, d) or (n, d)
-        The rows of the pass.
-    done : Pass
-    slope : array of shape (n_models, n, n_classes)
-        ∂ objective / ∂ logits of each row.
-
-    Returns
-    -------
-    Network
-        Gradients in the places of the parameters.
+    ``slope`` is ∂ objective / ∂ logits of each row, shape (n_models, n, n_classes).
     """
     xp = network.namespace
     weight: list[Array] = []
@@ -274,16 +193,7 @@ def cross_entropy(logits: Array, target: Array) -> tuple[Array, Array]:
 
     ℓ = log Σ_k exp(a_k) − a_y,   ∂ℓ/∂a = softmax(a) − e_y
 
-    Parameters
-    ----------
-    logits : array of shape (..., n_classes)
-    target : array of shape (..., n_classes)
-        e_y: 1 in the place of the label.
-
-    Returns
-    -------
-    loss : array of shape (...)
-    gradient : array of shape (..., n_classes)
+    Logits and the one-hot target e_y have shape (..., n_classes), the loss (...).
     """
     xp = array_namespace(logits)
     shifted = logits - xp.max(logits, axis=-1, keepdims=True)
@@ -294,27 +204,18 @@ def cross_entropy(logits: Array, target: Array) -> tuple[Array, Array]:
 
 
 def blocks(like: Array, n_rows: int, widest: int) -> Iterator[tuple[slice, slice]]:
-    """Yield (models, rows) that are worked on at a time, where rows do not depend on each other.
+    """Yield slices (models, rows) to process at a time, for rows that do not depend on each other.
 
-    Parameters
-    ----------
-    like : array of shape (n_models, ...)
-        Says how many models there are, and on which backend.
-    n_rows, widest : int
-        Rows of a model; width of its widest layer.
-
-    Yields
-    ------
-    tuple of slice
-        On NumPy blocks whose activations stay in cache: several small models, or some rows of a
-        large one. Elsewhere everything at once.
+    ``like``, (n_models, ...), gives the number of models and the backend; ``widest`` is the width
+    of the widest layer. On NumPy activations of a block stay in cache: several small models, or
+    some rows of a large one. Elsewhere everything is one block.
     """
     n_models = int(like.shape[0])
     if not array_api_compat.is_numpy_array(like):
         yield slice(0, n_models), slice(0, n_rows)
         return
     rows = max(SMALLEST_BLOCK, BLOCK_ENTRIES // widest)
-    # Equal blocks: a last one of a few rows would cost as many calls as a whole one.
+    # Equal blocks: a small last one would cost as many calls as a full one.
     n_blocks = -(-n_rows // rows)
     rows = -(-n_rows // n_blocks)
     models = max(1, BLOCK_ENTRIES // (rows * widest)) if n_blocks == 1 else 1
@@ -327,7 +228,7 @@ def blocks(like: Array, n_rows: int, widest: int) -> Iterator[tuple[slice, slice
 
 
 def loss_slope(logits: Array, target: Array, weight: Array | None) -> tuple[Array, Array]:
-    """Return the mean loss of each model, (n_models,), and its slope in the logits."""
+    """Return the mean loss of each model, (n_models,), and its gradient in the logits."""
     xp = array_namespace(logits)
     loss, slope = cross_entropy(logits, target)
     if weight is not None:
@@ -342,17 +243,9 @@ def by_models(
 ) -> tuple[Array, ...]:
     """Apply a function to the nets and arrays of some models at a time, and join the results.
 
-    Parameters
-    ----------
-    network : Network
-    arrays : sequence of array of shape (n_models, ...) or None
-        The first one has shape (n_models, n, ...).
-    function : callable
-        Called with (network, *arrays) of a range of models; returns arrays with that model axis.
-
-    Notes
-    -----
-    On NumPy, so many models at a time as keep activations in cache; elsewhere all at once.
+    ``function`` gets (network, *arrays) of a range of models and returns arrays with that model
+    axis. The first array has shape (n_models, n, ...); others may be None. On NumPy, as many models
+    at a time as keep activations in cache; elsewhere all at once.
     """
     xp, n_models = array_namespace(arrays[0]), int(network.weight[0].shape[0])
     many = n_models
@@ -360,9 +253,9 @@ def by_models(
         many = max(1, BLOCK_ENTRIES // (arrays[0].shape[1] * network.widest))
     if many >= n_models:
         return function(network, *arrays)
-    found = []
+    results = []
     for first in range(0, n_models, many):
         models = slice(first, min(first + many, n_models))
-        taken = [None if each is None else each[models, ...] for each in arrays]
-        found.append(function(network.take(models), *taken))
-    return tuple(xp.concat(each, axis=0) for each in zip(*found, strict=True))
+        taken = [None if array is None else array[models, ...] for array in arrays]
+        results.append(function(network.take(models), *taken))
+    return tuple(xp.concat(parts, axis=0) for parts in zip(*results, strict=True))

@@ -19,18 +19,9 @@ class Adam:
     m ← β₁ m + (1 − β₁) g,   v ← β₂ v + (1 − β₂) g²,
     step = α · m / (1 − β₁ᵗ) / (√(v / (1 − β₂ᵗ)) + ε)
 
-    Parameters
-    ----------
-    like : sequence of array, shapes (n_models, ...)
-        What is optimised: gives shapes, dtype and backend.
-    learning_rate : float or array of shape (n_models, 1, 1)
-        α.
-    beta1, beta2, epsilon : float
-        β₁, β₂ and ε.
-
-    Notes
-    -----
-    The moments are kept without their factors 1 − β, which saves a pass over the arrays.
+    ``like``, arrays of shapes (n_models, ...), are the parameters, for shapes, dtype and backend;
+    the learning rate α may have shape (n_models, 1, 1). The moments are stored without their
+    factors 1 − β, which saves a pass over the arrays.
 
     References
     ----------
@@ -56,12 +47,7 @@ class Adam:
     def step(self, gradients: Sequence[Array], active: np.ndarray | None = None) -> list[Array]:
         """Return the steps *along* the gradients: add them to ascend, subtract to descend.
 
-        Parameters
-        ----------
-        gradients : sequence of array
-            In the order and shapes of ``like``.
-        active : ndarray of bool, shape (n_models,), optional
-            Models that make a step; the others stay, with their moments, and get zeros.
+        Models that are not ``active``, bool of shape (n_models,), keep their moments and get zeros.
         """
         if active is not None and not active.all():
             return self._masked_step(gradients, active)
@@ -94,7 +80,7 @@ class Adam:
         before = self._count
         counts = np.broadcast_to(np.reshape(before, (-1, 1, 1)), (len(active), 1, 1))
         old = [(m + 0.0, v + 0.0) for m, v in zip(self._first, self._second, strict=True)]
-        # The moments of a model that stays are restored; its count must not be 0 meanwhile.
+        # The moments of inactive models are restored; their counts must not be 0 meanwhile.
         self._count = counts + 1
         steps = self._advance(gradients, self._first, self._second)
         self._count = counts + active[:, None, None]

@@ -1,4 +1,4 @@
-"""What every post-processor is: an estimator whose one feature is the score of another model."""
+"""The base of post-processors: estimators whose one feature is the score of another model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fairfrontier.train.base import Classifier
 Scale = Literal["probability", "margin", "signed"]
 SCALES = ("probability", "margin", "signed")
 
-# Combinations of levels up to which groups are numbered by counting.
+# Up to this many combinations of levels, groups are numbered by counting.
 MOST_CELLS = 1 << 20
 
 
@@ -26,11 +26,18 @@ class PostProcessor(Classifier):
     """Base of the methods that turn scores into decisions, by group.
 
     ``fit(X, y, *, groups, sample_weight=None, validation=None)`` and ``predict_proba(X, *,
-    groups)`` take as X the scores of a trained model, shape (n_samples,) or (n_samples, 1), on the
-    parameter ``scale``: probabilities P(Y=1|x), log odds, or [−1, 1], where 1 is the last of the
-    two labels. ``attributes`` names the columns of ``groups`` whose cross product makes the groups;
-    None crosses all of them. ``validation`` is a Part whose X holds scores likewise. A subclass
-    brings ``fit`` and ``probability``.
+    groups)`` take the scores of a trained model as X, shape (n_samples,) or (n_samples, 1);
+    ``validation`` is a Part whose X holds scores likewise. A subclass implements ``fit`` and
+    ``probability``.
+
+    Parameters
+    ----------
+    attributes : int, list of int or None
+        Columns of ``groups`` whose cross product makes the groups; None crosses all.
+    scale : {"probability", "margin", "signed"}
+        What the scores are: P(Y=1|x), log odds, or f ∈ [−1, 1]; 1 is the last of the two labels.
+    random_state : int
+        Seed of the draws of ``predict``; no effect where nothing is random.
 
     Attributes
     ----------
@@ -39,13 +46,12 @@ class PostProcessor(Classifier):
 
     Notes
     -----
-    What is fitted on rows that the model was trained on inherits its overconfidence there: fit on
-    a fresh sample.
+    Scores of rows that the model was trained on are overconfident: fit on other rows.
     """
 
     group_parameters: ClassVar[tuple[str, ...]] = ("attributes",)
 
-    # Whether its probabilities are P(Y=1|x) corrected, and not those of a decision.
+    # Whether its probabilities are a corrected P(Y=1|x), and not those of a decision.
     rescores: ClassVar[bool] = False
 
     attributes: int | list[int] | None
@@ -54,30 +60,22 @@ class PostProcessor(Classifier):
     cells_: np.ndarray
 
     def check(self) -> None:
-        """Raise ConfigError for parameters that cannot be."""
+        """Raise ConfigError for invalid parameters."""
         self.require("scale", self.scale in SCALES, "probability, margin or signed")
 
     def __sklearn_tags__(self) -> Any:
-        """Return scikit-learn's tags: its rows are numbers."""
+        """Return scikit-learn's tags: X may be one-dimensional."""
         tags = super().__sklearn_tags__()
         tags.input_tags.one_d_array = True
         return tags
 
     def validate_training(self, X: Any, y: Any, *aligned: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Check the scores and labels of a fit.
-
-        Returns
-        -------
-        signed : ndarray of float64, shape (n_samples,)
-            f ∈ [−1, 1]; see ``read_scores``.
-        y : ndarray of int64, shape (n_samples,)
-            Codes of ``classes_``.
-        """
+        """Return the scores of a fit as f ∈ [−1, 1], and its labels as codes of ``classes_``."""
         rows, codes = super().validate_training(as_column(X), y, *aligned)
         return read_scores(rows, self.scale, self.name), codes
 
     def validate_rows(self, X: Any) -> np.ndarray:
-        """Check the scores of a prediction and return f ∈ [−1, 1], float64, (n_samples,)."""
+        """Return the scores of a prediction as f ∈ [−1, 1], float64, (n_samples,)."""
         return read_scores(super().validate_rows(as_column(X)), self.scale, self.name)
 
     def learn_target(self, y: np.ndarray) -> np.ndarray:
@@ -98,19 +96,8 @@ class PostProcessor(Classifier):
     ) -> np.ndarray:
         """Return decisions as labels, shape (n_samples,).
 
-        Parameters
-        ----------
-        X : ndarray, shape (n_samples,) or (n_samples, 1)
-            Scores.
-        groups : ndarray of int64, shape (n_samples, n_attributes)
-            Group codes.
-        ids : ndarray of int64, shape (n_samples,), optional
-            Row ids; needed by randomised rules, whose draw belongs to (``random_state``, row id).
-
-        Raises
-        ------
-        ConfigError
-            When a randomised rule is given no ids.
+        ``groups`` has shape (n_samples, n_attributes). Randomised rules need the row ``ids``, since
+        a draw depends on (``random_state``, row id): ConfigError without them.
         """
         probability = self.predict_proba(X, groups=groups)[:, 1]
         if not self.randomized:
@@ -137,12 +124,12 @@ class PostProcessor(Classifier):
         *,
         groups: np.ndarray,
     ) -> float:
-        """Return the accuracy of the decisions, its expectation where they are drawn."""
+        """Return the accuracy of the decisions, or its expectation where they are random."""
         positive = self.predict_proba(X, groups=groups)[:, 1]
         if not self.randomized:
             positive = (positive >= 0.5).astype(np.float64)
-        right = np.where(self.encode_labels(y) == 1, positive, 1.0 - positive)
-        return float(np.average(right, weights=sample_weight))
+        correct = np.where(self.encode_labels(y) == 1, positive, 1.0 - positive)
+        return float(np.average(correct, weights=sample_weight))
 
     def probability(self, signed: np.ndarray, code: np.ndarray) -> np.ndarray:
         """Return P(decision = 1) for scores f ∈ [−1, 1] and codes of ``cells_``, float64."""
@@ -154,34 +141,47 @@ class PostProcessor(Classifier):
         return codes
 
     def cross(self, groups: np.ndarray) -> np.ndarray:
-        """Return the columns of ``groups`` whose combinations are told apart."""
+        """Return the columns of ``groups`` whose cross product makes the groups."""
         return choose_columns(groups, self.attributes, self.name)
 
     def name_cell(
         self, cell: np.ndarray, attributes: Mapping[str, Sequence[str]]
     ) -> dict[str, str]:
         """Return attribute -> level of one of ``cells_``, from all attributes and their levels."""
-        named = list(attributes.items())
-        columns = self.cross(np.arange(len(named))[None, :])[0]
-        chosen = [named[column] for column in columns.tolist()]
+        items = list(attributes.items())
+        columns = self.cross(np.arange(len(items))[None, :])[0]
+        chosen = [items[column] for column in columns.tolist()]
         return {name: levels[code] for (name, levels), code in zip(chosen, cell, strict=True)}
+
+    def describe_cell(self, cell: np.ndarray, attributes: Mapping[str, Sequence[str]]) -> str:
+        """Return one of ``cells_`` as ``sex=Male, race=C``."""
+        return ", ".join("=".join(pair) for pair in self.name_cell(cell, attributes).items())
+
+    def require_weight(
+        self, code: np.ndarray, weight: np.ndarray, rows: str, part: Part | None = None
+    ) -> None:
+        """Raise DataError where a group has no weight, named as in ``part`` where it is given."""
+        lacking = np.bincount(code, weights=weight, minlength=len(self.cells_)) == 0
+        if lacking.any():
+            cell = self.cells_[lacking][0]
+            group = cell.tolist() if part is None else self.describe_cell(cell, part.attributes)
+            raise DataError(
+                f"No {rows} row with weight is of the group {group}, which {self.name} needs.",
+                "Merge small groups in the dataset's YAML, or give that part more rows.",
+            )
 
     def encode(self, groups: np.ndarray) -> np.ndarray:
         """Return the codes of ``groups`` among ``cells_``, int64, (n_samples,).
 
-        Raises
-        ------
-        DataError
-            For a combination that no row of the fit had.
+        DataError is raised for a combination that no row of the fit had.
         """
         present, inverse = number_cells(self.cross(groups))
-        places = {tuple(cell): code for code, cell in enumerate(self.cells_.tolist())}
-        codes = [places.get(tuple(cell), -1) for cell in present.tolist()]
+        known = {tuple(cell): code for code, cell in enumerate(self.cells_.tolist())}
+        codes = [known.get(tuple(cell), -1) for cell in present.tolist()]
         if -1 in codes:
             cell = present[codes.index(-1)].tolist()
             raise DataError(
-                f"{self.name} was fitted without a row of the group {cell}, which it is asked "
-                "to decide on.",
+                f"{self.name} cannot decide: it was fitted without a row of the group {cell}.",
                 "Fit it on rows of every group, or merge small groups in the dataset's YAML.",
             )
         numbered: np.ndarray = np.asarray(codes, dtype=np.int64)[inverse]
@@ -189,7 +189,7 @@ class PostProcessor(Classifier):
 
 
 def as_column(X: Any) -> Any:
-    """Return scores in one column; what has columns stays as it is."""
+    """Return scores as one column; a matrix is returned unchanged."""
     scores = X if hasattr(X, "ndim") else np.asarray(X)
     return np.asarray(scores)[:, None] if scores.ndim == 1 else scores
 
@@ -201,42 +201,31 @@ def choose_columns(groups: np.ndarray, attributes: int | list[int] | None, name:
     if attributes is None:
         return matrix
     columns = list(attributes) if isinstance(attributes, list | tuple) else [attributes]
-    if any(isinstance(each, str) for each in columns):
+    if any(isinstance(column, str) for column in columns):
         raise ConfigError(
-            f"{name} knows groups by their columns, and attributes is {attributes!r}.",
+            f"{name} takes groups by column number, and attributes is {attributes!r}.",
             "Give the column's number, or let post_process(model, split, ...) look names up.",
         )
     if not columns or max(columns) >= matrix.shape[1] or min(columns) < 0:
         raise ConfigError(
-            f"{name} is to use the columns {columns} of groups, which has {matrix.shape[1]}.",
-            "Name columns from 0, or leave attributes out to cross them all.",
+            f"{name} cannot use the columns {columns} of groups, which has {matrix.shape[1]}.",
+            "Number columns from 0, or leave attributes out to cross them all.",
         )
     return matrix[:, columns]
 
 
 def number_cells(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct rows of a matrix of codes in ascending order, and which one each row is.
+    """Return the distinct rows of a matrix of codes in ascending order, and the code of each row.
 
-    Parameters
-    ----------
-    matrix : ndarray of int64, shape (n_samples, n_attributes)
-
-    Returns
-    -------
-    cells : ndarray of int64, shape (n_cells, n_attributes)
-    codes : ndarray of int64, shape (n_samples,)
-
-    Notes
-    -----
-    O(n) where the attributes' levels combine to ``MOST_CELLS`` at most, by counting; else a sort.
+    O(n) by counting where the columns combine to at most ``MOST_CELLS`` rows; else a sort.
     """
     if matrix.shape[0] and matrix.min() >= 0:
         sizes = tuple(int(size) + 1 for size in matrix.max(axis=0))
         if math.prod(sizes) <= MOST_CELLS:
             flat = np.ravel_multi_index(tuple(matrix.T), sizes)
-            held = np.bincount(flat, minlength=math.prod(sizes)) > 0
-            cells = np.column_stack(np.unravel_index(np.flatnonzero(held), sizes))
-            return cells, (np.cumsum(held) - 1)[flat]
+            present = np.bincount(flat, minlength=math.prod(sizes)) > 0
+            cells = np.column_stack(np.unravel_index(np.flatnonzero(present), sizes))
+            return cells, (np.cumsum(present) - 1)[flat]
     cells, codes = np.unique(matrix, axis=0, return_inverse=True)
     return cells, codes.reshape(-1).astype(np.int64)
 
@@ -244,26 +233,16 @@ def number_cells(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def read_scores(X: np.ndarray, scale: Scale, name: str) -> np.ndarray:
     """Return scores as f(x) ∈ [−1, 1], an estimate of 2 P(Y=1|x) − 1, shape (n_samples,).
 
-    Parameters
-    ----------
-    X : ndarray, shape (n_samples,) or (n_samples, 1)
-        A probability p becomes 2p − 1, a margin m (log odds) tanh(m/2), a signed score stays.
-    scale : {"probability", "margin", "signed"}
-        What X holds.
-    name : str
-        Whose scores, for the message.
-
-    Raises
-    ------
-    DataError
-        For another shape, NaN, or values outside the scale.
+    X has shape (n_samples,) or (n_samples, 1): a probability p becomes 2p − 1, a margin m (log
+    odds) tanh(m/2). DataError, about ``name``, is raised for another shape, NaN, or values outside
+    the scale.
     """
     score = np.asarray(X, dtype=np.float64)
     score = score[:, 0] if score.ndim == 2 and score.shape[1] == 1 else score
     if score.ndim != 1:
         raise DataError(
             f"{name} was given scores of shape {score.shape}.",
-            "Give one score a row: predict_proba(X)[:, 1], for example.",
+            "Give one score per row: predict_proba(X)[:, 1], for example.",
         )
     if not np.isfinite(score).all():
         raise DataError(f"{name} was given scores that are not finite.", "Leave such rows out.")
@@ -274,7 +253,7 @@ def read_scores(X: np.ndarray, scale: Scale, name: str) -> np.ndarray:
         raise DataError(
             f"{name} was given scores from {score.min():.3g} to {score.max():.3g} as "
             f"{scale}, which lie in {low:g} to 1.",
-            "Say what they are: scale: probability, margin or signed.",
+            "Set scale to what they are: probability, margin or signed.",
         )
     score = np.clip(score, low, 1.0)
     return 2.0 * score - 1.0 if scale == "probability" else score

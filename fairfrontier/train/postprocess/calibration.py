@@ -13,22 +13,16 @@ from sklearn.linear_model import LogisticRegression
 Kind = Literal["isotonic", "sigmoid"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-# Log odds beyond those of this probability are cut: a saturated score has infinite ones.
+# Saturated scores have infinite log odds: they are cut at those of this probability.
 LEAST = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """A rising map of scores f ∈ [−1, 1] to 2 P(y=1 | f) − 1.
+    """An increasing map of scores f ∈ [−1, 1] to 2 P(y=1 | f) − 1.
 
     isotonic:  p interpolated between the points (place, value)
-    sigmoid:   p = σ(a m + b) of the log odds m = log((1 + f)/(1 − f))
-
-    Attributes
-    ----------
-    kind : {"isotonic", "sigmoid"}
-    place, value : ndarray of float64
-        Scores and probabilities of the isotonic fit; a and b of the other, one entry each.
+    sigmoid:   p = σ(a m + b) of the log odds m = log((1 + f)/(1 − f)); place = (a,), value = (b,)
 
     References
     ----------
@@ -54,27 +48,11 @@ class Calibration:
 def fit_calibration(
     kind: Kind, signed: np.ndarray, y: np.ndarray, weight: np.ndarray
 ) -> Calibration:
-    """Fit a calibration map.
+    """Fit a calibration map on scores f ∈ [−1, 1], labels 0 and 1, and case weights.
 
-    Parameters
-    ----------
-    kind : {"isotonic", "sigmoid"}
-    signed : ndarray of float64, shape (n_samples,)
-        f ∈ [−1, 1].
-    y : ndarray of int64, shape (n_samples,)
-        Labels 0 and 1.
-    weight : ndarray of float64, shape (n_samples,)
-        Case weights ≥ 0.
-
-    Returns
-    -------
-    Calibration
-
-    Notes
-    -----
-    Isotonic: O(n log n); it makes groups of rows that share a score. Sigmoid: with Platt's targets
-    (N₁ + 1)/(N₁ + 2) and 1/(N₀ + 2), each row counting for both labels in that proportion, so that
-    it ends even where the scores separate the labels.
+    Isotonic regression costs O(n log n) and ties scores. The sigmoid takes Platt's targets
+    (N₁ + 1)/(N₁ + 2) and 1/(N₀ + 2): each row counts for both labels in that proportion, so that
+    the fit is finite even where the scores separate the labels.
     """
     if kind == "isotonic":
         model = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")

@@ -2,13 +2,13 @@
 
     min_{0≤h≤1} (γ/2) E h² − E[h f]   s.t.  E[z h | k] between two bounds, for every group k
 
-for scores f ∈ [−1, 1], an estimate of 2η − 1 with η = P(Y=1|x). Groups are problems of their own,
+for scores f ∈ [−1, 1], an estimate of 2η − 1 with η = P(Y=1|x). Each group is a separate problem,
 solved by h = clip((f − w z)/γ, 0, 1): the mean of z h falls as the multiplier w grows, whatever
 the signs of z, so w is 0 where that meets the bounds, and else the root nearest to 0 of the mean =
 the nearest bound. It lies between two neighbouring breakpoints f/z or (f − γ)/z, where the mean is
-a straight line: exact up to rounding.
+linear: exact up to rounding.
 
-`odds.solve_odds` has two such constraints a group.
+`odds.solve_odds` has two such constraints per group.
 
 References
 ----------
@@ -21,20 +21,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fairfrontier.runtime.arrays import array_namespace
-from fairfrontier.train.postprocess.criterion import (
-    GroupSolution,
-    MemberSolution,
-    conclude,
-    cross,
-    read_rows,
-)
-from fairfrontier.train.postprocess.ramp import Line
+from fairfrontier.train.postprocess.criterion import Line, Solution, conclude, cross, read_rows
 from fairfrontier.train.postprocess.threshold import TOLERANCE
 
 Array = Any
@@ -49,64 +41,36 @@ def solve_covariance(
     width: float,
     budget: float,
     weight: Array | None = None,
-) -> MemberSolution:
+) -> Solution:
     """Bound the covariance of the decision and of membership in S inside each subgroup.
 
         min_h (γ/2) E h² − E[h f]   s.t.  |E[(1_S − ρ_k) h | k]| ≤ ε,   ρ_k = E[1_S | k]      (15)
 
     so h = clip((f − w_k (1_S − ρ_k))/γ, 0, 1): the threshold is w_k (1 − ρ_k) for members and
-    −w_k ρ_k for others. Where w = 0 is within the bound it is the solution.
+    −w_k ρ_k for others. The bound ε is on the covariance itself (the paper has ε here, not ε/2) and
+    can always be met. At γ = 0 each threshold may carry a coin, the limit of γ → 0; where a member
+    and another row tie at w up to rounding, either may toss it, with the same objective.
 
-    Parameters
-    ----------
-    score : array of float, shape (n_samples,)
-        f ∈ [−1, 1].
-    member : array of bool, shape (n_samples,)
-        Whether a row belongs to S.
-    subgroup : array of integers, shape (n_samples,)
-        Subgroup codes in 0, …, n_subgroups − 1.
-    n_subgroups : int
-        How many.
-    width : float
-        γ ≥ 0. At 0 each threshold may carry a coin, the limit of γ → 0.
-    budget : float
-        ε ≥ 0, of the covariance itself (the paper has ε here, not ε/2).
-    weight : array of float, shape (n_samples,), optional
-        Case weights; rows with weight 0 are as if absent.
-
-    Returns
-    -------
-    MemberSolution
-        ``multiplier`` is w, ``reached`` the covariance. It can always be met.
-
-    Raises
-    ------
-    ValueError
-        When a subgroup has no row, or γ or ε is negative.
-
-    Notes
-    -----
     O(n log n + n K): a sort of the breakpoints of each group, and one pass over its rows for each
     step of a binary search among them. A subgroup without members, or of members only, has
-    covariance 0 under any rule. At width 0, where a member and another row tie at w but for
-    rounding, either may toss the coin, with the same objective.
+    covariance 0 under any rule. ValueError is raised as by `read_rows`.
     """
     rows = read_rows(score, subgroup, n_subgroups, weight, ("width", width), ("budget", budget))
     xp = array_namespace(rows.score)
     inside = member if weight is None else member[weight > 0]
     lines, z, iterations = [], xp.astype(inside, xp.float64), 0
-    for group, (places, share) in enumerate(rows.groups()):
-        held, f = xp.take(inside, places), xp.take(rows.score, places)
-        rho = float(xp.sum(xp.where(held, share, xp.zeros_like(share))))
-        some = xp.where(held, xp.full_like(share, 1.0 - rho), xp.full_like(share, -rho))
-        root = _find_root(f, some, share, width, -budget, budget)
+    for group, (positions, share) in enumerate(rows.groups()):
+        own, f = xp.take(inside, positions), xp.take(rows.score, positions)
+        rho = float(xp.sum(xp.where(own, share, xp.zeros_like(share))))
+        centred = xp.where(own, xp.full_like(share, 1.0 - rho), xp.full_like(share, -rho))
+        root = _find_root(f, centred, share, width, -budget, budget)
         iterations += root.iterations
-        for cell, pull, coin in ((~held, -rho, root.coins[1]), (held, 1.0 - rho, root.coins[0])):
-            line = _draw_line(f[cell], some[cell], root.value, coin, width, root.value * pull)
-            lines.append(line)
+        for cell, pull, coin in ((~own, -rho, root.coins[1]), (own, 1.0 - rho, root.coins[0])):
+            threshold = root.value * pull
+            lines.append(_draw_line(f[cell], centred[cell], root.value, coin, width, threshold))
         z = xp.where(rows.code == group, z - rho, z)
     return conclude(
-        MemberSolution, rows, lines, cross(inside, rows.code), [z], np.ones((n_subgroups, 1)),
+        rows, lines, cross(inside, rows.code), [z], np.ones((n_subgroups, 1)),
         np.array([line.multiplier for line in lines[::2]]),
         width=width, targets=[0.0], half=budget, iterations=iterations,
     )  # fmt: skip
@@ -121,46 +85,22 @@ def solve_opportunity(
     rate: float,
     budget: float,
     weight: Array | None = None,
-) -> GroupSolution:
+) -> Solution:
     """Hold the true positive rates of all groups, as the scores estimate them, near one rate.
 
         min_h (γ/2) E h² − E[h f]   s.t.  |E[η h | k]/E[η | k] − ρ| ≤ ε/2,   η = (1 + f)/2
 
     so h = clip((f − w_k (1 + f)/2)/γ, 0, 1): a ramp whose threshold w/(2 − w) and slope
-    (1 − w/2)/γ both depend on the group. Ours, after the paper's Appendix E.
-
-    Parameters
-    ----------
-    score, code, n_groups, weight
-        As in `threshold.build_problem`.
-    width : float
-        γ ≥ 0. At 0 each threshold may carry a coin, the limit of γ → 0.
-    rate : float
-        ρ in [0, 1]; see `odds.propose_rates`.
-    budget : float
-        ε ≥ 0.
-
-    Returns
-    -------
-    GroupSolution
-        ``multiplier`` is w, ``reached`` the estimated true positive rate: NaN, and unbounded, in a
-        group whose scores are all −1. Otherwise it can always be met.
-
-    Raises
-    ------
-    ValueError
-        When a group has no row, or γ, ρ or ε is out of range.
-
-    Notes
-    -----
-    O(n log n + n K), as `solve_covariance`.
+    (1 − w/2)/γ both depend on the group. Ours, after the paper's Appendix E. A group whose scores
+    are all −1 has the rate NaN and is not bounded; the others can always meet their bounds. Cost,
+    coins at γ = 0 and errors as in `solve_covariance`; see `odds.propose_rates` for ρ.
     """
     settings = (("width", width), ("rate", rate), ("budget", budget))
     rows = read_rows(score, code, n_groups, weight, *settings)
     xp = array_namespace(rows.score)
     lines, scales, iterations = [], [], 0
-    for places, share in rows.groups():
-        f = xp.take(rows.score, places)
+    for positions, share in rows.groups():
+        f = xp.take(rows.score, positions)
         eta = (1.0 + f) / 2.0
         scales.append([float(xp.sum(share * eta))])
         scale = scales[-1][0] or 1.0
@@ -171,33 +111,28 @@ def solve_opportunity(
         slope = (1.0 - w / 2.0) / width if width > 0 else math.inf
         lines.append(Line(line.centre, line.level, slope, (w,)))
     return conclude(
-        GroupSolution, rows, lines, rows.code, [(1.0 + rows.score) / 2.0], np.array(scales),
+        rows, lines, rows.code, [(1.0 + rows.score) / 2.0], np.array(scales),
         np.array([line.multiplier for line in lines]),
         width=width, targets=[rate], half=budget / 2, iterations=iterations,
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Root:
-    """The multiplier w nearest to 0 that meets a criterion; at width 0 with the coins at ties.
+class _Root(NamedTuple):
+    """The multiplier w nearest to 0 that meets a criterion.
 
-    ``coins`` are for ties with z > 0 and with z < 0.
+    At width 0 ``coins`` are for ties with z > 0 and with z < 0.
     """
 
     value: float
     iterations: int
     coins: tuple[float, float] = (0.0, 0.0)
 
-    def mirror(self) -> _Root:
-        """Return the root for −z."""
-        return _Root(-self.value, self.iterations, self.coins[::-1])
-
 
 def _find_root(f: Array, z: Array, share: Array, width: float, low: float, high: float) -> _Root:
     """Return the w nearest to 0 with low ≤ Σ share z h ≤ high, h = clip((f − w z)/γ, 0, 1).
 
-    The mean falls in w. Where it is above ``high`` at 0, the first breakpoint w > 0 with a mean
-    within ``high`` is searched; the other case is its mirror image.
+    The mean falls in w. Where it is above ``high`` at 0, find the first breakpoint w > 0 with a
+    mean within ``high``; the other case is its mirror image.
     """
     xp = array_namespace(f)
 
@@ -207,7 +142,8 @@ def _find_root(f: Array, z: Array, share: Array, width: float, low: float, high:
 
     start, moving = mean(0.0), z != 0
     if start < low - TOLERANCE:
-        return _find_root(f, -z, share, width, -high, -low).mirror()
+        mirrored = _find_root(f, -z, share, width, -high, -low)
+        return _Root(-mirrored.value, mirrored.iterations, mirrored.coins[::-1])
     if start <= high + TOLERANCE or not bool(xp.any(moving)):
         return _Root(0.0, 1)
     f, z, share = f[moving], z[moving], share[moving]
@@ -215,9 +151,9 @@ def _find_root(f: Array, z: Array, share: Array, width: float, low: float, high:
         return _find_coin(f, z, share, high)
     breaks = xp.concat([f / z, (f - width) / z])
     breaks = xp.sort(breaks[breaks > 0])
-    place, iterations = _search(breaks, mean, high + TOLERANCE)
-    left = float(breaks[place - 1]) if place else 0.0
-    right = float(breaks[place])
+    position, iterations = _search(breaks, mean, high + TOLERANCE)
+    left = float(breaks[position - 1]) if position else 0.0
+    right = float(breaks[position])
     top, bottom = mean(left), mean(right)
     fall = min(1.0, (top - high) / (top - bottom)) if top > bottom else 1.0
     return _Root(left + fall * (right - left), iterations + 3)
@@ -227,7 +163,7 @@ def _find_coin(f: Array, z: Array, share: Array, high: float) -> _Root:
     """Return the root w ≥ 0 at width 0, where the mean falls in steps.
 
     As w passes the ratio f/z of a row, h falls from 1 to 0 where z > 0, and rises from 0 to 1
-    where z < 0; in the limit of γ → 0 the former are done before the latter begin.
+    where z < 0; in the limit of γ → 0 all falls come before all rises.
     """
     xp = array_namespace(f)
     ratio, pull, positive = f / z, share * z, z > 0
@@ -239,8 +175,8 @@ def _find_coin(f: Array, z: Array, share: Array, high: float) -> _Root:
         return add((positive & (ratio > w)) | (~positive & (ratio <= w)))
 
     breaks = xp.sort(ratio[ratio >= 0])
-    place, iterations = _search(breaks, after, high + TOLERANCE)
-    w = float(breaks[place])
+    position, iterations = _search(breaks, after, high + TOLERANCE)
+    w = float(breaks[position])
     tied = ratio == w
     middle = add((positive & (ratio > w)) | (~positive & (ratio < w)))
     gain, loss = add(tied & positive), -add(tied & ~positive)
@@ -252,9 +188,9 @@ def _find_coin(f: Array, z: Array, share: Array, high: float) -> _Root:
 
 
 def _search(breaks: Array, mean: Callable[[float], float], limit: float) -> tuple[int, int]:
-    """Return the first place whose mean is within the limit (else the last), and the means taken.
+    """Return the first breakpoint whose mean, which falls, is at most ``limit``, else the last.
 
-    The mean falls along the breakpoints.
+    The second number counts the means evaluated.
     """
     first, last, count = 0, int(breaks.shape[0]) - 1, 0
     while first < last:
@@ -270,8 +206,8 @@ def _search(breaks: Array, mean: Callable[[float], float], limit: float) -> tupl
 def _draw_line(f: Array, z: Array, w: float, coin: float, width: float, threshold: float) -> Line:
     """Return the line of rows whose z have one sign: h = clip((f − w z)/γ, 0, 1) or its limit.
 
-    At width 0 the centre is put on the score that ties, or else where it parts the same rows as
-    w z does: rounding in w z must not move a row over it.
+    At width 0 the centre is the score that ties, or else separates the same rows as w z does:
+    rounding in w z must not move a row across it.
     """
     if width > 0:
         return Line(threshold, 0.0, 1.0 / width, (w,))

@@ -1,22 +1,20 @@
-"""What conditional criteria share: rows, and solutions with the certificate that is theirs."""
+"""Shared parts of the conditional criteria: rows, lines, and solutions with their certificates."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from array_api_compat import device
 
 from fairfrontier.runtime.arrays import array_namespace, segment_sum, to_numpy
-from fairfrontier.train.postprocess.ramp import Line, RampRule, gather
+from fairfrontier.train.postprocess.rule import RampRule, conjugate
 
 Array = Any
-Found = TypeVar("Found", bound="Solution")
 
-# A criterion missed by less is met, and a gap that is smaller, as a share of 1 + the largest
-# multiplier, is closed.
+# Violations below this count as met, and so do gaps below this share of 1 + the largest multiplier.
 ACCURACY = 1e-9
 
 
@@ -27,27 +25,23 @@ class Solution:
     Attributes
     ----------
     rule : RampRule
-        The rule h.
+        By group; under covariance by 2 · subgroup + member.
     multiplier : ndarray of float64, shape (n_groups,) or (n_groups, 2)
         w_k, or (a_k, b_k) under equalised odds.
     reached : ndarray of float64, as ``multiplier``
-        What the criterion bounds, on the rows given: the covariance in each subgroup, or the
-        estimated true positive rate, or the true and the false positive rate. NaN where a group
-        has none.
+        The bounded quantity on the fitted rows: covariance, estimated true positive rate, or true
+        and false positive rate. NaN where a group has none.
     violation : ndarray of float64, shape (n_groups,)
-        By how much ``reached`` lies outside its bounds, the larger one of two; 0 up to rounding
-        where the criterion can be met.
+        Largest distance of ``reached`` from its bounds; 0 up to rounding where they can be met.
     objective : float
         Σ w [(γ/2) h² − h f] / Σ w.
     gap : float
-        ``objective`` minus the value of the Lagrangian dual at ``multiplier``: 0 up to rounding at
-        the optimum. For groups that cannot meet the criterion, of the bounds that they were given
-        instead.
+        ``objective`` minus the Lagrangian dual at ``multiplier``, 0 up to rounding; with relaxed
+        bounds for groups that cannot meet the original ones.
     iterations : int
         Evaluations of a group's mean, over all groups.
     converged : bool
-        Whether every group meets its bounds and the gap is closed, both up to rounding; False
-        where a group cannot meet them.
+        Whether every group meets its bounds and the gap is closed, both up to rounding.
     """
 
     rule: RampRule
@@ -59,32 +53,35 @@ class Solution:
     iterations: int
     converged: bool
 
-
-@dataclass(frozen=True, eq=False)
-class GroupSolution(Solution):
-    """A `Solution` whose rule depends on the group."""
-
-    def probability(self, score: Array, code: Array) -> Array:
-        """Return h of rows with scores f and group codes, float64, shape (n_samples,)."""
-        return self.rule.probability(score, code)
-
-
-@dataclass(frozen=True, eq=False)
-class MemberSolution(Solution):
-    """A `Solution` whose rule depends on the subgroup and on membership in S.
-
-    The rule's codes are 2 · subgroup + member.
-    """
-
-    def probability(self, score: Array, member: Array, subgroup: Array) -> Array:
-        """Return h of rows with scores f, membership (bool) and subgroup codes."""
-        return self.rule.probability(score, cross(member, subgroup))
+    def describe(self) -> dict[str, Any]:
+        """Return the plain facts that a fitted estimator keeps."""
+        return {
+            "objective": self.objective,
+            "duality_gap": self.gap,
+            "reached": self.reached.tolist(),
+            "violation": self.violation.tolist(),
+            "converged": self.converged,
+        }
 
 
 def cross(member: Array, subgroup: Array) -> Array:
     """Return the codes 2 · subgroup + member, int64."""
     xp = array_namespace(subgroup)
     return 2 * xp.astype(subgroup, xp.int64) + xp.astype(member, xp.int64)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A group's line of a `RampRule`, with its multipliers.
+
+    ``relaxed`` is the amount by which the bounds were widened so that the group can meet them.
+    """
+
+    centre: float
+    level: float
+    slope: float
+    multiplier: tuple[float, ...]
+    relaxed: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,13 +105,10 @@ class CodedScores:
 def read_rows(
     score: Array, code: Array, n_groups: int, weight: Array | None, *settings: tuple[str, float]
 ) -> CodedScores:
-    """Return the rows of weight > 0, once everything is in range.
+    """Return the rows of weight > 0.
 
-    Raises
-    ------
-    ValueError
-        When lengths differ, a code is out of range, a group has no row, or one of the
-        ``settings`` (name, value) is negative, or a rate above 1.
+    ValueError is raised for different lengths, codes out of range, groups without rows, and
+    ``settings`` (name, value) that are negative or, for a rate, above 1.
     """
     xp = array_namespace(score)
     for name, value in settings:
@@ -131,7 +125,6 @@ def read_rows(
 
 
 def conclude(
-    kind: type[Found],
     rows: CodedScores,
     lines: Sequence[Line],
     cells: Array,
@@ -143,34 +136,26 @@ def conclude(
     targets: Sequence[float],
     half: float,
     iterations: int,
-) -> Found:
-    """Return a solution, measured on all rows.
+) -> Solution:
+    """Return the solution with the quantities measured on all rows.
+
+    The dual value is −E ξ_γ(f − Σ m_j z_j) − Σ_k P(k) Σ_j scale_kj (m_kj τ_j + |m_kj| half_k).
 
     Parameters
     ----------
-    kind : type
-        Of the solution.
-    rows : CodedScores
-        Of the problem.
     lines : sequence of Line
-        By cell: of the group, or of the group and membership.
-    cells : array of int64, shape (n_samples,)
-        Cell of each row.
+        By cell: a group, or a group and membership; ``cells`` is the cell of each row.
     features : sequence of array, shape (n_samples,)
         z_j.
     scales : ndarray of float64, shape (n_groups, n_features)
-        What E[z_j h | k] is divided by; 0 where that is not defined.
+        Divisors of E[z_j h | k]; 0 where that is not defined.
     multiplier : ndarray of float64, shape (n_groups, n_features)
-    width, targets, half
-        γ, and the bounds τ_j ± ``half`` before any line's ``relaxed``.
-    iterations : int
-
-    Notes
-    -----
-    The dual value is −E ξ_γ(f − Σ m_j z_j) − Σ_k P(k) Σ_j scale_kj (m_kj τ_j + |m_kj| half_k).
+    targets, half
+        The bounds τ_j ± half before any relaxation.
     """
     xp = array_namespace(rows.score)
-    rule = gather(lines)
+    table = np.array([(line.centre, line.level, line.slope) for line in lines], dtype=np.float64)
+    rule = RampRule(*(np.ascontiguousarray(column) for column in table.T))
     h = rule.probability(rows.score, cells)
     mass = to_numpy(segment_sum(rows.weight, rows.code, rows.n_groups))
     excess = rows.score
@@ -182,19 +167,16 @@ def conclude(
         excess = excess - xp.take(factor, rows.code) * z
     distance = np.nan_to_num(np.abs(reached - np.asarray(targets)))
     violation = np.maximum(distance - half, 0.0).max(axis=1)
-    ramp = xp.clip(excess, 0.0, width)
-    xi = xp.maximum(excess - width, xp.zeros_like(excess))
-    if width > 0:
-        xi = xi + ramp * ramp / (2.0 * width)
     per_group = len(lines) // rows.n_groups
     bound = half + np.array([line.relaxed for line in lines[::per_group]])
     price = scales * (multiplier * np.asarray(targets) + np.abs(multiplier) * bound[:, None])
+    xi = conjugate(excess, width)
     dual = -float(xp.sum(rows.weight * xi)) - float(mass @ price.sum(axis=1))
     primal = float(xp.sum(rows.weight * (width / 2.0 * h * h - h * rows.score)))
     objective, gap = primal / mass.sum(), (primal - dual) / mass.sum()
     closed = abs(gap) <= ACCURACY * (1.0 + np.abs(multiplier).max())
     single = scales.shape[1] == 1
-    return kind(
+    return Solution(
         rule=rule,
         multiplier=multiplier[:, 0] if single else multiplier,
         reached=reached[:, 0] if single else reached,

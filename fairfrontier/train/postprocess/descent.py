@@ -5,7 +5,7 @@
 s is the group of a row with score f ∈ [−1, 1], and ξ_γ'(w) = clip(w/γ, 0, 1). With
 h = clip((f − (λ_s − μ_s))/γ, 0, 1), the row's gradient is ε/2 + ρ − h in λ_s, ε/2 − ρ + h in μ_s
 and 0 in the multipliers of other groups (2). `threshold.solve_exact` finds the same minimum from
-one sort: these are for comparison with what was published.
+one sort; these solvers are for comparison with the published results.
 
 References
 ----------
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,12 +26,12 @@ import numpy as np
 from array_api_compat import device
 
 from fairfrontier.runtime.arrays import array_namespace, segment_sum, to_numpy
-from fairfrontier.train.postprocess.rule import ThresholdRule
-from fairfrontier.train.postprocess.threshold import ThresholdProblem, build_problem
+from fairfrontier.train.postprocess.rule import ThresholdRule, conjugate
+from fairfrontier.train.postprocess.threshold import Segment, build_problem
 
 Array = Any
 
-# As many passes as the paper's figure 2b shows, within bounds that keep a descent short.
+# The number of passes in the paper's figure 2b, within bounds that keep a descent short.
 PASSES = 25
 FEWEST_STEPS, MOST_STEPS = 100_000, 1_000_000
 # Rows drawn at a time.
@@ -44,22 +44,11 @@ SMALLEST_HALF_BUDGET = 1e-3
 class DescentResult:
     """Where a descent ended.
 
-    Attributes
-    ----------
-    upper, lower : ndarray of float64, shape (n_groups,)
-        λ and μ, the multipliers of E[h | k] ≤ ρ + ε/2 and of E[h | k] ≥ ρ − ε/2, averaged over
-        the steps.
-    rule : ThresholdRule
-        With thresholds λ − μ.
-    objective : float
-        F of (4) at λ and μ over the rows given; its minimum is −``dual_value`` of the exact
-        solution.
-    steps : int
-        Steps made, of all phases.
-    trace_steps : ndarray of int64, shape (n_points,)
-        Steps after which the average was recorded, evenly spread; the last is ``steps``.
-    trace : ndarray of float64, shape (n_points, n_groups)
-        The average of λ − μ over the steps until then.
+    ``upper`` and ``lower`` are λ and μ, the multipliers of E[h | k] ≤ ρ + ε/2 and of
+    E[h | k] ≥ ρ − ε/2, averaged over the steps; the rule has thresholds λ − μ. ``objective`` is F
+    of (4) there, over the given rows; its minimum is −``dual_value`` of the exact solution.
+    ``trace``, (n_points, n_groups), is the average of λ − μ over the first ``trace_steps`` steps,
+    which are evenly spread and end with ``steps``.
     """
 
     upper: np.ndarray
@@ -89,13 +78,10 @@ def evaluate_dual(
     mass = xp.ones_like(score) if weight is None else xp.astype(weight, xp.float64)
     threshold = xp.asarray(np.asarray(upper) - np.asarray(lower), device=device(score))
     excess = score - xp.take(threshold, code)
-    ramp = xp.clip(excess, 0.0, width)
-    # ξ_γ(w) = ∫ clip(v/γ, 0, 1) dv up to w: a parabola on the ramp, a line above it (3).
-    xi = ramp * ramp / (2.0 * width) + xp.maximum(excess - width, xp.zeros_like(excess))
     total = float(xp.sum(mass))
     share = to_numpy(segment_sum(mass, code, n_groups)) / total
     linear = share @ (budget / 2 * (upper + lower) + rate * (upper - lower))
-    return float(linear) + float(xp.sum(mass * xi)) / total
+    return float(linear) + float(xp.sum(mass * conjugate(excess, width))) / total
 
 
 def solve_sgd(
@@ -117,44 +103,17 @@ def solve_sgd(
 
         λ_s ← max(0, λ_s − α (ε/2 + ρ − h)),   μ_s ← max(0, μ_s − α (ε/2 − ρ + h))            (2)
 
-    Parameters
-    ----------
-    score : array of float, shape (n_samples,)
-        f ∈ [−1, 1].
-    code : array of integers, shape (n_samples,)
-        Group codes in 0, …, n_groups − 1.
-    n_groups : int
-        K.
-    width, rate, budget : float
-        γ > 0, ρ in [0, 1] and ε ≥ 0.
-    weight : array of float, shape (n_samples,), optional
-        Rows are drawn in proportion to it.
-    steps : int, optional
-        T. None makes 25 passes over the rows, but 100,000 steps at least and 1,000,000 at most.
-    learning_rate : float, optional
-        α; None for the paper's 0.1 √(K/T).
-    batch_size : int
-        Rows whose mean gradient makes a step; 1 is algorithm 1.
-    random_state : int
-        Seed of the draws (with replacement).
-    trace : int
-        Points at which the average of λ − μ is recorded.
+    ``score``, ``code`` and ``n_groups`` are as in `threshold.build_problem`; ``width`` is above 0.
+    Rows are drawn with replacement, in proportion to ``weight``. ``steps`` is T: by default 25
+    passes over the rows, but at least 100,000 and at most 1,000,000. ``learning_rate`` is α, by
+    default the paper's 0.1 √(K/T). A step takes the mean gradient of ``batch_size`` rows, 1 in
+    algorithm 1. ``trace`` is the number of points at which the average of λ − μ is recorded.
+    ValueError is raised where γ is not above 0, or there is no row to draw.
 
-    Returns
-    -------
-    DescentResult
-
-    Raises
-    ------
-    ValueError
-        When γ is not above 0, or there is no row to draw.
-
-    Notes
-    -----
     Within 1/2 (1 + ρ + ε)² α + (‖λ*‖² + ‖μ*‖²)/(2 T α) of the minimum in expectation (proposition
     1), so O(√(K/T)): T counts rows of all groups, and a group with few of them moves little.
 
-    A step changes the multipliers of one group only, so the steps between two records are walked
+    A step changes the multipliers of one group only, so the steps between two records are made
     group by group over plain numbers on the host, whatever the backend of the scores: the same
     iterates as row by row. 0.2 s for a million steps; memory O(n) for the copy on the host.
     """
@@ -165,11 +124,11 @@ def solve_sgd(
         steps = min(max(passes, FEWEST_STEPS), MOST_STEPS)
     alpha = 0.1 * math.sqrt(n_groups / steps) if learning_rate is None else learning_rate
     walk = _Walk(n_groups, width, rate, budget, alpha)
-    draws = _Draws(None if weight is None else to_numpy(weight), scores.size, random_state)
+    draw = _draw_rows(None if weight is None else to_numpy(weight), scores.size, random_state)
     marks = {round(steps * (point + 1) / trace) for point in range(trace)} - {0}
     recorded = []
     for start, stop in _cut(steps, max(1, BLOCK // batch_size), marks):
-        rows_drawn = draws.take((stop - start) * batch_size)
+        rows_drawn = draw((stop - start) * batch_size)
         if batch_size == 1:
             walk.follow(scores[rows_drawn], codes[rows_drawn])
         else:
@@ -179,12 +138,12 @@ def solve_sgd(
             recorded.append(walk.upper_sum / stop - walk.lower_sum / stop)
     return _conclude(
         score, code, weight, walk.upper_sum / steps, walk.lower_sum / steps, steps,
-        width=width, rate=rate, budget=budget, trace_steps=sorted(marks), trace=recorded,
+        sorted(marks), recorded, width=width, rate=rate, budget=budget,
     )  # fmt: skip
 
 
 class _Walk:
-    """λ and μ on their way, and the sums of their values after each step."""
+    """λ and μ during a descent, and the sums of their values after each step."""
 
     def __init__(
         self, n_groups: int, width: float, rate: float, budget: float, alpha: float
@@ -197,10 +156,10 @@ class _Walk:
     def follow(self, score: np.ndarray, code: np.ndarray) -> None:
         """Take one step for each row."""
         for group in range(self.upper.size):
-            places = np.flatnonzero(code == group)
-            uppers, lowers = self._walk_group(group, score[places].tolist())
-            # A value stays until the group's next row.
-            lasts = np.diff(np.concatenate([[0], places, [score.size]]))
+            rows = np.flatnonzero(code == group)
+            uppers, lowers = self._walk_group(group, score[rows].tolist())
+            # A value lasts until the group's next row.
+            lasts = np.diff(np.concatenate([[0], rows, [score.size]]))
             self.upper_sum[group] += lasts @ uppers
             self.lower_sum[group] += lasts @ lowers
             self.upper[group], self.lower[group] = uppers[-1], lowers[-1]
@@ -237,21 +196,23 @@ class _Walk:
             self.lower_sum += self.lower
 
 
-class _Draws:
-    """Rows drawn with replacement in proportion to their weights."""
+def _draw_rows(
+    weight: np.ndarray | None, n_samples: int, random_state: int
+) -> Callable[[int], np.ndarray]:
+    """Return a function that draws positions of rows with replacement, in proportion to weight.
 
-    def __init__(self, weight: np.ndarray | None, n_samples: int, random_state: int) -> None:
-        self._n_samples = n_samples
-        self._edges = None if weight is None else np.cumsum(weight, dtype=np.float64)
-        self._generator = np.random.default_rng(random_state)
+    The draws do not depend on how they are split over calls.
+    """
+    edges = None if weight is None else np.cumsum(weight, dtype=np.float64)
+    generator = np.random.default_rng(random_state)
 
-    def take(self, size: int) -> np.ndarray:
-        """Return positions of rows; how draws are split over calls does not matter."""
-        uniform = self._generator.random(size)
-        if self._edges is None:
-            return (uniform * self._n_samples).astype(np.int64)
-        drawn = np.searchsorted(self._edges, uniform * self._edges[-1], side="right")
-        return np.asarray(drawn)
+    def draw(size: int) -> np.ndarray:
+        uniform = generator.random(size)
+        if edges is None:
+            return (uniform * n_samples).astype(np.int64)
+        return np.asarray(np.searchsorted(edges, uniform * edges[-1], side="right"))
+
+    return draw
 
 
 def _cut(steps: int, block: int, marks: set[int]) -> Iterator[tuple[int, int]]:
@@ -275,32 +236,14 @@ def solve_authors(
 ) -> DescentResult:
     """Minimise (4) by the schedule of the authors' code.
 
-    Each group by itself: ``steps`` steps at rate γ √(batch/steps) along the mean gradient of a
+    Each group separately: ``steps`` steps at rate γ √(batch/steps) along the mean gradient of a
     batch of its rows, averaged from the first step on; then ``refine`` steps of rate γ/2 from that
     average, along the gradient over all of its rows. Where ε/2 ≤ 0.001 there is no μ, and λ may
-    take either sign.
+    take either sign. Parameters as in `solve_sgd`; there is no trace. ValueError is raised where γ
+    is not above 0, or a group has no row to draw.
 
-    Parameters
-    ----------
-    score, code, n_groups, width, rate, budget, weight, random_state
-        As in `solve_sgd`.
-    batch_size, steps, refine : int
-        Rows of a batch, its steps, and the full-gradient steps.
-
-    Returns
-    -------
-    DescentResult
-        Without a trace.
-
-    Raises
-    ------
-    ValueError
-        When γ is not above 0, or a group has no row to draw.
-
-    Notes
-    -----
-    For 0 < ε ≤ 0.002 this does not solve (4): without μ it steers every group to ρ + ε/2. Neither
-    does ``refine`` bound how far the end is from the minimum; compare ``objective``.
+    For 0 < ε ≤ 0.002 this does not solve (4): without μ it steers every group to ρ + ε/2. Nor does
+    ``refine`` bound the distance to the minimum; compare ``objective``.
 
     The groups' steps are made side by side, and the full gradients come from one sort and running
     sums, which changes rounding only: O(n log n + steps · K · batch + refine · K · log n).
@@ -312,8 +255,10 @@ def solve_authors(
     half = budget / 2
     signed = half <= SMALLEST_HALF_BUDGET
     floor = -math.inf if signed else 0.0
-    mass = [to_numpy(segment.mass) for segment in problem.segments]
-    scores = [to_numpy(segment.score) for segment in problem.segments]
+    host = [
+        Segment(*map(to_numpy, (segment.score, segment.mass, segment.moment, segment.square)))
+        for segment in problem.segments
+    ]
     generator = np.random.default_rng(random_state)
     upper, lower = np.zeros(n_groups), np.zeros(n_groups)
     upper_sum, lower_sum = np.zeros(n_groups), np.zeros(n_groups)
@@ -327,8 +272,8 @@ def solve_authors(
     for start, stop in _cut(steps, block, set()):
         uniform = generator.random((n_groups, stop - start, batch_size))
         drawn = [
-            f[np.searchsorted(edges, u * edges[-1], side="right") - 1]
-            for f, edges, u in zip(scores, mass, uniform, strict=True)
+            rows.score[np.searchsorted(rows.mass, u * rows.mass[-1], side="right") - 1]
+            for rows, u in zip(host, uniform, strict=True)
         ]
         for f in np.stack(drawn, axis=1):
             t = (upper - lower)[:, None]
@@ -337,33 +282,21 @@ def solve_authors(
             upper_sum += upper
             lower_sum += lower
     upper, lower = upper_sum / max(steps, 1), lower_sum / max(steps, 1)
-    mean = _Mean(problem, width)
     for _ in range(refine):
-        upper, lower = step(upper, lower, mean.of(upper - lower), width / 2)
+        h = np.array([_mean(rows, t, width) for rows, t in zip(host, upper - lower, strict=True)])
+        upper, lower = step(upper, lower, h, width / 2)
     return _conclude(
         score, code, weight, upper, lower, steps + refine,
-        width=width, rate=rate, budget=budget, trace_steps=[], trace=[],
+        [], [], width=width, rate=rate, budget=budget,
     )  # fmt: skip
 
 
-class _Mean:
-    """E[clip((f − t_k)/γ, 0, 1) | k] over all rows, from running sums over the sorted scores."""
-
-    def __init__(self, problem: ThresholdProblem, width: float) -> None:
-        self._width = width
-        self._sorted = [
-            (to_numpy(each.score), to_numpy(each.mass), to_numpy(each.moment))
-            for each in problem.segments
-        ]
-
-    def of(self, threshold: np.ndarray) -> np.ndarray:
-        mean = np.empty(threshold.size)
-        for group, (score, mass, moment) in enumerate(self._sorted):
-            t = threshold[group]
-            lower, upper = np.searchsorted(score, [t, t + self._width])
-            ramp = moment[upper] - moment[lower] - t * (mass[upper] - mass[lower])
-            mean[group] = (ramp / self._width + mass[-1] - mass[upper]) / mass[-1]
-        return mean
+def _mean(segment: Segment, t: float, width: float) -> float:
+    """Return E[clip((f − t)/γ, 0, 1)] over all rows of a group, from running sums on the host."""
+    mass, moment = segment.mass, segment.moment
+    lower, upper = np.searchsorted(segment.score, [t, t + width])
+    ramp = moment[upper] - moment[lower] - t * (mass[upper] - mass[lower])
+    return float((ramp / width + mass[-1] - mass[upper]) / mass[-1])
 
 
 def _check(width: float, score: Array, weight: Array | None) -> None:
@@ -381,21 +314,15 @@ def _conclude(
     upper: np.ndarray,
     lower: np.ndarray,
     steps: int,
-    *,
-    width: float,
-    rate: float,
-    budget: float,
     trace_steps: list[int],
     trace: list[np.ndarray],
+    **setting: float,
 ) -> DescentResult:
-    objective = evaluate_dual(
-        score, code, upper, lower, width=width, rate=rate, budget=budget, weight=weight
-    )
     return DescentResult(
         upper=upper,
         lower=lower,
-        rule=ThresholdRule(width, upper - lower, np.zeros(upper.size)),
-        objective=objective,
+        rule=ThresholdRule(setting["width"], upper - lower, np.zeros(upper.size)),
+        objective=evaluate_dual(score, code, upper, lower, weight=weight, **setting),
         steps=steps,
         trace_steps=np.asarray(trace_steps, dtype=np.int64),
         trace=np.asarray(trace, dtype=np.float64).reshape(-1, upper.size),

@@ -31,21 +31,19 @@ FIELDS = ("share", "threshold", "above", "ignored", "constant")
 
 @method("hardt")
 class Hardt(PostProcessor):
-    """The most accurate mixture of two thresholds per group that meets a criterion of fairness.
+    """The most accurate mixture of two thresholds per group that meets a fairness criterion.
 
     h_k(f) = c_k q_k + (1 − c_k) Σ_{j=0,1} p_kj 1{f > t_kj}   (or 1{f < t_kj}, by ``flip``)
 
-    For every value of the rate that is to be equal, on a grid, each group takes the best point on
-    the upper hull of what its thresholds reach: a mixture of two of them. The value that is best
-    over all groups is kept. Equalised odds moves every group to the lowest of the groups' hulls by
-    a decision that ignores the score with probability c_k.
+    For every value of the equal rate, on a grid, each group takes the best point on the upper hull
+    of what its thresholds reach: a mixture of two of them. The value that is best over all groups
+    is kept. Equalised odds moves every group to the lowest of the groups' hulls by a decision that
+    ignores the score with probability c_k.
 
     Parameters
     ----------
-    attributes : int, list of int or None
-        Columns of ``groups`` whose cross product makes the groups; None crosses all.
-    scale : {"probability", "margin", "signed"}
-        What the scores are.
+    attributes, scale, random_state
+        As in `PostProcessor`.
     criterion : {"parity", "equal_opportunity", "equalized_odds"}
         What is the same in all groups: E[h], E[h | y=1], or E[h | y=1] and E[h | y=0].
     objective : {"accuracy", "balanced_accuracy"}
@@ -56,16 +54,12 @@ class Hardt(PostProcessor):
     grid_size : int
         Steps of the grid of rates over [0, 1].
     flip : bool
-        Whether decision 1 may lie below a threshold, for groups whose scores point the wrong way.
-    random_state : int
-        Seed of the draws of ``predict``.
+        Whether decision 1 may lie below a threshold, for groups whose scores are reversed.
 
     Attributes
     ----------
-    share_ : ndarray of float64, shape (n_groups, 2)
-        p.
-    threshold_ : ndarray of float64, shape (n_groups, 2)
-        t, on the signed scale [−1, 1]; may be infinite.
+    share_, threshold_ : ndarray of float64, shape (n_groups, 2)
+        p, and t on the signed scale [−1, 1]; t may be infinite.
     above_ : ndarray of bool, shape (n_groups, 2)
         Whether decision 1 lies above the threshold, or below it.
     ignored_, constant_ : ndarray of float64, shape (n_groups,)
@@ -79,7 +73,7 @@ class Hardt(PostProcessor):
     Notes
     -----
     O(n log n), with an iteration in Python over the distinct scores of every group (16 s for
-    1,000,000). Case weights do not enter: fairlearn has none.
+    1,000,000). Case weights are ignored: fairlearn has none.
 
     References
     ----------
@@ -120,7 +114,7 @@ class Hardt(PostProcessor):
         self.random_state = random_state
 
     def check(self) -> None:
-        """Raise ConfigError for parameters that cannot be."""
+        """Raise ConfigError for invalid parameters."""
         super().check()
         self.require("criterion", self.criterion in CONSTRAINTS, " or ".join(CONSTRAINTS))
         self.require("objective", self.objective in OBJECTIVES, " or ".join(OBJECTIVES))
@@ -152,14 +146,14 @@ class Hardt(PostProcessor):
             predict_method="decision_function",
             tol=self.tolerance or None,
         ).fit(score[:, None], y, sensitive_features=code)
-        found = optimizer.interpolated_thresholder_.interpolation_dict
-        rules = [found[each] for each in range(len(self.cells_))]
-        pairs = [(each.operation0, each.operation1) for each in rules]
-        self.share_ = np.array([[each.p0, each.p1] for each in rules], dtype=np.float64)
-        self.threshold_ = np.array([[float(each.threshold) for each in pair] for pair in pairs])
-        self.above_ = np.array([[each.operator == ">" for each in pair] for pair in pairs])
-        self.ignored_ = np.array([float(each.get("p_ignore", 0.0)) for each in rules])
-        self.constant_ = np.array([float(each.get("prediction_constant", 0.0)) for each in rules])
+        by_group = optimizer.interpolated_thresholder_.interpolation_dict
+        rules = [by_group[group] for group in range(len(self.cells_))]
+        pairs = [(rule.operation0, rule.operation1) for rule in rules]
+        self.share_ = np.array([[rule.p0, rule.p1] for rule in rules], dtype=np.float64)
+        self.threshold_ = np.array([[float(step.threshold) for step in pair] for pair in pairs])
+        self.above_ = np.array([[step.operator == ">" for step in pair] for pair in pairs])
+        self.ignored_ = np.array([float(rule.get("p_ignore", 0.0)) for rule in rules])
+        self.constant_ = np.array([float(rule.get("prediction_constant", 0.0)) for rule in rules])
         return self
 
     def probability(self, signed: np.ndarray, code: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@
     s.t.  |E[η h | k]/E[η | k] − TPR| ≤ ε/2,   |E[(1−η) h | k]/E[1−η | k] − FPR| ≤ ε/2,   all k
 
 with η = (1 + f)/2: the true and the false positive rate as the scores estimate them, since y is
-not known where the rule is applied. Ours, after the paper's Appendix E. Both rates are linear in h,
+unknown where the rule is applied. Ours, after the paper's Appendix E. Both rates are linear in h,
 and so is the gain: E[h f | k] = E[η | k] · tpr − E[1−η | k] · fpr.
 
 The rates that a group can reach lie between its ROC curve, whose points are thresholds with a
@@ -22,19 +22,65 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from itertools import combinations, pairwise
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from fairfrontier.train.postprocess.criterion import GroupSolution, conclude, read_rows
-from fairfrontier.train.postprocess.ramp import Line, host_share, integrate
+from fairfrontier.runtime.arrays import to_numpy
+from fairfrontier.train.postprocess.criterion import Line, Solution, conclude, read_rows
 from fairfrontier.train.postprocess.threshold import TOLERANCE, Segment, build_problem
 
 Array = Any
 
-# A root is sought to this accuracy in the mean, or to neighbouring numbers.
+# The search for a root ends at this accuracy of the mean, or at neighbouring numbers.
 FINEST = 1e-15
 MOST_STEPS = 400
+
+
+class Moments(NamedTuple):
+    """Sums over the rows of a group under h = clip(level + slope f, 0, 1).
+
+    ``chosen`` and ``pull`` are Σ w h and Σ w f h; ``mass``, ``moment`` and ``square`` are Σ w,
+    Σ w f and Σ w f² over the rows with 0 < h < 1.
+    """
+
+    chosen: float
+    pull: float
+    mass: float
+    moment: float
+    square: float
+
+
+def integrate(segment: Segment, level: float, slope: float) -> Moments:
+    """Return the moments of h = clip(level + slope f, 0, 1), from NumPy segments; O(log n)."""
+    n = segment.score.size
+    if slope == 0:
+        first, last, ones = (0, n if 0 < level < 1 else 0, (0, n if level >= 1 else 0))
+    else:
+        ends = sorted([-level / slope, (1.0 - level) / slope])
+        first, last = np.searchsorted(segment.score, ends).tolist()
+        ones = (last, n) if slope > 0 else (0, first)
+
+    def add(sums: np.ndarray, start: int, stop: int) -> float:
+        return float(sums[stop] - sums[start])
+
+    sums = (segment.mass, segment.moment, segment.square)
+    mass, moment, square = (add(total, first, last) for total in sums)
+    return Moments(
+        add(segment.mass, *ones) + level * mass + slope * moment,
+        add(segment.moment, *ones) + level * moment + slope * square,
+        mass,
+        moment,
+        square,
+    )
+
+
+def host_share(segment: Segment) -> Segment:
+    """Return a segment as NumPy arrays, its weights divided by their total."""
+    score, mass, moment, square = (
+        to_numpy(values) for values in (segment.score, segment.mass, segment.moment, segment.square)
+    )
+    return Segment(score, mass / mass[-1], moment / mass[-1], square / mass[-1])
 
 
 def solve_odds(
@@ -46,41 +92,20 @@ def solve_odds(
     rates: tuple[float, float],
     budget: float,
     weight: Array | None = None,
-) -> GroupSolution:
+) -> Solution:
     """Hold the true and the false positive rates of all groups, as scores estimate them, near two.
 
-    Parameters
-    ----------
-    score, code, n_groups, weight
-        As in `threshold.build_problem`; rows with weight 0 are as if absent.
-    width : float
-        γ > 0. With ε = 0 the constraints fix the gain, and the rule is the same for every width:
-        the one with the least E h², a straight line in f clipped to [0, 1].
-    rates : (float, float)
-        TPR and FPR, each in [0, 1]; see `propose_rates`.
-    budget : float
-        ε ≥ 0.
+    ``rates`` are (TPR, FPR), each in [0, 1]; see `propose_rates`. The width is above 0; with ε = 0
+    the constraints fix the gain, and the rule is the same for every width: that with the least
+    E h², a line in f clipped to [0, 1]. A group that cannot come within ε/2 of both rates gets the
+    point of its curve where the larger of the two distances is least, ``violation`` is that
+    distance less ε/2, and ``converged`` is False. In a group whose scores are all −1 (or all 1) the
+    true (false) positive rate is 0/0, NaN, and not bounded.
 
-    Returns
-    -------
-    GroupSolution
-        ``multiplier`` holds (a, b) and ``reached`` (tpr, fpr). A group that cannot come within ε/2
-        of both rates gets the point of its curve where the larger of the two distances is least,
-        says so in ``violation``, and ``converged`` is False.
-
-    Raises
-    ------
-    ValueError
-        When a group has no row, γ is not above 0, or a rate or ε is out of range.
-
-    Notes
-    -----
-    O(n log n + K s² log n) for some s = 10 to 30 steps of a search for b, each with a search for
-    a, over running sums of the sorted scores on the host. On the curve itself the rule is a
-    threshold with a coin, drawn as the line through the neighbouring scores (and no flatter than
-    the unconstrained ramp): its multipliers are as large as those scores are close.
-    In a group whose scores are all −1 (or all 1) the true (false) positive rate is 0/0, NaN and
-    unbounded.
+    O(n log n + K s² log n) for s = 10 to 30 steps of a search for b, each with a search for a, over
+    running sums of the sorted scores on the host. On the curve itself the rule is a threshold with
+    a coin, drawn as the line through the neighbouring scores (and no flatter than the unconstrained
+    ramp), whose multipliers grow as those scores get closer. ValueError as from `read_rows`.
     """
     if not width > 0:
         raise ValueError(f"equalised odds need a width above 0, not {width}")
@@ -91,7 +116,7 @@ def solve_odds(
     lines = [group.solve(*rates, budget / 2) for group in groups]
     eta = (1.0 + rows.score) / 2.0
     return conclude(
-        GroupSolution, rows, lines, rows.code, [eta, 1.0 - eta],
+        rows, lines, rows.code, [eta, 1.0 - eta],
         np.array([(group.p, group.q) for group in groups]),
         np.array([line.multiplier for line in lines]),
         width=width, targets=rates, half=budget / 2,
@@ -113,7 +138,7 @@ class _Group:
         self.p, self.q = float(positive[-1]), float(negative[-1])
         self.tpr = 1.0 - positive / (self.p or 1.0)
         self.fpr = 1.0 - negative / (self.q or 1.0)
-        # Sums of equal numbers that differ by rounding are not to leave a remainder.
+        # Rounding must not leave a remainder.
         self.tpr[-1] = self.fpr[-1] = 0.0
 
     def solve(self, tpr: float, fpr: float, half: float) -> Line:
@@ -150,27 +175,27 @@ class _Group:
         both = self.tpr + self.fpr
         n = self.segment.score.size
         # The sums fall: the last row from which on they reach the total.
-        place = min(n - 1, max(0, int(np.searchsorted(-both, -total, side="right")) - 1))
-        first, last = self._ties(place)
+        row = min(n - 1, max(0, int(np.searchsorted(-both, -total, side="right")) - 1))
+        first, last = self._ties(row)
         step = float(both[first] - both[last])
         coin = min(1.0, max(0.0, (total - float(both[last])) / step))
-        return place, coin, float(self.fpr[last] + coin * (self.fpr[first] - self.fpr[last]))
+        return row, coin, float(self.fpr[last] + coin * (self.fpr[first] - self.fpr[last]))
 
-    def _ties(self, place: int) -> tuple[int, int]:
-        """Return the range of rows with the score of one."""
+    def _ties(self, row: int) -> tuple[int, int]:
+        """Return the range of rows with the score of ``row``."""
         score = self.segment.score
-        first = int(np.searchsorted(score, score[place], side="left"))
-        return first, int(np.searchsorted(score, score[place], side="right"))
+        first = int(np.searchsorted(score, score[row], side="left"))
+        return first, int(np.searchsorted(score, score[row], side="right"))
 
-    def _draw_curve(self, place: int, coin: float, sign: float, relaxed: float) -> Line:
-        """Return a line that chooses all scores above that of a row (below, where sign is −1).
+    def _draw_curve(self, row: int, coin: float, sign: float, relaxed: float) -> Line:
+        """Return a line that chooses all scores above that of ``row`` (below, where sign is −1).
 
-        It is steep enough to leave out the others, and to have multipliers of the signs that go
-        with the corner of the box that it reaches.
+        It is steep enough to choose no others, and to have multipliers with the signs that belong
+        to the corner of the box that it reaches.
         """
         score, width = self.segment.score, self.width
-        first, last = self._ties(place)
-        t, level = float(score[place]), coin if sign > 0 else 1.0 - coin
+        first, last = self._ties(row)
+        t, level = float(score[row]), coin if sign > 0 else 1.0 - coin
         slopes = [0.0]
         if last < score.size:
             slopes.append((1.0 - coin) / (float(score[last]) - t))
@@ -190,21 +215,19 @@ class _Group:
         self.iterations += 1
         level, slope = self._line(a, b)
         seen = integrate(self.segment, level, slope)
-        tpr, fpr = (
-            (seen.chosen + seen.pull) / 2.0 / self.p,
-            (seen.chosen - seen.pull) / 2.0 / self.q,
-        )
+        tpr = (seen.chosen + seen.pull) / 2.0 / self.p
+        fpr = (seen.chosen - seen.pull) / 2.0 / self.q
         four = 4.0 * self.width
         steep_a = (seen.mass + 2.0 * seen.moment + seen.square) / four / self.p
         steep_b = (seen.mass - 2.0 * seen.moment + seen.square) / four / self.q
         return tpr, fpr, steep_a, steep_b, (seen.mass - seen.square) / four
 
     def _best_a(self, b: float, tpr: float, half: float) -> float:
-        """Return the a nearest to 0 with tpr within its bounds, at a given b."""
+        """Return the a nearest to 0 with tpr within its bounds, for this b."""
 
         def rate(a: float) -> tuple[float, float]:
-            found = self._evaluate(a, b)
-            return found[0], -found[2]
+            reached, _, steep, _, _ = self._evaluate(a, b)
+            return reached, -steep
 
         return _find_root(rate, tpr - half, tpr + half)
 
@@ -219,8 +242,8 @@ class _Group:
 def _find_root(mean: Callable[[float], tuple[float, float]], low: float, high: float) -> float:
     """Return the w nearest to 0 at which a falling, piecewise linear mean is within its bounds.
 
-    ``mean`` gives value and slope. Newton's steps, which are exact on the piece of the root, are
-    held between the points known on both sides, and every third one is a bisection.
+    ``mean`` returns value and slope. Newton's steps, exact on the root's own piece, are kept
+    between the known points on both sides, and every third one is a bisection.
     """
     value, slope = mean(0.0)
     if low - TOLERANCE <= value <= high + TOLERANCE:
@@ -254,36 +277,18 @@ def propose_rates(
     weight: Array | None = None,
     count: int = 5,
 ) -> np.ndarray:
-    """Propose rates that every group can reach, to be chosen from by accuracy on validation rows.
+    """Propose rates that every group can reach, to choose from by accuracy on validation rows.
 
-    Parameters
-    ----------
-    score, code, n_groups, weight
-        As in `threshold.build_problem`: the rows that the rule is fitted on.
-    criterion : {"equal_opportunity", "equalized_odds"}
-        What is to be held equal.
-    count : int
-        How many besides the best.
+    Returns float64 of shape (count + 1,), true positive rates, or (count + 1, 2), (tpr, fpr). The
+    first has the highest expected accuracy among all rules without a width, if the scores are
+    calibrated. The others are spread evenly between the lowest and the highest rate of the groups
+    under 1{f ≥ 0}: of true positives, or of false positives with the highest true positive rate
+    that all groups reach beside it.
 
-    Returns
-    -------
-    ndarray of float64, shape (count + 1,) or (count + 1, 2)
-        True positive rates, or (tpr, fpr). The first has the highest expected accuracy among all
-        rules without a width, if the scores are calibrated. The others are spread evenly between
-        the lowest and the highest rate that the groups have under 1{f ≥ 0}: of true positives, or
-        of false positives with the highest true positive rate that all groups reach beside it.
-
-    Raises
-    ------
-    ValueError
-        When a group has no row, or the criterion is another.
-
-    Notes
-    -----
-    The best common rates lie on the lowest of the groups' ROC curves. Between neighbouring
-    vertices all curves are straight, so accuracy is best at a vertex, or where two of them cross
-    next to the best vertex. Groups whose scores are all 1 or all −1 bind nothing.
-    O(n K log n).
+    The best common rates lie on the lowest of the groups' ROC curves. Between neighbouring vertices
+    all curves are straight, so accuracy is best at a vertex, or where two of them cross next to the
+    best vertex. Groups whose scores are all 1 or all −1 impose no bound. O(n K log n). ValueError
+    for another criterion, or as from `read_rows`.
     """
     if criterion not in ("equal_opportunity", "equalized_odds"):
         raise ValueError(f"no rates are proposed for {criterion!r}")
@@ -298,7 +303,7 @@ def propose_rates(
     own = [np.searchsorted(groups[k].segment.score, 0.0) for k in kept]
     p, q = (share[kept] * [getattr(groups[k], name) for k in kept] for name in "pq")
     if criterion == "equal_opportunity":
-        reached = [groups[k].tpr[place] for k, place in zip(kept, own, strict=True)]
+        reached = [groups[k].tpr[row] for k, row in zip(kept, own, strict=True)]
         spread = np.linspace(min(reached), max(reached), count)
         vertices = np.unique(np.concatenate([tpr for _, tpr in curves]))
         price = np.zeros_like(vertices)
@@ -310,8 +315,7 @@ def propose_rates(
         return np.concatenate([[best], spread])
 
     def lowest(fpr: np.ndarray) -> np.ndarray:
-        each = [np.interp(fpr, *curve) for curve in curves]
-        return np.asarray(np.min(each, axis=0))
+        return np.asarray(np.min([np.interp(fpr, *curve) for curve in curves], axis=0))
 
     def accuracy(fpr: np.ndarray) -> np.ndarray:
         return np.asarray(p.sum() * lowest(fpr) - q.sum() * fpr)
@@ -320,21 +324,21 @@ def propose_rates(
     top = int(np.argmax(accuracy(vertices)))
     candidates = np.append(vertices[top], _crossings(curves, vertices[max(top - 1, 0) : top + 2]))
     best = candidates[np.argmax(accuracy(candidates))]
-    reached = [groups[k].fpr[place] for k, place in zip(kept, own, strict=True)]
+    reached = [groups[k].fpr[row] for k, row in zip(kept, own, strict=True)]
     fpr = np.concatenate([[best], np.linspace(min(reached), max(reached), count)])
     return np.stack([lowest(fpr), fpr], axis=1)
 
 
 def _crossings(curves: list[tuple[np.ndarray, np.ndarray]], ends: np.ndarray) -> np.ndarray:
     """Return where two of the curves cross strictly between neighbouring ends."""
-    found = []
+    points = []
     for left, right in pairwise(ends):
-        # At the left end a curve may be upright: two inner points give its line.
+        # At the left end a curve may be vertical: two inner points give its line.
         inner = left + (right - left) * np.array([0.25, 0.75])
         values = [np.interp(inner, *curve) for curve in curves]
         for one, two in combinations(values, 2):
             gap = one - two
             if gap[0] != gap[1]:
                 point = inner[0] + (inner[1] - inner[0]) * gap[0] / (gap[0] - gap[1])
-                found += [point] if left < point < right else []
-    return np.asarray(found)
+                points += [point] if left < point < right else []
+    return np.asarray(points)

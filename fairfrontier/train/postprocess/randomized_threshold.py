@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.prepare.split import Part, Split
-from fairfrontier.runtime.errors import ConfigError, DataError, InputError
+from fairfrontier.runtime.errors import ConfigError, InputError
 from fairfrontier.train.base import training_weight
 from fairfrontier.train.persistence import State
 from fairfrontier.train.postprocess.base import PostProcessor, Scale
@@ -18,7 +18,6 @@ from fairfrontier.train.postprocess.calibration import KINDS, Calibration, Kind,
 from fairfrontier.train.postprocess.choice import (
     RATE_OFFSETS,
     WIDTHS,
-    Choice,
     Rate,
     choose_conditional,
     choose_parity,
@@ -27,8 +26,7 @@ from fairfrontier.train.postprocess.choice import (
 )
 from fairfrontier.train.postprocess.descent import DescentResult, solve_authors, solve_sgd
 from fairfrontier.train.postprocess.histogram import BINS
-from fairfrontier.train.postprocess.ramp import RampRule
-from fairfrontier.train.postprocess.rule import ThresholdRule
+from fairfrontier.train.postprocess.rule import RampRule, ThresholdRule
 from fairfrontier.train.postprocess.sample import ScoredRows
 from fairfrontier.train.registry import method
 
@@ -36,7 +34,7 @@ Criterion = Literal["parity", "covariance", "equal_opportunity", "equalized_odds
 Solver = Literal["exact", "histogram", "sgd", "authors"]
 CRITERIA: tuple[Criterion, ...] = get_args(Criterion)
 SOLVERS: tuple[Solver, ...] = get_args(Solver)
-# A narrower ramp has too few numbers of double precision on it.
+# On a narrower ramp there are too few double-precision numbers.
 LEAST_WIDTH = 1e-6
 
 
@@ -46,21 +44,19 @@ class RandomizedThreshold(PostProcessor):
 
         min_h (γ/2) E h² − E[h f]   s.t.  |E[h | group k] − ρ| ≤ ε/2 for every group k        (6)
 
-    whose solution is h = clip((f − t_k)/γ, 0, 1): the probability of the decision 1 for a row of
+    whose solution is h = clip((f − t_k)/γ, 0, 1): the probability of decision 1 for a row of
     group k with f = 2 P(Y=1|x) − 1. Its accuracy is as near to the best possible under the
     constraint as f is to the truth (theorem 2).
 
     Parameters
     ----------
-    attributes : int, list of int or None
-        Columns of ``groups`` whose cross product makes the groups; a study's YAML may name them.
-        None crosses all.
+    attributes, scale
+        As in `PostProcessor`; a study's YAML may name the attributes.
     criterion : {"parity", "covariance", "equal_opportunity", "equalized_odds"}
-        What is held equal over the groups: the rate of the decision 1, as above; the covariance of
-        decision and group inside every subgroup (``attributes`` is then one attribute of two
-        levels); and, ours and on the strength of the scores' calibration alone, the true positive
-        rate, or the true and the false positive rate (with widths above 0). See `conditional` and
-        `odds`.
+        What is equal over the groups: the rate of decision 1, as above; the covariance of decision
+        and group inside every subgroup (``attributes`` is then one attribute of two levels); and,
+        our additions, which rely on calibrated scores, the true positive rate, or the true and the
+        false positive rate (with widths above 0). See `conditional` and `odds`.
     within : int, list of int or None
         Columns whose cross product makes the subgroups of ``covariance``; None for one subgroup.
     budget : float
@@ -68,7 +64,7 @@ class RandomizedThreshold(PostProcessor):
     width : float or None
         γ: 0 for a threshold with a coin at it, else at least 1e-6. None chooses.
     rate : float, pair of float, or None
-        ρ: the rate of the decision 1; under ``equal_opportunity`` the true positive rate, under
+        ρ: the rate of decision 1; under ``equal_opportunity`` the true positive rate, under
         ``equalized_odds`` the true and the false positive rate; ``covariance`` has none. None
         chooses.
     width_grid : sequence of float
@@ -83,9 +79,7 @@ class RandomizedThreshold(PostProcessor):
     bins : int
         Of ``histogram``: thresholds err by 1/bins at most, rates by 1/(bins · width).
     steps, batch_size, learning_rate : int, int and float, or None
-        Of ``sgd``; the first two of ``authors`` too. None takes what was published.
-    scale : {"probability", "margin", "signed"}
-        What X holds.
+        Of ``sgd``; the first two of ``authors`` too. None takes the published values.
     calibrate : {"isotonic", "sigmoid"} or None
         Calibrate the scores on the fitted rows first, which needs y.
     random_state : int
@@ -106,21 +100,19 @@ class RandomizedThreshold(PostProcessor):
         them, which constraints bind, whether the solver met them, steps.
     candidates_ : DataFrame
         One row for each width and rate tried: expected accuracy and ``gap``, the largest less the
-        smallest E[h | cell], both exact expectations on ``validation``. Empty where nothing was
-        to choose.
+        smallest E[h | cell], both exact expectations on ``validation``. Empty without a choice.
     calibration_ : Calibration or None
 
     Notes
     -----
-    O(n log n) for a fit with or without a choice under parity: the whole grid comes from one sort.
-    The other criteria are solved once for each candidate. Where width or rate is None it is the
-    candidate of the highest expected accuracy on ``validation`` (on the fitted rows without one);
-    of equal ones (to nine decimals) the smallest width, then the rate nearest to E[y] (to the first
-    of those proposed), then the lowest. Candidates that miss a criterion on error rates come last.
-    With both given y is not needed.
+    O(n log n) under parity, with or without a choice: the whole grid comes from one sort. The other
+    criteria are solved once for each candidate. The choice is by expected accuracy on
+    ``validation`` (or else the fitted rows); ties, to nine decimals, go to the smallest width, then
+    the rate nearest to E[y] (to the first of those proposed), then the lowest. Candidates that
+    violate a criterion on error rates come last. Without a choice y is not needed.
 
-    The guarantee holds on the fitted rows. On others rates differ by sampling error, and by that
-    of the scores under the criteria on error rates.
+    The guarantee holds on the fitted rows. On others rates differ by sampling error, and under the
+    criteria on error rates also by that of the scores.
 
     References
     ----------
@@ -183,24 +175,23 @@ class RandomizedThreshold(PostProcessor):
         self.random_state = random_state
 
     def check(self) -> None:
-        """Raise ConfigError for parameters that cannot be."""
+        """Raise ConfigError for invalid parameters."""
         super().check()
         parity = self.criterion == "parity"
         self.require("criterion", self.criterion in CRITERIA, f"one of {', '.join(CRITERIA)}")
         self.require("solver", self.solver in SOLVERS, f"one of {', '.join(SOLVERS)}")
         self.require("solver", parity or self.solver == "exact", "exact with this criterion")
         limit = self.solver == "exact" and self.criterion != "equalized_odds"
-        least = 0.0 if limit else LEAST_WIDTH
-        wanted = "0, or a number from 1e-6" if least == 0.0 else "a number from 1e-6"
+        wanted = "0, or a number from 1e-6" if limit else "a number from 1e-6"
 
         def is_width(value: Any) -> bool:
-            return _is_number(value) and (value >= LEAST_WIDTH or (value == 0 and least == 0.0))
+            return _is_number(value) and (value >= LEAST_WIDTH or (value == 0 and limit))
 
         self.require("width", self.width is None or is_width(self.width), f"{wanted}, or null")
-        grid = _is_list(self.width_grid) and all(is_width(each) for each in self.width_grid)
-        self.require("width_grid", grid, f"a list with one width at least, each {wanted}")
-        shifts = _is_list(self.rate_offsets) and all(_is_number(each) for each in self.rate_offsets)
-        self.require("rate_offsets", shifts, "a list of one number at least")
+        grid = _is_list(self.width_grid) and all(map(is_width, self.width_grid))
+        self.require("width_grid", grid, f"a list of at least one width, {wanted}")
+        offsets = _is_list(self.rate_offsets) and all(map(_is_number, self.rate_offsets))
+        self.require("rate_offsets", offsets, "a list of at least one number")
         self.require("budget", _is_number(self.budget) and self.budget >= 0, "a number from 0")
         self.require("rate", self.rate is None or self._takes_rate(), self._wanted_rate())
         covariance = self.criterion == "covariance"
@@ -210,8 +201,8 @@ class RandomizedThreshold(PostProcessor):
             value = getattr(self, name)
             self.require(name, value is None or _is_count(value), "a whole number from 1, or null")
         speed = self.learning_rate
-        held = speed is None or (self.solver == "sgd" and _is_number(speed) and speed > 0)
-        self.require("learning_rate", held, "a number above 0 with the solver sgd, or null")
+        valid = speed is None or (self.solver == "sgd" and _is_number(speed) and speed > 0)
+        self.require("learning_rate", valid, "a number above 0 with the solver sgd, or null")
         self.require("calibrate", self.calibrate in (None, *KINDS), "isotonic, sigmoid or null")
 
     def supports(self, split: Split) -> str | None:
@@ -231,7 +222,7 @@ class RandomizedThreshold(PostProcessor):
     def _takes_rate(self) -> bool:
         rate: Any = self.rate
         if self.criterion == "equalized_odds":
-            return _is_list(rate) and len(rate) == 2 and all(_is_rate(each) for each in rate)
+            return _is_list(rate) and len(rate) == 2 and all(map(_is_rate, rate))
         return self.criterion != "covariance" and _is_rate(rate)
 
     def _wanted_rate(self) -> str:
@@ -252,7 +243,7 @@ class RandomizedThreshold(PostProcessor):
     ) -> Self:
         """Choose width and rate where they are not given, and solve for the thresholds."""
         self.check()
-        # Labels that are not there are coded like a study's.
+        # Zeros in place of missing labels, so that the classes are 0 and 1.
         signed, codes = self.validate_training(X, np.zeros(len(X)) if y is None else y, groups)
         labels = None if y is None else codes
         weight = training_weight(sample_weight, len(signed))
@@ -266,38 +257,41 @@ class RandomizedThreshold(PostProcessor):
         rows = ScoredRows(signed, code, weight, labels, len(self.cells_))
         if self.criterion == "covariance" and self.cells_[:, 0].max(initial=0) > 1:
             raise ConfigError(
-                f"{self.name} is to bound the covariance with an attribute of more than two "
+                f"{self.name} cannot bound the covariance with an attribute of more than two "
                 "levels.",
                 "Choose an attribute of two, or the criterion parity, which takes any number.",
             )
-        self._refuse_empty(rows, "fitted", None)
+        self.require_weight(code, weight, "fitted")
         self.base_rate_ = math.nan if labels is None else float(np.average(labels, weights=weight))
         fresh = rows
         if self._chooses():
             self._need_labels(labels, "width" if self.width is None else "rate")
             fresh = rows if validation is None else self._read_validation(validation)
-        choice = self._choose(rows, fresh)
-        self.rule_, self.width_, self.rate_ = choice.rule, choice.width, choice.rate
-        self.candidates_, facts = choice.candidates, choice.facts
+        facts = self._choose(rows, fresh)
         if self.solver in ("sgd", "authors"):
             descent = self._descend(rows)
             self.rule_ = descent.rule
             facts = {"dual_objective": descent.objective, "steps": descent.steps}
-        self.result_ = self._describe(rows, facts)
+        h = self.rule_.probability(signed, code)
+        counts = np.bincount(code, minlength=rows.n_groups)
+        self.result_ = {**facts, "rows": counts.tolist(), "rates": measure_rates(h, rows).tolist()}
         return self
 
-    def _choose(self, rows: ScoredRows, fresh: ScoredRows) -> Choice:
+    def _choose(self, rows: ScoredRows, fresh: ScoredRows) -> dict[str, Any]:
+        """Set rule, width, rate and candidates, and return the facts of the solution."""
         widths = list(self.width_grid) if self.width is None else [self.width]
+        fixed: Any = self.rate
         if self.criterion != "parity":
-            rate: Any = tuple(self.rate) if isinstance(self.rate, Sequence) else self.rate
-            return choose_conditional(
+            rate = tuple(fixed) if isinstance(fixed, Sequence) else fixed
+            solution, self.width_, self.rate_, self.candidates_ = choose_conditional(
                 rows, fresh, self.cells_, self.criterion,
                 widths=widths, rate=rate, budget=self.budget,
             )  # fmt: skip
-        fixed: Any = self.rate
+            self.rule_ = solution.rule
+            return solution.describe()
         binned = self.solver == "histogram"
-        fitted, judging = (each.count(self.bins) if binned else each for each in (rows, fresh))
-        return choose_parity(
+        fitted, judging = (part.count(self.bins) if binned else part for part in (rows, fresh))
+        thresholds, self.rate_, self.candidates_ = choose_parity(
             fitted.problem(),
             judging.labelled() if self._chooses() else None,
             widths=widths,
@@ -305,6 +299,8 @@ class RandomizedThreshold(PostProcessor):
             budget=self.budget,
             centre=self.base_rate_ if fixed is None else fixed,
         )
+        self.rule_, self.width_ = thresholds.rule, thresholds.rule.width
+        return thresholds.describe()
 
     def _descend(self, rows: ScoredRows) -> DescentResult:
         options: dict[str, Any] = {
@@ -331,7 +327,7 @@ class RandomizedThreshold(PostProcessor):
         return np.asarray(self.rule_.probability(self._calibrate(signed), code))
 
     def cross(self, groups: np.ndarray) -> np.ndarray:
-        """Return the columns of ``groups`` whose combinations are told apart."""
+        """Return the columns of ``groups`` whose cross product makes the groups."""
         matrix = np.asarray(groups).reshape(len(groups), -1)
         if self.criterion != "covariance":
             return super().cross(matrix)
@@ -342,7 +338,7 @@ class RandomizedThreshold(PostProcessor):
             chosen = [self.attributes] if isinstance(self.attributes, int) else self.attributes
         if len(chosen) != 1 or not set(chosen + within) <= set(range(matrix.shape[1])):
             raise ConfigError(
-                f"{self.name} is to bound the covariance with the attributes {chosen} within "
+                f"{self.name} cannot bound the covariance with the attributes {chosen} within "
                 f"{within}, of {matrix.shape[1]} columns of groups.",
                 "Name one column in attributes, and others in within.",
             )
@@ -371,34 +367,8 @@ class RandomizedThreshold(PostProcessor):
             self.encode_labels(part.y),
             len(self.cells_),
         )
-        self._refuse_empty(fresh, part.name, part.attributes)
+        self.require_weight(fresh.code, fresh.weight, part.name, part)
         return fresh
-
-    def _refuse_empty(
-        self, rows: ScoredRows, name: str, attributes: Mapping[str, Sequence[str]] | None
-    ) -> None:
-        """Refuse rows among which a group has no weight, by the group's name where it has one."""
-        held = np.bincount(rows.code, weights=rows.weight, minlength=len(self.cells_))
-        if held.size and held.min() > 0:
-            return
-        if not held.size:
-            raise DataError(f"{self.name} was given no rows.", "Fit it on rows of every group.")
-        cell = self.cells_[int(np.argmin(held))]
-        told = str(cell.tolist())
-        if attributes is not None:
-            named = self.name_cell(cell, attributes)
-            told = ", ".join(f"{attribute}={level}" for attribute, level in named.items())
-        raise DataError(
-            f"No {name} row with weight is of the group {told}, for which {self.name} is to find "
-            "a threshold.",
-            "Merge small groups in the dataset's YAML, or give that part more rows.",
-        )
-
-    def _describe(self, rows: ScoredRows, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the facts of a fit, with the number of fitted rows and E[h | cell] on them."""
-        h = self.rule_.probability(rows.signed, rows.code)
-        counts = np.bincount(rows.code, minlength=rows.n_groups)
-        return {**facts, "rows": counts.tolist(), "rates": measure_rates(h, rows).tolist()}
 
     def get_state(self) -> State:
         """Return the rule, the cells, the candidates and how scores are calibrated."""

@@ -9,29 +9,22 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from fairfrontier.prepare.split import Part
-from fairfrontier.runtime.errors import DataError
 from fairfrontier.train.base import training_weight
 from fairfrontier.train.persistence import State
 from fairfrontier.train.postprocess.base import PostProcessor, Scale
 from fairfrontier.train.registry import method
 
-# Scores such as 2·0.6 − 1 miss 0.2 by rounding; at the edge they count as equal to it.
+# Rounding makes 2·0.6 − 1 differ from 0.2: scores this near to an edge count as equal to it.
 ROUNDING = 1e-9
 GRID = tuple(step / 100 for step in range(1, 101))
 
 
 @dataclass(frozen=True, eq=False)
 class RejectCurve:
-    """What every width of the critical region does to the rows that it is chosen on.
+    """Bias and objective of every width θ of the critical region, float64, (n_widths,).
 
-    Attributes
-    ----------
-    theta : ndarray of float64, shape (n_widths,)
-        θ, ascending; the first is 0, the model as it is.
-    bias : ndarray of float64, shape (n_widths,)
-        max_k − min_k of E[decision | k].
-    objective : ndarray of float64, shape (n_widths,)
-        Accuracy, or balanced accuracy.
+    ``theta`` is ascending from 0, the model itself; ``bias`` is max_k − min_k of E[decision | k];
+    ``objective`` is accuracy or balanced accuracy.
     """
 
     theta: np.ndarray
@@ -39,17 +32,9 @@ class RejectCurve:
     objective: np.ndarray
 
     def choose(self, budget: float) -> int:
-        """Return the best θ within the budget, or that of the least bias; of equals the smallest.
+        """Return the position of the best θ within the budget; the smallest of equal ones.
 
-        Parameters
-        ----------
-        budget : float
-            Largest bias.
-
-        Returns
-        -------
-        int
-            Position of θ.
+        Where no θ is within the budget, those of least bias compete.
         """
         allowed = self.bias <= max(budget, self.bias.min()) + ROUNDING
         best = self.objective >= self.objective[allowed].max() - ROUNDING
@@ -64,33 +49,12 @@ def trace_curve(
     weight: np.ndarray,
     theta: np.ndarray,
 ) -> tuple[RejectCurve, np.ndarray]:
-    """Return the curve over θ and which groups are favoured.
+    """Return the curve over θ, and bool (K,): the groups whose selection rate is above that of all.
 
-    Parameters
-    ----------
-    score : ndarray of float64, shape (n_samples,)
-        f ∈ [−1, 1].
-    code : ndarray of int64, shape (n_samples,)
-        Groups 0, …, K − 1, none of them empty.
-    positive : ndarray of bool, shape (n_samples,)
-        y = 1.
-    gain : ndarray of float64, shape (n_samples,)
-        What a right decision on the row adds to the objective.
-    weight : ndarray of float64, shape (n_samples,)
-        Case weights.
-    theta : ndarray of float64, shape (n_widths,)
-        Ascending, from 0.
-
-    Returns
-    -------
-    curve : RejectCurve
-    favoured : ndarray of bool, shape (K,)
-        Whether the group's selection rate is above that of all rows.
-
-    Notes
-    -----
-    O(n log n_widths + K n_widths): a row changes its decision once, at the first θ whose region
-    holds it, so that sums of those changes by (group, θ) are all there is to know.
+    ``score`` is f ∈ [−1, 1], ``code`` has no empty group, ``positive`` is y = 1, ``gain`` is what a
+    correct decision on a row adds to the objective, and ``theta`` is ascending from 0. A row
+    changes its decision once, at the first θ whose region contains it, so that the sums of those
+    changes by (group, θ) suffice: O(n log n_widths + K n_widths).
     """
     n_groups, n_widths = int(code.max()) + 1, len(theta)
     before = score >= 0
@@ -98,7 +62,7 @@ def trace_curve(
     selected = np.bincount(code, weights=weight * before, minlength=n_groups)
     favoured = selected / total > selected.sum() / total.sum() + ROUNDING
     after = ~favoured[code]
-    # The first θ with |f| < θ; n_widths, one too many, for rows that no region holds.
+    # The first θ with |f| < θ; n_widths for rows in no region.
     first = np.searchsorted(theta - ROUNDING, np.abs(score), side="right")
     cell = code * (n_widths + 1) + first
     change = weight * (after.astype(np.float64) - before)
@@ -117,16 +81,14 @@ class RejectOption(PostProcessor):
 
     decision(x, k) = 1{k is deprived}   where max(p, 1 − p) < (1 + θ)/2,   else 1{p ≥ 1/2}
 
-    The favoured groups are those whose rate of decision 1, as the model makes it, is above the
-    rate of all rows; the others are deprived. Which decision is the good one to get does not
-    matter: where it is 0, the same rule gives 0 to the groups that the model gives it less often.
+    The favoured groups are those whose rate of decision 1 under the model is above the rate of all
+    rows; the others are deprived. Which decision is the desirable one does not matter: where it is
+    0, the same rule gives 0 to the groups that the model gives it less often.
 
     Parameters
     ----------
-    attributes : int, list of int or None
-        Columns of ``groups`` whose cross product makes the groups; None crosses all.
-    scale : {"probability", "margin", "signed"}
-        What the scores are.
+    attributes, scale, random_state
+        As in `PostProcessor`.
     budget : float
         Largest bias max_k − min_k of E[decision | k] on the rows that θ is chosen on. The default
         .01 is about one standard error of that difference on 10,000 rows in two groups at a rate of
@@ -135,8 +97,6 @@ class RejectOption(PostProcessor):
         What is maximised among the θ that meet the budget.
     thetas : sequence of float or None
         Widths θ in (0, 1] to choose from, beside 0; None is .01, .02, …, 1.
-    random_state : int
-        Of no effect: nothing is random.
 
     Attributes
     ----------
@@ -156,15 +116,15 @@ class RejectOption(PostProcessor):
 
     Notes
     -----
-    The groups' favour and θ are found on ``validation`` where it is given, else on the fitted rows.
-    O(n log n_widths).
+    Favoured groups and θ are determined on ``validation`` where it is given, else on the fitted
+    rows. O(n log n_widths).
 
     Kamiran et al. define the region by max(p, 1 − p) < θ with ½ < θ < 1; the grid .01, …, 1 of
     Alabdulmohsin and Lucic has no meaning there below ½. Here θ is the half-width of the region on
     the scale f = 2p − 1 ∈ [−1, 1] on which they state their algorithm, so that every value of the
-    grid counts, and the values of the other reading are among them: their θ is (1 + θ)/2 here, and
-    0 is theirs of ½ or less. AIF360's margin is θ/2. At θ = 1 the group decides on all scores but
-    −1 and 1; a rule without a coin cannot halve a pile of equal scores.
+    grid counts. It covers the other definition, where 2θ' − 1 is θ here, and θ' ≤ ½ is 0. AIF360's
+    margin is θ/2. At θ = 1 the group decides on all scores but −1 and 1; a deterministic rule
+    cannot split rows of equal score.
 
     References
     ----------
@@ -199,7 +159,7 @@ class RejectOption(PostProcessor):
         self.random_state = random_state
 
     def check(self) -> None:
-        """Raise ConfigError for parameters that cannot be."""
+        """Raise ConfigError for invalid parameters."""
         super().check()
         self.require("budget", self.budget >= 0, "0 or more")
         known = self.objective in ("accuracy", "balanced_accuracy")
@@ -222,18 +182,12 @@ class RejectOption(PostProcessor):
         score, y = self.validate_training(X, y, groups)
         code = self.learn_cells(groups)
         weight = training_weight(sample_weight, len(y))
-        where = "the fitted rows"
+        rows = "fitted"
         if validation is not None:
             score, y = self.validate_rows(validation.X), self.encode_labels(validation.y)
             code, weight = self.encode(validation.groups), validation.weight
-            where = "the validation part"
-        lacking = np.bincount(code, weights=weight, minlength=len(self.cells_)) == 0
-        if lacking.any():
-            raise DataError(
-                f"{self.name} finds no row of the group {self.cells_[lacking][0].tolist()} in "
-                f"{where}, on which it chooses.",
-                "Merge small groups in the dataset's YAML, or choose fewer attributes.",
-            )
+            rows = "validation"
+        self.require_weight(code, weight, rows)
         theta = np.unique([0.0, *(GRID if self.thetas is None else self.thetas)])
         positive = y == 1
         gain = self._gain(positive, weight)
@@ -244,7 +198,7 @@ class RejectOption(PostProcessor):
         return self
 
     def _gain(self, positive: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """Return what a right decision on each row adds to the objective."""
+        """Return what a correct decision on each row adds to the objective."""
         total = np.bincount(positive, weights=weight, minlength=2)
         if self.objective == "balanced_accuracy":
             weight = weight / (np.count_nonzero(total) * total)[positive.astype(np.int64)]

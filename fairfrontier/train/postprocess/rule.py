@@ -1,9 +1,9 @@
-"""A group-wise threshold with a ramp, or with a coin at the threshold: what debiasing learns."""
+"""Randomised rules by group: a threshold with a ramp or a coin, and a clipped line of the score."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,14 +23,7 @@ class ThresholdRule:
     width γ > 0:  h = clip((f − t_k)/γ, 0, 1)                                   (1)
     width γ = 0:  h = 1{f > t_k} + coin_k 1{f = t_k}, its limit
 
-    Attributes
-    ----------
-    width : float
-        γ ≥ 0.
-    threshold : ndarray of float64, shape (n_groups,)
-        t_k = λ_k − μ_k.
-    coin : ndarray of float64, shape (n_groups,)
-        Probability of the decision 1 at f = t_k, of use at width 0 only; in [0, 1].
+    ``threshold`` is t = λ − μ and ``coin`` lies in [0, 1], both float64 of shape (n_groups,).
 
     References
     ----------
@@ -42,41 +35,19 @@ class ThresholdRule:
     threshold: np.ndarray
     coin: np.ndarray
 
-    @property
-    def n_groups(self) -> int:
-        """Number of groups."""
-        return int(self.threshold.shape[0])
-
     def probability(self, signed_score: Array, code: Array) -> Array:
-        """Return h, the exact probability of the decision 1.
+        """Return h, the exact probability of decision 1, float64, shape (n_samples,).
 
-        Parameters
-        ----------
-        signed_score : array of float, shape (n_samples,)
-            f ∈ [−1, 1], an estimate of 2 P(Y=1|x) − 1.
-        code : array of integers, shape (n_samples,)
-            Group codes 0, …, n_groups − 1; others are a fault of the caller's.
-
-        Returns
-        -------
-        float64 array, shape (n_samples,)
-            On the backend of the scores. It depends on a row's score and group alone.
-
-        Notes
-        -----
-        O(n).
+        ``signed_score`` is f ∈ [−1, 1] and ``code`` the group, which is not checked. O(n).
         """
         xp = array_namespace(signed_score)
         score = xp.astype(signed_score, xp.float64)
-
-        def place(values: np.ndarray) -> Array:
-            return xp.take(xp.asarray(values, device=device(score)), code)
-
+        by_row = _by_row(score, code)
         if self.width > 0:
-            return xp.clip((score - place(self.threshold)) / self.width, 0.0, 1.0)
-        threshold = place(self.threshold)
+            return xp.clip((score - by_row(self.threshold)) / self.width, 0.0, 1.0)
+        threshold = by_row(self.threshold)
         above = xp.astype(score > threshold, xp.float64)
-        return xp.where(score == threshold, place(self.coin), above)
+        return xp.where(score == threshold, by_row(self.coin), above)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values: width, thresholds and coins, by group code."""
@@ -88,27 +59,80 @@ class ThresholdRule:
 
     @classmethod
     def from_json(cls, described: Mapping[str, Any]) -> ThresholdRule:
-        """Return the rule that ``to_json`` described.
-
-        Raises
-        ------
-        ConfigError
-            When a key is missing, a number is out of range, or the lists differ in length.
-        """
+        """Return the rule that ``to_json`` described; ConfigError for an invalid description."""
         try:
             width = float(described["width"])
             threshold = np.asarray(described["thresholds"], dtype=np.float64)
             coin = np.asarray(described["coins"], dtype=np.float64)
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(
-                "A rule lacks one of width, thresholds and coins, or holds no numbers there.",
+                "A rule lacks width, thresholds or coins, or they are not numbers.",
                 "Give width as a number, thresholds and coins as lists of numbers.",
             ) from error
-        held = math.isfinite(width) and width >= 0 and np.isfinite(threshold).all()
-        fits = threshold.ndim == 1 and threshold.shape == coin.shape
-        if not (held and fits and bool(np.all((coin >= 0) & (coin <= 1)))):
+        finite = math.isfinite(width) and width >= 0 and np.isfinite(threshold).all()
+        aligned = threshold.ndim == 1 and threshold.shape == coin.shape
+        if not (finite and aligned and bool(np.all((coin >= 0) & (coin <= 1)))):
             raise ConfigError(
                 "A rule has a negative width, a coin outside 0 to 1, or lists of unequal length.",
                 "Give a width ≥ 0, and one finite threshold and one coin in [0, 1] for each group.",
             )
         return cls(width, threshold, coin)
+
+
+@dataclass(frozen=True, eq=False)
+class RampRule:
+    """A randomised rule h = clip(level_k + slope_k (f − centre_k), 0, 1), by group k.
+
+    An infinite slope makes a threshold with a coin: h = 1{f > centre_k} + level_k 1{f = centre_k}.
+    All fields are float64 of shape (n_groups,). Steep lines are exact at their centre, which is a
+    score that occurs. A `ThresholdRule` has slopes 1/γ, centres t_k and levels 0.
+    """
+
+    centre: np.ndarray
+    level: np.ndarray
+    slope: np.ndarray
+
+    def probability(self, signed_score: Array, code: Array) -> Array:
+        """Return h as `ThresholdRule.probability` does."""
+        xp = array_namespace(signed_score)
+        score = xp.astype(signed_score, xp.float64)
+        by_row = _by_row(score, code)
+        steep = np.isinf(self.slope)
+        offset, level = score - by_row(self.centre), by_row(self.level)
+        line = xp.clip(level + by_row(np.where(steep, 0.0, self.slope)) * offset, 0.0, 1.0)
+        if not steep.any():
+            return line
+        above = xp.astype(offset > 0, xp.float64)
+        return xp.where(by_row(steep), xp.where(offset == 0, level, above), line)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values by group code; None is an infinite slope."""
+        return {
+            "centres": self.centre.tolist(),
+            "levels": self.level.tolist(),
+            "slopes": [slope if math.isfinite(slope) else None for slope in self.slope.tolist()],
+        }
+
+    @classmethod
+    def from_json(cls, described: Mapping[str, Any]) -> RampRule:
+        """Return the rule that ``to_json`` described; ValueError for an invalid description."""
+        slopes = [math.inf if slope is None else slope for slope in described["slopes"]]
+        lists = (described["centres"], described["levels"], slopes)
+        centre, level, slope = (np.asarray(values, dtype=np.float64) for values in lists)
+        if not (centre.ndim == 1 and centre.shape == level.shape == slope.shape):
+            raise ValueError("centres, levels and slopes differ in length")
+        return cls(centre, level, slope)
+
+
+def conjugate(excess: Array, width: float) -> Array:
+    """Return ξ_γ(w) = ∫ clip(v/γ, 0, 1) dv up to w: a parabola on the ramp, then a line (3)."""
+    xp = array_namespace(excess)
+    ramp = xp.clip(excess, 0.0, width)
+    line = xp.maximum(excess - width, xp.zeros_like(excess))
+    return ramp * ramp / (2.0 * width) + line if width > 0 else line
+
+
+def _by_row(score: Array, code: Array) -> Callable[[np.ndarray], Array]:
+    """Return a function that spreads values by group over the rows, on the scores' backend."""
+    xp = array_namespace(score)
+    return lambda values: xp.take(xp.asarray(values, device=device(score)), code)

@@ -1,4 +1,4 @@
-"""A rule as a small JSON that anyone can implement: thresholds by group, and how decisions draw."""
+"""A rule as a small, self-explanatory JSON: thresholds by group, and how decisions are drawn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from fairfrontier.prepare.table.score_table import Scale
 from fairfrontier.runtime.config import Model, fault, parse
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.seeds import uniforms
-from fairfrontier.train.postprocess.base import read_scores
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.postprocess.randomized_threshold import RandomizedThreshold
 from fairfrontier.train.postprocess.rule import ThresholdRule
@@ -81,23 +80,11 @@ class RuleSection(Model):
 
 
 class GroupThreshold(Model):
-    """One group's threshold.
+    """One group's threshold t on the scale of f ∈ [−1, 1], and its ``coin`` h where f = t.
 
-    Attributes
-    ----------
-    group : mapping of str to str
-        Column -> level.
-    threshold : float
-        t, on the scale of f ∈ [−1, 1].
-    coin : float
-        h where f = t, of use at width 0 only.
-    zero_up_to, one_from : float or None
-        In the input's own scale: h is 0 up to the first and 1 from the second on; None where no
-        score reaches it.
-    n : int
-        Rows that the threshold was fitted on.
-    rate : float
-        E[h | group] on them.
+    ``group`` maps columns to levels. On the input's scale h is 0 up to ``zero_up_to`` and 1 from
+    ``one_from``; None where no score reaches it. ``n`` is the number of fitted rows, ``rate``
+    E[h | group] on them.
     """
 
     group: Mapping[str, str]
@@ -110,14 +97,14 @@ class GroupThreshold(Model):
 
 
 class TargetSection(Model):
-    """What was asked for: |E[h | group] − rate| ≤ budget/2 on the rows of the fit."""
+    """The constraint |E[h | group] − rate| ≤ budget/2 on the fitted rows."""
 
     rate: Share
     budget: Annotated[float, Field(ge=0.0)]
 
 
 class DrawSection(Model):
-    """How decisions are drawn; ``column`` held the ids of the fit's rows, None their numbers."""
+    """How decisions are drawn; ``column`` has the ids, or else row numbers are the ids."""
 
     seed: int
     algorithm: str = DRAW
@@ -127,16 +114,9 @@ class DrawSection(Model):
 
 
 class InputSection(Model):
-    """What the thresholds were fitted on: a table, or the calibration part of a dataset.
+    """The source of the thresholds: a table's file, or a dataset and the digest of its Split.
 
-    Attributes
-    ----------
-    file : str
-        The table's file, or the dataset's name.
-    sha256 : str
-        Of the file, or the digest of the Split.
-    rows : int
-        Of the table, or of the calibration part.
+    ``rows`` are those of the table, or of the calibration part.
     """
 
     file: str
@@ -148,14 +128,7 @@ class Rulebook(Model):
     """Everything that is needed to decide on new scores.
 
     h = clip((f − t_k)/γ, 0, 1) for a score f of group k; the decision is 1{u < h} with u drawn by
-    seed and row id.
-
-    Attributes
-    ----------
-    score, groups, rule, target, draw, input
-        See their sections.
-    thresholds : tuple of GroupThreshold
-        In ascending order of the groups' levels.
+    seed and row id. ``thresholds`` are in ascending order of the groups' levels.
     """
 
     format: Literal["fairfrontier thresholds"] = FORMAT  # type: ignore[assignment]
@@ -170,11 +143,11 @@ class Rulebook(Model):
 
     @model_validator(mode="after")
     def _check(self) -> Rulebook:
-        for each in self.thresholds:
-            if tuple(each.group) != self.groups.columns:
+        for threshold in self.thresholds:
+            if tuple(threshold.group) != self.groups.columns:
                 raise fault(
-                    f"the thresholds have a group of {', '.join(each.group)} where groups.columns "
-                    f"says {', '.join(self.groups.columns)}",
+                    f"the thresholds have a group of {', '.join(threshold.group)} where "
+                    f"groups.columns is {', '.join(self.groups.columns)}",
                     "Name the same columns in this order.",
                 )
         if len(set(self.cells)) < len(self.cells):
@@ -184,36 +157,19 @@ class Rulebook(Model):
     @property
     def cells(self) -> tuple[tuple[str, ...], ...]:
         """The groups, one level for each column."""
-        return tuple(tuple(each.group.values()) for each in self.thresholds)
+        return tuple(tuple(threshold.group.values()) for threshold in self.thresholds)
 
     @cached_property
     def threshold_rule(self) -> ThresholdRule:
         """The rule by group code."""
         return ThresholdRule(
             self.rule.width,
-            np.array([each.threshold for each in self.thresholds]),
-            np.array([each.coin for each in self.thresholds]),
+            np.array([threshold.threshold for threshold in self.thresholds]),
+            np.array([threshold.coin for threshold in self.thresholds]),
         )
 
-    def encode(
-        self, cell: np.ndarray, levels: tuple[tuple[str, ...], ...], where: str
-    ) -> np.ndarray:
-        """Return group codes of rows from their combinations of levels; see `ScoreBatch`.
-
-        Raises
-        ------
-        DataError
-            For a group that the rule has no threshold for.
-        """
-        return encode_cells(cell, levels, self.cells, self.groups.columns, where)
-
-    def probability(self, score: np.ndarray, code: np.ndarray) -> np.ndarray:
-        """Return h for scores as written and group codes, float64."""
-        signed = read_scores(score, self.score.scale, "The rule")
-        return np.asarray(self.threshold_rule.probability(signed, code))
-
     def decide(self, probability: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        """Draw decisions by row id, int8."""
+        """Return decisions drawn by row id, int8."""
         return (uniforms(self.draw.seed, ids) < probability).astype(np.int8)
 
     def write(self, path: str | Path) -> None:
@@ -229,20 +185,20 @@ def export_rulebook(
     score: str = "score",
     ids: str = "id",
 ) -> Rulebook:
-    """Put a fitted randomised threshold into its document, under the names of a split's levels.
+    """Return a fitted randomised threshold as a document, with the names of a split's levels.
 
-    A table gets the decisions of ``fitted.predict`` from it when its column ``score`` holds what
-    the rule decides from (probabilities, behind `post_process`), ``ids`` the rows' ids, and a
-    column for each of the rule's attributes their levels' names.
+    The document gives a table the decisions of ``fitted.predict`` where its column ``score`` holds
+    the scores that the rule takes (probabilities, behind `post_process`), ``ids`` the row ids, and
+    one column for each of the rule's attributes their levels' names.
 
     Parameters
     ----------
     fitted : RandomizedThreshold or PostProcessed
-        Of the criterion parity, without calibration of the scores.
+        With the criterion parity, without calibration of the scores.
     split : Split
-        Which it was fitted on.
+        The one it was fitted on.
     score, ids : str
-        What tables call the columns of scores and row ids.
+        Names of the columns of scores and row ids.
 
     Raises
     ------
@@ -252,17 +208,17 @@ def export_rulebook(
     rule = fitted.processor if isinstance(fitted, PostProcessed) else fitted
     if not isinstance(rule, RandomizedThreshold):
         raise ConfigError(
-            f"A rulebook holds randomised thresholds, and {type(rule).__name__} has another rule.",
+            f"A rulebook holds randomised thresholds, but {type(rule).__name__} has another rule.",
             "Post-process with randomized_threshold.",
         )
     if not isinstance(rule.rule_, ThresholdRule) or rule.calibration_ is not None:
         kind = "of calibrated scores" if rule.calibration_ is not None else f"for {rule.criterion}"
         raise ConfigError(
-            f"A rulebook holds thresholds for parity on scores as they are, and not those {kind}.",
+            f"A rulebook holds thresholds for parity on uncalibrated scores, not those {kind}.",
             "Fit with criterion parity and without calibrate.",
         )
     try:
-        named = [rule.name_cell(cell, split.train.attributes) for cell in rule.cells_]
+        cells = [rule.name_cell(cell, split.train.attributes) for cell in rule.cells_]
     except IndexError:
         raise ConfigError(
             f"The thresholds were fitted on other groups than those of {split.dataset}.",
@@ -272,8 +228,8 @@ def export_rulebook(
         rule.rule_,
         score=score,
         scale=rule.scale,
-        columns=tuple(named[0]),
-        cells=tuple(tuple(each.values()) for each in named),
+        columns=tuple(cells[0]),
+        cells=tuple(tuple(cell.values()) for cell in cells),
         counts=np.array(rule.result_["rows"]),
         rates=np.array(rule.result_["rates"]),
         rate=cast("float", rule.rate_),
@@ -303,28 +259,11 @@ def make_rulebook(
     sha256: str,
     rows: int,
 ) -> Rulebook:
-    """Put a fitted rule into its document.
+    """Return a fitted rule as a document.
 
-    Parameters
-    ----------
-    rule : ThresholdRule
-        By group code.
-    score, scale : str
-        The column of scores and what it holds.
-    columns : tuple of str
-        Columns of groups.
-    cells : tuple of tuple of str
-        Levels of each group code.
-    counts, rates : ndarray, shape (n_groups,)
-        Rows of the fit in each group, and E[h | group] on them.
-    rate, budget : float
-        ρ and ε.
-    seed : int
-        Whose draws decide.
-    ids : str or None
-        The column of row ids.
-    file, sha256, rows
-        The table of the fit.
+    ``cells`` are the levels of each group code, ``counts`` and ``rates`` the fitted rows of each
+    group and E[h | group] on them; ``rate`` and ``budget`` are ρ and ε, ``ids`` the column of row
+    ids, and ``file``, ``sha256`` and ``rows`` describe the table of the fit.
     """
     thresholds = []
     for code, cell in enumerate(cells):
@@ -337,7 +276,7 @@ def make_rulebook(
                 zero_up_to=rescale(threshold, scale),
                 one_from=rescale(threshold + rule.width, scale),
                 n=int(counts[code]),
-                # Rounding must not push a share out of 0 to 1.
+                # Rounding must not move a share out of 0 to 1.
                 rate=min(1.0, max(0.0, float(rates[code]))),
             )
         )
@@ -357,13 +296,7 @@ def make_rulebook(
 
 
 def read_rulebook(path: Path) -> Rulebook:
-    """Read a rule's JSON.
-
-    Raises
-    ------
-    ConfigError
-        When it cannot be read, or says something that cannot be.
-    """
+    """Read a rule's JSON; ConfigError where it cannot be read or is invalid."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -382,21 +315,17 @@ def encode_cells(
 ) -> np.ndarray:
     """Return the positions of rows' combinations of levels among ``cells``, int64.
 
-    Raises
-    ------
-    DataError
-        For a combination that is not among them.
+    ``cell`` is each row's position in ``levels``. DataError is raised for unknown combinations.
     """
-    places = {each: code for code, each in enumerate(cells)}
-    unknown = [each for each in levels if each not in places]
+    codes = {group: code for code, group in enumerate(cells)}
+    unknown = [group for group in levels if group not in codes]
     if unknown:
         raise DataError(
             f"{where} has rows of the group {name_cell(columns, unknown[0])}, for which the rule "
             "has no threshold.",
             "Fit thresholds on rows of every group, or merge small groups in the table.",
         )
-    codes = np.array([places[each] for each in levels], dtype=np.int64)
-    return np.asarray(codes[cell])
+    return np.asarray(np.array([codes[group] for group in levels], dtype=np.int64)[cell])
 
 
 def name_cell(columns: tuple[str, ...], cell: tuple[str, ...]) -> str:

@@ -34,14 +34,10 @@ TOLERANCE = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """The scores of one group in ascending order, with their running sums.
+    """The scores of one group in ascending order, float64, shape (n,), with their running sums.
 
-    Attributes
-    ----------
-    score : float64 array of shape (n,)
-        f, ascending.
-    mass, moment, square : float64 arrays of shape (n + 1,)
-        Sums of w, w f and w f² over the lowest 0, …, n scores.
+    ``mass``, ``moment`` and ``square`` are the sums of w, w f and w f² over the lowest 0, …, n
+    scores, float64, shape (n + 1,).
     """
 
     score: Array
@@ -57,20 +53,9 @@ class Segment:
 
 @dataclass(frozen=True, eq=False)
 class ThresholdProblem:
-    """Scores by group, sorted once for every width and rate.
-
-    Attributes
-    ----------
-    segments : tuple of Segment
-        One for each group code.
-    """
+    """Scores by group code, sorted once for every width and rate."""
 
     segments: tuple[Segment, ...]
-
-    @property
-    def n_groups(self) -> int:
-        """Number of groups."""
-        return len(self.segments)
 
     @property
     def total(self) -> float:
@@ -82,19 +67,11 @@ class ThresholdProblem:
 class Thresholds:
     """The solution of one problem (6), with its certificate.
 
-    Attributes
-    ----------
-    rule : ThresholdRule
-        Its thresholds are the multipliers λ_k − μ_k.
-    rate : ndarray of float64, shape (n_groups,)
-        E[h | group k] on the rows of the problem; NaN for a group without weight.
-    binding : ndarray of bool, shape (n_groups,)
-        Whether the unconstrained optimum, h at t = 0, misses the group's constraint.
-    objective : float
-        (6) over all rows: Σ w [(γ/2) h² − h f] / Σ w.
-    dual_value : float
-        −Σ w [(ε/2)|t| + ρ t + ξ_γ(f − t)] / Σ w, minus the objective of (4): no rule that meets
-        the constraints has a lower objective.
+    The rule's thresholds are the multipliers λ_k − μ_k. ``rate`` is E[h | group k] on the rows of
+    the problem, NaN for a group without weight; ``binding`` says for which groups the unconstrained
+    optimum, h at t = 0, violates the constraint. ``objective`` is Σ w [(γ/2) h² − h f] / Σ w, and
+    ``dual_value`` is −Σ w [(ε/2)|t| + ρ t + ξ_γ(f − t)] / Σ w, a lower bound on the objective of
+    every feasible rule.
     """
 
     rule: ThresholdRule
@@ -104,28 +81,26 @@ class Thresholds:
     dual_value: float
 
     @property
-    def multiplier(self) -> np.ndarray:
-        """λ_k − μ_k, float64, shape (n_groups,)."""
-        return self.rule.threshold
-
-    @property
     def gap(self) -> float:
         """Duality gap: 0 up to rounding."""
         return self.objective - self.dual_value
 
+    def describe(self) -> dict[str, Any]:
+        """Return the plain facts that a fitted estimator keeps."""
+        return {
+            "objective": self.objective,
+            "duality_gap": self.gap,
+            "binding": self.binding.tolist(),
+            "converged": True,
+        }
+
 
 @dataclass(frozen=True, eq=False)
 class ThresholdGrid:
-    """Solutions of (6) for every pair of a width and a rate.
+    """Solutions of (6) for every pair of a width γ and a rate ρ; fields as in `Thresholds`.
 
-    Attributes
-    ----------
-    widths, rates : ndarray of float64, shapes (n_widths,) and (n_rates,)
-        γ and ρ.
-    threshold, coin, rate : ndarray of float64, shape (n_widths, n_rates, n_groups)
-        As in `ThresholdRule`, and E[h | group k] as in `Thresholds`.
-    binding : ndarray of bool, shape (n_widths, n_rates, n_groups)
-    objective, dual_value : ndarray of float64, shape (n_widths, n_rates)
+    ``threshold``, ``coin``, ``rate`` and ``binding`` have shape (n_widths, n_rates, n_groups),
+    ``objective`` and ``dual_value`` (n_widths, n_rates).
     """
 
     widths: np.ndarray
@@ -139,46 +114,25 @@ class ThresholdGrid:
 
     def pick(self, width: int, rate: int) -> Thresholds:
         """Return the solution at positions in ``widths`` and ``rates``."""
-        place = (width, rate)
+        pair = (width, rate)
         return Thresholds(
-            rule=ThresholdRule(float(self.widths[width]), self.threshold[place], self.coin[place]),
-            rate=self.rate[place],
-            binding=self.binding[place],
-            objective=float(self.objective[place]),
-            dual_value=float(self.dual_value[place]),
+            rule=ThresholdRule(float(self.widths[width]), self.threshold[pair], self.coin[pair]),
+            rate=self.rate[pair],
+            binding=self.binding[pair],
+            objective=float(self.objective[pair]),
+            dual_value=float(self.dual_value[pair]),
         )
 
 
 def build_problem(
     score: Array, code: Array, n_groups: int, weight: Array | None = None
 ) -> ThresholdProblem:
-    """Sort the scores of every group.
+    """Sort the scores of every group, on the backend of ``score``.
 
-    Parameters
-    ----------
-    score : array of float, shape (n_samples,)
-        f ∈ [−1, 1], without NaN; float32 is sorted as such and summed as float64.
-    code : array of integers, shape (n_samples,)
-        Group codes in 0, …, n_groups − 1.
-    n_groups : int
-        K ≥ 1.
-    weight : array of float, shape (n_samples,), optional
-        Case weights ≥ 0; ones by default. Equal weights cost as little as none.
-
-    Returns
-    -------
-    ThresholdProblem
-        On the backend of ``score``.
-
-    Raises
-    ------
-    ValueError
-        When the lengths differ or a code lies outside 0, …, n_groups − 1.
-
-    Notes
-    -----
-    O(n log n) time, at most 9 numbers a row. Without weights the scores are sorted as keys alone,
-    some five times as fast as the order that weights need.
+    ``score`` is f ∈ [−1, 1] without NaN (float32 is sorted as such and summed as float64), ``code``
+    the group 0, …, n_groups − 1, ``weight`` ≥ 0; different lengths and other codes are a
+    ValueError. O(n log n) time, at most 9 numbers a row. Without weights, or with equal ones, only
+    scores are sorted, about five times as fast as finding an order.
     """
     xp = array_namespace(score)
     n_samples = int(score.shape[0])
@@ -200,13 +154,13 @@ def build_problem(
         stops = np.cumsum(sizes).tolist()
     segments = []
     for start, stop in zip([0, *stops[:-1]], stops, strict=True):
-        held = score[start:stop]
+        scores = score[start:stop]
         if weight is None:
-            segments.append(build_segment(xp.sort(held, stable=False), None, unit))
+            segments.append(build_segment(xp.sort(scores, stable=False), None, unit))
         else:
-            rising = xp.argsort(held, stable=False)
+            rising = xp.argsort(scores, stable=False)
             weights = xp.take(weight[start:stop], rising)
-            segments.append(build_segment(xp.take(held, rising), weights))
+            segments.append(build_segment(xp.take(scores, rising), weights))
     return ThresholdProblem(tuple(segments))
 
 
@@ -238,48 +192,29 @@ def solve_exact(
 def solve_grid(
     problem: ThresholdProblem, widths: Sequence[float], rates: Sequence[float], budget: float = 0.0
 ) -> ThresholdGrid:
-    """Solve (6) for every pair of a width and a rate, from the one sort.
+    """Solve (6) for every pair of a width γ ≥ 0 and a rate ρ ∈ [0, 1], from the one sort.
 
-    Parameters
-    ----------
-    problem : ThresholdProblem
-        From `build_problem`, or of a histogram.
-    widths : sequence of float
-        γ ≥ 0. At 0 the rule is a threshold with a coin at it, the limit of γ → 0. A positive
-        width well below 1e-6 leaves double precision no room for the ramp: use 0.
-    rates : sequence of float
-        ρ in [0, 1].
-    budget : float
-        ε ≥ 0. A bound ρ − ε/2 ≤ 0 or ρ + ε/2 ≥ 1 binds nothing.
-
-    Returns
-    -------
-    ThresholdGrid
-        On the host. A group without weight keeps t = 0.
-
-    Notes
-    -----
-    All pairs at once by bisection over the breakpoints: O(K G log² n) for G pairs.
+    At width 0 the rule is a threshold with a coin at it, the limit of γ → 0. A positive width well
+    below 1e-6 leaves double precision no room for the ramp: use 0. A bound ρ − ε/2 ≤ 0 or
+    ρ + ε/2 ≥ 1 does not bind. Groups without weight keep t = 0. All pairs are solved at once by
+    bisection over the breakpoints, O(K G log² n) for G pairs; the grid is on the host.
     """
     xp = array_namespace(problem.segments[0].score)
     where = device(problem.segments[0].score)
-    width, rate = (each.reshape(-1) for each in np.meshgrid(widths, rates, indexing="ij"))
+    width, rate = (axis.reshape(-1) for axis in np.meshgrid(widths, rates, indexing="ij"))
     gamma = xp.asarray(width, dtype=xp.float64, device=where)
     rho = xp.asarray(rate, dtype=xp.float64, device=where)
     solved = [_solve_segment(segment, gamma, rho, budget) for segment in problem.segments]
     shape = (len(widths), len(rates))
 
     def gather(name: str) -> np.ndarray:
-        return np.stack([to_numpy(each[name]) for each in solved], axis=-1).reshape(*shape, -1)
+        return np.stack([to_numpy(group[name]) for group in solved], axis=-1).reshape(*shape, -1)
 
     share = np.array([segment.total for segment in problem.segments]) / problem.total
     return ThresholdGrid(
         widths=np.asarray(widths, dtype=np.float64),
         rates=np.asarray(rates, dtype=np.float64),
-        threshold=gather("threshold"),
-        coin=gather("coin"),
-        rate=gather("rate"),
-        binding=gather("binding"),
+        **{name: gather(name) for name in ("threshold", "coin", "rate", "binding")},
         objective=gather("objective") @ share,
         dual_value=gather("dual_value") @ share,
     )
@@ -288,21 +223,10 @@ def solve_grid(
 def expect_accuracy(
     labelled: ThresholdProblem, grid: ThresholdGrid
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the exact expected accuracy of every rule of a grid on labelled rows, and its bias.
+    """Return expected accuracy and bias of every rule of a grid, both (n_widths, n_rates).
 
-    Parameters
-    ----------
-    labelled : ThresholdProblem
-        Built from codes 2 k + y for groups k and labels y ∈ {0, 1}.
-    grid : ThresholdGrid
-        Of the same groups, from whatever rows.
-
-    Returns
-    -------
-    accuracy : ndarray of float64, shape (n_widths, n_rates)
-        E[y h + (1 − y)(1 − h)].
-    gap : ndarray of float64, shape (n_widths, n_rates)
-        max_k E[h | k] − min_k E[h | k] over the groups that have rows.
+    They are E[y h + (1 − y)(1 − h)], and max_k E[h | k] − min_k E[h | k] over the groups that have
+    rows, exact on ``labelled``, which is built from codes 2 k + y for groups k and labels y.
     """
     xp = array_namespace(labelled.segments[0].score)
     where = device(labelled.segments[0].score)
@@ -315,11 +239,11 @@ def expect_accuracy(
     rates = []
     for group in range(grid.threshold.shape[2]):
         rule = (width, move(grid.threshold[..., group]), move(grid.coin[..., group]))
+        pair = labelled.segments[2 * group : 2 * group + 2]
         chosen = [
-            to_numpy(_measure(segment, *rule)[0]).reshape(grid.objective.shape)
-            for segment in labelled.segments[2 * group : 2 * group + 2]
+            to_numpy(_measure(segment, *rule)[0]).reshape(grid.objective.shape) for segment in pair
         ]
-        totals = [segment.total for segment in labelled.segments[2 * group : 2 * group + 2]]
+        totals = [segment.total for segment in pair]
         right += chosen[1] + totals[0] - chosen[0]
         if sum(totals) > 0:
             rates.append((chosen[0] + chosen[1]) / sum(totals))
@@ -414,8 +338,8 @@ def _find_coin(segment: Segment, low: Array, high: Array) -> tuple[Array, Array,
     last = xp.asarray(n - 1)
     rise = xp.searchsorted(mass, total - high - slack) - 1
     fall = xp.searchsorted(mass, total - low + slack, side="right") - 1
-    place = xp.clip(xp.where(above, rise, fall), xp.zeros_like(rise), last)
-    threshold = xp.where(above | below, xp.take(score, place), zero)
+    position = xp.clip(xp.where(above, rise, fall), xp.zeros_like(rise), last)
+    threshold = xp.where(above | below, xp.take(score, position), zero)
     over, level = at(threshold)
     wanted = xp.where(above, high, low) - over
     coin = xp.where(level > 0, wanted / xp.where(level > 0, level, 1.0), zero)
@@ -429,17 +353,13 @@ def _measure(
 ) -> tuple[Array, Array]:
     """Return Σ w h and Σ w [(γ/2) h² − h f] of rules, arrays of shape (G,), in closed form."""
     xp = array_namespace(width)
-    mass, moment, square = segment.mass, segment.moment, segment.square
-    lower, upper = _locate(segment, width, threshold)
+    lower, (inner, pull, spread), (top, above) = _split(segment, width, threshold)
     safe = xp.where(width > 0, width, 1.0)
-    inner = xp.take(mass, upper) - xp.take(mass, lower)
-    pull = xp.take(moment, upper) - xp.take(moment, lower)
-    spread = xp.take(square, upper) - xp.take(square, lower)
-    top, above = mass[-1] - xp.take(mass, upper), moment[-1] - xp.take(moment, upper)
     chosen = (pull - threshold * inner) / safe + top
     # On the ramp (γ/2) h² − h f = (t² − f²)/(2γ).
     objective = (threshold * threshold * inner - spread) / (2.0 * safe) + width / 2.0 * top - above
     if coin is not None:
+        mass, moment = segment.mass, segment.moment
         before = xp.searchsorted(segment.score, threshold)
         chosen = chosen + coin * (xp.take(mass, lower) - xp.take(mass, before))
         objective = objective - coin * (xp.take(moment, lower) - xp.take(moment, before))
@@ -449,20 +369,17 @@ def _measure(
 def _conjugate(segment: Segment, width: Array, threshold: Array) -> Array:
     """Return Σ w ξ_γ(f − t): (f − t)²/(2γ) on the ramp, f − t − γ/2 above it (equation 3)."""
     xp = array_namespace(width)
-    mass, moment, square = segment.mass, segment.moment, segment.square
-    lower, upper = _locate(segment, width, threshold)
-    inner = xp.take(mass, upper) - xp.take(mass, lower)
-    pull = xp.take(moment, upper) - xp.take(moment, lower)
-    spread = xp.take(square, upper) - xp.take(square, lower)
+    _, (inner, pull, spread), (top, above) = _split(segment, width, threshold)
     squares = spread - 2.0 * threshold * pull + threshold * threshold * inner
-    top, above = mass[-1] - xp.take(mass, upper), moment[-1] - xp.take(moment, upper)
     ramp = squares / (2.0 * xp.where(width > 0, width, 1.0))
     return ramp + above - (threshold + width / 2.0) * top
 
 
-def _locate(segment: Segment, width: Array, threshold: Array) -> tuple[Array, Array]:
-    """Return the positions of the first score above t, and of the first at or above t + γ."""
+def _split(segment: Segment, width: Array, threshold: Array) -> tuple[Array, Any, Any]:
+    """Return the first score above t, Σ w, Σ w f, Σ w f² on (t, t + γ), and Σ w, Σ w f above."""
     xp = array_namespace(width)
     lower = xp.searchsorted(segment.score, threshold, side="right")
-    upper = xp.searchsorted(segment.score, threshold + width)
-    return lower, xp.maximum(lower, upper)
+    upper = xp.maximum(lower, xp.searchsorted(segment.score, threshold + width))
+    sums = (segment.mass, segment.moment, segment.square)
+    ramp = [xp.take(total, upper) - xp.take(total, lower) for total in sums]
+    return lower, ramp, [total[-1] - xp.take(total, upper) for total in sums[:2]]

@@ -1,7 +1,8 @@
-"""XGBoost the way the house uses it: native parameters, margins, and one thread budget."""
+"""The common use of XGBoost: native parameters, margins, and one thread budget."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
@@ -17,10 +18,7 @@ PositiveWeight = float | Literal["balanced"]
 
 
 def positive_weight(scale: PositiveWeight, y: np.ndarray, weight: np.ndarray) -> float:
-    """Return scale_pos_weight: a number as it is, ``"balanced"`` as the weight of 0s over 1s.
-
-    Where all weight is in one class nothing can be balanced, and it is 1.
-    """
+    """Return scale_pos_weight; ``"balanced"`` is the weight of 0s over 1s, or 1 for one class."""
     if scale != "balanced":
         return float(scale)
     zeros, ones = (float(weight[y == label].sum()) for label in (0, 1))
@@ -40,7 +38,7 @@ def tree_parameters(
 ) -> dict[str, Any]:
     """Return XGBoost's native parameters for a binary logistic task.
 
-    ``base_score`` None lets XGBoost estimate the intercept from the labels, as it does since
+    Without a ``base_score`` XGBoost estimates the intercept from the labels, as it does since
     version 2; one half is the margin 0 that the published runs start from.
     """
     parameters = {
@@ -68,7 +66,7 @@ def probabilities(booster: xgboost.Booster, X: np.ndarray, n_jobs: int) -> np.nd
 
 
 def check_trees(model: Any) -> None:
-    """Raise ConfigError for parameters of boosting that cannot be."""
+    """Raise ConfigError for invalid parameters of boosting."""
     balance = model.scale_pos_weight
     model.require("n_estimators", model.n_estimators >= 1, "1 or more")
     model.require("max_depth", model.max_depth >= 0, "0 (no limit) or more")
@@ -83,7 +81,7 @@ def check_trees(model: Any) -> None:
 
 
 class BoostedTrees(Classifier):
-    """Base of the methods that are plain boosting on weighted, perhaps transformed, rows.
+    """Base of the methods that boost plainly, on weighted or transformed rows.
 
     Parameters
     ----------
@@ -138,29 +136,21 @@ class BoostedTrees(Classifier):
         self.random_state = random_state
 
     def check(self) -> None:
-        """Raise ConfigError for parameters that cannot be."""
+        """Raise ConfigError for invalid parameters."""
         check_trees(self)
 
     def _boost(self, X: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> Self:
-        """Boost on rows that are validated, with codes 0 and 1."""
+        """Boost on validated rows with codes 0 and 1."""
         self.check()
-        parameters = tree_parameters(
-            max_depth=self.max_depth,
-            learning_rate=self.learning_rate,
-            reg_lambda=self.reg_lambda,
-            min_child_weight=self.min_child_weight,
-            tree_method=self.tree_method,
-            base_score=self.base_score,
-            n_jobs=self.n_jobs,
-            random_state=self.random_state,
-        )
+        names = inspect.signature(tree_parameters).parameters
+        parameters = tree_parameters(**{name: getattr(self, name) for name in names})
         parameters["scale_pos_weight"] = positive_weight(self.scale_pos_weight, codes, weight)
         data = xgboost.DMatrix(self._project(X), codes, weight=weight, nthread=self.n_jobs)
         self.booster_ = xgboost.train(parameters, data, self.n_estimators)
         return self
 
     def _project(self, X: np.ndarray) -> np.ndarray:
-        """Return what the trees see of the rows."""
+        """Return the trees' inputs for these rows."""
         return X
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:

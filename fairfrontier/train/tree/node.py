@@ -1,4 +1,4 @@
-"""Whether the nodes of a tree that was read from a file hold together."""
+"""Validity of the nodes of a tree that was read from a file."""
 
 from __future__ import annotations
 
@@ -10,27 +10,16 @@ LEAF = -1
 def is_downward(
     left: np.ndarray, right: np.ndarray, inner: np.ndarray, feature: np.ndarray, n_features: int
 ) -> bool:
-    """Return whether every walk down a tree ends in a leaf of it, on features that there are.
+    """Return whether every path down a tree ends in one of its leaves, on existing features.
 
-    Parameters
-    ----------
-    left, right : int64 arrays of shape (n_nodes,)
-        Children, -1 in leaves.
-    inner : bool array of shape (n_nodes,)
-        Nodes that are no leaves.
-    feature : int64 array of shape (n_nodes,)
-        What inner nodes ask about.
-    n_features : int
-        Features that a row has.
-
-    Notes
-    -----
-    Trees are numbered downwards, so children that come later rule out circles. O(n_nodes).
+    All arrays have shape (n_nodes,): children, -1 in leaves; whether a node is not a leaf; and the
+    feature that it splits. Trees are numbered downwards, so children with higher numbers rule out
+    cycles. O(n_nodes).
     """
-    place = np.arange(len(left))
+    number = np.arange(len(left))
     for child in (left, right):
-        below = (child > place) & (child < len(left))
+        below = (child > number) & (child < len(left))
         if not np.array_equal(below, inner) or (child[~inner] != LEAF).any():
             return False
-    asked = feature[inner]
-    return not bool(((asked < 0) | (asked >= n_features)).any())
+    split = feature[inner]
+    return not bool(((split < 0) | (split >= n_features)).any())

@@ -49,7 +49,7 @@ def test_arrays_that_are_persisted_keep_their_client(client):
 
 def test_a_second_loss_ends_the_fit(client):
     fit = Fit(WorkerLostError, WorkerLostError)
-    with pytest.raises(ClusterError, match=r"mine lost a worker .* tried anew: it is gone") as told:
+    with pytest.raises(ClusterError, match=r"mine lost a worker .* retried: it is gone") as told:
         try_twice(fit, client, name="mine")
     assert "Look at the workers' logs" in told.value.mend
     assert len(fit.clients) == 2
@@ -62,7 +62,7 @@ def test_workers_that_do_not_come_back_end_the_fit(client, monkeypatch, way):
 
     monkeypatch.setattr(collection, "renew", renew)
     fit = Fit(WorkerLostError)
-    with pytest.raises(ClusterError, match=r"tried anew: no worker came \(Only 0 of 2\)"):
+    with pytest.raises(ClusterError, match=r"retried: no worker came \(Only 0 of 2\)"):
         try_twice(fit, client, name="mine")
     assert len(fit.clients) == 1
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.train.postprocess.conditional import solve_covariance, solve_opportunity
+from fairfrontier.train.postprocess.criterion import cross
 from fairfrontier.train.postprocess.threshold import build_problem, solve_exact
 from tests.runtime.test_arrays import namespaces
 from tests.train.postprocess.made import Rows, make_rows, objective
@@ -28,6 +29,11 @@ def centre(rows: Rows, member: np.ndarray) -> np.ndarray:
         held = rows.code == k
         z[held] -= np.average(member[held], weights=rows.weight[held])
     return z
+
+
+def decide(found, score, member, subgroup):
+    """Return h under a bound on the covariance."""
+    return found.rule.probability(score, cross(member, subgroup))
 
 
 def covariance(rows: Rows, member: np.ndarray):
@@ -56,7 +62,7 @@ def test_covariance_is_the_best_of_all_decisions(seed, n_groups):
     member = draw_members(rows, seed)
     found = covariance(rows, member)
     means = group_means(rows, centre(rows, member), rates=False)
-    h = found.probability(rows.score, member, rows.code)
+    h = decide(found, rows.score, member, rows.code)
     np.testing.assert_allclose(means @ h, found.reached, atol=1e-12)
     assert np.abs(found.reached).max() <= rows.budget / 4 + 1e-9
     assert found.converged
@@ -74,7 +80,7 @@ def test_opportunity_is_the_best_of_all_decisions(seed, n_groups):
     rows = without_negatives(make_rows(seed, n=15, n_groups=n_groups))
     found = opportunity(rows)
     means = group_means(rows, (1 + rows.score) / 2, rates=True)
-    h = found.probability(rows.score, rows.code)
+    h = found.rule.probability(rows.score, rows.code)
     np.testing.assert_allclose(means @ h, found.reached, atol=1e-12)
     assert np.abs(found.reached - rows.rate).max() <= rows.budget / 2 + 1e-9
     assert found.converged
@@ -93,10 +99,10 @@ def test_the_rule_is_the_formula(seed):
     member = draw_members(rows, seed)
     one, two = covariance(rows, member), opportunity(rows)
     h = np.clip((rows.score - one.multiplier[rows.code] * centre(rows, member)) / rows.width, 0, 1)
-    np.testing.assert_allclose(one.probability(rows.score, member, rows.code), h, atol=1e-9)
+    np.testing.assert_allclose(decide(one, rows.score, member, rows.code), h, atol=1e-9)
     pull = two.multiplier[rows.code] * (1 + rows.score) / 2
     h = np.clip((rows.score - pull) / rows.width, 0, 1)
-    np.testing.assert_allclose(two.probability(rows.score, rows.code), h, atol=1e-9)
+    np.testing.assert_allclose(two.rule.probability(rows.score, rows.code), h, atol=1e-9)
 
 
 @pytest.mark.parametrize("budget", [0.02, 0.0])
@@ -140,7 +146,7 @@ def test_no_covariance_is_parity_between_members_and_others():
     rows = make_rows(8, n=60, n_groups=1, width=0.1)
     member = draw_members(rows, 2)
     found = solve_covariance(rows.score, member, rows.code, 1, width=0.1, budget=0.0)
-    h = found.probability(rows.score, member, rows.code)
+    h = decide(found, rows.score, member, rows.code)
     assert h[member].mean() == pytest.approx(h[~member].mean(), abs=1e-12)
     # The best parity over all rates is this one.
     problem = build_problem(rows.score, member.astype(np.int64), 2)
@@ -155,8 +161,8 @@ def test_members_and_others_change_places():
     one, two = covariance(rows, member), covariance(rows, ~member)
     np.testing.assert_allclose(one.multiplier, -two.multiplier, atol=1e-9)
     np.testing.assert_allclose(
-        one.probability(rows.score, member, rows.code),
-        two.probability(rows.score, ~member, rows.code),
+        decide(one, rows.score, member, rows.code),
+        decide(two, rows.score, ~member, rows.code),
         atol=1e-9,
     )
 
@@ -170,7 +176,9 @@ def test_width_zero_is_the_limit(seed):
     member = draw_members(rows, seed)
     limit, near = opportunity(rows), opportunity(replace(rows, width=1e-6))
     np.testing.assert_allclose(
-        limit.probability(rows.score, rows.code), near.probability(rows.score, rows.code), atol=1e-4
+        limit.rule.probability(rows.score, rows.code),
+        near.rule.probability(rows.score, rows.code),
+        atol=1e-4,
     )
     assert limit.objective == pytest.approx(near.objective, abs=1e-5)
     # Where a member and another tie but for rounding, the coin may be with either.
@@ -192,7 +200,7 @@ def test_members_toss_before_others_where_they_tie(budget, coins):
     for width, tolerance in ((0.0, 1e-12), (1e-7, 1e-6)):
         found = solve_covariance(score, member, code, 1, width=width, budget=budget)
         assert found.multiplier[0] == pytest.approx(0.8, abs=1e-6)
-        h = found.probability(score, member, code)
+        h = decide(found, score, member, code)
         np.testing.assert_allclose(h, expected, atol=tolerance)
 
 
@@ -224,8 +232,7 @@ def test_subgroups_without_others_have_no_covariance():
         assert found.converged
         np.testing.assert_array_equal(found.multiplier, 0)
         np.testing.assert_allclose(
-            found.probability(score, member, code),
-            np.clip(score / 0.5, 0, 1) if width else score > 0,
+            decide(found, score, member, code), np.clip(score / 0.5, 0, 1) if width else score > 0
         )
 
 
@@ -236,7 +243,7 @@ def test_a_group_of_certain_negatives_has_no_true_positive_rate():
         assert np.isnan(found.reached[0])
         assert found.violation[0] == 0
         assert found.converged
-        np.testing.assert_array_equal(found.probability(score, code)[:2], 0)
+        np.testing.assert_array_equal(found.rule.probability(score, code)[:2], 0)
 
 
 def test_one_score_for_all():
@@ -245,7 +252,7 @@ def test_one_score_for_all():
         for width in (0.0, 0.1):
             score = np.full(3, f)
             found = solve_opportunity(score, code, 2, width=width, rate=0.3, budget=0.0)
-            np.testing.assert_allclose(found.probability(score, code), 0.3, atol=1e-9)
+            np.testing.assert_allclose(found.rule.probability(score, code), 0.3, atol=1e-9)
 
 
 @pytest.mark.parametrize("namespace", namespaces())
@@ -261,15 +268,15 @@ def test_every_namespace_gives_the_same(namespace, width):
     one = solve_covariance(score, inside, code, 3, **options)
     plain = solve_covariance(rows.score, member, rows.code, 3, **options | {"weight": rows.weight})
     np.testing.assert_allclose(one.multiplier, plain.multiplier, atol=1e-12)
-    h = to_numpy(one.probability(score, inside, code))
-    np.testing.assert_allclose(h, plain.probability(rows.score, member, rows.code), atol=1e-9)
+    h = to_numpy(decide(one, score, inside, code))
+    np.testing.assert_allclose(h, decide(plain, rows.score, member, rows.code), atol=1e-9)
     two = solve_opportunity(score, code, 3, **options, rate=0.6)
     plain = solve_opportunity(
         rows.score, rows.code, 3, **options | {"weight": rows.weight}, rate=0.6
     )
     np.testing.assert_allclose(two.multiplier, plain.multiplier, atol=1e-12)
-    h = to_numpy(two.probability(score, code))
-    np.testing.assert_allclose(h, plain.probability(rows.score, rows.code), atol=1e-9)
+    h = to_numpy(two.rule.probability(score, code))
+    np.testing.assert_allclose(h, plain.rule.probability(rows.score, rows.code), atol=1e-9)
 
 
 def test_input_stays_as_it_is():

@@ -89,5 +89,5 @@ def test_what_cannot_be_is_said(model, split, changes, parameters, message):
 def test_names_are_refused_where_columns_are_meant(model, split):
     fresh = split.calibration
     rule = create("randomized_threshold", attributes="origin")
-    with pytest.raises(ConfigError, match="knows groups by their columns"):
+    with pytest.raises(ConfigError, match="takes groups by column number"):
         rule.fit(model.predict_proba(fresh.X)[:, 1], fresh.y, groups=fresh.groups)

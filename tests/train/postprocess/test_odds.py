@@ -10,7 +10,8 @@ from scipy.optimize import linprog
 
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.train.postprocess.conditional import solve_opportunity
-from fairfrontier.train.postprocess.odds import propose_rates, solve_odds
+from fairfrontier.train.postprocess.odds import host_share, integrate, propose_rates, solve_odds
+from fairfrontier.train.postprocess.threshold import build_problem
 from tests.runtime.test_arrays import namespaces
 from tests.train.postprocess.made import Rows, make_rows, objective
 from tests.train.postprocess.programme import find_best, group_means, least_violation
@@ -58,7 +59,7 @@ def test_is_the_best_of_all_decisions_or_says_how_far_off(seed, n_groups):
     found = solve(rows, rates)
     means, targets = both_rates(rows), np.repeat(rates, n_groups)
     low, high = targets - rows.budget / 2, targets + rows.budget / 2
-    h = found.probability(rows.score, rows.code)
+    h = found.rule.probability(rows.score, rows.code)
     np.testing.assert_allclose((means @ h).reshape(2, -1).T, found.reached, atol=1e-9)
     for k in range(n_groups):
         pair = [k, n_groups + k]
@@ -81,7 +82,7 @@ def test_the_rule_is_the_formula(seed):
     f = rows.score
     h = np.clip((f - a * (1 + f) / 2 - b * (1 - f) / 2) / rows.width, 0, 1)
     scale = 1 + np.abs(found.multiplier).max() / rows.width
-    np.testing.assert_allclose(found.probability(f, rows.code), h, atol=1e-14 * scale)
+    np.testing.assert_allclose(found.rule.probability(f, rows.code), h, atol=1e-14 * scale)
 
 
 def test_without_a_budget_the_width_does_not_matter():
@@ -91,7 +92,9 @@ def test_without_a_budget_the_width_does_not_matter():
     assert one.converged
     np.testing.assert_allclose(one.reached, np.tile(rates, (2, 1)), atol=1e-12)
     np.testing.assert_allclose(
-        one.probability(rows.score, rows.code), two.probability(rows.score, rows.code), atol=1e-9
+        one.rule.probability(rows.score, rows.code),
+        two.rule.probability(rows.score, rows.code),
+        atol=1e-9,
     )
     assert not np.allclose(one.multiplier, two.multiplier)
 
@@ -101,7 +104,7 @@ def test_a_large_budget_leaves_scores_alone():
     found = solve(rows, (0.5, 0.5), budget=1.0)
     np.testing.assert_array_equal(found.multiplier, 0)
     h = np.clip(rows.score / rows.width, 0, 1)
-    np.testing.assert_allclose(found.probability(rows.score, rows.code), h, atol=1e-12)
+    np.testing.assert_allclose(found.rule.probability(rows.score, rows.code), h, atol=1e-12)
 
 
 def test_one_binding_rate_is_equal_opportunity():
@@ -144,7 +147,7 @@ def test_a_group_of_certain_scores_has_one_rate(f, budget):
     assert np.isnan(found.reached[0, 1 - has])
     bound = (0.6 + budget / 2, 0.4 - budget / 2)[has]
     assert found.reached[0, has] == pytest.approx(bound)
-    np.testing.assert_allclose(found.probability(score, code)[:2], bound, atol=1e-12)
+    np.testing.assert_allclose(found.rule.probability(score, code)[:2], bound, atol=1e-12)
 
 
 def test_decreasing_in_the_score_where_fpr_is_to_be_higher():
@@ -185,7 +188,7 @@ def test_proposed_rates_can_be_reached_and_the_first_is_best(seed, n_groups):
 
 
 def decide(rows: Rows, rates: np.ndarray) -> np.ndarray:
-    return solve(rows, rates).probability(rows.score, rows.code)
+    return solve(rows, rates).rule.probability(rows.score, rows.code)
 
 
 def test_proposed_rates_lie_between_the_groups_own():
@@ -236,8 +239,8 @@ def test_every_namespace_gives_the_same(namespace):
         found = solve_odds(score, code, 3, width=0.2, rates=tuple(pair), budget=0.05, weight=weight)
         plain = solve(rows, pair, budget=0.05)
         np.testing.assert_allclose(found.reached, plain.reached, atol=1e-12)
-        h = to_numpy(found.probability(score, code))
-        np.testing.assert_allclose(h, plain.probability(rows.score, rows.code), atol=1e-9)
+        h = to_numpy(found.rule.probability(score, code))
+        np.testing.assert_allclose(h, plain.rule.probability(rows.score, rows.code), atol=1e-9)
 
 
 def test_the_width_must_be_positive():
@@ -252,3 +255,24 @@ def test_input_stays_as_it_is():
     for array in (rows.score, rows.code, rows.weight):
         array.flags.writeable = False
     solve(rows, propose(rows, "equalized_odds")[0])
+
+
+@pytest.mark.parametrize("slope", [3.0, -3.0, 0.0, 1e6, -0.2])
+@pytest.mark.parametrize("level", [-0.4, 0.0, 0.3, 1.0, 1.7])
+def test_moments_are_sums_over_rows(level, slope):
+    generator = np.random.default_rng(3)
+    score = np.round(generator.uniform(-1, 1, 60), 1)
+    weight = generator.integers(0, 3, 60).astype(float)
+    (segment,) = build_problem(score, np.zeros(60, dtype=np.int64), 1, weight).segments
+    seen = integrate(host_share(segment), level, slope)
+    line = level + slope * score
+    h, share = np.clip(line, 0, 1), weight / weight.sum()
+    on = (line > 0) & (line < 1)
+    # Rows at an end of the ramp may count as on it.
+    ends = np.isclose(line, 0, atol=1e-9) | np.isclose(line, 1, atol=1e-9)
+    assert seen.chosen == pytest.approx(share @ h, abs=1e-9)
+    assert seen.pull == pytest.approx(share @ (score * h), abs=1e-9)
+    assert share @ (on & ~ends) - 1e-12 <= seen.mass <= share @ (on | ends) + 1e-12
+    if not ends.any():
+        assert seen.moment == pytest.approx(share @ (score * on))
+        assert seen.square == pytest.approx(share @ (score**2 * on))

@@ -136,7 +136,7 @@ def test_a_group_that_validation_lacks_is_named():
     score, y, groups = make_rows(300, n_groups=3)
     part = make_split(300).train
     validation = score_part(replace(part, groups=groups[:150] % 2), score[:150])
-    with pytest.raises(DataError, match=r"\[2\] in the validation part"):
+    with pytest.raises(DataError, match=r"No validation row .* \[2\]"):
         RejectOption().fit(score, y, groups=groups, validation=validation)
     with pytest.raises(DataError, match=r"without a row of the group \[2\]"):
         RejectOption().fit(

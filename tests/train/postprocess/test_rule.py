@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.train.postprocess.rule import ThresholdRule
+from fairfrontier.train.postprocess.rule import RampRule, ThresholdRule
 from tests.runtime.test_arrays import namespaces
 
 SCORE = np.array([-1.0, -0.2, 0.1, 0.1, 0.3, 1.0])
@@ -49,7 +49,6 @@ def test_json_gives_the_same_rule_back(width):
     described = json.loads(json.dumps(rule.to_json()))
     assert set(described) == {"width", "thresholds", "coins"}
     again = ThresholdRule.from_json(described)
-    assert again.n_groups == 2
     code = np.array([0, 1] * 3)
     assert again.probability(SCORE, code).tobytes() == rule.probability(SCORE, code).tobytes()
 
@@ -71,3 +70,39 @@ def test_a_broken_description_is_refused(change):
         ThresholdRule.from_json({"width": 0.1, "thresholds": [0, 0], "coins": [0, 0], **change})
     with pytest.raises(ConfigError, match="lacks"):
         ThresholdRule.from_json({"width": 0.1})
+
+
+RULE = RampRule(
+    centre=np.array([0.25, 0.0, -0.5]),
+    level=np.array([0.5, 0.3, 0.2]),
+    slope=np.array([2.0, np.inf, -1.0]),
+)
+
+
+@pytest.mark.parametrize("namespace", namespaces())
+def test_a_line_is_clipped_and_a_step_has_a_coin(namespace):
+    xp = namespace()
+    score = xp.asarray([0.25, 0.4, 1.0, -1.0, -0.1, 0.0, 0.1, -0.5, 0.5, -1.0])
+    code = xp.asarray([0, 0, 0, 0, 1, 1, 1, 2, 2, 2])
+    h = to_numpy(RULE.probability(score, code))
+    np.testing.assert_allclose(h, [0.5, 0.8, 1, 0, 0, 0.3, 1, 0.2, 0, 0.7], atol=1e-15)
+
+
+def test_thresholds_are_a_special_case():
+    generator = np.random.default_rng(0)
+    score, code = generator.uniform(-1, 1, 200), generator.integers(0, 2, 200)
+    threshold = np.array([-0.2, 0.1])
+    rule = RampRule(threshold, np.zeros(2), np.full(2, 4.0))
+    other = ThresholdRule(0.25, threshold, np.zeros(2))
+    np.testing.assert_allclose(
+        rule.probability(score, code), other.probability(score, code), atol=1e-15
+    )
+
+
+def test_ramps_come_back_from_json():
+    described = json.loads(json.dumps(RULE.to_json(), allow_nan=False))
+    again = RampRule.from_json(described)
+    for name in ("centre", "level", "slope"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(RULE, name))
+    with pytest.raises(ValueError, match="differ in length"):
+        RampRule.from_json({**described, "levels": [0.0]})

@@ -13,9 +13,11 @@ from fairfrontier.prepare.split import Split
 from fairfrontier.prepare.table.score_table import ScoreColumns, ScoreTable
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.seeds import uniforms
+from fairfrontier.train.postprocess.base import read_scores
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.postprocess.rule import ThresholdRule
 from fairfrontier.train.postprocess.rulebook import (
+    encode_cells,
     export_rulebook,
     make_rulebook,
     read_rulebook,
@@ -72,6 +74,11 @@ def decide(book, score, group, row_id):
     return h, int(u < h)
 
 
+def decide_rows(book, score, code):
+    signed = read_scores(score, book.score.scale, "The rule")
+    return book.threshold_rule.probability(signed, code)
+
+
 @pytest.mark.parametrize("scale", ["probability", "signed", "margin"])
 @pytest.mark.parametrize("width", [0.0, 0.1, 2.0])
 def test_the_json_can_be_implemented_from_its_own_words(scale, width, tmp_path):
@@ -85,7 +92,7 @@ def test_the_json_can_be_implemented_from_its_own_words(scale, width, tmp_path):
     code = rng.integers(0, 2, 300)
     code[:40] = 1
     ids = rng.integers(-(2**62), 2**62, 300)
-    h = book.probability(score, code)
+    h = decide_rows(book, score, code)
     decisions = book.decide(h, ids)
     for i in range(300):
         group = {"sex": "FM"[code[i]]}
@@ -122,8 +129,9 @@ def test_written_and_read_it_is_the_same(tmp_path):
 def test_unknown_groups_are_named():
     levels = (("M",), ("X",))
     with pytest.raises(DataError, match=r"new\.csv has rows of the group sex=X"):
-        make().encode(np.array([0, 1]), levels, "new.csv")
-    codes = make().encode(np.array([0, 1, 0]), (("M",), ("F",)), "new.csv")
+        encode_cells(np.array([0, 1]), levels, make().cells, ("sex",), "new.csv")
+    cells, levels = make().cells, (("M",), ("F",))
+    codes = encode_cells(np.array([0, 1, 0]), levels, cells, ("sex",), "new.csv")
     assert codes.tolist() == [1, 0, 1]
 
 
@@ -189,7 +197,8 @@ def test_a_rule_fitted_on_arrays_decides_alike_on_tables(parameters, tmp_path):
         book.score.column, book.groups.columns, ids=book.draw.column, scale=book.score.scale
     )
     (batch,) = ScoreTable(tmp_path / "new.csv", read).batches()
-    h = book.probability(batch.score, book.encode(batch.cell, batch.levels, "new.csv"))
+    code = encode_cells(batch.cell, batch.levels, book.cells, book.groups.columns, "new.csv")
+    h = decide_rows(book, batch.score, code)
     np.testing.assert_array_equal(h, model.predict_proba(part.X, groups=part.groups)[:, 1])
     np.testing.assert_array_equal(
         book.decide(h, batch.ids), model.predict(part.X, groups=part.groups, ids=part.ids)

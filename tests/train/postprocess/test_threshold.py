@@ -45,7 +45,7 @@ def test_what_the_optimum_satisfies(seed, n, n_groups):
     assert (rates <= rows.rate + rows.budget / 2 + 1e-9).all()
     assert found.objective == pytest.approx(objective(rows, h), abs=1e-12)
     assert found.gap == pytest.approx(0, abs=1e-10)
-    t = found.multiplier
+    t = found.rule.threshold
     assert (t[~found.binding] == 0).all()
     if rows.width > 0:
         assert (found.rule.coin == 0).all()
@@ -67,7 +67,7 @@ def test_exact_equals_a_grid_of_thresholds(seed):
     found = solve(rows)
     assert found.objective == pytest.approx(values[allowed].min(), abs=2e-3)
     best = np.abs(grid[allowed]).min()
-    assert abs(found.multiplier[0]) == pytest.approx(best, abs=0.03 if rows.budget else 0.05)
+    assert abs(found.rule.threshold[0]) == pytest.approx(best, abs=0.03 if rows.budget else 0.05)
 
 
 @pytest.mark.parametrize("width", [0.0, 1e-6, 1e-3, 0.01, 0.1, 0.5, 1.0])
@@ -99,9 +99,9 @@ def test_width_0_is_the_limit():
 def test_interval_of_roots_gives_its_end_nearest_to_0():
     problem = build_problem(np.array([-0.9, 0.5, 0.8, 0.9]), np.zeros(4, dtype=int), 1)
     # Half of the rows: every t in [0.5, 0.7] chooses 0.8 and 0.9 alone.
-    assert solve_exact(problem, 0.1, 0.5).multiplier == pytest.approx([0.5])
+    assert solve_exact(problem, 0.1, 0.5).rule.threshold == pytest.approx([0.5])
     mirrored = build_problem(np.array([-0.9, -0.8, -0.5, 0.9]), np.zeros(4, dtype=int), 1)
-    assert solve_exact(mirrored, 0.1, 0.5).multiplier == pytest.approx([-0.6])
+    assert solve_exact(mirrored, 0.1, 0.5).rule.threshold == pytest.approx([-0.6])
     assert solve_exact(problem, 0.0, 0.5).rule.to_json() == {
         "width": 0.0, "thresholds": [0.5], "coins": [0.0],
     }  # fmt: skip
@@ -122,7 +122,7 @@ def test_ends_of_the_range(width):
     for rate in (0.0, 0.4, 1.0):
         # Both bounds lie outside 0 to 1, so nothing binds.
         free = solve_exact(problem, width, rate, budget=2.0)
-        assert free.multiplier.tolist() == [0]
+        assert free.rule.threshold.tolist() == [0]
         assert not free.binding.any()
 
 
@@ -152,7 +152,7 @@ def test_order_copies_and_labels_of_groups_do_not_matter(seed):
         build_problem(rows.score[copies], relabelled[rows.code[copies]], 3),
         rows.width, rows.rate, rows.budget,
     )  # fmt: skip
-    assert again.multiplier[relabelled] == pytest.approx(plain.multiplier, abs=1e-9)
+    assert again.rule.threshold[relabelled] == pytest.approx(plain.rule.threshold, abs=1e-9)
     assert again.rule.coin[relabelled] == pytest.approx(plain.rule.coin, abs=1e-9)
     assert again.objective == pytest.approx(plain.objective, abs=1e-12)
 
@@ -168,7 +168,7 @@ def test_scale_of_the_weights_does_not_matter():
             for unit in (1.0, 1e-3, 1e6)
         ]
         for each in results[1:]:
-            assert each.multiplier == pytest.approx(results[0].multiplier, abs=1e-9)
+            assert each.rule.threshold == pytest.approx(results[0].rule.threshold, abs=1e-9)
             assert each.objective == pytest.approx(results[0].objective)
 
 
@@ -181,7 +181,7 @@ def test_rows_without_weight_are_as_if_absent():
         part = solve_exact(
             build_problem(rows.score[kept], rows.code[kept], 2, weight[kept]), width, 0.4
         )
-        assert whole.multiplier == pytest.approx(part.multiplier)
+        assert whole.rule.threshold == pytest.approx(part.rule.threshold)
         assert whole.rule.coin == pytest.approx(part.rule.coin)
 
 
@@ -190,7 +190,7 @@ def test_a_group_without_rows_is_left_alone():
     for width in (0.0, 0.2):
         two = solve_exact(build_problem(rows.score, rows.code, 2), width, 0.4)
         three = solve_exact(build_problem(rows.score, 2 * rows.code, 3), width, 0.4)
-        assert three.multiplier.tolist() == [two.multiplier[0], 0, two.multiplier[1]]
+        assert three.rule.threshold.tolist() == [two.rule.threshold[0], 0, two.rule.threshold[1]]
         assert np.isnan(three.rate).tolist() == [False, True, False]
         assert three.objective == pytest.approx(two.objective)
 
@@ -211,7 +211,7 @@ def test_the_grid_is_every_single_solution_on_every_backend(namespace, seed):
         for j, rate in enumerate(rates):
             single, picked = solve_exact(problem, width, rate, rows.budget), grid.pick(i, j)
             assert picked.rule.width == width
-            assert picked.multiplier == pytest.approx(single.multiplier, abs=1e-9)
+            assert picked.rule.threshold == pytest.approx(single.rule.threshold, abs=1e-9)
             assert picked.rule.coin == pytest.approx(single.rule.coin, abs=1e-9)
             assert picked.rate == pytest.approx(single.rate, abs=1e-9)
             assert picked.binding.tolist() == single.binding.tolist()
@@ -246,7 +246,7 @@ def test_single_precision_is_summed_in_double():
     code = generator.integers(2, size=score.size)
     rough = solve_exact(build_problem(score, code, 2), 0.1, 0.3)
     exact = solve_exact(build_problem(score.astype(np.float64), code, 2), 0.1, 0.3)
-    assert rough.multiplier.tolist() == exact.multiplier.tolist()
+    assert rough.rule.threshold.tolist() == exact.rule.threshold.tolist()
 
 
 def test_large_problems_close_the_gap():
