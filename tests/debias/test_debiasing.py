@@ -34,7 +34,7 @@ def decide(debiasing, frame):
     book = debiasing.rulebook
     cells = {cell: code for code, cell in enumerate(book.cells)}
     code = np.array([cells[cell] for cell in zip(frame["sex"], frame["race"], strict=True)])
-    return book.probability(frame["s"].to_numpy(), code)
+    return book.threshold_rule.probability(2 * frame["s"].to_numpy() - 1, code)
 
 
 def test_every_group_gets_the_rate_on_the_rows_of_the_fit(scored):
