@@ -46,14 +46,11 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from benchmarks.record import Record, Timed, compare, measure_call, show_records, write_records
 from fairfrontier import load
 from fairfrontier.runtime.thread import limited_threads
-from fairfrontier.train.regression.bounded_loss import (
-    BoundedLossResult,
-    build_bounded_loss,
-    solve_bounded_loss,
-)
+from fairfrontier.train.regression.bounded_loss import build_bounded_loss, solve_bounded_loss
 from fairfrontier.train.regression.loss import logistic, square
 from fairfrontier.train.regression.oracle.envelope import EnvelopeOracle, EnvelopeTreeOracle
 from fairfrontier.train.regression.oracle.hinge import HingeOracle
+from fairfrontier.train.regression.oracle.logistic import LogisticRegressor
 from fairfrontier.train.regression.oracle.oracle import (
     Costs,
     GroupSquareOracle,
@@ -66,12 +63,12 @@ from fairfrontier.train.regression.oracle.oracle import (
 )
 from fairfrontier.train.regression.parity import (
     ParityProblem,
-    ParityResult,
     build_parity,
     find_costs,
     solve_parity,
 )
 from fairfrontier.train.regression.predictor import LinearPredictor
+from fairfrontier.train.regression.problem import Solution
 
 # Seconds of a call on 1,000 rows as published, Table 1; on another machine.
 PUBLISHED = {
@@ -183,7 +180,7 @@ def measure_calls(table: Table, calls: int, repeat: int, threads: int) -> list[R
 
     oracles: dict[str, Oracle] = {
         "LS linear": plain,
-        "LR linear": LogisticOracle(X, weight, SHARPNESS, PENALTY),
+        "LR linear": LogisticOracle(LogisticRegressor(X, PENALTY), weight, SHARPNESS),
         "CS linear": HingeOracle(X, weight, problem.cell, N_GRID),
         "LS trees": grow(),
         "LR trees": grow(SHARPNESS),
@@ -222,7 +219,7 @@ def measure_parity_fits(table: Table, iterations: int, repeat: int) -> list[Reco
     X, weight, n = table.X, table.weight, len(table.y)
     loss = logistic(SHARPNESS)
 
-    def play(make: Callable[[ParityProblem], Oracle], steps: int) -> ParityResult:
+    def play(make: Callable[[ParityProblem], Oracle], steps: int) -> Solution:
         problem = build_parity(
             table.y, table.group, weight, loss=loss, budget=BUDGET, n_grid=N_GRID,
             iterations=steps, tolerance=NEVER,
@@ -235,7 +232,7 @@ def measure_parity_fits(table: Table, iterations: int, repeat: int) -> list[Reco
     unit = loss.scale * (2 * SHARPNESS) ** 2
     makes: dict[str, Callable[[ParityProblem], Oracle]] = {
         "LS": lambda problem: LeastSquaresOracle(X, weight, problem.cell, problem.n_cells),
-        "LR": lambda _: LogisticOracle(X, weight, SHARPNESS, PENALTY),
+        "LR": lambda _: LogisticOracle(LogisticRegressor(X, PENALTY), weight, SHARPNESS),
         "envelope": lambda _: EnvelopeOracle(X, weight, PENALTY * unit),
         "LS anew": lambda _: RefittingOracle(X, weight),
         "LR anew": lambda _: LearnerOracle(X, weight, learner(), SHARPNESS),
@@ -248,8 +245,8 @@ def measure_parity_fits(table: Table, iterations: int, repeat: int) -> list[Reco
     for name in ("LS", "LR"):
         agree_on(timed[name].result.loss, timed[f"{name} anew"].result.loss, tolerance, name)
     for name, run in timed.items():
-        if run.result.disparity > BUDGET + 1e-6:
-            raise AssertionError(f"{name} ends with disparity {run.result.disparity:.4f}")
+        if run.result.group_value.max() > BUDGET + 1e-6:
+            raise AssertionError(f"{name} ends with disparity {run.result.group_value.max():.4f}")
     records = [
         compare(f"parity, {name}, {iterations} iterations", n, timed[name],
                 "fitted anew", timed[f"{name} anew"])
@@ -272,12 +269,12 @@ class Reached:
     """What a fit under bounded group loss came to, in the paper's square loss (y − u)² / 2."""
 
     loss: float
-    group_loss: np.ndarray
+    group_value: np.ndarray
     calls: int
     iterations: int
 
 
-def bound_ours(table: Table, bound: float, tolerance: float, iterations: int) -> BoundedLossResult:
+def bound_ours(table: Table, bound: float, tolerance: float, iterations: int) -> Solution:
     """Return our fit."""
     n_groups = int(table.group.max()) + 1
     problem = build_bounded_loss(
@@ -312,8 +309,8 @@ def measure_bounded_loss(table: Table, iterations: int, repeat: int) -> list[Rec
     """Return the records of bounded group loss against fairlearn."""
     n = len(table.y)
     free = bound_ours(table, 1.0, 1e-9, 1)
-    worst = int(np.argmax(free.group_loss))
-    bound = float(free.alone[worst] + free.group_loss[worst]) / 2
+    worst = int(np.argmax(free.group_value))
+    bound = float(free.alone[worst] + free.group_value[worst]) / 2
     problem = build_bounded_loss(
         table.y, table.group, table.weight, loss=square(), budget=bound, radius=RADIUS
     )
@@ -325,7 +322,7 @@ def measure_bounded_loss(table: Table, iterations: int, repeat: int) -> list[Rec
     # Two calls an iteration; the groups' own cost two more.
     as_many = measure_run(lambda steps: bound_ours(table, bound, NEVER, steps), calls // 2, repeat)
     for side in (ours.result, as_many.result, theirs.result):
-        excess = float(np.max(side.group_loss) - bound)
+        excess = float(np.max(side.group_value) - bound)
         if excess > tolerance:
             raise AssertionError(f"a group loses {excess:.2e} more than the bound")
         agree_on(side.loss, theirs.result.loss, 2 * tolerance, "bounded group loss")

@@ -91,6 +91,8 @@ class Estimator(BaseEstimator):
         Whether models of one ``structure()`` train together by ``fit_batch``.
     across_splits : bool
         Whether that also pays for models of different splits.
+    state_arrays, state_facts : tuple of str
+        Fitted arrays and plain values that ``save`` writes, without the underscore at the end.
     paper : str
         Authors, title, year.
     example : mapping
@@ -117,6 +119,8 @@ class Estimator(BaseEstimator):
     distributed: ClassVar[bool] = False
     batched: ClassVar[bool] = False
     across_splits: ClassVar[bool] = True
+    state_arrays: ClassVar[tuple[str, ...]] = ()
+    state_facts: ClassVar[tuple[str, ...]] = ()
     paper: ClassVar[str] = ""
     example: ClassVar[Mapping[str, Any]] = {}
 
@@ -281,11 +285,17 @@ class Estimator(BaseEstimator):
 
     def get_state(self) -> State:
         """Return the method's own fitted attributes as arrays, boosters and plain values."""
-        raise NotImplementedError
+        return State(
+            arrays={name: getattr(self, f"{name}_") for name in self.state_arrays},
+            facts={name: getattr(self, f"{name}_") for name in self.state_facts},
+        )
 
     def set_state(self, state: State) -> None:
         """Restore the fitted attributes from what ``get_state`` returned."""
-        raise NotImplementedError
+        for name in self.state_arrays:
+            setattr(self, f"{name}_", state.arrays[name])
+        for name in self.state_facts:
+            setattr(self, f"{name}_", state.facts[name])
 
 
 class Classifier(ClassifierMixin, Estimator):

@@ -1,4 +1,4 @@
-"""Adversarial debiasing: a net trained so that its score does not give the group away."""
+"""Adversarial debiasing: a net trained so that its score does not reveal the group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,15 @@ from fairfrontier.train.baseline.group_adversary import (
     mislead,
     oppose,
 )
-from fairfrontier.train.neural.estimator import Batch, NeuralNetwork, Progress, Rule, Slope, Tables
+from fairfrontier.train.neural.estimator import (
+    Batch,
+    NeuralNetwork,
+    PlainRule,
+    Progress,
+    Rule,
+    Slope,
+    Tables,
+)
 from fairfrontier.train.neural.network import (
     Network,
     by_models,
@@ -39,15 +47,15 @@ PROJECTIONS = ("whole", "arrays")
 
 @method("adversarial_debiasing")
 class AdversarialDebiasing(NeuralNetwork):
-    """A net against an adversary that guesses the group from its score, and perhaps the label.
+    """A net against an adversary that predicts the group from its score, and perhaps the label.
 
     The predictor W minimises L_P, its cross-entropy; the adversary minimises L_A, that of the
     group. Both step at once, by Adam; the predictor's direction is
 
     ∇_W L_P − proj_{∇_W L_A} ∇_W L_P − α ∇_W L_A
 
-    What the adversary sees is s = σ((1 + |c|) σ⁻¹(ŷ)) under ``parity``, and s, s y and s (1 − y)
-    under ``equalized_odds``; its answer is the softmax of a linear map of that, for any number of
+    The adversary's input is s = σ((1 + |c|) σ⁻¹(ŷ)) under ``parity``, and s, s y and s (1 − y)
+    under ``equalized_odds``; its output is the softmax of a linear map of that, for any number of
     groups.
 
     Parameters
@@ -55,22 +63,22 @@ class AdversarialDebiasing(NeuralNetwork):
     strength : float
         α ≥ 0. With 0 the predictor still avoids what would help the adversary.
     criterion : {"parity", "equal_opportunity", "equalized_odds"}
-        Whether the adversary sees the score alone, that of rows of class 1 only, or with the label.
+        Whether the adversary sees the score alone, that of rows of class 1 only, or also the label.
     attribute : int
         Column of the attribute in ``groups``; a study's YAML may name it.
     projection : {"whole", "arrays"}
         Whether the projection is over all weights together (paper), or in each array of weights or
-        biases by itself (AIF360).
+        biases separately (AIF360).
     adversary_learning_rate : float or None
         Of the adversary's Adam; that of the predictor when None.
     decay, decay_steps : float, int
         Both rates are multiplied by ``decay`` after every ``decay_steps`` minibatches.
     dropout : float
-        Share of hidden units that a step leaves out, in [0, 1).
+        Share of hidden units that a step drops, in [0, 1).
     hidden, learning_rate, batch_size, steps, replacement, balanced, dtype, backend, record_every
         As in `Net`.
     random_state : int
-        Seed of the weights of both nets, the minibatches and the units left out.
+        Seed of the weights of both nets, the minibatches and the dropped units.
 
     Attributes
     ----------
@@ -80,12 +88,12 @@ class AdversarialDebiasing(NeuralNetwork):
     Notes
     -----
     A step costs one forward and two backward passes of a minibatch. The losses pull in different
-    directions: nothing guarantees convergence. An adversary that learns more slowly than the
-    predictor lets the gap swing past 0 and back; a larger ``adversary_learning_rate`` and falling
-    rates calm it. A score that misleads this adversary, which is monotone in the score for each
-    label, may still tell the group to another one.
+    directions, and convergence is not guaranteed. An adversary that learns more slowly than the
+    predictor lets the gap oscillate about 0; a larger ``adversary_learning_rate`` and decaying
+    rates damp it. A score that misleads this adversary, which is monotone in the score for each
+    label, may still reveal the group to another one.
 
-    AIF360 differs in small things: its biases start at 0, it shuffles rows once an epoch where
+    AIF360 differs in details: its biases start at 0, it shuffles rows once an epoch where
     minibatches are independent here, and its predictor has one output where this one has two.
 
     References
@@ -97,11 +105,9 @@ class AdversarialDebiasing(NeuralNetwork):
 
     task: ClassVar[frozenset[Task]] = frozenset({"binary"})
     group_parameters: ClassVar[tuple[str, ...]] = ("attribute",)
-    varies: ClassVar[frozenset[str]] = NeuralNetwork.varies | {
-        "strength",
-        "attribute",
-        "adversary_learning_rate",
-    }
+    varies: ClassVar[frozenset[str]] = NeuralNetwork.varies | frozenset(
+        ("strength", "attribute", "adversary_learning_rate")
+    )
     paper: ClassVar[str] = "Zhang, Lemoine, Mitchell, Mitigating unwanted biases, AIES 2018"
     example: ClassVar[Mapping[str, Any]] = {
         "hidden": 8,
@@ -155,10 +161,10 @@ class AdversarialDebiasing(NeuralNetwork):
         self.random_state = random_state
 
     def check(self) -> None:
-        """Raise ConfigError for parameters that cannot be."""
+        """Raise ConfigError for invalid parameters."""
         super().check()
         rate = self.adversary_learning_rate
-        self.require("strength", 0 <= self.strength < np.inf, "a number that is 0 or more")
+        self.require("strength", 0 <= self.strength < np.inf, "a number of 0 or more")
         self.require("criterion", self.criterion in CRITERIA, " or ".join(CRITERIA))
         self.require("projection", self.projection in PROJECTIONS, " or ".join(PROJECTIONS))
         self.require(
@@ -166,9 +172,9 @@ class AdversarialDebiasing(NeuralNetwork):
             rate is None or 0 <= rate < np.inf,
             "a number of 0 or more, or null for the predictor's",
         )
-        self.require("decay", 0 < self.decay <= 1, "a number above 0, and 1 at most")
+        self.require("decay", 0 < self.decay <= 1, "a number above 0 and at most 1")
         self.require("decay_steps", self.decay_steps >= 1, "1 or more")
-        self.require("dropout", 0 <= self.dropout < 1, "a share of 0 or more, below 1")
+        self.require("dropout", 0 <= self.dropout < 1, "a number of 0 or more, below 1")
 
     def fit(
         self,
@@ -184,7 +190,7 @@ class AdversarialDebiasing(NeuralNetwork):
         Raises
         ------
         ConfigError
-            For parameters that cannot be, or an attribute that is no column of ``groups``.
+            For invalid parameters, or an attribute that is no column of ``groups``.
         DataError
             When a group code is below 0.
         """
@@ -200,18 +206,18 @@ class AdversarialDebiasing(NeuralNetwork):
 
 
 def _read_codes(model: AdversarialDebiasing, groups: np.ndarray) -> np.ndarray:
-    """Return the codes of the attribute that a model looks at."""
+    """Return the codes of a model's attribute; DataError for one below 0."""
     codes = take_attribute(groups, model.attribute)
     if codes.min() < 0:
         raise DataError(
-            f"The groups of column {model.attribute} hold the code {codes.min()}.",
+            f"Column {model.attribute} of the groups has the code {codes.min()}.",
             "Give every row a group: codes start at 0.",
         )
     return codes
 
 
-class _Contest:
-    """The predictors' misled gradients; the adversaries learn beside them."""
+class _Contest(PlainRule):
+    """The gradients of the predictors, which mislead adversaries that learn at the same time."""
 
     def __init__(
         self,
@@ -219,28 +225,24 @@ class _Contest:
         data: Sequence[Mapping[str, Any]],
         held: Tables,
     ) -> None:
-        self._held, self._leader, self._done = held, models[0], 0
+        self._tables, self._leader, self._step = held, models[0], 0
         codes = [
-            _read_codes(model, np.asarray(each["groups"]))
-            for model, each in zip(models, data, strict=True)
+            _read_codes(model, np.asarray(table["groups"]))
+            for model, table in zip(models, data, strict=True)
         ]
-        counts = [int(each.max()) + 1 for each in codes]
+        counts = [int(code.max()) + 1 for code in codes]
         most = max(counts)
-        self._groups = [np.eye(most)[each] for each in codes]
+        self._groups = [np.eye(most)[code] for code in codes]
         missing = np.arange(most) >= np.asarray(counts)[:, None, None]
-        # Tables of a batch may differ in their groups; each adversary knows its own only.
+        # Tables of a batch may differ in their groups; an adversary sees only those of its table.
         self._absent = held.move(np.where(missing, ABSENT, 0.0)) if missing.any() else None
         self._adversary = self._draw(models, counts, most)
-        self._strength = held.stack([float(each.strength) for each in models])
-        own = [
-            each.learning_rate
-            if each.adversary_learning_rate is None
-            else each.adversary_learning_rate
-            for each in models
-        ]
-        self._optimiser = Adam(self._adversary.arrays, held.stack(own))
+        self._strength = held.stack([float(model.strength) for model in models])
+        pairs = [(model.adversary_learning_rate, model.learning_rate) for model in models]
+        rates = [predictor if own is None else own for own, predictor in pairs]
+        self._optimiser = Adam(self._adversary.arrays, held.stack(rates))
         self._generators = [
-            derive_generator("network", "dropout", each.random_state) for each in models
+            derive_generator("network", "dropout", model.random_state) for model in models
         ]
 
     def _draw(
@@ -251,10 +253,10 @@ class _Contest:
         for model, count in zip(models, counts, strict=True):
             generator = derive_generator("network", "adversary", model.random_state)
             scale, weight, bias = draw_adversary(count_inputs(model.criterion), count, generator)
-            wider = ((0, 0), (0, 0), (0, most - count))
-            drawn.append((scale, np.pad(weight, wider), np.pad(bias, wider)))
-        stacked = zip(*drawn, strict=True)
-        return GroupAdversary(*(self._held.move(np.concatenate(each)) for each in stacked))
+            padding = ((0, 0), (0, 0), (0, most - count))
+            drawn.append((scale, np.pad(weight, padding), np.pad(bias, padding)))
+        columns = zip(*drawn, strict=True)
+        return GroupAdversary(*(self._tables.move(np.concatenate(column)) for column in columns))
 
     def __call__(self, network: Network, batch: Batch) -> Slope:
         leader = self._leader
@@ -263,61 +265,50 @@ class _Contest:
             batch.x,
             batch.target,
             batch.weight,
-            self._held.move(group),
+            self._tables.move(group),
             self._absent,
             self._strength,
             *self._adversary.arrays,
             *self._masks(batch),
         )
 
-        def step(
-            nets: Network,
-            x: Array,
-            target: Array,
-            weight: Array | None,
-            group: Array,
-            absent: Array | None,
-            strength: Array,
-            scale: Array,
-            slopes: Array,
-            bias: Array,
-            *masks: Array,
-        ) -> tuple[Array, ...]:
-            done = forward_dropped(nets, x, masks) if masks else forward(nets, x)
-            told, leak, own = oppose(
+        def step(nets: Network, *arrays: Array) -> tuple[Array, ...]:
+            x, target, weight, group, absent, strength, scale, slopes, bias, *masks = arrays
+            passed = forward_dropped(nets, x, masks) if masks else forward(nets, x)
+            adversary_loss, leak, gradient = oppose(
                 GroupAdversary(scale, slopes, bias),
-                done.logits,
+                passed.logits,
                 target,
                 group,
                 criterion=leader.criterion,
                 weight=weight,
                 absent=absent,
             )
-            loss, slope = loss_slope(done.logits, target, weight)
-            plain = parameter_gradient(nets, x, done, slope).arrays
-            fair = parameter_gradient(nets, x, done, leak).arrays
-            gradient = mislead(plain, fair, strength, whole=leader.projection == "whole")
-            return (loss, told, *own.arrays, *gradient)
+            loss, slope = loss_slope(passed.logits, target, weight)
+            plain = parameter_gradient(nets, x, passed, slope).arrays
+            fair = parameter_gradient(nets, x, passed, leak).arrays
+            direction = mislead(plain, fair, strength, whole=leader.projection == "whole")
+            return (loss, adversary_loss, *gradient.arrays, *direction)
 
-        loss, told, *rest = by_models(network, arrays, step)
+        loss, adversary_loss, *gradients = by_models(network, arrays, step)
         pace = self._pace()
-        changes = self._optimiser.step(rest[:3])
+        changes = self._optimiser.step(gradients[:3])
         self._adversary = GroupAdversary(
             *(
                 array - (change if pace is None else change * pace)
                 for array, change in zip(self._adversary.arrays, changes, strict=True)
             )
         )
-        facts = {"loss": to_numpy(loss), "adversary_loss": to_numpy(told)}
-        return Slope(Network.of(rest[3:]), facts, pace=pace)
+        facts = {"loss": to_numpy(loss), "adversary_loss": to_numpy(adversary_loss)}
+        return Slope(Network.of(gradients[3:]), facts, pace=pace)
 
     def _masks(self, batch: Batch) -> list[Array]:
-        """Draw the hidden units that are kept, one array per layer; none without dropout."""
+        """Draw the masks of the hidden units, one array per layer; none without dropout."""
         if self._leader.dropout == 0:
             return []
         kept = 1.0 - self._leader.dropout
         return [
-            self._held.move(
+            self._tables.move(
                 np.stack(
                     [
                         (generator.random((rows.size, width)) < kept) / kept
@@ -330,9 +321,6 @@ class _Contest:
 
     def _pace(self) -> float | None:
         """Return the factor on the rates at this step, and count it."""
-        factor = self._leader.decay ** (self._done // self._leader.decay_steps)
-        self._done += 1
+        factor = self._leader.decay ** (self._step // self._leader.decay_steps)
+        self._step += 1
         return None if factor == 1.0 else float(factor)
-
-    def warn(self, history: Mapping[str, np.ndarray], model: int) -> None:
-        """Stay silent: there is nothing to warn about."""

@@ -16,7 +16,7 @@ from fairfrontier.train.baseline.linear_regression import (
 )
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
-from fairfrontier.train.tree.boosting import TREE_METHODS
+from fairfrontier.train.tree.boosting import check_trees, read_tree_parameters
 
 OBJECTIVES = {"square": "reg:squarederror", "logistic": "binary:logistic"}
 
@@ -32,27 +32,20 @@ class GBDTRegression(Regressor):
     ----------
     loss : {"square", "logistic"}
         What is boosted.
-    n_estimators : int
-        Boosting rounds.
-    max_depth, learning_rate, gamma, reg_lambda, min_child_weight, tree_method
-        As XGBoost's, with its defaults.
+    gamma : float
+        Least gain of a split, as XGBoost's.
     base_score : float or None
         Prediction (a probability, with the logistic loss) that boosting starts from; None lets
         XGBoost estimate it from the targets.
-    n_jobs : int
-        Threads.
-    random_state : int
-        XGBoost's seed; without subsampling it changes nothing.
-
-    Attributes
-    ----------
-    booster_ : xgboost.Booster
-        The trees.
+    n_estimators, max_depth, learning_rate, reg_lambda, min_child_weight, tree_method
+        As in `BoostedTrees`, like the remaining parameters and ``booster_``.
+    n_jobs, random_state : int
+        Likewise.
 
     Raises
     ------
     DataError
-        From ``fit`` with the logistic loss, for targets outside [0, 1] or all alike.
+        From ``fit`` with the logistic loss, for targets outside [0, 1] or all equal to 0 or to 1.
 
     Notes
     -----
@@ -99,14 +92,10 @@ class GBDTRegression(Regressor):
         self.random_state = random_state
 
     def check(self) -> None:
-        """Raise ConfigError for parameters that cannot be."""
+        """Raise ConfigError for invalid parameters."""
+        check_trees(self)
         self.require("loss", self.loss in OBJECTIVES, " or ".join(OBJECTIVES))
-        self.require("n_estimators", self.n_estimators >= 1, "1 or more")
-        self.require("max_depth", self.max_depth >= 0, "0 (no limit) or more")
-        self.require("learning_rate", self.learning_rate > 0, "a number above 0")
         self.require("gamma", self.gamma >= 0, "0 or more")
-        self.require("reg_lambda", self.reg_lambda >= 0, "0 or more")
-        self.require("tree_method", self.tree_method in TREE_METHODS, " or ".join(TREE_METHODS))
 
     def fit(self, X: np.ndarray, y: np.ndarray, *, sample_weight: np.ndarray | None = None) -> Self:
         """Boost ``n_estimators`` trees on rows X with targets y."""
@@ -115,19 +104,10 @@ class GBDTRegression(Regressor):
         if self.loss == "logistic":
             refuse_targets(y, self.name)
         parameters = {
+            **read_tree_parameters(self),
             "objective": OBJECTIVES[self.loss],
-            "max_depth": self.max_depth,
-            "learning_rate": self.learning_rate,
             "gamma": self.gamma,
-            "reg_lambda": self.reg_lambda,
-            "min_child_weight": self.min_child_weight,
-            "tree_method": self.tree_method,
-            "nthread": self.n_jobs,
-            "seed": self.random_state,
-            "disable_default_eval_metric": 1,
         }
-        if self.base_score is not None:
-            parameters["base_score"] = self.base_score
         weight = training_weight(sample_weight, len(y))
         data = xgboost.DMatrix(X, y, weight=weight, nthread=self.n_jobs)
         self.booster_ = xgboost.train(parameters, data, self.n_estimators)

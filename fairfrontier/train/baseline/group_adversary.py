@@ -1,4 +1,4 @@
-"""An adversary that guesses the group from a classifier's score, and the step that misleads it.
+"""An adversary that predicts the group from a classifier's score, and the step that misleads it.
 
     s = σ((1 + |c|) u),   ẑ = softmax(φ(s, y) U + b),   u = logit of class 1
 
@@ -20,22 +20,16 @@ from fairfrontier.train.neural.network import cross_entropy
 Array = Any
 
 CRITERIA = ("parity", "equal_opportunity", "equalized_odds")
-# Logit of a group that a model's table does not have; finite, since 0 · ∞ is no number.
+# Logit of a group that a model's table does not have; finite, since 0 · ∞ is NaN.
 ABSENT = -1e30
 
 
 @dataclass(frozen=True, eq=False)
 class GroupAdversary:
-    """The parameters of adversaries of equal shape, or gradients in the same places.
+    """The parameters of adversaries of equal shape, or their gradients.
 
-    Attributes
-    ----------
-    scale : array of shape (n_models, 1, 1)
-        c.
-    weight : array of shape (n_models, n_inputs, n_groups)
-        U.
-    bias : array of shape (n_models, 1, n_groups)
-        b.
+    c, shape (n_models, 1, 1); U, shape (n_models, n_inputs, n_groups); b, shape (n_models, 1,
+    n_groups).
     """
 
     scale: Array
@@ -49,7 +43,7 @@ class GroupAdversary:
 
 
 def count_inputs(criterion: str) -> int:
-    """Return how many numbers an adversary sees of a row."""
+    """Return the number of inputs of the adversary per row."""
     return 3 if criterion == "equalized_odds" else 1
 
 
@@ -72,25 +66,22 @@ def oppose(
     weight: Array | None = None,
     absent: Array | None = None,
 ) -> tuple[Array, Array, GroupAdversary]:
-    """Return the adversary's loss and its gradients.
+    """Return the adversary's loss, its slope in the logits, and its gradient in the parameters.
 
     L_A = mean cross-entropy of ẑ against the group, where φ(s, y) is
 
-    - ``parity``: s, so that the score is to tell nothing about the group;
+    - ``parity``: s, so that the score is to carry no information about the group;
     - ``equal_opportunity``: s, and the mean is over rows of class 1;
-    - ``equalized_odds``: (s, s y, s (1 − y)), so that it is to tell nothing beyond the label.
+    - ``equalized_odds``: (s, s y, s (1 − y)), so that it is to carry none beyond the label.
 
     Parameters
     ----------
     adversary : GroupAdversary
     logits : array of shape (n_models, n, 2)
         u is the second less the first.
-    target : array of shape (n_models, n, 2)
-        1 in the place of the label.
-    group : array of shape (n_models, n, n_groups)
-        1 in the place of the group.
+    target, group : arrays of shape (n_models, n, 2) and (n_models, n, n_groups)
+        One-hot labels and groups.
     criterion : {"parity", "equal_opportunity", "equalized_odds"}
-        What the adversary knows.
     weight : array of shape (n_models, n, 1), optional
         Case weights.
     absent : array of shape (n_models, 1, n_groups), optional
@@ -99,16 +90,11 @@ def oppose(
     Returns
     -------
     loss : array of shape (n_models,)
-        L_A.
+        L_A; 0 under ``equal_opportunity`` for a minibatch without a row of class 1.
     slope : array of shape (n_models, n, 2)
         ∂L_A / ∂ logits.
     gradient : GroupAdversary
-        ∂L_A in the places of the adversary's parameters.
-
-    Notes
-    -----
-    O(n_models · n · n_groups). A minibatch without a row of class 1 has the loss 0 under
-    ``equal_opportunity``.
+        ∂L_A / ∂(c, U, b).
 
     References
     ----------
@@ -123,12 +109,12 @@ def oppose(
     inputs = s
     if criterion == "equalized_odds":
         inputs = xp.concat([s, s * positive, s * (1.0 - positive)], axis=2)
-    guess = inputs @ adversary.weight + adversary.bias
+    prediction = inputs @ adversary.weight + adversary.bias
     if absent is not None:
-        guess = guess + absent
-    each, slope = cross_entropy(guess, group)
-    share = _shares(positive if criterion == "equal_opportunity" else None, weight, each)
-    loss = xp.sum(each * share[..., 0], axis=1)
+        prediction = prediction + absent
+    losses, slope = cross_entropy(prediction, group)
+    share = _shares(positive if criterion == "equal_opportunity" else None, weight, losses)
+    loss = xp.sum(losses * share[..., 0], axis=1)
     slope = slope * share
     back = slope @ xp.matrix_transpose(adversary.weight)
     down = back[..., :1]
@@ -160,24 +146,10 @@ def mislead(
 
     g = ∇L_P − proj_{∇L_A} ∇L_P − α ∇L_A,   so that ⟨g, ∇L_A⟩ = −α ‖∇L_A‖²
 
-    Parameters
-    ----------
-    plain, fair : sequence of array, shapes (n_models, ...)
-        ∇L_P and ∇L_A in the predictor's parameters.
-    strength : array of shape (n_models, 1, 1)
-        α.
-    whole : bool
-        Whether the projection is over all parameters together, or in each array by itself.
-
-    Returns
-    -------
-    list of array
-        g; ∇L_P where ∇L_A is 0.
-
-    References
-    ----------
-    B. H. Zhang, B. Lemoine, M. Mitchell. Mitigating unwanted biases with adversarial learning.
-    AIES 2018, (1).
+    ``plain`` and ``fair`` are ∇L_P and ∇L_A in each array of the predictor's parameters;
+    ``strength`` (α) has shape (n_models, 1, 1). The projection is over all parameters together if
+    ``whole``, else in each array separately. g is ∇L_P where ∇L_A is 0. Zhang et al., AIES 2018,
+    (1).
     """
     along = [_inner(p, f) for p, f in zip(plain, fair, strict=True)]
     size = [_inner(f, f) for f in fair]
@@ -197,5 +169,6 @@ def _inner(left: Array, right: Array) -> Array:
 def _divide(part: Array, size: Array) -> Array:
     """Return part / size, 0 where the size is 0 or rounds to it."""
     xp = array_namespace(part)
-    some = size > 0
-    return xp.where(some, part / xp.where(some, size, xp.ones_like(size)), xp.zeros_like(part))
+    positive = size > 0
+    divisor = xp.where(positive, size, xp.ones_like(size))
+    return xp.where(positive, part / divisor, xp.zeros_like(part))

@@ -14,14 +14,14 @@ from fairfrontier.train.base import Classifier
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
 
-# Rows of scikit-learn's blocks of distances. A last block that is not full goes through other
-# matrix kernels, whose rounding breaks ties between neighbours otherwise.
+# Rows of scikit-learn's blocks of distances. A last block that is not full is computed by other
+# matrix kernels, whose rounding breaks ties between neighbours differently.
 BLOCK = 256
 
 
 @method("k_neighbors")
 class KNeighbors(Classifier):
-    """The k training rows that are nearest in Euclidean distance vote.
+    """Vote of the k nearest training rows in Euclidean distance.
 
     P(k | x) = share of class k among the ``n_neighbors`` nearest rows
 
@@ -39,10 +39,9 @@ class KNeighbors(Classifier):
 
     Notes
     -----
-    O(n d) per row that is asked about, by brute force in blocks: with encoded categories it is
-    faster than scikit-learn's trees (9 times on Adult's 90 columns). Rows are asked about in full
-    blocks and by one thread, so that an answer does not depend on the rows that it is asked with.
-    Case weights do not enter.
+    O(n d) per predicted row, by brute force in blocks: with encoded categories it is faster than
+    scikit-learn's trees (9 times on Adult's 90 columns). Rows are predicted in full blocks and by
+    one thread, so that a prediction does not depend on the other rows. There are no case weights.
 
     References
     ----------
@@ -54,6 +53,8 @@ class KNeighbors(Classifier):
     weights_are_counts: ClassVar[bool] = False
     paper: ClassVar[str] = "Cover and Hart, Nearest neighbor pattern classification, IEEE TIT 1967"
 
+    state_arrays: ClassVar[tuple[str, ...]] = ("rows", "codes")
+
     rows_: np.ndarray
     codes_: np.ndarray
 
@@ -61,22 +62,16 @@ class KNeighbors(Classifier):
         self.n_neighbors = n_neighbors
 
     def check(self) -> None:
-        """Raise ConfigError for parameters that cannot be."""
+        """Raise ConfigError for an n_neighbors below 1."""
         self.require("n_neighbors", self.n_neighbors >= 1, "1 or more")
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> Self:
-        """Keep the rows X and the codes of their labels y.
-
-        Raises
-        ------
-        DataError
-            When there are fewer rows than neighbours.
-        """
+        """Store the rows; DataError when there are fewer than neighbours."""
         self.check()
         X, codes = self.validate_training(X, y)
         if len(X) < self.n_neighbors:
             raise DataError(
-                f"{self.name} is to find {self.n_neighbors} neighbours among {len(X)} rows.",
+                f"{self.name} needs {self.n_neighbors} neighbours, and there are {len(X)} rows.",
                 "Give it more rows, or a smaller n_neighbors.",
             )
         # Copies: scikit-learn would keep the caller's own array.
@@ -92,16 +87,12 @@ class KNeighbors(Classifier):
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         """Return class probabilities, float64, shape (n_samples, n_classes)."""
         rows = self.validate_rows(X)
-        filling = np.zeros((BLOCK - len(rows) % BLOCK, rows.shape[1]))
+        padding = np.zeros((BLOCK - len(rows) % BLOCK, rows.shape[1]))
         with limited_threads(1):
-            answer: np.ndarray = self._neighbors.predict_proba(np.concatenate([rows, filling]))
-        return answer[: len(rows)]
-
-    def get_state(self) -> State:
-        """Return the training rows."""
-        return State(arrays={"rows": self.rows_, "codes": self.codes_})
+            share: np.ndarray = self._neighbors.predict_proba(np.concatenate([rows, padding]))
+        return share[: len(rows)]
 
     def set_state(self, state: State) -> None:
         """Fit on the training rows again."""
-        self.rows_, self.codes_ = state.arrays["rows"], state.arrays["codes"]
+        super().set_state(state)
         self._index()

@@ -12,7 +12,6 @@ from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 from fairfrontier.prepare.split import Task
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.train.base import Classifier, training_weight
-from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
 
 
@@ -25,29 +24,29 @@ class Linear(Classifier):
     Parameters
     ----------
     penalty : float
-        ℓ2 penalty on the mean loss; > 0. Of no effect where ``folds`` choose it.
+        ℓ2 penalty on the mean loss; > 0. Ignored with ``folds``, which choose it.
     class_weight : "balanced" or None
         Whether every class weighs the same.
     folds : int or None
-        When given, the penalty is chosen from ``penalties`` by the accuracy (weighted as the loss)
-        in a cross-validation with so many folds, stratified, without shuffling.
+        When set, the penalty is chosen from ``penalties`` by the accuracy (weighted as the loss)
+        in a stratified cross-validation with this many folds, without shuffling.
     penalties : sequence of float or None
         Candidates, with ``folds``; None is 1/(C Σ_i s_i) for ten C from 1e-4 to 1e4, evenly spaced
-        in the logarithm: the grid of scikit-learn's users, whose C weighs the sum of the losses.
+        in the logarithm: the grid usual in scikit-learn, where C weighs the sum of the losses.
 
     Attributes
     ----------
     coefficient_ : ndarray of float64, shape (n_classes, n_features)
-        One row per class; zeros for class 0 of two.
+        W, one row per class; zeros for class 0 of two.
     intercept_ : ndarray of float64, shape (n_classes,)
-        Likewise.
+        b, likewise.
     penalty_ : float
-        The penalty of the fit, given or chosen.
+        The penalty of the fit.
 
     Notes
     -----
-    O(n d) per step of L-BFGS; the cross-validation O(n d²) per Newton step and candidate and fold
-    (5 s for 20,000 rows, 90 features, 10 folds of 10 candidates by one thread).
+    O(n d) per step of L-BFGS; the cross-validation O(n d²) per Newton step, candidate and fold
+    (5 s for 20,000 rows, 90 features, 10 folds and 10 candidates on one thread).
 
     References
     ----------
@@ -58,6 +57,9 @@ class Linear(Classifier):
 
     task: ClassVar[frozenset[Task]] = frozenset({"binary", "multiclass"})
     paper: ClassVar[str] = "Cox, The regression analysis of binary sequences, JRSS B 1958"
+
+    state_arrays: ClassVar[tuple[str, ...]] = ("coefficient", "intercept")
+    state_facts: ClassVar[tuple[str, ...]] = ("penalty",)
 
     coefficient_: np.ndarray
     intercept_: np.ndarray
@@ -77,7 +79,7 @@ class Linear(Classifier):
         self.penalties = penalties
 
     def check(self) -> None:
-        """Raise ConfigError for parameters that cannot be."""
+        """Raise ConfigError for invalid parameters."""
         self.require("penalty", self.penalty > 0, "a number above 0")
         self.require("class_weight", self.class_weight in (None, "balanced"), "balanced or null")
         self.require("folds", self.folds is None or self.folds >= 2, "2 or more, or null")
@@ -87,13 +89,7 @@ class Linear(Classifier):
             self.require("penalties", self.folds is not None, "folds too, to choose among them")
 
     def fit(self, X: np.ndarray, y: np.ndarray, *, sample_weight: np.ndarray | None = None) -> Self:
-        """Solve by L-BFGS.
-
-        Raises
-        ------
-        DataError
-            When a class has fewer rows than there are folds.
-        """
+        """Solve by L-BFGS; DataError when a class has fewer rows than there are folds."""
         self.check()
         X, y = self.validate_training(X, y)
         weight = training_weight(sample_weight, len(y))
@@ -115,12 +111,13 @@ class Linear(Classifier):
         return self
 
     def _choose(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray, folds: int) -> float:
-        """Return the C of the best accuracy over the folds; of equals the strongest penalty."""
+        """Return the C of the best accuracy over the folds; of ties the strongest penalty."""
         rarest = int(np.unique(y, return_counts=True)[1].min())
         if rarest < folds:
             raise DataError(
-                f"{self.name} is to have {folds} folds, and a class has {rarest} rows.",
-                "Give it fewer folds, or more rows.",
+                f"{self.name} needs every class in each of {folds} folds, and a class has {rarest} "
+                "rows.",
+                "Choose fewer folds, or give it more rows.",
             )
         grid = np.logspace(-4, 4, 10)
         if self.penalties is not None:
@@ -142,16 +139,3 @@ class Linear(Classifier):
         margin = self.validate_rows(X) @ self.coefficient_.T + self.intercept_
         probability: np.ndarray = softmax(margin, axis=1)
         return probability
-
-    def get_state(self) -> State:
-        """Return the coefficients and the penalty."""
-        return State(
-            arrays={"coefficient": self.coefficient_, "intercept": self.intercept_},
-            facts={"penalty": self.penalty_},
-        )
-
-    def set_state(self, state: State) -> None:
-        """Restore the coefficients and the penalty."""
-        self.coefficient_ = state.arrays["coefficient"]
-        self.intercept_ = state.arrays["intercept"]
-        self.penalty_ = state.facts["penalty"]

@@ -9,34 +9,27 @@ from sklearn.linear_model import LogisticRegression
 
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.train.base import Regressor, training_weight
-from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
 
 # C of fair regression: a prediction u stands for the probability σ(C (2u − 1)).
 STEEPNESS = 5.0
-# Directions whose variance is so small a share of the largest count as none.
+# Directions with less than this share of the largest variance are left out.
 RANK = 1e-10
 
 RegressionLoss = Literal["square", "logistic"]
 
 
 def shrink_margin(margin: np.ndarray) -> np.ndarray:
-    """Return the u in [0, 1] that stands for the log-odds: clip(1/2 + margin/(2C), 0, 1)."""
+    """Return the u in [0, 1] that represents the log-odds: clip(1/2 + margin/(2C), 0, 1)."""
     return np.asarray(np.clip(0.5 + margin / (2 * STEEPNESS), 0.0, 1.0))
 
 
 def refuse_targets(y: np.ndarray, name: str) -> None:
-    """Refuse targets that are no shares, or all 0 or all 1.
-
-    Raises
-    ------
-    DataError
-        For a target outside [0, 1], or when nothing is to be told apart.
-    """
+    """Raise DataError for targets outside [0, 1], and for those that are all 0 or all 1."""
     if y.min() < 0 or y.max() > 1:
         raise DataError(
             f"{name} with the logistic loss was given targets from {y.min():g} to {y.max():g}.",
-            "Map them to [0, 1]: give the label a range, for example.",
+            "Map them to [0, 1], for example by a range of the label.",
         )
     if y.max() <= 0 or y.min() >= 1:
         raise DataError(
@@ -45,7 +38,7 @@ def refuse_targets(y: np.ndarray, name: str) -> None:
 
 
 def centre(X: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the columns less their weighted means, and these means."""
+    """Return the columns minus their weighted means, and these means."""
     mean = np.average(X, axis=0, weights=weight)
     return X - mean, np.asarray(mean)
 
@@ -53,8 +46,8 @@ def centre(X: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def invert_gram(X: np.ndarray, weight: np.ndarray, penalty: float = 0.0) -> np.ndarray:
     """Return the pseudo-inverse of Σ_i w_i x_i x_iᵀ / Σ_i w_i + penalty · I.
 
-    Directions with less than ``RANK`` of the largest eigenvalue are left out, as columns that
-    repeat one another have them.
+    Directions with less than ``RANK`` of the largest eigenvalue are left out: collinear columns
+    have such directions.
     """
     gram = (X * weight[:, None]).T @ X / weight.sum()
     value, vector = np.linalg.eigh(gram)
@@ -63,15 +56,38 @@ def invert_gram(X: np.ndarray, weight: np.ndarray, penalty: float = 0.0) -> np.n
     return inverse
 
 
+class LinearModel(Regressor):
+    """Base of the regressors that predict xᵀβ + b.
+
+    Attributes
+    ----------
+    coefficient_ : ndarray of float64, shape (n_features,)
+        β; of several that fit equally well the shortest.
+    intercept_ : float
+        b.
+    """
+
+    state_arrays: ClassVar[tuple[str, ...]] = ("coefficient",)
+    state_facts: ClassVar[tuple[str, ...]] = ("intercept",)
+
+    coefficient_: np.ndarray
+    intercept_: float
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        """Return predictions, float64, shape (n_samples,)."""
+        value: np.ndarray = self.validate_rows(X) @ self.coefficient_ + self.intercept_
+        return value
+
+
 @method("linear_regression")
-class LinearRegression(Regressor):
-    """Least squares, or logistic regression of targets in [0, 1] that are shares.
+class LinearRegression(LinearModel):
+    """Least squares, or logistic regression of targets in [0, 1].
 
     min_{β,b}  Σ_i w_i ℓ(y_i, x_iᵀβ + b) / Σ_i w_i + (penalty/2) ‖β‖²
 
-    with ℓ(y, m) = (y − m)²/2, or the logistic loss −y log σ(m) − (1 − y) log σ(−m). What the
-    logistic one predicts is u = clip(1/2 + m/10, 0, 1), for which p = σ(5 (2u − 1)): the scale on
-    which fair regression predicts.
+    with ℓ(y, m) = (y − m)²/2, or the logistic loss −y log σ(m) − (1 − y) log σ(−m). The logistic
+    prediction is u = clip(1/2 + m/10, 0, 1), for which p = σ(5 (2u − 1)): the scale on which fair
+    regression predicts.
 
     Parameters
     ----------
@@ -83,14 +99,14 @@ class LinearRegression(Regressor):
     Attributes
     ----------
     coefficient_ : ndarray of float64, shape (n_features,)
-        β; of several that fit alike the shortest.
+        β; of several that fit equally well the shortest.
     intercept_ : float
         b.
 
     Raises
     ------
     DataError
-        From ``fit`` with the logistic loss, for targets outside [0, 1] or all alike.
+        From ``fit`` with the logistic loss, for targets outside [0, 1] or all equal to 0 or to 1.
 
     Notes
     -----
@@ -106,21 +122,16 @@ class LinearRegression(Regressor):
 
     paper: ClassVar[str] = "Cox, The regression analysis of binary sequences, JRSS B 1958"
 
-    coefficient_: np.ndarray
-    intercept_: float
-
     def __init__(self, *, loss: RegressionLoss = "square", penalty: float = 1e-6) -> None:
         self.loss = loss
         self.penalty = penalty
 
     def check(self) -> None:
-        """Raise ConfigError for parameters that cannot be."""
+        """Raise ConfigError for invalid parameters."""
         self.require("loss", self.loss in ("square", "logistic"), "square or logistic")
         self.require("penalty", self.penalty >= 0, "0 or more")
-        self.require(
-            "penalty", self.penalty > 0 or self.loss == "square", "a number above 0: log-odds may "
-            "be infinite without"
-        )  # fmt: skip
+        bounded = self.penalty > 0 or self.loss == "square"
+        self.require("penalty", bounded, "a number above 0: without, log-odds may be infinite")
 
     def fit(self, X: np.ndarray, y: np.ndarray, *, sample_weight: np.ndarray | None = None) -> Self:
         """Solve in closed form, or by Newton's method."""
@@ -151,16 +162,5 @@ class LinearRegression(Regressor):
 
     def predict(self, X: np.ndarray) -> np.ndarray:
         """Return predictions, float64, shape (n_samples,)."""
-        value: np.ndarray = self.validate_rows(X) @ self.coefficient_ + self.intercept_
+        value = super().predict(X)
         return value if self.loss == "square" else shrink_margin(value)
-
-    def get_state(self) -> State:
-        """Return β and b."""
-        return State(
-            arrays={"coefficient": self.coefficient_}, facts={"intercept": self.intercept_}
-        )
-
-    def set_state(self, state: State) -> None:
-        """Restore β and b."""
-        self.coefficient_ = state.arrays["coefficient"]
-        self.intercept_ = state.facts["intercept"]

@@ -67,10 +67,10 @@ class Net(_Net):
     batch_size, steps : int
         Rows of a minibatch; number of minibatches.
     replacement : bool
-        Whether a row can stand in a minibatch more than once.
+        Whether a row can occur in a minibatch more than once.
     balanced : bool
-        Whether every class fills the same share of a minibatch. Probabilities are then those of
-        classes that are equally frequent.
+        Whether every class has the same share of a minibatch. Probabilities are then those of
+        equally frequent classes.
     dtype : {"float32", "float64"}
         Of the training; predictions are float64.
     backend : {"auto", "numpy", "cupy"}

@@ -1,4 +1,4 @@
-"""Projecting the sensitive subspace out of the features, then training as if nothing were."""
+"""Projecting the sensitive subspace out of the features before training as usual."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from fairfrontier.train.tree.boosting import BoostedTrees
 class Project(BoostedTrees):
     """Gradient-boosted trees on x Σ: on the part of x that the fair metric sees.
 
-    For a sensitive subspace Σ = I − proj(span A), so that the model is blind to any movement
-    along the sensitive directions; what merely correlates with them can still be used.
-
+    For a sensitive subspace Σ = I − proj(span A), so that movement along the sensitive directions
+    does not change the prediction; features that merely correlate with them can still be used.
     Parameters are those of `BoostedTrees`.
 
     Attributes

@@ -9,16 +9,15 @@ import numpy as np
 from sklearn.ensemble import RandomForestClassifier
 
 from fairfrontier.prepare.split import Task
-from fairfrontier.runtime.errors import StoreError
 from fairfrontier.train.base import Classifier, training_weight
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
-from fairfrontier.train.tree.node import LEAF, is_downward
+from fairfrontier.train.tree.node import refuse_broken_trees
 
 
 @method("random_forest")
 class RandomForest(Classifier):
-    """Classification trees, each grown on a bootstrap sample with √d features tried at a node.
+    """Classification trees, each grown on a bootstrap sample with √d candidate features per node.
 
     P(k | x) = mean over trees of the share of class k in the leaf of x
 
@@ -29,11 +28,11 @@ class RandomForest(Classifier):
     max_depth : int or None
         Depth of a tree; None grows until the leaves are pure.
     min_samples_leaf : int
-        Rows that a leaf holds at least.
+        Fewest rows of a leaf.
     n_jobs : int
         Threads of the fit; the trees do not depend on them.
     random_state : int
-        Seed of the bootstrap samples and of the features tried.
+        Seed of the bootstrap samples and of the candidate features.
 
     Attributes
     ----------
@@ -42,8 +41,8 @@ class RandomForest(Classifier):
 
     Notes
     -----
-    O(n log n √d) per tree and level at worst. Predictions are made by one thread: with several,
-    scikit-learn sums the trees in whatever order they end, and the last digits follow it.
+    O(n log n √d) per tree and level at worst. Predictions use one thread: with several,
+    scikit-learn sums the trees in no fixed order, which changes the last digits.
 
     References
     ----------
@@ -52,7 +51,7 @@ class RandomForest(Classifier):
 
     task: ClassVar[frozenset[Task]] = frozenset({"binary", "multiclass"})
     takes_missing: ClassVar[bool] = True
-    # A weight acts on rows that the bootstrap drew, so a repeated row is another draw.
+    # Weights act on the rows of the bootstrap sample, where a repeated row is another draw.
     weights_are_counts: ClassVar[bool] = False
     paper: ClassVar[str] = "Breiman, Random forests, Machine Learning 2001"
     example: ClassVar[Mapping[str, Any]] = {"n_estimators": 10, "max_depth": 4}
@@ -75,7 +74,7 @@ class RandomForest(Classifier):
         self.random_state = random_state
 
     def check(self) -> None:
-        """Raise ConfigError for parameters that cannot be."""
+        """Raise ConfigError for invalid parameters."""
         self.require("n_estimators", self.n_estimators >= 1, "1 or more")
         depth = self.max_depth
         self.require("max_depth", depth is None or depth >= 1, "1 or more, or null for no limit")
@@ -108,31 +107,6 @@ class RandomForest(Classifier):
         return State(learners={"forest": self.forest_})
 
     def set_state(self, state: State) -> None:
-        """Restore the forest, if its trees hold together.
-
-        Raises
-        ------
-        StoreError
-            When a node names a child or a feature that there is not.
-        """
-        forest = state.learners["forest"]
-        if not _sound(forest):
-            raise StoreError(
-                "The saved forest has nodes that lead nowhere.",
-                "Train it again, or restore the folder from where it was saved.",
-            )
-        self.forest_ = forest
-
-
-def _sound(forest: RandomForestClassifier) -> bool:
-    """Return whether every walk down a tree ends in a leaf of it."""
-    return all(
-        is_downward(
-            each.tree_.children_left,
-            each.tree_.children_right,
-            each.tree_.children_left != LEAF,
-            each.tree_.feature,
-            forest.n_features_in_,
-        )
-        for each in forest.estimators_
-    )
+        """Restore the forest; StoreError when a node names no existing child or feature."""
+        self.forest_ = state.learners["forest"]
+        refuse_broken_trees(self.forest_)

@@ -12,19 +12,9 @@ from fairfrontier.train.tree.boosting import BoostedTrees, PositiveWeight
 
 
 def independence_weights(group: np.ndarray, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Return w(g, y) = P(g) P(y) / P(g, y) for every row.
+    """Return the factors P(g) P(y) / P(g, y) on the case weights of rows with codes g and y.
 
-    Parameters
-    ----------
-    group, y : int64 arrays of shape (n_samples,)
-        Group and class codes.
-    weight : float64 array of shape (n_samples,)
-        Case weights, by which the shares are counted.
-
-    Returns
-    -------
-    float64 array of shape (n_samples,)
-        Factors on the case weights; their weighted mean is 1.
+    Shares are counted by the case weights, under which the factors have the mean 1.
 
     References
     ----------

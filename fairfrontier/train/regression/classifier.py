@@ -1,4 +1,4 @@
-"""Fair regression of classes: predictions that stand for probabilities."""
+"""Fair regression of two classes, whose predictions are probabilities."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairfrontier.train.regression.estimator import Reduction
 
 @method("fair_regression_classifier")
 class FairRegressionClassifier(Reduction, Classifier):
-    """Fair regression of two classes: its predictions, in [0, 1], stand for probabilities.
+    """Fair regression of two classes: its predictions in [0, 1] are probabilities.
 
     The problem of `FairRegression` with labels 0 and 1. Parameters, attributes and notes are those
     of `Reduction`.
@@ -25,7 +25,7 @@ class FairRegressionClassifier(Reduction, Classifier):
     algorithms. ICML 2019, algorithms 1 and 2.
     """
 
-    own_loss: ClassVar[str] = "logistic"
+    default_loss: ClassVar[str] = "logistic"
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         """Return class probabilities in expectation over the draw, float64, (n_samples, 2).

@@ -1,4 +1,4 @@
-"""Fair regression of Dask arrays: the game is played here, the rows stay with the workers."""
+"""Fair regression of Dask arrays: the game is played here, the rows stay on the workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ from fairfrontier.train.regression.bounded_loss import (
     build_bounded_loss,
 )
 from fairfrontier.train.regression.loss import Loss
-from fairfrontier.train.regression.oracle.oracle import Oracle, RiskOracle, WeightedOracle
+from fairfrontier.train.regression.oracle.oracle import (
+    LogisticOracle,
+    Oracle,
+    RiskOracle,
+    TargetOracle,
+    WeightedOracle,
+)
 from fairfrontier.train.regression.oracle_choice import read_oracle
 from fairfrontier.train.regression.parity import ParityProblem, build_parity
 from fairfrontier.train.regression.partition_oracle import (
@@ -25,16 +31,12 @@ from fairfrontier.train.regression.partition_oracle import (
     PartitionedBoundedLoss,
     PartitionedGroupSquare,
     PartitionedLeastSquares,
-    PartitionedLogistic,
     PartitionedLogisticRegressor,
     PartitionedParity,
     PartitionedTrees,
 )
-from fairfrontier.train.regression.reduction import (
-    ReductionSetting,
-    ReductionSolution,
-    solve_reduction,
-)
+from fairfrontier.train.regression.problem import Solution, halve_error
+from fairfrontier.train.regression.reduction import ReductionSetting, Report, solve_reduction
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -46,15 +48,8 @@ if TYPE_CHECKING:
 class Table:
     """Rows on workers, and what is known of them here.
 
-    Attributes
-    ----------
-    rows : Placement
-        Partitions with dense group codes.
-    levels : ndarray of int64, shape (n_groups,)
-        What the codes stand for.
-    n_samples, n_features : int
-    total : ndarray of float64, shape (n_groups,)
-        Σ w of each group.
+    ``rows`` are partitions with dense group codes, ``levels`` the codes that they stand for, shape
+    (n_groups,), and ``total`` is Σ w of each group.
     """
 
     rows: Placement
@@ -73,18 +68,11 @@ def fit_collection(
     client: Client | None,
     progress: Progress | None = None,
     timeout: float = TIMEOUT,
-) -> ReductionSolution:
-    """Return the solution for Dask arrays, with the result of a fit in one process to rounding.
+) -> tuple[np.ndarray, Solution, Report]:
+    """Return group codes, solution and report for Dask arrays.
 
-    Parameters
-    ----------
-    setting : ReductionSetting
-    X, y, groups, sample_weight
-        As ``place_rows``.
-    client : distributed.Client
-    progress : callable, optional
-    timeout : float
-        Seconds that one request to the workers may take.
+    The solution is that of a fit in one process to rounding. ``timeout`` is in seconds, for one
+    request to the workers.
 
     Raises
     ------
@@ -105,7 +93,13 @@ def fit_collection(
     A worker that dies ends the try within seconds; the next one starts from Dask's graph on fresh
     workers, see ``try_twice``.
     """
-    _require_sums(setting)
+    for name, able in (("oracle", (None, "ls", "lr")), ("learner", ("linear", "xgboost"))):
+        value = getattr(setting, name)
+        if value not in able:
+            raise ConfigError(
+                f"The {name} {value!r} needs all rows in one place; these are Dask arrays.",
+                f"Choose {able[-2]} or {able[-1]}, or compute the arrays.",
+            )
     arrays = (X, y, groups, sample_weight)
     return try_twice(
         lambda workers: _fit(setting, arrays, workers, progress, timeout),
@@ -122,133 +116,75 @@ def _fit(
     client: Client,
     progress: Progress | None,
     timeout: float,
-) -> ReductionSolution:
-    table = place_rows(
-        *arrays,
-        client=client,
-        label_range=setting.label_range,
-        attribute=setting.attribute,
-        logistic=bool(setting.loss.sharpness),
-        timeout=timeout,
-    )
+) -> tuple[np.ndarray, Solution, Report]:
+    table = _place_rows(setting, arrays, client, timeout)
+    problem: ParityProblem | BoundedLossProblem
+    oracle: Oracle | RiskOracle
     try:
-        problem: ParityProblem | BoundedLossProblem
-        oracle: Oracle | RiskOracle
         if setting.constraint == "statistical_parity":
-            problem, oracle = build_partitioned_parity(setting, table)
+            problem, oracle = _build_parity(setting, table)
         else:
-            problem, oracle = build_partitioned_bounded_loss(setting, table)
-        return solve_reduction(problem, oracle, table.levels, progress)
+            problem, oracle = _build_bounded_loss(setting, table)
+        return table.levels, *solve_reduction(problem, oracle, progress)
     finally:
         table.rows.release()
 
 
-def place_rows(
-    X: Any,
-    y: Any,
-    groups: Any,
-    sample_weight: Any,
-    *,
-    client: Client,
-    label_range: tuple[float, float],
-    attribute: int,
-    logistic: bool = False,
-    timeout: float = TIMEOUT,
+def _place_rows(
+    setting: ReductionSetting, arrays: tuple[Any, Any, Any, Any], client: Client, timeout: float
 ) -> Table:
-    """Make the partitions of Dask arrays, each where its rows are.
-
-    Parameters
-    ----------
-    X : dask array of float, shape (n_samples, n_features)
-        A persisted one stays where it is; the partitions of another one are dealt to the workers
-        in their order, as evenly as can be.
-    y, groups, sample_weight : dask arrays or ndarrays, shape (n_samples, ...)
-        Cut as X is.
-    client : distributed.Client
-    label_range : pair of float
-    attribute : int
-        Column of the attribute in ``groups``.
-    logistic : bool
-        Whether labels must be 0 or 1.
-    timeout : float
-        Seconds that one request may take.
-
-    Raises
-    ------
-    DataError
-        For labels that cannot be, arrays of different lengths, and when there is no row.
-    """
+    """Make the partitions of Dask arrays, each where its rows are; see ``place_partitions``."""
     rows = place_partitions(
         partition.make_partition,
-        (X, y, groups, sample_weight),
-        (label_range, attribute),
+        arrays,
+        (setting.label_range, setting.attribute),
         names=("y", "groups", "sample_weight"),
         client=client,
         timeout=timeout,
     )
-    facts = sorted(rows.collect(partition.describe_rows))
-    if not all(fact[3] for fact in facts) and logistic:
+    _, counts, codes, binary = zip(*sorted(rows.collect(partition.describe_rows)), strict=True)
+    if setting.loss.sharpness and not all(binary):
         raise DataError(
-            "The logistic loss is given labels between its two.",
+            "Some labels lie between the two of the logistic loss.",
             "Choose the square loss, or labels 0 and 1.",
         )
-    sizes = np.array([fact[1] for fact in facts])
+    sizes = np.array(counts)
     if not sizes.sum():
         raise DataError("There is no row of positive weight.", "Give it rows to train on.")
-    levels = np.unique(np.concatenate([np.asarray(fact[2], dtype=np.int64) for fact in facts]))
+    levels = np.unique(np.concatenate([np.asarray(code, dtype=np.int64) for code in codes]))
     rows = rows.replace(partition.arrange, levels, np.cumsum(sizes) - sizes)
     total = rows.sum(partition.sum_group_weights, levels.size)
-    return Table(rows, levels, int(sizes.sum()), int(X.shape[1]), total)
+    return Table(rows, levels, int(sizes.sum()), int(arrays[0].shape[1]), total)
 
 
-def build_partitioned_parity(
-    setting: ReductionSetting, table: Table
-) -> tuple[ParityProblem, Oracle]:
-    """Return the parity problem of rows on workers, and its oracle.
-
-    Parameters
-    ----------
-    setting : ReductionSetting
-    table : Table
-    """
+def _build_parity(setting: ReductionSetting, table: Table) -> tuple[ParityProblem, Oracle]:
     n_groups, n_grid = table.levels.size, setting.n_grid
     weight, label = table.rows.sum(partition.sum_label_cells, n_groups, n_grid)
-    held = np.flatnonzero(weight)
-    # One row for each group and half-step cell: whatever is known of labels is known of these.
-    mean, group, cell = label[held] / weight[held], held // (2 * n_grid), held % (2 * n_grid)
-    problem = build_parity(
-        mean, group, weight[held], n_grid=n_grid, **setting.find_terms(table.levels)
-    )
+    filled = np.flatnonzero(weight)
+    # One row for each group and half-step cell: the problem depends on labels through these alone.
+    mean, group = label[filled] / weight[filled], filled // (2 * n_grid)
+    terms = setting.find_terms(table.levels)
+    plain = build_parity(mean, group, weight[filled], n_grid=n_grid, **terms)
     number = np.zeros(2 * n_grid, dtype=np.int64)
-    number[cell] = problem.labels.code
-    n_labels = problem.table.shape[0]
-    rows = table.rows.replace(partition.number_labels, number, n_labels, n_grid)
-    whole = float(table.total.sum())
-    problem = PartitionedParity(**vars(problem), rows=rows, whole=whole)
+    number[filled % (2 * n_grid)] = plain.labels.code
+    rows = table.rows.replace(partition.number_labels, number, plain.table.shape[0], n_grid)
+    fields = {**vars(plain), "cell": np.arange(plain.n_cells)}
+    problem = PartitionedParity(**fields, rows=rows, total=float(table.total.sum()))
     kind, sharpness = read_oracle(setting)
-    if setting.learner == "xgboost":
-        return problem, _make_trees(setting, table, rows, sharpness)
-    if kind == "ls":
+    if setting.learner == "linear" and kind == "ls":
         return problem, PartitionedLeastSquares(rows, problem.n_cells)
-    return problem, _make_logistic(setting, table, rows, sharpness)
+    return problem, _make_oracle(setting, table, rows, sharpness)
 
 
-def build_partitioned_bounded_loss(
+def _build_bounded_loss(
     setting: ReductionSetting, table: Table
 ) -> tuple[BoundedLossProblem, RiskOracle]:
-    """Return the problem of bounded group loss of rows on workers, and its oracle.
-
-    Parameters
-    ----------
-    setting, table
-        As ``build_partitioned_parity``.
-    """
     rows, total, loss = table.rows, table.total, setting.loss
     group = np.arange(total.size)
     terms = setting.find_terms(table.levels)
     if terms["tolerance"] is None:
-        terms["tolerance"] = 0.5 * _find_standard_error(table, loss)
-    # The labels of these rows, one a group, are asked for by nobody.
+        terms["tolerance"] = _choose_tolerance(table, loss)
+    # The labels of these rows, one a group, are not used.
     plain = build_bounded_loss(np.zeros_like(total), group, total, **terms)
     problem = PartitionedBoundedLoss(**vars(plain), rows=rows, loss=loss, total=total)
     kind, sharpness = read_oracle(setting)
@@ -256,63 +192,30 @@ def build_partitioned_bounded_loss(
         exact = loss.name == "square"
         return problem, PartitionedGroupSquare(rows, total.size, exact=exact)
     if sharpness and not loss.sharpness:
-        # As in ``choose_risk_oracle``: the classifier's probability is to stand for the label.
+        # As in ``choose_risk_oracle``: the classifier's prediction is to be the label.
         rows = rows.replace(partition.weigh_labels, sharpness)
-    make = _make_trees if setting.learner == "xgboost" else _make_logistic
-    learner = make(setting, table, rows, sharpness)
-    return problem, WeightedOracle(learner.fit, OWN, total, group, exact=False)
+    oracle = _make_oracle(setting, table, rows, sharpness)
+    return problem, WeightedOracle(oracle.fit, OWN, total, group)
 
 
-def _require_sums(setting: ReductionSetting) -> None:
-    """Refuse what needs all rows in one place.
-
-    Raises
-    ------
-    ConfigError
-        For the oracles ``cs`` and ``envelope``, and learners other than ``linear`` and ``xgboost``.
-    """
-    if setting.oracle in ("cs", "envelope"):
-        raise ConfigError(
-            f"The oracle {setting.oracle!r} needs all rows in one place; these are Dask arrays.",
-            "Choose ls or lr, or compute the arrays.",
-        )
-    if setting.learner not in ("linear", "xgboost"):
-        raise ConfigError(
-            f"The learner {setting.learner!r} needs all rows in one place; these are Dask arrays.",
-            "Choose linear or xgboost, or compute the arrays.",
-        )
-
-
-def _make_trees(
+def _make_oracle(
     setting: ReductionSetting, table: Table, rows: Placement, sharpness: float
-) -> PartitionedTrees:
-    return PartitionedTrees(
-        rows,
-        table.n_features,
-        table.total,
-        sharpness=sharpness,
-        variant=setting.variant,
-        n_estimators=setting.n_estimators,
-        max_depth=setting.max_depth,
-        n_jobs=setting.n_jobs,
-        random_state=setting.random_state,
-    )
-
-
-def _make_logistic(
-    setting: ReductionSetting, table: Table, rows: Placement, sharpness: float
-) -> PartitionedLogistic:
+) -> TargetOracle:
+    if setting.learner == "xgboost":
+        parameters = setting.find_tree_parameters()
+        return PartitionedTrees(
+            rows, table.n_features, table.total, sharpness=sharpness, **parameters
+        )
     regressor = PartitionedLogisticRegressor(
         rows, table.n_samples, table.n_features, table.total, setting.penalty
     )
-    return PartitionedLogistic(regressor, sharpness, setting.variant)
+    return LogisticOracle(regressor, table.total, sharpness, setting.variant)
 
 
-def _find_standard_error(table: Table, loss: Loss) -> float:
-    """Return the standard error that ``parity.standard_error`` finds among the same constants."""
-    constants, whole = np.linspace(0.0, 1.0, CONSTANTS), float(table.total.sum())
-    mean = table.rows.sum(partition.sum_constant_losses, constants, loss) / whole
+def _choose_tolerance(table: Table, loss: Loss) -> float:
+    """Return what ``choose_tolerance`` returns for the same constants."""
+    total = float(table.total.sum())
+    mean = table.rows.sum(partition.sum_constant_losses, CONSTANTS, loss) / total
     best = int(np.argmin(mean))
-    told = (float(constants[best]), float(mean[best]), loss)
-    variance = float(table.rows.sum(partition.sum_deviations, *told)) / whole
-    return max(float(np.sqrt(variance / whole)), 1e-9)
+    arguments = (float(CONSTANTS[best]), float(mean[best]), loss)
+    return halve_error(float(table.rows.sum(partition.sum_deviations, *arguments)), total)

@@ -27,11 +27,8 @@ from fairfrontier.train.regression.oracle_choice import (
 )
 from fairfrontier.train.regression.parity import build_parity
 from fairfrontier.train.regression.predictor import restore_predictors, store_predictors
-from fairfrontier.train.regression.reduction import (
-    ReductionSetting,
-    ReductionSolution,
-    solve_reduction,
-)
+from fairfrontier.train.regression.problem import Solution
+from fairfrontier.train.regression.reduction import ReductionSetting, Report, solve_reduction
 from fairfrontier.train.regression.saddle import Progress, Schedule
 
 if TYPE_CHECKING:
@@ -50,98 +47,62 @@ class Reduction(MixtureEstimator):
     over distributions Q of predictors f, by a game in which an oracle, a learner without fairness
     constraints, answers multipliers.
 
-    Parameters
-    ----------
-    constraint : {"statistical_parity", "bounded_group_loss"}
-        Which of the two.
-    loss : str, Loss or None
-        ``square``, ``absolute``, ``quantile``, ``logistic``, ``poisson``, a registered name or an
-        object; None is ``square`` for numbers and ``logistic`` for classes.
-    shape : float or None
-        τ of ``quantile``, C of ``logistic``, κ of ``poisson``; the loss's default when None, for
-        ``poisson`` that of a label range that starts above 0.
-    oracle : {"ls", "lr", "cs", "envelope"} or None
-        Least squares on targets; logistic regression on two weighted copies of each row; the
-        hinge loss over all thresholds (parity and linear only). ``envelope`` is ours: the convex
-        envelope of the reduced costs, then the costs smoothed (parity, ``linear`` and ``xgboost``
-        only); see ``envelope.EnvelopeOracle``. None: ``lr`` for the logistic loss, ``ls`` for the
-        square and the Poisson loss, which means minimise; for others ``envelope`` where it can be,
-        else ``ls``.
-    learner : str or estimator
-        ``linear``, ``xgboost``, ``ridge``, ``decision_tree``, ``random_forest``, ``extra_trees``,
-        or an object of scikit-learn's shape that takes ``sample_weight``: a regressor for ``ls``, a
-        classifier for ``lr``.
-    budget : float or sequence of float
-        ε, or ζ in units of the scaled loss, whose values lie in [0, 1]; one for each group code, or
-        one for all.
-    attribute : int
-        Column of the attribute in ``groups``; a study's YAML may name it.
-    n_grid : int
-        N: thresholds 1/N, …, 1 on the scaled range.
-    radius : float or None
-        B ≥ ‖λ‖₁; by default 1 / max{ε, .01}, and 100 / max{ζ, .001} for bounded group loss.
-    tolerance : float or None
-        ν; by default half a standard error of the loss of the best constant.
-    iterations : int
-        Cap on the iterations, of two oracle calls each.
-    inflation : float
-        C' of assumptions 1 and 2: budgets grow by C' / sqrt(n_a).
-    schedule : {"adaptive", "theory"}
-        Steps of the multipliers; see ``saddle.SaddleProblem``. ``theory`` is the paper's, which
-        needs far more iterations.
-    rounded : bool
-        Whether predictions are the points at which the grid's levels were judged, (k + ½)/N, to
-        which alone the parity guarantee applies. Of no effect on bounded group loss.
-    variant : {"paper", "authors"}
-        Weights of the copies under ``lr``: from the derivative condition, or U itself.
-    label_range : pair of float or None
-        Lowest and highest label; [0, 1] when None.
-    penalty : float
-        ℓ2 penalty on the mean loss of linear ``lr`` and ``envelope``.
-    n_estimators, max_depth : int or None
-        Of XGBoost; those of the paper when None.
-    n_jobs : int
-        Threads of XGBoost and of scikit-learn's learners.
-    random_state : int
-        Seed of learners and of ``sample``.
+    Parameters ---------- constraint : {"statistical_parity", "bounded_group_loss"} Which of the
+    two. loss : str, Loss or None ``square``, ``absolute``, ``quantile``, ``logistic``, ``poisson``,
+    a registered name or an object; None is ``square`` for numbers and ``logistic`` for classes.
+    shape : float or None τ of ``quantile``, C of ``logistic``, κ of ``poisson``; the loss's default
+    when None, for ``poisson`` that of a label range that starts above 0. oracle : {"ls", "lr",
+    "cs", "envelope"} or None Least squares on targets; logistic regression on two weighted copies
+    of each row; the hinge loss over all thresholds (parity and linear only). ``envelope`` is ours:
+    the convex envelope of the reduced costs, then the smoothed costs (parity, ``linear`` and
+    ``xgboost`` only); see ``envelope.EnvelopeOracle``. None: ``lr`` for the logistic loss, ``ls``
+    for the square and the Poisson loss, which means minimise; for others ``envelope`` where
+    possible, else ``ls``. learner : str or estimator ``linear``, ``xgboost``, ``ridge``,
+    ``decision_tree``, ``random_forest``, ``extra_trees``, or an object with scikit-learn's
+    interface whose ``fit`` takes ``sample_weight``: a regressor for ``ls``, a classifier for
+    ``lr``. budget : float or sequence of float ε, or ζ in units of the scaled loss, whose values
+    lie in [0, 1]; one for each group code, or one for all. attribute : int Column of the attribute
+    in ``groups``; a study's YAML may name it. n_grid : int N: thresholds 1/N, …, 1 on the scaled
+    range. radius : float or None B ≥ ‖λ‖₁; by default 1 / max{ε, .01}, and 100 / max{ζ, .001} for
+    bounded group loss. tolerance : float or None ν; by default half a standard error of the loss of
+    the best constant. iterations : int Cap on the iterations, of two oracle calls each. inflation :
+    float C' of assumptions 1 and 2: budgets grow by C' / sqrt(n_a). schedule : {"adaptive",
+    "theory"} Steps of the multipliers; see ``saddle.SaddleProblem``. ``theory`` is the paper's,
+    which needs far more iterations. rounded : bool Whether predictions are the points at which the
+    grid's levels were judged, (k + ½)/N, to which alone the parity guarantee applies. No effect on
+    bounded group loss. variant : {"paper", "authors"} Weights of the copies under ``lr``: from the
+    derivative condition, or U itself. label_range : pair of float or None Lowest and highest label;
+    [0, 1] when None. penalty : float ℓ2 penalty on the mean loss of linear ``lr`` and ``envelope``.
+    n_estimators, max_depth : int or None Of XGBoost; those of the paper when None. n_jobs : int
+    Threads of XGBoost and of scikit-learn's learners. random_state : int Seed of learners and of
+    ``sample``.
 
-    Attributes
-    ----------
-    predictors_ : tuple of Predictor
-        Predictors of positive probability; empty when bounded group loss is infeasible.
-    probability_ : ndarray of float64, shape (n_predictors,)
-        Their probabilities.
-    multiplier_ : ndarray of float64
-        λ⁺ − λ⁻, shape (n_groups, N), or λ, shape (n_groups,).
-    levels_ : ndarray of int64, shape (n_groups,)
-        Group codes of the rows of ``multiplier_`` and ``group_value_``.
-    loss_ : float
-        Mean loss of the mixture on the training rows, scaled to [0, 1].
-    group_value_ : ndarray of float64, shape (n_groups,)
-        max_z |γ̂_{a,z}|, or the mean loss of each group.
-    reachable_, alone_ : ndarray of float64, shape (n_groups,)
-        For bounded group loss: see ``BoundedLossResult``.
-    gap_ : float
-        By how much a mixture within the budgets could be better. Unless ``exact_`` it is relative:
-        0 says that no answer of the oracle's is better, not that no predictor is.
-    exact_, converged_ : bool
-        Whether the oracle is exact, and the tolerance was met.
-    iterations_, calls_ : int
-        Iterations, oracle calls.
-    report_ : dict
-        ``oracle_calls``, ``oracle_seconds``, ``iterations`` and ``gap``, of the fit that was made
-        here.
+    Attributes ---------- predictors_ : tuple of Predictor Predictors of positive probability; empty
+    when bounded group loss is infeasible. probability_ : ndarray of float64, shape (n_predictors,)
+    Their probabilities. multiplier_ : ndarray of float64 λ⁺ − λ⁻, shape (n_groups, N), or λ, shape
+    (n_groups,), of the best lower bound. levels_ : ndarray of int64, shape (n_groups,) Group codes
+    of the rows of ``multiplier_`` and ``group_value_``. loss_ : float Mean loss of the mixture on
+    the training rows, scaled to [0, 1]; infinite if infeasible. group_value_ : ndarray of float64,
+    shape (n_groups,) max_z |γ̂_{a,z}|, or the mean loss of each group. reachable_ : ndarray of
+    float64, shape (n_groups,) For bounded group loss: ζ̂_a + s for the least s ≥ 0 with which some
+    mixture meets all bounds. alone_ : ndarray of float64, shape (n_groups,) For bounded group loss:
+    least loss of each group among the predictors found, some of which were fitted to it alone; with
+    an exact oracle no ζ_a below it can be met. gap_ : float By how much a mixture within the
+    budgets could be better. Unless ``exact_`` it is relative: 0 says that no response of the oracle
+    is better, not that no predictor is. exact_, converged_ : bool Whether the oracle is exact, and
+    the tolerance was met. iterations_, calls_ : int Iterations, oracle calls. report_ : dict
+    ``oracle_calls``, ``oracle_seconds``, ``iterations`` and ``gap`` of ``fit``; not saved.
 
     Notes
     -----
-    ``predict`` is the expectation over the draw, a deterministic view: its loss is no larger for a
-    convex loss, but its own disparity differs from that of the draw and is bounded by no budget;
-    ``disparity`` tells it. O(n + |A| N²) beside two oracle calls an iteration.
+    ``predict`` is the expectation over the draw. Its loss is no larger for a convex loss, but its
+    disparity differs from that of the draw and is bounded by no budget; ``disparity`` measures it.
+    O(n + |A| N²) beside two oracle calls an iteration.
 
-    ``ls`` answers with means of targets whatever the loss: for a lopsided one, as ``quantile`` with
+    ``ls`` fits means of targets whatever the loss: for an asymmetric one, as ``quantile`` with
     τ = .9, it may end at the best constant with a gap of 0. ``envelope`` does better where labels
     spread over many cells of the grid, and ``cs`` where they fill a few. Under bounded group loss
-    no oracle of the house minimises quantile losses; an object that does, as scikit-learn's
+    no built-in oracle minimises quantile losses; an object that does, such as scikit-learn's
     QuantileRegressor, can be the learner.
 
     References
@@ -151,18 +112,27 @@ class Reduction(MixtureEstimator):
     """
 
     group_parameters: ClassVar[tuple[str, ...]] = ("attribute",)
-    # Rounding to levels turns the last digits of a sum into another best response.
+    # Rounding to levels can turn a difference in the last digits into another best response.
     weights_are_counts: ClassVar[bool] = False
     paper: ClassVar[str] = "Agarwal, Dudík and Wu, Fair regression, ICML 2019"
     example: ClassVar[Mapping[str, Any]] = {"budget": 0.2, "n_grid": 10, "iterations": 5}
-    # What None stands for.
-    own_loss: ClassVar[str]
+    state_arrays: ClassVar[tuple[str, ...]] = (
+        "probability",
+        "multiplier",
+        "levels",
+        "group_value",
+        "reachable",
+        "alone",
+    )
+    state_facts: ClassVar[tuple[str, ...]] = ("gap", "exact", "converged", "iterations", "calls")
+    default_loss: ClassVar[str]
 
     multiplier_: np.ndarray
     levels_: np.ndarray
     loss_: float
     group_value_: np.ndarray
     alone_: np.ndarray
+    report_: Report
     gap_: float
     exact_: bool
     converged_: bool
@@ -217,7 +187,7 @@ class Reduction(MixtureEstimator):
         self.random_state = random_state
 
     def check(self) -> None:
-        """Raise ConfigError for parameters that cannot be."""
+        """Raise ConfigError for invalid parameters."""
         self.require("constraint", self.constraint in CONSTRAINTS, " or ".join(CONSTRAINTS))
         self.require("oracle", self.oracle in (None, *ORACLES), f"{', '.join(ORACLES)} or null")
         parity = self.constraint == "statistical_parity"
@@ -278,17 +248,16 @@ class Reduction(MixtureEstimator):
         groups : ndarray or dask array of int64, shape (n_samples, n_attributes)
         sample_weight : ndarray or dask array of float64, shape (n_samples,), optional
             How many rows each stands for: their sum is the sample size of the default tolerance and
-            of ``inflation``, and what trees weigh their own penalties against.
+            of ``inflation``, and scales the trees' penalties.
         client : distributed.Client, optional
-            Whose workers hold the rows of Dask arrays, for which it is required; rows in memory
-            are fitted here.
+            Required for Dask arrays, whose rows its workers hold; not used for rows in memory.
         progress : callable, optional
             Called with (iterations done, iterations).
 
         Raises
         ------
         ConfigError
-            For parameters that cannot be.
+            For invalid parameters.
         DataError
             For labels outside their range, when all rows are in one group, and for weights that
             add up to no more than one row.
@@ -297,9 +266,11 @@ class Reduction(MixtureEstimator):
         """
         self.check()
         if is_collection(X):
-            self._refuse_collection()
-            given = (X, y, groups, sample_weight)
-            self._keep(fit_collection(self.setting(), *given, client, progress))
+            # In memory the default would be the envelope, which needs all rows in one place.
+            chosen = self.oracle is not None or read_oracle(self.setting())[0] != "envelope"
+            self.require("oracle", chosen, "another for this loss of Dask arrays, ls for example")
+            arrays = (X, y, groups, sample_weight)
+            self._keep(*fit_collection(self.setting(), *arrays, client, progress))
             self.n_features_in_ = int(X.shape[1])
             if "binary" in self.task:
                 self.classes_ = np.arange(2)
@@ -309,93 +280,69 @@ class Reduction(MixtureEstimator):
         label, loss = scale_labels(y, *setting.label_range), setting.loss
         if loss.sharpness and not np.isin(label, (0.0, 1.0)).all():
             raise DataError(
-                "The logistic loss is given labels between its two.",
+                "Some labels lie between the two of the logistic loss.",
                 "Choose the square loss, or labels 0 and 1.",
             )
         X = np.asarray(X, dtype=np.float64)
         weight = training_weight(sample_weight, len(y))
-        # Rows of weight 0 belong to nothing that is summed.
-        held = weight > 0
-        if not held.all():
-            X, label, weight, groups = X[held], label[held], weight[held], groups[held]
+        used = weight > 0
+        if not used.all():
+            X, label, weight, groups = X[used], label[used], weight[used], groups[used]
         levels, group = np.unique(take_attribute(groups, self.attribute), return_inverse=True)
         terms = setting.find_terms(levels)
         if self.constraint == "statistical_parity":
             parity = build_parity(label, group, weight, n_grid=self.n_grid, **terms)
             oracle = choose_oracle(setting, parity, X, weight)
-            self._keep(solve_reduction(parity, oracle, levels, progress))
+            self._keep(levels, *solve_reduction(parity, oracle, progress))
         else:
             bounded = build_bounded_loss(label, group, weight, **terms)
             risk_oracle = choose_risk_oracle(setting, bounded, X, label, weight)
-            self._keep(solve_reduction(bounded, risk_oracle, levels, progress))
+            self._keep(levels, *solve_reduction(bounded, risk_oracle, progress))
         return self
 
-    def _refuse_collection(self) -> None:
-        """Refuse what the workers would answer otherwise than it is answered in memory."""
-        chosen = self.oracle is not None or read_oracle(self.setting())[0] != "envelope"
-        self.require("oracle", chosen, "another for this loss of Dask arrays, ls for example")
-
     def setting(self) -> ReductionSetting:
-        """Return the parameters as what the solver takes."""
-        names = {each.name for each in fields(ReductionSetting)}
-        given = {key: each for key, each in self.get_params(deep=False).items() if key in names}
-        own = {"name": self.name, "loss": self._loss(), "label_range": self._range()}
-        return ReductionSetting(**{**given, **own})
+        """Return the parameters, with the loss and the label range resolved."""
+        resolved: dict[str, Any] = {
+            "name": self.name,
+            "loss": self._loss(),
+            "label_range": self._range(),
+        }
+        names = [field.name for field in fields(ReductionSetting) if field.name not in resolved]
+        return ReductionSetting(**resolved, **{name: getattr(self, name) for name in names})
 
-    def _keep(self, solution: ReductionSolution) -> None:
-        for each in fields(solution):
-            setattr(self, f"{each.name}_", getattr(solution, each.name))
+    def _keep(self, levels: np.ndarray, solution: Solution, report: Report) -> None:
+        for name, value in vars(solution).items():
+            setattr(self, f"{name}_", value)
+        self.levels_, self.report_ = levels, report
 
     def save(self, folder: str | Path) -> Path:
         """Write the fitted model; see ``Estimator.save``.
 
-        Raises
-        ------
-        StoreError
-            When the loss or the learner is an object: names are written, never code.
+        StoreError when the loss or the learner is an object: names are written, never code.
         """
         if isinstance(self.loss, Loss) or not isinstance(self.learner, str):
             raise StoreError(
                 f"This {self.name} has a loss or a learner that is an object.",
-                "Register the loss and name it, and name one of the house's learners.",
+                "Register the loss and name it, and name one of the built-in learners.",
             )
         return super().save(folder)
 
     def get_state(self) -> State:
-        """Return the mixture and what is known of it."""
-        stored = store_predictors(self.predictors_)
-        arrays = {
-            "probability": self.probability_,
-            "multiplier": self.multiplier_,
-            "levels": self.levels_,
-            "group_value": self.group_value_,
-            "reachable": self.reachable_,
-            "alone": self.alone_,
-        }
-        facts = {
-            "loss": None if np.isinf(self.loss_) else self.loss_,
-            "gap": self.gap_,
-            "exact": self.exact_,
-            "converged": self.converged_,
-            "iterations": self.iterations_,
-            "calls": self.calls_,
-        }
-        return replace(stored, arrays={**stored.arrays, **arrays}, facts={**stored.facts, **facts})
+        """Return the predictors and the other fitted attributes."""
+        state, stored = super().get_state(), store_predictors(self.predictors_)
+        loss = None if np.isinf(self.loss_) else self.loss_  # JSON has no infinity
+        return replace(
+            stored,
+            arrays={**stored.arrays, **state.arrays},
+            facts={**stored.facts, "loss": loss, **state.facts},
+        )
 
     def set_state(self, state: State) -> None:
         """Restore what ``get_state`` returned."""
+        super().set_state(state)
         self.predictors_ = restore_predictors(state)
-        for name in ("probability", "multiplier", "levels", "group_value", "reachable", "alone"):
-            setattr(self, f"{name}_", state.arrays[name])
-        for name in ("gap", "exact", "converged", "iterations", "calls"):
-            setattr(self, f"{name}_", state.facts[name])
         loss = state.facts["loss"]
         self.loss_ = np.inf if loss is None else loss
-
-    def _range(self) -> tuple[float, float]:
-        if self.label_range is None:
-            return 0.0, 1.0
-        return float(self.label_range[0]), float(self.label_range[1])
 
     def _loss(self) -> Loss:
         if isinstance(self.loss, Loss):
@@ -403,21 +350,14 @@ class Reduction(MixtureEstimator):
         low, high = self._range()
         if self.loss == "poisson" and self.shape is None and low > 0:
             return LOSSES["poisson"](low / (high - low))
-        return find_loss(self.loss or self.own_loss, self.shape)
-
-    def _on_grid(self) -> bool:
-        return self.rounded and self.constraint == "statistical_parity"
+        return find_loss(self.loss or self.default_loss, self.shape)
 
 
 @method("fair_regression")
 class FairRegression(Reduction, Regressor):
     """A randomised regression within budgets of statistical parity or of the groups' losses.
 
-    min_Q E[ℓ(Y, f(X))]  s.t.  |P[f(X) ≥ z | A = a] − P[f(X) ≥ z]| ≤ ε_a for all a, z, or
-                               E[ℓ(Y, f(X)) | A = a] ≤ ζ_a for all a,
-
-    over distributions Q of predictors f of numbers. Parameters, attributes and notes are those of
-    `Reduction`.
+    The problem, parameters, attributes and notes are those of `Reduction`.
 
     References
     ----------
@@ -425,7 +365,7 @@ class FairRegression(Reduction, Regressor):
     algorithms. ICML 2019, algorithms 1 and 2.
     """
 
-    own_loss: ClassVar[str] = "square"
+    default_loss: ClassVar[str] = "square"
 
     def predict(self, X: np.ndarray) -> np.ndarray:
         """Return the exact expected prediction, float64, shape (n_samples,)."""

@@ -1,9 +1,10 @@
-"""Fair classification by reductions, whose classifiers' scores are taken for a regression."""
+"""Fair classification by reductions, whose classifiers' scores are used as a regression."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -25,14 +26,14 @@ SOLVERS = ("exponentiated_gradient", "grid_search")
 
 @method("fair_classification")
 class FairClassification(Regressor):
-    """A randomised classifier with parity of decisions, scored by what its classifiers say.
+    """A randomised classifier with parity of decisions, scored by its classifiers' log-odds.
 
     min_Q  P(h(X) ≠ Y')   subject to   |P(h(X) = 1 | A = a) − P(h(X) = 1)| ≤ budget for all a,
 
-    over distributions Q of classifiers, where Y' = 1{Y ≥ threshold}. Every classifier h_k that is
-    drawn with probability q_k has log-odds m_k(x) behind its decision 1{m_k(x) ≥ 0}; the regression
-    draws k with q_k and predicts u_k(x) = clip(1/2 + m_k(x)/10, 0, 1), for which
-    p = σ(5 (2u − 1)). Parity holds for the decisions at 1/2 alone, not for all thresholds.
+    over distributions Q of classifiers, where Y' = 1{Y ≥ threshold}. Every classifier h_k, drawn
+    with probability q_k, decides by its log-odds, 1{m_k(x) ≥ 0}; the regression draws k with q_k
+    and predicts u_k(x) = clip(1/2 + m_k(x)/10, 0, 1), for which p = σ(5 (2u − 1)). Parity holds for
+    the decisions at 1/2 alone, not for all thresholds.
 
     Parameters
     ----------
@@ -46,7 +47,7 @@ class FairClassification(Regressor):
         fairlearn's; the grid gives a single classifier: of those within the budget the most
         accurate, else the nearest to it.
     threshold : float
-        From where on a target counts as positive. Targets of 0 and 1 are what the method is for.
+        Targets of at least this are positive. The method is meant for targets 0 and 1.
     max_iter : int
         Iterations of the exponentiated gradient.
     tolerance : float
@@ -56,12 +57,12 @@ class FairClassification(Regressor):
     penalty : float
         ℓ2 penalty on the mean loss of logistic regression; > 0.
     n_estimators, max_depth, learning_rate, gamma
-        Of the trees, as XGBoost's; by default those of the paper, with the learning rate that
-        XGBoost had then.
+        Of the trees, as XGBoost's; by default those of the paper, with the learning rate that was
+        XGBoost's default then.
     n_jobs : int
         Threads of the trees.
     random_state : int
-        XGBoost's seed; without subsampling it changes nothing.
+        XGBoost's seed; without subsampling it has no effect.
 
     Attributes
     ----------
@@ -70,13 +71,13 @@ class FairClassification(Regressor):
     coefficient_ : ndarray of float64, shape (n_components, n_features)
         Of the log-odds; 0 for trees.
     intercept_ : ndarray of float64, shape (n_components,)
-        Likewise; infinite for a classifier that decides alike everywhere.
+        Likewise; infinite for a constant classifier.
     boosters_ : tuple of (xgboost.Booster or None)
         The trees of every component.
     n_iter_ : int
         Iterations of the exponentiated gradient; 1 for a grid.
     report_ : dict
-        ``oracle_calls``, ``oracle_seconds``, those of a whole grid for every budget that it serves;
+        ``oracle_calls``, ``oracle_seconds``, those of a whole grid for every budget that uses it;
         and ``gap`` and ``iterations`` of the exponentiated gradient: the gap is relative to the
         learner, which is not an exact minimiser of errors.
 
@@ -88,9 +89,9 @@ class FairClassification(Regressor):
     Notes
     -----
     One fit of the learner per iteration, and some more; Newton's method for logistic regression,
-    O(n d² + d³) a step. The paper's curves come from a grid search. Case weights do not enter:
-    fairlearn has none, and tables whose weights differ are refused. When the gradient ends after
-    ``max_iter`` steps, parity holds up to 2 (budget + gap) only.
+    O(n d² + d³) a step. The paper's curves come from a grid search. fairlearn takes no case
+    weights: tables whose weights differ are refused. When the gradient ends after ``max_iter``
+    steps, parity holds up to 2 (budget + gap) only.
 
     References
     ----------
@@ -103,6 +104,7 @@ class FairClassification(Regressor):
     weights_are_counts: ClassVar[bool] = False
     batched: ClassVar[bool] = True
     across_splits: ClassVar[bool] = False
+    state_arrays: ClassVar[tuple[str, ...]] = ("probability", "coefficient", "intercept")
     paper: ClassVar[str] = "Agarwal et al., A reductions approach to fair classification, ICML 2018"
     example: ClassVar[Mapping[str, Any]] = {"max_iter": 5}
 
@@ -149,13 +151,13 @@ class FairClassification(Regressor):
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
-        """Return scikit-learn's tags: what it predicts stands for log-odds, in [0, 1]."""
+        """Return scikit-learn's tags: predictions are transformed log-odds, in [0, 1]."""
         tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = True
         return tags
 
     def check(self) -> None:
-        """Raise ConfigError for parameters that cannot be."""
+        """Raise ConfigError for invalid parameters."""
         self.require("learner", self.learner in LEARNERS, " or ".join(LEARNERS))
         self.require("solver", self.solver in SOLVERS, " or ".join(SOLVERS))
         self.require("budget", 0 <= self.budget <= 1, "a number from 0 to 1")
@@ -193,42 +195,40 @@ class FairClassification(Regressor):
     ) -> None:
         """Fit several models; those of one grid on one table choose from the same classifiers.
 
-        Parameters
-        ----------
-        models : sequence of FairClassification
-        data : sequence of mapping
-            For each model ``X``, ``y`` and ``groups``. Models that are given the same objects share
-            a grid where their ``structure`` is the same.
-        progress : callable, optional
-            Not called.
+        ``data`` has ``X``, ``y`` and ``groups`` of each model. Models share a grid if these are the
+        same objects and their ``structure`` is the same. ``progress`` is not called.
         """
         grids: dict[tuple[Any, ...], GridSearch] = {}
-        for model, each in zip(models, data, strict=True):
+        for model, table in zip(models, data, strict=True):
             model.check()
-            X, y, groups = each["X"], each["y"], each["groups"]
-            place = (id(X), id(y), id(groups), model.structure())
+            X, y, groups = table["X"], table["y"], table["groups"]
+            key = (id(X), id(y), id(groups), model.structure())
             X, y = model.validate_training(X, y, groups)
             with warnings.catch_warnings():
-                # fairlearn 0.15 fills its tables in ways that end with pandas 4.
+                # fairlearn 0.15 uses what pandas 4 removes.
                 warnings.filterwarnings("ignore", category=DeprecationWarning, module="fairlearn")
-                found = grids.get(place) or model._search(X, y, groups)
-            if isinstance(found, GridSearch):
-                grids[place] = found
-                drawn, probability = model._choose(found)
+                search = grids.get(key) or model._search(X, y, groups)
+            if isinstance(search, GridSearch):
+                grids[key] = search
+                drawn, probability = model._choose(search)
             else:
-                drawn, probability = model._list_drawn(found)
-            model._keep(drawn, probability)
+                drawn, probability = model._list_drawn(search)
+            parts = [_read_classifier(classifier, model.n_features_in_) for classifier in drawn]
+            model.coefficient_ = np.array([part[0] for part in parts])
+            model.intercept_ = np.array([part[1] for part in parts])
+            model.boosters_ = tuple(part[2] for part in parts)
+            model.probability_ = probability / probability.sum()
 
     def _search(
         self, X: np.ndarray, y: np.ndarray, groups: np.ndarray
     ) -> GridSearch | ExponentiatedGradient:
-        """Return what fairlearn makes of the rows."""
+        """Return fairlearn's fitted reduction."""
         label = (y >= self.threshold).astype(np.int64)
         if label.min() == label.max():
             side = "at or above" if label[0] else "below"
             raise InputError(
                 f"{self.name} was given targets of one class only: {side} {self.threshold:g}.",
-                "Give a threshold that parts them, or more rows.",
+                "Give a threshold that separates them, or more rows.",
             )
         learner = self._make_learner(len(y))
         if self.solver == "grid_search":
@@ -242,13 +242,6 @@ class FairClassification(Regressor):
             )
         search.fit(X, label, sensitive_features=take_attribute(groups, self.attribute))
         return search
-
-    def _keep(self, drawn: Sequence[Any], probability: np.ndarray) -> None:
-        parts = [_read_classifier(each, self.n_features_in_) for each in drawn]
-        self.coefficient_ = np.array([each[0] for each in parts])
-        self.intercept_ = np.array([each[1] for each in parts])
-        self.boosters_ = tuple(each[2] for each in parts)
-        self.probability_ = probability / probability.sum()
 
     def _make_learner(self, n_samples: int) -> Any:
         if self.learner == "linear":
@@ -265,21 +258,20 @@ class FairClassification(Regressor):
             random_state=self.random_state,
         )
 
-    def _list_drawn(self, found: ExponentiatedGradient) -> tuple[Sequence[Any], np.ndarray]:
+    def _list_drawn(self, search: ExponentiatedGradient) -> tuple[Sequence[Any], np.ndarray]:
         """Return the classifiers that are drawn, and their probabilities."""
-        self.n_iter_ = int(found.last_iter_) + 1
+        self.n_iter_ = int(search.last_iter_) + 1
         self.report_ = {
-            "oracle_calls": int(found.n_oracle_calls_),
-            "oracle_seconds": float(sum(found.oracle_execution_times_)),
+            "oracle_calls": int(search.n_oracle_calls_),
+            "oracle_seconds": float(sum(search.oracle_execution_times_)),
             "iterations": self.n_iter_,
-            "gap": float(found.best_gap_),
+            "gap": float(search.best_gap_),
         }
-        drawn = [place for place, share in found.weights_.items() if share > 0]
-        share = np.array([found.weights_[place] for place in drawn], dtype=np.float64)
-        return [found.predictors_[place] for place in drawn], share
+        drawn = {k: share for k, share in search.weights_.items() if share > 0}
+        return [search.predictors_[k] for k in drawn], np.array([*drawn.values()], dtype=np.float64)
 
     def _choose(self, grid: GridSearch) -> tuple[Sequence[Any], np.ndarray]:
-        """Return the most accurate classifier of the grid within the budget, drawn always."""
+        """Return the grid's most accurate classifier within the budget, of probability 1."""
         self.n_iter_ = 1
         self.report_ = {
             "oracle_calls": len(grid.predictors_),
@@ -292,15 +284,15 @@ class FairClassification(Regressor):
         return [grid.predictors_[int(best)]], np.ones(1)
 
     def predict_components(self, X: np.ndarray) -> np.ndarray:
-        """Return what every classifier predicts, float64, shape (n_samples, n_components)."""
+        """Return every classifier's prediction, float64, shape (n_samples, n_components)."""
         X = self.validate_rows(X)
         margin = X @ self.coefficient_.T + self.intercept_
-        if any(each is not None for each in self.boosters_):
+        trees = {k: booster for k, booster in enumerate(self.boosters_) if booster is not None}
+        if trees:
             data = xgboost.DMatrix(X, nthread=self.n_jobs)
-            for place, booster in enumerate(self.boosters_):
-                if booster is not None:
-                    booster.set_param({"nthread": self.n_jobs})
-                    margin[:, place] = booster.predict(data, output_margin=True)
+        for k, booster in trees.items():
+            booster.set_param({"nthread": self.n_jobs})
+            margin[:, k] = booster.predict(data, output_margin=True)
         return shrink_margin(margin)
 
     def predict(self, X: np.ndarray) -> np.ndarray:
@@ -310,39 +302,27 @@ class FairClassification(Regressor):
 
     def get_state(self) -> State:
         """Return the classifiers and their probabilities."""
-        return State(
-            arrays={
-                "probability": self.probability_,
-                "coefficient": self.coefficient_,
-                "intercept": self.intercept_,
-            },
-            boosters={
-                f"trees_{place}": each
-                for place, each in enumerate(self.boosters_)
-                if each is not None
-            },
-            facts={"iterations": self.n_iter_},
-        )
+        boosters = {
+            f"trees_{k}": trees for k, trees in enumerate(self.boosters_) if trees is not None
+        }
+        return replace(super().get_state(), boosters=boosters, facts={"iterations": self.n_iter_})
 
     def set_state(self, state: State) -> None:
         """Restore the classifiers and their probabilities."""
-        self.probability_ = state.arrays["probability"]
-        self.coefficient_ = state.arrays["coefficient"]
-        self.intercept_ = state.arrays["intercept"]
+        super().set_state(state)
         self.n_iter_ = state.facts["iterations"]
-        self.boosters_ = tuple(
-            state.boosters.get(f"trees_{place}") for place in range(self.probability_.size)
-        )
+        count = self.probability_.size
+        self.boosters_ = tuple(state.boosters.get(f"trees_{k}") for k in range(count))
 
 
 def _read_classifier(classifier: Any, n_features: int) -> tuple[np.ndarray, float, Any]:
-    """Return coefficients and intercept of the log-odds, and the trees where it is made of them."""
+    """Return coefficients and intercept of the log-odds, and the trees of a tree ensemble."""
     if isinstance(classifier, DummyClassifier):
-        # fairlearn's, when the weighted rows have one label.
+        # fairlearn uses it when the weighted rows have one label.
         return np.zeros(n_features), np.inf if classifier.constant else -np.inf, None
     if isinstance(classifier, LogisticRegression):
         return classifier.coef_[0], float(classifier.intercept_[0]), None
     booster = classifier.get_booster()
-    # fairlearn numbers the columns; arrays have no names.
+    # fairlearn names the columns by numbers; predictions are made of arrays without names.
     booster.feature_names, booster.feature_types = None, None
     return np.zeros(n_features), 0.0, booster

@@ -1,4 +1,4 @@
-"""Weighted sums of rows by group, from which linear least squares is solved and solved again."""
+"""Weighted sums of rows by group, from which linear least squares is solved repeatedly."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Directions whose variance is below this share of the largest count as none: one-hot columns that
+# Directions whose variance is below this share of the largest are left out: one-hot columns that
 # add up to 1 leave one such direction.
 COLLINEAR = 1e-10
 
@@ -15,14 +15,7 @@ COLLINEAR = 1e-10
 class Moments:
     """Sums over the rows of each group; those of partitions add up.
 
-    Attributes
-    ----------
-    total : ndarray of float64, shape (n_groups,)
-        Σ w.
-    features : ndarray of float64, shape (n_groups, n_features)
-        Σ w x.
-    gram : ndarray of float64, shape (n_groups, n_features, n_features)
-        Σ w x xᵀ.
+    Σ w, shape (n_groups,), Σ w x, shape (n_groups, d), and Σ w x xᵀ, shape (n_groups, d, d).
     """
 
     total: np.ndarray
@@ -36,7 +29,7 @@ class Moments:
         )
 
     def combine(self, factor: np.ndarray) -> Moments:
-        """Return the moments of all rows as one group, group a counted ``factor[a]`` times."""
+        """Return the moments of all rows as one group, group a weighted by ``factor[a]``."""
         return Moments(
             np.atleast_1d(factor @ self.total),
             (factor @ self.features)[None, :],
@@ -45,19 +38,7 @@ class Moments:
 
 
 def sum_moments(X: np.ndarray, weight: np.ndarray, group: np.ndarray, n_groups: int) -> Moments:
-    """Return the moments of each group.
-
-    Parameters
-    ----------
-    X : ndarray of float64, shape (n_samples, n_features)
-    weight : ndarray of float64, shape (n_samples,)
-    group : ndarray of int64, shape (n_samples,)
-    n_groups : int
-
-    Notes
-    -----
-    O(n d²), once; no copy of more than one group's rows.
-    """
+    """Return the moments of each group; O(n d²), and no copy of more than one group's rows."""
     total = np.bincount(group, weights=weight, minlength=n_groups)
     features = np.zeros((n_groups, X.shape[1]))
     gram = np.zeros((n_groups, X.shape[1], X.shape[1]))
@@ -72,8 +53,8 @@ def sum_moments(X: np.ndarray, weight: np.ndarray, group: np.ndarray, n_groups: 
 def sum_by_cell(X: np.ndarray, weight: np.ndarray, cell: np.ndarray, n_cells: int) -> np.ndarray:
     """Return Σ w x over the rows of each cell, shape (n_features + 1, n_cells); Σ w comes last.
 
-    Targets that are equal within a cell need no more of the rows: Xᵀ W u is this table times the
-    cells' targets. Such tables of partitions add up.
+    For targets u that are equal within a cell, Xᵀ W u is this table times the cells' targets. Such
+    tables of partitions add up.
     """
     sums = np.empty((X.shape[1] + 1, n_cells))
     for column in range(X.shape[1]):
@@ -84,16 +65,10 @@ def sum_by_cell(X: np.ndarray, weight: np.ndarray, cell: np.ndarray, n_cells: in
 
 @dataclass(frozen=True, eq=False)
 class LeastSquares:
-    """The factor of min_{β,b} Σ w (u − xᵀβ − b)², of which only the targets u are still open.
+    """The factor of min_{β,b} Σ w (u − xᵀβ − b)², for any targets u.
 
-    Attributes
-    ----------
-    inverse : ndarray of float64, shape (n_features, n_features)
-        Pseudo-inverse of the features' centred Gram matrix.
-    mean : ndarray of float64, shape (n_features,)
-        Weighted mean of the features.
-    total : float
-        Σ w.
+    The pseudo-inverse of the features' centred Gram matrix, shape (n_features, n_features), their
+    weighted mean, and Σ w.
     """
 
     inverse: np.ndarray
@@ -101,18 +76,13 @@ class LeastSquares:
     total: float
 
     def solve(self, cross: np.ndarray, target: float) -> tuple[np.ndarray, float]:
-        """Return (β, b) from Σ w x u and Σ w u; of many solutions that of least ‖β‖."""
+        """Return (β, b) from Σ w x u and Σ w u; of several solutions that of least ‖β‖."""
         coefficient: np.ndarray = self.inverse @ (cross - self.mean * target)
         return coefficient, target / self.total - float(self.mean @ coefficient)
 
 
 def factorise(moments: Moments) -> LeastSquares:
-    """Return the factor for moments of one group; O(d³).
-
-    Notes
-    -----
-    Directions in which the features vary by less than 1e-10 of the largest variance are left out.
-    """
+    """Return the factor for moments of one group; O(d³)."""
     total, mean = float(moments.total[0]), moments.features[0] / moments.total[0]
     centred = moments.gram[0] - total * np.outer(mean, mean)
     value, vector = np.linalg.eigh(centred)

@@ -1,4 +1,4 @@
-"""What a worker does with its rows in fair regression: sums that add up over partitions."""
+"""What a worker computes from its rows in fair regression: sums that add up over partitions."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from fairfrontier.train.regression.predictor import Predictor
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Rows of positive weight that one worker holds.
+    """Rows of positive weight on one worker.
 
     Attributes
     ----------
     number : int
-        Place among the partitions.
+        Position among the partitions.
     X : ndarray of float64, shape (n_samples, n_features)
     y : ndarray of float64, shape (n_samples,)
         Labels in [0, 1].
@@ -35,7 +35,7 @@ class Partition:
         Codes; 0, …, n_groups − 1 once arranged.
     weight : ndarray of float64, shape (n_samples,)
     start : int
-        Rows of the partitions before, once arranged.
+        Rows of the earlier partitions, once arranged.
     cell : ndarray of int64, shape (n_samples,)
         Pair of group and label cell, once numbered.
     """
@@ -49,21 +49,17 @@ class Partition:
     cell: np.ndarray
 
     def __sizeof__(self) -> int:
-        # By which Dask judges memory and transfers.
+        # Dask estimates memory and transfers by this.
         arrays = (self.X, self.y, self.group, self.weight, self.cell)
-        return sum(each.nbytes for each in arrays)
+        return sum(array.nbytes for array in arrays)
 
 
 @dataclass(frozen=True, eq=False)
 class Aim:
-    """Labels and weights of a fit, told in few numbers.
+    """Labels and weights of a fit, described by few numbers.
 
-    Attributes
-    ----------
-    target : ndarray of float64, shape (n_cells,) or (0,)
-        Label of the rows of each cell; their own labels when empty.
-    factor : ndarray of float64, shape (n_groups,)
-        What the weights of each group are multiplied by.
+    ``target`` is the label of the rows of each cell, shape (n_cells,), or empty where rows keep
+    their own labels; ``factor`` multiplies the weights of each group, shape (n_groups,).
     """
 
     target: np.ndarray
@@ -71,13 +67,13 @@ class Aim:
 
     def labels(self, rows: Partition) -> np.ndarray:
         """Return the label of each row."""
-        found: np.ndarray = self.target[rows.cell] if self.target.size else rows.y
-        return found
+        labels: np.ndarray = self.target[rows.cell] if self.target.size else rows.y
+        return labels
 
     def weights(self, rows: Partition) -> np.ndarray:
         """Return the weight of each row."""
-        found: np.ndarray = rows.weight * self.factor[rows.group]
-        return found
+        weights: np.ndarray = rows.weight * self.factor[rows.group]
+        return weights
 
 
 def make_partition(
@@ -91,41 +87,38 @@ def make_partition(
 ) -> Partition:
     """Return the rows of positive weight, their labels scaled to [0, 1].
 
-    Raises
-    ------
-    DataError
-        For labels outside their range, and integers that are not 0 or 1.
+    DataError for labels outside their range, and integers other than 0 and 1.
     """
     if np.issubdtype(y.dtype, np.integer) and not np.isin(y, (0, 1)).all():
         raise DataError(
-            "fair_regression is given classes other than 0 and 1.",
+            "fair_regression was given classes other than 0 and 1.",
             "Give it two classes, or numbers as floats.",
         )
     weight = unit_weight(sample_weight, len(y))
     label = y.astype(np.float64)
     if label.size:
         label = scale_labels(label, *label_range)
-    held = weight > 0
+    used = weight > 0
     X, group = np.asarray(X, dtype=np.float64), take_attribute(groups, attribute).astype(np.int64)
-    if not held.all():
-        X, label, group, weight = X[held], label[held], group[held], weight[held]
+    if not used.all():
+        X, label, group, weight = X[used], label[used], group[used], weight[used]
     return Partition(number, X, label, group, weight, 0, np.zeros(0, dtype=np.int64))
 
 
 def describe_rows(rows: Partition) -> tuple[int, int, list[int], bool]:
-    """Return the partition's number, its rows, group codes, and whether all labels are 0 or 1."""
+    """Return the partition's number, size and group codes, and whether all labels are 0 or 1."""
     binary = bool(np.isin(rows.y, (0.0, 1.0)).all())
     return rows.number, len(rows.y), np.unique(rows.group).tolist(), binary
 
 
 def arrange(rows: Partition, levels: np.ndarray, starts: np.ndarray) -> Partition:
-    """Return the rows with groups numbered from 0, and their place among all."""
+    """Return the rows with groups numbered from 0, and their position among all rows."""
     group = np.searchsorted(levels, rows.group)
     return replace(rows, group=group, start=int(starts[rows.number]))
 
 
 def weigh_labels(rows: Partition, sharpness: float) -> Partition:
-    """Return the rows with the weights of their copies in place of labels; see ``weigh_copies``."""
+    """Return the rows with the weights of their copies as labels; see ``weigh_copies``."""
     return replace(rows, y=weigh_copies(rows.y, sharpness))
 
 
@@ -133,11 +126,11 @@ def sum_label_cells(rows: Partition, n_groups: int, n_grid: int) -> np.ndarray:
     """Return weight and sum of labels by group and half-step cell, shape (2, n_groups · 2N)."""
     cell = rows.group * (2 * n_grid) + bin_labels(rows.y, n_grid)
     size = n_groups * 2 * n_grid
-    return np.stack([np.bincount(cell, each, size) for each in (rows.weight, rows.weight * rows.y)])
+    return np.stack([np.bincount(cell, mass, size) for mass in (rows.weight, rows.weight * rows.y)])
 
 
 def number_labels(rows: Partition, number: np.ndarray, n_labels: int, n_grid: int) -> Partition:
-    """Put rows into cells, given the label that each half-step cell has become."""
+    """Assign rows to cells, given the label that each half-step cell has become."""
     return replace(rows, cell=rows.group * n_labels + number[bin_labels(rows.y, n_grid)])
 
 
@@ -163,8 +156,8 @@ def sum_group_weights(rows: Partition, n_groups: int) -> np.ndarray:
 
 def sum_constant_losses(rows: Partition, constants: np.ndarray, loss: Loss) -> np.ndarray:
     """Return Σ w ℓ(y, u) of each constant u."""
-    found: np.ndarray = rows.weight @ loss.value(rows.y[:, None], constants[None, :])
-    return found
+    losses: np.ndarray = rows.weight @ loss.value(rows.y[:, None], constants[None, :])
+    return losses
 
 
 def sum_deviations(rows: Partition, constant: float, mean: float, loss: Loss) -> float:
@@ -174,14 +167,14 @@ def sum_deviations(rows: Partition, constant: float, mean: float, loss: Loss) ->
 
 
 def sum_design(rows: Partition, n_cells: int) -> tuple[Moments, np.ndarray]:
-    """Return what least squares on targets by cell needs: moments, and Σ w x by cell."""
+    """Return the moments, and Σ w x by cell, for least squares on targets by cell."""
     everyone = np.zeros(len(rows.y), dtype=np.int64)
     moments = sum_moments(rows.X, rows.weight, everyone, 1)
     return moments, sum_by_cell(rows.X, rows.weight, rows.cell, n_cells)
 
 
 def sum_group_design(rows: Partition, n_groups: int) -> tuple[Moments, np.ndarray]:
-    """Return what least squares on the labels needs: moments and Σ w x y of each group."""
+    """Return the moments and Σ w x y of each group, for least squares on the labels."""
     moments = sum_moments(rows.X, rows.weight, rows.group, n_groups)
     return moments, sum_by_cell(rows.X, rows.weight * rows.y, rows.group, n_groups)
 
@@ -204,40 +197,35 @@ def evaluate_curvature(
 
 
 class Stand:
-    """All rows of one worker, as XGBoost holds them.
-
-    Parameters
-    ----------
-    parts : sequence of Partition
-    """
+    """All rows of one worker, as XGBoost holds them."""
 
     def __init__(self, parts: Sequence[Partition]) -> None:
         self.parts = parts
 
     def __sizeof__(self) -> int:
-        return sum(each.__sizeof__() for each in self.parts)
+        return sum(part.__sizeof__() for part in self.parts)
 
     def __getstate__(self) -> dict[str, Any]:
-        # XGBoost's matrix cannot travel; it is made again where it is needed.
+        # XGBoost's matrix cannot be pickled; it is made again where it is needed.
         return {"parts": self.parts}
 
     @cached_property
     def matrix(self) -> xgboost.DMatrix:
         """The matrix, made once, so that its bins are those of the first fit's weights."""
-        return xgboost.DMatrix(np.concatenate([each.X for each in self.parts]), nthread=1)
+        return xgboost.DMatrix(np.concatenate([part.X for part in self.parts]), nthread=1)
 
     def prepare(self) -> int:
-        """Make the matrix, before others wait for it; return its rows."""
+        """Make the matrix before the other workers wait for it; return its number of rows."""
         return int(self.matrix.num_row())
 
     def grow(
         self, aim: Aim, parameters: Mapping[str, Any], rounds: int, peers: Mapping[str, Any]
     ) -> xgboost.Booster | None:
-        """Train together with the other workers; of the trees, the same on all, one sends them."""
+        """Train together with the other workers; the first of them returns the common trees."""
         from xgboost.dask import CommunicatorContext
 
-        self.matrix.set_label(np.concatenate([aim.labels(each) for each in self.parts]))
-        self.matrix.set_weight(np.concatenate([aim.weights(each) for each in self.parts]))
+        self.matrix.set_label(np.concatenate([aim.labels(part) for part in self.parts]))
+        self.matrix.set_weight(np.concatenate([aim.weights(part) for part in self.parts]))
         with CommunicatorContext(**peers):
             booster = xgboost.train(dict(parameters), self.matrix, rounds)
             return booster if xgboost.collective.get_rank() == 0 else None

@@ -1,4 +1,4 @@
-"""Oracles and problems of fair regression whose rows lie on Dask workers."""
+"""Oracles and problems of fair regression whose rows are on Dask workers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,10 @@ from fairfrontier.train.regression.loss import Loss
 from fairfrontier.train.regression.moment import factorise
 from fairfrontier.train.regression.oracle.logistic import LogisticRegressor
 from fairfrontier.train.regression.oracle.oracle import (
-    Costs,
     GroupSquareOracle,
     LeastSquaresOracle,
-    LogisticOracle,
     Response,
     TreeOracle,
-    Variant,
-    weigh_copies,
 )
 from fairfrontier.train.regression.parity import ParityProblem
 from fairfrontier.train.regression.partition import Aim, Stand
@@ -33,47 +29,32 @@ from fairfrontier.train.regression.predictor import TreePredictor
 OWN = np.zeros(0)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class PartitionedParity(ParityProblem):
     """A parity problem that knows of its rows only the weight of each group and label cell.
 
-    Its ``group``, ``labels`` and ``weight`` describe one row for each such cell.
-
-    Attributes
-    ----------
-    rows : Placement
-        Partitions whose rows are in cells.
-    whole : float
-        Σ w.
+    Its ``group``, ``labels`` and ``weight`` describe one row for each such cell, and its ``cell``
+    numbers all of them, so that the targets of a call are those of the cells. ``rows`` are
+    partitions whose rows are in cells, ``total`` is Σ w.
     """
 
     rows: Placement
-    whole: float
+    total: float
 
     def judge(self, response: Response) -> tuple[float, np.ndarray]:
         """Return the discretised loss and γ̂ of a predictor from histograms of the partitions.
 
-        Notes
-        -----
         The predictor goes to every worker; (n_labels + n_groups)(N + 1) numbers come back.
         """
         n_labels, n_groups = self.table.shape[0], self.share.size
         sizes = (n_groups, n_labels, self.n_grid)
         joint, counts = self.rows.sum(partition.judge_levels, response.predictor, *sizes)
-        return float(np.sum(joint * self.table)) / self.whole, measure_parity(counts)
+        return float(np.sum(joint * self.table)) / self.total, measure_parity(counts)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class PartitionedBoundedLoss(BoundedLossProblem):
-    """A problem of bounded group loss that knows of its rows only the weight of each group.
-
-    Attributes
-    ----------
-    rows : Placement
-    loss : Loss
-    total : ndarray of float64, shape (n_groups,)
-        Σ w of each group.
-    """
+    """A problem of bounded group loss that knows of its rows only Σ w of each group, ``total``."""
 
     rows: Placement
     loss: Loss
@@ -81,19 +62,13 @@ class PartitionedBoundedLoss(BoundedLossProblem):
 
     def sum_group_losses(self, response: Response) -> np.ndarray:
         """Return the groups' mean losses; n_groups numbers come from every worker."""
-        told = (response.predictor, self.loss, self.total.size)
-        losses: np.ndarray = self.rows.sum(partition.sum_losses, *told) / self.total
+        arguments = (response.predictor, self.loss, self.total.size)
+        losses: np.ndarray = self.rows.sum(partition.sum_losses, *arguments) / self.total
         return losses
 
 
 class PartitionedLeastSquares(LeastSquaresOracle):
-    """``LeastSquaresOracle`` from sums of the partitions; a call needs the rows no more.
-
-    Parameters
-    ----------
-    rows : Placement
-    n_cells : int
-    """
+    """``LeastSquaresOracle`` from sums of the partitions; a call does not read the rows."""
 
     def __init__(self, rows: Placement, n_cells: int) -> None:
         moments, self.sums = rows.sum(partition.sum_design, n_cells)
@@ -102,14 +77,7 @@ class PartitionedLeastSquares(LeastSquaresOracle):
 
 
 class PartitionedGroupSquare(GroupSquareOracle):
-    """``GroupSquareOracle`` from sums of the partitions; a call needs the rows no more.
-
-    Parameters
-    ----------
-    rows : Placement
-    n_groups : int
-    exact : bool
-    """
+    """``GroupSquareOracle`` from sums of the partitions; a call does not read the rows."""
 
     def __init__(self, rows: Placement, n_groups: int, *, exact: bool) -> None:
         self.exact = exact
@@ -120,19 +88,9 @@ class PartitionedGroupSquare(GroupSquareOracle):
 class PartitionedLogisticRegressor(LogisticRegressor):
     """``LogisticRegressor`` by sums of gradients and Hessians over the partitions.
 
-    Parameters
-    ----------
-    rows : Placement
-    n_samples, n_features : int
-    total : ndarray of float64, shape (n_groups,)
-        Σ w of each group.
-    penalty : float
-
-    Notes
-    -----
-    ``solve`` takes labels by cell, or ``OWN``, and the weights of whole groups. A step moves d
-    numbers to each worker and back, a Hessian d². The Hessian is estimated from the very rows that
-    ``LogisticRegressor`` takes, so that the steps are the same.
+    ``total`` is Σ w of each group. ``solve`` takes labels by cell, or ``OWN``, and the weights of
+    whole groups. A step moves d numbers to each worker and back, a Hessian d². The Hessian is
+    estimated from the same rows as by ``LogisticRegressor``, so that the steps are the same.
     """
 
     def __init__(
@@ -152,60 +110,27 @@ class PartitionedLogisticRegressor(LogisticRegressor):
     def _sum_curvature(
         self,
         chance: np.ndarray,
-        weight: np.ndarray,  # noqa: ARG002 - the last sum was asked for with the same
+        weight: np.ndarray,  # noqa: ARG002 - the last sum had the same
         stride: int,
     ) -> tuple[np.ndarray, float]:
-        found: tuple[np.ndarray, float] = self.rows.sum(
+        sums: tuple[np.ndarray, float] = self.rows.sum(
             partition.evaluate_curvature, chance, self._aim, stride
         )
-        return found
+        return sums
 
     @property
     def _n_samples(self) -> int:
         return self.count
 
 
-class PartitionedLogistic(LogisticOracle):
-    """``LogisticOracle`` whose regression is that of partitions.
-
-    Parameters
-    ----------
-    regressor : PartitionedLogisticRegressor
-    sharpness, variant
-        As ``LogisticOracle``.
-    """
-
-    def __init__(
-        self, regressor: PartitionedLogisticRegressor, sharpness: float, variant: Variant = "paper"
-    ) -> None:
-        self.regressor: PartitionedLogisticRegressor = regressor
-        self.X, self.weight = regressor.X, regressor.total
-        self.sharpness, self.variant = sharpness, variant
-
-    def respond(self, costs: Costs) -> Response:
-        """Return the logistic fit of the copies' weights."""
-        label = weigh_copies(costs.target.reshape(-1), self.sharpness, self.variant)
-        return self.fit(label, self.weight)
-
-
 class PartitionedTrees(TreeOracle):
     """``TreeOracle`` by XGBoost's collective training on the workers that hold the rows.
 
-    Parameters
-    ----------
-    rows : Placement
-    n_features : int
-    total : ndarray of float64, shape (n_groups,)
-        Σ w of each group.
-    parameters
-        As ``TreeOracle``.
-
-    Notes
-    -----
-    Every worker makes its matrix once and all train at once: each needs a free thread. What travels
-    are histograms of gradients and, at the end, the trees. Bins are quantiles that the workers
-    agree on: those of one process while a worker has at most 2,048 different values of a feature
-    (eight times XGBoost's 256 bins), approximately so beyond.
+    ``total`` is Σ w of each group, ``parameters`` are those of ``TreeOracle``. Every worker makes
+    its matrix once and all train at once: each needs a free thread. Histograms of gradients and, at
+    the end, the trees are sent. Bins are quantiles that the workers agree on: those of one process
+    while a worker has at most 2,048 different values of a feature (eight times XGBoost's 256 bins),
+    approximately so beyond.
     """
 
     def __init__(
@@ -216,17 +141,10 @@ class PartitionedTrees(TreeOracle):
         self.stands = rows.make_each(Stand)
         self.stands.call(Stand.prepare)
 
-    def respond(self, costs: Costs) -> Response:
-        """Return the ensemble grown on U, or on the copies' weights."""
-        target = costs.target.reshape(-1)
-        if self.sharpness:
-            target = weigh_copies(target, self.sharpness, self.variant)
-        return self.fit(target, self.weight)
-
     def fit(self, target: np.ndarray, weight: np.ndarray) -> Response:
         """Return the ensemble grown on targets by cell, or ``OWN``, with weights of groups."""
         aim = Aim(target, weight / self.weight)
         peers = convene(self.stands)
         answers = self.stands.call(Stand.grow, aim, self.parameters, self.rounds, peers)
-        booster = next(each for each in answers if each is not None)
+        booster = next(answer for answer in answers if answer is not None)
         return Response(TreePredictor(booster, *self.units), np.zeros(0))

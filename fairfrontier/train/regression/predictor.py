@@ -12,8 +12,9 @@ from scipy.special import logit
 
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.train.persistence import State
+from fairfrontier.train.tree.node import refuse_broken_trees
 
-# Probabilities of a learner are kept so far from 0 and 1 before their logarithm is taken.
+# Probabilities of a learner are kept this far from 0 and 1 before their logarithm is taken.
 FAINT = 1e-12
 
 
@@ -27,12 +28,7 @@ class Predictor(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class ConstantPredictor:
-    """The same value for every row.
-
-    Attributes
-    ----------
-    value : float
-    """
+    """The same value for every row."""
 
     value: float
 
@@ -43,15 +39,7 @@ class ConstantPredictor:
 
 @dataclass(frozen=True, eq=False)
 class LinearPredictor:
-    """x ↦ xᵀβ + b.
-
-    Attributes
-    ----------
-    coefficient : ndarray of float64, shape (n_features,)
-        β.
-    intercept : float
-        b.
-    """
+    """x ↦ xᵀβ + b."""
 
     coefficient: np.ndarray
     intercept: float
@@ -66,11 +54,8 @@ class LinearPredictor:
 class TreePredictor:
     """x ↦ scale · margin(x) + shift of an XGBoost ensemble.
 
-    Attributes
-    ----------
-    booster : xgboost.Booster
-    scale, shift : float
-        1 and 0 of a regressor; 1/(2C) and ½ of a classifier, which undoes p = σ(C(2u − 1)).
+    Scale and shift are 1 and 0 of a regressor; 1/(2C) and ½ of a classifier, which inverts
+    p = σ(C(2u − 1)).
     """
 
     booster: Any
@@ -89,11 +74,7 @@ class TreePredictor:
 class LearnerPredictor:
     """A fitted learner of scikit-learn: a regressor's value, or a classifier's ½ + logit(p) / (2C).
 
-    Attributes
-    ----------
-    learner : estimator
-    sharpness : float
-        C; 0 of a regressor.
+    ``sharpness`` is C, and 0 of a regressor.
     """
 
     learner: Any
@@ -114,77 +95,50 @@ class LearnerPredictor:
 def score_all(predictors: Sequence[Predictor], X: np.ndarray) -> np.ndarray:
     """Return the predictions of every predictor, clipped to [0, 1], shape (n_samples, n)."""
     X = np.asarray(X, dtype=np.float64)
-    values: np.ndarray = np.stack([each.score(X) for each in predictors], axis=1)
+    values: np.ndarray = np.stack([predictor.score(X) for predictor in predictors], axis=1)
     return values.clip(0.0, 1.0)
 
 
+# Kind: its class, the field that is no plain value, and the part of a State that it goes to with
+# the prefix of its name there.
+_KINDS: dict[str, tuple[type[Any], str, str, str]] = {
+    "constant": (ConstantPredictor, "", "", ""),
+    "linear": (LinearPredictor, "coefficient", "arrays", "coefficient"),
+    "trees": (TreePredictor, "booster", "boosters", "trees"),
+    "learner": (LearnerPredictor, "learner", "learners", "learner"),
+}
+
+
 def store_predictors(predictors: Sequence[Predictor]) -> State:
-    """Return what predictors consist of, to be saved without pickle."""
-    arrays: dict[str, np.ndarray] = {}
-    boosters: dict[str, Any] = {}
-    learners: dict[str, Any] = {}
-    kinds: list[dict[str, Any]] = []
-    for i, each in enumerate(predictors):
-        if isinstance(each, ConstantPredictor):
-            kinds.append({"kind": "constant", "value": each.value})
-        elif isinstance(each, LinearPredictor):
-            arrays[f"coefficient_{i}"] = each.coefficient
-            kinds.append({"kind": "linear", "intercept": each.intercept})
-        elif isinstance(each, TreePredictor):
-            boosters[f"trees_{i}"] = each.booster
-            kinds.append({"kind": "trees", "scale": each.scale, "shift": each.shift})
-        elif isinstance(each, LearnerPredictor):
-            learners[f"learner_{i}"] = each.learner
-            kinds.append({"kind": "learner", "sharpness": each.sharpness})
-        else:
+    """Return the parts of predictors, to be saved without pickle."""
+    parts: dict[str, dict[str, Any]] = {"arrays": {}, "boosters": {}, "learners": {}}
+    descriptions: list[dict[str, Any]] = []
+    for i, predictor in enumerate(predictors):
+        kind = next((key for key in _KINDS if type(predictor) is _KINDS[key][0]), None)
+        if kind is None:
             raise StoreError(
-                f"A {type(each).__name__} cannot be saved.", "Use a learner of the house."
+                f"A {type(predictor).__name__} cannot be saved.", "Name a built-in learner."
             )
-    return State(arrays, boosters, learners, {"predictors": kinds})
+        _, field, part, prefix = _KINDS[kind]
+        values = dict(vars(predictor))
+        if field:
+            parts[part][f"{prefix}_{i}"] = values.pop(field)
+        descriptions.append({"kind": kind, **values})
+    return State(**parts, facts={"predictors": descriptions})
 
 
 def restore_predictors(state: State) -> tuple[Predictor, ...]:
     """Return the predictors of which ``store_predictors`` made a state.
 
-    Raises
-    ------
-    StoreError
-        When a tree of scikit-learn's has nodes that lead nowhere.
+    StoreError when a tree of scikit-learn has nodes that lead nowhere.
     """
     restored: list[Predictor] = []
-    for i, facts in enumerate(state.facts["predictors"]):
-        if facts["kind"] == "constant":
-            restored.append(ConstantPredictor(facts["value"]))
-        elif facts["kind"] == "linear":
-            coefficient = state.arrays[f"coefficient_{i}"]
-            restored.append(LinearPredictor(coefficient, facts["intercept"]))
-        elif facts["kind"] == "trees":
-            booster = state.boosters[f"trees_{i}"]
-            restored.append(TreePredictor(booster, facts["scale"], facts["shift"]))
-        else:
-            learner = state.learners[f"learner_{i}"]
-            _refuse_broken_trees(learner)
-            restored.append(LearnerPredictor(learner, facts["sharpness"]))
+    for i, description in enumerate(state.facts["predictors"]):
+        values = dict(description)
+        made, field, part, prefix = _KINDS[values.pop("kind")]
+        if field:
+            values[field] = getattr(state, part)[f"{prefix}_{i}"]
+        if made is LearnerPredictor:
+            refuse_broken_trees(values["learner"])
+        restored.append(made(**values))
     return tuple(restored)
-
-
-def _refuse_broken_trees(learner: Any) -> None:
-    for part in np.ravel(getattr(learner, "estimators_", [learner])):
-        if hasattr(part, "tree_") and not _leads_to_leaves(part.tree_, learner.n_features_in_):
-            raise StoreError(
-                "A saved learner has trees with nodes that lead nowhere.",
-                "Train it again, or restore the folder from where it was saved.",
-            )
-
-
-def _leads_to_leaves(tree: Any, n_features: int) -> bool:
-    """Return whether every walk down the tree ends in one of its leaves."""
-    place = np.arange(tree.node_count)
-    inner = tree.children_left != -1
-    # Trees are numbered downwards, so children that come later rule out circles.
-    for child in (tree.children_left, tree.children_right):
-        below = (child > place) & (child < tree.node_count)
-        if not np.array_equal(below, inner) or (child[~inner] != -1).any():
-            return False
-    feature = tree.feature[inner]
-    return bool(((feature >= 0) & (feature < n_features)).all())

@@ -1,4 +1,4 @@
-"""A game between predictors and multipliers: exponentiated gradient, and a programme at its end."""
+"""A game between predictors and multipliers, by exponentiated gradient and a linear programme."""
 
 from __future__ import annotations
 
@@ -13,26 +13,16 @@ from scipy.optimize import linprog
 Schedule = Literal["theory", "adaptive"]
 Progress = Callable[[int, int], None]
 
-# Sum of the multipliers that the adaptive schedule starts from: useful ones are rarely above 1,
+# Sum of the multipliers at which the adaptive schedule starts: useful ones are rarely above 1,
 # while B may be 100, and heuristic oracles answer huge multipliers with useless predictors.
 START = 0.1
-# Weights of the programme below this are zeros to its tolerance.
+# Weights of the programme below this are zero to its tolerance.
 NEGLIGIBLE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """A predictor as the game sees it.
-
-    Attributes
-    ----------
-    loss : float
-        Its loss.
-    constraint : ndarray of float64, shape (n_constraints,)
-        What has to stay below the bound.
-    predictor : object
-        The predictor.
-    """
+    """A predictor as the game sees it: its loss, and the vector g that the bounds constrain."""
 
     loss: float
     constraint: np.ndarray
@@ -85,29 +75,12 @@ class SaddleProblem:
 class SaddleResult:
     """A mixture of predictors and how good it is.
 
-    Attributes
-    ----------
-    columns : tuple of Column
-        Predictors of positive probability.
-    weight : ndarray of float64, shape (n_columns,)
-        Their probabilities; they sum to 1.
-    multiplier : ndarray of float64, shape (n_constraints,)
-        λ of the best lower bound.
-    loss : float
-        Of the mixture.
-    constraint : ndarray of float64, shape (n_constraints,)
-        Of the mixture.
-    upper, lower : float
-        max_λ L(Q, λ), and min_f L(f, λ) as far as the best responses are exact.
-    gap : float
-        upper − lower ≥ 0: by no more can the loss exceed that of a mixture that keeps the bounds,
-        if best responses are exact; else it is relative to the oracle.
-    iterations, calls : int
-        Iterations played, best responses asked for.
-    converged : bool
-        Whether the tolerance was met.
-    seen : tuple of Column
-        Every predictor found, with which another problem on the same rows may start.
+    ``columns`` are the predictors of positive probability and ``weight`` their probabilities;
+    ``multiplier`` is λ of the best lower bound; ``loss`` and ``constraint`` are those of the
+    mixture. ``upper`` is max_λ L(Q, λ), and ``lower`` is min_f L(f, λ) as far as the best responses
+    are exact: by no more than the ``gap`` between them can the loss exceed that of a mixture within
+    the bounds (else the gap is relative to the oracle). ``calls`` are the best responses asked for,
+    ``seen`` is every predictor found.
     """
 
     columns: tuple[Column, ...]
@@ -126,16 +99,9 @@ class SaddleResult:
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """Solution of the programme over given predictors.
+    """Solution of the programme: q, its dual λ with ‖λ‖₁ ≤ B, and the loss of q.
 
-    Attributes
-    ----------
-    weight : ndarray of float64, shape (n_columns,)
-        q.
-    multiplier : ndarray of float64, shape (n_constraints,)
-        λ, its dual: ‖λ‖₁ ≤ B.
-    loss, value : float
-        loss(q), and loss(q) + B max{0, max_k (g_k(q) − b_k)}.
+    ``value`` is loss(q) + B max{0, max_k (g_k(q) − b_k)}.
     """
 
     weight: np.ndarray
@@ -145,40 +111,27 @@ class Mixture:
 
 
 def mix(loss: np.ndarray, constraint: np.ndarray, bound: np.ndarray, radius: float) -> Mixture:
-    """Find the best mixture of the predictors given.
+    """Find the best mixture of given predictors.
 
     min_{q, s}  lossᵀq + B s   s.t.   gᵀq − s ≤ b,  Σ q = 1,  q ≥ 0, s ≥ 0
 
-    Parameters
-    ----------
-    loss : ndarray of float64, shape (n_columns,)
-    constraint : ndarray of float64, shape (n_columns, n_constraints)
-    bound : ndarray of float64, shape (n_constraints,)
-    radius : float
-
-    Returns
-    -------
-    Mixture
-
-    Notes
-    -----
-    By HiGHS; some milliseconds for 160 constraints and 100 predictors.
+    ``loss`` has shape (n_columns,), ``constraint`` (g) shape (n_columns, n_constraints). By HiGHS,
+    some milliseconds for 160 constraints and 100 predictors.
     """
     n_columns, n_constraints = constraint.shape
-    left = np.hstack([constraint.T, -np.ones((n_constraints, 1))])
-    found = linprog(
+    result = linprog(
         np.append(loss, radius),
-        A_ub=left,
+        A_ub=np.hstack([constraint.T, -np.ones((n_constraints, 1))]),
         b_ub=bound,
         A_eq=np.append(np.ones(n_columns), 0.0)[None, :],
         b_eq=[1.0],
         method="highs-ds",
     )
-    if found.x is None:  # pragma: no cover - the programme is feasible and bounded
-        raise RuntimeError(f"HiGHS: {found.message}")
-    weight = np.where(found.x[:-1] > NEGLIGIBLE, found.x[:-1], 0.0)
+    if result.x is None:  # pragma: no cover - the programme is feasible and bounded
+        raise RuntimeError(f"HiGHS: {result.message}")
+    weight = np.where(result.x[:-1] > NEGLIGIBLE, result.x[:-1], 0.0)
     weight /= weight.sum()
-    multiplier = np.maximum(-found.ineqlin.marginals, 0.0)
+    multiplier = np.maximum(-result.ineqlin.marginals, 0.0)
     excess = max(0.0, float(np.max(weight @ constraint - bound)))
     mean = float(weight @ loss)
     return Mixture(weight, multiplier, mean, mean + radius * excess)
@@ -186,23 +139,23 @@ def mix(loss: np.ndarray, constraint: np.ndarray, bound: np.ndarray, radius: flo
 
 @dataclass
 class _Play:
-    """Predictors seen, multipliers tried, and what the best of those predictors does to each."""
+    """Predictors seen, multipliers asked about, and the least Lagrangian at each of these."""
 
     problem: SaddleProblem
     columns: list[Column]
-    tried: list[np.ndarray] = field(default_factory=list)
+    asked: list[np.ndarray] = field(default_factory=list)
     least: list[float] = field(default_factory=list)
 
     def respond(self, multiplier: np.ndarray) -> Column:
         """Answer λ, and keep the predictor if it is new."""
         column = self.problem.respond(multiplier)
-        if not any(self._same(column, each) for each in self.columns):
+        if not any(self._same(column, other) for other in self.columns):
             self.columns.append(column)
             # A response that is not exact can be worse than one found later.
             gain = column.constraint - self.problem.bound
-            for place, each in enumerate(self.tried):
-                self.least[place] = min(self.least[place], column.loss + float(gain @ each))
-        self.tried.append(multiplier)
+            for i, earlier in enumerate(self.asked):
+                self.least[i] = min(self.least[i], column.loss + float(gain @ earlier))
+        self.asked.append(multiplier)
         values = self.losses + (self.constraints - self.problem.bound) @ multiplier
         self.least.append(float(np.min(values)))
         return column
@@ -215,7 +168,7 @@ class _Play:
     @property
     def multiplier(self) -> np.ndarray:
         """The multipliers of that bound."""
-        return self.tried[int(np.argmax(self.least))]
+        return self.asked[int(np.argmax(self.least))]
 
     @staticmethod
     def _same(column: Column, other: Column) -> bool:
@@ -230,11 +183,11 @@ class _Play:
 
     @property
     def losses(self) -> np.ndarray:
-        return np.array([each.loss for each in self.columns])
+        return np.array([column.loss for column in self.columns])
 
     @property
     def constraints(self) -> np.ndarray:
-        return np.stack([each.constraint for each in self.columns])
+        return np.stack([column.constraint for column in self.columns])
 
     def mix(self) -> Mixture:
         return mix(self.losses, self.constraints, self.problem.bound, self.problem.radius)
@@ -247,17 +200,8 @@ def solve_saddle(
 
     λ_t = B exp(θ_t) / (1 + Σ exp(θ_t)),  f_t = best response to λ_t,  θ_{t+1} = θ_t + η(g(f_t) − b)
 
-    Parameters
-    ----------
-    problem : SaddleProblem
-    seen : sequence of Column
-        Predictors of another problem on the same rows, which the mixture may use.
-    progress : callable, optional
-        Called with (iterations done, iterations); at the end with (iterations, iterations).
-
-    Returns
-    -------
-    SaddleResult
+    ``seen`` are predictors on the same rows that the mixture may use. ``progress`` is called with
+    (iterations done, iterations), at the end with (iterations, iterations).
 
     Notes
     -----
@@ -305,8 +249,8 @@ def solve_saddle(
             value = play.lagrangian(mean_loss, mean_constraint, mean_multiplier)
             play.respond(mean_multiplier)
             response = min(
-                play.lagrangian(each.loss, each.constraint, mean_multiplier)
-                for each in play.columns
+                play.lagrangian(other.loss, other.constraint, mean_multiplier)
+                for other in play.columns
             )
             gap = max(play.upper(mean_loss, mean_constraint) - value, value - response)
             converged = gap <= problem.tolerance
@@ -322,11 +266,11 @@ def solve_saddle(
 
 def _conclude(play: _Play, iterations: int, converged: bool) -> SaddleResult:
     mixture = play.mix()
-    held = np.flatnonzero(mixture.weight)
+    drawn = np.flatnonzero(mixture.weight)
     upper = max(mixture.value, play.lower)
     return SaddleResult(
-        columns=tuple(play.columns[place] for place in held),
-        weight=mixture.weight[held],
+        columns=tuple(play.columns[i] for i in drawn),
+        weight=mixture.weight[drawn],
         multiplier=play.multiplier,
         loss=mixture.loss,
         constraint=mixture.weight @ play.constraints,
@@ -334,19 +278,19 @@ def _conclude(play: _Play, iterations: int, converged: bool) -> SaddleResult:
         lower=play.lower,
         gap=upper - play.lower,
         iterations=iterations,
-        calls=len(play.tried),
+        calls=len(play.asked),
         converged=converged,
         seen=tuple(play.columns),
     )
 
 
 def _cancel(problem: SaddleProblem, multiplier: np.ndarray) -> np.ndarray:
-    """Take from both multipliers of a pair what they have in common: g(f) feels nothing of it."""
+    """Subtract from both multipliers of a pair their common part, which cancels out in λᵀg."""
     if not problem.paired:
         return multiplier
     pairs = multiplier.reshape(2, -1)
-    left: np.ndarray = (pairs - pairs.min(axis=0)).reshape(-1)
-    return left
+    difference: np.ndarray = (pairs - pairs.min(axis=0)).reshape(-1)
+    return difference
 
 
 def _softmax(theta: np.ndarray) -> np.ndarray:

@@ -57,8 +57,14 @@ def tree_parameters(
     return parameters
 
 
+def read_tree_parameters(model: Any) -> dict[str, Any]:
+    """Return ``tree_parameters`` of an estimator's attributes."""
+    names = inspect.signature(tree_parameters).parameters
+    return tree_parameters(**{name: getattr(model, name) for name in names})
+
+
 def probabilities(booster: xgboost.Booster, X: np.ndarray, n_jobs: int) -> np.ndarray:
-    """Return (n_samples, 2) class probabilities, float64, summing to 1 in every row."""
+    """Return class probabilities, float64, shape (n_samples, 2)."""
     booster.set_param({"nthread": n_jobs})
     margin = booster.predict(xgboost.DMatrix(X, nthread=n_jobs), output_margin=True)
     positive = expit(margin.astype(np.float64))
@@ -67,7 +73,7 @@ def probabilities(booster: xgboost.Booster, X: np.ndarray, n_jobs: int) -> np.nd
 
 def check_trees(model: Any) -> None:
     """Raise ConfigError for invalid parameters of boosting."""
-    balance = model.scale_pos_weight
+    balance = getattr(model, "scale_pos_weight", 1.0)
     model.require("n_estimators", model.n_estimators >= 1, "1 or more")
     model.require("max_depth", model.max_depth >= 0, "0 (no limit) or more")
     model.require("learning_rate", model.learning_rate > 0, "a number above 0")
@@ -142,8 +148,7 @@ class BoostedTrees(Classifier):
     def _boost(self, X: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> Self:
         """Boost on validated rows with codes 0 and 1."""
         self.check()
-        names = inspect.signature(tree_parameters).parameters
-        parameters = tree_parameters(**{name: getattr(self, name) for name in names})
+        parameters = read_tree_parameters(self)
         parameters["scale_pos_weight"] = positive_weight(self.scale_pos_weight, codes, weight)
         data = xgboost.DMatrix(self._project(X), codes, weight=weight, nthread=self.n_jobs)
         self.booster_ = xgboost.train(parameters, data, self.n_estimators)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+
+from fairfrontier.runtime.errors import StoreError
 
 LEAF = -1
 
@@ -23,3 +27,20 @@ def is_downward(
             return False
     split = feature[inner]
     return not bool(((split < 0) | (split >= n_features)).any())
+
+
+def refuse_broken_trees(learner: Any) -> None:
+    """Raise StoreError where a fitted learner of scikit-learn has a tree that is inconsistent."""
+    for part in np.ravel(getattr(learner, "estimators_", [learner])):
+        tree = getattr(part, "tree_", None)
+        if tree is not None and not is_downward(
+            tree.children_left,
+            tree.children_right,
+            tree.children_left != LEAF,
+            tree.feature,
+            learner.n_features_in_,
+        ):
+            raise StoreError(
+                "A saved learner has trees with nodes that lead nowhere.",
+                "Train it again, or restore the folder from where it was saved.",
+            )

@@ -186,7 +186,7 @@ def test_what_cannot_be_is_said(parameters):
 
 def test_rows_without_a_group_are_refused():
     model = create("adversarial_debiasing", **SMALL)
-    with pytest.raises(DataError, match="hold the code -1"):
+    with pytest.raises(DataError, match="has the code -1"):
         model.fit(PART.X, PART.y, groups=PART.groups - 1)
 
 

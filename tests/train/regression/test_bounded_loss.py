@@ -4,13 +4,9 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LinearRegression
 
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.train.regression.bounded_loss import (
-    build_bounded_loss,
-    solve_bounded_loss,
-    sum_group_losses,
-)
+from fairfrontier.train.regression.bounded_loss import build_bounded_loss, solve_bounded_loss
 from fairfrontier.train.regression.loss import square
-from fairfrontier.train.regression.oracle.oracle import GroupSquareOracle
+from fairfrontier.train.regression.oracle.oracle import GroupSquareOracle, Response
 from fairfrontier.train.regression.predictor import score_all
 
 
@@ -46,20 +42,20 @@ def minimise_directly(X, y, problem):
 def test_bounded_losses_are_those_of_direct_minimisation(budget):
     X, y, problem, oracle = pose(budget)
     result = solve_bounded_loss(problem, oracle)
-    assert result.feasible
+    assert result.predictors
     assert result.converged
-    assert not result.relative
+    assert result.exact
     best = minimise_directly(X, y, problem)
     assert result.loss <= best + result.gap + 1e-6
     # Mixtures of convex losses are no better than the function of the mean.
     assert result.loss >= best - 1e-6
-    assert (result.group_loss <= problem.budget + 1e-6).all()
+    assert (result.group_value <= problem.budget + 1e-6).all()
     scores = score_all(result.predictors, X)
     told = sum(
-        share * sum_group_losses(problem, score)
-        for share, score in zip(result.weight, scores.T, strict=True)
+        share * problem.sum_group_losses(Response(None, score))
+        for share, score in zip(result.probability, scores.T, strict=True)
     )
-    np.testing.assert_allclose(told, result.group_loss, atol=1e-12)
+    np.testing.assert_allclose(told, result.group_value, atol=1e-12)
 
 
 def test_what_cannot_be_kept_is_said_with_what_can():
@@ -67,7 +63,6 @@ def test_what_cannot_be_kept_is_said_with_what_can():
     result = solve_bounded_loss(problem, oracle)
     tight = solve_bounded_loss(*pose(0.0012, radius=1e5)[2:])
     assert result.alone.max() < 0.0015
-    assert not tight.feasible
     assert tight.predictors == ()
     assert tight.loss == np.inf
     # Nothing below is reachable, and what is said to be reachable is.
@@ -87,7 +82,7 @@ def test_what_cannot_be_kept_is_said_with_what_can():
     assert wanted - problem.budget == pytest.approx(excess, abs=2e-5)
     assert wanted[0] - problem.budget[0] == pytest.approx(wanted[1] - problem.budget[1])
     again = solve_bounded_loss(*pose(wanted + 1e-5, radius=1e5)[2:])
-    assert again.feasible
+    assert again.predictors
 
 
 def test_acceptance_leaves_the_slack_of_the_theorem():
@@ -95,8 +90,8 @@ def test_acceptance_leaves_the_slack_of_the_theorem():
         _, _, problem, oracle = pose(0.003, radius=radius)
         result = solve_bounded_loss(problem, oracle)
         slack = (1 + 2 * problem.tolerance) / radius
-        most = (result.group_loss - problem.budget).max()
-        assert result.feasible == (most <= slack)
+        most = (result.group_value - problem.budget).max()
+        assert bool(result.predictors) == (most <= slack)
 
 
 def test_budgets_are_inflated_and_groups_are_needed():
@@ -116,7 +111,7 @@ def test_bounds_out_of_reach_are_refused_but_for_a_hundredth(below):
     budget = [alone[0] * (1 - below), 1.0]
     result = solve_bounded_loss(*pose(budget)[2:])
     assert alone[0] < 0.01
-    assert result.feasible == (below < 0.01)
+    assert bool(result.predictors) == (below < 0.01)
     assert result.reachable[0] >= alone[0] - 1e-9
 
 
@@ -126,12 +121,12 @@ def test_a_bound_may_be_missed_by_the_slack_and_no_more(times, feasible):
     missing = 1e-4
     # The slack is 1 / B, and no mixture is nearer than what is missing.
     result = solve_bounded_loss(*pose([least - missing, 1.0], radius=times / missing)[2:])
-    assert result.feasible == feasible
+    assert bool(result.predictors) == feasible
     assert result.calls == 2 * result.iterations + 2
     if not feasible:
         # What is told then is the mixture nearest to the bounds.
         np.testing.assert_allclose(result.reachable, [least, 1.0 + missing], atol=1e-6)
-        assert (result.group_loss <= result.reachable + 1e-9).all()
+        assert (result.group_value <= result.reachable + 1e-9).all()
 
 
 def test_defaults_are_those_of_the_paper(monkeypatch):
@@ -159,9 +154,10 @@ def test_defaults_are_those_of_the_paper(monkeypatch):
 def test_predictions_count_as_clipped():
     problem = pose(0.1)[2]
     score = np.linspace(-0.5, 1.5, 200)
-    np.testing.assert_allclose(
-        sum_group_losses(problem, score), sum_group_losses(problem, score.clip(0, 1)), atol=1e-15
+    wide, clipped = (
+        problem.sum_group_losses(Response(None, each)) for each in (score, score.clip(0, 1))
     )
+    np.testing.assert_allclose(wide, clipped, atol=1e-15)
 
 
 @pytest.mark.parametrize("iterations", [1, 200])
@@ -172,7 +168,7 @@ def test_multipliers_prove_the_bound(iterations):
     row = problem.weight * (1 + result.multiplier / problem.share)[problem.group]
     best = LinearRegression().fit(X, y, sample_weight=row).predict(X)
     least = row @ (y - best) ** 2 / 2 - result.multiplier @ problem.budget
-    excess = max(0.0, (result.group_loss - problem.budget).max())
+    excess = max(0.0, (result.group_value - problem.budget).max())
     upper = result.loss + problem.radius * excess
     assert least == pytest.approx(upper - result.gap, abs=1e-9)
     assert result.multiplier.sum() > 0

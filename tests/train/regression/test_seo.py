@@ -100,7 +100,7 @@ def test_authors_drop_the_attributes_own_columns():
     assert model.intercept_ == pytest.approx(free.intercept_)
     # What is left leans on the group by the first column.
     assert np.abs(correlate(model.predict(X), groups[:, 0], np.ones(len(y)))).max() > 0.05
-    with pytest.raises(DataError, match="no column of the features is one"):
+    with pytest.raises(DataError, match="no feature does"):
         create("seo", variant="authors").fit(X[:, :4], y, groups=groups)
 
 

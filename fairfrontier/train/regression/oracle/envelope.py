@@ -1,4 +1,4 @@
-"""Ours: best responses to the convex envelope of reduced costs, then to the costs smoothed."""
+"""Ours: best responses to the convex envelope of the costs, then to the smoothed costs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from scipy.special import expit
 from fairfrontier.train.regression.oracle.logistic import sum_curvature
 from fairfrontier.train.regression.oracle.oracle import Costs, Response, TreeOracle
 from fairfrontier.train.regression.oracle.surrogate import Surrogate, find_chords, find_hull, smooth
-from fairfrontier.train.regression.predictor import LinearPredictor, TreePredictor
+from fairfrontier.train.regression.predictor import LinearPredictor
 
 # Scales of the smoothing, in grid steps: of the envelope's kinks, and of the costs' jumps.
 KINK, JUMP = 0.5, 1.0
-# Quasi-Newton steps of either descent at most, and the progress below which it ends.
+# Most quasi-Newton steps of either descent, and the progress below which it ends.
 STEPS, PROGRESS = 50, 1e-7
 # Added to the diagonal of the features' Gram matrix, as a share of its mean, before it is factored.
 RIDGE = 1e-3
@@ -28,26 +28,18 @@ class EnvelopeOracle:
 
     first with φ the convex envelope of g_λ(ỹ, a, ·) in each cell c = (a, ỹ), whose minimum does not
     depend on the start; from there with φ the costs g_λ themselves, smoothed by a logistic density
-    of one grid step, to a local minimum. Not in the paper, whose LS and LR keep no more of g_λ than
-    where it is least: how much a row loses elsewhere, and that a group's rows should go further up
-    when they are at their target already, is lost.
-
-    Parameters
-    ----------
-    X : ndarray of float64, shape (n_samples, n_features)
-    weight : ndarray of float64, shape (n_samples,)
-    penalty : float
-        In units of the costs.
+    of one grid step, to a local minimum. Not in the paper, whose LS and LR use only where g_λ is
+    least: how much a row loses elsewhere is ignored. ``penalty`` is in units of the costs.
 
     Notes
     -----
     O(n d²) once; a call takes O(n d) for each of some 20 quasi-Newton steps (L-BFGS, with the
     features' Gram matrix as its scale) of either descent, and starts at the last call's envelope.
-    No copy of X. Not exact: an envelope is a surrogate, and the second descent ends where it ends.
+    No copy of X. Not exact: an envelope is a surrogate, and the second minimum is local.
     On rows held out of Adult's training half (logistic loss, sex; three splits, at disparities from
     .06 to .2) −log p was .022 to .008 below LR's and .011 to .002 below that of fair classification
     in the mean of the splits; paired standard errors of one split are .003 to .001. The second
-    descent gave .004 to .001 of it. On law school no difference from LS was seen.
+    descent contributed .004 to .001. On law school there was no difference from LS.
 
     References
     ----------
@@ -60,14 +52,14 @@ class EnvelopeOracle:
     def __init__(self, X: np.ndarray, weight: np.ndarray, penalty: float) -> None:
         self.X, self.weight, self.penalty = X, weight / weight.sum(), penalty
         gram = sum_curvature(X, self.weight)
-        place = np.arange(X.shape[1])
-        gram[place, place] += RIDGE * max(float(np.trace(gram)) / len(gram), 1e-12)
+        diagonal = np.arange(X.shape[1])
+        gram[diagonal, diagonal] += RIDGE * max(float(np.trace(gram)) / len(gram), 1e-12)
         self.root = cholesky(gram)
         self.solution = np.zeros(X.shape[1] + 1)
         self.solution[-1] = 0.5
 
     def respond(self, costs: Costs) -> Response:
-        """Return the linear function to which both descents lead."""
+        """Return the linear function at which both descents end."""
         hull, jumps = find_surrogates(costs)
         self.solution = self.descend(hull, costs.cell, self.solution)
         theta = self.descend(jumps, costs.cell, self.solution)
@@ -92,71 +84,56 @@ class EnvelopeOracle:
             value, gradient = self.evaluate(surrogate, cell, theta)
             return value, solve_triangular(self.root, gradient, trans="T")
 
-        found = minimize(
+        result = minimize(
             objective,
             self.root @ start,
             jac=True,
             method="L-BFGS-B",
             options={"maxiter": STEPS, "maxcor": 20, "ftol": PROGRESS, "gtol": 1e-7},
         )
-        theta: np.ndarray = solve_triangular(self.root, found.x)
+        theta: np.ndarray = solve_triangular(self.root, result.x)
         return theta
 
 
 class EnvelopeTreeOracle:
     """Trees grown by the slopes of the envelope, and from half-way by those of the smoothed costs.
 
-    Each tree takes a Newton step for Σ w φ_c(f): slopes of φ, and the curvature of the loss, which
-    the multipliers do not change. See `EnvelopeOracle` for φ.
-
-    Parameters
-    ----------
-    trees : TreeOracle
-        Its rows and settings are used: a classifier, whose margin is 2C (f − ½), for the logistic
-        loss, else a regressor.
-    scale : float
-        What the loss is multiplied by; see ``Loss``.
-
-    Notes
-    -----
-    The time of as many trees, and O(n) for each. The curvature is p (1 − p), p = σ(2C (f − ½)), for
-    a classifier and 1 for a regressor, so that gamma means what it means there.
+    Each tree takes a Newton step for Σ w φ_c(f), φ as in `EnvelopeOracle`: slopes of φ, and the
+    curvature of the loss, which the multipliers do not change: p (1 − p), p = σ(2C (f − ½)), for
+    the classifier of the logistic loss, and 1 for a regressor, so that gamma keeps its meaning.
+    Rows and settings are those of ``trees``; ``scale`` is that of the loss. A call takes the time
+    of as many trees, and O(n) for each.
     """
 
     exact = False
 
     def __init__(self, trees: TreeOracle, scale: float) -> None:
         self.trees = trees
-        objective = "binary:logistic" if trees.sharpness else "reg:squarederror"
-        self.parameters = {**trees.parameters, "objective": objective}
-        # A margin of 0 is f = ½ of a classifier; of a regressor ½ is the margin itself.
-        self.span, self.shift = (0.5 / trees.sharpness, 0.5) if trees.sharpness else (1.0, 0.0)
-        self.unit = self.span / scale if trees.sharpness else 1.0
+        self.unit = trees.units[0] / scale if trees.sharpness else 1.0
 
     def respond(self, costs: Costs) -> Response:
         """Return the ensemble."""
         data, rounds = self.trees.data, self.trees.rounds
+        scale, shift = self.trees.units
         data.set_label(costs.targets)
         data.set_weight(self.trees.weight)
         hull, jumps = find_surrogates(costs)
-        booster = xgboost.Booster(self.parameters, [data])
+        booster = xgboost.Booster(self.trees.parameters, [data])
         for i in range(rounds):
             margin = booster.predict(data, output_margin=True, training=True).astype(np.float64)
             surrogate = hull if 2 * i < rounds else jumps
-            _, slope = surrogate.evaluate(costs.cell, margin * self.span + self.shift)
-            booster.boost(data, i, grad=self._weigh(slope * self.unit), hess=self._bend(margin))
-        margin = booster.predict(data, output_margin=True).astype(np.float64)
-        predictor = TreePredictor(booster, self.span, self.shift)
-        return Response(predictor, margin * self.span + self.shift)
+            _, slope = surrogate.evaluate(costs.cell, margin * scale + shift)
+            booster.boost(data, i, grad=self._weigh(slope * self.unit), hess=self._curve(margin))
+        return self.trees.answer(booster)
 
-    def _bend(self, margin: np.ndarray) -> np.ndarray:
+    def _curve(self, margin: np.ndarray) -> np.ndarray:
         if not self.trees.sharpness:
             return self._weigh(np.ones_like(margin))
         chance = expit(margin)
         return self._weigh(np.maximum(chance * (1.0 - chance), 1e-6))
 
     def _weigh(self, rows: np.ndarray) -> np.ndarray:
-        # XGBoost leaves weights to objectives that are not its own.
+        # XGBoost does not apply its weights to custom objectives.
         weighted: np.ndarray = (self.trees.weight * rows).astype(np.float32)
         return weighted
 

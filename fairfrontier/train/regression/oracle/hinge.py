@@ -11,7 +11,7 @@ from fairfrontier.train.regression.predictor import LinearPredictor
 
 # Rounds of cuts; each is finite, and few are needed from pieces near the last solution.
 ROUNDS = 60
-# A row's loss may exceed what the programme believes by this share of the whole.
+# The rows' losses may exceed those in the programme by this share of the objective.
 SLACK = 1e-6
 
 
@@ -21,33 +21,24 @@ class HingeOracle:
     min_β  Σ_i Σ_z W_iz max{0, α/2 − Y_iz (⟨β, x_i⟩ − z)},  |β_j| ≤ 1,
 
     with W = |c_λ|, Y = +1 where c_λ ≤ 0 and −1 elsewhere; x ends with a constant 1. The programme
-    printed in appendix G lacks z and the weights.
-
-    Parameters
-    ----------
-    X : ndarray of float64, shape (n_samples, n_features)
-    weight : ndarray of float64, shape (n_samples,)
-    cell : ndarray of int64, shape (n_samples,)
-        Rows of equal features in one cell are merged.
-    n_grid : int
-        N.
+    printed in appendix G lacks z and the weights. Rows of equal features in one cell are merged.
 
     Notes
     -----
     The hinges of a row add up to one convex function of ⟨β, x_i⟩, linear between (k + ½)/N; rows of
     a cell share it. HiGHS is given one variable per row and the pieces near the last solution, and
-    those that turn out violated are added; by its interior-point method, faster here than the
-    simplex method. Some seconds for 1,000 rows of 40 features, less from a start that is near. Not
-    exact as an oracle, for the hinge is a surrogate of the costs.
+    violated pieces are added; by its interior-point method, faster here than the simplex method.
+    Some seconds for 1,000 rows of 40 features, less from a near start. Not exact as an oracle, for
+    the hinge is a surrogate of the costs.
     """
 
     exact = False
 
     def __init__(self, X: np.ndarray, weight: np.ndarray, cell: np.ndarray, n_grid: int) -> None:
         self.X, self.n_grid = X, n_grid
-        rows, place = np.unique(np.column_stack([X, cell]), axis=0, return_inverse=True)
+        rows, merged = np.unique(np.column_stack([X, cell]), axis=0, return_inverse=True)
         self.cell = rows[:, -1].astype(np.int64)
-        self.weight = np.bincount(place, weights=weight) / weight.sum()
+        self.weight = np.bincount(merged, weights=weight) / weight.sum()
         self.design = np.column_stack([rows[:, :-1], np.ones(len(rows))])
         self.solution = np.zeros(X.shape[1] + 1)
         self.solution[-1] = 0.5
@@ -60,43 +51,47 @@ class HingeOracle:
         return Response(predictor, predictor.score(self.X))
 
     def _solve(self, slope: np.ndarray, height: np.ndarray) -> np.ndarray:
-        """Add pieces until the programme's losses are those of the rows."""
+        """Add pieces until the programme's losses equal those of the rows."""
         slope, height = slope[self.cell], height[self.cell]
         n_rows, n_pieces = slope.shape
         size = self.design.shape[1]
         everyone = np.arange(n_rows)
         beta: np.ndarray = self.solution
-        held = np.zeros((n_rows, n_pieces), dtype=bool)
+        included = np.zeros((n_rows, n_pieces), dtype=bool)
         near = self._piece(beta)
         for shift in (-1, 0, 1):
-            held[everyone, np.clip(near + shift, 0, n_pieces - 1)] = True
-        held[:, [0, -1]] = True
+            included[everyone, np.clip(near + shift, 0, n_pieces - 1)] = True
+        included[:, [0, -1]] = True
         cost = np.concatenate([np.zeros(size), self.weight])
         bounds = [(-1.0, 1.0)] * size + [(None, None)] * n_rows
         for _ in range(ROUNDS):
-            row, piece = np.nonzero(held)
+            row, piece = np.nonzero(included)
             steep = slope[row, piece]
-            left = hstack(
+            constraint = hstack(
                 [
                     csr_array(self.design[row] * steep[:, None]),
                     csr_array((-np.ones(row.size), (np.arange(row.size), row)),
                               shape=(row.size, n_rows)),
                 ]
             )  # fmt: skip
-            found = linprog(
-                cost, A_ub=left.tocsr(), b_ub=-height[row, piece], bounds=bounds, method="highs-ipm"
+            result = linprog(
+                cost,
+                A_ub=constraint.tocsr(),
+                b_ub=-height[row, piece],
+                bounds=bounds,
+                method="highs-ipm",
             )
-            if found.x is None:  # pragma: no cover - the programme is feasible and bounded
-                raise RuntimeError(f"HiGHS: {found.message}")
-            beta = found.x[:size]
+            if result.x is None:  # pragma: no cover - the programme is feasible and bounded
+                raise RuntimeError(f"HiGHS: {result.message}")
+            beta = result.x[:size]
             value = self.design @ beta
             now = self._piece(beta)
             true = slope[everyone, now] * value + height[everyone, now]
-            missing = self.weight * (true - found.x[size:])
-            if missing.sum() <= SLACK * max(1e-12, abs(float(found.fun))):
+            missing = self.weight * (true - result.x[size:])
+            if missing.sum() <= SLACK * max(1e-12, abs(float(result.fun))):
                 break
-            broken = (missing > 0) & ~held[everyone, now]
-            held[everyone[broken], now[broken]] = True
+            broken = (missing > 0) & ~included[everyone, now]
+            included[everyone[broken], now[broken]] = True
         return beta
 
     def _piece(self, beta: np.ndarray) -> np.ndarray:
@@ -109,15 +104,9 @@ class HingeOracle:
 def tabulate_hinges(cost: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the pieces of φ(f) = Σ_j |c_j| max{0, α/2 − Y_j (f − j/N)}, Y_j = +1 iff c_j ≤ 0.
 
-    Parameters
-    ----------
-    cost : ndarray of float64, shape (n_cells, N)
-
-    Returns
-    -------
-    slope, height : ndarray of float64, shape (n_cells, N + 2)
-        φ(f) = slope_k f + height_k between (k − ½)/N and (k + ½)/N; the first and the last piece
-        are unbounded. φ is the largest of the pieces.
+    For costs of shape (n_cells, N), slope and height have shape (n_cells, N + 2): φ(f) = slope_k f
+    + height_k between (k − ½)/N and (k + ½)/N; the first and the last piece are unbounded. φ is the
+    largest of the pieces.
     """
     n_grid = cost.shape[1]
     nothing = np.zeros((len(cost), 1))

@@ -1,4 +1,4 @@
-"""Logistic regression on labels between 0 and 1, solved again and again as they change."""
+"""Logistic regression on labels between 0 and 1, solved repeatedly as they change."""
 
 from __future__ import annotations
 
@@ -6,37 +6,26 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
-# Newton steps at most; two or three are usual from a start that is near.
+# Newton steps at most; two or three are usual from a near start.
 STEPS = 100
-# Rows whose products with their features are held at a time.
+# Rows whose products with their features are in memory at a time.
 BLOCK = 1 << 14
-# A step that keeps more than this share of the gradient asks for a new Hessian.
+# A step after which more than this share of the gradient remains asks for a new Hessian.
 SLOW = 0.3
-# After a fresh estimate this share means that the estimate is bad, not that it is old.
+# Where this share remains after a fresh estimate, the estimate is bad and not merely old.
 STUCK = 0.8
-# Rows from which a Hessian is estimated first: of so many a feature, and so many in all.
+# Rows from which a Hessian is first estimated: so many per feature, and at least so many.
 PER_FEATURE, LEAST = 40, 2000
 
 
 class LogisticRegressor:
     """min_{β,b}  Σ w_i (log(1 + exp(m_i)) − p_i m_i) / Σ w + (penalty / 2) ‖β‖²,  m = Xβ + b.
 
-    Keeps the last solution and the last Hessian's factor, from which the next call starts. Where
-    rows are many, the Hessian is that of every k-th row, and of all rows where that is too slow:
-    it decides on the way, and the gradient on the end.
-
-    Parameters
-    ----------
-    X : ndarray of float64, shape (n_samples, n_features)
-    penalty : float
-        Above 0.
-    tolerance : float
-        Largest entry of the gradient at the end.
-
-    Notes
-    -----
-    A step costs O(n d), a factor from all rows O(n d²). Labels p between 0 and 1 are the two
-    weighted copies of a row, label 1 with weight p and label 0 with 1 − p.
+    Labels p between 0 and 1 are the two weighted copies of a row, label 1 with weight p and label 0
+    with 1 − p. Keeps the last solution and the last Hessian's factor, from which the next call
+    starts. With many rows, the Hessian is that of every k-th row, and of all rows where that is too
+    slow: the solution depends on the gradient alone, which ends below ``tolerance`` in every entry.
+    A step costs O(n d), a factor from all rows O(n d²). ``penalty`` is above 0.
     """
 
     def __init__(self, X: np.ndarray, penalty: float, tolerance: float = 1e-6) -> None:
@@ -49,33 +38,33 @@ class LogisticRegressor:
         weight = weight / weight.sum()
         theta = self.solution
         value, gradient, chance = self._evaluate(theta, label, weight)
-        whole = False
+        use_all = False
         for _ in range(STEPS):
             size = float(np.abs(gradient).max())
             if size <= self.tolerance:
                 break
             fresh = self._factor is None
             if fresh:
-                stride = 1 if whole else self._stride
+                stride = 1 if use_all else self._stride
                 self._factor = cho_factor(self._hessian(chance, weight, stride))
             step = cho_solve(self._factor, gradient)
             length = 1.0
             while True:
-                tried = theta - length * step
-                reached = self._evaluate(tried, label, weight)
+                candidate = theta - length * step
+                reached = self._evaluate(candidate, label, weight)
                 if reached[0] <= value - 1e-4 * length * float(gradient @ step) + 1e-15:
                     break
                 length /= 2.0
                 if length < 1e-6:
                     break
             failed = length < 1e-6
-            if failed and fresh and (whole or self._stride == 1):
+            if failed and fresh and (use_all or self._stride == 1):
                 break
             if not failed:
-                theta, (value, gradient, chance) = tried, reached
-            kept = float(np.abs(gradient).max()) / size
-            if failed or length < 1.0 or kept > SLOW:
-                self._factor, whole = None, failed or (fresh and kept > STUCK)
+                theta, (value, gradient, chance) = candidate, reached
+            remaining = float(np.abs(gradient).max()) / size
+            if failed or length < 1.0 or remaining > SLOW:
+                self._factor, use_all = None, failed or (fresh and remaining > STUCK)
         self.solution = theta
         return theta
 
@@ -89,7 +78,7 @@ class LogisticRegressor:
     def _sum(
         self, theta: np.ndarray, label: np.ndarray, weight: np.ndarray
     ) -> tuple[float, np.ndarray, np.ndarray]:
-        """Return loss and gradient without penalty, and what ``_sum_curvature`` is given."""
+        """Return loss and gradient without penalty, and what ``_sum_curvature`` takes."""
         return sum_logistic(self.X, theta, label, weight)
 
     def _sum_curvature(
@@ -113,7 +102,7 @@ class LogisticRegressor:
         hessian: np.ndarray = curvature / total
         size = len(hessian) - 1
         hessian[np.arange(size), np.arange(size)] += self.penalty
-        # A margin so large that the curvature vanishes must not make the factor fail.
+        # The factorisation must not fail where large margins make the curvature vanish.
         hessian[np.arange(size + 1), np.arange(size + 1)] += 1e-12
         return hessian
 

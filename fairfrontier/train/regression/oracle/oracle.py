@@ -64,8 +64,8 @@ class Costs:
     @property
     def targets(self) -> np.ndarray:
         """U of each row, shape (n_samples,)."""
-        found: np.ndarray = self.target.reshape(-1)[self.cell]
-        return found
+        targets: np.ndarray = self.target.reshape(-1)[self.cell]
+        return targets
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,13 +77,7 @@ class Response:
 
 
 class Oracle(Protocol):
-    """Answers the costs of a parity problem.
-
-    Attributes
-    ----------
-    exact : bool
-        Whether the answer minimises the costs over the class.
-    """
+    """Answers the costs of a parity problem; ``exact`` if it minimises them over its class."""
 
     exact: bool
 
@@ -105,17 +99,8 @@ class RiskOracle(Protocol):
 class LeastSquaresOracle:
     """LS with linear functions: one factorisation, then a call is a product with the targets.
 
-    Parameters
-    ----------
-    X : ndarray of float64, shape (n_samples, n_features)
-    weight : ndarray of float64, shape (n_samples,)
-    cell : ndarray of int64, shape (n_samples,)
-        Cells within which targets are equal.
-    n_cells : int
-
-    Notes
-    -----
-    O(n d²) once, O(n d) a call: the coefficients take O(d · n_cells), the values the rest.
+    Targets are equal within each cell. O(n d²) once; a call takes O(d · n_cells) for the
+    coefficients and O(n d) for the values.
     """
 
     exact = False
@@ -133,67 +118,60 @@ class LeastSquaresOracle:
         return _linear_response(self.X, coefficient, intercept)
 
 
-class LogisticOracle:
-    """LR with linear functions: logistic regression on two weighted copies of each row.
+class TargetOracle:
+    """Base of the oracles that fit a learner: LS, a regressor on U; LR, a classifier on copies.
 
     Parameters
     ----------
-    X, weight
-        As `LeastSquaresOracle`.
+    weight : ndarray of float64, shape (n_samples,)
     sharpness : float
-        C of p = σ(C(2u − 1)).
-    penalty : float
-        ℓ2 penalty on the mean loss.
+        C of a classifier, for which p = σ(C(2u − 1)); 0 for a regressor.
     variant : {"paper", "authors"}
         See `weigh_copies`.
     """
 
     exact = False
+
+    def __init__(self, weight: np.ndarray, sharpness: float, variant: Variant) -> None:
+        self.weight, self.sharpness, self.variant = weight, sharpness, variant
+
+    def respond(self, costs: Costs) -> Response:
+        """Return the learner fitted on U, or on two weighted copies of each row."""
+        target = costs.targets
+        if self.sharpness:
+            target = weigh_copies(target, self.sharpness, self.variant)
+        return self.fit(target, self.weight)
+
+    def fit(self, target: np.ndarray, weight: np.ndarray) -> Response:
+        """Return the learner fitted on targets in [0, 1]."""
+        raise NotImplementedError
+
+
+class LogisticOracle(TargetOracle):
+    """LR with linear functions: logistic regression on two weighted copies of each row."""
 
     def __init__(
         self,
-        X: np.ndarray,
+        regressor: LogisticRegressor,
         weight: np.ndarray,
         sharpness: float,
-        penalty: float,
         variant: Variant = "paper",
     ) -> None:
-        self.X, self.weight, self.sharpness, self.variant = X, weight, sharpness, variant
-        self.regressor = LogisticRegressor(X, penalty)
+        super().__init__(weight, sharpness, variant)
+        self.regressor = regressor
 
-    def respond(self, costs: Costs) -> Response:
-        """Return the logistic fit of the copies' weights."""
-        label = weigh_copies(costs.targets, self.sharpness, self.variant)
-        return self.fit(label, self.weight)
-
-    def fit(self, label: np.ndarray, weight: np.ndarray) -> Response:
+    def fit(self, target: np.ndarray, weight: np.ndarray) -> Response:
         """Return the logistic fit of labels in [0, 1]."""
-        theta = self.regressor.solve(label, weight) / (2.0 * self.sharpness)
-        return _linear_response(self.X, theta[:-1], 0.5 + float(theta[-1]))
+        theta = self.regressor.solve(target, weight) / (2.0 * self.sharpness)
+        return _linear_response(self.regressor.X, theta[:-1], 0.5 + float(theta[-1]))
 
 
-class TreeOracle:
-    """LS or LR with XGBoost: the paper's 200 trees of depth 4, or 150 of depth 3.
+class TreeOracle(TargetOracle):
+    """LS or LR with XGBoost: by default the paper's 200 trees of depth 4, or 150 of depth 3.
 
-    Parameters
-    ----------
-    X, weight
-        As `LeastSquaresOracle`.
-    sharpness : float
-        C for a classifier, 0 for a regressor.
-    variant : {"paper", "authors"}
-        See `weigh_copies`.
-    n_estimators, max_depth : int, optional
-        Those of the paper when None.
-    n_jobs, random_state : int
-
-    Notes
-    -----
     gamma is 1 and 2, the learning rate .1: the default of XGBoost's scikit-learn wrapper when the
     paper was written. XGBoost takes labels between 0 and 1 for the two copies of a row.
     """
-
-    exact = False
 
     def __init__(
         self,
@@ -207,7 +185,7 @@ class TreeOracle:
         n_jobs: int = 1,
         random_state: int = 0,
     ) -> None:
-        self.sharpness, self.variant, self.weight = sharpness, variant, weight
+        super().__init__(weight, sharpness, variant)
         self.rounds = n_estimators or (150 if sharpness else 200)
         self.parameters = {
             "objective": "binary:logistic" if sharpness else "reg:squarederror",
@@ -221,45 +199,27 @@ class TreeOracle:
             "disable_default_eval_metric": 1,
         }
         self.data = xgboost.DMatrix(X, weight=weight, nthread=n_jobs)
-
-    def respond(self, costs: Costs) -> Response:
-        """Return the ensemble grown on U, or on the copies' weights."""
-        target = costs.targets
-        if self.sharpness:
-            target = weigh_copies(target, self.sharpness, self.variant)
-        return self.fit(target, self.weight)
+        # Scale and shift that turn a margin into a prediction.
+        self.units = (0.5 / sharpness, 0.5) if sharpness else (1.0, 0.0)
 
     def fit(self, target: np.ndarray, weight: np.ndarray) -> Response:
         """Return the ensemble grown on targets in [0, 1]."""
         self.data.set_label(target)
         self.data.set_weight(weight)
-        booster = xgboost.train(self.parameters, self.data, self.rounds)
+        return self.answer(xgboost.train(self.parameters, self.data, self.rounds))
+
+    def answer(self, booster: xgboost.Booster) -> Response:
+        """Return the predictor of an ensemble, and its values on the training rows."""
         scale, shift = self.units
         margin = booster.predict(self.data, output_margin=True).astype(np.float64)
         return Response(TreePredictor(booster, scale, shift), margin * scale + shift)
 
-    @property
-    def units(self) -> tuple[float, float]:
-        """Scale and shift that make a prediction of a margin."""
-        return (0.5 / self.sharpness, 0.5) if self.sharpness else (1.0, 0.0)
 
+class LearnerOracle(TargetOracle):
+    """LS or LR with a learner of scikit-learn that takes ``sample_weight``; it is cloned.
 
-class LearnerOracle:
-    """LS or LR with a learner of scikit-learn that takes ``sample_weight``.
-
-    Parameters
-    ----------
-    X, weight
-        As `LeastSquaresOracle`.
-    learner : estimator
-        A regressor for LS; a classifier with ``predict_proba`` for LR. It is cloned.
-    sharpness : float
-        C for a classifier, 0 for a regressor.
-    variant : {"paper", "authors"}
-        See `weigh_copies`.
+    LS takes a regressor, LR a classifier with ``predict_proba``.
     """
-
-    exact = False
 
     def __init__(
         self,
@@ -269,15 +229,8 @@ class LearnerOracle:
         sharpness: float = 0.0,
         variant: Variant = "paper",
     ) -> None:
-        self.X, self.weight, self.learner = X, weight, learner
-        self.sharpness, self.variant = sharpness, variant
-
-    def respond(self, costs: Costs) -> Response:
-        """Return the learner fitted on U, or on two weighted copies of each row."""
-        target = costs.targets
-        if self.sharpness:
-            target = weigh_copies(target, self.sharpness, self.variant)
-        return self.fit(target, self.weight)
+        super().__init__(weight, sharpness, variant)
+        self.X, self.learner = X, learner
 
     def fit(self, target: np.ndarray, weight: np.ndarray) -> Response:
         """Return the learner fitted on targets in [0, 1]."""
@@ -287,9 +240,9 @@ class LearnerOracle:
         else:
             both = np.concatenate([weight * (1.0 - target), weight * target])
             label = np.repeat([0, 1], len(target))
-            held = both > 0
-            rows = np.concatenate([self.X, self.X])[held]
-            learner.fit(rows, label[held], sample_weight=both[held])
+            used = both > 0
+            rows = np.concatenate([self.X, self.X])[used]
+            learner.fit(rows, label[used], sample_weight=both[used])
         predictor = LearnerPredictor(learner, self.sharpness)
         return Response(predictor, predictor.score(self.X))
 
@@ -298,15 +251,6 @@ class GroupSquareOracle:
     """Weighted least squares on the labels for bounded group loss: one Gram matrix per group.
 
     Exact for the square loss of linear functions, before predictions are clipped to [0, 1].
-
-    Parameters
-    ----------
-    X : ndarray of float64, shape (n_samples, n_features)
-    y, weight : ndarray of float64, shape (n_samples,)
-    group : ndarray of int64, shape (n_samples,)
-    n_groups : int
-    exact : bool
-        Whether the loss is the square loss.
     """
 
     def __init__(
@@ -324,24 +268,16 @@ class GroupSquareOracle:
         self.cross = sum_by_cell(X, weight * y, group, n_groups)
 
     def minimise(self, factor: np.ndarray) -> Response:
-        """Return the fit with the rows of group a counted ``factor[a]`` times."""
+        """Return the fit with the rows of group a weighted by ``factor[a]``."""
         solver = factorise(self.moments.combine(factor))
         sums = self.cross @ factor
         return _linear_response(self.X, *solver.solve(sums[:-1], float(sums[-1])))
 
 
 class WeightedOracle:
-    """Any fit of labels with row weights, for bounded group loss.
+    """Any fit of labels with row weights, for bounded group loss; not exact."""
 
-    Parameters
-    ----------
-    fit : callable
-        From (labels, weights) to a Response.
-    y, weight : ndarray of float64, shape (n_samples,)
-    group : ndarray of int64, shape (n_samples,)
-    exact : bool
-        Whether the fit minimises the loss.
-    """
+    exact = False
 
     def __init__(
         self,
@@ -349,17 +285,15 @@ class WeightedOracle:
         y: np.ndarray,
         weight: np.ndarray,
         group: np.ndarray,
-        *,
-        exact: bool,
     ) -> None:
-        self.fit, self.y, self.weight, self.group, self.exact = fit, y, weight, group, exact
-        self.whole = float(weight.sum())
+        self.fit, self.y, self.weight, self.group = fit, y, weight, group
+        self.total = float(weight.sum())
 
     def minimise(self, factor: np.ndarray) -> Response:
-        """Return the fit with the rows of group a counted ``factor[a]`` times."""
+        """Return the fit with the rows of group a weighted by ``factor[a]``."""
         weight = self.weight * factor[self.group]
         # Learners with penalties of their own must not see weights that grow with λ.
-        return self.fit(self.y, weight * (self.whole / weight.sum()))
+        return self.fit(self.y, weight * (self.total / weight.sum()))
 
 
 def weigh_copies(target: np.ndarray, sharpness: float, variant: Variant = "paper") -> np.ndarray:
@@ -367,16 +301,8 @@ def weigh_copies(target: np.ndarray, sharpness: float, variant: Variant = "paper
 
     The derivative condition of appendix F.3, (1 − W₂) ∂ℓ(0, U)/∂u + W₂ ∂ℓ(1, U)/∂u = 0, gives for
     the logistic loss W₂ = σ(C(2U − 1)), so that the weighted copies are fitted best by u = U.
-
-    Parameters
-    ----------
-    target : ndarray of float64
-        U in [0, 1].
-    sharpness : float
-        C.
-    variant : {"paper", "authors"}
-        ``authors`` takes W₂ = U, as the paper's example and its code do: u = ½ + logit(U) / (2C) is
-        what fits those best, which is not U.
+    ``authors`` takes W₂ = U, as the paper's example and its code do: u = ½ + logit(U) / (2C) is
+    what fits those best, which is not U.
     """
     if variant == "authors":
         return target
@@ -387,24 +313,21 @@ def weigh_copies(target: np.ndarray, sharpness: float, variant: Variant = "paper
 def make_learner(learner: str | Any, *, classifier: bool, random_state: int, n_jobs: int) -> Any:
     """Return an unfitted learner of scikit-learn, by its short name or from an object.
 
-    Raises
-    ------
-    ConfigError
-        For an unknown name, or an object without ``fit`` and what its oracle asks for.
+    ConfigError for an unknown name, or an object without the methods that its oracle calls.
     """
     if isinstance(learner, str):
         if learner not in LEARNERS:
             known = ["linear", "xgboost", *LEARNERS]
             raise ConfigError(f"There is no learner {learner!r}.", nearest(learner, known))
         made = LEARNERS[learner][int(classifier)]()
-        parameters = made.get_params()
-        told = {"random_state": random_state, "n_jobs": n_jobs}
-        return made.set_params(**{key: told[key] for key in told if key in parameters})
+        accepted = made.get_params()
+        settings = {"random_state": random_state, "n_jobs": n_jobs}
+        return made.set_params(**{key: settings[key] for key in settings if key in accepted})
     wanted = "predict_proba" if classifier else "predict"
     if not hasattr(learner, "fit") or not hasattr(learner, wanted):
         raise ConfigError(
             f"The learner {learner!r} has no fit or no {wanted}.",
-            f"Give a {'classifier' if classifier else 'regressor'} of scikit-learn's shape.",
+            f"Give a {'classifier' if classifier else 'regressor'} with scikit-learn's interface.",
         )
     return learner
 

@@ -1,4 +1,4 @@
-"""Differentiable functions in place of reduced costs: their convex envelope, or they smoothed."""
+"""Differentiable functions in place of the costs: their convex envelope, or the smoothed costs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fairfrontier.train.regression.grid import level_values
 
 Array = Any
 
-# Scores between these are looked up; beyond them functions go on as straight lines.
+# Scores between these are looked up; beyond them functions are straight lines.
 LOW, HIGH = -0.5, 1.5
 # Table points per grid step.
 FINE = 8
@@ -20,31 +20,21 @@ FINE = 8
 class Surrogate:
     """One differentiable function of a score for each cell.
 
-    Attributes
-    ----------
-    slope : array of float, shape (n_cells, n_points)
-        Derivative at equally spaced points of [-.5, 1.5]; linear between them, constant beyond.
-    value : array of float, shape (n_cells, n_points)
-        Its integral from the first point.
+    ``slope`` is its derivative at equally spaced points of [-.5, 1.5], shape (n_cells, n_points);
+    linear between them, constant beyond. ``value`` is its integral from the first point.
     """
 
     slope: Array
     value: Array
 
     def evaluate(self, cell: Array, score: Array) -> tuple[Array, Array]:
-        """Return the function of each row's cell at its score, and its derivative there.
-
-        Parameters
-        ----------
-        cell : array of int64, shape (n_samples,)
-        score : array of float, shape (n_samples,)
-        """
+        """Return the function of each row's cell at its score, and its derivative there."""
         xp = array_namespace(score)
         n_points = self.slope.shape[1]
         step = (HIGH - LOW) / (n_points - 1)
-        place = xp.clip((score - LOW) / step, 0.0, float(n_points - 1))
-        left = xp.floor(xp.clip(place, 0.0, float(n_points - 2)))
-        part, beyond = place - left, score - (LOW + step * place)
+        position = xp.clip((score - LOW) / step, 0.0, float(n_points - 1))
+        left = xp.floor(xp.clip(position, 0.0, float(n_points - 2)))
+        part, beyond = position - left, score - (LOW + step * position)
         entry = cell * n_points + xp.astype(left, xp.int64)
         slopes = xp.reshape(self.slope, (-1,))
         before, after = xp.take(slopes, entry), xp.take(slopes, entry + 1)
@@ -57,33 +47,19 @@ class Surrogate:
 def find_chords(total: Array) -> Array:
     """Return the slopes between neighbouring points of costs, shape (n_cells, N).
 
-    Parameters
-    ----------
-    total : array of float, shape (n_cells, N + 1)
-        g_λ at the levels, which stand at min{(k + ½)/N, 1}.
+    ``total``, shape (n_cells, N + 1), is g_λ at the levels' points min{(k + ½)/N, 1}.
     """
     point = level_values(total.shape[1] - 1, total)
     return (total[:, 1:] - total[:, :-1]) / (point[1:] - point[:-1])[None, :]
 
 
 def find_hull(total: Array) -> Array:
-    """Return the slopes of the largest convex function below the points of each cell's costs.
+    """Return the slopes of the largest convex function below each cell's costs, shape (n_cells, N).
 
     s_k = max_{i ≤ k} min_{j > k} (g_j − g_i) / (v_j − v_i)
 
-    Parameters
-    ----------
-    total : array of float, shape (n_cells, N + 1)
-        As `find_chords`.
-
-    Returns
-    -------
-    array of float, shape (n_cells, N)
-        Ascending: the isotonic regression of the chords' slopes.
-
-    Notes
-    -----
-    O(n_cells · N²) time, O(n_cells · N) memory, no loop over cells.
+    They ascend: the isotonic regression of the slopes of ``find_chords``. O(n_cells · N²) time,
+    O(n_cells · N) memory, no loop over cells.
     """
     xp = array_namespace(total)
     n_grid = total.shape[1] - 1
@@ -103,19 +79,10 @@ def smooth(slope: Array, width: float, *, clipped: bool) -> Surrogate:
 
     s(u) = s_0 + Σ_k (s_k − s_{k−1}) σ((u − v_k) / width),   v_k = min{(k + ½)/N, 1}
 
-    Parameters
-    ----------
-    slope : array of float, shape (n_cells, N)
-        Between v_k and v_{k+1}.
-    width : float
-        Scale of the density, in units of the score; its standard deviation is 1.81 times that.
-    clipped : bool
-        Whether the functions are constant below v_0 and above v_N, as costs of clipped predictions
-        are; else the first and the last slope go on, which keeps a convex function convex.
-
-    Notes
-    -----
-    O(n_cells · N) for a table of 2 · 8 · N + 1 points.
+    ``slope`` has shape (n_cells, N), between v_k and v_{k+1}. The standard deviation of the density
+    is 1.81 times ``width``. If ``clipped``, the functions are constant below v_0 and above v_N, as
+    costs of clipped predictions are; else the first and the last slope continue, which keeps a
+    convex function convex. O(n_cells · N) for a table of 2 · 8 · N + 1 points.
     """
     xp = array_namespace(slope)
     n_cells, n_grid = slope.shape

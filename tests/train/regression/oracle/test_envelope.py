@@ -9,6 +9,7 @@ from fairfrontier.train.regression.oracle.envelope import (
     EnvelopeTreeOracle,
     find_surrogates,
 )
+from fairfrontier.train.regression.oracle.logistic import LogisticRegressor
 from fairfrontier.train.regression.oracle.oracle import LogisticOracle, TreeOracle
 from fairfrontier.train.regression.parity import build_parity, find_costs, solve_parity
 from tests.train.regression.made import draw_rows
@@ -78,7 +79,7 @@ def test_without_multipliers_it_is_the_regression_of_the_loss():
     oracle = EnvelopeOracle(X, weight, same)
     ours = oracle.respond(costs)
     y = problem.labels.value[problem.labels.code]
-    plain = LogisticOracle(X, weight, LOGISTIC.sharpness, penalty).fit(y, weight)
+    plain = LogisticOracle(LogisticRegressor(X, penalty), weight, LOGISTIC.sharpness).fit(y, weight)
     assert plain.score.min() > 0
     assert plain.score.max() < 1
     envelope = X @ oracle.solution[:-1] + oracle.solution[-1]
@@ -92,7 +93,7 @@ def test_without_multipliers_it_is_the_regression_of_the_loss():
 def test_costs_are_below_those_of_targets_alone(seed):
     X, weight, _, costs = pose(LOGISTIC, n=1000, seed=seed, size=0.05)
     ours = EnvelopeOracle(X, weight, 1e-5).respond(costs)
-    theirs = LogisticOracle(X, weight, LOGISTIC.sharpness, 1e-5).respond(costs)
+    theirs = LogisticOracle(LogisticRegressor(X, 1e-5), weight, LOGISTIC.sharpness).respond(costs)
     assert sum_costs(costs, weight, ours.score) < sum_costs(costs, weight, theirs.score)
 
 
@@ -114,7 +115,7 @@ def test_trees_follow_the_costs(loss):
     np.testing.assert_allclose(response.predictor.score(X), response.score, atol=1e-6)
     theirs = TreeOracle(X, weight, **small).respond(costs)
     assert sum_costs(costs, weight, response.score) < sum_costs(costs, weight, theirs.score)
-    assert not solve_parity(problem, oracle).weight.sum() < 1 - 1e-9
+    assert not solve_parity(problem, oracle).probability.sum() < 1 - 1e-9
 
 
 def test_trees_without_multipliers_are_trees_on_labels():

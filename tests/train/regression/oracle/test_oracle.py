@@ -6,6 +6,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.train.regression.loss import logistic, square
+from fairfrontier.train.regression.oracle.logistic import LogisticRegressor
 from fairfrontier.train.regression.oracle.oracle import (
     GroupSquareOracle,
     LearnerOracle,
@@ -70,7 +71,7 @@ def test_the_authors_weights_miss_the_target():
 
 def test_logistic_oracle_reaches_targets_that_are_linear():
     X, _, _, weight, _, costs = pose()
-    oracle = LogisticOracle(X, weight, 5.0, 1e-9)
+    oracle = LogisticOracle(LogisticRegressor(X, 1e-9), weight, 5.0)
     beta = np.array([0.05, -0.04, 0.02, 0.0])
     target = 0.5 + X @ beta
     response = oracle.fit(weigh_copies(target, 5.0), weight)
@@ -118,7 +119,7 @@ def test_group_factors_weigh_rows():
     ours = GroupSquareOracle(X, y, weight, group, 2).minimise(factor)
     np.testing.assert_allclose(ours.score, anew, atol=1e-10)
     plain = LearnerOracle(X, weight, LinearRegression())
-    other = WeightedOracle(plain.fit, y, weight, group, exact=False).minimise(factor)
+    other = WeightedOracle(plain.fit, y, weight, group).minimise(factor)
     np.testing.assert_allclose(other.score, anew, atol=1e-10)
 
 
@@ -138,7 +139,7 @@ def test_factors_do_not_change_the_weight_of_all_rows():
     X, y, group, weight, _, _ = pose()
     # A penalty of the learner's own would feel it.
     learner = LearnerOracle(X, weight, Ridge(alpha=50.0))
-    oracle = WeightedOracle(learner.fit, y, weight, group, exact=False)
+    oracle = WeightedOracle(learner.fit, y, weight, group)
     once, often = (oracle.minimise(np.full(2, factor)).score for factor in (1.0, 20.0))
     np.testing.assert_allclose(often, once, atol=1e-12)
     np.testing.assert_allclose(once, learner.fit(y, weight).score, atol=1e-12)
@@ -157,7 +158,9 @@ def test_the_authors_weights_are_asked_for_by_name():
     tree = DecisionTreeClassifier(max_depth=2)
     small = {"sharpness": 5.0, "n_estimators": 3, "max_depth": 2}
     for coded, paper in (
-        (LogisticOracle(X, weight, 5.0, 1e-3, **share), LogisticOracle(X, weight, 5.0, 1e-3)),
+        tuple(
+            LogisticOracle(LogisticRegressor(X, 1e-3), weight, 5.0, **each) for each in (share, {})
+        ),
         (TreeOracle(X, weight, **small, **share), TreeOracle(X, weight, **small)),
         (LearnerOracle(X, weight, tree, 5.0, **share), LearnerOracle(X, weight, tree, 5.0)),
     ):
