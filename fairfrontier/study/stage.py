@@ -21,9 +21,9 @@ from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.store import Store
 from fairfrontier.runtime.thread import call_limited
 from fairfrontier.study.points import tabulate_group
+from fairfrontier.train.fit.fitting import fit_with_warnings
 from fairfrontier.train.fit.group import FitGroup
 from fairfrontier.train.fit.input import find_metric
-from fairfrontier.train.fit.remark import fit_telling
 from fairfrontier.train.registry import METHODS
 
 if TYPE_CHECKING:
@@ -143,11 +143,11 @@ def fit_group(context: RunContext, group: FitGroup, key: str) -> str:  # noqa: A
     with context.observer.watch(name_fit(group)):
         if context.client is not None and METHODS.find(group.estimator).distributed:
             # It uses the whole cluster, and runs alone.
-            fit_key, remarks = fit_telling(
+            fit_key, remarks = fit_with_warnings(
                 group, context.store, context.home, client=context.client
             )
         else:
-            fit_key, remarks = context.call(fit_telling, group, context.store, context.home)
+            fit_key, remarks = context.call(fit_with_warnings, group, context.store, context.home)
     context.observer.note(group.method, remarks)
     return str(fit_key)
 

@@ -11,6 +11,7 @@ from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.train.noisy.assignment import bound_rates
 from fairfrontier.train.noisy.noise import NoiseModel
 from fairfrontier.train.noisy.rate import RATE_CELLS, count_cells
+from tests.train.noisy.made import flip_uniformly
 
 
 def rate_of(name, decision, y, rows):
@@ -244,7 +245,7 @@ def test_the_papers_level_is_marked_where_it_is_no_bound():
     rng = np.random.default_rng(0)
     codes = (rng.random(500) < 0.2).astype(int)
     decision, y = rng.integers(0, 2, (2, 500))
-    noise = NoiseModel.from_share(0.1, [0.9, 0.1])
+    noise = flip_uniformly(0.1, [0.9, 0.1])
     table = audit_decisions(decision, y, codes, noise, rates=["tpr"]).bounds
     paper = table[table.noise == "paper"]
     assert set(paper.group) == {"1"}
@@ -273,7 +274,7 @@ def test_limits_of_an_estimated_model_are_wider():
     assert (described.low <= described.level).all()
     assert (described.level <= described.high).all()
     assert (described.valid_level <= described.valid_level_limit).all()
-    assert tabulate_noise(NoiseModel.from_share(0.1, [0.5, 0.5])).low.isna().all()
+    assert tabulate_noise(flip_uniformly(0.1, [0.5, 0.5])).low.isna().all()
 
 
 def test_limits_of_assignments_are_those_of_a_statement_about_two_groups():
@@ -326,7 +327,7 @@ def test_groups_of_other_numbers_and_absent_ones():
     assert set(audited.conclusions.group) == {"a", "b"}
     # Noisy group 1 has no row here: nothing is known of a ball around it, all else is.
     few = audit_decisions(
-        decision, y, np.zeros(12, dtype=int), NoiseModel.from_share(0.1, [0.5] * 2)
+        decision, y, np.zeros(12, dtype=int), flip_uniformly(0.1, [0.5] * 2)
     ).bounds
     gone = few[(few.group == "1") & few.bound.isin(["ball", "theorem_1", "theorem_3"])]
     assert gone.low.isna().all()

@@ -28,11 +28,11 @@ class Client:
 def test_what_a_fit_warns_of_is_noted_wherever_it_runs(monkeypatch, workers, spread):
     noted, ran = [], []
 
-    def fit_telling(group, store, home, client=None):
+    def fit_with_warnings(group, store, home, client=None):
         ran.append((store, home, client is not None))
         return "key", ("It did not converge.",)
 
-    monkeypatch.setattr(stage, "fit_telling", fit_telling)
+    monkeypatch.setattr(stage, "fit_with_warnings", fit_with_warnings)
     monkeypatch.setattr(stage.METHODS, "find", lambda _: SimpleNamespace(distributed=spread))
     group = SimpleNamespace(estimator="mine", method="row", seeds=(0,))
     observer = SimpleNamespace(

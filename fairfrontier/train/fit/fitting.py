@@ -1,9 +1,11 @@
-"""Training a fit group into the store, unless it holds the group already."""
+"""Training of fit groups that the store does not hold yet."""
 
 from __future__ import annotations
 
 import json
+import threading
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,14 +17,18 @@ from fairfrontier.train.fit.group import FitGroup
 from fairfrontier.train.fit.input import give_metric, load_split
 from fairfrontier.train.fit.kept import KIND, read_facts
 from fairfrontier.train.fit.key import describe
-from fairfrontier.train.fit.post_processing import fit_behind, refuse
+from fairfrontier.train.fit.post_processing import fit_behind
 from fairfrontier.train.fit.score_file import read_scores, write_scores
 from fairfrontier.train.fit.training import Fitted, create_model, train
+from fairfrontier.train.neural.estimator import TrainingWarning
 from fairfrontier.train.prediction import Prediction
 from fairfrontier.train.registry import load_model
 
 if TYPE_CHECKING:
     from distributed import Client
+
+# Filters of warnings belong to the process, not to a thread.
+_WARNING_LOCK = threading.RLock()
 
 
 def fit(
@@ -33,49 +39,27 @@ def fit(
     client: Client | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> str:
-    """Train a fit group unless the store holds it, and return its key.
+    """Train a fit group unless the store holds it, and return the key of its entry.
 
     The entry holds, for member i, ``model-i/`` (as the estimator saves it) and ``scores-i.npz``
-    (scores and decisions on every part and on every counterfactual variant); and ``fit.json``
-    (seconds; why the method was skipped where it does not support the split, or found no model
-    within its constraints and says so in ``infeasible_``; what its models report of their training
-    in ``report_``, plain numbers and lists of them). A group with a post-processor trains, or
-    finds, the models in an entry of their own; its ``model-i/`` is the post-processor.
-
-    Parameters
-    ----------
-    group : FitGroup
-        The fit.
-    store : Store
-        Where it is kept.
-    home : Path
-        The project root.
-    client : distributed.Client, optional
-        For estimators that train distributed.
-    progress : callable, optional
-        Called with (steps done, steps) by estimators that report progress.
-
-    Returns
-    -------
-    str
-        Key of the entry of kind ``"fit"``.
-
-    Raises
-    ------
-    FairfrontierError
-        For whatever the user can mend in configuration or data.
+    (scores and decisions on every part and on every counterfactual variant); and ``fit.json``:
+    ``seconds``; ``skipped``, why the method does not support the split, or found no model within
+    its constraints (``infeasible_``); ``reports``, what its models report of their training in
+    ``report_``, plain numbers and lists. A group with a post-processor trains, or finds, the models
+    in a separate entry; its ``model-i/`` is the post-processor. ``client`` is for estimators that
+    train distributed, ``progress`` is called with (steps done, steps).
     """
     description = describe(group, store, home)
-    found = store.key(KIND, description)
-    if store.read(KIND, found) is not None:
-        return found
+    entry = store.key(KIND, description)
+    if store.read(KIND, entry) is not None:
+        return entry
     started = time.monotonic()
     if group.then is None:
         fitted = _train(group, store, home, client, progress)
     else:
         base = store.path(KIND, fit(group.base, store, home, client=client, progress=progress))
         fitted = _post_process(group, base, home)
-    with store.writing(KIND, found, description) as folder:
+    with store.writing(KIND, entry, description) as folder:
         for number, parts in enumerate(fitted.predictions):
             fitted.models[number].save(folder / f"model-{number}")
             write_scores(folder / f"scores-{number}.npz", parts)
@@ -85,7 +69,30 @@ def fit(
             "reports": [getattr(model, "report_", {}) for model in fitted.models],
         }
         (folder / "fit.json").write_text(json.dumps(facts) + "\n", encoding="utf-8")
-    return found
+    return entry
+
+
+def fit_with_warnings(
+    group: FitGroup, store: Store, home: Path, **options: Any
+) -> tuple[str, tuple[str, ...]]:
+    """Fit as `fit` does, and return the key and the distinct training warnings, in their order.
+
+    Other warnings are passed on. A fit that the store holds has no warnings. One fit runs at a time
+    in a process, as its threads require anyway.
+    """
+    with _WARNING_LOCK:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", TrainingWarning)
+            entry = fit(group, store, home, **options)
+        messages: dict[str, None] = {}
+        for warning in caught:
+            if issubclass(warning.category, TrainingWarning):
+                messages[str(warning.message)] = None
+            else:
+                warnings.warn_explicit(
+                    warning.message, warning.category, warning.filename, warning.lineno
+                )
+    return entry, tuple(messages)
 
 
 def _train(
@@ -105,13 +112,13 @@ def _train(
         return metrics[member.data]
 
     with limited_threads(group.threads):
-        loaded = {each.data: load_split(group, each, home) for each in members}
-        splits = [loaded[each.data] for each in members]
+        loaded = {member.data: load_split(group, member, home) for member in members}
+        splits = [loaded[member.data] for member in members]
         models = [
             create_model(
-                group.estimator, each.parameters, split, each.seed, group.threads, group.method
+                group.estimator, member.parameters, split, member.seed, group.threads, group.method
             )
-            for each, split in zip(members, splits, strict=True)
+            for member, split in zip(members, splits, strict=True)
         ]
         return train(models, splits, give, client, progress)
 
@@ -130,7 +137,7 @@ def _post_process(group: FitGroup, base: Path, home: Path) -> Fitted:
             processor = create_model(
                 name, parameters, split, member.seed, group.threads, group.method
             )
-            reason = refuse(processor, split)
+            reason = processor.supports(split.replace(feature_names=("score",)))
             if reason is not None:
                 return Fitted((), (), reason)
             model = load_model(base / f"model-{number}")

@@ -17,13 +17,13 @@ class Member:
     Attributes
     ----------
     seed : int
-        Which split; also the estimator's ``random_state`` where it takes one and has none.
+        Of the split; also the estimator's ``random_state`` where it takes one and none is given.
     parameters : mapping
         Resolved parameters of the estimator; group attributes by name or column.
     setting : mapping
-        What points.parquet shows as ``setting``.
+        The ``setting`` in points.parquet.
     noise : float or None
-        Share of wrong groups; what the dataset's YAML says when None.
+        Share of wrong groups; as in the dataset's YAML when None.
     """
 
     seed: int
@@ -33,13 +33,13 @@ class Member:
 
     @property
     def data(self) -> tuple[int, float | None]:
-        """What its split depends on, of all that a group's members can differ in."""
+        """The seed and the noise, which alone determine a member's split within a group."""
         return self.seed, self.noise
 
 
 @dataclass(frozen=True)
 class FitGroup:
-    """What is trained together: one model as a rule, several of a batched method's sweep.
+    """Models that are trained together: usually one, several for a batched method's sweep.
 
     Attributes
     ----------
@@ -54,18 +54,17 @@ class FitGroup:
     rows : int or None
         Training rows kept (a seeded sample); all when None.
     select_on : {"validation", "train"}
-        Whether a validation part is carved out of train.
+        Whether a validation part is taken out of train.
     threads : int
         Threads of BLAS, OpenMP and XGBoost during the fit.
     members : tuple of Member
         At least one.
     certificate : mapping or None
-        What its points certify: ``metric``, ``budgets``, ``rows`` and ``parts``; training does not
-        see it.
+        ``metric``, ``budgets``, ``rows`` and ``parts`` of certificates; not used in training.
     then : mapping or None
         The post-processor fitted on the scores of these models: ``method`` and its parameters.
     minimum : int
-        Rows that its points need of a level for a rate; training does not see it.
+        Rows that its points need of a level for a rate; not used in training.
     """
 
     dataset: str
@@ -87,21 +86,21 @@ class FitGroup:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The splits of the members, each once, in their order."""
-        return tuple(dict.fromkeys(each.seed for each in self.members))
+        """The distinct seeds of the members, in their order."""
+        return tuple(dict.fromkeys(member.seed for member in self.members))
 
     def find_split(self, member: Member) -> SplitRequest:
-        """Return which split a member is trained on."""
+        """Return the split that a member is trained on."""
         return SplitRequest(self.dataset, member.seed, self.rows, self.select_on, member.noise)
 
     def find_metric(self, member: Member) -> MetricRequest | None:
-        """Return which metric a member's method is given, where the group names one."""
+        """Return the metric for a member's method, if the group names one."""
         if self.metric is None:
             return None
         return MetricRequest.of(self.metric, self.find_split(member), self.threads)
 
     def find_certified(self, member: Member) -> MetricRequest | None:
-        """Return the metric under which a member is certified, where it is."""
+        """Return the metric under which a member is certified, if any."""
         if self.certificate is None:
             return None
         metric = self.certificate["metric"]

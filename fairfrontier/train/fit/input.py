@@ -1,4 +1,4 @@
-"""What a fit group is given: its splits and its metrics."""
+"""The splits and metrics of a fit group."""
 
 from __future__ import annotations
 
@@ -14,24 +14,18 @@ from fairfrontier.train.registry import METHODS
 
 
 def load_split(group: FitGroup, member: Member, home: Path) -> Split:
-    """Return the split of a member; the last few are kept, since groups share them."""
+    """Return the split of a member; the last few are cached, since groups share them."""
     return group.find_split(member).load(home)
 
 
 def find_metric(group: FitGroup, member: Member) -> MetricRequest | None:
-    """Return which metric a member's method is given; None where it takes none."""
+    """Return the metric of a member's split for its method; None where it takes none."""
     takes = METHODS.find(group.estimator).fit_takes
     return group.find_metric(member) if "metric" in takes else None
 
 
 def give_metric(group: FitGroup, member: Member, store: Store, home: Path) -> FairMetric | None:
-    """Return the metric of a member's split for its method; None where it takes none.
-
-    Raises
-    ------
-    ConfigError
-        When the method needs a metric and the group names none.
-    """
+    """Load the metric of `find_metric`; ConfigError when the method needs one and none is named."""
     request = find_metric(group, member)
     if request is not None:
         return load_metric(request, store, home)

@@ -1,4 +1,4 @@
-"""What a fit leaves in the store."""
+"""A fit in the store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 KIND = "fit"
-# Of an entry's files; another number asks for new fits.
+# Of an entry's files; another number requires new fits.
 LAYOUT = 1
 
 

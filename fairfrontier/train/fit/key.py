@@ -1,4 +1,4 @@
-"""The key of a fit: a digest of all that its outcome depends on."""
+"""The key of a fit: a digest of everything its outcome depends on."""
 
 from __future__ import annotations
 
@@ -22,16 +22,15 @@ from fairfrontier.train.fit.kept import KIND, LAYOUT
 from fairfrontier.train.registry import METHODS
 
 # A fit's source is the import closure of its method within these: the room of training, and what
-# computes for it below. All else that runs before a fit is seen by the digests of what it gives.
+# computes for it below. All else that runs before a fit is covered by the digests of its results.
 WITHIN = (
     "fairfrontier.train",
-    "fairfrontier.metric.distance",
     "fairfrontier.metric.fair_metric",
     "fairfrontier.prepare.splitting.perturbation",
     "fairfrontier.runtime.arrays",
     "fairfrontier.runtime.seeds",
 )
-# What the numbers of a fit depend on; a new version of one of them asks for a new fit.
+# What the numbers of a fit depend on; a new version of one of them requires a new fit.
 LIBRARIES = (
     "array-api-compat",
     "fairlearn",
@@ -44,39 +43,27 @@ LIBRARIES = (
 
 
 def describe(group: FitGroup, store: Store, home: Path) -> dict[str, Any]:
-    """Return all that a fit's outcome depends on; what it is called or audited by is left out.
+    """Return everything a fit's outcome depends on, without its name and its certificates.
 
-    Parameters
-    ----------
-    group : FitGroup
-        The fit.
-    store : Store
-        Knows what splits and metrics hold; those that it does not know are made.
-    home : Path
-        The project root.
-
-    Returns
-    -------
-    dict
-        Plain values: digests of the arrays that the method takes and of the metric, the setting,
-        the digest of the source that runs, versions. A post-processor's fit is described by the
-        key of its models' fit and the same of its own.
+    Plain values: digests of the arrays that the method takes and of the metric, the setting, the
+    digest of the source that runs, versions. A post-processor's fit is described by the key of its
+    models' fit and the same of its own. Splits and metrics that the store does not know are made.
     """
     if group.then is not None:
         rule = METHODS.find(group.then["method"])
         return {
             "base": key(group.base, store, home),
             "then": group.then,
-            "data": [_digest_scored(group, each, store, home) for each in group.members],
+            "data": [_digest_scored(group, member, store, home) for member in group.members],
             "source": _digest_source(post_processing.__name__, rule, store),
         }
     cls = METHODS.find(group.estimator)
     return {
         "layout": LAYOUT,
         "estimator": group.estimator,
-        "members": [{"seed": each.seed, "parameters": each.parameters} for each in group.members],
-        "data": [_digest_taken(group, each, cls, store, home) for each in group.members],
-        "metric": [_digest_metric(group, each, store, home) for each in group.members],
+        "members": [{"seed": m.seed, "parameters": m.parameters} for m in group.members],
+        "data": [_digest_taken(group, member, cls, store, home) for member in group.members],
+        "metric": [_digest_metric(group, member, store, home) for member in group.members],
         "threads": group.threads,
         "device": "cupy" if "cupy" in cls.backends and device_present() else "numpy",
         "source": _digest_source(training.__name__, cls, store),
@@ -97,23 +84,23 @@ def _digest_source(module: str, cls: type[Estimator], store: Store) -> str:
 def _digest_taken(
     group: FitGroup, member: Member, cls: type[Estimator], store: Store, home: Path
 ) -> str:
-    """Return the digest of the arrays that a fit sees: to train, and to predict on every part."""
+    """Return the digest of the arrays used by a fit: to train, and to predict on every part."""
     fields = {
         "sample_weight": ("weight",),
         "groups": ("groups",),
         "true_groups": ("true_groups",),
         "counterfactuals": ("variants", "variant_groups"),
     }
-    trained = {"X", "y"}.union(*(fields.get(each, ()) for each in cls.fit_takes))
-    asked = {"X", "variants"}
+    trained = {"X", "y"}.union(*(fields.get(keyword, ()) for keyword in cls.fit_takes))
+    predicted = {"X", "variants"}
     if "groups" in cls.predict_needs:
-        asked |= {"groups", "variant_groups"}
+        predicted |= {"groups", "variant_groups"}
     if "ids" in cls.predict_needs:
-        asked.add("ids")
+        predicted.add("ids")
 
     def is_taken(part: str, field: str) -> bool:
         return (
-            field in asked
+            field in predicted
             or (part == "train" and field in trained)
             or (part == "validation" and "validation" in cls.fit_takes)
         )
@@ -122,7 +109,7 @@ def _digest_taken(
 
 
 def _digest_scored(group: FitGroup, member: Member, store: Store, home: Path) -> str:
-    """Return the digest of what a post-processor sees beside the scores, on any part."""
+    """Return the digest of what a post-processor uses beside the scores, on any part."""
     fields = {"ids", "y", "weight", "groups", "variant_groups"}
     return digest_split(group.find_split(member), store, home).select(
         lambda _, field: field in fields
@@ -136,17 +123,17 @@ def _digest_metric(group: FitGroup, member: Member, store: Store, home: Path) ->
     try:
         return digest_metric(request, store, home)
     except (ConfigError, DataError):
-        # A method that the split does not suit needs none; any other fit will say why.
+        # A method that the split does not suit needs none; any other fit raises the error.
         return "refused"
 
 
 @cache
 def _versions() -> dict[str, str]:
-    found = {"python": f"{sys.version_info.major}.{sys.version_info.minor}"}
+    versions = {"python": f"{sys.version_info.major}.{sys.version_info.minor}"}
     for name in LIBRARIES:
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            # The GPU build of XGBoost goes by another name.
-            found[name] = importlib.metadata.version("xgboost")
-    return found
+            # The GPU build of XGBoost has another name.
+            versions[name] = importlib.metadata.version("xgboost")
+    return versions

@@ -19,22 +19,12 @@ MOST_RATIOS = 200
 
 @dataclass(frozen=True, eq=False)
 class BallMaximum:
-    """The worst p̃_j of every group of every model, as what changes against p̂_j.
+    """The worst p̃_j of every group of every model, as a change of p̂_j.
 
     Rows of the noisy group with h below ``cut`` lose all mass, rows at ``cut`` keep the share
-    ``kept``, rows above it keep all; the row ``target`` gains what is moved.
-
-    Attributes
-    ----------
-    value : float array, shape (M, m)
-        max_p̃ Σ_i p̃_i h_i.
-    moved : float array, shape (M, m)
-        Mass moved, ≤ γ_j.
-    cut, kept : float array, shape (M, m)
-    target : int array, shape (M,)
-        A row of the largest h among all rows of positive weight.
-    centre : tuple of int
-        The noisy group around whose rows the ball of true group j lies.
+    ``kept``, rows above it keep all; the row ``target``, shape (M,), which has the largest h, gains
+    what is ``moved``, at most γ_j. ``value`` is max_p̃ Σ_i p̃_i h_i. These are of shape (M, m);
+    ``centre`` holds the noisy group at the centre of each ball.
     """
 
     value: Array
@@ -44,45 +34,21 @@ class BallMaximum:
     target: Array
     centre: tuple[int, ...]
 
-    def spread(self, h: Array, codes: Array, weight: Array | None = None) -> Array:
-        """Return p̃, shape (M, m, n), for the h, codes and weights it was found with."""
-        xp = array_namespace(h)
-        one = xp.ones_like(self.value[:, 0])
-        groups = range(len(self.centre))
-        return xp.stack([self._mass((j,), one[:, None], h, codes, weight) for j in groups], axis=1)
-
     def combine(
         self, multiplier: Array, h: Array, codes: Array, weight: Array | None = None
     ) -> Array:
-        """Return Σ_j λ_j p̃_j, the row weights of a gradient, shape (M, n).
+        """Return Σ_j λ_j p̃_j, the row weights of a gradient, shape (M, n), for λ of shape (M, m).
 
-        By the envelope theorem ∇_θ Σ_j λ_j max_p̃ Σ_i p̃_i h_i(θ) = Σ_i (Σ_j λ_j p̃_ji) ∇_θ h_i
-        wherever the maximiser is unique; elsewhere it is a subgradient of what is convex in h.
-
-        Parameters
-        ----------
-        multiplier : float array, shape (M, m)
-            λ.
-        h, codes, weight
-            Those it was found with.
+        ``h``, ``codes`` and ``weight`` are those of the maximum. By the envelope theorem ∇_θ Σ_j
+        λ_j max_p̃ Σ_i p̃_i h_i(θ) = Σ_i (Σ_j λ_j p̃_ji) ∇_θ h_i wherever the maximiser is unique;
+        elsewhere it is a subgradient of a function that is convex in h.
         """
-        return self._mass(tuple(range(len(self.centre))), multiplier, h, codes, weight)
-
-    def _mass(
-        self,
-        groups: tuple[int, ...],
-        multiplier: Array,
-        h: Array,
-        codes: Array,
-        weight: Array | None,
-    ) -> Array:
-        """Return Σ λ_j p̃_j over some groups, shape (M, n)."""
         xp = array_namespace(h)
         h, codes, weight = _as_models(h, codes, weight)
         total, gain = xp.zeros_like(h), 0.0 * multiplier[:, :1]
-        for column, j in enumerate(groups):
-            factor = multiplier[:, column : column + 1]
-            own = xp.astype(codes == self.centre[j], h.dtype) * weight
+        for j, noisy in enumerate(self.centre):
+            factor = multiplier[:, j : j + 1]
+            own = xp.astype(codes == noisy, h.dtype) * weight
             factor_own = factor / xp.sum(own, axis=-1, keepdims=True)
             cut, kept = self.cut[:, j : j + 1], self.kept[:, j : j + 1]
             share = xp.where(h > cut, factor_own, xp.where(h == cut, factor_own * kept, 0.0))
@@ -105,12 +71,12 @@ def maximise_over_ball(
     max_p̃ Σ_i p̃_i h_i  s.t.  p̃ ≥ 0, Σ p̃ = 1, ‖p̃ − p̂_j‖₁ ≤ 2γ_j, p̃ ≪ p
 
     where p̂_j is the distribution on the rows with Ĝ = j. Mass γ_j moves from the rows of Ĝ = j with
-    the smallest h to the row with the largest h of all, never from rows that are at it already.
+    the smallest h to the row with the largest h of all, never from rows that have it already.
 
     Parameters
     ----------
     h : float array, shape (n,) or (M, n)
-        What each row contributes, one row of it per model.
+        What each row contributes, per model.
     codes : integer array, shape (n,) or (M, n)
         Noisy groups.
     level : float array, shape (m,) or (M, m)
@@ -119,34 +85,21 @@ def maximise_over_ball(
         Case weights ≥ 0; p is supported where they are positive.
     centre : sequence of int, optional
         Noisy group at the centre of each true group's ball; the group's own by default, which
-        needs as many noisy groups as true ones (appendix B.4 for other numbers).
-
-    Returns
-    -------
-    BallMaximum
-
-    Raises
-    ------
-    DataError
-        When no row (of positive weight) has the noisy group at the centre of a ball.
+        needs as many noisy groups as true ones (appendix B.4 for other numbers). DataError when no
+        row of positive weight has it.
 
     Notes
     -----
     O(n) per model and group with equal weights (a partial selection), O(n log n) with others. Ties
-    at the cut share the loss evenly. Exact up to rounding.
-
-    References
-    ----------
-    S. Wang, W. Guo, H. Narasimhan, A. Cotter, M. Gupta, M. I. Jordan. Robust optimization for
-    fairness with noisy protected groups. NeurIPS 2020, equations 3 and 9.
+    at the cut share the loss evenly. Exact up to rounding. Wang et al., NeurIPS 2020, equations 3,
+    9.
     """
     xp = array_namespace(h)
-    n_groups = int(level.shape[-1])
-    centres = tuple(range(n_groups)) if centre is None else tuple(int(k) for k in centre)
+    centres = _find_centres(centre, level)
     even = weight is None
     h, codes, weight = _as_models(h, codes, weight)
     models = int(h.shape[0])
-    level = xp.broadcast_to(xp.astype(level, h.dtype), (models, n_groups))
+    level = xp.broadcast_to(xp.astype(level, h.dtype), (models, len(centres)))
     reached = xp.where(weight > 0, h, -xp.inf * xp.ones_like(h))
     target = xp.argmax(reached, axis=-1)
     top = xp.max(reached, axis=-1)
@@ -162,7 +115,7 @@ def maximise_over_ball(
                 raise _absent(k)
             found.append(_move(values, mass, level[model, j], top[model]))
     value, moved, cut, kept = (
-        xp.reshape(xp.stack(each), (models, n_groups)) for each in zip(*found, strict=True)
+        xp.reshape(xp.stack(each), (models, len(centres))) for each in zip(*found, strict=True)
     )
     return BallMaximum(value, moved, cut, kept, target, centres)
 
@@ -170,35 +123,18 @@ def maximise_over_ball(
 def bound_rate_of_cells(
     cells: Array, level: Array, rate: RateCells, centre: Sequence[int] | None = None
 ) -> tuple[Array, Array]:
-    """Return the smallest and largest rate of every group over its ball, for whole decisions.
+    """Return the smallest and largest rate of groups over their balls, for deterministic decisions.
 
     Mass moves from good to bad rows, or back, and the denominator stays: with a = P(good | Ĝ=j)
     and b = P(bad | Ĝ=j) the rate lies between max(0, a − γ)/(a + b) and min(1, (a + γ)/(a + b)).
 
-    Parameters
-    ----------
-    cells : float array, shape (..., m̂, 4)
-        P(Ĝ=k, Ŷ=ŷ, Y=y), see ``count_cells``; of decisions 0 and 1.
-    level : float array, shape (..., m)
-        γ_j.
-    rate : RateCells
-        The rate.
-    centre : sequence of int, optional
-        See ``maximise_over_ball``.
-
-    Returns
-    -------
-    low, high : float array, shape (..., m)
-        NaN where no p̃ in the ball has a row of the denominator.
-
-    Notes
-    -----
-    For randomised decisions, whose rows differ within a cell, ``bound_rate_over_ball`` is exact
-    and this is the looser bound of theorem 1, cut to [0, 1].
+    ``cells``, (..., m̂, 4), is from ``count_cells``; ``level``, (..., m), is γ_j; ``centre`` is as
+    in ``maximise_over_ball``. Both limits have shape (..., m), NaN where no p̃ in the ball has a row
+    of the denominator. For randomised decisions, whose rows differ within a cell,
+    ``bound_rate_over_ball`` is exact and this is the looser bound of theorem 1, cut to [0, 1].
     """
     xp = array_namespace(cells)
-    m = int(level.shape[-1])
-    centres = tuple(range(m)) if centre is None else tuple(int(k) for k in centre)
+    centres = _find_centres(centre, level)
     good_all = xp.sum(sum_cells(cells, rate.good), axis=-1)[..., None]
     bad_all = xp.sum(sum_cells(cells, rate.bad), axis=-1)[..., None]
     share = cells / xp.sum(cells, axis=-1, keepdims=True)
@@ -245,19 +181,11 @@ def bound_rate_over_ball(
     low, high : float array, shape (m,)
         NaN where no p̃ in the ball has a row of the denominator.
 
-    Raises
-    ------
-    DataError
-        When no row has the noisy group at the centre of a ball.
-
     Notes
     -----
-    Dinkelbach's iteration: the rate ρ is least when max_p̃ Σ p̃_i d_i (ρ − a_i) = 0, and each step
-    lowers ρ to the rate of the maximiser. A few steps of ``maximise_over_ball``'s cost.
-
-    References
-    ----------
-    W. Dinkelbach. On nonlinear fractional programming. Management Science 13, 1967.
+    Dinkelbach's iteration (Management Science 13, 1967): the rate ρ is least when max_p̃ Σ p̃_i d_i
+    (ρ − a_i) = 0, and each step lowers ρ to the rate of the maximiser. A few steps of
+    ``maximise_over_ball``'s cost.
     """
     low = _least_rate(outcome, among, codes, level, weight, centre)
     high = 1.0 - _least_rate(1.0 - outcome, among, codes, level, weight, centre)
@@ -274,12 +202,10 @@ def _least_rate(
 ) -> Array:
     xp = array_namespace(outcome)
     mass = xp.ones_like(outcome) if weight is None else xp.astype(weight, outcome.dtype)
-    m = int(level.shape[0])
-    centres = range(m) if centre is None else centre
     counts = xp.astype(among, outcome.dtype)
     offered = outcome[among & (mass > 0)]
     found = []
-    for j, k in enumerate(centres):
+    for j, k in enumerate(_find_centres(centre, level)):
         own = (codes == k) & (mass > 0)
         if not bool(xp.any(own)):
             raise _absent(k)
@@ -298,7 +224,7 @@ def _least_rate(
 def _divide_least(
     a: Array, d: Array, share: Array, level: Array, least: Array, rate: Array
 ) -> Array:
-    """Return the least ratio of one group, coming from the ratio ``rate`` of one of its p̃."""
+    """Return the least ratio of one group, starting from the ratio ``rate`` of one of its p̃."""
     xp = array_namespace(a)
     for _ in range(MOST_RATIOS):
         values = d * (rate - a)
@@ -322,7 +248,7 @@ def _move(
 ) -> tuple[Array, Array, Array, Array]:
     """Move mass ``level`` from the least values of one group to a row of value ``top``.
 
-    Returns value, moved, cut and kept; ``mass`` None stands for equal weights.
+    Returns value, moved, cut and kept; ``mass`` None means equal weights.
     """
     xp = array_namespace(values)
     n = int(values.shape[0])
@@ -348,6 +274,11 @@ def _move(
     left = xp.where(values > cut, share * values, zero)
     value = xp.sum(left) + tied * kept * cut + moved * top
     return value, moved, cut, kept
+
+
+def _find_centres(centre: Sequence[int] | None, level: Array) -> tuple[int, ...]:
+    """Return the noisy group at the centre of every ball: by default the group's own."""
+    return tuple(range(int(level.shape[-1]))) if centre is None else tuple(map(int, centre))
 
 
 def _as_models(h: Array, codes: Array, weight: Array | None) -> tuple[Array, Array, Array]:

@@ -1,8 +1,8 @@
 """The inner players of distributionally robust training: row distributions p̃_j near p̂_j.
 
-Rows that are equal get equal gradients and start alike, so p̃_j is kept for merged rows, as mass by
-weight; rows outside of a rate's event have no gradient at all, and one entry for each noisy group
-stands for them.
+Rows that are equal have equal gradients and starts, so that p̃_j is stored for merged rows, as mass
+by weight. Rows outside of a rate's event have no gradient, and one entry for each noisy group
+represents them.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import array_api_compat
 
 from fairfrontier.runtime.arrays import array_namespace
 from fairfrontier.train.neural.optimiser import Adam
-from fairfrontier.train.noisy.ambiguity import bound_rate_of_cells, maximise_over_ball
-from fairfrontier.train.noisy.player import ConstraintValues, Game, StepSums, Variant
+from fairfrontier.train.noisy.ambiguity import BallMaximum, bound_rate_of_cells, maximise_over_ball
+from fairfrontier.train.noisy.assignment import Variant
+from fairfrontier.train.noisy.player import ConstraintValues, Game, StepSums
 from fairfrontier.train.noisy.projection import find_floor, find_level
-from fairfrontier.train.noisy.rate import RATE_CELLS
 from fairfrontier.train.noisy.row import fill_slopes
 
 Array = Any
@@ -27,22 +27,12 @@ BLOCK_ENTRIES = 1 << 17
 
 
 class Event:
-    """The rows of the event of one rate or several, and entries that stand for the others.
+    """The rows of the event of one rate or several, and entries that represent the other rows.
 
-    Attributes
-    ----------
-    place : slice
-        Rows of the event in the table.
-    signs : list of array, shape (n,)
-        s of each rate; 0 outside of its event.
-    count : array, shape (N,)
-        Weight of the entries: rows first, then one for each noisy group that has other rows.
-    codes : int array, shape (N,)
-        Their noisy groups.
-    own : list of tuple of slice
-        Entries of each noisy group.
-    n, others : int
-        Rows, and entries for others; N is their sum.
+    Of the N entries, the first n are the rows ``place`` of the table; ``others`` more follow, one
+    for each noisy group that has other rows. ``count``, (N,), is their weight, ``codes``, (N,),
+    their noisy groups, and ``own`` the slices of entries of each noisy group. ``signs`` is s of
+    each rate, (n,), 0 outside of its event.
     """
 
     def __init__(self, game: Game, places: tuple[int, ...]) -> None:
@@ -98,7 +88,7 @@ class Event:
 
 
 class _BallPlayer:
-    """What the players on balls share: slopes from factors of rows and of rates."""
+    """Base of the players on balls: slopes from factors of rows and of rates."""
 
     def __init__(self, game: Game, level: Array, centre: tuple[int, ...] | None) -> None:
         xp = array_namespace(level)
@@ -131,54 +121,45 @@ class _BallPlayer:
 
 
 class BallMaximumPlayer(_BallPlayer):
-    """The worst p̃_j of every constraint, in closed form at every step.
+    """The worst p̃_j of every constraint, in closed form at every step; ``level``, (M, m), is γ_j.
 
-    Parameters
-    ----------
-    game : Game
-    level : array, shape (M, m)
-        γ_j.
-    centre : tuple of int, optional
-        Noisy group at the centre of each true group's ball; its own by default.
+    ``centre`` is as in ``maximise_over_ball``.
     """
 
     def __init__(self, game: Game, level: Array, centre: tuple[int, ...] | None = None) -> None:
         super().__init__(game, level, centre)
         self._events = [Event(game, (place,)) for place in range(len(game.rates))]
-        self._found: list[tuple[Array, Any]] = []
+        self._worst: list[tuple[Array, BallMaximum]] = []
 
     def evaluate(self, score: Array, stage: StepSums) -> ConstraintValues:
         """Find the worst distributions at these scores; constraints are their true maxima."""
         xp = array_namespace(stage.count)
-        self._found, hinge, exact = [], [], []
-        for place, (rate, event) in enumerate(zip(self._game.rates, self._events, strict=True)):
-            rest = xp.astype(stage.rest[:, place : place + 1], score.dtype)
+        self._worst, hinge = [], []
+        for index, event in enumerate(self._events):
+            rest = xp.astype(stage.rest[:, index : index + 1], score.dtype)
             h = event.pad(event.hinge(0, score) + rest)
-            found = maximise_over_ball(
+            worst = maximise_over_ball(
                 h, event.codes, self._level, weight=event.count, centre=self._centre
             )
-            self._found.append((h, found))
-            hinge.append(xp.astype(found.value, xp.float64) / self._nominal[place, :])
-            low, high = bound_rate_of_cells(
-                stage.count, self._level, RATE_CELLS[rate.cells], self._centre
-            )
-            bad = 1.0 - low if rate.floor else high
-            bad = xp.where(xp.isnan(bad), 0.0, bad)
-            exact.append(bad - stage.overall[:, place : place + 1])
+            self._worst.append((h, worst))
+            hinge.append(xp.astype(worst.value, xp.float64) / self._nominal[index, :])
+        exact = self._game.judge(
+            stage, lambda rate: bound_rate_of_cells(stage.count, self._level, rate, self._centre)
+        )
         shape = (score.shape[0], len(self._events), self.n_groups, *stage.count.shape[1:])
         nothing = xp.zeros(shape, dtype=xp.float64, device=self._game.device)
-        return ConstraintValues(xp.stack(hinge, axis=1), xp.stack(exact, axis=1), nothing)
+        return ConstraintValues(xp.stack(hinge, axis=1), exact, nothing)
 
     def move(self, multiplier: Array, score: Array, stage: StepSums) -> None:
-        """Stay: the worst distributions are found as constraints are judged."""
+        """Do nothing: ``evaluate`` finds the worst distributions."""
 
     def slope(self, multiplier: Array, score: Array, stage: StepSums) -> Array:
         """Return ∂ Lagrangian / ∂ φ over ω, shape (M, n)."""
         xp = array_namespace(stage.count)
         factors, pull = [], []
-        for place, (event, (h, found)) in enumerate(zip(self._events, self._found, strict=True)):
-            scale = xp.astype(multiplier[:, place, :] / self._nominal[place, :], score.dtype)
-            mass = found.combine(scale, h, event.codes, event.count)[:, : event.n]
+        for index, (event, (h, worst)) in enumerate(zip(self._events, self._worst, strict=True)):
+            scale = xp.astype(multiplier[:, index, :] / self._nominal[index, :], score.dtype)
+            mass = worst.combine(scale, h, event.codes, event.count)[:, : event.n]
             pull.append(xp.astype(xp.sum(mass, axis=1), xp.float64))
             factors.append((event, 0, mass / event.count[: event.n]))
         return self._slope(factors, xp.stack(pull, axis=1) / stage.size, score)
@@ -189,19 +170,16 @@ class BallAscentPlayer(_BallPlayer):
 
     Parameters
     ----------
-    game : Game
-    level : array, shape (M, m)
-        γ_j.
+    game, level, centre
+        As in `BallMaximumPlayer`.
     rate : float array, shape (M, 1, 1)
         Learning rate of p̃ (of the mass of a row of weight 1).
-    centre : tuple of int, optional
     steps : int
         Steps on p̃ for each step of θ.
     variant : {"paper", "authors"}
         ``paper``: a p̃ for each constraint, constraints linear in it, projection onto the ball
         within the simplex. ``authors``: one p̃_j for all rates of a group, constraints as ratios,
-        from p̃ = 0 on, projection onto the ball, cut at 0.
-    dtype : dtype of the scores
+        p̃ starts at 0, projection onto the ball, negative entries set to 0.
     """
 
     def __init__(
@@ -232,11 +210,9 @@ class BallAscentPlayer(_BallPlayer):
         ]
 
     def evaluate(self, score: Array, stage: StepSums) -> ConstraintValues:
-        """Return the constraints at these scores under p̃ as it stands."""
+        """Return the constraints at these scores under the present p̃."""
         xp = array_namespace(stage.count)
-        hinge: dict[int, Array] = {}
-        exact: dict[int, Array] = {}
-        cell_mass: dict[int, Array] = {}
+        values: list[tuple[Array, Array, Array]] = []
         for block in self._blocks:
             table = block.tabulate(score, self._game)
             relative = table / xp.where(stage.count > 0, stage.count, 1.0)[:, None, ...]
@@ -247,20 +223,14 @@ class BallAscentPlayer(_BallPlayer):
                 total = block.total(number, score)
                 rest = stage.rest[:, place : place + 1]
                 safe = xp.where(inside > 0, inside, 1.0)
-                hinge[place] = (
+                hinge = (
                     total / safe + rest
                     if self._ratio
                     else (total + inside * rest) / self._nominal[place, :]
                 )
-                exact[place] = wrong / safe - stage.overall[:, place : place + 1]
-                cell_mass[place] = relative
-        every = range(len(self._game.rates))
-        return ConstraintValues(
-            *(
-                xp.stack([each[place] for place in every], axis=1)
-                for each in (hinge, exact, cell_mass)
-            )
-        )
+                exact = wrong / safe - stage.overall[:, place : place + 1]
+                values.append((hinge, exact, relative))
+        return ConstraintValues(*(xp.stack(arrays, axis=1) for arrays in zip(*values, strict=True)))
 
     def move(self, multiplier: Array, score: Array, stage: StepSums) -> None:
         """Take steps on p̃."""
@@ -271,18 +241,16 @@ class BallAscentPlayer(_BallPlayer):
     def slope(self, multiplier: Array, score: Array, stage: StepSums) -> Array:
         """Return ∂ Lagrangian / ∂ φ over ω, shape (M, n)."""
         xp = array_namespace(stage.count)
-        factors = []
-        pull: dict[int, Array] = {}
+        factors, pull = [], []
         for block in self._blocks:
             for number, place in enumerate(block.event.places):
                 inside = block.inside(number)
                 scale = multiplier[:, place, :] / (
                     xp.where(inside > 0, inside, 1.0) if self._ratio else self._nominal[place, :]
                 )
-                pull[place] = xp.sum(scale * inside, axis=1)
+                pull.append(xp.sum(scale * inside, axis=1))
                 factors.append((block.event, number, block.combine(scale)))
-        pulls = xp.stack([pull[place] for place in range(len(self._game.rates))], axis=1)
-        return self._slope(factors, pulls / stage.size, score)
+        return self._slope(factors, xp.stack(pull, axis=1) / stage.size, score)
 
     def _gradient(self, block: _Block, multiplier: Array, score: Array, stage: StepSums) -> Array:
         """Return ∂/∂p̃ Σ_r λ_rj g_rj, shape (M, m, n)."""
@@ -351,7 +319,7 @@ class _Block:
         return xp.matmul(factor, self.mass[:, :, : self.event.n])[:, 0, :]
 
     def tabulate(self, score: Array, game: Game) -> Array:
-        """Return the mass of each group in each cell, float64, (M, m, m̂, 4); 0 for other rows."""
+        """Return the mass of each group in each cell, (M, m, m̂, 4); 0 outside of the event."""
         xp = array_namespace(score)
         rows = game.rows
         shape = (*self.mass.shape[:2], rows.n_groups, 4)

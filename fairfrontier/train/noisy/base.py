@@ -17,23 +17,28 @@ from fairfrontier.train.base import Classifier, take_attribute, unit_weight
 from fairfrontier.train.neural.network import Network
 from fairfrontier.train.noisy.constraint import evaluate_constraints, take_largest
 from fairfrontier.train.noisy.lagrangian import Best
-from fairfrontier.train.noisy.parameter import ALLOWED
 from fairfrontier.train.noisy.problem import (
+    ALLOWED,
     ROBUST,
+    TUNED,
     Approach,
     ConstrainedProblem,
     Setting,
     Solution,
     build_problem,
+    list_candidates,
+    rank_candidates,
 )
 from fairfrontier.train.noisy.rate import CRITERIA
-from fairfrontier.train.noisy.selection import describe_choice, list_candidates, rank_candidates
 from fairfrontier.train.noisy.solver import share_progress, solve
 from fairfrontier.train.persistence import State
 
 Progress = Callable[[int, int], None]
 # What a fit takes for each row; models that are given the same objects train together.
 TABLE = ("X", "y", "groups", "true_groups", "sample_weight")
+# Fitted arrays, and numbers with what replaces them where they are not finite.
+ARRAYS = ("probability", "level", "joint", "cell_mass", "trials")
+NUMBERS = {"step": 0, "error": np.nan, "violation": -np.inf, "gap": np.nan}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -43,8 +48,8 @@ class NoisyClassifier(Classifier):
     min_θ E[(1 − ỹ φ_θ(x))₊]  s.t.  g_rj(θ) ≤ 0 for every rate r of the criterion and true group j
 
     where g_rj bounds by how much group j fares worse than all rows, TPR − TPR_j − α for true
-    positive rates and FPR_j − FPR − α for false ones. Decisions are 1{φ ≥ 0}. Of the groups G only
-    noisy ones Ĝ are seen; every subclass says what stands for them.
+    positive rates and FPR_j − FPR − α for false ones. Decisions are 1{φ ≥ 0}. Only noisy groups Ĝ
+    are observed; subclasses differ in how they stand in for the true groups G.
 
     Parameters
     ----------
@@ -56,9 +61,9 @@ class NoisyClassifier(Classifier):
     iterations : int
         Steps of training.
     learning_rate : float or list of float
-        Of Adam on θ. Of lists of this and other rates, every combination is trained, and that is
-        kept which has the least error on the validation rows among those that satisfy the
-        constraints there, else the least violated.
+        Of Adam on θ. Of lists of this and other rates, every combination is trained, and the one
+        kept has the least error on the validation rows among those that satisfy the constraints
+        there; if none does, it is the least violated.
     layers : int or sequence of int
         Widths of hidden layers; 0 for a linear model, which starts at 0.
     best : {"paper", "ranks", "last"}
@@ -70,14 +75,14 @@ class NoisyClassifier(Classifier):
     dtype : {"float32", "float64"}
     backend : {"auto", "numpy", "cupy"}
     random_state : int
-        Seed of the start of nets, and of the decisions of stochastic classifiers.
+        Seed of the initial weights of nets, and of the decisions of stochastic classifiers.
 
     Attributes
     ----------
     network_, probability_, error_, violation_, gap_, step_, level_, joint_, cell_mass_, history_
         See ``problem.Solution``.
     chosen_ : dict of str to float
-        The slack and the rates it was trained with.
+        The slack and the rates of the chosen combination.
     trials_ : ndarray of float64, shape (n_combinations, 2)
         Error and largest constraint of every combination on the validation rows; on the training
         rows where ``fit`` was given no others.
@@ -95,7 +100,7 @@ class NoisyClassifier(Classifier):
     """
 
     approach: ClassVar[Approach]
-    # How the worst case may be found; none is sought by approaches without an adversary.
+    # How the worst case may be found; empty for approaches without an adversary.
     inners: ClassVar[tuple[str, ...]] = ()
     group_parameters: ClassVar[tuple[str, ...]] = ("attribute",)
     backends: ClassVar[tuple[str, ...]] = ("numpy", "cupy")
@@ -163,16 +168,16 @@ class NoisyClassifier(Classifier):
         return tuple(sorted({**shared, "layers": self.widths}.items()))
 
     def check(self) -> None:
-        """Raise ConfigError for parameters that cannot be."""
+        """Raise ConfigError for invalid parameters."""
         if self.criterion not in CRITERIA:
             raise ConfigError(
                 f"The parameter 'criterion' of {self.name!r} is {self.criterion!r}.",
                 nearest(str(self.criterion), CRITERIA),
             )
         parameters = self.get_params(deep=False)
-        for name, (allows, wanted) in ALLOWED.items():
-            self.require(name, name not in parameters or allows(parameters[name]), wanted)
-        self.require("layers", all(each >= 1 for each in self.widths), "widths of 1 or more")
+        for name, (is_allowed, wanted) in ALLOWED.items():
+            self.require(name, name not in parameters or is_allowed(parameters[name]), wanted)
+        self.require("layers", all(width >= 1 for width in self.widths), "widths of 1 or more")
         known = "inner" not in parameters or parameters["inner"] in self.inners
         self.require("inner", known, " or ".join(self.inners))
         level, confusion = parameters.get("level"), parameters.get("confusion")
@@ -184,8 +189,8 @@ class NoisyClassifier(Classifier):
         """Return why this method cannot be trained on ``split``, or None when it can."""
         reason = super().supports(split)
         parameters = self.get_params(deep=False)
-        given = parameters.get("level") is not None or parameters.get("confusion") is not None
-        known = given or split.train.true_groups is not None
+        described = parameters.get("level") is not None or parameters.get("confusion") is not None
+        known = described or split.train.true_groups is not None
         if reason is None and self.approach in ROBUST and not known:
             return (
                 f"{self.name} needs a noise level, a confusion or true groups, and "
@@ -220,19 +225,17 @@ class NoisyClassifier(Classifier):
         Raises
         ------
         ConfigError
-            For parameters that cannot be, among them a noise model that does not sum to 1.
+            For invalid parameters, among them a noise model that does not sum to 1.
         DataError
             For groups that are missing where they are needed.
         InputError
             For tables that are not numbers, and labels of other than two classes.
         """
-        data = {
-            "X": X,
-            "y": y,
-            "groups": groups,
-            "sample_weight": sample_weight,
-            "validation": validation,
-        }
+        return self._fit_alone(
+            progress, X=X, y=y, groups=groups, sample_weight=sample_weight, validation=validation
+        )
+
+    def _fit_alone(self, progress: Progress | None, **data: Any) -> Self:
         type(self).fit_batch([self], [data], progress=progress)
         return self
 
@@ -244,39 +247,31 @@ class NoisyClassifier(Classifier):
         *,
         progress: Progress | None = None,
     ) -> None:
-        """Fit several models, those on the same table at once.
+        """Fit several models of one ``structure``, those with the same table at once.
 
-        Parameters
-        ----------
-        models : sequence of NoisyClassifier
-            Of one class and of equal ``structure``.
-        data : sequence of mapping
-            For each model X, y and the keywords that ``fit`` takes, but ``progress``. Models that
-            are given the same objects train together.
-        progress : callable, optional
-            Called with (steps done, steps), over all tables.
+        Each mapping of ``data`` holds X, y and the keywords of ``fit``; models whose mappings hold
+        the same objects train together. ``progress`` counts the steps over all tables.
         """
-        wanted = dict(models[0].structure())
+        structure = dict(models[0].structure())
         tables: dict[tuple[int, ...], list[int]] = {}
-        for place, (model, each) in enumerate(zip(models, data, strict=True)):
+        for index, (model, keywords) in enumerate(zip(models, data, strict=True)):
             model.check()
             for key, value in model.structure():
-                if value != wanted[key]:
+                if value != structure[key]:
                     raise ConfigError(
-                        f"Models of {cls.name!r} with {key} {wanted[key]!r} and {value!r} cannot "
-                        "be fitted in one batch.",
+                        f"Models of {cls.name!r} with {key} {structure[key]!r} and {value!r} "
+                        "cannot be fitted in one batch.",
                         f"Vary only {', '.join(sorted(cls.varies))} within a batch.",
                     )
-            tables.setdefault(tuple(id(each.get(name)) for name in TABLE), []).append(place)
-        for number, places in enumerate(tables.values()):
-            candidates = [list_candidates(models[place].setting()) for place in places]
-            every = [setting for some in candidates for setting in some]
-            checked = [models[place]._validate(data[place]) for place in places]
-            problems = cls._build_problems(every, checked[0])
-            solved = iter(solve(problems, every, share_progress(progress, number, len(tables))))
-            for place, some in zip(places, candidates, strict=True):
-                found = [next(solved) for _ in some]
-                models[place]._choose(some, found, data[place])
+            tables.setdefault(tuple(id(keywords.get(name)) for name in TABLE), []).append(index)
+        for done, members in enumerate(tables.values()):
+            candidates = {index: list_candidates(models[index].setting()) for index in members}
+            settings = [setting for listed in candidates.values() for setting in listed]
+            checked = [models[index]._validate(data[index]) for index in members]
+            problems = cls._build_problems(settings, checked[0])
+            solved = iter(solve(problems, settings, share_progress(progress, done, len(tables))))
+            for index, listed in candidates.items():
+                models[index]._choose(listed, [next(solved) for _ in listed], data[index])
 
     def _validate(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return the data with rows and labels as arrays of numbers and codes."""
@@ -288,49 +283,53 @@ class NoisyClassifier(Classifier):
     def _build_problems(
         cls, settings: Sequence[Setting], data: Mapping[str, Any]
     ) -> list[ConstrainedProblem]:
-        """Return the problem of every setting; only the noise tells those of a batch apart."""
-        built: dict[str, ConstrainedProblem] = {}
-        for each in settings:
-            noise = repr((each.level, each.confusion))
-            if noise not in built:
-                built[noise] = build_problem(data, each, cls.name)
-        return [built[repr((each.level, each.confusion))] for each in settings]
+        """Return the problem of every setting; those of a batch differ in the noise only."""
+        problems: dict[str, ConstrainedProblem] = {}
+        noises = [repr((setting.level, setting.confusion)) for setting in settings]
+        for noise, setting in zip(noises, settings, strict=True):
+            if noise not in problems:
+                problems[noise] = build_problem(data, setting, cls.name)
+        return [problems[noise] for noise in noises]
 
     def _choose(
-        self, settings: Sequence[Setting], found: Sequence[Solution], data: Mapping[str, Any]
+        self, settings: Sequence[Setting], solutions: Sequence[Solution], data: Mapping[str, Any]
     ) -> None:
-        """Become the candidate that validation rows choose, or training rows where none are."""
-        trials = np.array([(each.error, each.violation) for each in found])
+        """Keep the best candidate on the validation rows, or on the training rows without any."""
         part = data.get("validation")
-        if part is not None:
-            weight = unit_weight(part.weight, len(part.y))
-            trials = np.array(
-                [
-                    self._try_candidate(setting, solution, part, weight)
-                    for setting, solution in zip(settings, found, strict=True)
-                ]
-            )
-        place = rank_candidates(trials)
-        self.trials_ = trials
-        self.chosen_ = describe_choice(settings[place], self.get_params(deep=False))
-        self._keep(found[place])
+        self.trials_ = np.array(
+            [
+                (solution.error, solution.violation)
+                if part is None
+                else self._try_candidate(setting, solution, part)
+                for setting, solution in zip(settings, solutions, strict=True)
+            ]
+        )
+        best = rank_candidates(self.trials_)
+        names = self.get_params(deep=False)
+        self.chosen_ = {
+            name: float(getattr(settings[best], name)) for name in TUNED if name in names
+        }
+        for attribute in fields(Solution):
+            setattr(self, f"{attribute.name}_", getattr(solutions[best], attribute.name))
 
     def _try_candidate(
-        self, setting: Setting, solution: Solution, part: Part, weight: np.ndarray
+        self, setting: Setting, solution: Solution, part: Part
     ) -> tuple[float, float]:
         """Return error and largest constraint of a candidate on validation rows.
 
-        The constraints are those of the approach; with ``validation_groups`` "true" they are those
-        on the true groups.
+        The constraints are those of the approach, or with ``validation_groups`` "true" those on the
+        true groups.
         """
+        weight = unit_weight(part.weight, len(part.y))
         decision, y = solution.decide(part.X), self.encode_labels(part.y)
         error = np.average(np.abs(decision @ solution.probability - y), weights=weight)
         if setting.validation_groups == "true":
             setting = replace(setting, approach="true_groups")
         codes = self._take_codes(setting, part.groups, part.true_groups)
-        inner = _default_inner(setting)
-        found = evaluate_constraints(setting, solution, decision, y, codes, weight, inner)
-        return float(error), take_largest(found)
+        constraints = evaluate_constraints(
+            setting, solution, decision, y, codes, weight, setting.inner
+        )
+        return float(error), take_largest(constraints)
 
     @staticmethod
     def _take_codes(
@@ -342,21 +341,17 @@ class NoisyClassifier(Classifier):
         return take_attribute(groups, setting.attribute)
 
     def setting(self) -> Setting:
-        """Return the parameters as what the solver takes."""
-        known = {each.name for each in fields(Setting)}
-        given = {
-            key: value
-            for key, value in self.get_params(deep=False).items()
-            if key in known and value is not None
+        """Return the parameters in the form that the solver takes."""
+        parameters = self.get_params(deep=False)
+        chosen = {
+            option.name: parameters[option.name]
+            for option in fields(Setting)
+            if parameters.get(option.name) is not None
         }
-        return Setting(approach=self.approach, widths=self.widths, **given)
-
-    def _keep(self, solution: Solution) -> None:
-        for each in fields(Solution):
-            setattr(self, f"{each.name}_", getattr(solution, each.name))
+        return Setting(approach=self.approach, widths=self.widths, **chosen)
 
     def _solution(self) -> Solution:
-        names = [each.name for each in fields(Solution)]
+        names = [attribute.name for attribute in fields(Solution)]
         return Solution(**{name: getattr(self, f"{name}_") for name in names})
 
     def constraints(
@@ -379,33 +374,31 @@ class NoisyClassifier(Classifier):
             Constrained by ``noisy_true_groups``.
         inner : {"ascent", "exact"}, optional
             Which worst case. ``exact``: the true maximum over the ball or over W(θ), on these
-            rows. ``ascent``: under the masses that the adversary had given each noisy group,
+            rows. ``ascent``: under the masses that the adversary had assigned to each noisy group,
             decision and label when the iterate was chosen. By default as in training.
 
         Returns
         -------
         ndarray of float64, shape (R, m)
             By rate and group, in units of the rate; ≤ 0 where satisfied, NaN where a group has no
-            row of the event. Under ``noisy_unconstrained`` there are none: shape (0, m). Of a
-            stochastic classifier the expectation of its classifiers' constraints.
+            row of the event. Of shape (0, m) under ``noisy_unconstrained``. For a stochastic
+            classifier the expectation of its classifiers' constraints.
         """
-        setting = self.setting()
-        if inner == "ascent" and self.inners and _default_inner(setting) == "exact":
+        decision, setting = self.decide(X), self.setting()
+        if inner == "ascent" and self.inners and setting.inner != "ascent":
             raise ConfigError(
                 f"The parameter 'inner' of constraints is 'ascent', and this {self.name} was not "
                 "trained by ascent.",
                 "Leave it out, or ask for 'exact'.",
             )
-        codes = self._take_codes(setting, groups, true_groups)
-        weight = unit_weight(sample_weight, len(y))
         return evaluate_constraints(
             setting,
             self._solution(),
-            self.decide(X),
+            decision,
             self.encode_labels(y),
-            codes,
-            weight,
-            inner or _default_inner(setting),
+            self._take_codes(setting, groups, true_groups),
+            unit_weight(sample_weight, len(y)),
+            inner or setting.inner,
         )
 
     def violation(self, X: np.ndarray, y: np.ndarray, groups: np.ndarray, **options: Any) -> float:
@@ -417,17 +410,18 @@ class NoisyClassifier(Classifier):
 
     def scores(self, X: np.ndarray) -> np.ndarray:
         """Return φ of every classifier, float64, shape (n_samples, n_classifiers)."""
-        return self._solution().scores(self.validate_rows(X))
+        rows = self.validate_rows(X)
+        return self._solution().scores(rows)
 
     def decide(self, X: np.ndarray) -> np.ndarray:
         """Return 1{φ ≥ 0} of every classifier, float64, shape (n_samples, n_classifiers)."""
-        return self._solution().decide(self.validate_rows(X))
+        return (self.scores(X) >= 0).astype(np.float64)
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         """Return probabilities of the decisions 0 and 1, float64, shape (n_samples, 2).
 
-        Of a deterministic classifier 1 / (1 + exp(−φ)), which says of the decision only on which
-        side of one half it lies; of a stochastic one the exact probabilities.
+        For a deterministic classifier 1 / (1 + exp(−φ)), which is at least one half where the
+        decision is 1; for a stochastic one the exact probabilities.
         """
         if self.randomized:
             positive = (self.decide(X) * self.probability_).sum(axis=1)
@@ -442,7 +436,7 @@ class NoisyClassifier(Classifier):
         ----------
         X : ndarray of shape (n_samples, n_features)
         ids : ndarray of int64, shape (n_samples,), optional
-            Row ids, by which stochastic decisions are drawn; the rows' places when None.
+            Row ids that determine random decisions; the rows' positions when None.
         """
         if self.randomized:
             positive = self.predict_proba(X)[:, 1]
@@ -455,10 +449,10 @@ class NoisyClassifier(Classifier):
 
     def get_state(self) -> State:
         """Return the classifiers, the noise model and the history."""
-        arrays = {f"parameter_{i}": each for i, each in enumerate(self.network_.arrays)}
-        arrays |= {f"history_{key}": each for key, each in self.history_.items()}
-        arrays |= {name: getattr(self, f"{name}_") for name in _ARRAYS}
-        numbers = {name: getattr(self, f"{name}_") for name in _NUMBERS}
+        arrays = {f"parameter_{i}": array for i, array in enumerate(self.network_.arrays)}
+        arrays |= {f"history_{key}": array for key, array in self.history_.items()}
+        arrays |= {name: getattr(self, f"{name}_") for name in ARRAYS}
+        numbers = {name: getattr(self, f"{name}_") for name in NUMBERS}
         facts = {name: value if np.isfinite(value) else None for name, value in numbers.items()}
         return State(arrays=arrays, facts={**facts, "chosen": self.chosen_})
 
@@ -467,23 +461,13 @@ class NoisyClassifier(Classifier):
         count = sum(key.startswith("parameter_") for key in state.arrays)
         self.network_ = Network.of([state.arrays[f"parameter_{i}"] for i in range(count)])
         self.history_ = {
-            key.removeprefix("history_"): each
-            for key, each in state.arrays.items()
+            key.removeprefix("history_"): array
+            for key, array in state.arrays.items()
             if key.startswith("history_")
         }
-        for name in _ARRAYS:
+        for name in ARRAYS:
             setattr(self, f"{name}_", state.arrays[name])
-        for name, missing in _NUMBERS.items():
+        for name, missing in NUMBERS.items():
             value = state.facts[name]
             setattr(self, f"{name}_", missing if value is None else value)
         self.chosen_ = state.facts["chosen"]
-
-
-# Fitted arrays, and numbers with what stands for them where they are not finite.
-_ARRAYS = ("probability", "level", "joint", "cell_mass", "trials")
-_NUMBERS = {"step": 0, "error": np.nan, "violation": -np.inf, "gap": np.nan}
-
-
-def _default_inner(setting: Setting) -> Literal["ascent", "exact"]:
-    """Return how the worst case was found in training."""
-    return "ascent" if setting.inner == "ascent" else "exact"

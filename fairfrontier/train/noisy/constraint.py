@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.train.noisy.ambiguity import bound_rate_of_cells
 from fairfrontier.train.noisy.assignment import bound_rates
 from fairfrontier.train.noisy.noise import NoiseModel
-from fairfrontier.train.noisy.problem import Setting, Solution
+from fairfrontier.train.noisy.problem import Inner, Setting, Solution
 from fairfrontier.train.noisy.rate import RATE_CELLS, Rate, count_cells, find_rates
 
 
@@ -21,49 +19,30 @@ def evaluate_constraints(
     y: np.ndarray,
     codes: np.ndarray,
     weight: np.ndarray,
-    inner: Literal["ascent", "exact"],
+    inner: Inner,
 ) -> np.ndarray:
-    """Return the constraints of an approach for decisions on any rows, with indicators.
+    """Return the constraints of an approach on any rows, with indicators, by rate and group.
 
-    Parameters
-    ----------
-    setting : Setting
-        Its approach, criterion and budget count.
-    solution : Solution
-        Its probabilities, levels, noise and adversary's masses count.
-    decision : ndarray of float64, shape (n, K)
-        Of every classifier, 0 or 1.
-    y, codes : ndarray of int64, shape (n,)
-        Labels, and the groups that are constrained.
-    weight : ndarray of float64, shape (n,)
-    inner : {"ascent", "exact"}
-        Worst cases under the masses of the solution, or true maxima on these rows.
-
-    Returns
-    -------
-    ndarray of float64, shape (R, m)
-        By rate and group, in units of the rate; NaN where a group has no row of the event. Under
-        ``unconstrained`` there are none: shape (0, m). Of a mixture the expectation.
-
-    Raises
-    ------
-    DataError
-        For a group that training did not have.
+    ``decision``, shape (n, K), holds 0 or 1 of every classifier; ``codes`` are the constrained
+    groups. With ``inner`` "ascent" worst cases are those under the masses of the solution, else
+    true maxima on these rows. The result has shape (R, m), or (0, m) without constraints, and is in
+    units of the rate: the expectation over a mixture, NaN where a group has no row of the event.
+    DataError for a group that training did not have.
     """
-    known = solution.cell_mass.shape[-2]
-    if codes.size and codes.max() >= known:
+    n_groups = solution.cell_mass.shape[-2]
+    if codes.size and codes.max() >= n_groups:
         raise DataError(
-            f"There is a group with the code {codes.max()}, and training had {known} groups.",
+            f"There is a group with the code {codes.max()}, and training had {n_groups} groups.",
             "Ask about the groups that the model was trained with.",
         )
     if setting.approach == "unconstrained":
-        return np.zeros((0, known))
-    cells = count_cells(decision.T, y, codes, known, weight)
-    found = [
-        _evaluate_rate(setting, solution, cells, place, inner)
-        for place in range(len(find_rates(setting.criterion)))
+        return np.zeros((0, n_groups))
+    cells = count_cells(decision.T, y, codes, n_groups, weight)
+    values = [
+        _evaluate_rate(setting, solution, cells, index, rate, inner)
+        for index, rate in enumerate(find_rates(setting.criterion))
     ]
-    return np.asarray(np.einsum("k,krj->rj", solution.probability, np.stack(found, axis=1)))
+    return np.asarray(np.einsum("k,krj->rj", solution.probability, np.stack(values, axis=1)))
 
 
 def take_largest(constraints: np.ndarray) -> float:
@@ -74,41 +53,31 @@ def take_largest(constraints: np.ndarray) -> float:
 
 
 def _evaluate_rate(
-    setting: Setting, solution: Solution, cells: np.ndarray, place: int, inner: str
+    setting: Setting, solution: Solution, cells: np.ndarray, index: int, rate: Rate, inner: Inner
 ) -> np.ndarray:
     """Return the constraints of one rate for every classifier, shape (K, m)."""
-    rate = find_rates(setting.criterion)[place]
-    among, wrong = _flag_cells(rate)
+    # Which cells c = 2ŷ + y are in the rate's event, and which of them are bad.
+    sign = np.asarray([rate.sign[c % 2] for c in range(4)])
+    among, wrong = (sign != 0).astype(np.float64), (sign == [-1, -1, 1, 1]).astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
         overall = (cells * wrong).sum(axis=(1, 2)) / (cells * among).sum(axis=(1, 2))
         if setting.approach in ("true_groups", "naive"):
             bad = (cells * wrong).sum(axis=2) / (cells * among).sum(axis=2)
         elif inner == "ascent":
-            mass = solution.cell_mass[place] * cells[:, None]
+            mass = solution.cell_mass[index] * cells[:, None]
             bad = (mass * wrong).sum(axis=(2, 3)) / (mass * among).sum(axis=(2, 3))
         else:
-            kind = RATE_CELLS[rate.cells]
+            kind, joint = RATE_CELLS[rate.cells], solution.joint
             if setting.approach == "dro":
-                centre = _find_centre(solution.joint)
-                low, high = bound_rate_of_cells(cells, solution.level, kind, centre)
+                low, high = bound_rate_of_cells(cells, solution.level, kind, _find_centre(joint))
             else:
-                posterior = (solution.joint / solution.joint.sum(axis=0)).T
-                low, high = bound_rates(cells, posterior, kind)
+                low, high = bound_rates(cells, (joint / joint.sum(axis=0)).T, kind)
             bad = 1 - low if rate.floor else high
     return np.asarray(bad - overall[:, None] - setting.budget)
 
 
-def _flag_cells(rate: Rate) -> tuple[np.ndarray, np.ndarray]:
-    """Return which cells c = 2ŷ + y are of a rate's event, and which of them are bad."""
-    sign = np.asarray([rate.sign[c % 2] for c in range(4)])
-    decision = np.asarray([1 if c // 2 else -1 for c in range(4)])
-    return (sign != 0).astype(np.float64), (sign == decision).astype(np.float64)
-
-
 def _find_centre(joint: np.ndarray) -> tuple[int, ...] | None:
-    """Return the noisy group at the centre of each ball; None where each is its own."""
+    """Return the noisy group at the centre of each ball; None where each group is its own."""
     if joint.size == 0:
         return None
-    m, seen = joint.shape
-    names = tuple(str(each) for each in range(m)), tuple(str(each) for each in range(seen))
-    return NoiseModel(joint, *names).centre
+    return NoiseModel(joint, *(tuple(map(str, range(size))) for size in joint.shape)).centre

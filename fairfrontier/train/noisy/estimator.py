@@ -1,4 +1,4 @@
-"""Classifiers from noisy groups, one for each thing that may stand for the true groups."""
+"""Classifiers trained on noisy groups, one for each way to stand in for the true groups."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from fairfrontier.train.registry import method
 @method("noisy_unconstrained")
 @dataclass(kw_only=True, eq=False, repr=False)
 class NoisyUnconstrained(NoisyClassifier):
-    """A classifier without constraints, beside which those on noisy groups are set.
+    """A classifier without constraints, as a baseline for those on noisy groups.
 
-    Its parameters and attributes are those of `NoisyClassifier`; of criterion and attribute the
-    history makes use, which records what the groups differ by.
+    Parameters and attributes are those of `NoisyClassifier`. The criterion and the attribute only
+    determine what the history records.
 
     References
     ----------
@@ -33,21 +33,21 @@ class NoisyUnconstrained(NoisyClassifier):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ConstrainedClassifier(NoisyClassifier):
-    """Base of those with constraints, and with parameters that all of them have.
+    """Base of the classifiers with constraints.
 
     Parameters
     ----------
     budget : float
         α ≥ 0, the allowed difference.
     slack : float or list of float
-        β ≥ 0, added to α for hinges in training. With α + β < 1 no scores satisfy all hinge
+        β ≥ 0, added to α for the hinges in training. With α + β < 1 no scores satisfy all hinge
         constraints, with α + β = 1 only scores within [−1, 1] do.
     radius : float
         R, the largest sum of multipliers.
     multiplier_rate : float or list of float
-        Of Adam on λ.
+        Learning rate of Adam on λ.
     **others
-        As `NoisyClassifier`.
+        As in `NoisyClassifier`.
     """
 
     budget: float = 0.05
@@ -58,7 +58,7 @@ class ConstrainedClassifier(NoisyClassifier):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class InformedClassifier(ConstrainedClassifier):
-    """Base of those that make use of the true groups of training rows."""
+    """Base of the classifiers that use the true groups of training rows where these are known."""
 
     def fit(  # type: ignore[override]
         self,
@@ -71,26 +71,21 @@ class InformedClassifier(ConstrainedClassifier):
         validation: Part | None = None,
         progress: Progress | None = None,
     ) -> Self:
-        """Train on rows X with labels y of two classes, noisy groups, and true ones where known.
+        """Train as `NoisyClassifier.fit` does.
 
-        Parameters
-        ----------
-        X, y, groups, sample_weight, validation, progress
-            As in `NoisyClassifier.fit`.
-        true_groups : ndarray of int64, shape (n_samples, n_attributes), optional
-            Constrained by ``noisy_true_groups``, which takes the noisy ones when None; elsewhere
-            only the noise model is estimated from them, unless it is given.
+        ``true_groups``, int64 of the shape of ``groups``, are constrained by ``noisy_true_groups``,
+        which falls back on the noisy ones. The other methods only estimate the noise model from
+        them, unless it is given.
         """
-        data = {
-            "X": X,
-            "y": y,
-            "groups": groups,
-            "true_groups": true_groups,
-            "sample_weight": sample_weight,
-            "validation": validation,
-        }
-        type(self).fit_batch([self], [data], progress=progress)
-        return self
+        return self._fit_alone(
+            progress,
+            X=X,
+            y=y,
+            groups=groups,
+            true_groups=true_groups,
+            sample_weight=sample_weight,
+            validation=validation,
+        )
 
 
 @method("noisy_true_groups")
@@ -98,7 +93,7 @@ class InformedClassifier(ConstrainedClassifier):
 class NoisyTrueGroups(InformedClassifier):
     """A classifier that is constrained on the true groups, which it is given.
 
-    Parameters as `ConstrainedClassifier`, attributes as `NoisyClassifier`.
+    Parameters as in `ConstrainedClassifier`, attributes as in `NoisyClassifier`.
 
     References
     ----------
@@ -116,10 +111,10 @@ class NoisyNaive(ConstrainedClassifier):
     Parameters
     ----------
     validation_groups : {"noisy", "true"}
-        Whose constraints choose among rates: the approach's own; or those on the true groups of
-        the validation rows, which need not be known.
+        Whose constraints choose among listed rates: the approach's own; or those on the true groups
+        of the validation rows, which in practice need not be known.
     **others
-        As `ConstrainedClassifier`; attributes as `NoisyClassifier`.
+        As in `ConstrainedClassifier`; attributes as in `NoisyClassifier`.
 
     References
     ----------
@@ -131,9 +126,31 @@ class NoisyNaive(ConstrainedClassifier):
     validation_groups: Literal["noisy", "true"] = "noisy"
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
+class RobustClassifier(InformedClassifier):
+    """Base of the classifiers that satisfy their constraints in the worst case under a noise model.
+
+    Parameters
+    ----------
+    level : float or None
+        The noise: the share γ of rows that are in a wrong group, all others being equally likely.
+        None: the noise is estimated from ``true_groups``.
+    confusion : list of list of float, optional
+        The noise, instead of a level: P(Ĝ=k | G=j) in row j.
+    validation_groups : {"noisy", "true"}
+        As in `NoisyNaive`.
+    **others
+        As in `ConstrainedClassifier`; attributes as in `NoisyClassifier`.
+    """
+
+    level: float | Sequence[float] | None = None
+    confusion: Sequence[Sequence[float]] | None = None
+    validation_groups: Literal["noisy", "true"] = "noisy"
+
+
 @method("noisy_dro")
 @dataclass(kw_only=True, eq=False, repr=False)
-class NoisyDRO(InformedClassifier):
+class NoisyDRO(RobustClassifier):
     """A classifier that is fair under the worst distributions near those of the noisy groups.
 
     Constraints on group j hold for every distribution within total variation γ_j of that of the
@@ -142,27 +159,22 @@ class NoisyDRO(InformedClassifier):
     Parameters
     ----------
     level : float, list of float or None
-        The noise: the share γ of rows that are in a wrong group, each other one being as likely;
-        or a list of γ_j, one for each group. None: estimated from ``true_groups``.
-    confusion : list of list of float, optional
-        The noise, instead: P(Ĝ=k | G=j) in row j.
+        As in `RobustClassifier`, or a list of γ_j, one for each group.
     tv : {"paper", "valid"}
         γ_j from a noise model: P(Ĝ≠j | G=j), which bounds the distance if P(G=j) = P(Ĝ=j); or
         max{P(Ĝ≠j | G=j), P(G≠j | Ĝ=j)}, which always does.
     inner : {"ascent", "exact"}
-        How the worst case is found: by projected ascent, a step at a time (what the published
-        numbers come from; its solutions need not be robust), or in closed form at every step.
+        How the worst case is found: by projected ascent (which the published numbers come from; its
+        solutions need not be robust), or in closed form at every step.
     variant : {"paper", "authors"}
-        Of the ascent. ``authors``, as their code: constraints as ratios of the adversary's masses,
-        one p̃_j for all rates of a group, masses from 0 on, and rougher projections.
+        Of the ascent. ``authors``, as in their code: constraints are ratios of the adversary's
+        masses, one p̃_j serves all rates of a group, masses start at 0, and projections are rougher.
     inner_rate : float or list of float
-        Of Adam on p̃, in the ascent.
+        Learning rate of Adam on p̃, in the ascent.
     inner_steps : int
         Steps of ascent for each step of θ.
-    validation_groups : {"noisy", "true"}
-        As `NoisyNaive`.
     **others
-        As `ConstrainedClassifier`; attributes as `NoisyClassifier`.
+        As in `RobustClassifier`.
 
     References
     ----------
@@ -178,45 +190,32 @@ class NoisyDRO(InformedClassifier):
         "budget": 0.2,
     }
 
-    level: float | Sequence[float] | None = None
-    confusion: Sequence[Sequence[float]] | None = None
     tv: Literal["paper", "valid"] = "paper"
     inner: Literal["ascent", "exact"] = "ascent"
     variant: Literal["paper", "authors"] = "paper"
     inner_rate: float | Sequence[float] = 0.01
     inner_steps: int = 1
-    validation_groups: Literal["noisy", "true"] = "noisy"
 
 
 @method("noisy_soft_assignment")
 @dataclass(kw_only=True, eq=False, repr=False)
-class NoisySoftAssignment(InformedClassifier):
+class NoisySoftAssignment(RobustClassifier):
     """A classifier that is fair under the worst assignment of the rows to true groups.
 
     Constraints hold for every w(j | ŷ, y, k) that agrees with P(G=j | Ĝ=k).
 
     Parameters
     ----------
-    level : float or None
-        The noise: the share γ of rows that are in a wrong group, each other one being as likely.
-        None: estimated from ``true_groups``.
-    confusion : list of list of float, optional
-        The noise, instead: P(Ĝ=k | G=j) in row j.
     inner : {"ascent", "exact", "joint"}
-        How the worst case is found: by projected ascent, a step at a time (what the published
-        numbers come from; its solutions need not be robust); in closed form at every step; or as
-        one assignment for the sum of all constraints (HiGHS).
+        As in `NoisyDRO`; ``joint`` finds one assignment for the sum of all constraints (HiGHS).
     variant : {"paper", "authors"}
-        Of the ascent. ``authors``, as their code: constraints as ratios of the adversary's masses,
-        masses from 0 on, and rougher projections.
-    inner_rate : float or list of float
-        Of Adam on w, in the ascent.
-    inner_steps : int
-        Steps of ascent for each step of θ.
-    validation_groups : {"noisy", "true"}
-        As `NoisyNaive`; the authors' code takes the true ones.
+        Of the ascent. ``authors``, as in their code: constraints are ratios of the adversary's
+        masses, masses start at 0, and projections are rougher. Their code also sets
+        ``validation_groups`` to ``true``.
+    inner_rate, inner_steps
+        As in `NoisyDRO`, for w.
     **others
-        As `ConstrainedClassifier`; attributes as `NoisyClassifier`.
+        As in `RobustClassifier`.
 
     References
     ----------
@@ -228,18 +227,15 @@ class NoisySoftAssignment(InformedClassifier):
     inners: ClassVar[tuple[str, ...]] = ("ascent", "exact", "joint")
     example: ClassVar[Mapping[str, Any]] = {**NoisyClassifier.example, "level": 0.05, "budget": 0.2}
 
-    level: float | None = None
-    confusion: Sequence[Sequence[float]] | None = None
     inner: Literal["ascent", "exact", "joint"] = "ascent"
     variant: Literal["paper", "authors"] = "paper"
     inner_rate: float | Sequence[float] = 0.01
     inner_steps: int = 5
-    validation_groups: Literal["noisy", "true"] = "noisy"
 
 
 @method("noisy_ideal")
 @dataclass(kw_only=True, eq=False, repr=False)
-class NoisyIdeal(InformedClassifier):
+class NoisyIdeal(RobustClassifier):
     """A mixture of classifiers, near-optimal and near-feasible under the worst soft assignments.
 
     The ideal algorithm on a finite class: the iterates of training with and without constraints,
@@ -247,18 +243,14 @@ class NoisyIdeal(InformedClassifier):
 
     Parameters
     ----------
-    level, confusion
-        As `NoisySoftAssignment`.
     response : {"exact", "nested"}
         Best responses: in closed form, or by algorithm 3.
     response_steps, game_steps : int
         Q of algorithm 3 and T of algorithm 1, whose radius is T^{1/4}.
     response_slack, response_tolerance, response_radius : float
         τ, κ and R' of algorithm 3; R' = B'/τ when None.
-    validation_groups : {"noisy", "true"}
-        As `NoisyNaive`.
     **others
-        As `ConstrainedClassifier`, without ``best``; attributes as `NoisyClassifier`.
+        As in `RobustClassifier`, without ``best``.
 
     References
     ----------
@@ -268,17 +260,9 @@ class NoisyIdeal(InformedClassifier):
     approach: ClassVar[Approach] = "ideal"
     inners: ClassVar[tuple[str, ...]] = ("exact",)
     randomized: ClassVar[bool] = True
-    example: ClassVar[Mapping[str, Any]] = {
-        **NoisyClassifier.example,
-        "level": 0.05,
-        "budget": 0.2,
-        "game_steps": 200,
-    }
+    example: ClassVar[Mapping[str, Any]] = {**NoisySoftAssignment.example, "game_steps": 200}
 
     best: Best = field(default="paper", init=False)
-    level: float | None = None
-    confusion: Sequence[Sequence[float]] | None = None
-    validation_groups: Literal["noisy", "true"] = "noisy"
     response: Literal["exact", "nested"] = "exact"
     game_steps: int = 2000
     response_steps: int = 200

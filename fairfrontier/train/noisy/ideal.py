@@ -2,9 +2,9 @@
 
     min_p E_{k∼p} f_k  s.t.  E_{k∼p} max_{w ∈ W(θ_k)} g_c(θ_k, w) ≤ 0  for every constraint c
 
-as a game: the multipliers ascend, and the other player answers with the best classifier, found by
-an oracle that looks at all of them. Everything that matters of a classifier are its error and its
-cells, so the rows need not be seen again.
+as a game: the multipliers ascend, and the other player responds with the best classifier, found by
+an oracle that examines all of them. Of a classifier only its error and its cells matter, so the
+rows are not needed again.
 """
 
 from __future__ import annotations
@@ -24,19 +24,10 @@ Array = Any
 
 @dataclass(frozen=True, eq=False)
 class IdealProblem:
-    """A finite class of classifiers and what is asked of their mixture.
+    """A finite class of K classifiers and the constraints on their mixture.
 
-    Attributes
-    ----------
-    error : float64 array, shape (K,)
-        f_k ≥ 0.
-    cells : float64 array, shape (K, m̂, 4)
-        P(Ĝ=k, Ŷ=ŷ, Y=y) of each classifier, see ``cell.count_cells``.
-    posterior : float64 array, shape (m̂, m)
-        P(G=j | Ĝ=k), rows summing to 1.
-    rates : tuple of Rate
-    budget : float
-        α.
+    ``error``, (K,), is f_k ≥ 0; ``cells``, (K, m̂, 4), P(Ĝ=k, Ŷ=ŷ, Y=y) of each classifier;
+    ``posterior``, (m̂, m), P(G=j | Ĝ=k), rows summing to 1; ``budget`` α.
     """
 
     error: Array
@@ -50,26 +41,14 @@ class IdealProblem:
 class IdealSolution:
     """A stochastic classifier.
 
-    Attributes
-    ----------
-    probability : float64 array, shape (K,)
-        Of each classifier.
-    error : float
-        E f.
-    violation : float64 array, shape (C,)
-        E max_w g_c, rate by rate and group by group, in units of the rate.
-    multiplier : float64 array, shape (C,)
-        The mean multipliers.
-    gap : float
-        max_λ L(p, λ) − min_k L(k, mean λ) over the multipliers allowed: by so much at most is the
-        mixture beaten in the game.
-    iterations : int
+    ``probability``, (K,), is that of each classifier, ``error`` E f, and ``violation``, (C,), E
+    max_w g_c, rate by rate and group by group, in units of the rate. ``gap`` is max_λ L(p, λ) −
+    min_k L(k, mean λ) over the multipliers allowed.
     """
 
     probability: Array
     error: float
     violation: Array
-    multiplier: Array
     gap: float
     iterations: int
 
@@ -82,19 +61,16 @@ def robust_constraints(problem: IdealProblem) -> Array:
     a mixture with E max_w g_c ≤ 0 meets the constraint on the true groups in expectation.
     """
     xp = array_namespace(problem.cells)
-    found = []
+    values = []
     for score, scale in _scores(problem):
-        worst = maximise_assignment(score, problem.cells, problem.posterior)
-        found.append(worst.value * scale)
-    return xp.concat(found, axis=1)
+        values.append(maximise_assignment(score, problem.cells, problem.posterior) * scale)
+    return xp.concat(values, axis=1)
 
 
 def solve_ideal(
     problem: IdealProblem,
     *,
     iterations: int = 2000,
-    radius: float | None = None,
-    learning_rate: float | None = None,
     response: Literal["exact", "nested"] = "exact",
     inner_iterations: int = 200,
     slack: float = 0.01,
@@ -103,15 +79,14 @@ def solve_ideal(
 ) -> IdealSolution:
     """Find a mixture of classifiers that is near-optimal and near-feasible, by algorithm 1.
 
+    Multipliers sum to R = T^{1/4} at most, and their learning rate is R / (B_λ √T), with B_λ the
+    largest norm of a constraint vector.
+
     Parameters
     ----------
     problem : IdealProblem
     iterations : int
         T.
-    radius : float, optional
-        R, the largest sum of multipliers; T^{1/4} by default.
-    learning_rate : float, optional
-        η_λ; R / (B_λ √T) by default, with B_λ the largest norm of a constraint vector.
     response : {"exact", "nested"}
         How the best response to λ is found. ``exact``: min_k f_k + Σ λ_c max_w g_c, with the maxima
         in closed form. ``nested``: algorithm 3, in which w ascends on the simplices alone and the
@@ -124,33 +99,26 @@ def solve_ideal(
         κ ≥ 0: the oracle takes the first classifier that is within it of the best.
     inner_radius : float, optional
         R', the largest sum of μ; B'/τ by default (lemma 6, whose margin γ is τ here: the plain
-        assignment holds all total probabilities exactly).
-
-    Returns
-    -------
-    IdealSolution
+        assignment satisfies all total probabilities exactly).
 
     Notes
     -----
     O(T K C) with exact responses, O(T Q K C m m̂) with nested ones. With exact responses E f exceeds
-    that of the best feasible classifier by O(R/√T) at most, and E max_w g_c is at most
-    B/R + O(1/√T), with B a bound of f. Nested responses come without a guarantee: the proof of
-    theorem 5 moves the maximum over w into the mean over q (23), and a mixture that does well
-    against one w for all its classifiers may do badly against a w for each. ``gap`` tells.
+    that of the best feasible classifier by O(R/√T) at most, and E max_w g_c is at most B/R +
+    O(1/√T), with B a bound of f. Nested responses have no guarantee: the proof of theorem 5 moves
+    the maximum over w into the mean over q (23), and a mixture that does well against one w for all
+    its classifiers may do badly against a w for each, which ``gap`` shows.
 
     References
     ----------
-    S. Wang, W. Guo, H. Narasimhan, A. Cotter, M. Gupta, M. I. Jordan. Robust optimization for
-    fairness with noisy protected groups. NeurIPS 2020, algorithms 1 and 3, theorems 4 and 5.
+    Wang et al., NeurIPS 2020, algorithms 1 and 3, theorems 4 and 5.
     """
     xp = array_namespace(problem.cells)
     constraint = robust_constraints(problem)
     where = device(constraint)
-    if radius is None:
-        radius = iterations**0.25
-    if learning_rate is None:
-        largest = float(xp.max(xp.sqrt(xp.sum(constraint**2, axis=1))))
-        learning_rate = radius / (max(largest, 1e-12) * iterations**0.5)
+    radius = iterations**0.25
+    largest = float(xp.max(xp.sqrt(xp.sum(constraint**2, axis=1))))
+    learning_rate = radius / (max(largest, 1e-12) * iterations**0.5)
     nested = (
         _Nested(problem, inner_iterations, slack, tolerance, inner_radius)
         if response == "nested"
@@ -175,11 +143,11 @@ def solve_ideal(
     error, violation = float(probability @ problem.error), probability @ constraint
     upper = error + radius * max(0.0, float(xp.max(violation)))
     lower = float(xp.min(problem.error + constraint @ mean))
-    return IdealSolution(probability, error, violation, mean, upper - lower, iterations)
+    return IdealSolution(probability, error, violation, upper - lower, iterations)
 
 
 def _first(value: Array, tolerance: float) -> Array:
-    """Return the first place that is within the tolerance of the least value."""
+    """Return the first index within the tolerance of the least value."""
     xp = array_namespace(value)
     return xp.argmax(xp.astype(value <= xp.min(value) + tolerance, xp.int64))
 
@@ -202,7 +170,7 @@ def _scores(problem: IdealProblem) -> list[tuple[Array, Array]]:
 
 
 class _Nested:
-    """Algorithm 3: the best response to λ, with the total probabilities as a game of its own."""
+    """Algorithm 3: the best response to λ, with the total probabilities as a separate game."""
 
     def __init__(
         self,
@@ -235,7 +203,7 @@ class _Nested:
         self._radius = bound / slack if radius is None else radius
 
     def respond(self, multiplier: Array) -> Array:
-        """Return the mixture (K,) that answers λ."""
+        """Return the mixture, shape (K,), that responds to λ."""
         xp = array_namespace(self._error)
         weight = self._start
         n_classifiers, n_constraints = self._gain.shape[:2]

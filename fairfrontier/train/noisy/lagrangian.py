@@ -2,8 +2,8 @@
 
     min_θ max_{λ ≥ 0, Σ λ ≤ R}  E[(1 − ỹ φ_θ(x))₊] + Σ_rj λ_rj g_rj(θ, a_j)
 
-with hinge constraints g and row masses a_j that the inner player holds. Every array has a leading
-model axis, so that the rates of a sweep train together on one table.
+with hinge constraints g and the inner player's row masses a_j. Every array has a leading model
+axis, so that the rates of a sweep train together on one table.
 """
 
 from __future__ import annotations
@@ -32,25 +32,14 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """What training found, for every model.
+    """The result of training M models.
 
-    Attributes
-    ----------
-    network : Network
-        The best iterates.
-    step : ndarray of int64, shape (M,)
-        Their numbers, from 1 on.
-    error, violation : ndarray of float64, shape (M,)
-        Their share of wrong decisions, and their largest constraint as the inner player saw it.
-    cell_mass : ndarray of float64, shape (M, R, m, m̂, 4)
-        The inner player's row masses then; see ``ConstraintValues``.
-    multiplier : ndarray of float64, shape (M, R, m)
-        λ at the end.
-    history : mapping of str to ndarray of float64, shape (M, n_records)
-        ``step``, ``objective`` (mean hinge loss), ``error``, ``hinge`` and ``violation`` (largest
-        constraints with hinges and slack, and with indicators) and ``multiplier`` (Σ λ).
-    snapshots : tuple of Network
-        The recorded iterates, where they were asked for.
+    ``network`` holds the best iterates, ``step``, (M,), their numbers from 1 on, ``error`` and
+    ``violation``, (M,), their share of wrong decisions and largest constraint as the inner player
+    saw it, and ``cell_mass``, (M, R, m, m̂, 4), its row masses then; see ``ConstraintValues``. Of
+    shape (M, n_records), ``history`` has ``step``, ``objective`` (mean hinge loss), ``error``,
+    ``hinge`` and ``violation`` (largest constraints with hinges and slack, and with indicators) and
+    ``multiplier`` (Σ λ). ``snapshots`` are the recorded iterates, where requested.
     """
 
     network: Network
@@ -58,7 +47,6 @@ class Training:
     error: np.ndarray
     violation: np.ndarray
     cell_mass: np.ndarray
-    multiplier: np.ndarray
     history: Mapping[str, np.ndarray]
     snapshots: tuple[Network, ...] = ()
 
@@ -88,9 +76,9 @@ def carry_back(rows: GroupedRows, network: Network, slope: Array) -> Network:
     total = [xp.zeros_like(each) for each in network.arrays]
     for models, part in blocks(network.weight[0], rows.n, network.widest):
         nets, x = network.take(models), rows.x[part, :]
-        found = parameter_gradient(nets, x, forward(nets, x), slope[models, part][..., None])
-        for sums, each in zip(total, found.arrays, strict=True):
-            sums[models, ...] += each
+        gradient = parameter_gradient(nets, x, forward(nets, x), slope[models, part][..., None])
+        for sums, array in zip(total, gradient.arrays, strict=True):
+            sums[models, ...] += array
     return Network.of(total)
 
 
@@ -111,24 +99,24 @@ def train(
 ) -> Training:
     """Train models on one table.
 
-    A step: constraints at θ, ascent on λ, ascent or maximum of the inner player, descent on θ;
-    all of it with Adam, λ projected onto {λ ≥ 0, Σ λ ≤ R}. The first step is one on θ alone, as
-    λ starts at 0.
+    A step: constraints at θ, ascent on λ, ascent or maximum of the inner player, descent on θ; all
+    of it with Adam, λ projected onto {λ ≥ 0, Σ λ ≤ R}. The first step is on θ alone, as λ starts at
+    0.
 
     Parameters
     ----------
     game : Game
-        GroupedRows, rates, budgets and slacks.
+        Rows, rates, budgets and slacks.
     start_player : callable
-        () -> Player, whose rows the constraints are about: a new one, for it changes as it plays.
+        () -> Player; a new one for each training, as it changes.
     network : Network
-        Where θ starts, M models with one output; linear models are nets without hidden layers.
+        The initial θ, M models with one output; linear models are nets without hidden layers.
     learning_rate, multiplier_rate : array, shape (M,)
         Of Adam on θ and on λ.
     radius : array, shape (M,)
         R.
     iterations : int
-        Steps on θ; what follows each step is an iterate.
+        Steps on θ; each results in an iterate.
     constrained : bool
         Whether λ moves; else the objective is minimised alone.
     best : {"paper", "ranks", "last"}
@@ -142,22 +130,16 @@ def train(
     progress : callable, optional
         Called with (steps done, steps).
 
-    Returns
-    -------
-    Training
-
     Notes
     -----
     A step costs two products of the rows with M parameters, some fifteen passes over the scores
-    and what the inner player does. A non-convex game (the worst assignment depends on decisions)
-    need not converge; the best iterate is what is promised, and its violation is told.
+    and the inner player's work. A non-convex game (the worst assignment depends on decisions) need
+    not converge: only the best iterate is returned, with its violation.
 
     References
     ----------
-    S. Wang, W. Guo, H. Narasimhan, A. Cotter, M. Gupta, M. I. Jordan. Robust optimization for
-    fairness with noisy protected groups. NeurIPS 2020, algorithms 2 and 4. A. Cotter, H. Jiang,
-    K. Sridharan. Two-player games for efficient non-convex constrained optimization. ALT 2019,
-    section 5.2 (ranks).
+    Wang et al., NeurIPS 2020, algorithms 2 and 4. A. Cotter, H. Jiang, K. Sridharan. Two-player
+    games for efficient non-convex constrained optimization. ALT 2019, section 5.2 (ranks).
     """
     rows, player = game.rows, start_player()
     xp = array_namespace(rows.x)
@@ -223,7 +205,6 @@ def train(
         to_numpy(final.error),
         to_numpy(final.violation),
         to_numpy(final.cell_mass),
-        to_numpy(multiplier),
         history,
         tuple(each.network for each in taken) if snapshots else (),
     )
@@ -240,7 +221,7 @@ class _Iterate:
     cell_mass: Array
 
     def where(self, condition: Array, other: _Iterate) -> _Iterate:
-        """Return this one for the models where the condition holds, else the other."""
+        """Return this iterate for the models where the condition holds, else the other."""
         xp = array_namespace(condition)
 
         def pick(one: Array, two: Array) -> Array:
@@ -258,7 +239,7 @@ class _Iterate:
 
 
 def _keep_better(held: _Iterate, offered: _Iterate) -> _Iterate:
-    """Return for each model the feasible iterate of less error, or the one violated less."""
+    """Return for each model the feasible iterate of less error, or the less violated one."""
     xp = array_namespace(held.error)
     feasible, before = offered.violation <= TOLERANCE, held.violation <= TOLERANCE
     better = xp.where(
@@ -270,34 +251,26 @@ def _keep_better(held: _Iterate, offered: _Iterate) -> _Iterate:
 
 
 def _choose_by_ranks(offered: Sequence[_Iterate]) -> _Iterate:
-    """Return for each model the iterate whose larger rank, of error and of violation, is least."""
+    """Return for each model the iterate chosen by ``rank_iterates``."""
     xp = array_namespace(offered[0].error)
-    error = np.stack([to_numpy(each.error) for each in offered], axis=1)
-    violation = np.stack([to_numpy(each.violation) for each in offered], axis=1)
+    error = np.stack([to_numpy(iterate.error) for iterate in offered], axis=1)
+    violation = np.stack([to_numpy(iterate.violation) for iterate in offered], axis=1)
     chosen = rank_iterates(error, violation)
-    found = offered[0]
-    for place, each in enumerate(offered):
-        found = each.where(xp.asarray(chosen == place, device=device(each.error)), found)
-    return found
+    best = offered[0]
+    for index, iterate in enumerate(offered):
+        best = iterate.where(xp.asarray(chosen == index, device=device(iterate.error)), best)
+    return best
 
 
 def rank_iterates(error: np.ndarray, violation: np.ndarray) -> np.ndarray:
-    """Choose among iterates by ranks, (M, S) -> (M,).
+    """Choose among iterates by ranks, (M, S) -> (M,), as in Cotter et al., 2019, section 5.2.
 
     The rank of a value is one more than the number of smaller ones; violations below 0 count as 0.
-    Chosen is the least maximum of the ranks of error and violation, of these the least error, of
-    these the latest.
-
-    References
-    ----------
-    A. Cotter, H. Jiang, K. Sridharan. Two-player games for efficient non-convex constrained
-    optimization. ALT 2019, section 5.2.
+    The choice is the least maximum of the ranks of error and violation, then the least error, then
+    the latest.
     """
     violated = np.maximum(np.where(violation <= TOLERANCE, 0.0, violation), 0.0)
-    ranks = [1 + np.sum(each[:, None, :] < each[:, :, None], axis=-1) for each in (error, violated)]
+    ranks = [1 + np.sum(x[:, None, :] < x[:, :, None], axis=-1) for x in (error, violated)]
     worst = np.maximum(*ranks)
-    chosen = np.zeros(len(error), dtype=np.int64)
-    for model in range(len(error)):
-        keys = [(worst[model, s], error[model, s], -s) for s in range(error.shape[1])]
-        chosen[model] = min(range(len(keys)), key=keys.__getitem__)
-    return chosen
+    latest = -np.broadcast_to(np.arange(error.shape[1]), error.shape)
+    return np.asarray(np.lexsort((latest, error, worst), axis=-1)[:, 0])

@@ -1,4 +1,4 @@
-"""How noisy groups come about: P(Ĝ | G), P(G | Ĝ), what they imply, and estimates of them."""
+"""Models of noisy groups: P(Ĝ | G), P(G | Ĝ), what they imply, and estimates of them."""
 
 from __future__ import annotations
 
@@ -17,32 +17,20 @@ ROUNDING = 1e-9
 class NoiseInterval:
     """Clopper and Pearson's limits of an estimated noise model, each ndarray of float64.
 
-    Attributes
-    ----------
-    confusion : pair of shape (m, m̂)
-        Of P(Ĝ=k | G=j), low and high.
-    posterior : pair of shape (m̂, m)
-        Of P(G=j | Ĝ=k).
-    level : pair of shape (m,)
-        Of γ_j = P(Ĝ≠j | G=j).
-    level_limit, valid_level_limit : shape (m,)
-        One-sided upper limits of γ_j and of the always valid level: with the given confidence the
-        level is no larger. Of the larger of two shares the larger of their limits is one, for only
-        the limit of the share that is the larger has to hold.
+    ``posterior`` holds low and high limits of P(G=j | Ĝ=k), shape (m̂, m), ``level`` those of γ_j =
+    P(Ĝ≠j | G=j), shape (m,). ``valid_level_limit``, shape (m,), is a one-sided upper limit of the
+    always valid level: the larger of the limits of two shares, as only that of the larger share has
+    to hold.
     """
 
-    confusion: tuple[np.ndarray, np.ndarray]
     posterior: tuple[np.ndarray, np.ndarray]
     level: tuple[np.ndarray, np.ndarray]
-    level_limit: np.ndarray
     valid_level_limit: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
 class NoiseModel:
-    """The joint distribution of true and noisy groups.
-
-    Make one by ``from_share``, ``from_confusion`` or ``from_table``.
+    """The joint distribution of true and noisy groups: see ``from_confusion`` and ``from_table``.
 
     Attributes
     ----------
@@ -75,46 +63,6 @@ class NoiseModel:
                 )
 
     @classmethod
-    def from_share(
-        cls, level: float, prior: Sequence[float] | np.ndarray, names: Sequence[str] | None = None
-    ) -> NoiseModel:
-        """Return the noise of uniform flips: with probability γ a row moves to another group.
-
-        P(Ĝ=k | G=j) = 1 − γ for k = j, else γ / (m − 1)
-
-        Parameters
-        ----------
-        level : float
-            γ ∈ [0, 1).
-        prior : array of float, shape (m,)
-            P(G=j).
-        names : sequence of str, optional
-            Group names; the codes by default.
-
-        Raises
-        ------
-        ConfigError
-            When γ lies outside [0, 1), there is one group only, or the prior is none.
-
-        References
-        ----------
-        S. Wang, W. Guo, H. Narasimhan, A. Cotter, M. Gupta, M. I. Jordan. Robust optimization for
-        fairness with noisy protected groups. NeurIPS 2020, section 7.
-        """
-        m = len(prior)
-        if not 0 <= level < 1:
-            raise ConfigError(
-                f"The noise level is {level}.", "Give a share of rows in [0, 1), such as 0.1."
-            )
-        if m < 2:
-            raise ConfigError(
-                "With one group there is no other to flip to.", "Give two or more groups."
-            )
-        confusion = np.full((m, m), level / (m - 1))
-        np.fill_diagonal(confusion, 1 - level)
-        return cls.from_confusion(confusion, prior=prior, names=names)
-
-    @classmethod
     def from_confusion(
         cls,
         confusion: Sequence[Sequence[float]] | np.ndarray,
@@ -124,7 +72,7 @@ class NoiseModel:
         names: Sequence[str] | None = None,
         noisy_names: Sequence[str] | None = None,
     ) -> NoiseModel:
-        """Return the model with a given P(Ĝ=k | G=j).
+        """Return the model with the given P(Ĝ=k | G=j) and shares of the groups.
 
         Parameters
         ----------
@@ -176,21 +124,11 @@ class NoiseModel:
         names: Sequence[str] | None = None,
         noisy_names: Sequence[str] | None = None,
     ) -> NoiseModel:
-        """Estimate the model from an auxiliary table that holds both groups of its rows.
+        """Estimate the model from the codes of both groups, shape (n,), in an auxiliary table.
 
-        Parameters
-        ----------
-        true, noisy : ndarray of int, shape (n,)
-            Codes of G and Ĝ.
-        names, noisy_names : sequence of str, optional
-            Group names; the codes that occur by default. Noisy groups are named like the true ones
-            when only those are named.
-
-        Raises
-        ------
-        DataError
-            When the table is empty, its columns differ in length, a code lies outside the names,
-            or a group never occurs.
+        Names are the codes that occur by default; noisy groups are named like the true ones when
+        only those are named. DataError when the table is empty, its columns differ in length, a
+        code lies outside the names, or a group never occurs.
         """
         true, noisy = np.asarray(true), np.asarray(noisy)
         if true.shape != noisy.shape or true.ndim != 1 or true.size == 0:
@@ -239,9 +177,9 @@ class NoiseModel:
 
     @property
     def centre(self) -> tuple[int, ...]:
-        """The noisy group around which each true group's ball lies.
+        """The noisy group at the centre of each true group's ball.
 
-        The group of the same name where both kinds of groups are named alike; else the one with
+        The group of the same name where both kinds of groups have the same names; else the one with
         the smallest always valid level (appendix B.4).
         """
         if self.names == self.noisy_names:
@@ -257,8 +195,8 @@ class NoiseModel:
     def valid_level(self) -> np.ndarray:
         """max{P(Ĝ≠j | G=j), P(G≠j | Ĝ=j)}, shape (m,): a bound of TV(p_j, p̂_j) in all cases.
 
-        Both conditional distributions hold P(G=j, Ĝ=j) / max{P(G=j), P(Ĝ=j)} in common, and they
-        may be disjoint elsewhere: from these two groups alone no smaller bound follows.
+        Both conditional distributions share P(G=j, Ĝ=j) / max{P(G=j), P(Ĝ=j)}, and they may be
+        disjoint elsewhere: no smaller bound follows from these two groups alone.
         """
         return self._at_centre(self._far())
 
@@ -276,31 +214,13 @@ class NoiseModel:
         return np.asarray(self.level >= self.valid_level - ROUNDING)
 
     def interval(self, confidence: float = 0.95, at_once: int = 1) -> NoiseInterval:
-        """Return limits of the estimated probabilities.
+        """Return limits of the estimated probabilities (Clopper and Pearson, Biometrika 26, 1934).
 
-        Parameters
-        ----------
-        confidence : float
-            In (0, 1).
-        at_once : int
-            How many of the limits are to hold together with this confidence (Bonferroni).
-
-        Raises
-        ------
-        DataError
-            When the model was given and not estimated.
-        ConfigError
-            When the confidence lies outside (0, 1).
-
-        Notes
-        -----
-        Exact for an auxiliary table of independent rows of the same population; for one that was
-        drawn by true group P(Ĝ | G) alone can be estimated, and P(G | Ĝ) if by noisy group.
-
-        References
-        ----------
-        C. J. Clopper, E. S. Pearson. The use of confidence or fiducial limits illustrated in the
-        case of the binomial. Biometrika 26, 1934.
+        ``at_once`` says how many of the limits are to hold together with this confidence
+        (Bonferroni). They are exact for an auxiliary table of independent rows of the same
+        population; from one drawn by true group only P(Ĝ | G) can be estimated, and P(G | Ĝ) from
+        one drawn by noisy group. DataError for a model that was not estimated, ConfigError for a
+        confidence outside (0, 1).
         """
         if self.counts is None:
             raise DataError(
@@ -318,10 +238,8 @@ class NoiseModel:
         strangers = limit_share(noisy[centre] - agree, noisy[centre], 2 * error)[1]
         level_limit = limit_share(true - agree, true, 2 * error)[1]
         return NoiseInterval(
-            confusion=limit_share(self.counts, true[:, None], error),
             posterior=limit_share(self.counts.T, noisy[:, None], error),
             level=flipped,
-            level_limit=level_limit,
             valid_level_limit=np.maximum(level_limit, strangers),
         )
 
@@ -334,19 +252,9 @@ class NoiseModel:
 
 
 def limit_share(count: np.ndarray, n: np.ndarray, error: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return Clopper and Pearson's limits of a share, error/2 beyond each.
+    """Return Clopper and Pearson's limits of a share, error/2 beyond each; 0 and 1 without rows.
 
-    Parameters
-    ----------
-    count, n : ndarray of int
-        Successes among rows; they broadcast.
-    error : float
-        In (0, 2): beyond 1 the limits mean little.
-
-    Returns
-    -------
-    low, high : ndarray of float64
-        0 and 1 where there are no rows.
+    ``error`` lies in (0, 2): beyond 1 the limits mean little.
     """
     count, n = np.broadcast_arrays(count, n)
     with np.errstate(invalid="ignore"):

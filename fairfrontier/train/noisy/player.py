@@ -1,9 +1,9 @@
-"""The inner players of training: whose rows a group's constraint is about.
+"""The inner players of training, which hold the row masses of every group.
 
-A player holds row masses for every group: those of hard groups, or the worst soft assignment, or
-what ascent has made of one. Rows of one noisy group, decision and label have the same mass, so all
-that is done here is done on tables of cells, whatever the number of rows; ``ball_player`` has the
-players whose masses differ by row.
+These masses are those of hard groups, of the worst soft assignment, or of an assignment after
+steps of ascent. Rows of one noisy group, decision and label have the same mass, so that tables of
+cells suffice, whatever the number of rows; ``ball_player`` has the players whose masses differ by
+row.
 """
 
 from __future__ import annotations
@@ -16,25 +16,23 @@ import array_api_compat
 
 from fairfrontier.runtime.arrays import array_namespace
 from fairfrontier.train.neural.optimiser import Adam
-from fairfrontier.train.noisy.assignment import bound_rates, maximise_by_group, project_assignment
-from fairfrontier.train.noisy.rate import RATE_CELLS, Rate
+from fairfrontier.train.noisy.assignment import (
+    Variant,
+    bound_rates,
+    maximise_by_group,
+    project_assignment,
+)
+from fairfrontier.train.noisy.rate import RATE_CELLS, Rate, RateCells
 from fairfrontier.train.noisy.row import GroupedRows, Sums, fill_slopes
 
 Array = Any
-Variant = Literal["paper", "authors"]
 Joint = Callable[[Array, Array, Array], Array]
 
 
 class Game:
-    """What is constrained, and the sums that every player's constraints are made of.
+    """The R rates that are bounded for every group, and the sums that constraints are made of.
 
-    Parameters
-    ----------
-    rows : GroupedRows
-    rates : sequence of Rate
-        R rates, each bounded for every group.
-    budget, slack : float64 array, shape (M,)
-        α and β of each model.
+    ``budget`` and ``slack``, float64, shape (M,), are α and β of each model.
     """
 
     def __init__(
@@ -70,19 +68,28 @@ class Game:
         overall = xp.sum(wrong, axis=(2, 3)) / size + self.budget[:, None]
         return StepSums(sums.count, bad, event, wrong, size, rest, overall)
 
+    def judge(
+        self, stage: StepSums, bound_rate: Callable[[RateCells], tuple[Array, Array]]
+    ) -> Array:
+        """Return constraints with indicators, (M, R, m), given the range of each group's rate.
+
+        A group without a row of the event satisfies its constraint.
+        """
+        xp = array_namespace(stage.count)
+        values = []
+        for index, rate in enumerate(self.rates):
+            low, high = bound_rate(RATE_CELLS[rate.cells])
+            bad = 1.0 - low if rate.floor else high
+            bad = xp.where(xp.isnan(bad), 0.0, bad)
+            values.append(bad - stage.overall[:, index : index + 1])
+        return xp.stack(values, axis=1)
+
     def slope_tables(self, group: Array, pull: Array) -> tuple[Array, Array]:
-        """Return the factors of (1 + φ)₊ and (1 − φ)₊ of a row in the Lagrangian.
+        """Return the factors of (1 + φ)₊ and (1 − φ)₊ of a row in the Lagrangian, each (M, m̂, 4).
 
-        Parameters
-        ----------
-        group : float64 array, shape (M, R, m̂, 4)
-            Factor of the bad side's hinge in each cell, from the constraints of all groups.
-        pull : float64 array, shape (M, R)
-            Factor of the good side's hinge of all rows of the event.
-
-        Returns
-        -------
-        rise, fall : float64 array, shape (M, m̂, 4)
+        ``group``, (M, R, m̂, 4), is the factor of the bad side's hinge in each cell, from the
+        constraints of all groups; ``pull``, (M, R), that of the good side's hinge of all rows of
+        the event.
         """
         xp = array_namespace(group)
         label = xp.asarray([0.0, 1.0, 0.0, 1.0], dtype=xp.float64, device=self.device)
@@ -94,18 +101,12 @@ class Game:
 
 @dataclass(frozen=True, eq=False)
 class StepSums:
-    """The sums of one step.
+    """The sums of one step, float64.
 
-    Attributes
-    ----------
-    count : float64 array, shape (M, m̂, 4)
-        P(Ĝ=k, cell).
-    bad, event, wrong : float64 array, shape (M, R, m̂, 4)
-        Σ ω (1 + sφ)₊, Σ ω, and Σ ω 1{bad}, over the rows of each rate's event.
-    size : float64 array, shape (M, R)
-        P(event).
-    rest, overall : float64 array, shape (M, R)
-        E[(1 − sφ)₊] − 1 − α − β, and E[1{bad}] + α: what constraints add and subtract.
+    ``count``, (M, m̂, 4), is P(Ĝ=k, cell). ``bad``, ``event`` and ``wrong``, (M, R, m̂, 4), are Σ ω
+    (1 + sφ)₊, Σ ω and Σ ω 1{bad} over the rows of each rate's event, of probability ``size``, (M,
+    R). ``rest`` and ``overall``, (M, R), are E[(1 − sφ)₊] − 1 − α − β, which constraints with
+    hinges add, and E[1{bad}] + α, which those with indicators subtract.
     """
 
     count: Array
@@ -119,15 +120,11 @@ class StepSums:
 
 @dataclass(frozen=True, eq=False)
 class ConstraintValues:
-    """The constraints of a step, as a player sees them.
+    """The constraints of a step, as a player sees them, float64; ≤ 0 where satisfied.
 
-    Attributes
-    ----------
-    hinge, exact : float64 array, shape (M, R, m)
-        Values with hinges and slack β, and with indicators; ≤ 0 where satisfied.
-    cell_mass : float64 array, shape (M, R, m, m̂, 4)
-        Row mass relative to the weight in each cell, by which the player's constraints can be
-        told on other rows.
+    ``hinge`` and ``exact``, (M, R, m), are values with hinges and slack β, and with indicators.
+    ``cell_mass``, (M, R, m, m̂, 4), is the row mass relative to the weight in each cell, by which
+    the player's constraints can be evaluated on other rows.
     """
 
     hinge: Array
@@ -145,7 +142,7 @@ class Player(Protocol):
         ...
 
     def move(self, multiplier: Array, score: Array, stage: StepSums) -> None:
-        """Change the masses, now that the multipliers are (M, R, m)."""
+        """Update the masses for multipliers of shape (M, R, m)."""
         ...
 
     def slope(self, multiplier: Array, score: Array, stage: StepSums) -> Array:
@@ -164,7 +161,7 @@ class CellPlayer:
         w(j | c, k) / P(G=j) of an assignment.
     ratio : bool
         Whether constraints divide by the mass in the event; else they are linear in the masses,
-        divided by what that mass is at first.
+        divided by the initial mass in the event.
     by_decision : bool
         Whether masses depend on the decision.
     """
@@ -198,7 +195,7 @@ class CellPlayer:
         return ConstraintValues(hinge, exact, xp.broadcast_to(self._mass, shape))
 
     def move(self, multiplier: Array, score: Array, stage: StepSums) -> None:
-        """Stay: hard groups are what they are."""
+        """Do nothing: hard groups are fixed."""
 
     def slope(self, multiplier: Array, score: Array, stage: StepSums) -> Array:
         """Return ∂ Lagrangian / ∂ φ over ω, shape (M, n)."""
@@ -212,7 +209,7 @@ class CellPlayer:
 
 
 def hard_player(game: Game, models: int) -> CellPlayer:
-    """Return the player of given groups: those of the rows themselves."""
+    """Return the player of fixed groups: those of the rows themselves."""
     xp = array_namespace(game.share)
     m = game.rows.n_groups
     own = xp.eye(m, dtype=xp.float64, device=game.device) / xp.sum(game.share, axis=1)
@@ -235,11 +232,9 @@ class AssignmentPlayer(CellPlayer):
         Learning rate of w.
     steps : int
         Steps on w for each step of θ.
-    rounds : int
-        Rounds of alternating projections a step.
     variant : {"paper", "authors"}
-        ``paper``: constraints linear in w, from P(G=j | Ĝ=k) on, projected by Dykstra's
-        algorithm. ``authors``: ratios, from w = 0 on, projected without its correction.
+        ``paper``: constraints linear in w, which starts at P(G=j | Ĝ=k), projected by Dykstra's
+        algorithm. ``authors``: ratios, w starts at 0 and is projected without its correction.
     joint : callable, optional
         Solves for ``joint``: (gain (M, m, m̂, 4), cells, posterior) -> w.
     """
@@ -252,7 +247,6 @@ class AssignmentPlayer(CellPlayer):
         inner: Literal["ascent", "exact", "joint"],
         rate: Array,
         steps: int = 1,
-        rounds: int = 20,
         variant: Variant = "paper",
         joint: Joint | None = None,
     ) -> None:
@@ -263,7 +257,7 @@ class AssignmentPlayer(CellPlayer):
         plain = xp.matrix_transpose(posterior)[..., None] + xp.zeros((4,), dtype=xp.float64)
         super().__init__(game, self._relative(plain), ratio=variant == "authors", by_decision=True)
         self._posterior, self._inner, self._joint = posterior, inner, joint
-        self._steps, self._rounds, self._variant = steps, rounds, variant
+        self._steps, self._variant = steps, variant
         self._weight = plain if variant == "paper" else 0.0 * plain
         self._mass = self._relative(self._weight)
         flat = xp.reshape(self._weight, (models, m, seen * 4))
@@ -279,7 +273,7 @@ class AssignmentPlayer(CellPlayer):
     def evaluate(self, score: Array, stage: StepSums) -> ConstraintValues:
         """Return the constraints at these scores.
 
-        With indicators they are true maxima over W(θ) unless w is what ascent has made of it.
+        With indicators they are true maxima over W(θ) unless w results from ascent.
         """
         if self._inner == "ascent":
             return super().evaluate(score, stage)
@@ -287,35 +281,32 @@ class AssignmentPlayer(CellPlayer):
         if self._inner == "exact":
             gain = stage.bad + stage.rest[:, :, None, None] * stage.event
             worst = [
-                maximise_by_group(gain[:, place, ...], stage.count, self._posterior)
-                for place in range(len(self._game.rates))
+                maximise_by_group(gain[:, index, ...], stage.count, self._posterior)
+                for index in range(len(self._game.rates))
             ]
             self._mass = self._relative(xp.stack(worst, axis=1))
         values = super().evaluate(score, stage)
-        exact = []
-        for place, rate in enumerate(self._game.rates):
-            low, high = bound_rates(stage.count, self._posterior, RATE_CELLS[rate.cells])
-            bad = 1.0 - low if rate.floor else high
-            bad = xp.where(xp.isnan(bad), 0.0, bad)
-            exact.append(bad - stage.overall[:, place : place + 1])
-        return ConstraintValues(values.hinge, xp.stack(exact, axis=1), values.cell_mass)
+        exact = self._game.judge(
+            stage, lambda rate: bound_rates(stage.count, self._posterior, rate)
+        )
+        return ConstraintValues(values.hinge, exact, values.cell_mass)
 
     def move(self, multiplier: Array, score: Array, stage: StepSums) -> None:  # noqa: ARG002
         """Take steps on w, or solve for it."""
         xp = array_namespace(multiplier)
         if self._inner == "joint" and self._joint is not None:
-            gain = (stage.bad + stage.rest[:, :, None, None] * stage.event)[:, :, None, ...]
-            scale = (multiplier / (self._nominal * self._prior[:, None, :]))[..., None, None]
-            self._weight = self._joint(xp.sum(scale * gain, axis=1), stage.count, self._posterior)
+            gradient = self._gradient(multiplier, stage)
+            self._weight = self._joint(gradient, stage.count, self._posterior)
             self._mass = self._relative(self._weight)
         elif self._inner == "ascent":
             for _ in range(self._steps):
-                flat = self._optimiser.step([self._gradient(multiplier, stage)])[0]
+                gradient = self._gradient(multiplier, stage)
+                flat = xp.reshape(gradient, (*gradient.shape[:2], -1))
+                flat = self._optimiser.step([flat])[0]
                 self._weight = project_assignment(
                     self._weight + xp.reshape(flat, self._weight.shape),
                     stage.count,
                     self._posterior,
-                    rounds=self._rounds,
                     variant=self._variant,
                 )
                 if self._variant == "paper":
@@ -323,7 +314,7 @@ class AssignmentPlayer(CellPlayer):
                 self._mass = self._relative(self._weight)
 
     def _keep_possible(self, weight: Array) -> Array:
-        """Return w without groups of which a noisy group has no rows: some rounds leave a rest."""
+        """Return w without the impossible groups of a noisy group, which few rounds leave in it."""
         xp = array_namespace(weight)
         possible = xp.matrix_transpose(self._posterior)[..., None] > 0
         kept = xp.where(possible, weight, 0.0 * weight)
@@ -332,7 +323,7 @@ class AssignmentPlayer(CellPlayer):
         return xp.where(total > 0, kept / xp.where(total > 0, total, 1.0), plain)
 
     def _gradient(self, multiplier: Array, stage: StepSums) -> Array:
-        """Return ∂/∂w Σ λ_rj g_rj, shape (M, m, 4 m̂)."""
+        """Return ∂/∂w Σ λ_rj g_rj, shape (M, m, m̂, 4)."""
         xp = array_namespace(multiplier)
         if self._ratio:
             inside = self._inside(stage.event)
@@ -343,5 +334,4 @@ class AssignmentPlayer(CellPlayer):
             inside = self._nominal
             gain = (stage.bad + stage.rest[:, :, None, None] * stage.event)[:, :, None, ...]
         scale = multiplier / (inside * self._prior[:, None, :])
-        total = xp.sum(scale[..., None, None] * gain, axis=1)
-        return xp.reshape(total, (*total.shape[:2], -1))
+        return xp.sum(scale[..., None, None] * gain, axis=1)

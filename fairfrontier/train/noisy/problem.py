@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from fairfrontier.runtime.arrays import Backend
 from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.train.base import take_attribute, unit_weight
+from fairfrontier.train.base import take_attribute, training_weight
 from fairfrontier.train.neural.estimator import PREDICTION_ROWS, TrainingWarning
 from fairfrontier.train.neural.network import Network, forward
 from fairfrontier.train.noisy.lagrangian import TOLERANCE, Best
@@ -21,14 +22,57 @@ Approach = Literal["unconstrained", "true_groups", "naive", "dro", "soft_assignm
 Inner = Literal["ascent", "exact", "joint"]
 # Approaches with an adversary, which need to know the noise.
 ROBUST = ("dro", "soft_assignment", "ideal")
+# Parameters of which a model may be given several values, to choose on validation rows.
+TUNED = ("slack", "learning_rate", "multiplier_rate", "inner_rate")
+
+
+def _is_rate(value: Any, least: float = np.nextafter(0, 1)) -> bool:
+    rates = np.atleast_1d(value)
+    allowed = rates.ndim == 1 and rates.size > 0 and (rates >= least) & np.isfinite(rates)
+    return bool(np.all(allowed))
+
+
+def _is_above(value: Any, least: float) -> bool:
+    return value is None or least <= value < np.inf
+
+
+def _are_shares(value: Any) -> bool:
+    return value is None or all(0 <= share < 1 for share in np.atleast_1d(value))
+
+
+_RATE = (_is_rate, "a number of more than 0, or a list of them")
+_COUNT = (lambda value: value is None or value >= 1, "1 or more")
+# The values allowed for parameters, of those that an estimator has.
+ALLOWED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "budget": (lambda value: _is_above(value, 0), "a number of 0 or more"),
+    "slack": (lambda value: _is_rate(value, 0), "a number of 0 or more, or a list of them"),
+    "level": (_are_shares, "shares in [0, 1), or null"),
+    "tv": (lambda value: value in ("paper", "valid"), "paper or valid"),
+    "variant": (lambda value: value in ("paper", "authors"), "paper or authors"),
+    "radius": (lambda value: _is_above(value, np.nextafter(0, 1)), "a number above 0"),
+    "iterations": _COUNT,
+    "learning_rate": _RATE,
+    "multiplier_rate": _RATE,
+    "inner_rate": _RATE,
+    "inner_steps": _COUNT,
+    "validation_groups": (lambda value: value in ("noisy", "true"), "noisy or true"),
+    "best": (lambda value: value in ("paper", "ranks", "last"), "paper, ranks or last"),
+    "record_every": _COUNT,
+    "response": (lambda value: value in ("exact", "nested"), "exact or nested"),
+    "game_steps": _COUNT,
+    "response_steps": _COUNT,
+    "response_slack": (lambda value: _is_above(value, np.nextafter(0, 1)), "a number above 0"),
+    "response_tolerance": (lambda value: _is_above(value, 0), "a number of 0 or more"),
+    "dtype": (lambda value: value in ("float32", "float64"), "float32 or float64"),
+}
 
 
 @dataclass(frozen=True)
 class Setting:
     """How a model is trained; what an approach does not use keeps its default.
 
-    Attributes are parameters of the estimators, see there; ``approach`` says what stands for the
-    true groups, and ``widths`` are those of the hidden layers.
+    Attributes are parameters of the estimators, but for ``approach``, what stands in for the true
+    groups, and ``widths``, those of the hidden layers.
     """
 
     approach: Approach
@@ -62,22 +106,37 @@ class Setting:
     response_radius: float | None = None
 
 
+def list_candidates(setting: Setting) -> list[Setting]:
+    """Return a setting for every combination of the listed values."""
+    values = {name: np.atleast_1d(getattr(setting, name)).tolist() for name in TUNED}
+    if setting.inner != "ascent":
+        values["inner_rate"] = values["inner_rate"][:1]
+    return [
+        replace(setting, **dict(zip(values, combination, strict=True)))
+        for combination in itertools.product(*values.values())
+    ]
+
+
+def rank_candidates(trials: np.ndarray) -> int:
+    """Return which of (error, violation) is best: the least error of those without violation.
+
+    If all violate a constraint, the least violated, then of least error, then the first. A NaN
+    violation, where no group has a row of an event, counts as the largest.
+    """
+    error = trials[:, 0]
+    violation = np.where(np.isnan(trials[:, 1]), np.inf, trials[:, 1])
+    feasible = violation <= TOLERANCE
+    if feasible.any():
+        return int(np.argmin(np.where(feasible, error, np.inf)))
+    return int(np.lexsort((error, violation))[0])
+
+
 @dataclass(frozen=True, eq=False)
 class ConstrainedProblem:
     """Training rows, the groups that are constrained, and what is known of their noise.
 
-    Attributes
-    ----------
-    X : ndarray of float, shape (n, d)
-    y, codes : ndarray of int64, shape (n,)
-        Labels 0 and 1, and groups.
-    n_groups : int
-        m̂.
-    weight : ndarray of float64, shape (n,)
-    noise : NoiseModel or None
-        None where none is used, or levels alone.
-    level : ndarray of float64, shape (m,)
-        γ_j of the balls; empty where there are none.
+    ``y`` holds 0 and 1, ``codes`` m̂ groups. ``noise`` is None where it is not used, or where only
+    levels are known; ``level`` holds γ_j of the balls, shape (m,), and is empty without balls.
     """
 
     X: np.ndarray
@@ -91,7 +150,7 @@ class ConstrainedProblem:
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """A classifier, or a mixture of several, and how it stands in training.
+    """A classifier, or a mixture of several, and its values in training.
 
     Attributes
     ----------
@@ -103,8 +162,8 @@ class Solution:
         Share of wrong decisions and largest constraint, as the inner player saw it; −∞ where
         nothing is constrained.
     gap : float
-        Of the game whose mixture it is, see ``IdealSolution``; NaN of single classifiers, whose
-        game need not have an equilibrium.
+        Duality gap of the game whose mixture it is, see ``solve_ideal``; NaN of single classifiers,
+        whose game need not have an equilibrium.
     step : int
         Which iterate it is; of a mixture the steps of its game.
     level : ndarray of float64, shape (m,)
@@ -128,17 +187,12 @@ class Solution:
     cell_mass: np.ndarray
     history: Mapping[str, np.ndarray]
 
-    @property
-    def feasible(self) -> bool:
-        """Whether the constraints are satisfied in training."""
-        return self.violation <= TOLERANCE
-
     def scores(self, X: np.ndarray) -> np.ndarray:
         """Return φ of every classifier, float64, shape (n_samples, K)."""
         rows, network = np.asarray(X, dtype=np.float64), self.network
         if len(network.weight) == 1:
-            found = rows @ network.weight[0][:, :, 0].T
-            return np.asarray(found + network.bias[0][:, 0, 0])
+            linear = rows @ network.weight[0][:, :, 0].T
+            return np.asarray(linear + network.bias[0][:, 0, 0])
         parts = [
             forward(network, rows[start : start + PREDICTION_ROWS]).logits[..., 0].T
             for start in range(0, len(rows), PREDICTION_ROWS)
@@ -153,25 +207,12 @@ class Solution:
 def build_problem(data: Mapping[str, Any], setting: Setting, name: str) -> ConstrainedProblem:
     """Return the rows with the groups that the approach constrains, and their noise.
 
-    Parameters
-    ----------
-    data : mapping
-        X, y (0 and 1), ``groups`` and, where there are some, ``true_groups`` and
-        ``sample_weight``, as ``fit`` takes them.
-    setting : Setting
-        Its approach, attribute, level, confusion and tv count.
-    name : str
-        The estimator's, for messages.
-
-    Raises
-    ------
-    ConfigError
-        For a noise model that does not fit the groups.
-    DataError
-        For groups without a row, and where nothing is known of the noise.
+    ``data`` holds what ``fit`` takes, with y as 0 and 1; ``name`` is the estimator's, for messages.
+    ConfigError for a noise model that does not fit the groups, DataError for groups without a row
+    and where nothing is known of the noise, InputError for weights that are all zero.
     """
     X, y = np.asarray(data["X"]), np.asarray(data["y"])
-    weight = unit_weight(data.get("sample_weight"), len(y))
+    weight = training_weight(data.get("sample_weight"), len(y))
     noisy = take_attribute(data["groups"], setting.attribute).astype(np.int64)
     true = data.get("true_groups")
     true = None if true is None else take_attribute(true, setting.attribute).astype(np.int64)
@@ -187,7 +228,7 @@ def build_problem(data: Mapping[str, Any], setting: Setting, name: str) -> Const
     if setting.approach in ROBUST:
         noise = _find_noise(setting, name, noisy, true, shares / shares.sum(), weight)
     if setting.approach == "dro":
-        level = _choose_levels(setting, noise, n_groups)
+        level = _find_levels(setting, noise, n_groups)
     return ConstrainedProblem(X, y.astype(np.int64), codes, n_groups, weight, noise, level)
 
 
@@ -199,7 +240,7 @@ def _find_noise(
     shares: np.ndarray,
     weight: np.ndarray,
 ) -> NoiseModel | None:
-    """Return the noise model that was given, or the one of the rows whose true groups are known."""
+    """Return the given noise model, or the one estimated from rows with true groups."""
     n_groups = len(shares)
     if setting.confusion is not None:
         confusion = np.asarray(setting.confusion, dtype=np.float64)
@@ -239,11 +280,11 @@ def _estimate_noise(true: np.ndarray, noisy: np.ndarray, weight: np.ndarray) -> 
         return NoiseModel.from_table(true, noisy)
     size = int(max(true.max(), noisy.max())) + 1
     counts = np.bincount(true * size + noisy, weights=weight, minlength=size * size)
-    names = tuple(str(code) for code in range(size))
+    names = tuple(map(str, range(size)))
     return NoiseModel(counts.reshape(size, size) / counts.sum(), names, names)
 
 
-def _choose_levels(setting: Setting, noise: NoiseModel | None, n_groups: int) -> np.ndarray:
+def _find_levels(setting: Setting, noise: NoiseModel | None, n_groups: int) -> np.ndarray:
     """Return γ_j of the balls, and warn where the paper's choice of it need not hold."""
     if noise is None:
         return np.broadcast_to(np.asarray(setting.level, dtype=np.float64), (n_groups,)).copy()

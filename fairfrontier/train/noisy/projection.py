@@ -17,30 +17,11 @@ MOST_PASSES = 100
 
 
 def project_simplex(point: Array, total: Array | float = 1.0) -> Array:
-    """Project onto the simplex: argmin ‖p − x‖² s.t. p ≥ 0, Σ p = z.
+    """Return argmin ‖p − x‖² s.t. p ≥ 0, Σ p = z, for finite x, shape (..., n), and z ≥ 0.
 
-    p_i = (x_i − τ)₊ with the τ that makes the sum z.
-
-    Parameters
-    ----------
-    point : float array, shape (..., n)
-        x, finite.
-    total : float or float array, shape (...)
-        z ≥ 0.
-
-    Returns
-    -------
-    float array, shape (..., n)
-        In the dtype of ``point``.
-
-    Notes
-    -----
-    O(n log n), by a sort.
-
-    References
-    ----------
-    J. Duchi, S. Shalev-Shwartz, Y. Singer, T. Chandra. Efficient projections onto the l1-ball for
-    learning in high dimensions. ICML 2008, figure 1.
+    p_i = (x_i − τ)₊ with the τ that makes the sum z, in O(n log n), by a sort. J. Duchi,
+    S. Shalev-Shwartz, Y. Singer, T. Chandra. Efficient projections onto the l1-ball for learning in
+    high dimensions. ICML 2008, figure 1.
     """
     xp = array_namespace(point)
     # What counts lies within z of the largest: seen from there, rounding is relative to z.
@@ -56,19 +37,8 @@ def project_simplex(point: Array, total: Array | float = 1.0) -> Array:
 def project_leading_simplex(point: Array) -> Array:
     """Project onto the simplex along the leading axis: ``project_simplex`` for many short columns.
 
-    Parameters
-    ----------
-    point : float array, shape (m, ...)
-        x, finite; m of a few.
-
-    Returns
-    -------
-    float array, shape (m, ...)
-
-    Notes
-    -----
-    O(m²) passes over an axis of all columns, which are sorted by exchanges: with few entries a
-    column this costs less than a sort of each.
+    O(m²) passes over an axis of all columns, shape (m, ...), which are sorted by exchanges: with
+    few entries per column this costs less than sorting each.
     """
     xp = array_namespace(point)
     m = int(point.shape[0])
@@ -90,22 +60,7 @@ def project_leading_simplex(point: Array) -> Array:
 
 
 def project_capped_simplex(point: Array, radius: Array | float) -> Array:
-    """Project onto {λ ≥ 0, Σ λ ≤ R}.
-
-    Parameters
-    ----------
-    point : float array, shape (..., n)
-    radius : float or float array, shape (...)
-        R ≥ 0.
-
-    Returns
-    -------
-    float array, shape (..., n)
-
-    Notes
-    -----
-    The positive part where its sum stays within R; else the simplex Σ λ = R.
-    """
+    """Project onto {λ ≥ 0, Σ λ ≤ R}: the positive part where its sum allows, else Σ λ = R."""
     xp = array_namespace(point)
     cap = _spread(point, radius)
     positive = xp.maximum(point, 0.0)
@@ -122,27 +77,16 @@ def _spread(point: Array, value: Array | float) -> Array:
 
 
 def find_level(values: Array, count: Array, total: Array, start: Array) -> Array:
-    """Return τ with Σ_i c_i (x_i − τ)₊ = z, by Newton's steps from a place near it.
+    """Return τ with Σ_i c_i (x_i − τ)₊ = z, by Newton's method from a point near it.
 
-    Parameters
-    ----------
-    values : array, shape (..., n)
-        x.
-    count : array, shape (n,)
-        c > 0.
-    total : array, shape (..., 1)
-        z ≥ 0.
-    start : array, shape (..., 1)
-
-    Returns
-    -------
-    array, shape (..., 1)
+    x is ``values``, (..., n), c > 0 ``count``, (n,), and z ≥ 0 ``total``, (..., 1); ``start`` and τ
+    have shape (..., 1).
 
     Notes
     -----
     The sum is convex and falls with τ: from below steps go up to the root, and from above the first
-    one lands below it. Later steps go down by rounding alone, and a small one ends the search; from
-    afar rounding is coarse. A row's root does not depend on how long others take.
+    one ends below it. Later steps go down by rounding alone, and a small one ends the search; far
+    away rounding is coarse. A row's root does not depend on how long others take.
     """
     xp = array_namespace(values)
     top = xp.max(values, axis=-1, keepdims=True)
@@ -169,25 +113,11 @@ def find_level(values: Array, count: Array, total: Array, start: Array) -> Array
 
 
 def find_floor(values: Array, base: Array, count: Array, total: Array, start: Array) -> Array:
-    """Return b with Σ_i c_i min{p, (b − x_i)₊} = z, for z ≤ p Σ c.
+    """Return b with Σ_i c_i min{p, (b − x_i)₊} = z, for z ≤ p Σ c, shape (M, 1).
 
-    Parameters
-    ----------
-    values : array, shape (M, n)
-        x.
-    base : array, shape ()
-        p > 0.
-    count : array, shape (n,)
-        c > 0.
-    total, start : array, shape (M, 1)
-
-    Returns
-    -------
-    array, shape (M, 1)
-
-    Notes
-    -----
-    Newton's steps within a bracket, whose middle replaces those that leave it and every fourth.
+    x is ``values``, (M, n), p > 0 ``base``, c > 0 ``count``, (n,), z ``total``. Newton's method
+    within a bracket, whose middle replaces steps that leave it, and every fourth step that shrinks
+    it too little.
     """
     xp = array_namespace(values)
     low = xp.min(values, axis=-1, keepdims=True)

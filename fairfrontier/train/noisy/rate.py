@@ -56,13 +56,7 @@ RATE_CELLS = {
 
 
 def find_rate(name: str) -> RateCells:
-    """Return the cells of a rate.
-
-    Raises
-    ------
-    ConfigError
-        When there is no such rate.
-    """
+    """Return the cells of a rate; ConfigError for an unknown one."""
     if name not in RATE_CELLS:
         raise ConfigError(f"There is no rate {name!r}.", nearest(name, RATE_CELLS))
     return RATE_CELLS[name]
@@ -71,13 +65,12 @@ def find_rate(name: str) -> RateCells:
 def count_cells(
     decision: Array, y: Array, codes: Array, n_groups: int, weight: Array | None = None
 ) -> Array:
-    """Return the share of the rows in each noisy group and cell: P(Ĝ=k, Ŷ=ŷ, Y=y).
+    """Return the share of the rows in each noisy group and cell, P(Ĝ=k, Ŷ=ŷ, Y=y), in O(M n).
 
     Parameters
     ----------
     decision : float array, shape (n,) or (M, n)
-        Probability that the decision is 1; 0 or 1 for a deterministic rule. A row counts in both
-        of its cells by expectation.
+        Probability that the decision is 1; a row counts in both of its cells by expectation.
     y : integer array, shape (n,)
         Labels 0 and 1.
     codes : integer array, shape (n,) or (M, n)
@@ -91,10 +84,6 @@ def count_cells(
     -------
     float array, shape (m̂, 4) or (M, m̂, 4)
         Sums to 1 over the last two axes.
-
-    Notes
-    -----
-    O(M n).
     """
     xp = array_namespace(decision)
     lead = decision.shape[:-1]
@@ -128,15 +117,9 @@ def sum_cells(cells: Array, chosen: tuple[int, ...]) -> Array:
 class Rate:
     """A rate whose bad share is bounded.
 
-    Attributes
-    ----------
-    name : str
-    sign : tuple of int
-        s for the labels 0 and 1: +1 where the decision 1 is bad, −1 where 0 is, 0 outside.
-    cells : str
-        The same rate in ``RATE_CELLS``.
-    floor : bool
-        Whether its smallest value over groups is bounded; else its largest.
+    ``sign`` is s for the labels 0 and 1: +1 where the decision 1 is bad, −1 where 0 is, 0 outside
+    of the event. ``cells`` names the same rate in ``RATE_CELLS``. With ``floor`` its smallest value
+    over groups is bounded, else its largest.
     """
 
     name: str
@@ -164,13 +147,7 @@ CRITERIA = {
 
 
 def find_rates(criterion: str) -> tuple[Rate, ...]:
-    """Return the rates that a criterion bounds.
-
-    Raises
-    ------
-    ConfigError
-        When there is no such criterion.
-    """
+    """Return the rates that a criterion bounds; ConfigError for an unknown criterion."""
     if criterion not in CRITERIA:
         raise ConfigError(f"There is no criterion {criterion!r}.", nearest(criterion, CRITERIA))
     return tuple(RATES[name] for name in CRITERIA[criterion])

@@ -17,21 +17,11 @@ BLOCK_ROWS = 1 << 12
 
 @dataclass(frozen=True, eq=False)
 class GroupedRows:
-    """A table whose rows of one label and group lie side by side.
+    """A table whose rows of one label and group are adjacent.
 
-    Attributes
-    ----------
-    x : float array, shape (n, d)
-    weight : float array, shape (n,)
-        ω > 0; sums to 1.
-    weighted : float array, shape (n, d)
-        ω x, so that gradients are one product.
-    borders : tuple of int, length 2m + 1
-        GroupedRows ``borders[y m + k]`` to ``borders[y m + k + 1]`` have label y and group k.
-    n_groups : int
-        m.
-    total : float
-        Sum of the weights before they were made to sum to 1; rows, where all weighed 1.
+    ``weight`` ω > 0 sums to 1, ``total`` before it was normalised; ``weighted`` is ω x, shape (n,
+    d), so that gradients are one product. Rows ``borders[y m + k]`` to ``borders[y m + k + 1]``
+    have label y and group k.
     """
 
     x: Array
@@ -65,28 +55,15 @@ def arrange_rows(
     weight: np.ndarray,
     dtype: str = "float32",
 ) -> GroupedRows:
-    """Sort rows by label and group, and merge those that are equal.
+    """Sort rows by label (0, 1) and group (0, …, n_groups − 1), and merge those that are equal.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, d)
-    y, codes : ndarray of int64, shape (n_samples,)
-        Labels 0 and 1; groups 0, …, n_groups − 1.
-    n_groups : int
-    weight : ndarray of float64, shape (n_samples,)
-        Case weights; rows of weight 0 are left out.
-    dtype : str
-        Of the arrays returned.
-
-    Returns
-    -------
-    GroupedRows
-        The same for any order of the rows, and for weights or as many repetitions.
+    Rows of weight 0 are dropped. The result is the same for any order of the rows, and for weights
+    or as many repetitions.
 
     Notes
     -----
     O(n d + n log n). Rows are sorted by two 64-bit hashes of their bytes and merged where the bytes
-    agree; of binned tables half the rows or so remain (Adult: 16,300 of 29,305). Holds two copies
+    agree; of binned tables about half the rows remain (Adult: 16,300 of 29,305). Holds two copies
     of the table in float64 beside what it returns.
     """
     kept = weight > 0
@@ -136,13 +113,7 @@ def _mix(words: np.ndarray, factor: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """What constraints take of the scores: sums over the rows of a group and a cell c = 2ŷ + y.
-
-    Attributes
-    ----------
-    up, down, count : array of float64, shape (M, m, 4)
-        Σ ω (1 + φ)₊, Σ ω (1 − φ)₊ and Σ ω.
-    """
+    """Σ ω (1 + φ)₊, Σ ω (1 − φ)₊ and Σ ω over the rows of groups and cells 2ŷ + y, (M, m, 4)."""
 
     up: Array
     down: Array
@@ -152,10 +123,9 @@ class Sums:
 def sum_scores(rows: GroupedRows, score: Array) -> Sums:
     """Sum the scores φ (M, n) over groups and cells.
 
-    Notes
-    -----
-    Five passes over the scores and as many products with the weights, a label and group at a time.
-    Sums by decision come as differences: on the side where a hinge is linear, Σ ω φ says it all.
+    Five passes over the scores and as many products with the weights, one label and group at a
+    time. Sums by decision are differences: on the side where a hinge is linear, Σ ω φ determines
+    it.
     """
     xp = array_namespace(score)
     ups: list[Array] = []
@@ -193,20 +163,10 @@ def sum_scores(rows: GroupedRows, score: Array) -> Sums:
 def fill_slopes(
     rows: GroupedRows, score: Array, rise: Array, fall: Array, *, by_decision: bool
 ) -> Array:
-    """Return U 1{φ > −1} − D 1{φ < 1}, the slopes of U (1 + φ)₊ + D (1 − φ)₊.
+    """Return U 1{φ > −1} − D 1{φ < 1}, the slopes of U (1 + φ)₊ + D (1 − φ)₊, shape (M, n).
 
-    Parameters
-    ----------
-    rows : GroupedRows
-    score : array, shape (M, n)
-    rise, fall : array, shape (M, m, 4)
-        U and D of each group and cell.
-    by_decision : bool
-        Whether U and D depend on the decision; saves a pass where they do not.
-
-    Returns
-    -------
-    array, shape (M, n)
+    ``rise`` and ``fall``, shape (M, m, 4), are U and D of each group and cell. ``by_decision`` says
+    whether they depend on the decision, which takes a further pass.
     """
     xp = array_namespace(score)
     slope = xp.empty_like(score)

@@ -32,7 +32,7 @@ SHIFTS = (-1.0, -0.5, 0.0, 0.5, 1.0)
 
 
 def share_progress(progress: Progress | None, number: int, rounds: int) -> Progress | None:
-    """Return what reports the progress of one run of several."""
+    """Return a callback that reports the progress of one of several runs."""
     if progress is None:
         return None
     report = progress
@@ -44,30 +44,11 @@ def solve(
     settings: Sequence[Setting],
     progress: Progress | None = None,
 ) -> list[Solution]:
-    """Train one model for every problem and setting.
+    """Train one model for every problem and setting, ``BATCH_ENTRIES`` numbers at a time.
 
-    Parameters
-    ----------
-    problems : sequence of ConstrainedProblem
-        Of the same rows and groups; the noise may differ.
-    settings : sequence of Setting
-        One for each problem, of one number for each rate; they may differ in budget, slack,
-        noise, radius, rates and seed.
-    progress : callable, optional
-        Called with (steps done, steps).
-
-    Returns
-    -------
-    list of Solution
-
-    Raises
-    ------
-    DataError
-        For a group that has no row of the event of a constrained rate.
-
-    Notes
-    -----
-    Models train together, ``BATCH_ENTRIES`` numbers at a time.
+    The problems have the same rows and groups; their noise may differ. Each setting has one number
+    for each rate; settings may differ in budget, slack, noise, radius, rates and seed. DataError
+    for a group without a row of the event of a constrained rate.
     """
     n, m = len(problems[0].y), problems[0].n_groups
     size = max(1, BATCH_ENTRIES // (n * (6 + 7 * m)))
@@ -208,7 +189,7 @@ def _mix_iterates(
 
 
 def _refuse_empty(game: Game, rates: Sequence[Rate], approach: str) -> None:
-    """Refuse groups that have no row in the event of a rate, where rates of them are divided."""
+    """Refuse groups without a row in the event of a rate that is divided by their rows."""
     share = to_numpy(game.share)
     for rate in rates:
         labels = [label for label in (0, 1) if rate.sign[label]]
@@ -256,7 +237,7 @@ def _start_player(
 
 
 def _start_network(sizes: Sequence[int], seed: int) -> list[np.ndarray]:
-    """Return where a model starts: 0 for a linear one, whose problem is convex; else drawn."""
+    """Return the initial weights: 0 for a linear model, whose problem is convex; else drawn."""
     if len(sizes) == 2:
         return [np.zeros((1, *sizes)), np.zeros((1, 1, 1))]
     return draw_network(sizes, derive_generator("noisy_groups", "weights", seed))

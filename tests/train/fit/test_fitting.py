@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,14 @@ import pytest
 from fairfrontier import load
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.store import Store
-from fairfrontier.train.fit.fitting import fit
+from fairfrontier.train.fit import fitting
+from fairfrontier.train.fit.fitting import fit, fit_with_warnings
 from fairfrontier.train.fit.group import FitGroup, Member
 from fairfrontier.train.fit.input import load_split
 from fairfrontier.train.fit.kept import KIND, read_facts
 from fairfrontier.train.fit.key import key
 from fairfrontier.train.fit.score_file import read_scores
+from fairfrontier.train.neural.estimator import TrainingWarning
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.prediction import predict_part
 from fairfrontier.train.registry import load_model
@@ -252,3 +255,29 @@ def test_a_method_that_finds_no_model_is_skipped_with_its_reason(home, store, mo
     entry = store.path(KIND, fit(make_group(then=None), store, home))
     assert read_facts(entry)["skipped"] == told
     assert not list(entry.glob("scores-*"))
+
+
+def test_training_warnings_come_back_and_others_go_their_way(store, monkeypatch):
+    def warn(group, store, home, *, client=None):
+        for text in ("two", "one", "two"):
+            warnings.warn(text, TrainingWarning, stacklevel=1)
+        warnings.warn("soon gone", FutureWarning, stacklevel=1)
+        return f"{group} {client}"
+
+    monkeypatch.setattr(fitting, "fit", warn)
+    with pytest.warns(FutureWarning, match="soon gone") as seen:
+        found = fit_with_warnings("group", store, Path(), client="client")
+    assert found == ("group client", ("two", "one"))
+    assert len(seen) == 1
+
+
+def test_a_fault_goes_its_way(store, monkeypatch):
+    def warn(*_):
+        raise ValueError("NaN")
+
+    monkeypatch.setattr(fitting, "fit", warn)
+    with pytest.raises(ValueError, match="NaN"):
+        fit_with_warnings("group", store, Path())
+    # Filters are what they were: here a warning is an error.
+    with pytest.raises(TrainingWarning):
+        warnings.warn("late", TrainingWarning, stacklevel=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fairfrontier.train.neural.network import Network
+from fairfrontier.train.noisy.noise import NoiseModel
 from fairfrontier.train.noisy.player import Game
 from fairfrontier.train.noisy.rate import find_rates
 from fairfrontier.train.noisy.row import GroupedRows, arrange_rows
@@ -21,6 +22,14 @@ def make_table(n=120, m=3, seed=0, d=4, levels=3):
     noisy = np.where(moved, (group + rng.integers(1, m, size=n)) % m, group)
     X = np.hstack([np.eye(levels)[codes[:, i]] for i in range(d)] + [np.eye(m)[noisy]])
     return X, y, group, noisy
+
+
+def flip_uniformly(level, prior, names=None):
+    """Return the noise of a share of rows that move to another group, each equally likely."""
+    m = len(prior)
+    confusion = np.full((m, m), level / (m - 1))
+    np.fill_diagonal(confusion, 1 - level)
+    return NoiseModel.from_confusion(confusion, prior=prior, names=names)
 
 
 def make_rows(xp=np, dtype="float64", m=3, **changes):

@@ -118,4 +118,4 @@ def test_namespaces_agree(namespace, response):
     plain = solve_ideal(make_problem(), **options)
     ours = solve_ideal(make_problem(xp=namespace()), **options)
     np.testing.assert_allclose(to_numpy(ours.probability), plain.probability, atol=1e-12)
-    np.testing.assert_allclose(to_numpy(ours.multiplier), plain.multiplier, atol=1e-9)
+    np.testing.assert_allclose(to_numpy(ours.violation), plain.violation, atol=1e-9)

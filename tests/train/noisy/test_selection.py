@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.train.noisy.selection import CHOSEN, list_candidates, rank_candidates
+from fairfrontier.train.noisy.problem import TUNED, list_candidates, rank_candidates
 from tests.train.noisy.test_estimator import SMALL, make, make_part, table
 
 RATES = {"learning_rate": [0.02, 0.1], "multiplier_rate": [0.1, 1.0], "inner_rate": [0.01, 0.1]}
@@ -43,7 +43,7 @@ def test_the_chosen_model_is_the_best_of_those_trained_alone(approach):
     part, validation = make_part(), make_part(seed=1)
     model = fit(approach, part, validation, level=0.1, **RATES)
     candidates = list_candidates(make(approach, level=0.1, **RATES).setting())
-    settings = [{name: getattr(each, name) for name in CHOSEN} for each in candidates]
+    settings = [{name: getattr(each, name) for name in TUNED} for each in candidates]
     alone = [fit(approach, part, level=0.1, **each) for each in settings]
     told = []
     for each in alone:
