@@ -35,10 +35,8 @@ UNFINISHED = re.compile("TO" + "DO|FIX" + "ME|X" + r"XX\b")
 UNSAFE = {"cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"}
 KERNELS = (
     "fairfrontier.runtime.arrays",
-    "fairfrontier.metric.distance",
     "fairfrontier.metric.explore",
     "fairfrontier.metric.face",
-    "fairfrontier.metric.mahalanobis",
     "fairfrontier.train.baseline.group_adversary",
     "fairfrontier.train.individual.attack",
     "fairfrontier.train.individual.budro.bound",

@@ -1,15 +1,13 @@
-"""EXPLORE: the metric under which pairs that are said to be comparable are likely to be so."""
+"""EXPLORE: the metric that maximises the likelihood of given judgements of comparability."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
 
 from fairfrontier.metric.fair_metric import FairMetric
-from fairfrontier.metric.mahalanobis import make_metric
 from fairfrontier.metric.registry import fair_metric
 from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.arrays import to_numpy
@@ -24,6 +22,8 @@ FLOOR = 1e-10
 GRADIENT_LIMIT = 5.0
 # The step of the descent falls after so many iterations.
 ITERATIONS_PER_STEP = 100
+# Eigenvalues below this share of the largest count as zero.
+TOLERANCE = 1e-10
 
 
 @fair_metric("explore")
@@ -42,7 +42,7 @@ def learn_explore(
 ) -> FairMetric:
     """Learn Σ by maximum likelihood from pairs of training rows.
 
-    Two rows of the same label and another level of the attribute are comparable, two rows of
+    Two rows of the same label and different levels of the attribute are comparable, two rows of
     different labels are not; see `descend` for the likelihood.
 
     Parameters
@@ -60,18 +60,18 @@ def learn_explore(
     iterations : int
         Steps.
     floor : float
-        Distances below it are taken for it; > 0.
+        Lower bound of distances; > 0.
     gradient_limit : float or None
         Longest gradient, see `descend`; None for the published descent.
     bins : int
-        A regression's target is cut at quantiles into so many labels (an extension of ours).
+        A regression's target is cut at quantiles into this many labels (an extension of ours).
     seed : int
         Of the pairs and batches, which also depend on the dataset and the split's seed.
 
     Returns
     -------
     FairMetric
-        ``directions`` are those in which Σ has no extent.
+        ``directions`` span the null space of Σ.
 
     Raises
     ------
@@ -93,15 +93,17 @@ def learn_explore(
     metrics from data. ICML 2020, Section 2.2.
     """
     part = split.train
-    known = list(part.attributes)
-    if not known:
+    attributes = list(part.attributes)
+    if not attributes:
         raise ConfigError(
             f"The dataset {split.dataset} has no group attribute.",
             "Describe one under `groups:` in its YAML.",
         )
-    name = known[0] if attribute is None else attribute
-    if name not in known:
-        raise ConfigError(f"{split.dataset} has no group attribute {name!r}.", nearest(name, known))
+    name = attributes[0] if attribute is None else attribute
+    if name not in attributes:
+        raise ConfigError(
+            f"{split.dataset} has no group attribute {name!r}.", nearest(name, attributes)
+        )
     for key, value, least in (
         ("comparable", comparable, 1),
         ("incomparable", incomparable, 1),
@@ -147,13 +149,13 @@ def learn_from_labelled_pairs(
     gradient_limit: float | None = GRADIENT_LIMIT,
     generator: np.random.Generator,
 ) -> FairMetric:
-    """Learn an EXPLORE metric from pairs that somebody called comparable or not.
+    """Learn an EXPLORE metric from pairs that were judged comparable or not.
 
     Parameters
     ----------
     x, other : arrays of shape (n, d)
-        Row i of one is paired with row i of the other. NumPy or CuPy arrays, which say where the
-        work is done: a device pays from some hundred features on.
+        Row i of one is paired with row i of the other. NumPy or CuPy arrays, whose device is used:
+        a GPU is worthwhile from some hundred features on.
     comparable : array of bool, shape (n,)
         Whether the pair is comparable.
     batch, iterations, floor, gradient_limit, generator
@@ -166,11 +168,6 @@ def learn_from_labelled_pairs(
     DataError
         When shapes differ, numbers are not finite, all pairs are of one kind, or the descent
         ended worse than it began.
-
-    References
-    ----------
-    D. Mukherjee et al. Two simple ways to learn individual fairness metrics from data. ICML 2020,
-    Section 2.2.
     """
     if x.ndim != 2 or x.shape != other.shape or comparable.shape != x.shape[:1]:
         raise DataError(
@@ -187,7 +184,7 @@ def learn_from_labelled_pairs(
         raise DataError(
             "All pairs are of one kind.", "Give comparable pairs and others that are not."
         )
-    found = descend(
+    sigma, start_loss, end_loss = descend(
         difference,
         z,
         batch=batch,
@@ -197,38 +194,15 @@ def learn_from_labelled_pairs(
         generator=generator,
     )
     # A descent that merely jitters about the identity is no failure: one nat is beyond that.
-    if not found.loss < found.start_loss + 1:
+    if not end_loss < start_loss + 1:
         raise DataError(
-            f"EXPLORE ended worse than it began: {found.start_loss:.3g} nats a pair became "
-            f"{found.loss:.3g}.",
+            f"EXPLORE ended worse than it began: {start_loss:.3g} nats a pair became "
+            f"{end_loss:.3g}.",
             "Take more iterations."
             if gradient_limit is not None
             else f"Set gradient_limit to {GRADIENT_LIMIT:g}.",
         )
-    return make_metric(to_numpy(found.sigma))
-
-
-@dataclass(frozen=True, eq=False)
-class Descent:
-    """Where the descent ended.
-
-    Attributes
-    ----------
-    sigma : array of shape (d, d)
-        Σ: symmetric, positive semidefinite.
-    loss, start_loss : float
-        Mean negative log-likelihood of all pairs at Σ and at the identity.
-    iterations : int
-        Steps taken.
-    limited : int
-        How many of them had a gradient beyond the limit.
-    """
-
-    sigma: Array
-    loss: float
-    start_loss: float
-    iterations: int
-    limited: int
+    return make_metric(to_numpy(sigma))
 
 
 def descend(
@@ -240,13 +214,14 @@ def descend(
     floor: float = FLOOR,
     gradient_limit: float | None = GRADIENT_LIMIT,
     generator: np.random.Generator,
-) -> Descent:
+) -> tuple[Array, float, float]:
     """Maximise the likelihood of comparability over Σ ⪰ 0 by projected stochastic descent.
 
         min_Σ  −mean_i log P(z_i),   P(z = 1) = 2σ(−d),   d = (x − x')ᵀ Σ (x − x')
 
-    from the identity, by steps of 1/(1 + ⌊iteration/100⌋), with negative eigenvalues set to 0
-    after every step.
+    from the identity, by steps of 1/(1 + ⌊iteration/100⌋), with negative eigenvalues set to 0 after
+    every step. Returns Σ and the mean negative log-likelihood of all pairs at the identity and at
+    Σ.
 
     Parameters
     ----------
@@ -255,29 +230,24 @@ def descend(
     comparable : float64 array of shape (n,)
         z: 1 for a comparable pair, 0 for another.
     batch : int
-        Pairs in each step, drawn without replacement; all pairs, and no draw, where there are no
-        more than that.
+        Pairs in each step, drawn without replacement; all pairs, without a draw, if there are no
+        more.
     iterations : int
         Steps.
     floor : float
-        Distances below it are taken for it; > 0.
+        Lower bound of distances; > 0.
     gradient_limit : float or None
-        Gradients with a Frobenius norm above ``gradient_limit`` · √d are shortened to it: a guard
-        of ours. A pair of z = 0 that lies in the null space of Σ makes a gradient of the order of
-        1/(batch · floor), from which falling steps do not come back. None for no guard.
+        Gradients with a Frobenius norm above ``gradient_limit`` · √d are scaled down to it: a guard
+        of ours. A pair with z = 0 in the null space of Σ makes a gradient of the order of
+        1/(batch · floor), from which falling steps do not recover. None for no guard.
     generator : numpy.random.Generator
         Draws the batches.
 
-    Raises
-    ------
-    ConfigError
-        When batch, iterations, floor or gradient_limit are out of range.
-
     Notes
     -----
-    O(iterations · (batch · d² + d³)), O(n d) memory. The problem is convex in Σ, but steps of 1
-    are far too long for features of unit variance at first; ``iterations`` in the hundreds are
-    needed for the falling steps to settle. Compare ``loss`` with ``start_loss``.
+    O(iterations · (batch · d² + d³)), O(n d) memory. The problem is convex in Σ, but steps of 1 are
+    initially far too long for features of unit variance; it takes hundreds of iterations for the
+    falling steps to settle.
     """
     for key, value in (("batch", batch), ("iterations", iterations)):
         if value < 1:
@@ -293,41 +263,23 @@ def descend(
     sigma = xp.eye(d, dtype=difference.dtype)
     start_loss = float(loss(sigma, difference, comparable, floor=floor))
     longest = float("inf") if gradient_limit is None else gradient_limit * d**0.5
-    limited = 0
-    some, z = difference, comparable
+    pairs, z = difference, comparable
     for iteration in range(iterations):
         if batch < n:
             drawn = xp.asarray(generator.choice(n, batch, replace=False, shuffle=False))
-            some = xp.take(difference, drawn, axis=0)
+            pairs = xp.take(difference, drawn, axis=0)
             z = xp.take(comparable, drawn, axis=0)
         step = 1.0 / (1 + iteration // ITERATIONS_PER_STEP)
-        slope = gradient(sigma, some, z, floor=floor)
+        slope = gradient(sigma, pairs, z, floor=floor)
         length = float(xp.linalg.matrix_norm(slope))
         if length > longest:
             slope = slope * (longest / length)
-            limited += 1
         sigma = clip(sigma - step * slope)
-    end_loss = float(loss(sigma, difference, comparable, floor=floor))
-    return Descent(sigma, end_loss, start_loss, iterations, limited)
+    return sigma, start_loss, float(loss(sigma, difference, comparable, floor=floor))
 
 
 def loss(sigma: Array, difference: Array, comparable: Array, *, floor: float = FLOOR) -> Array:
-    """Return the mean of −log P(z), P(z = 1) = 2σ(−d), P(z = 0) = tanh(d/2); no overflow.
-
-    Parameters
-    ----------
-    sigma : array of shape (d, d)
-    difference : array of shape (n, d)
-    comparable : array of shape (n,)
-        0 or 1.
-    floor : float
-        Distances below it are taken for it.
-
-    Returns
-    -------
-    array of shape ()
-        In nats.
-    """
+    """Return the mean of −log P(z) in nats, without overflow; P(z = 0) = tanh(d/2)."""
     xp = array_namespace(sigma, difference, comparable)
     d = _distance(sigma, difference, floor)
     small = xp.exp(-d)
@@ -342,20 +294,6 @@ def gradient(sigma: Array, difference: Array, comparable: Array, *, floor: float
 
     1/sinh d is computed as 2e^{−d}/(1 − e^{−2d}), which neither overflows for large d nor cancels
     for small.
-
-    Parameters
-    ----------
-    sigma : array of shape (d, d)
-    difference : array of shape (n, d)
-    comparable : array of shape (n,)
-        0 or 1.
-    floor : float
-        Distances below it are taken for it.
-
-    Returns
-    -------
-    array of shape (d, d)
-        Symmetric up to rounding.
     """
     xp = array_namespace(sigma, difference, comparable)
     d = _distance(sigma, difference, floor)
@@ -373,20 +311,8 @@ def _distance(sigma: Array, difference: Array, floor: float) -> Array:
 def clip(sigma: Array) -> Array:
     """Return the nearest positive semidefinite matrix: negative eigenvalues become 0.
 
-    Parameters
-    ----------
-    sigma : array of shape (d, d)
-        Symmetric up to rounding.
-
-    Returns
-    -------
-    array of shape (d, d)
-        Exactly symmetric.
-
-    Notes
-    -----
-    O(d**3). On tables Σ is singular from the first steps on, so that a cheaper test for positive
-    definiteness beforehand would never spare the decomposition.
+    The result is exactly symmetric. O(d**3). On tables Σ is singular from the first steps on, so
+    that a cheaper test for positive definiteness would never avoid the decomposition.
     """
     xp = array_namespace(sigma)
     symmetric = (sigma + sigma.T) / 2
@@ -406,52 +332,29 @@ def draw_pairs(
     n_pairs: int,
     generator: np.random.Generator,
     *,
-    weight: np.ndarray | None = None,
-    where: str = "the rows",
+    weight: np.ndarray,
+    where: str,
 ) -> np.ndarray:
-    """Draw pairs of rows with different codes, with replacement.
+    """Draw positions of pairs of rows with different codes, with replacement, shape (n_pairs, 2).
 
-    P(i, j) ∝ w_i w_j 1{code_i ≠ code_j}.
-
-    Parameters
-    ----------
-    codes : array of integers, shape (n,)
-    n_pairs : int
-    generator : numpy.random.Generator
-    weight : array of shape (n,), optional
-        w ≥ 0; equal by default.
-    where : str
-        Named in the error.
-
-    Returns
-    -------
-    ndarray of int64, shape (n_pairs, 2)
-        Positions i and j.
-
-    Raises
-    ------
-    DataError
-        When no two rows with different codes have weight.
-
-    Notes
-    -----
-    O(n log n + n_pairs log n): rows are sorted by code, so that the rows of a code are a stretch
-    of cumulative weight that the second draw steps over.
+    P(i, j) ∝ w_i w_j 1{code_i ≠ code_j}. DataError, about ``where``, when no two rows with
+    different codes have weight. O(n log n + n_pairs log n): rows are sorted by code, so that the
+    rows of a code are an interval of cumulative weight that the second draw skips.
     """
     order = np.argsort(codes, kind="stable")
     kinds, starts, code = np.unique(codes[order], return_index=True, return_inverse=True)
-    mass = np.ones(len(codes)) if weight is None else weight[order]
+    mass = weight[order]
     total = np.concatenate([[0.0], np.cumsum(mass)])
     bounds = total[np.append(starts, len(codes))]
-    rest = bounds[:-1] + (bounds[-1] - bounds[1:])
-    share = mass * rest[code]
+    others = bounds[:-1] + (bounds[-1] - bounds[1:])
+    share = mass * others[code]
     if len(kinds) < 2 or not share.sum() > 0:
         raise DataError(
             f"No two rows differ in {where}.", "Keep rows of two levels or more with weight."
         )
     first = generator.choice(len(codes), n_pairs, p=share / share.sum())
     own = code[first]
-    point = generator.random(n_pairs) * rest[own]
+    point = generator.random(n_pairs) * others[own]
     beyond = point >= bounds[own]
     point = np.where(
         beyond, np.maximum(point + (bounds[own + 1] - bounds[own]), bounds[own + 1]), point
@@ -459,3 +362,32 @@ def draw_pairs(
     second = np.minimum(np.searchsorted(total, point, side="right") - 1, len(codes) - 1)
     pairs: np.ndarray = order[np.stack([first, second], axis=1)]
     return pairs
+
+
+def make_metric(sigma: np.ndarray) -> FairMetric:
+    """Return the metric d(x, x') = (x − x')ᵀ Σ (x − x') of a symmetric positive semidefinite Σ.
+
+    With Σ = Σ_j λ_j v_j v_jᵀ, the basis has the columns √λ_j v_j of the positive eigenvalues, and
+    the free directions are the other v_j. The metric's Σ is ``basis @ basis.T``, without rounding
+    below zero. ConfigError when Σ is not square, not finite, not symmetric, or has a negative
+    eigenvalue.
+    """
+    sigma = np.asarray(sigma, dtype=np.float64)
+    square = sigma.ndim == 2 and sigma.shape[0] == sigma.shape[1] > 0
+    if not square or not np.isfinite(sigma).all():
+        raise ConfigError(
+            f"The matrix of a fair metric has shape {sigma.shape} or numbers that are not finite.",
+            "Give one row and one column per feature.",
+        )
+    scale = np.abs(sigma).max()
+    if np.abs(sigma - sigma.T).max() > 1e-8 * scale:
+        raise ConfigError("The matrix of a fair metric is not symmetric.", "Give (Σ + Σᵀ) / 2.")
+    sizes, vectors = np.linalg.eigh((sigma + sigma.T) / 2)
+    if sizes[0] < -1e-8 * scale:
+        raise ConfigError(
+            f"The matrix of a fair metric has the eigenvalue {sizes[0]:.3g}, below zero.",
+            "Set its negative eigenvalues to 0.",
+        )
+    kept = sizes > TOLERANCE * sizes[-1]
+    basis = vectors[:, kept] * np.sqrt(sizes[kept])
+    return FairMetric(sigma=basis @ basis.T, basis=basis, directions=vectors[:, ~kept].T)

@@ -1,4 +1,4 @@
-"""FACE: what varies inside groups of comparable samples is what a fair metric must ignore."""
+"""FACE: a fair metric must ignore what varies inside groups of comparable samples."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def learn_face(
     Parameters
     ----------
     split : Split
-        Its train part is used; a Dask-backed part is reduced where its blocks are.
+        Its train part is used; a Dask-backed part is reduced on its workers.
     counterfactuals : str or sequence of str, optional
-        Sets of the train part; all of them by default. Each set makes groups of its own.
+        Sets of the train part; all of them by default. Each set forms separate groups.
     directions : int, optional
         k. By default every direction in which comparable rows differ at all, so that each variant
         is at distance 0: a table's counterfactuals change a few columns and span few directions.
@@ -73,10 +73,10 @@ def learn_face(
 
     Notes
     -----
-    Rows without versions are skipped. A variant that equals its row counts as a member: it moves
+    Rows without versions are skipped. A variant that equals its row counts as a member: it changes
     the weights of the group's other members, not the directions that they span. Where singular
-    values k and k + 1 are equal, which of the two directions is taken means nothing. One pass over
-    the variants, of which two are held at a time; O(n m d²) for m variants, O(n d) memory.
+    values k and k + 1 are equal, the choice between the two directions is arbitrary. One pass over
+    the variants, of which two are in memory at a time; O(n m d²) for m variants, O(n d) memory.
 
     References
     ----------
@@ -91,7 +91,7 @@ def learn_face(
         generator = derive_generator(split.dataset, split.seed, "face", seed)
         drawn = generator.choice(part.n_samples, min(rows, part.n_samples), replace=False)
         part = part.take(np.sort(drawn))
-    stack = (each for name in sets for each in _weigh_contrasts(part, name))
+    stack = (contrast for name in sets for contrast in _weigh_contrasts(part, name))
     return _metric(_compress(stack), directions)
 
 
@@ -114,18 +114,13 @@ def _choose_sets(split: Split, wanted: str | Sequence[str] | None) -> list[str]:
 
 
 def _weigh_contrasts(part: Part, name: str) -> Iterator[Array]:
-    """Yield the contrasts of one set, of the rows that have versions; others contribute zeros."""
+    """Yield the weighted contrasts of one set, of the rows that have versions."""
     rows = part.counterfactuals[name].rows
     having = part if rows is None else part.take(rows)
     weight = having.weight[:, None] ** 0.5
-    for each in contrasts(_versions(having, name)):
-        yield weight * each
-
-
-def _versions(part: Part, name: str) -> Iterator[Array]:
-    yield part.X
-    for variant in part.counterfactuals[name]:
-        yield variant.X
+    variants = (variant.X for variant in having.counterfactuals[name])
+    for contrast in contrasts(chain((having.X,), variants)):
+        yield weight * contrast
 
 
 def learn_from_versions(
@@ -139,7 +134,7 @@ def learn_from_versions(
     ----------
     versions : iterable of arrays of shape (n, d)
         Two or more, e.g. the embeddings of all comments with each identity term in turn. They are
-        taken one at a time and may be made while they are taken. NumPy, CuPy or Dask arrays.
+        taken one at a time and may be generated. NumPy, CuPy or Dask arrays.
     directions : int or None
         k, the number of directions to ignore; None for all in which versions differ.
     client : distributed.Client, optional
@@ -155,15 +150,12 @@ def learn_from_versions(
 
     Notes
     -----
-    Versions are not centred by a mean that would need a second pass: the contrasts
-    √(j/(j+1)) (x_{j+1} − mean(x_1, …, x_j)) have the scatter of the centred group. O(n m d²)
-    for m versions; memory of two versions. Dask arrays keep to memory of two blocks per task.
+    O(n m d²) for m versions; memory of two versions, or of two blocks per task for Dask arrays.
 
     References
     ----------
     D. Mukherjee et al. Two simple ways to learn individual fairness metrics from data. ICML 2020,
-    Algorithm 1. B. P. Welford. Note on a method for calculating corrected sums of squares and
-    products. Technometrics 4(3), 1962.
+    Algorithm 1.
     """
     return _metric(_compress(contrasts(versions), client), directions)
 
@@ -173,77 +165,30 @@ def learn_from_pairs(
 ) -> FairMetric:
     """Learn a FACE metric from comparable pairs: the top right singular vectors of x − x'.
 
-    Parameters
-    ----------
-    x, other : arrays of shape (n, d)
-        Row i of one is comparable to row i of the other. NumPy, CuPy or Dask arrays.
-    directions : int or None
-        k, the number of directions to ignore; None for all in which pairs differ.
-    client : distributed.Client, optional
-        Where Dask arrays are reduced; Dask's present scheduler by default.
-
-    Raises
-    ------
-    ConfigError, DataError
-        As `learn_from_versions`, of which this is the case of two.
-
-    References
-    ----------
-    D. Mukherjee et al. Two simple ways to learn individual fairness metrics from data. ICML 2020,
-    Algorithm 1.
+    Row i of ``x`` is comparable to row i of ``other``. Parameters and errors are otherwise those of
+    `learn_from_versions`, of which this is the case of two.
     """
     return learn_from_versions((x, other), directions, client=client)
 
 
 def learn_from_groups(groups: Iterable[Array], directions: int | None = 25) -> FairMetric:
-    """Learn a FACE metric from groups of comparable samples, each of its own size.
+    """Learn a FACE metric from groups of comparable samples, which may differ in size.
 
-    Parameters
-    ----------
-    groups : iterable of arrays of shape (m, d)
-        A list, a three-dimensional array, or a generator that makes one group at a time: memory
-        stays bounded. NumPy or CuPy arrays, two rows or more in each.
-    directions : int or None
-        k, the number of directions to ignore; None for all in which groups vary.
-
-    Raises
-    ------
-    ConfigError
-        When k is not in 1, …, d − 1.
-    DataError
-        When a group has one member, shapes differ, numbers are not finite, or groups vary along
-        fewer than k directions.
-
-    Notes
-    -----
-    O(n d²) for n rows in all, O(d² + BLOCK_ROWS · d) memory.
-
-    References
-    ----------
-    D. Mukherjee et al. Two simple ways to learn individual fairness metrics from data. ICML 2020,
-    Algorithm 1.
+    ``groups`` are NumPy or CuPy arrays of shape (m, d), with two rows or more, and may be generated
+    one at a time: O(n d²) for n rows in all, O(d² + BLOCK_ROWS · d) memory. Directions and errors
+    are those of `learn_from_versions`.
     """
     return _metric(_compress(_gather(_centre(groups))), directions)
 
 
 def contrasts(versions: Iterable[Array]) -> Iterator[Array]:
-    """Yield orthogonal contrasts of versions, whose scatter is that of the centred groups.
+    """Yield m − 1 orthogonal contrasts of m versions, whose scatter is that of the centred groups.
 
-    Σ_j h_j h_jᵀ = Σ_j (x_j − x̄)(x_j − x̄)ᵀ  for  h_j = √(j/(j+1)) (x_{j+1} − mean(x_1, …, x_j)).
+    Σ_j h_j h_jᵀ = Σ_j (x_j − x̄)(x_j − x̄)ᵀ  for  h_j = √(j/(j+1)) (x_{j+1} − mean(x_1, …, x_j)),
 
-    Parameters
-    ----------
-    versions : iterable of m arrays of shape (n, d)
-
-    Yields
-    ------
-    array of shape (n, d)
-        m − 1 of them. A coordinate in which all versions agree is exactly zero.
-
-    Raises
-    ------
-    DataError
-        When there are fewer than two versions, or their shapes differ.
+    so that centring takes no second pass. A coordinate in which all versions agree is exactly zero.
+    B. P. Welford. Note on a method for calculating corrected sums of squares and products.
+    Technometrics 4(3), 1962.
     """
     mean: Array = None
     seen = 0
@@ -283,7 +228,7 @@ def _centre(groups: Iterable[Array]) -> Iterator[Array]:
 
 
 def _gather(pieces: Iterable[Array]) -> Iterator[Array]:
-    """Join small arrays until there are rows enough for a decomposition to pay."""
+    """Join small arrays until a decomposition has enough rows to be worthwhile."""
     waiting: list[Array] = []
     n_rows = 0
     for piece in pieces:
@@ -304,29 +249,11 @@ def _gather(pieces: Iterable[Array]) -> Iterator[Array]:
 
 
 def compress(blocks: Iterable[Array]) -> Array:
-    """Return a triangle with the singular values and right singular vectors of stacked blocks.
+    """Return R, (min(n, d), d), with the singular values and right vectors of stacked blocks.
 
-    R of the QR decomposition of [R of all blocks before; block], so that singular values are not
-    squared, as they would be in the Gram matrix, and small ones keep their digits.
-
-    Parameters
-    ----------
-    blocks : iterable of arrays of shape (n, d)
-        Taken one at a time, and cut where they are longer than ``BLOCK_ROWS``.
-
-    Returns
-    -------
-    array of shape (min(n, d), d)
-        Rᵀ R is the Gram matrix of the stack.
-
-    Raises
-    ------
-    DataError
-        When there is no row at all.
-
-    Notes
-    -----
-    O(n d²), O(d² + BLOCK_ROWS · d) memory besides the block.
+    R of the QR decomposition of [R of all blocks before; block]: singular values are not squared, as
+    they would be in the Gram matrix, and small ones keep their digits. O(n d²), and
+    O(d² + BLOCK_ROWS · d) memory besides the block. DataError when there is no row at all.
     """
     triangle: Array = None
     for block in blocks:
@@ -343,7 +270,7 @@ def compress(blocks: Iterable[Array]) -> Array:
 
 
 def _compress(stack: Iterable[Array], client: Any = None) -> Array:
-    """Compress arrays in memory as they come, or Dask arrays by a tree over their blocks."""
+    """Compress arrays in memory in sequence, or Dask arrays by a tree over their blocks."""
     stack = iter(stack)
     first = next(stack, None)
     if first is None:

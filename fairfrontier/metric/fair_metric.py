@@ -1,4 +1,4 @@
-"""A fair metric: which rows are similar once what is protected is set aside."""
+"""A fair metric: which rows are similar once protected attributes are ignored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from zipfile import BadZipFile
 import numpy as np
 from array_api_compat import array_namespace
 
-from fairfrontier.metric.distance import squared_distance
 from fairfrontier.runtime.errors import StoreError
 
 Array = Any
@@ -39,21 +38,24 @@ class FairMetric:
     basis: np.ndarray
     directions: np.ndarray
 
-    def _moved(self, field: str, x: Array) -> Array:
+    def _convert(self, field: str, x: Array) -> Array:
         xp = array_namespace(x)
         return xp.asarray(getattr(self, field), dtype=xp.float64)
 
     def distance(self, x: Array, other: Array) -> Array:
-        """Return d(x, x') of row pairs, shape (n,), in squared feature units, on x's backend."""
-        return squared_distance(x, other, self._moved("sigma", x))
+        """Return d(x, x') ≥ 0 of row pairs, shape (n,), in squared feature units, on x's backend."""
+        xp = array_namespace(x, other)
+        difference = x - other
+        value = xp.sum((difference @ self._convert("sigma", x)) * difference, axis=-1)
+        return xp.maximum(value, xp.zeros_like(value))
 
     def embed(self, x: Array) -> Array:
         """Return z of shape (n, k) with ‖z − z'‖² = d(x, x'), on x's backend."""
-        return x @ self._moved("basis", x)
+        return x @ self._convert("basis", x)
 
     def project(self, x: Array) -> Array:
         """Return x Σ, shape (n, d): for a subspace, x with the free directions projected out."""
-        return x @ self._moved("sigma", x)
+        return x @ self._convert("sigma", x)
 
     def save(self, path: str | Path) -> Path:
         """Write the metric as one npz file and return its path."""
@@ -63,13 +65,7 @@ class FairMetric:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read what ``save`` wrote.
-
-        Raises
-        ------
-        StoreError
-            When the file is missing, cut short or holds something else.
-        """
+        """Read what ``save`` wrote; StoreError when the file is missing, damaged or no metric."""
         try:
             with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 return cls(**{key: stored[key] for key in ("sigma", "basis", "directions")})

@@ -1,4 +1,4 @@
-"""Learnt metrics in the store: what several fits are given is learnt once."""
+"""Learnt metrics in the store, so that a metric used by several fits is learnt once."""
 
 from __future__ import annotations
 
@@ -31,16 +31,9 @@ LIBRARIES = ("array-api-compat", "numpy", "scikit-learn", "scipy")
 
 @dataclass(frozen=True)
 class MetricRequest:
-    """Which metric is meant.
+    """A metric: ``name`` and parameters as canonical JSON, its split, and the threads of BLAS.
 
-    Attributes
-    ----------
-    metric : str
-        What a study's ``metric:`` says, as canonical JSON: ``name`` and the learner's parameters.
-    split : SplitRequest
-        What it is learnt from.
-    threads : int
-        Of BLAS while it is learnt, on which the last digits depend.
+    The last digits of a metric depend on the threads.
     """
 
     metric: str
@@ -49,38 +42,22 @@ class MetricRequest:
 
     @classmethod
     def of(cls, metric: Mapping[str, Any], split: SplitRequest, threads: int = 1) -> MetricRequest:
-        """Return the request for what a study's ``metric:`` says."""
+        """Return the request for the ``metric:`` of a study."""
         return cls(canonical_json(metric), split, threads)
 
     @property
     def parameters(self) -> dict[str, Any]:
         """``name`` and the learner's parameters."""
-        found: dict[str, Any] = json.loads(self.metric)
-        return found
+        parameters: dict[str, Any] = json.loads(self.metric)
+        return parameters
 
 
 def digest_metric(request: MetricRequest, store: Store, home: Path) -> str:
-    """Return the digest of a metric's arrays, learning it where the store does not hold it.
+    """Return the digest (sha256) of a metric's arrays, learning it unless the store holds it.
 
-    Parameters
-    ----------
-    request : MetricRequest
-        Which metric.
-    store : Store
-        Keeps metrics under the digest of their split's arrays, their parameters, the source of
-        their learner and the versions of what it computes with.
-    home : Path
-        The project root.
-
-    Returns
-    -------
-    str
-        sha256 in hexadecimal.
-
-    Raises
-    ------
-    FairfrontierError
-        When the split cannot be prepared or the metric not be learnt. That it cannot is kept, too.
+    The store keeps metrics under the digest of their split's arrays, their parameters, the source
+    of their learner and the versions of the libraries it uses. FairfrontierError when the split
+    cannot be prepared or the metric cannot be learnt; that it cannot is stored, too.
     """
     return _digest(request, _find_key(request, store, home), store.folder, home)
 
@@ -91,7 +68,7 @@ def knows_metric(request: MetricRequest, store: Store, home: Path) -> bool:
 
 
 def load_metric(request: MetricRequest, store: Store, home: Path) -> FairMetric:
-    """Return a metric, from the store where that holds it; see `digest_metric`."""
+    """Return a metric, from the store if it is there; see `digest_metric`."""
     digest_metric(request, store, home)
     entry = store.read(KIND, _find_key(request, store, home))
     if entry is None:  # removed or damaged meanwhile, or the store cannot be written

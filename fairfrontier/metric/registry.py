@@ -36,19 +36,19 @@ def learn(name: str, split: Split, **parameters: Any) -> FairMetric:
     name : str
         A registered learner, e.g. ``"subspace"``.
     split : Split
-        What ``fairfrontier.prepare.load`` returns.
+        As returned by ``fairfrontier.prepare.load``.
     **parameters
-        The learner's own; their defaults stand in its signature.
+        Those of the learner, whose signature has their defaults.
 
     Returns
     -------
     FairMetric
-        With NumPy arrays; its methods work on the backend of what they are given.
+        With NumPy arrays; its methods compute on the backend of their arguments.
 
     Raises
     ------
     ConfigError
-        For an unknown learner or parameter, or a split that protects nothing.
+        For an unknown learner or parameter, or a split without protected attributes.
     """
     learner = METRICS.find(name)
     known = [key for key in inspect.signature(learner).parameters if key != "split"]

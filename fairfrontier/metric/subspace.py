@@ -1,17 +1,20 @@
-"""The sensitive subspace: unit vectors of protected columns and what predicts them linearly."""
+"""The sensitive subspace: unit vectors of protected columns and their linear predictors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace
 from sklearn.linear_model import LogisticRegression, RidgeCV
 
-from fairfrontier.metric.distance import orthonormalise
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.metric.registry import fair_metric
 from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.errors import ConfigError, nearest
+
+Array = Any
 
 
 @fair_metric("subspace")
@@ -30,8 +33,8 @@ def learn_subspace(
     A holds, for every protected attribute, the unit vectors of the columns that encode it, and
     the coefficient vectors of a linear model that predicts it from all other columns: logistic
     regression for two levels, multinomial for more, ridge regression with the penalty chosen by
-    leave-one-out cross-validation for a continuous attribute. A coefficient vector has a 0 in the
-    attribute's own place. For a classification the model solves
+    leave-one-out cross-validation for a continuous attribute. A coefficient vector is 0 in the
+    attribute's own columns. For a classification the model solves
 
         min_w  Σ_i s_i log(1 + exp(−t_i ⟨w, x_i⟩)) / Σ_i s_i + (penalty/2) ‖w‖²,
 
@@ -50,8 +53,8 @@ def learn_subspace(
     units : bool
         Whether the unit vectors of the attributes' own columns belong to A.
     penalty : float
-        ℓ2 penalty on the *mean* loss; > 0. The strength of this penalty moves BuDRO's published
-        group gaps more than its solver does.
+        ℓ2 penalty on the *mean* loss; > 0. It affects BuDRO's published group gaps more than the
+        solver does.
     balanced : bool
         Weight the levels of a categorical attribute equally.
 
@@ -138,3 +141,18 @@ def _coefficients(split: Split, name: str, penalty: float, balanced: bool) -> np
     rows = np.zeros((found.shape[0], n_features))
     rows[:, others] = found
     return rows
+
+
+def orthonormalise(vectors: Array, *, tolerance: float = 1e-10) -> tuple[Array, Array]:
+    """Return orthonormal bases of the span of some rows, (k, d), and of its complement, (d, d − k).
+
+    Singular values below a share ``tolerance`` of the largest count as zero. Entries of the
+    complement that are zero but for rounding are exactly zero, so that a coordinate inside the span
+    has no effect.
+    """
+    xp = array_namespace(vectors)
+    _, sizes, right = xp.linalg.svd(vectors, full_matrices=True)
+    largest = float(sizes[0]) if sizes.shape[0] else 0.0
+    rank = int(xp.sum(xp.astype(sizes > tolerance * largest, xp.int64))) if largest > 0 else 0
+    right = xp.where(xp.abs(right) < 1e-12, xp.zeros_like(right), right)
+    return right[:rank, :], right[rank:, :].T
