@@ -16,11 +16,11 @@ from fairfrontier.runtime.seeds import derive_generator
 
 Array = Any
 
-# Distances below this are taken for it: 1/sinh d has no bound at 0.
+# Lower bound of distances: 1/sinh d is unbounded at 0.
 FLOOR = 1e-10
 # In units of √d, the norm of the start; on Adult no gradient comes near it.
 GRADIENT_LIMIT = 5.0
-# The step of the descent falls after so many iterations.
+# The step of the descent falls after this many iterations.
 ITERATIONS_PER_STEP = 100
 # Eigenvalues below this share of the largest count as zero.
 TOLERANCE = 1e-10
@@ -171,7 +171,7 @@ def learn_from_labelled_pairs(
     """
     if x.ndim != 2 or x.shape != other.shape or comparable.shape != x.shape[:1]:
         raise DataError(
-            f"Pairs have the shapes {x.shape} and {other.shape}, what is said of them "
+            f"Pairs have the shapes {x.shape} and {other.shape}, their judgements "
             f"{comparable.shape}.",
             "Give both sides the same shape, and one judgement for each row.",
         )
@@ -179,11 +179,9 @@ def learn_from_labelled_pairs(
     z = xp.astype(comparable, xp.float64)
     difference = xp.astype(x, xp.float64) - xp.astype(other, xp.float64)
     if not bool(xp.all(xp.isfinite(difference))):
-        raise DataError("Pairs hold numbers that are not finite.", "Fill or drop missing values.")
+        raise DataError("Pairs have numbers that are not finite.", "Fill or drop missing values.")
     if not 0 < float(xp.sum(z)) < z.shape[0]:
-        raise DataError(
-            "All pairs are of one kind.", "Give comparable pairs and others that are not."
-        )
+        raise DataError("All pairs are of one kind.", "Give comparable and incomparable pairs.")
     sigma, start_loss, end_loss = descend(
         difference,
         z,
@@ -193,7 +191,7 @@ def learn_from_labelled_pairs(
         gradient_limit=gradient_limit,
         generator=generator,
     )
-    # A descent that merely jitters about the identity is no failure: one nat is beyond that.
+    # A descent that merely jitters about the identity has not failed: it stays within one nat.
     if not end_loss < start_loss + 1:
         raise DataError(
             f"EXPLORE ended worse than it began: {start_loss:.3g} nats a pair became "
@@ -319,8 +317,8 @@ def clip(sigma: Array) -> Array:
     try:
         sizes, vectors = xp.linalg.eigh(symmetric)
     except np.linalg.LinAlgError:
-        # LAPACK's divide and conquer gives up on some harmless matrices (seen on Adult, split 1);
-        # the same matrix with its rows and columns reversed is another one to it.
+        # LAPACK's divide and conquer fails on some harmless matrices (seen on Adult, split 1), but
+        # not with their rows and columns reversed.
         sizes, vectors = xp.linalg.eigh(xp.flip(symmetric))
         vectors = xp.flip(vectors, axis=0)
     root = vectors * xp.sqrt(xp.where(sizes > 0, sizes, xp.zeros_like(sizes)))

@@ -19,9 +19,9 @@ from fairfrontier.runtime.seeds import derive_generator
 
 Array = Any
 
-# Singular values below this share of the largest are taken for zero.
+# Singular values below this share of the largest count as zero.
 TOLERANCE = 1e-10
-# Rows that one decomposition takes at a time: bounds memory, whatever the size of the stack.
+# Rows of one decomposition: bounds memory, whatever the size of the stack.
 BLOCK_ROWS = 8192
 # Triangles that one task of a tree joins.
 FAN_IN = 8
@@ -208,9 +208,7 @@ def contrasts(versions: Iterable[Array]) -> Iterator[Array]:
             mean = mean + gap / (seen + 1)
         seen += 1
     if seen < 2:
-        raise DataError(
-            f"Comparable samples come in {seen} version(s).", "Give two versions or more."
-        )
+        raise DataError(f"Comparable samples have {seen} version(s).", "Give two versions or more.")
 
 
 def _centre(groups: Iterable[Array]) -> Iterator[Array]:
@@ -221,7 +219,7 @@ def _centre(groups: Iterable[Array]) -> Iterator[Array]:
                 f"Group {number} of comparable samples has the shape {group.shape}.",
                 "Give every group one row per member, and two members or more.",
             )
-        # From the first member first: coordinates in which all agree are then exactly zero.
+        # Relative to the first member, coordinates in which all agree are exactly zero.
         moved = xp.astype(group, xp.float64)
         moved = moved - moved[:1, :]
         yield moved - xp.mean(moved, axis=0, keepdims=True)
@@ -241,7 +239,7 @@ def _gather(pieces: Iterable[Array]) -> Iterator[Array]:
         waiting.append(piece)
         n_rows += piece.shape[0]
         if n_rows >= BLOCK_ROWS:
-            # One piece stays behind to check the next against.
+            # The next piece is checked against the one that remains.
             yield array_namespace(piece).concat(waiting, axis=0)
             waiting, n_rows = [piece[:0, :]], 0
     if n_rows:
@@ -251,9 +249,9 @@ def _gather(pieces: Iterable[Array]) -> Iterator[Array]:
 def compress(blocks: Iterable[Array]) -> Array:
     """Return R, (min(n, d), d), with the singular values and right vectors of stacked blocks.
 
-    R of the QR decomposition of [R of all blocks before; block]: singular values are not squared, as
-    they would be in the Gram matrix, and small ones keep their digits. O(n d²), and
-    O(d² + BLOCK_ROWS · d) memory besides the block. DataError when there is no row at all.
+    R of the QR decomposition of [R of all blocks before; block]: singular values are not squared,
+    as they would be in the Gram matrix, and small ones keep their digits. O(n d²), and O(d² +
+    BLOCK_ROWS · d) memory besides the block. DataError when there is no row at all.
     """
     triangle: Array = None
     for block in blocks:
@@ -303,12 +301,12 @@ def _metric(triangle: Array, directions: int | None) -> FairMetric:
     d = int(triangle.shape[1])
     if directions is not None and not 0 < directions < d:
         raise ConfigError(
-            f"The metric `face` is to ignore {directions} directions of {d}.",
+            f"The metric `face` is to ignore {directions} of {d} directions.",
             f"Give a number from 1 to {d - 1}.",
         )
     if not bool(xp.all(xp.isfinite(triangle))):
         raise DataError(
-            "Comparable samples hold numbers that are not finite.", "Fill or drop missing values."
+            "Comparable samples have numbers that are not finite.", "Fill or drop missing values."
         )
     _, sizes, right = xp.linalg.svd(triangle, full_matrices=True)
     rank = int(xp.sum(xp.astype(sizes > TOLERANCE * sizes[0], xp.int64)))
@@ -321,10 +319,10 @@ def _metric(triangle: Array, directions: int | None) -> FairMetric:
         )
     if k == d:
         raise DataError(
-            f"Comparable samples differ along all {d} directions: nothing would be left.",
-            "Say how many directions are to be ignored.",
+            f"Comparable samples differ along all {d} directions: none would remain.",
+            "Set how many directions are to be ignored.",
         )
-    # What is zero but for rounding becomes zero: a coordinate inside the span moves nothing.
+    # Zeros up to rounding become zero: a coordinate inside the span has no effect.
     vectors = to_numpy(xp.where(xp.abs(right) < 1e-12, xp.zeros_like(right), right))
     basis = vectors[k:].T
     sigma = basis @ basis.T

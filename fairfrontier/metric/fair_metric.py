@@ -43,7 +43,7 @@ class FairMetric:
         return xp.asarray(getattr(self, field), dtype=xp.float64)
 
     def distance(self, x: Array, other: Array) -> Array:
-        """Return d(x, x') ≥ 0 of row pairs, shape (n,), in squared feature units, on x's backend."""
+        """Return d(x, x') ≥ 0 of row pairs, (n,), in squared units, on x's backend."""
         xp = array_namespace(x, other)
         difference = x - other
         value = xp.sum((difference @ self._convert("sigma", x)) * difference, axis=-1)
@@ -71,5 +71,5 @@ class FairMetric:
                 return cls(**{key: stored[key] for key in ("sigma", "basis", "directions")})
         except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise StoreError(
-                f"{path} holds no fair metric.", "Name a file that FairMetric.save wrote."
+                f"{path} is not a fair metric.", "Name a file that FairMetric.save wrote."
             ) from error

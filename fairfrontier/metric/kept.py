@@ -24,7 +24,7 @@ from fairfrontier.runtime.thread import limited_threads
 
 KIND = "metric"
 FILE, ARRAYS = "metric.json", "metric.npz"
-# What a learner runs: its own room, and what computes below it.
+# The source of a learner: this package, and what computes for it below.
 WITHIN = ("fairfrontier.metric", "fairfrontier.runtime.arrays", "fairfrontier.runtime.seeds")
 LIBRARIES = ("array-api-compat", "numpy", "scikit-learn", "scipy")
 
@@ -71,7 +71,7 @@ def load_metric(request: MetricRequest, store: Store, home: Path) -> FairMetric:
     """Return a metric, from the store if it is there; see `digest_metric`."""
     digest_metric(request, store, home)
     entry = store.read(KIND, _find_key(request, store, home))
-    if entry is None:  # removed or damaged meanwhile, or the store cannot be written
+    if entry is None:  # removed or damaged meanwhile, or the store is read-only
         return _learn(request, request.split.load(home))
     return FairMetric.load(entry / ARRAYS)
 
@@ -107,7 +107,7 @@ def _digest(request: MetricRequest, key: str, folder: Path, home: Path) -> str:
             facts["digest"] = digest_arrays(metric)
         except (ConfigError, DataError) as error:
             facts["refused"] = [isinstance(error, ConfigError), error.fault, error.mend]
-        # Where the store cannot be written the metric is learnt again.
+        # A metric that cannot be stored is learnt again.
         description = _describe(request, store, home)
         with suppress(StoreError), store.writing(KIND, key, description) as work:
             if metric is not None:

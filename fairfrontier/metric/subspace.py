@@ -89,8 +89,7 @@ def learn_subspace(
     for name in (*chosen, *modelled):
         if name not in chosen or name not in protected:
             raise ConfigError(
-                f"The metric `subspace` is asked about {name!r}, which {split.dataset} does not "
-                "protect.",
+                f"The metric `subspace` names {name!r}, which {split.dataset} does not protect.",
                 nearest(name, chosen if name in protected else protected),
             )
     if penalty <= 0:
@@ -98,8 +97,8 @@ def learn_subspace(
     for name in columns:
         if name not in split.feature_names:
             raise ConfigError(
-                f"The metric `subspace` is asked about the feature {name!r}, which {split.dataset} "
-                "has not.",
+                f"The metric `subspace` names the feature {name!r}, which {split.dataset} does "
+                "not have.",
                 nearest(name, split.feature_names),
             )
     n_features = split.train.X.shape[1]
@@ -121,7 +120,7 @@ def _coefficients(split: Split, name: str, penalty: float, balanced: bool) -> np
     if np.ptp(values) == 0:
         raise ConfigError(
             f"The protected attribute {name!r} of {split.dataset} is constant in train.",
-            "Take it out of `protected:`, or keep rows of more than one level.",
+            "Remove it from `protected:`, or keep rows of more than one level.",
         )
     n_features = part.X.shape[1]
     others = np.setdiff1d(np.arange(n_features), split.protected_columns[name])
@@ -137,9 +136,9 @@ def _coefficients(split: Split, name: str, penalty: float, balanced: bool) -> np
         model = LogisticRegression(
             C=1.0 / (penalty * float(weight.sum())), max_iter=10_000, tol=1e-6
         ).fit(X, values.astype(np.int64), sample_weight=weight)
-    found = np.atleast_2d(model.coef_)
-    rows = np.zeros((found.shape[0], n_features))
-    rows[:, others] = found
+    coefficients = np.atleast_2d(model.coef_)
+    rows = np.zeros((coefficients.shape[0], n_features))
+    rows[:, others] = coefficients
     return rows
 
 

@@ -181,7 +181,7 @@ def test_scores_names_and_probabilities(tmp_path):
         ({"w": -1.0}, {"weights": "w"}, "'w' holds -1 in row 0.*leave --weights out"),
         ({"w": 0.0}, {"weights": "w"}, "all weights in column 'w' are 0"),
         ({}, {"level": 0.6}, "cannot arise.*with --prior"),
-        ({}, {"level": 2 / 3}, "look the same.*with --prior"),
+        ({}, {"level": 2 / 3}, "same noisy shares.*with --prior"),
         ({}, {"level": 0.05, "prior": {"blau": 1.0}}, "'blau'.*Did you mean 'blue'"),
         ({}, {"level": 0.05, "prior": {"blue": 0.5}}, "sum to 1"),
     ],

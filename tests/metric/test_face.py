@@ -306,7 +306,7 @@ def test_more_directions_than_there_are_is_refused():
     same = np.ones((5, 3))
     with pytest.raises(DataError, match=r"along 0 direction\(s\)"):
         face.learn_from_pairs(same, same, None)
-    with pytest.raises(DataError, match="nothing would be left"):
+    with pytest.raises(DataError, match="none would remain"):
         face.learn_from_groups(plant(20, d=3)[1], None)
 
 

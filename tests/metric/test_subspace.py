@@ -176,7 +176,7 @@ def test_the_metric_is_saved_and_loaded(tmp_path):
         assert np.array_equal(getattr(back, name), getattr(metric, name))
     (tmp_path / "cut.npz").write_bytes((tmp_path / "metric.npz").read_bytes()[:100])
     for name in ("cut.npz", "absent.npz"):
-        with pytest.raises(StoreError, match="no fair metric"):
+        with pytest.raises(StoreError, match="not a fair metric"):
             FairMetric.load(tmp_path / name)
 
 

@@ -13,7 +13,7 @@ from fairfrontier.runtime.errors import DataError
 from fairfrontier.train.noisy.rate import RateCells, sum_cells
 
 Array = Any
-# A ratio's parameter falls onto the next piece every time; there are few pieces.
+# Dinkelbach's steps reach the next linear piece each time; there are few pieces.
 MOST_RATIOS = 200
 
 
@@ -100,10 +100,10 @@ def maximise_over_ball(
     h, codes, weight = _as_models(h, codes, weight)
     models = int(h.shape[0])
     level = xp.broadcast_to(xp.astype(level, h.dtype), (models, len(centres)))
-    reached = xp.where(weight > 0, h, -xp.inf * xp.ones_like(h))
-    target = xp.argmax(reached, axis=-1)
-    top = xp.max(reached, axis=-1)
-    found = []
+    supported = xp.where(weight > 0, h, -xp.inf * xp.ones_like(h))
+    target = xp.argmax(supported, axis=-1)
+    top = xp.max(supported, axis=-1)
+    moves = []
     for model in range(models):
         for j, k in enumerate(centres):
             own = codes[model, :] == k
@@ -113,9 +113,9 @@ def maximise_over_ball(
             mass = None if even else weight[own]
             if int(values.shape[0]) == 0:
                 raise _absent(k)
-            found.append(_move(values, mass, level[model, j], top[model]))
+            moves.append(_move(values, mass, level[model, j], top[model]))
     value, moved, cut, kept = (
-        xp.reshape(xp.stack(each), (models, len(centres))) for each in zip(*found, strict=True)
+        xp.reshape(xp.stack(arrays), (models, len(centres))) for arrays in zip(*moves, strict=True)
     )
     return BallMaximum(value, moved, cut, kept, target, centres)
 
@@ -147,7 +147,7 @@ def bound_rate_of_cells(
     reach = level > 0
     low = xp.where(total > 0, xp.maximum(good - level, 0.0) / among, xp.where(reach, 0 * one, nan))
     high = xp.where(total > 0, xp.minimum((good + level) / among, 1.0), xp.where(reach, one, nan))
-    # Without a single bad row anywhere every rate is 1, and without a good one 0.
+    # Without any bad row every rate is 1, and without a good one 0.
     defined = (total > 0) | (reach & (good_all + bad_all > 0))
     low = xp.where(bad_all > 0, low, xp.where(defined, one, nan))
     high = xp.where(good_all > 0, high, xp.where(defined, 0 * one, nan))
@@ -203,8 +203,8 @@ def _least_rate(
     xp = array_namespace(outcome)
     mass = xp.ones_like(outcome) if weight is None else xp.astype(weight, outcome.dtype)
     counts = xp.astype(among, outcome.dtype)
-    offered = outcome[among & (mass > 0)]
-    found = []
+    outcomes = outcome[among & (mass > 0)]
+    rates = []
     for j, k in enumerate(_find_centres(centre, level)):
         own = (codes == k) & (mass > 0)
         if not bool(xp.any(own)):
@@ -212,13 +212,13 @@ def _least_rate(
         share = mass[own] / xp.sum(mass[own])
         a, d = outcome[own], counts[own]
         below = xp.sum(share * d)
-        if int(offered.shape[0]) == 0 or (float(below) == 0 and float(level[j]) <= 0):
-            found.append(xp.nan * below)
+        if int(outcomes.shape[0]) == 0 or (float(below) == 0 and float(level[j]) <= 0):
+            rates.append(xp.nan * below)
             continue
-        least = xp.min(offered)
+        least = xp.min(outcomes)
         start = xp.sum(share * d * a) / below if float(below) > 0 else least
-        found.append(_divide_least(a, d, share, level[j], least, start))
-    return xp.stack(found)
+        rates.append(_divide_least(a, d, share, level[j], least, start))
+    return xp.stack(rates)
 
 
 def _divide_least(
@@ -254,25 +254,25 @@ def _move(
     n = int(values.shape[0])
     level = xp.clip(level, 0.0, 1.0)
     if mass is None:
-        # A product that should be whole may come out just below.
-        whole = min(int(float(level) * n * (1 + 1e-12)), n - 1)
-        select = xp.partition(values, whole) if hasattr(xp, "partition") else xp.sort(values)
-        cut = select[whole]
+        # Rounding must not move a product just below an integer.
+        emptied = min(int(float(level) * n * (1 + 1e-12)), n - 1)
+        select = xp.partition(values, emptied) if hasattr(xp, "partition") else xp.sort(values)
+        cut = select[emptied]
         share = xp.ones_like(values) / n
     else:
         share = mass / xp.sum(mass)
         order = xp.argsort(values)
         passed = xp.cumulative_sum(xp.take(share, order)) <= level
-        place = min(int(xp.count_nonzero(passed)), n - 1)
-        cut = values[order[place]]
+        index = min(int(xp.count_nonzero(passed)), n - 1)
+        cut = values[order[index]]
     zero = xp.zeros_like(values)
     lost = xp.sum(xp.where(values < cut, share, zero))
     tied = xp.sum(xp.where(values == cut, share, zero))
     kept = xp.clip(1.0 - (level - lost) / tied, 0.0, 1.0)
     kept = xp.where(cut >= top, xp.ones_like(kept), kept)
     moved = lost + tied * (1.0 - kept)
-    left = xp.where(values > cut, share * values, zero)
-    value = xp.sum(left) + tied * kept * cut + moved * top
+    remaining = xp.where(values > cut, share * values, zero)
+    value = xp.sum(remaining) + tied * kept * cut + moved * top
     return value, moved, cut, kept
 
 

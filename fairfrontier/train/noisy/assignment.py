@@ -168,19 +168,19 @@ def project_assignment(
     lead = weight.shape[:-3]
     # True groups and cells first, so that a pass over all models and noisy groups is one operation.
     point = xp.permute_dims(xp.reshape(weight, (-1, groups, seen, N_CELLS)), (1, 3, 0, 2)) + 0.0
-    held = xp.reshape(xp.broadcast_to(cells, (*lead, seen, N_CELLS)), (-1, seen, N_CELLS))
-    wanted = xp.reshape(xp.broadcast_to(posterior, (*lead, seen, groups)), (-1, seen, groups))
-    target = xp.permute_dims(wanted, (2, 0, 1)) + 0.0
-    size = xp.sum(held, axis=-1, keepdims=True)
-    share = xp.permute_dims(held / xp.where(size > 0, size, 1.0), (2, 0, 1)) + 0.0
+    masses = xp.reshape(xp.broadcast_to(cells, (*lead, seen, N_CELLS)), (-1, seen, N_CELLS))
+    targets = xp.reshape(xp.broadcast_to(posterior, (*lead, seen, groups)), (-1, seen, groups))
+    target = xp.permute_dims(targets, (2, 0, 1)) + 0.0
+    size = xp.sum(masses, axis=-1, keepdims=True)
+    share = xp.permute_dims(masses / xp.where(size > 0, size, 1.0), (2, 0, 1)) + 0.0
     square = _add([share[cell, ...] * share[cell, ...] for cell in range(N_CELLS)])
     # A noisy group without rows binds nothing: its shares are 0.
     pull = xp.where(square > 0, share / xp.where(square > 0, square, 1.0), 0.0)
     correction = xp.zeros_like(point)
     for _ in range(rounds):
         product = point * share
-        missing = target - _add([product[:, cell, ...] for cell in range(N_CELLS)])
-        point += missing[:, None, ...] * pull
+        deficit = target - _add([product[:, cell, ...] for cell in range(N_CELLS)])
+        point += deficit[:, None, ...] * pull
         if variant == "paper":
             point += correction
             correction = point
@@ -220,11 +220,11 @@ def _fill_best(gain: Array, cells: Array, posterior: Array) -> Array:
     """Return the masses (..., m, m̂, 4) that take the cells in the order of their gain by mass."""
     xp = array_namespace(cells)
     order = xp.argsort(gain, axis=-1, descending=True)
-    held = xp.take_along_axis(cells, order, axis=-1)[..., None, :, :]
-    before = xp.cumulative_sum(held, axis=-1) - held
+    available = xp.take_along_axis(cells, order, axis=-1)[..., None, :, :]
+    before = xp.cumulative_sum(available, axis=-1) - available
     size = xp.sum(cells, axis=-1)[..., None]
     budget = xp.matrix_transpose(posterior * size)[..., None]
-    taken = xp.minimum(xp.maximum(budget - before, 0.0), held)
+    taken = xp.minimum(xp.maximum(budget - before, 0.0), available)
     back = xp.broadcast_to(xp.argsort(order, axis=-1)[..., None, :, :], taken.shape)
     return xp.take_along_axis(taken, back, axis=-1)
 
@@ -243,8 +243,8 @@ def _fill(
     return in_last, in_first + in_last
 
 
-def _divide(above: Array, below: Array, some: Array) -> Array:
+def _divide(above: Array, below: Array, possible: Array) -> Array:
     """Return above / below; where both are 0, 1 if ``some`` row counts above, else NaN."""
     xp = array_namespace(above)
-    otherwise = xp.where(some, xp.ones_like(above), xp.nan)
+    otherwise = xp.where(possible, xp.ones_like(above), xp.nan)
     return xp.where(below > 0, above / xp.where(below > 0, below, 1.0), otherwise)

@@ -21,28 +21,28 @@ from fairfrontier.train.noisy.row import fill_slopes
 
 Array = Any
 
-# Entries of the rows that are projected at a time on a CPU: with what is made of them they stay in
-# the cache of a core, and models whose roots are found do not wait for many others.
+# Entries that are projected at a time on a CPU: they and their temporaries fit into the cache of a
+# core, and models whose roots are found do not wait for many others.
 BLOCK_ENTRIES = 1 << 17
 
 
 class Event:
     """The rows of the event of one rate or several, and entries that represent the other rows.
 
-    Of the N entries, the first n are the rows ``place`` of the table; ``others`` more follow, one
+    Of the N entries, the first n are the rows ``rows`` of the table; ``others`` more follow, one
     for each noisy group that has other rows. ``count``, (N,), is their weight, ``codes``, (N,),
     their noisy groups, and ``own`` the slices of entries of each noisy group. ``signs`` is s of
     each rate, (n,), 0 outside of its event.
     """
 
-    def __init__(self, game: Game, places: tuple[int, ...]) -> None:
+    def __init__(self, game: Game, indices: tuple[int, ...]) -> None:
         rows = game.rows
         xp = array_namespace(rows.weight)
         seen = rows.n_groups
-        rates = [game.rates[place] for place in places]
+        rates = [game.rates[index] for index in indices]
         labels = [label for label in (0, 1) if any(rate.sign[label] for rate in rates)]
         first, last = rows.event(labels[0]), rows.event(labels[-1])
-        self.places, self.place = places, slice(first.start, last.stop)
+        self.indices, self.rows = indices, slice(first.start, last.stop)
         dtype, device = rows.weight.dtype, game.device
         groups = xp.arange(seen, dtype=xp.int64, device=device)
         self.signs, codes = [], []
@@ -59,7 +59,7 @@ class Event:
             ]
             self.signs.append(xp.concat(parts))
         others = [label for label in (0, 1) if label not in labels]
-        counts = [rows.weight[self.place]]
+        counts = [rows.weight[self.rows]]
         for group in range(seen if others else 0):
             if float(game.share[group, others[0]]) > 0:
                 end = n + len(counts) - 1
@@ -67,7 +67,7 @@ class Event:
                 codes.append(groups[group : group + 1])
                 counts.append(xp.astype(game.share[group, others[0]], dtype)[None])
         self.count, self.codes = xp.concat(counts), xp.concat(codes)
-        self.own = [tuple(each) for each in own]
+        self.own = [tuple(entries) for entries in own]
         self.n, self.others = n, len(counts) - 1
 
     def pad(self, values: Array) -> Array:
@@ -80,11 +80,11 @@ class Event:
         )
         return xp.concat([values, zeros], axis=1)
 
-    def hinge(self, place: int, score: Array) -> Array:
+    def hinge(self, number: int, score: Array) -> Array:
         """Return (1 + sφ)₊ of a rate on the rows of its event, shape (M, n), 0 elsewhere."""
         xp = array_namespace(score)
-        sign = self.signs[place]
-        return xp.maximum(xp.abs(sign) + sign * score[:, self.place], 0.0)
+        sign = self.signs[number]
+        return xp.maximum(xp.abs(sign) + sign * score[:, self.rows], 0.0)
 
 
 class _BallPlayer:
@@ -98,8 +98,8 @@ class _BallPlayer:
         # Mass of the centre p̂_j in each rate's event, shape (R, m).
         event = xp.stack([(game.up + game.down)[:, 0, 0], (game.up + game.down)[:, 0, 1]], axis=-1)
         group = game.share / xp.sum(game.share, axis=1)[:, None]
-        each = xp.sum(event[:, None, :] * group[None, :, :], axis=-1)
-        self._nominal = xp.stack([each[:, k] for k in self._centre], axis=-1)
+        mass = xp.sum(event[:, None, :] * group[None, :, :], axis=-1)
+        self._nominal = xp.stack([mass[:, k] for k in self._centre], axis=-1)
 
     def _slope(self, factors: list[tuple[Event, int, Array]], pull: Array, score: Array) -> Array:
         """Return the slopes, given factors (M, n) of the bad side's hinge on the rows of events."""
@@ -111,12 +111,12 @@ class _BallPlayer:
         )
         rise, fall = self._game.slope_tables(group, pull)
         slope = fill_slopes(self._game.rows, score, rise, fall, by_decision=False)
-        for event, place, factor in factors:
-            sign = event.signs[place]
-            active = xp.astype(sign * score[:, event.place] > -1, score.dtype)
+        for event, number, factor in factors:
+            sign = event.signs[number]
+            active = xp.astype(sign * score[:, event.rows] > -1, score.dtype)
             active *= factor
             active *= sign
-            slope[:, event.place] += active
+            slope[:, event.rows] += active
         return slope
 
 
@@ -128,7 +128,7 @@ class BallMaximumPlayer(_BallPlayer):
 
     def __init__(self, game: Game, level: Array, centre: tuple[int, ...] | None = None) -> None:
         super().__init__(game, level, centre)
-        self._events = [Event(game, (place,)) for place in range(len(game.rates))]
+        self._events = [Event(game, (index,)) for index in range(len(game.rates))]
         self._worst: list[tuple[Array, BallMaximum]] = []
 
     def evaluate(self, score: Array, stage: StepSums) -> ConstraintValues:
@@ -136,8 +136,8 @@ class BallMaximumPlayer(_BallPlayer):
         xp = array_namespace(stage.count)
         self._worst, hinge = [], []
         for index, event in enumerate(self._events):
-            rest = xp.astype(stage.rest[:, index : index + 1], score.dtype)
-            h = event.pad(event.hinge(0, score) + rest)
+            offset = xp.astype(stage.offset[:, index : index + 1], score.dtype)
+            h = event.pad(event.hinge(0, score) + offset)
             worst = maximise_over_ball(
                 h, event.codes, self._level, weight=event.count, centre=self._centre
             )
@@ -193,20 +193,20 @@ class BallAscentPlayer(_BallPlayer):
         variant: Variant = "paper",
     ) -> None:
         super().__init__(game, level, centre)
-        every = tuple(range(len(game.rates)))
-        blocks = [(place,) for place in every] if variant == "paper" else [every]
+        indices = tuple(range(len(game.rates)))
+        blocks = [(index,) for index in indices] if variant == "paper" else [indices]
         dtype = game.rows.weight.dtype
         xp = array_namespace(level)
         self._steps, self._ratio = steps, variant == "authors"
         self._blocks = [
             _Block(
-                Event(game, places),
+                Event(game, indices),
                 self._centre,
                 xp.astype(level, dtype),
                 xp.astype(rate * game.rows.total, dtype),
                 variant,
             )
-            for places in blocks
+            for indices in blocks
         ]
 
     def evaluate(self, score: Array, stage: StepSums) -> ConstraintValues:
@@ -216,19 +216,19 @@ class BallAscentPlayer(_BallPlayer):
         for block in self._blocks:
             table = block.tabulate(score, self._game)
             relative = table / xp.where(stage.count > 0, stage.count, 1.0)[:, None, ...]
-            for number, place in enumerate(block.event.places):
-                flags = (self._game.up + self._game.down)[place, 0, :]
+            for number, index in enumerate(block.event.indices):
+                flags = (self._game.up + self._game.down)[index, 0, :]
                 inside = xp.sum(table * flags, axis=(2, 3))
-                wrong = xp.sum(table * self._game.wrong[place, 0, :], axis=(2, 3))
+                wrong = xp.sum(table * self._game.wrong[index, 0, :], axis=(2, 3))
                 total = block.total(number, score)
-                rest = stage.rest[:, place : place + 1]
+                offset = stage.offset[:, index : index + 1]
                 safe = xp.where(inside > 0, inside, 1.0)
                 hinge = (
-                    total / safe + rest
+                    total / safe + offset
                     if self._ratio
-                    else (total + inside * rest) / self._nominal[place, :]
+                    else (total + inside * offset) / self._nominal[index, :]
                 )
-                exact = wrong / safe - stage.overall[:, place : place + 1]
+                exact = wrong / safe - stage.overall[:, index : index + 1]
                 values.append((hinge, exact, relative))
         return ConstraintValues(*(xp.stack(arrays, axis=1) for arrays in zip(*values, strict=True)))
 
@@ -243,10 +243,10 @@ class BallAscentPlayer(_BallPlayer):
         xp = array_namespace(stage.count)
         factors, pull = [], []
         for block in self._blocks:
-            for number, place in enumerate(block.event.places):
+            for number, index in enumerate(block.event.indices):
                 inside = block.inside(number)
-                scale = multiplier[:, place, :] / (
-                    xp.where(inside > 0, inside, 1.0) if self._ratio else self._nominal[place, :]
+                scale = multiplier[:, index, :] / (
+                    xp.where(inside > 0, inside, 1.0) if self._ratio else self._nominal[index, :]
                 )
                 pull.append(xp.sum(scale * inside, axis=1))
                 factors.append((block.event, number, block.combine(scale)))
@@ -256,15 +256,15 @@ class BallAscentPlayer(_BallPlayer):
         """Return ∂/∂p̃ Σ_r λ_rj g_rj, shape (M, m, n)."""
         xp = array_namespace(score)
         gradient = None
-        for number, place in enumerate(block.event.places):
+        for number, index in enumerate(block.event.indices):
             h = block.event.hinge(number, score)
             if self._ratio:
                 inside = block.inside(number)
                 safe = xp.where(inside > 0, inside, 1.0)
-                level, scale = block.total(number, score) / safe, multiplier[:, place, :] / safe
+                level, scale = block.total(number, score) / safe, multiplier[:, index, :] / safe
             else:
-                level = -stage.rest[:, place : place + 1] + 0.0 * self._nominal[place, :]
-                scale = multiplier[:, place, :] / self._nominal[place, :]
+                level = -stage.offset[:, index : index + 1] + 0.0 * self._nominal[index, :]
+                scale = multiplier[:, index, :] / self._nominal[index, :]
             sign = xp.abs(block.event.signs[number])
             part = h[:, None, :] - xp.astype(level, h.dtype)[:, :, None] * sign
             part *= xp.astype(scale, h.dtype)[:, :, None]
@@ -283,17 +283,17 @@ class _Block:
         self.event, self._centre, self._variant = event, centre, variant
         self._own = [event.own[k] for k in centre]
         self._base = [
-            1.0 / xp.sum(xp.concat([event.count[each] for each in own])) for own in self._own
+            1.0 / xp.sum(xp.concat([event.count[entries] for entries in own])) for own in self._own
         ]
         shape = (models, m, event.count.shape[0])
         self.mass = xp.zeros(shape, dtype=level.dtype, device=array_api_compat.device(level))
         if variant == "paper":
             for j, own in enumerate(self._own):
-                for each in own:
-                    self.mass[:, j, each] = self._base[j]
+                for entries in own:
+                    self.mass[:, j, entries] = self._base[j]
         self._half = level[:, :, None]
         self._optimiser = Adam([self.mass[:, :, : event.n]], rate)
-        # Where the roots lay at the last step: where the next ones are looked for.
+        # The roots of the last step, from which the search for the next ones starts.
         self._upper = xp.zeros_like(self._half)
         self._lower = [xp.zeros_like(self._half[:, 0, :]) for _ in range(m)]
 
@@ -309,8 +309,8 @@ class _Block:
         xp = array_namespace(self.mass)
         event = self.event
         h = event.hinge(number, score) * event.count[: event.n]
-        found = xp.matmul(self.mass[:, :, : event.n], h[:, :, None])[:, :, 0]
-        return xp.astype(found, xp.float64)
+        hinge = xp.matmul(self.mass[:, :, : event.n], h[:, :, None])[:, :, 0]
+        return xp.astype(hinge, xp.float64)
 
     def combine(self, scale: Array) -> Array:
         """Return Σ_j scale_j p̃_j over the weight of each row, shape (M, n)."""
@@ -327,15 +327,15 @@ class _Block:
         for label in (0, 1):
             for group in range(rows.n_groups):
                 cell = rows.cell(label, group)
-                if not self.event.place.start <= cell.start < self.event.place.stop:
+                if not self.event.rows.start <= cell.start < self.event.rows.stop:
                     continue
-                start = self.event.place.start
+                start = self.event.rows.start
                 mass = self.mass[:, :, cell.start - start : cell.stop - start]
                 weight = rows.weight[cell]
                 above = xp.astype(score[:, cell] >= 0, score.dtype) * weight
                 high = xp.matmul(mass, above[:, :, None])[:, :, 0]
-                whole = mass @ weight
-                table[:, :, group, label] = xp.astype(whole - high, xp.float64)
+                total = mass @ weight
+                table[:, :, group, label] = xp.astype(total - high, xp.float64)
                 table[:, :, group, 2 + label] = xp.astype(high, xp.float64)
         return table
 
@@ -357,16 +357,16 @@ class _Block:
         point = self.mass[models, ...]
         offset = point + 0.0
         for j, own in enumerate(self._own):
-            for each in own:
-                offset[:, j, each] -= self._base[j]
+            for entries in own:
+                offset[:, j, entries] -= self._base[j]
         if self._variant == "authors":
             size = xp.abs(offset)
             upper = find_level(size, self.event.count, 2 * half, upper)
             within = (size @ self.event.count)[..., None] <= 2 * half
             offset = xp.sign(offset) * xp.where(within, size, xp.maximum(size - upper, 0.0))
             for j, own in enumerate(self._own):
-                for each in own:
-                    offset[:, j, each] += self._base[j]
+                for entries in own:
+                    offset[:, j, entries] += self._base[j]
             self.mass[models, ...] = xp.maximum(offset, 0.0)
             self._upper[models, ...] = upper
             return
@@ -374,17 +374,17 @@ class _Block:
         gain = xp.maximum(offset - upper, 0.0)
         lows = []
         for j, own in enumerate(self._own):
-            values = xp.concat([offset[:, j, each] for each in own], axis=-1)
-            count = xp.concat([self.event.count[each] for each in own])
+            values = xp.concat([offset[:, j, entries] for entries in own], axis=-1)
+            count = xp.concat([self.event.count[entries] for entries in own])
             low = find_floor(
                 values, self._base[j], count, half[:, j, :], self._lower[j][models, ...]
             )
             self._lower[j][models, ...] = low
-            for each in own:
-                loss = xp.minimum(xp.maximum(low - offset[:, j, each], 0.0), self._base[j])
-                gain[:, j, each] += self._base[j] - loss
+            for entries in own:
+                loss = xp.minimum(xp.maximum(low - offset[:, j, entries], 0.0), self._base[j])
+                gain[:, j, entries] += self._base[j] - loss
             lows.append(low)
-        # The ball does not bind, and holds the whole simplex from γ = 1 on.
+        # Where the ball does not bind; it contains the simplex from γ = 1 on.
         free = (upper < xp.stack(lows, axis=1)) | (half >= 1)
         if bool(xp.any(free)):
             one = xp.ones_like(half)

@@ -33,7 +33,7 @@ def evaluate_constraints(
     if codes.size and codes.max() >= n_groups:
         raise DataError(
             f"There is a group with the code {codes.max()}, and training had {n_groups} groups.",
-            "Ask about the groups that the model was trained with.",
+            "Use the groups that the model was trained with.",
         )
     if setting.approach == "unconstrained":
         return np.zeros((0, n_groups))

@@ -157,7 +157,7 @@ def _scores(problem: IdealProblem) -> list[tuple[Array, Array]]:
     xp = array_namespace(problem.cells)
     size = xp.sum(problem.cells, axis=-1)[0, :]
     prior = xp.sum(problem.posterior * size[:, None], axis=0)
-    found = []
+    scores = []
     for rate in problem.rates:
         cells = RATE_CELLS[rate.cells]
         among = sum_cells(problem.cells, cells.among)[0, :]
@@ -165,8 +165,8 @@ def _scores(problem: IdealProblem) -> list[tuple[Array, Array]]:
         score = score_constraint(
             problem.cells, cells, problem.budget, "below" if rate.floor else "above"
         )
-        found.append((score, 2.0 / inside))
-    return found
+        scores.append((score, 2.0 / inside))
+    return scores
 
 
 class _Nested:
@@ -190,8 +190,8 @@ class _Nested:
         gains: list[Array] = []
         groups: list[int] = []
         for score, scale in _scores(problem):
-            each = score[:, None, :] * problem.cells
-            gains.append(each[:, None, :, :] * (scale / prior)[:, None, None])
+            gain = score[:, None, :] * problem.cells
+            gains.append(gain[:, None, :, :] * (scale / prior)[:, None, None])
             groups += range(m)
         self._gain, self._groups = xp.concat(gains, axis=1), groups
         # P(cell | Ĝ=k), shape (K, m̂, 4), and P(G=j | Ĝ=k), shape (m, m̂).

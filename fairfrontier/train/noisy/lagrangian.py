@@ -73,7 +73,7 @@ def carry_back(rows: GroupedRows, network: Network, slope: Array) -> Network:
         weight = (slope @ rows.weighted)[:, :, None]
         return Network((weight,), ((slope @ rows.weight)[:, None, None],))
     slope = slope * rows.weight
-    total = [xp.zeros_like(each) for each in network.arrays]
+    total = [xp.zeros_like(array) for array in network.arrays]
     for models, part in blocks(network.weight[0], rows.n, network.widest):
         nets, x = network.take(models), rows.x[part, :]
         gradient = parameter_gradient(nets, x, forward(nets, x), slope[models, part][..., None])
@@ -197,7 +197,7 @@ def train(
         )
     final = _choose_by_ranks(taken) if best == "ranks" else kept[0]
     history = {
-        key: np.stack([to_numpy(each[key]) for each in records], axis=1) for key in records[0]
+        key: np.stack([to_numpy(record[key]) for record in records], axis=1) for key in records[0]
     }
     return Training(
         final.network,
@@ -206,7 +206,7 @@ def train(
         to_numpy(final.violation),
         to_numpy(final.cell_mass),
         history,
-        tuple(each.network for each in taken) if snapshots else (),
+        tuple(record.network for record in taken) if snapshots else (),
     )
 
 
@@ -238,26 +238,26 @@ class _Iterate:
         )
 
 
-def _keep_better(held: _Iterate, offered: _Iterate) -> _Iterate:
+def _keep_better(kept: _Iterate, iterate: _Iterate) -> _Iterate:
     """Return for each model the feasible iterate of less error, or the less violated one."""
-    xp = array_namespace(held.error)
-    feasible, before = offered.violation <= TOLERANCE, held.violation <= TOLERANCE
+    xp = array_namespace(kept.error)
+    feasible, kept_feasible = iterate.violation <= TOLERANCE, kept.violation <= TOLERANCE
     better = xp.where(
-        feasible & before,
-        offered.error < held.error,
-        xp.where(feasible == before, offered.violation < held.violation, feasible),
+        feasible & kept_feasible,
+        iterate.error < kept.error,
+        xp.where(feasible == kept_feasible, iterate.violation < kept.violation, feasible),
     )
-    return offered.where(better, held) if bool(xp.any(better)) else held
+    return iterate.where(better, kept) if bool(xp.any(better)) else kept
 
 
-def _choose_by_ranks(offered: Sequence[_Iterate]) -> _Iterate:
+def _choose_by_ranks(iterates: Sequence[_Iterate]) -> _Iterate:
     """Return for each model the iterate chosen by ``rank_iterates``."""
-    xp = array_namespace(offered[0].error)
-    error = np.stack([to_numpy(iterate.error) for iterate in offered], axis=1)
-    violation = np.stack([to_numpy(iterate.violation) for iterate in offered], axis=1)
+    xp = array_namespace(iterates[0].error)
+    error = np.stack([to_numpy(iterate.error) for iterate in iterates], axis=1)
+    violation = np.stack([to_numpy(iterate.violation) for iterate in iterates], axis=1)
     chosen = rank_iterates(error, violation)
-    best = offered[0]
-    for index, iterate in enumerate(offered):
+    best = iterates[0]
+    for index, iterate in enumerate(iterates):
         best = iterate.where(xp.asarray(chosen == index, device=device(iterate.error)), best)
     return best
 

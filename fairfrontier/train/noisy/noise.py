@@ -59,7 +59,7 @@ class NoiseModel:
                 named = names[int(empty.argmax())] if len(names) == empty.size else "?"
                 raise DataError(
                     f"The {kind} group {named!r} never occurs under the noise model.",
-                    "Leave it out or merge it with another, so that rates of it have a meaning.",
+                    "Leave it out or merge it with another: it has no rates.",
                 )
 
     @classmethod
@@ -97,13 +97,13 @@ class NoiseModel:
         for j, row in enumerate(table):
             if (row < 0).any() or abs(row.sum() - 1) > 1e-6:
                 raise ConfigError(
-                    f"Row {titles[j]!r} of the confusion matrix sums to {row.sum():g} or holds a "
+                    f"Row {titles[j]!r} of the confusion matrix sums to {row.sum():g} or has a "
                     "negative number.",
                     "Give in each row the probabilities of all noisy groups, P(Ĝ=k | G=j).",
                 )
         if (prior is None) == (noisy_prior is None):
             raise ConfigError(
-                "A confusion matrix alone says nothing of how large the groups are.",
+                "A confusion matrix alone does not determine how large the groups are.",
                 "Give prior, P(G=j), or noisy_prior, P(Ĝ=k): one of the two.",
             )
         if noisy_prior is not None:
@@ -150,8 +150,8 @@ class NoiseModel:
                     f"{len(known) - 1}.",
                     "Give a name to every group.",
                 )
-        place = true.astype(np.int64) * len(seen) + noisy.astype(np.int64)
-        counts = np.bincount(place, minlength=len(titles) * len(seen))
+        pair = true.astype(np.int64) * len(seen) + noisy.astype(np.int64)
+        counts = np.bincount(pair, minlength=len(titles) * len(seen))
         counts = counts.reshape(len(titles), len(seen))
         return cls(counts / counts.sum(), titles, seen, counts)
 
@@ -224,7 +224,7 @@ class NoiseModel:
         """
         if self.counts is None:
             raise DataError(
-                "The noise model was given, so there is nothing to estimate.",
+                "The noise model was not estimated, so it has no confidence limits.",
                 "Estimate one by NoiseModel.from_table.",
             )
         if not 0 < confidence < 1:
@@ -271,7 +271,7 @@ def _table(values: Sequence[Sequence[float]] | np.ndarray, what: str) -> np.ndar
     table = np.asarray(values, dtype=np.float64)
     if table.ndim != 2 or table.size == 0 or not np.isfinite(table).all():
         raise ConfigError(
-            f"{what} is no table of numbers.", "Give one row for each true group, all of a length."
+            f"{what} is not a table of numbers.", "Give one row of the same length per true group."
         )
     return table
 
@@ -280,7 +280,7 @@ def _shares(values: Sequence[float] | np.ndarray | None, n: int, what: str) -> n
     shares = np.asarray(values, dtype=np.float64)
     if shares.shape != (n,) or not (shares >= 0).all() or abs(shares.sum() - 1) > 1e-6:
         raise ConfigError(
-            f"{what} is {np.asarray(values).tolist()}, where {n} shares that sum to 1 were due.",
+            f"{what} is {np.asarray(values).tolist()}, instead of {n} shares that sum to 1.",
             "Give the share of each group among all rows.",
         )
     return shares
@@ -290,7 +290,7 @@ def _invert(confusion: np.ndarray, noisy: np.ndarray) -> np.ndarray:
     """Return the P(G=j) from which this confusion makes the noisy shares."""
     if np.linalg.matrix_rank(confusion) < len(confusion):
         raise ConfigError(
-            "Under this confusion several shares of true groups look the same.",
+            "Under this confusion different shares of true groups result in the same noisy shares.",
             "Give prior, the shares of the true groups.",
         )
     prior = np.linalg.lstsq(confusion.T, noisy, rcond=None)[0]

@@ -53,20 +53,20 @@ class Game:
             for k in range(rows.n_groups)
         ]
         # P(Ĝ=k, Y=y), shape (m̂, 2); scores do not change it.
-        self.share = xp.stack([xp.stack(each) for each in weights])
+        self.share = xp.stack([xp.stack(array) for array in weights])
 
     def sum_rates(self, sums: Sums) -> StepSums:
         """Return the sums of one step, rate by rate."""
         xp = array_namespace(sums.up)
-        up, down, count = (each[:, None, ...] for each in (sums.up, sums.down, sums.count))
+        up, down, count = (array[:, None, ...] for array in (sums.up, sums.down, sums.count))
         bad = up * self.up + down * self.down
         good = up * self.down + down * self.up
         event = count * (self.up + self.down)
         wrong = count * self.wrong
         size = xp.sum(event, axis=(2, 3))
-        rest = xp.sum(good, axis=(2, 3)) / size - 1.0 - (self.budget + self.slack)[:, None]
+        offset = xp.sum(good, axis=(2, 3)) / size - 1.0 - (self.budget + self.slack)[:, None]
         overall = xp.sum(wrong, axis=(2, 3)) / size + self.budget[:, None]
-        return StepSums(sums.count, bad, event, wrong, size, rest, overall)
+        return StepSums(sums.count, bad, event, wrong, size, offset, overall)
 
     def judge(
         self, stage: StepSums, bound_rate: Callable[[RateCells], tuple[Array, Array]]
@@ -105,7 +105,7 @@ class StepSums:
 
     ``count``, (M, m̂, 4), is P(Ĝ=k, cell). ``bad``, ``event`` and ``wrong``, (M, R, m̂, 4), are Σ ω
     (1 + sφ)₊, Σ ω and Σ ω 1{bad} over the rows of each rate's event, of probability ``size``, (M,
-    R). ``rest`` and ``overall``, (M, R), are E[(1 − sφ)₊] − 1 − α − β, which constraints with
+    R). ``offset`` and ``overall``, (M, R), are E[(1 − sφ)₊] − 1 − α − β, which constraints with
     hinges add, and E[1{bad}] + α, which those with indicators subtract.
     """
 
@@ -114,7 +114,7 @@ class StepSums:
     event: Array
     wrong: Array
     size: Array
-    rest: Array
+    offset: Array
     overall: Array
 
 
@@ -171,9 +171,9 @@ class CellPlayer:
         self._ratio, self._by_decision = ratio, by_decision
         self.n_groups = int(mass.shape[2])
         xp = array_namespace(mass)
-        # However decisions split the rows of a label, at first their mass is the same.
-        whole = xp.concat([game.share, 0.0 * game.share], axis=-1)
-        self._nominal = self._inside(whole * (game.up + game.down))
+        # The initial mass of a label's rows does not depend on their decisions.
+        shares = xp.concat([game.share, 0.0 * game.share], axis=-1)
+        self._nominal = self._inside(shares * (game.up + game.down))
 
     def _inside(self, table: Array) -> Array:
         """Return Σ mass · table, shape (M, R, m), for a table (M or 1, R, m̂, 4)."""
@@ -185,10 +185,10 @@ class CellPlayer:
         """Return the constraints at these scores."""
         xp = array_namespace(self._mass)
         inside, total = self._inside(stage.event), self._inside(stage.bad)
-        rest = stage.rest[:, :, None]
+        offset = stage.offset[:, :, None]
         safe = xp.where(inside > 0, inside, 1.0)
-        hinge = total / safe + rest if self._ratio else (total + inside * rest) / self._nominal
-        # A group that w gives no row of the event has no rate to be bounded.
+        hinge = total / safe + offset if self._ratio else (total + inside * offset) / self._nominal
+        # A group to which w assigns no row of the event has no rate to be bounded.
         wrong = self._inside(stage.wrong) / safe
         exact = xp.where(inside > 0, wrong, 0.0) - stage.overall[:, :, None]
         shape = (*exact.shape[:2], *self._mass.shape[2:])
@@ -279,7 +279,7 @@ class AssignmentPlayer(CellPlayer):
             return super().evaluate(score, stage)
         xp = array_namespace(self._posterior)
         if self._inner == "exact":
-            gain = stage.bad + stage.rest[:, :, None, None] * stage.event
+            gain = stage.bad + stage.offset[:, :, None, None] * stage.event
             worst = [
                 maximise_by_group(gain[:, index, ...], stage.count, self._posterior)
                 for index in range(len(self._game.rates))
@@ -332,6 +332,6 @@ class AssignmentPlayer(CellPlayer):
             gain = stage.bad[:, :, None, ...] - level * stage.event[:, :, None, ...]
         else:
             inside = self._nominal
-            gain = (stage.bad + stage.rest[:, :, None, None] * stage.event)[:, :, None, ...]
+            gain = (stage.bad + stage.offset[:, :, None, None] * stage.event)[:, :, None, ...]
         scale = multiplier / (inside * self._prior[:, None, :])
         return xp.sum(scale[..., None, None] * gain, axis=1)

@@ -221,7 +221,7 @@ def build_problem(data: Mapping[str, Any], setting: Setting, name: str) -> Const
     shares = np.bincount(codes, weights=weight, minlength=n_groups)
     if (shares <= 0).any():
         raise DataError(
-            f"The group {int(np.argmin(shares))} has no training row, or none of positive weight.",
+            f"The group {int(np.argmin(shares))} has no training row of positive weight.",
             "Merge it with another group in the dataset's YAML.",
         )
     noise, level = None, np.zeros(0)
@@ -254,7 +254,7 @@ def _find_noise(
     if setting.level is None:
         if true is None:
             raise DataError(
-                f"Nothing says how noisy the groups are, which {name} has to know.",
+                f"The noise of the groups is unknown, and {name} needs it.",
                 "Give level or confusion, or rows with true_groups.",
             )
         return _estimate_noise(true, noisy, weight)
@@ -295,8 +295,8 @@ def _find_levels(setting: Setting, noise: NoiseModel | None, n_groups: int) -> n
             name for name, holds in zip(noise.names, noise.level_holds, strict=True) if not holds
         ]
         warnings.warn(
-            f"P(Ĝ≠j | G=j) need not bound the distance of the groups {', '.join(short)}, of which "
-            "there are more noisy rows than true ones: the model may be less fair than it claims. "
+            f"P(Ĝ≠j | G=j) need not bound the distance of the groups {', '.join(short)}, which "
+            "have more noisy rows than true ones: the model may be less fair than its constraints. "
             "With tv: valid the level always holds.",
             TrainingWarning,
             stacklevel=2,

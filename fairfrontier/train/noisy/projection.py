@@ -10,9 +10,9 @@ from fairfrontier.runtime.arrays import array_namespace
 
 Array = Any
 
-# Columns of so many entries are sorted by exchanges of whole rows.
+# Columns of at most this many entries are sorted by exchanges between rows.
 FEW = 6
-# A root is found in some four passes from the last step's, in ten from afar.
+# A root takes about four passes from the last step's, ten from further away.
 MOST_PASSES = 100
 
 
@@ -24,7 +24,7 @@ def project_simplex(point: Array, total: Array | float = 1.0) -> Array:
     high dimensions. ICML 2008, figure 1.
     """
     xp = array_namespace(point)
-    # What counts lies within z of the largest: seen from there, rounding is relative to z.
+    # Entries that matter are within z of the largest: relative to it, rounding scales with z.
     below = point - xp.max(point, axis=-1, keepdims=True)
     ordered = xp.sort(below, axis=-1, descending=True)
     device = array_api_compat.device(point)
@@ -45,12 +45,12 @@ def project_leading_simplex(point: Array) -> Array:
     if m > FEW:
         columns = xp.moveaxis(point, 0, -1)
         return xp.moveaxis(project_simplex(columns), -1, 0)
-    ordered = [point[place, ...] for place in range(m)]
+    ordered = [point[index, ...] for index in range(m)]
     for last in range(m - 1, 0, -1):
-        for place in range(last):
-            one, two = ordered[place], ordered[place + 1]
-            ordered[place], ordered[place + 1] = xp.maximum(one, two), xp.minimum(one, two)
-    # Seen from the largest, as in project_simplex; the s that the first 1, 2, … entries would need.
+        for index in range(last):
+            one, two = ordered[index], ordered[index + 1]
+            ordered[index], ordered[index + 1] = xp.maximum(one, two), xp.minimum(one, two)
+    # Relative to the largest, as in project_simplex; the s that the first 1, 2, … entries need.
     top = ordered[0]
     depth = total = 1.0 + 0.0 * top
     for count in range(1, m):
@@ -102,11 +102,11 @@ def find_level(values: Array, count: Array, total: Array, start: Array) -> Array
         above = at if number else far
         new = xp.where(slope > 0, xp.minimum(at + value / safe, top), above)
         near = rounding * (xp.abs(top) + total / safe)
-        found = xp.abs(new - at) <= near
+        converged = xp.abs(new - at) <= near
         if number:
-            found = found | ((new < at) & (at - new <= 16 * near))
+            converged = converged | ((new < at) & (at - new <= 16 * near))
         at = xp.where(done, at, new)
-        done = done | found
+        done = done | converged
         if bool(xp.all(done)):
             break
     return at

@@ -45,8 +45,8 @@ class RateCells:
 
 
 RATE_CELLS = {
-    each.name: each
-    for each in (
+    rate.name: rate
+    for rate in (
         RateCells("tpr", good=(3,), bad=(1,)),
         RateCells("fpr", good=(2,), bad=(0,)),
         RateCells("selection_rate", good=(2, 3), bad=(0, 1)),
@@ -90,16 +90,16 @@ def count_cells(
     n = int(decision.shape[-1])
     share = xp.ones((n,), dtype=decision.dtype) if weight is None else weight
     share = share / xp.sum(share)
-    place = codes * 2 + xp.astype(y, codes.dtype)
+    index = codes * 2 + xp.astype(y, codes.dtype)
     flat = xp.reshape(decision, (-1, n))
     models = int(flat.shape[0])
     device = array_api_compat.device(decision)
     shift = xp.arange(models, dtype=codes.dtype, device=device) * (2 * n_groups)
-    place = xp.reshape(xp.broadcast_to(place, (models, n)) + shift[:, None], (-1,))
+    index = xp.reshape(xp.broadcast_to(index, (models, n)) + shift[:, None], (-1,))
     halves = xp.stack(
         [xp.reshape(share * (1.0 - flat), (-1,)), xp.reshape(share * flat, (-1,))], axis=1
     )
-    sums = segment_sum(halves, place, models * n_groups * 2)
+    sums = segment_sum(halves, index, models * n_groups * 2)
     # (model, group, label, decision) → (…, group, decision, label)
     table = xp.permute_dims(xp.reshape(sums, (models, n_groups, 2, 2)), (0, 1, 3, 2))
     return xp.reshape(table, (*lead, n_groups, N_CELLS))
@@ -129,8 +129,8 @@ class Rate:
 
 
 RATES = {
-    each.name: each
-    for each in (
+    rate.name: rate
+    for rate in (
         Rate("tpr", (0, -1), "tpr", floor=True),
         Rate("fpr", (1, 0), "fpr", floor=False),
         Rate("selection_floor", (-1, -1), "selection_rate", floor=True),

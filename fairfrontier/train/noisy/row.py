@@ -38,8 +38,8 @@ class GroupedRows:
 
     def cell(self, label: int, group: int) -> slice:
         """Return the rows of a label and a group."""
-        place = label * self.n_groups + group
-        return slice(self.borders[place], self.borders[place + 1])
+        index = label * self.n_groups + group
+        return slice(self.borders[index], self.borders[index + 1])
 
     def event(self, label: int) -> slice:
         """Return the rows of a label."""
@@ -74,13 +74,13 @@ def arrange_rows(
     words = table.view(np.uint64)
     factor = np.random.default_rng(0).integers(1, 2**63, (2, words.shape[1]), dtype=np.uint64) * 2
     with np.errstate(over="ignore"):
-        first, second = (_mix(words, each + np.uint64(1)) for each in factor)
+        first, second = (_mix(words, odd + np.uint64(1)) for odd in factor)
     order = np.lexsort((second, first, codes, y))
     table, y, codes, weight = table[order], y[order], codes[order], weight[order]
     new = np.ones(len(order), dtype=bool)
     new[1:] = (np.diff(y) != 0) | (np.diff(codes) != 0) | (table[1:] != table[:-1]).any(axis=1)
     starts = np.flatnonzero(new)
-    # Sorted within a run, so that the order of the rows given does not show in the last bit.
+    # Sorted within a run, so that the order of the rows does not affect the last bit.
     weight = weight[np.lexsort((weight, np.cumsum(new)))]
     merged = np.add.reduceat(weight, starts)
     counts = np.bincount(y[starts] * n_groups + codes[starts], minlength=2 * n_groups)
@@ -97,7 +97,7 @@ def arrange_rows(
         x,
         share.astype(dtype),
         weighted,
-        tuple(int(each) for each in np.concatenate([[0], np.cumsum(counts)])),
+        tuple(int(odd) for odd in np.concatenate([[0], np.cumsum(counts)])),
         n_groups,
         total,
     )
@@ -134,16 +134,16 @@ def sum_scores(rows: GroupedRows, score: Array) -> Sums:
     for group in range(rows.n_groups):
         halves = []
         for label in (0, 1):
-            place = rows.cell(label, group)
-            phi, weight = score[:, place], rows.weight[place]
-            whole = xp.sum(weight)
+            cell = rows.cell(label, group)
+            phi, weight = score[:, cell], rows.weight[cell]
+            total = xp.sum(weight)
             above = xp.astype(phi >= 0, phi.dtype) @ weight
             high = xp.maximum(phi, 0.0) @ weight
-            # Rounding must not leave a negative number of rows.
-            above = xp.minimum(above, whole)
-            below, low = whole - above, phi @ weight - high
-            up = whole + xp.maximum(phi, -1.0) @ weight
-            down = whole - xp.minimum(phi, 1.0) @ weight
+            # Rounding must not make the number of rows negative.
+            above = xp.minimum(above, total)
+            below, low = total - above, phi @ weight - high
+            up = total + xp.maximum(phi, -1.0) @ weight
+            down = total - xp.minimum(phi, 1.0) @ weight
             halves.append(
                 (
                     (up - above - high, above + high),
@@ -173,8 +173,8 @@ def fill_slopes(
     rise, fall = xp.astype(rise, score.dtype), xp.astype(fall, score.dtype)
     for label in (0, 1):
         for group in range(rows.n_groups):
-            place = rows.cell(label, group)
-            phi = score[:, place]
+            cell = rows.cell(label, group)
+            phi = score[:, cell]
             below, above = label, 2 + label
             part = xp.astype(phi > -1, phi.dtype) * rise[:, group, below : below + 1]
             part += xp.astype(phi >= 1, phi.dtype) * fall[:, group, above : above + 1]
@@ -184,5 +184,5 @@ def fill_slopes(
                     fall[:, group, above] - fall[:, group, below]
                 )
                 part += xp.astype(phi >= 0, phi.dtype) * jump[:, None]
-            slope[:, place] = part
+            slope[:, cell] = part
     return slope

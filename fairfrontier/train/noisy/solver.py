@@ -25,9 +25,9 @@ from fairfrontier.train.noisy.row import GroupedRows, arrange_rows, sum_scores
 
 Array = Any
 Progress = Callable[[int, int], None]
-# Numbers that training holds at once: of every model and row six, and seven more a group.
+# Numbers in memory at once: six for every model and row, and seven more for each group.
 BATCH_ENTRIES = 2**28
-# Shifts of the scores by which the classifiers of a mixture differ from the iterates.
+# Shifts of the scores between the iterates and the classifiers of a mixture.
 SHIFTS = (-1.0, -0.5, 0.0, 0.5, 1.0)
 
 
@@ -53,12 +53,12 @@ def solve(
     n, m = len(problems[0].y), problems[0].n_groups
     size = max(1, BATCH_ENTRIES // (n * (6 + 7 * m)))
     rounds = -(-len(problems) // size)
-    found: list[Solution] = []
+    solutions: list[Solution] = []
     for number in range(rounds):
-        some = slice(number * size, (number + 1) * size)
+        batch = slice(number * size, (number + 1) * size)
         report = share_progress(progress, number, rounds)
-        found += _solve_at_once(problems[some], settings[some], report)
-    return found
+        solutions += _solve_at_once(problems[batch], settings[batch], report)
+    return solutions
 
 
 def _solve_at_once(
@@ -70,31 +70,30 @@ def _solve_at_once(
     sizes = (d, *leader.widths, 1)
     work = 4.0 * n * d * leader.iterations * len(settings) * max([1, *leader.widths])
     backend = choose_backend(leader.backend, work)
-    rows = _move_rows(
-        arrange_rows(table.X, table.y, table.codes, table.n_groups, table.weight, leader.dtype),
-        backend,
-    )
+    rows = arrange_rows(table.X, table.y, table.codes, table.n_groups, table.weight, leader.dtype)
+    moved = {name: as_backend(getattr(rows, name), backend) for name in ("x", "weight", "weighted")}
+    rows = replace(rows, **moved)
 
     def stack(values: Sequence[Any]) -> Array:
         return as_backend(np.asarray(values, dtype=np.float64), backend)
 
     rates = find_rates(leader.criterion)
-    budget, slack = ([getattr(each, name) for each in settings] for name in ("budget", "slack"))
+    budget, slack = ([getattr(s, name) for s in settings] for name in ("budget", "slack"))
     game = Game(rows, rates, stack(budget), stack(slack))
     if leader.approach != "unconstrained":
         _refuse_empty(game, rates, leader.approach)
     ideal = leader.approach == "ideal"
 
     def play(start_player: Callable[[], Player], constrained: bool, number: int = 0) -> Training:
-        starts = [_start_network(sizes, each.random_state) for each in settings]
-        arrays = [np.concatenate(each) for each in zip(*starts, strict=True)]
+        starts = [_start_network(sizes, setting.random_state) for setting in settings]
+        arrays = [np.concatenate(layer) for layer in zip(*starts, strict=True)]
         return train(
             game,
             start_player,
-            Network.of([as_backend(each.astype(leader.dtype), backend) for each in arrays]),
-            learning_rate=stack([each.learning_rate for each in settings]),
-            multiplier_rate=stack([each.multiplier_rate for each in settings]),
-            radius=stack([each.radius for each in settings]),
+            Network.of([as_backend(array.astype(leader.dtype), backend) for array in arrays]),
+            learning_rate=stack([setting.learning_rate for setting in settings]),
+            multiplier_rate=stack([setting.multiplier_rate for setting in settings]),
+            radius=stack([setting.radius for setting in settings]),
             iterations=leader.iterations,
             constrained=constrained,
             best=leader.best,
@@ -103,43 +102,43 @@ def _solve_at_once(
             progress=share_progress(progress, number, 1 + ideal),
         )
 
-    done = play(
+    training = play(
         lambda: _start_player(problems, settings, game, stack), leader.approach != "unconstrained"
     )
-    found = [_take_model(done, place, problem) for place, problem in enumerate(problems)]
+    solutions = [_take_model(training, index, problem) for index, problem in enumerate(problems)]
     if not ideal:
-        return found
-    pools = [done, play(lambda: hard_player(game, len(settings)), False, 1)]
+        return solutions
+    trainings = [training, play(lambda: hard_player(game, len(settings)), False, 1)]
     return [
-        _mix_iterates(solution, [_take_iterates(each, place) for each in pools], rows, setting)
-        for place, (solution, setting) in enumerate(zip(found, settings, strict=True))
+        _mix_iterates(solution, [_take_iterates(run, index) for run in trainings], rows, setting)
+        for index, (solution, setting) in enumerate(zip(solutions, settings, strict=True))
     ]
 
 
-def _take_model(done: Training, place: int, problem: ConstrainedProblem) -> Solution:
+def _take_model(done: Training, index: int, problem: ConstrainedProblem) -> Solution:
     """Return one model of those that trained together."""
-    own = slice(place, place + 1)
+    model = slice(index, index + 1)
     return Solution(
         network=Network.of(
-            [to_numpy(each)[own].astype(np.float64) for each in done.network.arrays]
+            [to_numpy(array)[model].astype(np.float64) for array in done.network.arrays]
         ),
         probability=np.ones(1),
-        error=float(done.error[place]),
-        violation=float(done.violation[place]),
+        error=float(done.error[index]),
+        violation=float(done.violation[index]),
         gap=float("nan"),
-        step=int(done.step[place]),
+        step=int(done.step[index]),
         level=problem.level,
         joint=np.zeros((0, 0)) if problem.noise is None else problem.noise.joint,
-        cell_mass=done.cell_mass[place].copy(),
-        history={key: value[place].copy() for key, value in done.history.items()},
+        cell_mass=done.cell_mass[index].copy(),
+        history={key: value[index].copy() for key, value in done.history.items()},
     )
 
 
-def _take_iterates(done: Training, place: int) -> list[np.ndarray]:
+def _take_iterates(done: Training, index: int) -> list[np.ndarray]:
     """Return the recorded iterates of a model, arrays with a leading axis for them."""
     return [
-        np.stack([to_numpy(array)[place] for array in arrays])
-        for arrays in zip(*(each.arrays for each in done.snapshots), strict=True)
+        np.stack([to_numpy(array)[index] for array in arrays])
+        for arrays in zip(*(network.arrays for network in done.snapshots), strict=True)
     ]
 
 
@@ -147,21 +146,21 @@ def _mix_iterates(
     solution: Solution, pools: Sequence[list[np.ndarray]], rows: GroupedRows, setting: Setting
 ) -> Solution:
     """Run the ideal algorithm on the recorded iterates, shifted, and the two constant decisions."""
-    arrays = [np.concatenate(each).astype(np.float64) for each in zip(*pools, strict=True)]
+    arrays = [np.concatenate(layer).astype(np.float64) for layer in zip(*pools, strict=True)]
     shifted = [np.concatenate([array] * len(SHIFTS)) for array in arrays]
     shifted[-1] = shifted[-1] + np.repeat(SHIFTS, len(arrays[0]))[:, None, None]
     constant = [np.zeros((2, *array.shape[1:])) for array in arrays]
     constant[-1][:, 0, 0] = (-1.0, 1.0)
-    every = Network.of([np.concatenate(each) for each in zip(shifted, constant, strict=True)])
+    pool = Network.of([np.concatenate(pair) for pair in zip(shifted, constant, strict=True)])
     x, weight, weighted = (
-        to_numpy(each).astype(np.float64) for each in (rows.x, rows.weight, rows.weighted)
+        to_numpy(array).astype(np.float64) for array in (rows.x, rows.weight, rows.weighted)
     )
     wide = replace(rows, x=x, weight=weight, weighted=weighted)
-    cells = np.maximum(sum_scores(wide, score_rows(wide, every)).count, 0.0)
+    cells = np.maximum(sum_scores(wide, score_rows(wide, pool)).count, 0.0)
     error = cells[:, :, 1:3].sum(axis=(1, 2))
     rates, (m, seen) = find_rates(setting.criterion), solution.joint.shape
     posterior = (solution.joint / solution.joint.sum(axis=0)).T
-    found = solve_ideal(
+    mixture = solve_ideal(
         IdealProblem(error, cells, posterior, rates, setting.budget),
         iterations=setting.game_steps,
         response=setting.response,
@@ -170,20 +169,20 @@ def _mix_iterates(
         tolerance=setting.response_tolerance,
         inner_radius=setting.response_radius,
     )
-    violation = float(found.violation.max())
-    if violation > 100 * TOLERANCE + found.gap:
+    violation = float(mixture.violation.max())
+    if violation > 100 * TOLERANCE + mixture.gap:
         warnings.warn(
             f"The mixture violates a constraint by {violation:.3f}.", TrainingWarning, stacklevel=2
         )
-    chosen = np.flatnonzero(found.probability > 0)
+    chosen = np.flatnonzero(mixture.probability > 0)
     return replace(
         solution,
-        network=Network.of([array[chosen] for array in every.arrays]),
-        probability=found.probability[chosen],
-        error=found.error,
+        network=Network.of([array[chosen] for array in pool.arrays]),
+        probability=mixture.probability[chosen],
+        error=mixture.error,
         violation=violation,
-        gap=found.gap,
-        step=found.iterations,
+        gap=mixture.gap,
+        step=mixture.iterations,
         cell_mass=np.zeros((len(rates), m, seen, 4)),
     )
 
@@ -213,10 +212,10 @@ def _start_player(
 ) -> Player:
     """Return the inner player of the approach."""
     leader = settings[0]
-    noises = [each.noise for each in problems if each.noise is not None]
-    rate = stack([each.inner_rate for each in settings])[:, None, None]
+    noises = [problem.noise for problem in problems if problem.noise is not None]
+    rate = stack([setting.inner_rate for setting in settings])[:, None, None]
     if leader.approach == "dro":
-        level = stack([each.level for each in problems])
+        level = stack([problem.level for problem in problems])
         centre = noises[0].centre if noises else None
         if leader.inner == "exact":
             return BallMaximumPlayer(game, level, centre)
@@ -226,7 +225,7 @@ def _start_player(
     if leader.approach in ("soft_assignment", "ideal"):
         return AssignmentPlayer(
             game,
-            stack([each.posterior for each in noises]),
+            stack([noise.posterior for noise in noises]),
             inner=leader.inner,
             rate=rate,
             steps=leader.inner_steps,
@@ -241,12 +240,3 @@ def _start_network(sizes: Sequence[int], seed: int) -> list[np.ndarray]:
     if len(sizes) == 2:
         return [np.zeros((1, *sizes)), np.zeros((1, 1, 1))]
     return draw_network(sizes, derive_generator("noisy_groups", "weights", seed))
-
-
-def _move_rows(rows: GroupedRows, backend: Backend) -> GroupedRows:
-    return replace(
-        rows,
-        x=as_backend(rows.x, backend),
-        weight=as_backend(rows.weight, backend),
-        weighted=as_backend(rows.weighted, backend),
-    )

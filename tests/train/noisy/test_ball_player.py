@@ -34,8 +34,8 @@ def dense_mass(player, block_place, rows, y, noisy, place):
     mass = np.zeros((M, 3, len(y)))
     for i in range(len(y)):
         row = place[i]
-        if event.place.start <= row < event.place.stop:
-            mass[:, :, i] = block.mass[:, :, row - event.place.start]
+        if event.rows.start <= row < event.rows.stop:
+            mass[:, :, i] = block.mass[:, :, row - event.rows.start]
         else:
             mass[:, :, i] = block.mass[:, :, event.n + list(event.codes[event.n :]).index(noisy[i])]
     return mass / len(y)
@@ -150,7 +150,7 @@ def test_the_maximum_is_that_over_all_rows(criterion):
     for each, rate in enumerate(game.rates):
         sign = np.array(rate.sign)[y]
         full = score[:, place]
-        h = np.maximum(1 + sign * full, 0) + stage.rest[:, each, None]
+        h = np.maximum(1 + sign * full, 0) + stage.offset[:, each, None]
         h = np.where(sign != 0, h, 0.0)
         expected = maximise_over_ball(h, noisy, LEVEL).value / nominal[each]
         np.testing.assert_allclose(found.hinge[:, each], expected, atol=1e-9)

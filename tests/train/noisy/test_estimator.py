@@ -212,7 +212,7 @@ def test_the_noise_is_estimated_given_or_missing():
     assert np.abs(weighted.joint_ - estimated.joint_).max() > 1e-3
     assert weighted.joint_.sum() == pytest.approx(1)
     blind = make("dro")
-    with pytest.raises(DataError, match="level or confusion"):
+    with pytest.raises(DataError, match="noise of the groups is unknown"):
         blind.fit(part.X, part.y, groups=part.groups)
 
 
