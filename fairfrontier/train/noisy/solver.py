@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fairfrontier.runtime.arrays import Backend, as_backend, choose_backend, to_numpy
+from fairfrontier.runtime.arrays import as_backend, choose_backend, to_numpy
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.seeds import derive_generator
 from fairfrontier.train.neural.estimator import TrainingWarning
