@@ -140,7 +140,7 @@ def bound_rates(
     most = _fill(bad, good, size, low_mass, high_mass)
     some_good = xp.sum(xp.minimum(good, high_mass), axis=-2) > 0
     some_bad = xp.sum(xp.minimum(bad, high_mass), axis=-2) > 0
-    # No denominator at the extreme means that only one kind of row can be had at all.
+    # Without a denominator at the extreme, only one kind of row is possible.
     return _divide(*least, some_good), 1.0 - _divide(*most, some_bad)
 
 
@@ -174,7 +174,7 @@ def project_assignment(
     size = xp.sum(masses, axis=-1, keepdims=True)
     share = xp.permute_dims(masses / xp.where(size > 0, size, 1.0), (2, 0, 1)) + 0.0
     square = _add([share[cell, ...] * share[cell, ...] for cell in range(N_CELLS)])
-    # A noisy group without rows binds nothing: its shares are 0.
+    # A noisy group without rows imposes nothing: its shares are 0.
     pull = xp.where(square > 0, share / xp.where(square > 0, square, 1.0), 0.0)
     correction = xp.zeros_like(point)
     for _ in range(rounds):
@@ -244,7 +244,7 @@ def _fill(
 
 
 def _divide(above: Array, below: Array, possible: Array) -> Array:
-    """Return above / below; where both are 0, 1 if ``some`` row counts above, else NaN."""
+    """Return above / below; where both are 0, 1 if ``possible``, else NaN."""
     xp = array_namespace(above)
     otherwise = xp.where(possible, xp.ones_like(above), xp.nan)
     return xp.where(below > 0, above / xp.where(below > 0, below, 1.0), otherwise)

@@ -137,7 +137,7 @@ class NoiseModel:
                 "Give one of each for every row, and at least one row.",
             )
         if names is None and noisy_names is None:
-            # Only together do they say that both are codes of the same groups.
+            # Without names both columns have the codes of the same groups.
             size = int(max(true.max(), noisy.max())) + 1
             titles = seen = _names(None, size)
         else:

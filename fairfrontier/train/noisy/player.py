@@ -52,7 +52,7 @@ class Game:
             [xp.sum(xp.astype(rows.weight[rows.cell(label, k)], xp.float64)) for label in (0, 1)]
             for k in range(rows.n_groups)
         ]
-        # P(Ĝ=k, Y=y), shape (m̂, 2); scores do not change it.
+        # P(Ĝ=k, Y=y), shape (m̂, 2), whatever the scores.
         self.share = xp.stack([xp.stack(array) for array in weights])
 
     def sum_rates(self, sums: Sums) -> StepSums:
@@ -181,7 +181,7 @@ class CellPlayer:
         table = table[None, ...] if table.ndim == 3 else table
         return xp.sum(self._mass * table[:, :, None, ...], axis=(3, 4))
 
-    def evaluate(self, score: Array, stage: StepSums) -> ConstraintValues:  # noqa: ARG002 - as row players
+    def evaluate(self, score: Array, stage: StepSums) -> ConstraintValues:  # noqa: ARG002 - unlike row players
         """Return the constraints at these scores."""
         xp = array_namespace(self._mass)
         inside, total = self._inside(stage.event), self._inside(stage.bad)

@@ -42,7 +42,7 @@ def _are_shares(value: Any) -> bool:
 
 _RATE = (_is_rate, "a number of more than 0, or a list of them")
 _COUNT = (lambda value: value is None or value >= 1, "1 or more")
-# The values allowed for parameters, of those that an estimator has.
+# The values allowed for each parameter that an estimator has.
 ALLOWED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "budget": (lambda value: _is_above(value, 0), "a number of 0 or more"),
     "slack": (lambda value: _is_rate(value, 0), "a number of 0 or more, or a list of them"),
