@@ -80,4 +80,5 @@ def _find_centre(joint: np.ndarray) -> tuple[int, ...] | None:
     """Return the noisy group at the centre of each ball; None where each group is its own."""
     if joint.size == 0:
         return None
-    return NoiseModel(joint, *(tuple(map(str, range(size))) for size in joint.shape)).centre
+    true, noisy = (tuple(map(str, range(size))) for size in joint.shape)
+    return NoiseModel(joint, true, noisy).centre
