@@ -34,7 +34,7 @@ PRODUCTS = (
     "tests/train/neural/",
     "tests/train/noisy/test_estimator.py",
     "tests/train/noisy/test_lagrangian.py",
-    "tests/train/noisy/test_selection.py",
+    "tests/train/noisy/test_problem.py",
     "tests/train/postprocess/test_descent.py",
     "tests/train/regression/",
 )
