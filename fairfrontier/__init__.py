@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fairfrontier.audit.auditing import run_audit as audit
-    from fairfrontier.choose.select import select
+    from fairfrontier.choose.select import Study, select
     from fairfrontier.debias.debiasing import fit_debiasing as debias
     from fairfrontier.evaluate.verb import evaluate
     from fairfrontier.metric.registry import learn
     from fairfrontier.prepare.loader import load
-    from fairfrontier.runner import Study, run_study
+    from fairfrontier.runner import run_study
     from fairfrontier.train.postprocess.model import post_process
     from fairfrontier.train.registry import create, load_model
 
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Study": "fairfrontier.runner",
+    "Study": "fairfrontier.choose.select",
     "create": "fairfrontier.train.registry",
     "learn": "fairfrontier.metric.registry",
     "load": "fairfrontier.prepare.loader",

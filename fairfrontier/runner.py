@@ -1,17 +1,13 @@
-"""Running a study in this process: what each stage of the chain does, and the public verb."""
+"""Running a study in this process: the function of each stage of the chain, and the public verb."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
-from fairfrontier.choose.select import Choice, select
+from fairfrontier.choose.select import Study
 from fairfrontier.report.files import describe_results, keep_results, restore_results, write_results
 from fairfrontier.runtime.cluster import open_cluster
 from fairfrontier.study.config import DEFAULT_PROFILE
@@ -31,10 +27,10 @@ from fairfrontier.study.stage import (
 
 
 def compare_with_paper(context: RunContext, results: StudyResults) -> Reproduction:
-    """Check the claims of a study, and set published numbers beside ours, where it has any."""
+    """Check the claims of a study, and compare its results with published numbers, if any."""
     if not results.study.claims and results.study.published is None:
         return Reproduction()
-    # An ordinary run imports none of it.
+    # An ordinary run does not import this room.
     from fairfrontier.reproduce.reproduction import hold_to_paper
 
     return hold_to_paper(results, context.store, context.home)
@@ -43,7 +39,7 @@ def compare_with_paper(context: RunContext, results: StudyResults) -> Reproducti
 def write_report(
     context: RunContext, study: StudyRun, results: StudyResults, reproduction: Reproduction
 ) -> int:
-    """Write what a study leaves behind, keep a copy, and return how many files there are."""
+    """Write the files of a study, keep a copy in the store, and return how many there are."""
     files = write_results(
         results,
         study.folder,
@@ -68,31 +64,16 @@ STAGES: Mapping[str, Callable[..., Any]] = {
 
 
 def restore(study: StudyRun) -> bool:
-    """Put the files of a study back that the store holds whole; False where it does not."""
+    """Restore the files of a complete study from the store; False where it lacks them."""
     return study.is_complete and restore_results(study.folder, study.store, _describe(study))
 
 
 def run_plain(
     study: StudyRun, observe: Callable[[StudyRun], AbstractContextManager[Observer]] | None = None
 ) -> dict[str, Any]:
-    """Run a study in this process, or on the workers of the cluster that is asked for.
+    """Run a study in this process, or on the workers of its cluster, and return its summary.
 
-    Parameters
-    ----------
-    study : StudyRun
-        From `start_study`.
-    observe : callable, optional
-        Makes what shows how far the run is.
-
-    Returns
-    -------
-    dict
-        ``study``, ``profile``, ``folder``, ``fits``, ``trained``, ``skipped``, ``seconds``.
-
-    Raises
-    ------
-    FairfrontierError
-        For whatever the user can mend.
+    ``observe`` makes what shows the progress of a run.
     """
     if restore(study):
         return study.summarise()
@@ -105,50 +86,6 @@ def run_plain(
         return run_stages(study, runner)
 
 
-@dataclass(frozen=True)
-class Study:
-    """A study that was run, and what it left behind.
-
-    Attributes
-    ----------
-    folder : Path
-        Its results.
-    home : Path
-        The project root.
-    facts : mapping
-        ``study``, ``profile``, ``folder``, ``fits``, ``trained``, ``skipped``, ``seconds``.
-    """
-
-    folder: Path
-    home: Path
-    facts: Mapping[str, Any]
-
-    @cached_property
-    def frontier(self) -> pd.DataFrame:
-        """The frontier: one row per fairness measure × method × setting."""
-        return pd.read_csv(self.folder / "frontier.csv")
-
-    @cached_property
-    def points(self) -> pd.DataFrame:
-        """Every measure of every fit."""
-        return pd.read_parquet(self.folder / "points.parquet")
-
-    @cached_property
-    def models(self) -> pd.DataFrame:
-        """The folder of every model, by method, setting and seed."""
-        return pd.read_csv(self.folder / "models.csv", keep_default_na=False)
-
-    def select(
-        self,
-        measure: str,
-        subject_to: Mapping[str, float] | None = None,
-        *,
-        seed: int | None = None,
-    ) -> Choice:
-        """Choose the best setting within bounds; see `fairfrontier.choose.select.select`."""
-        return select(self, measure, subject_to, seed=seed)
-
-
 def run_study(
     study: str | Path,
     *,
@@ -157,7 +94,7 @@ def run_study(
     out: str | Path | None = None,
     home: str | Path | None = None,
 ) -> Study:
-    """Run a study and return what it left behind.
+    """Run a study and return its results.
 
     Parameters
     ----------
@@ -166,10 +103,10 @@ def run_study(
     profile : str, default "default"
         How much is run.
     cluster : str, default "auto"
-        A name in ``conf/clusters`` or a YAML file; ``auto`` fits in this process where little is to
-        be trained, else on one process per core.
+        A name in ``conf/clusters`` or a YAML file; ``auto`` trains few fits in this process, and
+        more on one process per core.
     out : str or Path, optional
-        The folder that gets the study's folder; ``data/results`` by default.
+        The parent of the study's folder; ``data/results`` by default.
     home : str or Path, optional
         The project root; found from the current folder by default.
 
@@ -180,11 +117,11 @@ def run_study(
     Raises
     ------
     FairfrontierError
-        For whatever the user can mend.
+        For faults that the user can correct.
 
     Notes
     -----
-    What is finished is kept in ``data/cache/store``: an interrupted call goes on where it stopped,
+    Finished work is kept in ``data/cache/store``: an interrupted call resumes where it stopped,
     and a second one takes a second.
     """
     options = RunOptions(study=str(study), profile=profile, cluster=cluster, out=out, conf=home)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,36 +21,16 @@ KEYS = ["method", "setting"]
 COLUMNS = ["name", "value", "sd", "low", "high", "n", "n_seeds"]
 
 
-class Finished(Protocol):
-    """A study that was run: its tables, and the project in which its models are kept."""
-
-    @property
-    def frontier(self) -> pd.DataFrame:
-        """Columns of frontier.csv."""
-
-    @property
-    def points(self) -> pd.DataFrame:
-        """Columns of points.parquet."""
-
-    @property
-    def models(self) -> pd.DataFrame:
-        """Columns of models.csv."""
-
-    @property
-    def home(self) -> Path:
-        """The project root."""
-
-
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """A setting that was chosen, with what is known of it.
+    """A chosen setting, with its model and measures.
 
     Attributes
     ----------
     method : str
         The label of the study's row.
     setting : dict
-        What the row says itself.
+        What distinguishes it from other settings of the study.
     seed : int
         The split whose model is `model`.
     selected : mapping of str to float
@@ -60,9 +40,9 @@ class Choice:
         Every measure on the test rows: name, value (the mean over the seeds), sd, low, high, n,
         n_seeds.
     folder : Path
-        Where the model is kept.
+        Where the model is stored.
     post_processor : Path or None
-        Where the rule behind it is kept.
+        Where the rule that post-processes it is stored.
     """
 
     method: str
@@ -75,15 +55,59 @@ class Choice:
 
     @cached_property
     def model(self) -> Any:
-        """The fitted model; with a rule behind it a `PostProcessed`."""
+        """The fitted model; a `PostProcessed` where a rule post-processes it."""
         model = load_model(self.folder)
         if self.post_processor is None:
             return model
         return PostProcessed(model, load_model(self.post_processor))
 
 
+@dataclass(frozen=True)
+class Study:
+    """A finished study and its results.
+
+    Attributes
+    ----------
+    folder : Path
+        Its results.
+    home : Path
+        The project root.
+    facts : mapping
+        ``study``, ``profile``, ``folder``, ``fits``, ``trained``, ``skipped``, ``seconds``.
+    """
+
+    folder: Path
+    home: Path
+    facts: Mapping[str, Any]
+
+    @cached_property
+    def frontier(self) -> pd.DataFrame:
+        """The frontier: one row per fairness measure × method × setting."""
+        return pd.read_csv(self.folder / "frontier.csv")
+
+    @cached_property
+    def points(self) -> pd.DataFrame:
+        """Every measure of every fit."""
+        return pd.read_parquet(self.folder / "points.parquet")
+
+    @cached_property
+    def models(self) -> pd.DataFrame:
+        """The folder of every model, by method, setting and seed."""
+        return pd.read_csv(self.folder / "models.csv", keep_default_na=False)
+
+    def select(
+        self,
+        measure: str,
+        subject_to: Mapping[str, float] | None = None,
+        *,
+        seed: int | None = None,
+    ) -> Choice:
+        """Choose the best setting within bounds; see `select`."""
+        return select(self, measure, subject_to, seed=seed)
+
+
 def select(
-    study: Finished,
+    study: Study,
     measure: str,
     subject_to: Mapping[str, float] | None = None,
     *,
@@ -99,7 +123,7 @@ def select(
 
     Parameters
     ----------
-    study : Finished
+    study : Study
         From `run_study`.
     measure : str
         The objective, as ``measure`` or ``measure:group``.
@@ -115,15 +139,16 @@ def select(
     Raises
     ------
     ConfigError
-        When a measure is unknown or was not estimated, no setting keeps the bounds (the sentence
-        names the setting that comes nearest), or there is no such seed.
+        When a measure is unknown or was not estimated, no setting satisfies the bounds (the message
+        names the nearest one), or there is no such seed.
     StoreError
         When the store no longer holds the model.
 
     Notes
     -----
-    O(points). What is reported was not used for choosing; it still speaks of the best of several
-    settings of one table. Of equally good settings the first by method and setting is taken.
+    O(points). The reported measures were not used for choosing, but they are those of the best of
+    several settings on one table. Of equally good settings the first by method and setting is
+    taken.
     """
     bounds = dict(subject_to or {})
     names = list(dict.fromkeys([measure, *bounds]))
@@ -141,18 +166,18 @@ def select(
     table = table.dropna().sort_index()
     if table.empty:
         raise ConfigError(
-            f"No setting of the study has an estimate of all of {', '.join(names)}.",
+            f"No setting of the study has estimates of all of {', '.join(names)}.",
             "Choose by measures of larger groups.",
         )
     scores = {name: orient(name, table[name].to_numpy()) for name in names}
-    # How far each setting is beyond the bound that it breaks most.
+    # How far each setting exceeds the bound that it violates most.
     excess = np.zeros(len(table))
     for name, bound in bounds.items():
         excess = np.maximum(excess, orient(name, np.array([bound])) - scores[name])
     best = int(np.lexsort((-scores[measure], excess))[0])
     if excess[best] > 0:
         raise ConfigError(
-            f"No setting keeps {_write(bounds)} on the {part} rows.",
+            f"No setting satisfies {_write(bounds)} on the {part} rows.",
             f"Loosen the bounds: {_name(table.index[best])} comes nearest, with "
             f"{_write(table.iloc[best].to_dict())}.",
         )
@@ -161,28 +186,29 @@ def select(
 
 
 def _describe(
-    study: Finished,
+    study: Study,
     method: str,
     setting: str,
     seed: int | None,
     selected: dict[Any, float],
     fits: pd.DataFrame,
 ) -> Choice:
-    kept = study.models
-    kept = kept[(kept["method"] == method) & (kept["setting"] == setting)].sort_values("seed")
+    models = study.models
+    models = models[(models["method"] == method) & (models["setting"] == setting)]
+    models = models.sort_values("seed")
     if seed is not None:
-        if seed not in set(kept["seed"]):
+        if seed not in set(models["seed"]):
             raise ConfigError(
                 f"There is no model of seed {seed} among those of {_name((method, setting))}.",
-                f"Give one of {', '.join(map(str, kept['seed']))}.",
+                f"Give one of {', '.join(map(str, models['seed']))}.",
             )
-        kept = kept[kept["seed"] == seed]
-    if kept.empty or not (study.home / str(kept["model"].iloc[0])).is_dir():
+        models = models[models["seed"] == seed]
+    if models.empty or not (study.home / str(models["model"].iloc[0])).is_dir():
         raise StoreError(
-            f"The model of {_name((method, setting))} is not in the store any more.",
+            f"The model of {_name((method, setting))} is no longer in the store.",
             "Run the study again.",
         )
-    row = kept.iloc[0]
+    row = models.iloc[0]
     own = fits[(fits["method"] == method) & (fits["setting"] == setting)]
     return Choice(
         method=method,
@@ -197,8 +223,8 @@ def _describe(
 
 def _name(key: Any) -> str:
     method, setting = key
-    said = {name: value for name, value in json.loads(setting).items() if name != "select_on"}
-    return f"{method} {json.dumps(said)}" if said else str(method)
+    shown = {name: value for name, value in json.loads(setting).items() if name != "select_on"}
+    return f"{method} {json.dumps(shown)}" if shown else str(method)
 
 
 def _write(values: Mapping[Any, float]) -> str:

@@ -7,12 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairfrontier.evaluate.statistic.interval import (
-    effective_size,
-    percentile,
-    resample_sums,
-    wilson,
-)
+from fairfrontier.evaluate.statistic.interval import effective_size, percentile, wilson
+from fairfrontier.evaluate.statistic.resampling import resample_sums
 from fairfrontier.runtime.seeds import derive_generator
 
 REPLICATES = 2000

@@ -25,7 +25,7 @@ def evaluate(model: Any, part: Part, measures: Sequence[str] | None = None) -> p
     Parameters
     ----------
     model : estimator
-        Anything scikit-learn shaped; see ``predict_part``.
+        Anything scikit-learn shaped; see `predict_part`.
     part : Part
         Rows with labels, groups, weights and counterfactual sets.
     measures : sequence of str or None
@@ -34,14 +34,23 @@ def evaluate(model: Any, part: Part, measures: Sequence[str] | None = None) -> p
     Returns
     -------
     DataFrame
-        As ``tabulate`` gives it.
+        Columns measure, group (str), value (float64), n (int64), low, high (float64, 95%
+        intervals). ``group`` is ``""`` for the whole part, ``sex=Female`` for a level,
+        ``sex×race=Female×White`` for a level of a cross product, ``sex`` or ``sex×race`` for an
+        aggregate over levels, and the name of the counterfactual set for consistency. NaN with n
+        means: not estimable.
 
     Raises
     ------
     ConfigError
         For a measure that is unknown, or that the part's task or fields do not allow.
     DataError
-        When the model's answers cannot be used.
+        When the model's predictions cannot be used.
+
+    Notes
+    -----
+    O(n log n) for the AUC and O(n) for all else, whatever the number of groups and measures.
+    Randomised decisions enter as their expectations.
 
     Examples
     --------
@@ -62,58 +71,21 @@ def tabulate(
     boxes: Sequence[BoxBound] = (),
     gaps: Sequence[GapCertificate] = (),
 ) -> pd.DataFrame:
-    """Measure predictions on a part.
-
-    Parameters
-    ----------
-    prediction : Prediction
-        What ``predict_part`` returned, or arrays that were stored.
-    part : Part
-        The rows that were predicted.
-    measures : sequence of str or None
-        Names; all that fit the part when None.
-    minimum : int
-        Rows that the denominator of a level needs; with fewer the value is NaN and n stays.
-    replicates : int
-        Bootstrap draws for intervals of aggregates; 0 leaves those intervals NaN.
-    certificates : sequence of Certificate
-        What ``certify_part`` returned for this part.
-    boxes : sequence of BoxBound
-        What ``bound_part`` returned for it, for nets.
-    gaps : sequence of GapCertificate
-        What ``certify_gaps`` returned for it.
-
-    Returns
-    -------
-    DataFrame
-        Columns measure, group (str), value (float64), n (int64), low, high (float64, 95%
-        intervals). ``group`` is ``""`` for the whole part, ``sex=Female`` for a level,
-        ``sex×race=Female×White`` for a level of a cross product, ``sex`` or ``sex×race`` for an
-        aggregate over levels, and the name of the counterfactual set for consistency. NaN with n
-        means: not estimable.
-
-    Raises
-    ------
-    ConfigError
-        For a measure that is unknown, or that the part's task or fields do not allow.
-    DataError
-        When the prediction is of other rows, or groups or labels are out of range.
-
-    Notes
-    -----
-    O(n log n) for the AUC and O(n) for the rest, whatever the number of groups and measures.
-    Randomised decisions enter as their expectations.
-    """
+    """Measure predictions on a part, as `evaluate` does; see `Audit` for the parameters."""
     if prediction.decision.shape != (part.n_samples,):
         raise DataError(
             f"The prediction has {prediction.decision.shape[0]} rows, and "
             f"{part.dataset}/{part.name} has {part.n_samples}.",
-            "Predict this very part.",
+            "Predict the rows of this part.",
         )
     audit = Audit(
         prediction, part, minimum, replicates, tuple(certificates), tuple(boxes), tuple(gaps)
     )
-    rows = [(each.name, *row) for each in _choose(audit, measures) for row in each.compute(audit)]
+    rows = [
+        (measure.name, *row)
+        for measure in _choose(audit, measures)
+        for row in measure.compute(audit)
+    ]
     types = {"measure": "str", "group": "str", "n": "int64"}
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(
         {name: types.get(name, "float64") for name in COLUMNS}
@@ -121,46 +93,49 @@ def tabulate(
 
 
 def _choose(audit: Audit, names: Sequence[str] | None) -> list[Measure]:
-    """Return the measures asked for, or all that the part and the certificates allow."""
-    part = audit.part
-    task = task_of(part)
+    """Return the named measures, or all that the part and the certificates allow."""
+    task, dataset = task_of(audit.part), audit.part.dataset
+    possible = [measure for measure in MEASURES.all().values() if task in measure.task]
     if names is None:
-        return [
-            each
-            for each in MEASURES.all().values()
-            if task in each.task and _missing(each, audit) is None
-        ]
+        return [measure for measure in possible if _find_lack(measure, audit) is None]
     chosen = [MEASURES.find(name) for name in names]
-    for each in chosen:
-        if task not in each.task:
-            known = sorted(name for name, other in MEASURES.all().items() if task in other.task)
+    for measure in chosen:
+        if task not in measure.task:
+            known = ", ".join(sorted(other.name for other in possible))
             raise ConfigError(
-                f"The measure {each.name!r} is for {' or '.join(sorted(each.task))} labels, and "
-                f"{part.dataset} poses a {task} task.",
-                f"Choose among: {', '.join(known)}.",
+                f"The measure {measure.name!r} is for {' or '.join(sorted(measure.task))} labels, "
+                f"and {dataset} poses a {task} task.",
+                f"Choose among: {known}.",
             )
-        missing = _missing(each, audit)
-        if missing is not None:
+        lack = _find_lack(measure, audit)
+        if lack is not None:
             raise ConfigError(
-                f"The measure {each.name!r} needs {missing}, and {part.dataset} has none.",
-                f"Declare it in the YAML of the dataset or study, or leave out {each.name!r}.",
+                f"The measure {measure.name!r} needs {lack}, and {dataset} has none.",
+                f"Declare it in the YAML of the dataset or study, or leave out {measure.name!r}.",
             )
     return chosen
 
 
-def _missing(each: Measure, audit: Audit) -> str | None:
-    if "counterfactuals" in each.needs and not audit.part.counterfactuals:
-        return "counterfactuals"
-    if "counterfactual_score" in each.needs and not audit.prediction.counterfactual_scores:
-        return "scores of counterfactual versions, which sets of texts keep"
-    if "membership" in each.needs and len(find_memberships(audit.part.attributes)) < 2:
-        return "two groups or more with the levels yes and no"
-    if "certificate" in each.needs and not audit.certificates:
-        return "a certificate"
-    if "gap" in each.needs and not audit.gaps:
-        return "a certificate"
-    if "true_group" in each.needs and audit.part.true_groups is None:
-        return "true groups beside noisy ones"
-    if "box" in each.needs and not audit.boxes:
-        return "a bound over the box, which is for nets"
-    return "groups" if "group" in each.needs and not audit.part.attributes else None
+def _find_lack(measure: Measure, audit: Audit) -> str | None:
+    """Return what a measure needs and the audit has not, or None."""
+    part = audit.part
+    available = {
+        "counterfactuals": (part.counterfactuals, "counterfactuals"),
+        "counterfactual_score": (
+            audit.prediction.counterfactual_scores,
+            "scores of counterfactual versions, which sets of texts keep",
+        ),
+        "membership": (
+            len(find_memberships(part.attributes)) > 1,
+            "two groups or more with the levels yes and no",
+        ),
+        "certificate": (audit.certificates, "a certificate"),
+        "gap": (audit.gaps, "a certificate"),
+        "true_group": (part.true_groups is not None, "true groups beside noisy ones"),
+        "box": (audit.boxes, "a bound over the box, which is for nets"),
+        "group": (part.attributes, "groups"),
+    }
+    lacks = (
+        lack for need, (found, lack) in available.items() if need in measure.needs and not found
+    )
+    return next(lacks, None)

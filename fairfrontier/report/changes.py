@@ -1,4 +1,4 @@
-"""What counterfactual texts changed: a table for reading."""
+"""A table of the words that counterfactual texts replaced."""
 
 from __future__ import annotations
 
@@ -22,19 +22,8 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 def list_text_changes(groups: Sequence[FitGroup], home: Path) -> pd.DataFrame | None:
     """Return what counterfactual texts changed in the test part of a study's first split.
 
-    Parameters
-    ----------
-    groups : sequence of FitGroup
-        What the study trained.
-    home : Path
-        The project root.
-
-    Returns
-    -------
-    DataFrame or None
-        At most 200 words that were replaced, drawn at random of all, each with the row, the set,
-        the version, and an excerpt before and after. A text that a spreadsheet would take for a
-        formula begins with an apostrophe. None for datasets without texts.
+    At most 200 replaced words, a random sample, each with the row, the set, the version, and an
+    excerpt before and after; None for datasets without texts.
     """
     if not groups:
         return None
@@ -50,11 +39,9 @@ def list_text_changes(groups: Sequence[FitGroup], home: Path) -> pd.DataFrame | 
 
 
 def guard_formulas(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table in which texts that begin as formulas do begin with an apostrophe."""
+    """Return a table in which texts that a spreadsheet would evaluate begin with an apostrophe."""
     texts = {str(name): table[name].astype(str) for name in table.select_dtypes(exclude="number")}
-    return table.assign(
-        **{
-            name: text.mask(text.str.startswith(FORMULA), "'" + text)
-            for name, text in texts.items()
-        }
-    )
+    guarded = {
+        name: text.mask(text.str.startswith(FORMULA), "'" + text) for name, text in texts.items()
+    }
+    return table.assign(**guarded)

@@ -35,7 +35,7 @@ from fairfrontier.study.results import SCHEMA, StudyResults
 from fairfrontier.study.saved_model import list_models
 
 KIND = "results"
-# Named, not imported: an ordinary run needs none of them.
+# Named, not imported: an ordinary run does not need them.
 REPRODUCING = ("fairfrontier.reproduce.reproduction",)
 FILES = (
     "points.parquet",
@@ -58,49 +58,27 @@ def write_results(
     store: Store | None = None,
     reproduction: Reproduction | None = None,
 ) -> dict[str, Path]:
-    """Write everything that a study leaves behind.
+    """Write everything that a study leaves behind, and return file name -> path.
 
-    Parameters
-    ----------
-    results : StudyResults
-        Points and frontier.
-    folder : Path
-        ``data/results/STUDY`` or ``data/results/STUDY@PROFILE``; made where it is missing.
-    seconds : float
-        Wall-clock time of the run.
-    home : Path
-        The project root.
-    store : Store, optional
-        Holds the fits, for models.csv and the figures that the study asks for; without one they
-        are left out.
-    reproduction : Reproduction, optional
-        Claims and published numbers, where the study has them.
-
-    Returns
-    -------
-    dict of str to Path
-        File name -> path; published.csv only where the study reproduces a table, changes.csv only
-        where its dataset has texts, and NAME.png for each of its ``figures``.
+    Without a store, models.csv and the study's further figures are left out; changes.csv is written
+    where the dataset has texts, published.csv where a table is reproduced. All files are made
+    before the first one is replaced. Equal points are equal bytes of points.parquet, with the same
+    version of pyarrow.
 
     Raises
     ------
     StoreError
         When the folder cannot be written; then no file in it has changed.
-
-    Notes
-    -----
-    All files are made before the first one is replaced. points.parquet depends on the points
-    alone: equal points are equal bytes, with the same version of pyarrow.
     """
     study, plan, points, frontier = results.study, results.plan, results.points, results.frontier
     reproduction = reproduction or Reproduction()
     summary = build_summary(results, reproduction.claims, seconds)
     models = changes = None
-    # Points may be of a table that has no YAML.
+    # The table of the points may have no YAML.
     with suppress(ConfigError):
         if store is not None:
             models = list_models(plan, store, home)
-            changes = list_text_changes([each.group for each in plan], home)
+            changes = list_text_changes([planned.group for planned in plan], home)
         encoder = name_encoder(study.dataset, home)
         summary |= {} if encoder is None else {"encoder": encoder}
     title = f"{study.study}: {study.frontier.accuracy.replace('_', ' ')} against fairness"
@@ -121,7 +99,7 @@ def write_results(
         "report.html": report.encode(),
         "summary.json": (json.dumps(summary, indent=2, ensure_ascii=False) + "\n").encode(),
     }
-    files |= {_name_file(name): picture.png for name, picture in pictures.items()}
+    files |= {f"{name}.png": picture.png for name, picture in pictures.items()}
     if models is not None:
         files["models.csv"] = _to_csv(models)
     if changes is not None:
@@ -138,20 +116,9 @@ def describe_results(
     home: Path,
     store: Store | None = None,
 ) -> dict[str, Any]:
-    """Return all that the files of a study depend on, but for the seconds that it took.
+    """Return everything on which the files of a study depend, except the seconds that it took.
 
-    Parameters
-    ----------
-    study : StudyConfig
-        What was asked.
-    plan : sequence of Planned
-        What was run.
-    points : sequence of str
-        The key of each one's points in the store.
-    home : Path
-        The project root.
-    store : Store, optional
-        Keeps the digest of the source.
+    ``points`` are the keys of the plan's points. The store keeps the digest of the source.
     """
     figures = [drawing.FIGURES.find(name).draw.__module__ for name in study.figures]
     references = list_names("publication", home).values()
@@ -160,11 +127,11 @@ def describe_results(
         "plan": [
             {
                 "points": key,
-                "blocks": each.blocks,
-                "method": each.group.method,
-                "members": [[member.seed, member.setting] for member in each.group.members],
+                "blocks": planned.blocks,
+                "method": planned.group.method,
+                "members": [[member.seed, member.setting] for member in planned.group.members],
             }
-            for each, key in zip(plan, points, strict=True)
+            for planned, key in zip(plan, points, strict=True)
         ],
         "references": {path.name: hash_file(path) for path in references},
         "template": [hash_file(TEMPLATE), hash_file(STYLE)],
@@ -174,37 +141,30 @@ def describe_results(
 
 
 def keep_results(files: Mapping[str, Path], store: Store, description: Mapping[str, Any]) -> None:
-    """Keep the files of a study in the store, so that the same study need not be written again."""
+    """Keep the files of a study in the store."""
     with store.writing(KIND, store.key(KIND, description), description) as folder:
         for name, path in files.items():
             shutil.copyfile(path, folder / name)
 
 
 def restore_results(folder: Path, store: Store, description: Mapping[str, Any]) -> bool:
-    """Put the kept files of a study where its results belong; False where none are kept."""
+    """Restore the kept files of a study to its folder; False where none are kept."""
     entry = store.read(KIND, store.key(KIND, description))
     if entry is None:
         return False
     kept = {path.name: path.read_bytes() for path in entry.iterdir() if path.name != MANIFEST}
-    if any(not _is_same(folder / name, content) for name, content in kept.items()):
+    paths = {name: folder / name for name in kept}
+    if any(not path.is_file() or path.read_bytes() != kept[name] for name, path in paths.items()):
         _replace_files(folder, kept)
     return True
 
 
-def _is_same(path: Path, content: bytes) -> bool:
-    return path.is_file() and path.read_bytes() == content
-
-
 def _to_parquet(points: pd.DataFrame) -> bytes:
-    """Return Parquet without pandas' own metadata, which names versions."""
+    """Return Parquet without pandas' own metadata, which contains versions."""
     table = pa.Table.from_pandas(points, schema=SCHEMA, preserve_index=False)
     sink = io.BytesIO()
     pq.write_table(table.replace_schema_metadata(None), sink, compression="zstd", version="2.6")
     return sink.getvalue()
-
-
-def _name_file(figure: str) -> str:
-    return f"{figure}.png"
 
 
 def _to_csv(table: pd.DataFrame, **options: Any) -> bytes:
@@ -213,8 +173,8 @@ def _to_csv(table: pd.DataFrame, **options: Any) -> bytes:
 
 
 def _replace_files(folder: Path, files: Mapping[str, bytes]) -> dict[str, Path]:
-    """Put the files of a study where its results belong, all at once."""
-    owned = {*FILES, *map(_name_file, drawing.FIGURES.all())}
+    """Replace the files of a study in its folder, all at once."""
+    owned = {*FILES, *(f"{name}.png" for name in drawing.FIGURES.all())}
     with filling(folder, owned) as work:
         for name, content in files.items():
             (work / name).write_bytes(content)

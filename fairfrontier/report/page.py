@@ -29,13 +29,13 @@ RATES = (
 )  # fmt: skip
 AGGREGATES = ("selection_rate_ratio", "gap_max", "gap_rms", "disparity", "square_loss_max")
 FOUR_FIFTHS = 0.8
-# Proposition 2.3 is read at this difference of log-odds: odds that are e times as high.
+# Proposition 2.3 is applied at this difference of log-odds: odds that are e times as high.
 LOG_ODDS = 1.0
-# A difference from the paper above this is worth a note.
+# Differences from the paper above this are marked.
 WORTH_A_NOTE = 0.03
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 STYLE = TEMPLATE.with_name("style.css.j2")
-# An image would be fetched from somewhere; links are followed only by who clicks on them.
+# Images would be fetched from the network.
 _NOTES = MarkdownIt("commonmark", {"html": False}).disable("image")
 
 
@@ -47,27 +47,10 @@ def render_report(
     pictures: Mapping[str, drawing.Picture] = MappingProxyType({}),
     exposed: Mapping[tuple[str, str], Exposure] = MappingProxyType({}),
 ) -> str:
-    """Render the report.
+    """Return the report as HTML, in which all text from data or configuration is escaped.
 
-    Parameters
-    ----------
-    results : StudyResults
-        What came out.
-    summary : mapping
-        From ``build_summary``.
-    figure : bytes
-        A PNG, which goes in as a data URI.
-    reproduction : Reproduction
-        The claims that were checked, and a published table beside ours.
-    pictures : mapping of str to Picture
-        The study's further figures, by their registered names.
-    exposed : mapping of (method, setting) to Exposure
-        The worst moves behind the certificates, from ``expose_chosen``.
-
-    Returns
-    -------
-    str
-        HTML. Every text that comes from data or configuration is escaped.
+    ``figure`` is the frontier's PNG, ``pictures`` are further figures by their registered names,
+    and ``exposed`` has the worst moves behind the certificates by (method, setting).
     """
     study, frontier = results.study, results.frontier
     return open_template(TEMPLATE).render(
@@ -92,13 +75,13 @@ def render_report(
 
 
 def render_notes(text: str) -> Markup:
-    """Turn notes in Markdown into HTML; what is HTML in them is shown as it stands."""
-    # markdown-it escapes all that it is given, and refuses links that run scripts.
+    """Return notes in Markdown as HTML; HTML in them is escaped."""
+    # markdown-it escapes everything, and refuses links that run scripts.
     return Markup(_NOTES.render(text))  # noqa: S704
 
 
 def _show_setting(setting: str) -> list[str]:
-    """Return a canonical setting as "key value" words, without what all rows share."""
+    """Return a canonical setting as "key value" texts, without what all rows share."""
     return [
         f"{key.replace('_', ' ')} {value if isinstance(value, str) else json.dumps(value)}"
         for key, value in json.loads(setting).items()
@@ -130,11 +113,12 @@ def _tabulate_settings(frontier: pd.DataFrame, accuracy: str) -> list[dict[str, 
                 },
             }
         )
-    best = -orient(accuracy, np.array([row["accuracy"][0] for row in rows], dtype=np.float64))
-    order = sorted(
-        range(len(rows)), key=lambda i: (not rows[i]["chosen"], not rows[i]["joint"], best[i])
-    )
-    return [rows[i] for i in order]
+
+    def rank(row: Mapping[str, Any]) -> tuple[bool, bool, float]:
+        score = orient(accuracy, np.array([row["accuracy"][0]], dtype=np.float64))[0]
+        return not row["chosen"], not row["joint"], -float(score)
+
+    return sorted(rows, key=rank)
 
 
 def _tabulate_published(reproduction: Reproduction) -> dict[str, Any] | None:
@@ -174,10 +158,10 @@ def _make_cards(
 ) -> list[dict[str, Any]]:
     """Return an audit card for every setting on some frontier, on the part test."""
     frontier = results.frontier
-    chosen = frontier.loc[frontier["on_frontier"]].drop_duplicates(["method", "setting"])
+    chosen = frontier.loc[frontier["on_frontier"]]
     table = summarise(results.points, list_fits(results.plan, "frontier"), "test")
     cards = []
-    for method, setting in zip(chosen["method"], chosen["setting"], strict=True):
+    for (method, setting), fits in chosen.groupby(["method", "setting"], sort=False):
         rows = table.loc[(table["method"] == method) & (table["setting"] == setting)]
         found = {str(row["name"]): row for row in rows.to_dict("records")}
         split = {name: split_name(name) for name in found}
@@ -203,16 +187,9 @@ def _make_cards(
                 "setting": _show_setting(str(setting)),
                 "attributes": _audit_attributes(found, split),
                 "consistency": consistency,
-                "certificates": sorted(certified, key=lambda each: float(each["budget"])),
+                "certificates": sorted(certified, key=lambda row: float(row["budget"])),
                 "exposure": exposed.get((str(method), str(setting))),
-                "frontiers": list(
-                    frontier.loc[
-                        (frontier["method"] == method)
-                        & (frontier["setting"] == setting)
-                        & frontier["on_frontier"],
-                        "fairness",
-                    ]
-                ),
+                "frontiers": list(fits["fairness"]),
             }
         )
     return sorted(cards, key=lambda card: (card["method"], card["setting"]))
@@ -222,17 +199,17 @@ def _audit_attributes(
     found: Mapping[str, Mapping[str, Any]], split: Mapping[str, tuple[str, str]]
 ) -> list[dict[str, Any]]:
     """Return the rates of every level and the aggregates, by attribute; crossed ones last."""
-    levels = {
-        group: group.partition("=")
-        for measure, group in split.values()
-        if measure in RATES and "=" in group
-    }
-    attributes = sorted({each[0] for each in levels.values()}, key=lambda a: ("×" in a, a))
+    levels: dict[str, dict[str, str]] = {}
+    for measure, group in split.values():
+        if measure in RATES and "=" in group:
+            attribute, _, level = group.partition("=")
+            levels.setdefault(attribute, {})[group] = level
     audited = []
-    for attribute in attributes:
-        own = {group: each[2] for group, each in levels.items() if each[0] == attribute}
-        rates = [rate for rate in RATES if any(f"{rate}:{group}" in found for group in own)]
+    for attribute, groups in sorted(levels.items(), key=lambda item: ("×" in item[0], item[0])):
+        rates = [rate for rate in RATES if any(f"{rate}:{group}" in found for group in groups)]
+        cells = {group: [found.get(f"{rate}:{group}") for rate in rates] for group in groups}
         ratio = found.get(f"selection_rate_ratio:{attribute}")
+        names = {name: f"{name}:{attribute}" for name in AGGREGATES}
         audited.append(
             {
                 "attribute": attribute,
@@ -240,19 +217,13 @@ def _audit_attributes(
                 "levels": [
                     {
                         "level": level,
-                        "n": max(
-                            found[f"{rate}:{group}"]["n"]
-                            for rate in rates
-                            if f"{rate}:{group}" in found
-                        ),
-                        "rates": [found.get(f"{rate}:{group}") for rate in rates],
+                        "n": max(cell["n"] for cell in cells[group] if cell is not None),
+                        "rates": cells[group],
                     }
-                    for group, level in own.items()
+                    for group, level in groups.items()
                 ],
                 "aggregates": {
-                    name: found[f"{name}:{attribute}"]
-                    for name in AGGREGATES
-                    if f"{name}:{attribute}" in found
+                    short: found[name] for short, name in names.items() if name in found
                 },
                 "below_four_fifths": ratio is not None and ratio["value"] < FOUR_FIFTHS,
             }
@@ -262,24 +233,21 @@ def _audit_attributes(
 
 def _list_runs(plan: Sequence[Planned]) -> list[dict[str, Any]]:
     """Return one row per method, setting and block, with its seeds."""
-    runs: dict[tuple[str, str, str], list[int]] = {}
-    found = {}
-    for each in plan:
-        for member in each.group.members:
+    runs: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for planned in plan:
+        group, block = planned.group, ", ".join(planned.blocks)
+        for member in group.members:
             setting = json.dumps(dict(member.setting), default=list)
-            key = (", ".join(each.blocks), each.group.method, setting)
-            runs.setdefault(key, []).append(member.seed)
-            found[key] = (each.group, member)
-    return [
-        {
-            "block": key[0],
-            "method": key[1],
-            "estimator": found[key][0].estimator,
-            "setting": _show_setting(key[2]),
-            "parameters": dict(found[key][1].parameters),
-            "rows": found[key][0].rows,
-            "select_on": found[key][0].select_on,
-            "seeds": seeds,
-        }
-        for key, seeds in runs.items()
-    ]
+            key = (block, group.method, setting)
+            seeds = runs[key]["seeds"] if key in runs else []
+            runs[key] = {
+                "block": block,
+                "method": group.method,
+                "estimator": group.estimator,
+                "setting": _show_setting(setting),
+                "parameters": dict(member.parameters),
+                "rows": group.rows,
+                "select_on": group.select_on,
+                "seeds": [*seeds, member.seed],
+            }
+    return list(runs.values())

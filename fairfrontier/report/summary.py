@@ -1,4 +1,4 @@
-"""A study in one JSON file: what was run, the frontier, and which claims held."""
+"""summary.json: what was run, the frontier, and which claims held."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import math
 import platform
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from fairfrontier.study.results import StudyResults
 
-# xgboost and xgboost-cpu are the same module under two names.
+# xgboost and xgboost-cpu provide the same module.
 PACKAGES = (
     "fairfrontier",
     "numpy",
@@ -28,35 +29,20 @@ PACKAGES = (
 
 
 def list_versions() -> dict[str, str]:
-    """Return the versions of Python and of the libraries that a result depends on."""
+    """Return the versions of Python and of the libraries on which results depend."""
     versions = {"python": platform.python_version()}
     for package in PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return versions
 
 
 def build_summary(
     results: StudyResults, claims: Sequence[Mapping[str, Any]], seconds: float
 ) -> dict[str, Any]:
-    """Put a study's outcome into plain values, ready for JSON.
+    """Return a study's outcome in plain values, ready for JSON.
 
-    Parameters
-    ----------
-    results : StudyResults
-        What came out.
-    claims : sequence of mapping
-        Those that were checked.
-    seconds : float
-        Wall-clock time of the run, cached parts included.
-
-    Returns
-    -------
-    dict
-        study, profile, dataset, seconds, versions, counts, select_on, accuracy, fairness,
-        frontier (the chosen settings only), claims, skipped.
+    ``seconds`` is the wall-clock time of the run, cached parts included.
     """
     study, frontier = results.study, results.frontier
     chosen = frontier.loc[frontier["on_frontier"] | frontier["on_joint_frontier"]]
@@ -72,7 +58,7 @@ def build_summary(
             "settings": len(frontier.drop_duplicates(["method", "setting"])),
             "on_frontier": int(frontier.groupby(["method", "setting"])["on_frontier"].any().sum()),
             "claims": len(claims),
-            "claims_held": sum(each["held"] is True for each in claims),
+            "claims_held": sum(claim["held"] is True for claim in claims),
         },
         "select_on": study.select_on,
         "accuracy": study.frontier.accuracy,

@@ -1,4 +1,4 @@
-"""Templates of the reports: HTML that needs no network, in which all that goes in is escaped."""
+"""Templates of the reports: HTML that needs no network, with everything escaped."""
 
 from __future__ import annotations
 
@@ -14,17 +14,14 @@ from fairfrontier.figure.frontier import name_measure
 if TYPE_CHECKING:
     from fairfrontier.study.drawing import Picture
 
-# Its style is every report's.
+# Its style sheet is shared by all reports.
 FOLDER = Path(__file__).parent
 
 
 def open_template(path: Path) -> Template:
-    """Return a template of HTML that escapes what goes in; ``number`` and ``measure`` filter it.
+    """Return an HTML template, which may include files beside it and in this folder.
 
-    Parameters
-    ----------
-    path : Path
-        The template. It may include the files that stand beside it, and those of this folder.
+    What is inserted is escaped; ``number`` and ``measure`` are filters.
     """
     environment = Environment(
         loader=FileSystemLoader([path.parent, FOLDER]),
@@ -38,14 +35,14 @@ def open_template(path: Path) -> Template:
 
 
 def show_number(value: float | None, digits: int = 3) -> str:
-    """Return a number for reading: fixed digits, a true minus, a dash where there is none."""
+    """Return a number for reading: fixed digits, a true minus sign, a dash for no number."""
     if value is None or not math.isfinite(value):
         return "–"
     text = f"{value:.{digits}f}"
-    # A gap of -0.0001 rounds to nothing, not to minus nothing.
+    # -0.0001 rounds to 0, not to -0.
     return text.lstrip("-") if float(text) == 0 else text.replace("-", "−")
 
 
 def embed(picture: Picture) -> dict[str, str]:
-    """Return a picture as a template takes it: what it shows, and the code of a data URI."""
+    """Return the fields of a picture in a template: its words, and the code of a data URI."""
     return {"alt": picture.alt, "code": base64.b64encode(picture.png).decode()}

@@ -1,4 +1,4 @@
-"""Tables and summaries as text files that any program reads."""
+"""Tables and summaries as text files."""
 
 from __future__ import annotations
 
@@ -16,12 +16,6 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
 
 
 def write_json(summary: Mapping[str, Any], path: Path) -> None:
-    """Write JSON in the order of the keys.
-
-    Raises
-    ------
-    ValueError
-        For a number that is not finite: JSON has none.
-    """
+    """Write JSON in the order of the keys; ValueError for a number that is not finite."""
     text = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     path.write_text(text, encoding="utf-8")

@@ -10,9 +10,16 @@ from typing import Any
 
 import pandas as pd
 
-from fairfrontier.evaluate.certificate.adversarial_gap import GapCertificate, Loss, certify_gaps
+from fairfrontier.evaluate.certificate.adversarial_gap import (
+    GapCertificate,
+    Loss,
+    certify_gaps,
+    read_maps,
+    write_maps,
+)
 from fairfrontier.evaluate.certificate.box import bound_part
 from fairfrontier.evaluate.certificate.certificate import certify_part
+from fairfrontier.evaluate.certificate.price_map import KnownMaps
 from fairfrontier.evaluate.measure.registry import MEASURES
 from fairfrontier.evaluate.verb import COLUMNS, tabulate
 from fairfrontier.metric.fair_metric import FairMetric
@@ -51,8 +58,8 @@ def tabulate_group(group: FitGroup, store: Store, home: Path) -> pd.DataFrame:
     name = store.key(KIND, description)
     entry = store.read(KIND, name)
     if entry is None:
-        table = _measure(group, store.path(FIT, trained), store, home)
         with store.writing(KIND, name, description) as folder:
+            table = _measure(group, store.path(FIT, trained), folder, store, home)
             table.to_parquet(folder / "points.parquet", index=False)
     else:
         table = pd.read_parquet(entry / "points.parquet")
@@ -102,25 +109,36 @@ def _describe_certificate(group: FitGroup, store: Store, home: Path) -> dict[str
     return {**group.certificate, "metric": metrics}
 
 
-def _measure(group: FitGroup, folder: Path, store: Store, home: Path) -> pd.DataFrame:
-    """Measure every member of a stored fit on every part."""
-    if read_facts(folder)["skipped"] is not None:
+def _measure(group: FitGroup, fitted: Path, folder: Path, store: Store, home: Path) -> pd.DataFrame:
+    """Measure every member of a stored fit on every part, and write its certificates' maps."""
+    if read_facts(fitted)["skipped"] is not None:
         return pd.DataFrame(columns=["member", "dataset", "part", *COLUMNS])
     tables = []
     for number, member in enumerate(group.members):
         split = load_split(group, member, home)
         metric = load_certified(group, member, split, store, home)
-        scores = read_scores(folder / f"scores-{number}.npz")
-        tables += [
-            tabulate(
-                scores[name],
-                part,
-                minimum=group.minimum,
-                **_certify(group, metric, scores[name], part, split, folder / f"model-{number}"),
-            ).assign(member=number, dataset=split.dataset, part=name)
-            for name, part in split.parts()
-        ]
+        scores = read_scores(fitted / f"scores-{number}.npz")
+        for name, part in split.parts():
+            model = fitted / f"model-{number}"
+            certified = _certify(group, metric, scores[name], part, split, model)
+            if name == "test" and "gaps" in certified:
+                write_maps(folder / _name_maps(number), certified["gaps"])
+            table = tabulate(scores[name], part, minimum=group.minimum, **certified)
+            tables.append(table.assign(member=number, dataset=split.dataset, part=name))
     return pd.concat(tables, ignore_index=True)
+
+
+def load_maps(
+    fit_key: str, group: FitGroup, number: int, store: Store, home: Path
+) -> dict[str, KnownMaps]:
+    """Return the stored maps of a member's certificates on the test part, by loss."""
+    entry = store.read(KIND, points_key(fit_key, group, store, home))
+    path = None if entry is None else entry / _name_maps(number)
+    return {} if path is None or not path.is_file() else read_maps(path)
+
+
+def _name_maps(number: int) -> str:
+    return f"maps-{number}.npz"
 
 
 def load_certified(
@@ -171,8 +189,8 @@ def certify_losses(
     """Certify the losses of a member on the chosen parts.
 
     For a post-processed model only its decisions are certified, since the scores are the model's.
-    ``metric`` is from `load_certified`; ``effort``, replicates and tolerance, goes to
-    `certify_gaps`.
+    ``metric`` is from `load_certified`; ``effort``, replicates, tolerance and known
+    maps, goes to `certify_gaps`.
     """
     asked = group.certificate
     if asked is None or metric is None or part.name not in asked["parts"]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import fairfrontier as ff
-from fairfrontier.choose.select import select
+from fairfrontier.choose.select import Study, select
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.train.postprocess.model import PostProcessed
 
@@ -26,16 +24,8 @@ ACCURACY, DIFFERENCE = "accuracy", "selection_rate_difference:sex"
 SETTING = json.dumps({"select_on": "validation"})
 
 
-@dataclass
-class Finished:
-    frontier: pd.DataFrame
-    points: pd.DataFrame
-    models: pd.DataFrame
-    home: Path
-
-
 @pytest.fixture
-def study(tmp_path) -> Finished:
+def study(tmp_path) -> Study:
     rows = []
     for method, values in VALUES.items():
         for place, part in enumerate(("validation", "test")):
@@ -60,7 +50,10 @@ def study(tmp_path) -> Finished:
     X, y = generator.normal(size=(40, 2)), np.arange(40) % 2
     for folder in models.model:
         ff.create("linear").fit(X, y).save(tmp_path / folder)
-    return Finished(frontier, pd.concat([points, other]), models, tmp_path)
+    frontier.to_csv(tmp_path / "frontier.csv", index=False)
+    pd.concat([points, other]).to_parquet(tmp_path / "points.parquet")
+    models.to_csv(tmp_path / "models.csv", index=False)
+    return Study(tmp_path, tmp_path, {})
 
 
 def test_without_bounds_the_best_is_chosen(study):
@@ -87,7 +80,9 @@ def test_a_bound_of_what_should_be_high_is_a_least_value(study):
 
 
 def test_the_nearest_setting_is_named_where_none_keeps_the_bounds(study):
-    with pytest.raises(ConfigError, match=r"No setting keeps .*sex = 0.01 on the val") as caught:
+    with pytest.raises(
+        ConfigError, match=r"No setting satisfies .*sex = 0.01 on the val"
+    ) as caught:
         select(study, ACCURACY, {DIFFERENCE: 0.01})
     assert "fairer comes nearest" in caught.value.mend
     assert "sex = 0.02" in caught.value.mend
@@ -107,7 +102,7 @@ def test_a_setting_without_an_estimate_is_not_chosen(study):
     study.points.loc[lost & (study.points.seed == 1), "value"] = np.nan
     assert select(study, ACCURACY).method == "fair"
     study.points["value"] = np.nan
-    with pytest.raises(ConfigError, match="has an estimate of all of accuracy"):
+    with pytest.raises(ConfigError, match="has estimates of all of accuracy"):
         select(study, ACCURACY)
 
 
@@ -115,7 +110,7 @@ def test_the_model_is_loaded_from_the_store(study):
     model = select(study, ACCURACY, seed=1).model
     assert model.predict(np.zeros((3, 2))).shape == (3,)
     (study.home / "store").rename(study.home / "elsewhere")
-    with pytest.raises(StoreError, match="not in the store"):
+    with pytest.raises(StoreError, match="no longer in the store"):
         select(study, ACCURACY)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -14,8 +15,13 @@ from fairfrontier.evaluate.certificate.certificate import (
     choose_rows,
     name_budget,
 )
-from fairfrontier.evaluate.certificate.price_map import DRAW_PASSES, SAMPLE_PASSES, PriceMaps
-from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
+from fairfrontier.evaluate.certificate.price_map import (
+    DRAW_PASSES,
+    SAMPLE_PASSES,
+    KnownMaps,
+    PriceMaps,
+)
+from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, Need, measure
 from fairfrontier.evaluate.statistic.interval import percentile
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.split import Part
@@ -67,20 +73,20 @@ class GapCertificate:
     loss : {"log", "error"}
         Which loss.
     gaps : tuple of Gap
-        One per budget, in the order asked.
+        One per budget, in the order of the budgets.
     rows : int64 ndarray of shape (n,)
-        Positions of the rows in the part, sorted by what they hold: nothing here depends on the
-        order in which rows came.
+        Positions of the rows in the part, sorted by their values, so that nothing here depends on
+        the order of the rows.
     twin : int64 ndarray of shape (n,)
-        The first of the rows that hold the same as each.
-    mass, own : float64 ndarrays of shape (n,)
-        Share of each row, and its loss under its own label.
-    eta : float64 ndarray of shape (n_maps,)
-        Prices of the fair distance, falling from ∞.
+        For every row the first one with the same values.
+    mass : float64 ndarray of shape (n,)
+        Share of each row.
     target : int64 ndarray of shape (n_maps, n)
-        The row that each row becomes at each price.
+        The row that each row becomes at each price of the fair distance, in falling order from ∞.
     gain, cost : float64 ndarrays of shape (n_maps, n)
         What that adds to its loss, and its fair distance.
+    maps : tuple of ndarrays
+        The same maps in short, from which `certify_gaps` resumes.
     """
 
     loss: Loss
@@ -88,30 +94,21 @@ class GapCertificate:
     rows: np.ndarray
     twin: np.ndarray
     mass: np.ndarray
-    own: np.ndarray
-    eta: np.ndarray
     target: np.ndarray
     gain: np.ndarray
     cost: np.ndarray
+    maps: KnownMaps
 
     def find_gap(self, budget: float) -> Gap:
-        """Return the gap at one of the budgets.
-
-        Raises
-        ------
-        ConfigError
-            When it was not certified.
-        """
-        for each in self.gaps:
-            if each.budget == budget:
-                return each
-        known = [f"{each.budget:g}" for each in self.gaps]
-        raise ConfigError(
-            f"The budget {budget:g} was not certified.", f"Choose among: {', '.join(known)}."
-        )
+        """Return the gap at one of the budgets; ConfigError when it was not certified."""
+        for gap in self.gaps:
+            if gap.budget == budget:
+                return gap
+        known = ", ".join(f"{gap.budget:g}" for gap in self.gaps)
+        raise ConfigError(f"The budget {budget:g} was not certified.", f"Choose among: {known}.")
 
     def mix_maps(self, budget: float) -> tuple[tuple[float, int], ...]:
-        """Return the (share, number) of the one or two maps whose mixture spends a budget."""
+        """Return the (share, position) of the one or two maps whose mixture spends a budget."""
         cost = self.cost @ self.mass
         inside = max(int(np.sum(cost <= budget)), 1) - 1
         if inside == len(cost) - 1:
@@ -135,8 +132,8 @@ def certify(
     Parameters
     ----------
     model : estimator
-        Anything scikit-learn shaped, post-processed and randomised rules included; see
-        ``predict_part``. Nothing is asked of it but predictions.
+        Anything scikit-learn shaped, post-processed and randomised rules included; only its
+        predictions are used, see `predict_part`.
     part : Part
         Rows with labels of two or more classes.
     metric : FairMetric
@@ -144,18 +141,18 @@ def certify(
     budgets : sequence of float
         ε ≥ 0 of each gap, in squared units of the metric.
     loss : {"log", "error"}, optional
-        ``log``: −log of the probability given to the label, which is cut at 1e-6. ``error``: the
-        probability of a wrong decision. By default ``error`` for post-processed models and
-        for those that draw their decisions, else ``log``.
+        ``log``: −log of the probability of the label, clipped at 1e-6. ``error``: the probability
+        of a wrong decision. By default ``error`` for post-processed and randomised models, else
+        ``log``.
     rows : int, optional
-        A sample of that many rows, the same for every model; all rows when None.
+        Size of the sample, the same for every model; all rows when None.
     replicates : int
         Bootstrap draws; 0 leaves out the intervals.
 
     Returns
     -------
     GapCertificate
-        ``list_worst_moves`` shows the moves behind it.
+        `list_worst_moves` lists the moves behind it.
 
     Raises
     ------
@@ -165,11 +162,11 @@ def certify(
     Examples
     --------
     >>> found = certify(model, split.test, metric, [0.1, 0.4])  # doctest: +SKIP
-    >>> list_worst_moves(found, 0.1, split.test)  # doctest: +SKIP
+    >>> list_worst_moves(found, 0.1)  # doctest: +SKIP
     """
     if not part.classes:
         raise ConfigError(
-            f"The label of {part.dataset} has no classes.", "Certify models of classes only."
+            f"The label of {part.dataset} has no classes.", "Certify classifiers only."
         )
     corrected = isinstance(model, PostProcessed) and not model.processor.rescores
     decides = corrected or getattr(model, "randomized", False)
@@ -191,13 +188,11 @@ def certify_gaps(
     losses: Sequence[Loss] = ("log", "error"),
     replicates: int = 1000,
     tolerance: float = 1e-6,
+    known: Mapping[str, KnownMaps] | None = None,
 ) -> tuple[GapCertificate, ...]:
-    """Certify a model from what it predicted on a part; parameters as in ``certify``.
+    """Certify a model from its predictions on a part, once per loss; see `certify`.
 
-    Returns
-    -------
-    tuple of GapCertificate
-        One per loss.
+    ``known`` are maps of an earlier certificate of the same predictions, by loss.
     """
     chosen = choose_rows(part, rows)
     some = part.take(chosen)
@@ -215,31 +210,42 @@ def certify_gaps(
             generator=derive_generator("adversarial gap", part.dataset, part.name),
             rows=chosen,
             tolerance=tolerance,
+            known=(known or {}).get(loss),
         )
         for loss in losses
     )
 
 
-def tabulate_loss(prediction: Prediction, part: Part, loss: Loss) -> np.ndarray:
-    """Return every row's loss under every label, float64, shape (n_samples, n_classes).
+def write_maps(path: Path, certificates: Sequence[GapCertificate]) -> None:
+    """Write the maps of a model's certificates."""
+    arrays: dict[str, np.ndarray] = {}
+    for certificate in certificates:
+        eta, target = certificate.maps
+        arrays |= {f"{certificate.loss}/eta": eta, f"{certificate.loss}/target": target}
+    np.savez_compressed(path, allow_pickle=False, **arrays)
 
-    Raises
-    ------
-    ConfigError
-        For an unknown loss.
-    """
+
+def read_maps(path: Path) -> dict[str, KnownMaps]:
+    """Read what `write_maps` wrote, by loss."""
+    with np.load(path, allow_pickle=False) as stored:
+        losses = dict.fromkeys(name.partition("/")[0] for name in stored.files)
+        return {loss: (stored[f"{loss}/eta"], stored[f"{loss}/target"]) for loss in losses}
+
+
+def tabulate_loss(prediction: Prediction, part: Part, loss: Loss) -> np.ndarray:
+    """Return every row's loss under every label, float64, shape (n_samples, n_classes)."""
     if loss not in get_args(Loss):
         raise ConfigError(
             f"There is no loss {loss!r} of the certificate.", nearest(str(loss), get_args(Loss))
         )
     classes = max(2, len(part.classes))
-    told = prediction.score if loss == "log" else prediction.decision
+    predicted = prediction.score if loss == "log" else prediction.decision
     if classes == 2:
-        probability = np.stack([1.0 - told, told], axis=1)
+        probability = np.stack([1.0 - predicted, predicted], axis=1)
     elif loss == "log":
-        probability = told
+        probability = predicted
     else:
-        probability = np.eye(classes)[told.astype(np.int64)]
+        probability = np.eye(classes)[predicted.astype(np.int64)]
     if loss == "error":
         return np.asarray(1.0 - probability)
     return np.asarray(-np.log(np.clip(probability, SMALLEST_PROBABILITY, 1.0)))
@@ -258,6 +264,7 @@ def trace_gap(
     tolerance: float = 1e-6,
     replicates: int = 1000,
     generator: np.random.Generator | None = None,
+    known: KnownMaps | None = None,
 ) -> GapCertificate:
     """Compute the restricted adversarial gap of embedded rows at every budget.
 
@@ -281,19 +288,21 @@ def trace_gap(
     budgets : sequence of float
         ε ≥ 0.
     loss : {"log", "error"}
-        What ``losses`` are.
+        The kind of ``losses``.
     weight : float64 array of shape (n,), optional
         Case weights; rows of weight 0 are left out.
     features : float64 array of shape (n, d), optional
-        What else tells rows apart, for moves: of rows that tie, the first in this order is shown.
+        Further values by which rows are sorted: of rows that tie, a move shows the first.
     rows : int64 array of shape (n,), optional
-        What the rows are called in the certificate; 0..n-1 by default.
+        The rows' positions in the part; 0..n-1 by default.
     tolerance : float
         Of the values: duality gap as a share of Ĝ(ε).
     replicates : int
         Bootstrap draws.
     generator : numpy.random.Generator, optional
         Draws them; of seed 0 by default.
+    known : tuple of ndarrays, optional
+        ``maps`` of an earlier certificate of the same rows.
 
     Raises
     ------
@@ -304,13 +313,13 @@ def trace_gap(
 
     Notes
     -----
-    What is resampled are the people who are moved, rows with their labels and weights, n at a time
-    with replacement; the rows that they may become stay all n. A bootstrap of those, too, would
-    keep 63% of the rows as counterparts and lower the gap by more than its noise. So the interval
-    speaks of other people of the same population against these counterparts: how the gap would
-    grow with more counterparts (the first term of Theorem 3.4) is not in it, nor how it differs
-    between samples of them, so that it is too narrow for the gap of other tables where few rows
-    face many features at a small budget. The gap of a draw is met to 1e-3.
+    The bootstrap resamples the people who are moved, rows with their labels and weights, n at a
+    time; their n possible counterparts stay the same. Resampling counterparts, too, would keep 63%
+    of them and lower the gap by more than its noise. So the interval covers other people of the
+    same population against these counterparts. It does not cover the growth of the gap with more
+    counterparts (the first term of Theorem 3.4), nor its variation between samples of them, and is
+    too narrow for other tables where few rows have many features and the budget is small. Draws
+    are solved to 1e-3.
 
     A price costs O(n² k) operations in blocks of O(n) memory, some 10 to 30 of them for all
     budgets and draws together; a draw costs O(n) for each price. Memory is O(n · prices) and
@@ -321,25 +330,28 @@ def trace_gap(
     A. Vargo, F. Zhang, M. Yurochkin, Y. Sun. Individually fair gradient boosting. ICLR 2021,
     (2.5), (2.8), Section 3 with (3.2), (B.14).
     """
-    if len(budgets) == 0 or not all(0 <= each < np.inf for each in budgets):
+    if len(budgets) == 0 or not all(0 <= budget < np.inf for budget in budgets):
         raise ConfigError(
             f"The certificate's budgets are {list(budgets)}.", "Give one or more, each 0 or more."
         )
-    given = unit_weight(weight, len(z))
-    held = [np.round(z, 9) + 0.0, label[:, None], losses]
-    content = np.column_stack(held if features is None else [*held, features])
-    order = np.lexsort([given, *content.T[::-1]])
-    order = order[given[order] > 0]
+    weight = unit_weight(weight, len(z))
+    values = [np.round(z, 9) + 0.0, label[:, None], losses]
+    content = np.column_stack(values if features is None else [*values, features])
+    order = np.lexsort([weight, *content.T[::-1]])
+    order = order[weight[order] > 0]
     if not order.size:
-        raise ConfigError("No row of the certificate has a weight above 0.", "Give it some rows.")
+        raise ConfigError(
+            "No row of the certificate has a positive weight.", "Give some rows a weight above 0."
+        )
     if not np.isfinite(np.asarray(losses)[order]).all():
         raise DataError(
             "The losses of the certificate are not all finite.",
             "Certify a model whose predictions are numbers on every row.",
         )
     new = np.append(True, np.any(content[order[1:]] != content[order[:-1]], axis=1))
-    weight = given[order]
-    maps = PriceMaps(z[order], label[order], np.asarray(losses[order], dtype=np.float64), weight)
+    weight = weight[order]
+    sorted_losses = np.asarray(losses[order], dtype=np.float64)
+    maps = PriceMaps(z[order], label[order], sorted_losses, weight, known)
     one = np.ones((1, order.size), dtype=np.uint16)
     value, upper = maps.settle(one, budgets, tolerance, SAMPLE_PASSES)
     draws = np.empty((0, len(budgets)))
@@ -351,21 +363,19 @@ def trace_gap(
         value, upper = maps.settle(one, budgets, tolerance, 0)
     gaps = []
     for i, budget in enumerate(budgets):
-        low, high = percentile(float(value[0, i]), draws[:, i])
-        gaps.append(
-            Gap(float(budget), float(value[0, i]), float(upper[0, i]), low, high, order.size)
-        )
+        middle, bound = float(value[0, i]), float(upper[0, i])
+        interval = percentile(middle, draws[:, i])
+        gaps.append(Gap(float(budget), middle, bound, *interval, order.size))
     return GapCertificate(
         loss=loss,
         gaps=tuple(gaps),
         rows=order if rows is None else rows[order],
         twin=np.flatnonzero(new)[np.cumsum(new) - 1],
         mass=weight / weight.sum(),
-        own=maps.own,
-        eta=np.array(maps.eta),
-        target=np.stack([maps.name_rows(each) for each in maps.target]),
+        target=np.stack([maps.name_rows(target) for target in maps.target]),
         gain=np.stack(maps.gain),
         cost=np.stack(maps.cost),
+        maps=(np.array(maps.eta), np.stack(maps.target)),
     )
 
 
@@ -378,25 +388,22 @@ def _draw_counts(n: int, replicates: int, generator: np.random.Generator) -> np.
 
 
 def show_gaps(audit: Audit, loss: Loss) -> Iterator[MeasureRow]:
-    """Yield one row for each budget, with its bootstrap interval."""
-    for found in audit.gaps:
-        for each in found.gaps if found.loss == loss else ():
-            yield MeasureRow(name_budget(each.budget), each.value, each.n, each.low, each.high)
+    """Yield the gap for each budget, with its bootstrap interval."""
+    for certificate in audit.gaps:
+        for gap in certificate.gaps if certificate.loss == loss else ():
+            yield MeasureRow(name_budget(gap.budget), gap.value, gap.n, gap.low, gap.high)
 
 
-measure(
-    "adversarial_gap",
-    what="Log loss that similar rows add to the mean in the worst case, within a budget",
-    needs=["gap", "score"],
-    task=["binary", "multiclass"],
-    direction="lower",
-    reference=VARGO,
-)(partial(show_gaps, loss="log"))
-measure(
-    "adversarial_error_gap",
-    what="Share of errors that similar rows add to the mean in the worst case, within a budget",
-    needs=["gap", "decision"],
-    task=["binary", "multiclass"],
-    direction="lower",
-    reference=VARGO,
-)(partial(show_gaps, loss="error"))
+LOSSES: tuple[tuple[str, str, Loss, Need], ...] = (
+    ("adversarial_gap", "Log loss", "log", "score"),
+    ("adversarial_error_gap", "Share of errors", "error", "decision"),
+)
+for name, what, kind, need in LOSSES:
+    measure(
+        name,
+        what=f"{what} that similar rows add to the mean in the worst case, within a budget",
+        needs=["gap", need],
+        task=["binary", "multiclass"],
+        direction="lower",
+        reference=VARGO,
+    )(partial(show_gaps, loss=kind))

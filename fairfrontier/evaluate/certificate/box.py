@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairfrontier.evaluate.certificate.certificate import name_budget
+from fairfrontier.evaluate.certificate.certificate import centre, choose_rows, name_budget
 from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.split import Part
@@ -16,26 +16,15 @@ from fairfrontier.runtime.seeds import derive_generator
 from fairfrontier.train.neural.network import Network, forward, input_gradient
 from fairfrontier.train.neural.optimiser import Adam
 
-# Prices of the fair distance that are tried. The last map pays nothing: it moves along free
-# directions only.
+# Prices of the fair distance. The last map moves along free directions only.
 PRICES = (0.0, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0, 0.0)
 # What rounding may cost a map along free directions.
-NOTHING = 1e-9
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class BoxBound:
-    """What a gradient attack found within a budget: R(h) over the box is at least ``value``.
-
-    Attributes
-    ----------
-    budget : float
-        ε: mean fair distance that rows may be moved.
-    value : float
-        Mean d_Y that was reached, in squared units of the centred logits.
-    n : int
-        Rows that were moved.
-    """
+    """The result of a gradient attack on n rows within a budget ε: R(h) over the box is ≥ value."""
 
     budget: float
     value: float
@@ -50,18 +39,18 @@ def bound_box(
     low: np.ndarray,
     high: np.ndarray,
     *,
+    noise: np.ndarray,
     steps: int = 100,
     rate: float = 0.05,
-    noise: np.ndarray | None = None,
 ) -> tuple[BoxBound, ...]:
     """Bound R(h) from below, where rows may move anywhere between ``low`` and ``high``.
 
         R(h) = sup E d_Y(h(X), h(T(X)))  s.t.  E d_X(X, T(X)) ≤ ε,  low ≤ T(X) ≤ high
 
     For each of several prices λ, every row climbs d_Y − λ d_X by projected Adam; one more map
-    climbs d_Y along the metric's free directions. Each map has a mean gain and a mean cost, and
-    mixtures of maps are allowed, so what is reached within ε is read off the upper concave hull
-    of these points and of the map that moves nothing.
+    climbs d_Y along the metric's free directions. Mixtures of maps are allowed, so the value at ε
+    is read off the upper concave hull of the maps' mean (cost, gain) and of the map that moves
+    nothing.
 
     Parameters
     ----------
@@ -75,29 +64,23 @@ def bound_box(
         ε ≥ 0 of each bound.
     low, high : float64 arrays of shape (d,)
         The box; a feature with low = high does not move.
+    noise : float64 array of shape (n, d)
+        Start from X + noise · (high − low): d_Y has no slope at X itself.
     steps : int
         Of Adam.
     rate : float
         Of Adam, as a share of the box's width.
-    noise : float64 array of shape (n, d), optional
-        Start from X + noise · (high − low): d_Y has no slope at X itself. 1e-2 of normal noise,
-        seeded, by default.
-
-    Returns
-    -------
-    tuple of BoxBound
-        One per budget.
 
     Raises
     ------
     ConfigError
-        For a budget below 0, or a box that leaves rows outside.
+        For a budget below 0, or rows outside the box.
 
     Notes
     -----
     O(prices · steps · n) passes through the net. A local attack is no supremum: a small value
-    proves nothing, and its dual is no upper bound either. Without a box the value would grow
-    without end along free directions.
+    proves nothing, and its dual is no upper bound either. Without a box the value would be
+    unbounded along free directions.
 
     References
     ----------
@@ -107,21 +90,18 @@ def bound_box(
         raise ConfigError(f"A budget of the certificate is {min(budgets)}.", "Give 0 or more.")
     if np.any(low - 1e-9 > X) or np.any(high + 1e-9 < X):
         raise ConfigError("Rows of the certificate lie outside its box.", "Widen the box.")
-    n, d = X.shape
     width = high - low
-    if noise is None:
-        noise = 1e-2 * np.random.default_rng(0).normal(size=(n, d))
     price = np.asarray(PRICES)[:, None, None]
-    nets = Network.of([np.repeat(each, len(PRICES), axis=0) for each in network.arrays])
-    start = _centre(forward(network, X).logits)
+    nets = Network.of([np.repeat(array, len(PRICES), axis=0) for array in network.arrays])
+    start = centre(forward(network, X).logits)
     x = np.repeat(np.clip(X + noise * width, low, high)[None], len(PRICES), axis=0)
-    x[-1] = _stay_free(x[-1], X, metric.directions, low, high)
+    x[-1] = _move_freely(x[-1], X, metric.directions, low, high)
     adam = Adam([x], rate)
-    best = np.zeros((len(PRICES), n))
+    best = np.zeros((len(PRICES), len(X)))
     gain, cost = np.zeros_like(best), np.zeros_like(best)
     for _ in range(steps + 1):
         done = forward(nets, x)
-        shift = _centre(done.logits) - start
+        shift = centre(done.logits) - start
         classes = shift.shape[-1]
         moved = (x - X) @ metric.sigma
         output = np.mean(shift**2, axis=-1)
@@ -132,9 +112,9 @@ def bound_box(
         slope = input_gradient(nets, done, 2.0 / classes * shift) - 2.0 * price * moved
         # Steps in units of the box: features of any scale move alike.
         x = np.clip(x + adam.step([slope * width])[0] * width, low, high)
-        x[-1] = _stay_free(x[-1], X, metric.directions, low, high)
+        x[-1] = _move_freely(x[-1], X, metric.directions, low, high)
     return tuple(
-        BoxBound(float(budget), _hull(cost.mean(axis=1), gain.mean(axis=1), budget), n)
+        BoxBound(float(budget), _mix(cost.mean(axis=1), gain.mean(axis=1), budget), len(X))
         for budget in budgets
     )
 
@@ -147,22 +127,9 @@ def bound_part(
     budgets: Sequence[float],
     rows: int | None = 500,
 ) -> tuple[BoxBound, ...]:
-    """Bound a net from below on a part, in the box that train and part span.
-
-    Parameters
-    ----------
-    network : Network
-    part, train : Part
-    metric : FairMetric
-    budgets : sequence of float
-    rows : int, optional
-        A sample of that many rows, the same for every model.
-    """
-    chosen = np.arange(part.n_samples)
+    """Bound a net from below on a sample of a part, in the box that train and the sample span."""
     generator = derive_generator("box", part.dataset, part.name)
-    if rows is not None and rows < part.n_samples:
-        chosen = np.sort(generator.choice(part.n_samples, size=rows, replace=False))
-    X = part.X[chosen]
+    X = part.X[choose_rows(part, rows, generator)]
     low = np.minimum(train.X.min(axis=0), X.min(axis=0))
     high = np.maximum(train.X.max(axis=0), X.max(axis=0))
     noise = 1e-2 * generator.normal(size=X.shape)
@@ -178,15 +145,15 @@ def bound_part(
     reference="Yurochkin and Sun, SenSeI, ICLR 2021",
 )
 def show_bounds(audit: Audit) -> Iterator[MeasureRow]:
-    """Yield one row for each budget; there is no upper bound."""
-    for each in audit.boxes:
-        yield MeasureRow(name_budget(each.budget), each.value, each.n, each.value, float("nan"))
+    """Yield the bound for each budget; there is no upper bound."""
+    for bound in audit.boxes:
+        yield MeasureRow(name_budget(bound.budget), bound.value, bound.n, bound.value, np.nan)
 
 
-def _stay_free(
+def _move_freely(
     x: np.ndarray, X: np.ndarray, directions: np.ndarray, low: np.ndarray, high: np.ndarray
 ) -> np.ndarray:
-    """Project moves on the free directions, and shorten them until they end inside the box."""
+    """Project moves on the free directions, and shorten them to end inside the box."""
     move = (x - X) @ directions.T @ directions
     wall = np.where(move > 0, high - X, X - low)
     room = np.divide(wall, np.abs(move), out=np.full_like(move, np.inf), where=np.abs(move) > 1e-12)
@@ -194,15 +161,10 @@ def _stay_free(
     return moved
 
 
-def _centre(logits: np.ndarray) -> np.ndarray:
-    centred: np.ndarray = logits - logits.mean(axis=-1, keepdims=True)
-    return centred
-
-
-def _hull(cost: np.ndarray, gain: np.ndarray, budget: float) -> float:
-    """Return the largest gain of a mixture of maps, and of none, whose cost is the budget."""
+def _mix(cost: np.ndarray, gain: np.ndarray, budget: float) -> float:
+    """Return the largest gain of a mixture of two maps, or of none, whose cost is the budget."""
     cost, gain = np.append(cost, 0.0), np.append(gain, 0.0)
-    cheap, dear = cost <= budget + NOTHING, cost > budget + NOTHING
+    cheap, dear = cost <= budget + ROUNDING, cost > budget + ROUNDING
     best = float(gain[cheap].max())
     for c, g in zip(cost[dear], gain[dear], strict=True):
         share = np.maximum(budget - cost[cheap], 0.0) / (c - cost[cheap])

@@ -18,57 +18,22 @@ from fairfrontier.train.individual.budro.geometry import snap_coordinates
 from fairfrontier.train.prediction import Prediction
 
 BLOCK = 64
-# Probabilities of trees and saturated nets can be 0 or 1: their logits are cut here.
+# Probabilities of trees and saturated nets can be 0 or 1: they are clipped before the logarithm.
 SMALLEST_PROBABILITY = 1e-6
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Certificate:
-    """How far a model's outputs can differ between similar rows, on average, within a budget.
+    """R̂(h): how far a model's outputs can differ between similar rows, on average, at a budget ε.
 
-    Attributes
-    ----------
-    budget : float
-        ε: mean fair distance that rows may be moved.
-    value : float
-        R̂(h), in squared units of the logits; attained by one map of the rows, or by two of which
-        each moves a share of every row.
-    upper : float
-        The dual's value, an upper bound of R̂(h) over these rows: ``value`` up to the tolerance.
-    eta : float
-        Dual variable: what one more unit of budget would add.
-    n : int
-        Rows, those of weight 0 left out.
-    moves : int64 ndarray of shape (n_moves, 2)
-        The worst moves (row, counterpart) of these maps, the largest output distance first;
-        positions among all rows that were given.
-    output_distance, fair_distance : float64 ndarrays of shape (n_moves,)
-        d_Y and d_X of those moves.
+    ``value`` is attained; ``upper`` is the dual's value, an upper bound. Both are in squared units
+    of the logits. ``n`` counts the rows of positive weight.
     """
 
     budget: float
     value: float
     upper: float
-    eta: float
     n: int
-    moves: np.ndarray
-    output_distance: np.ndarray
-    fair_distance: np.ndarray
-
-    def share(self, tau: float) -> float:
-        """Return Proposition 2.3's bound R̂/τ, at most 1.
-
-        At most this share of the rows have d_Y ≥ τ at their worst counterpart among the rows
-        within d_X ≤ ε.
-
-        Raises
-        ------
-        ConfigError
-            When τ is not above 0.
-        """
-        if not tau > 0:
-            raise ConfigError(f"τ is {tau}, and shares are told of d_Y ≥ τ.", "Give more than 0.")
-        return min(1.0, self.upper / tau)
 
 
 def centre_logits(probability: np.ndarray) -> np.ndarray:
@@ -81,8 +46,12 @@ def centre_logits(probability: np.ndarray) -> np.ndarray:
     p = np.asarray(probability, dtype=np.float64)
     if p.ndim == 1:
         p = np.stack([1.0 - p, p], axis=1)
-    logits = np.log(np.clip(p, SMALLEST_PROBABILITY, 1.0))
-    centred: np.ndarray = logits - logits.mean(axis=1, keepdims=True)
+    return centre(np.log(np.clip(p, SMALLEST_PROBABILITY, 1.0)))
+
+
+def centre(logits: np.ndarray) -> np.ndarray:
+    """Return logits minus their mean over the last axis."""
+    centred: np.ndarray = logits - logits.mean(axis=-1, keepdims=True)
     return centred
 
 
@@ -93,95 +62,74 @@ def certify_rows(
     *,
     weight: np.ndarray | None = None,
     tolerance: float = 1e-6,
-    n_moves: int = 10,
 ) -> Certificate:
-    """Compute R̂(h) over the rows at hand.
+    """Compute R̂(h) over the rows at hand, by the dual of BuDRO's transport.
 
         R̂(h) = max_Π Σ_ij Π_ij d_Y(h(x_i), h(x_j))
                s.t. Π ≥ 0,  Σ_ij Π_ij d_X(x_i, x_j) ≤ ε,  Πᵀ1 = m                (3.1)
 
-    with m = 1/n or the normalised weights, d_Y = (1/K) ‖logits − logits'‖² and d_X = ‖z − z'‖²,
-    by the dual of BuDRO's transport.
+    with m = 1/n or the normalised weights, d_Y = (1/K) ‖logits − logits'‖² and d_X = ‖z − z'‖².
 
     Parameters
     ----------
     logits : float64 array of shape (n, K)
-        Of the model on the rows; ``centre_logits`` makes them from probabilities.
+        Centred, see `centre_logits`.
     z : float64 array of shape (n, k)
-        The rows embedded by the fair metric. Rows that coincide, as `snap_coordinates` has it,
-        become each other within any budget, 0 included.
+        The rows embedded by the fair metric. Rows that coincide after `snap_coordinates` may become
+        each other within any budget, 0 included.
     budget : float
         ε ≥ 0, in squared units of the metric.
     weight : float64 array of shape (n,), optional
-        Case weights; rows of weight 0 are left out, as counterparts too.
+        Case weights; rows of weight 0 are left out, also as counterparts.
     tolerance : float
         Duality gap as a share of the value.
-    n_moves : int
-        Worst moves to return.
 
     Raises
     ------
     ConfigError
-        When the budget is below 0 or infinite, or no row has a weight above 0.
+        When the budget is below 0 or infinite, or no row has a positive weight.
     DataError
         For weights that are negative or not finite, or logits or rows that are not finite.
 
     Notes
     -----
-    O(n² (k + K)) operations per value of η, some 10 to 20 of them, in blocks of O(n) memory. It is
-    a statement about these rows as counterparts of each other. The population's R differs by the
-    error term of Theorem 3.1, whose constants (the entropy integral of the model class and both
-    diameters) are not known here.
+    O(n² (k + K)) operations per value of η, some 10 to 20 of them, in blocks of O(n) memory. The
+    rows are compared with each other only: the population's R differs by the error term of Theorem
+    3.1, whose constants (the entropy integral of the model class and both diameters) are not known.
 
     References
     ----------
     M. Yurochkin, Y. Sun. SenSeI: sensitive set invariance for enforcing individual fairness. ICLR
-    2021, (3.1), Proposition 2.3, Theorem 3.1. A. Vargo et al. Individually fair gradient boosting.
-    ICLR 2021, (B.14).
+    2021, (3.1), Theorem 3.1. A. Vargo et al. Individually fair gradient boosting. ICLR 2021,
+    (B.14).
     """
     if not 0 <= budget < np.inf:
         raise ConfigError(f"The certificate's budget is {budget}.", "Give 0 or more.")
     mass = unit_weight(weight, len(z))
     kept = np.flatnonzero(mass > 0)
     if not kept.size:
-        raise ConfigError("No row of the certificate has a weight above 0.", "Give it some rows.")
-    outputs, points = (np.asarray(each, dtype=np.float64)[kept] for each in (logits, z))
-    for name, each in (("logits", outputs), ("embedded rows", points)):
-        if not np.isfinite(each).all():
+        raise ConfigError(
+            "No row of the certificate has a positive weight.", "Give some rows a weight above 0."
+        )
+    outputs, points = (np.asarray(values, dtype=np.float64)[kept] for values in (logits, z))
+    for name, values in (("logits", outputs), ("embedded rows", points)):
+        if not np.isfinite(values).all():
             raise DataError(
                 f"The {name} of the certificate are not all finite.",
-                "Mend or drop the rows whose features or scores are missing or infinite.",
+                "Correct or drop the rows whose features or scores are missing or infinite.",
             )
     pairs = _Pairs(outputs, points, mass[kept] / mass[kept].sum())
-    stay = np.arange(pairs.n)
+    stay, best = np.arange(pairs.n), pairs.farthest()
     if budget == 0:
-        # What costs nothing is all that may be done.
+        # Only moves that cost nothing are allowed.
         stay = best = pairs.coincide()
-    else:
-        best = pairs.farthest()
-    found = minimise_dual(
-        lambda eta, held: pairs.piece(eta, budget, pairs.move(eta, held)),
+    solution = minimise_dual(
+        lambda eta, known: pairs.piece(eta, budget, pairs.move(eta, known)),
         pairs.piece(0.0, budget, best),
         pairs.piece(0.0, budget, stay),
         tolerance=tolerance,
     )
-    taken = [each.target for share, each in found.maps if share > 0]
-    row, target = np.unique(
-        np.stack([np.tile(np.arange(pairs.n), len(taken)), np.concatenate(taken)]), axis=1
-    )
-    output, fair = pairs.distances(target, row)
-    order = np.argsort(-output, kind="stable")
-    order = order[output[order] > 0][:n_moves]
-    return Certificate(
-        budget=budget,
-        value=found.objective,
-        upper=found.dual,
-        eta=found.eta,
-        n=pairs.n,
-        moves=kept[np.stack([row[order], target[order]], axis=1)],
-        output_distance=output[order],
-        fair_distance=fair[order],
-    )
+    return Certificate(budget, solution.objective, solution.dual, pairs.n)
 
 
 def certify_part(
@@ -191,42 +139,25 @@ def certify_part(
     budgets: Sequence[float],
     rows: int | None = 2000,
 ) -> tuple[Certificate, ...]:
-    """Certify a model on a part, from what it predicted there.
-
-    Parameters
-    ----------
-    prediction : Prediction
-        Its scores on the part.
-    part : Part
-        The rows.
-    metric : FairMetric
-        What "similar" means.
-    budgets : sequence of float
-        ε of each certificate.
-    rows : int, optional
-        A sample of that many rows, the same for every model; all rows when None.
-
-    Returns
-    -------
-    tuple of Certificate
-        One per budget; ``moves`` are positions in the sample.
-    """
+    """Certify a model from its predictions on a part (of a sample of its rows) at every budget."""
     chosen = choose_rows(part, rows)
     logits = centre_logits(prediction.score[chosen])
     z, weight = np.asarray(metric.embed(part.X[chosen])), part.weight[chosen]
     return tuple(certify_rows(logits, z, budget, weight=weight) for budget in budgets)
 
 
-def choose_rows(part: Part, rows: int | None) -> np.ndarray:
+def choose_rows(
+    part: Part, rows: int | None, generator: np.random.Generator | None = None
+) -> np.ndarray:
     """Return the positions of the rows that are certified: a sample, the same for every model."""
     if rows is None or rows >= part.n_samples:
         return np.arange(part.n_samples)
-    generator = derive_generator("certificate", part.dataset, part.name)
-    return np.sort(generator.choice(part.n_samples, size=rows, replace=False))
+    random = generator or derive_generator("certificate", part.dataset, part.name)
+    return np.sort(random.choice(part.n_samples, size=rows, replace=False))
 
 
 def name_budget(budget: float) -> str:
-    """Return the group under which points.parquet shows a certificate: ``budget=0.1``."""
+    """Return the group of a certificate in points.parquet: ``budget=0.1``."""
     return f"budget={budget:g}"
 
 
@@ -239,9 +170,9 @@ def name_budget(budget: float) -> str:
     reference="Yurochkin and Sun, SenSeI, ICLR 2021",
 )
 def show_certificates(audit: Audit) -> Iterator[MeasureRow]:
-    """Yield one row for each budget: R̂(h) over the data rows, between its two bounds."""
-    for each in audit.certificates:
-        yield MeasureRow(name_budget(each.budget), each.value, each.n, each.value, each.upper)
+    """Yield R̂(h) over the data rows for each budget, between its two bounds."""
+    for found in audit.certificates:
+        yield MeasureRow(name_budget(found.budget), found.value, found.n, found.value, found.upper)
 
 
 class _Pairs:
@@ -251,7 +182,7 @@ class _Pairs:
         self.n, classes = logits.shape
         self.mass = mass
         self.f = logits / np.sqrt(classes)
-        # Distances come from products, which lose least near the origin.
+        # Distances are computed from products, which lose least near the origin.
         self.z = snap_coordinates(z)
         self.z -= self.z.mean(axis=0)
         self.f_square = np.sum(self.f**2, axis=1)
@@ -261,29 +192,25 @@ class _Pairs:
         for first in range(0, self.n, BLOCK):
             yield slice(first, min(first + BLOCK, self.n))
 
-    def distances(
-        self, target: np.ndarray, row: np.ndarray | slice = slice(None)
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return d_Y and d_X of rows, all by default, to their targets."""
-        output = np.sum((self.f[target] - self.f[row]) ** 2, axis=1)
-        fair = np.sum((self.z[target] - self.z[row]) ** 2, axis=1)
-        return output, fair
+    def distances(self, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return d_Y and d_X of all rows to their targets."""
+        output = np.sum((self.f[target] - self.f) ** 2, axis=1)
+        return output, np.sum((self.z[target] - self.z) ** 2, axis=1)
 
     def piece(self, eta: float, budget: float, target: np.ndarray) -> Piece:
         output, fair = self.distances(target)
         return Piece(eta, float(self.mass @ output), float(self.mass @ fair), budget, target)
 
-    def move(self, eta: float, held: np.ndarray) -> np.ndarray:
-        """Return the best target of every row at η, no worse than the one it holds."""
+    def move(self, eta: float, known: np.ndarray) -> np.ndarray:
+        """Return the best target of every row at η, at least as good as the known one."""
         best = np.empty(self.n, dtype=np.int64)
         level = (self.f_square - eta * self.z_square)[:, None]
         left = np.hstack([-2.0 * self.f, (2.0 * eta) * self.z, np.ones_like(level)])
         right = np.hstack([self.f, self.z, level]).T
         for block in self.blocks():
             best[block] = np.argmax(left[block] @ right, axis=1)
-        mine, theirs = self.distances(best), self.distances(held)
-        better = mine[0] - eta * mine[1] > theirs[0] - eta * theirs[1]
-        return np.where(better, best, held)
+        new, old = self.distances(best), self.distances(known)
+        return np.where(new[0] - eta * new[1] > old[0] - eta * old[1], best, known)
 
     def farthest(self) -> np.ndarray:
         """Return the target of the largest output distance; of those that tie, the nearest."""

@@ -1,4 +1,4 @@
-"""Rows for reading: a table's own values where it is at hand, else what X says of them."""
+"""Rows for reading: a table's own values where it is available, else what X says of them."""
 
 from __future__ import annotations
 
@@ -20,38 +20,20 @@ from fairfrontier.runtime.home import find_home
 def read_source_rows(
     dataset: str | Path, ids: np.ndarray, home: Path | None = None
 ) -> pd.DataFrame:
-    """Read rows of a dataset's table again, with the values that stand there.
+    """Read rows of a dataset's table again, by row numbers of the table (``Part.ids``).
 
-    Parameters
-    ----------
-    dataset : str or Path
-        As for ``load``.
-    ids : int64 array of shape (n,)
-        ``Part.ids``: row numbers of the table.
-    home : Path, optional
-        The project root.
-
-    Returns
-    -------
-    DataFrame
-        In the order of ``ids``, which is its index: the columns of which features, groups and
-        protected attributes are made, numbers as float64 and levels as text.
-
-    Raises
-    ------
-    DataError
-        When the table is not on this disk any more, or lacks one of the rows.
-
-    Notes
-    -----
-    A split keeps encoded features only. Noise that ``perturb:`` puts on groups is not shown.
+    The columns are those of which features, groups and protected attributes are made, numbers as
+    float64 and levels as text; ``ids`` is the index. Noise that ``perturb:`` adds to groups is not
+    shown. DataError when the table is no longer on this disk, or lacks one of the rows.
     """
     root = home or find_home()
     file = find_yaml("dataset", dataset, root)
     config = read_dataset(file, root)
     source = find_source(config.source, file, root)
     if source is None:
-        raise DataError(f"The table of {config.dataset} is not here.", "Load the dataset first.")
+        raise DataError(
+            f"The table of {config.dataset} is not on this disk.", "Load the dataset first."
+        )
     table = read_corpus(config.model_copy(update={"source": source}), root, file)
     check_columns(config, table.frame.columns, file)
     config = expand_rest(config, table.frame.columns)
@@ -59,66 +41,53 @@ def read_source_rows(
     lost = np.setdiff1d(ids, frame.index.to_numpy())
     if lost.size:
         raise DataError(
-            f"The table of {config.dataset} has no row {lost[0]}.", "Load the dataset anew."
+            f"The table of {config.dataset} has no row {lost[0]}.", "Load the dataset again."
         )
     numbers, levels = used_columns(config)
     aside = {config.label.column, config.weight, config.split.column}
-    shown = [name for name in {**numbers, **levels} if name not in aside]
-    # In the table's own order.
+    shown = {*numbers, *levels} - aside
     return frame.loc[ids, [name for name in table.frame.columns if name in shown]]
 
 
 def decode_rows(X: np.ndarray, names: Sequence[str]) -> pd.DataFrame:
-    """Fold one-hot columns of X back into columns of levels.
+    """Return rows of X with one-hot columns folded back into columns of levels.
 
-    Neighbouring columns of zeros and ones that share what stands before an underscore, of which
-    no row has two, become one column; "other" is none of them. Other columns stay as they are:
-    numbers that were standardised are shown in standard deviations from the mean.
-
-    Parameters
-    ----------
-    X : float64 array of shape (n, d)
-        Encoded rows, all that can be had: which columns fold is read off them.
-    names : sequence of str
-        ``Split.feature_names``.
-
-    Returns
-    -------
-    DataFrame
-        Of the same rows.
+    Neighbouring columns of zeros and ones whose names share a prefix up to an underscore, and of
+    which no row of X has two, become one column; "other" is none of them. Other columns are
+    unchanged: standardised numbers are in standard deviations from the mean.
     """
     binary = np.all((X == 0) | (X == 1), axis=0)
     columns: dict[str, np.ndarray] = {}
-    place = 0
-    while place < len(names):
-        prefix, stop = _find_run(X, names, binary, place)
-        if stop - place < 2:
-            columns[names[place]] = X[:, place]
-            place += 1
+    start = 0
+    while start < len(names):
+        prefix, stop = _find_run(X, names, binary, start)
+        if stop - start < 2:
+            columns[names[start]] = X[:, start]
+            start += 1
             continue
-        levels = np.array([*(each[len(prefix) :] for each in names[place:stop]), "other"])
-        block = X[:, place:stop]
-        codes = np.where(block.any(axis=1), block.argmax(axis=1), stop - place)
+        levels = np.array([*(name[len(prefix) :] for name in names[start:stop]), "other"])
+        block = X[:, start:stop]
+        codes = np.where(block.any(axis=1), block.argmax(axis=1), stop - start)
         columns[prefix[:-1]] = levels[codes]
-        place = stop
+        start = stop
     return pd.DataFrame(columns)
 
 
 def _find_run(
-    X: np.ndarray, names: Sequence[str], binary: np.ndarray, place: int
+    X: np.ndarray, names: Sequence[str], binary: np.ndarray, start: int
 ) -> tuple[str, int]:
-    """Return the prefix of the one-hot columns that begin at a place, and where they end."""
-    name = names[place]
+    """Return the prefix of the one-hot columns that begin at ``start``, and where they end."""
+    name = names[start]
     for cut in [i + 1 for i, letter in enumerate(name) if letter == "_" and i]:
-        stop, taken = place, np.zeros(len(X))
+        stop, taken = start, np.zeros(len(X))
         while stop < len(names) and names[stop].startswith(name[:cut]) and binary[stop]:
             taken = taken + X[:, stop]
             if taken.max(initial=0.0) > 1:
                 break
             stop += 1
-        if stop - place > 1:
+        if stop - start > 1:
             return name[:cut], stop
-    return "", place
+    return "", start
 
 
 def show_value(value: object) -> str:

@@ -1,4 +1,4 @@
-"""The worst moves of a certificate: who becomes whom, how near they are, and what it adds."""
+"""The worst moves of a certificate: who becomes whom, how similar they are, and what it adds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.train.prediction import Prediction
 
-AT_MOST = 10
+N_MOVES = 10
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Move:
     row, becomes : int
         Positions in the part.
     mass : float
-        Share of all rows that make this move: of rows that hold the same, all of them.
+        Share of all rows that make this move: that of all rows with the same values.
     gain : float
         Loss of ``becomes`` under the label of ``row``, less the loss of ``row``; above 0.
     distance : float
@@ -56,23 +56,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Pair:
-    """A move for reading.
+    """A move for reading: labels, decisions and scores of both rows, and the columns that differ.
 
-    Attributes
-    ----------
-    move : Move
-    share : float
-        Of the gap that the move carries.
-    label : str
-        Of the row that is moved; what it becomes is judged by it.
-    before, after : str
-        Decisions for the row and for what it becomes.
-    score_before, score_after : float
-        The scores, of the label's class where there are several.
-    changes : tuple of Change
-        Columns that differ, in the order of the table.
-    same : int
-        How many columns do not.
+    ``share`` is that of the gap which the move carries. The scores are those of the first row's
+    label where there are several classes. ``same`` counts the columns that do not differ.
     """
 
     move: Move
@@ -87,25 +74,25 @@ class Pair:
 
 
 def list_worst_moves(
-    certificate: GapCertificate, budget: float, n_moves: int | None = AT_MOST
+    certificate: GapCertificate, budget: float, n_moves: int | None = N_MOVES
 ) -> tuple[Move, ...]:
-    """List the moves of the worst case at a budget, those that carry most of the gap first.
+    """List the moves of the worst case at a certified budget, those that carry most first.
 
         Σ_moves mass × gain = Ĝ(ε),   Σ_moves mass × distance ≤ ε
 
     Parameters
     ----------
     certificate : GapCertificate
-        From ``certify`` or ``trace_gap``.
+        From `certify`.
     budget : float
         One of its budgets.
     n_moves : int, optional
-        At most that many; all of them when None.
+        Largest number of moves; all of them when None.
 
     Returns
     -------
     tuple of Move
-        Rows that hold the same are one move with all their mass; of rows that coincide in the
+        Rows with the same values are one move with all their mass; of rows that coincide in the
         metric and have the same loss, one stands for all. Moves that carry the same come with the
         shortest distance first, so that ties of a 0/1 loss show the most similar rows.
 
@@ -116,7 +103,7 @@ def list_worst_moves(
 
     Notes
     -----
-    O(n log n) time. Several maps may attain the same gap, as where losses tie; this is one.
+    O(n log n) time. Where losses tie, several maps may attain the same gap; this is one of them.
     """
     certificate.find_gap(budget)
     twin = certificate.twin
@@ -124,78 +111,60 @@ def list_worst_moves(
         pd.DataFrame(
             {
                 "row": twin,
-                "becomes": twin[certificate.target[number]],
+                "becomes": twin[certificate.target[i]],
                 "mass": share * certificate.mass,
-                "gain": certificate.gain[number],
-                "distance": certificate.cost[number],
+                "gain": certificate.gain[i],
+                "distance": certificate.cost[i],
             }
         )
-        for share, number in certificate.mix_maps(budget)
+        for share, i in certificate.mix_maps(budget)
     ]
     moves = pd.concat(tables)
     moves = moves.loc[(moves["gain"] > 0) & (moves["mass"] > 0)]
     alike = moves.groupby(["row", "becomes"], as_index=False)
     moves = alike.agg({"mass": "sum", "gain": "first", "distance": "first"})
     # Rounded, so that what ties in all but the last digit ties.
-    carried = (moves["mass"] * moves["gain"]).map(lambda each: float(f"{each:.10g}"))
+    carried = (moves["mass"] * moves["gain"]).map(lambda number: float(f"{number:.10g}"))
     moves = moves.assign(carried=-carried, near=moves["distance"].round(10))
     moves = moves.sort_values(["carried", "near", "row", "becomes"], kind="stable")
     moves = moves.head(len(moves) if n_moves is None else n_moves)
-    called = [certificate.rows[moves[name].to_numpy()].tolist() for name in ("row", "becomes")]
+    positions = [certificate.rows[moves[name].to_numpy()].tolist() for name in ("row", "becomes")]
     numbers = [moves[name].tolist() for name in ("mass", "gain", "distance")]
-    return tuple(Move(*each) for each in zip(*called, *numbers, strict=True))
+    return tuple(Move(*values) for values in zip(*positions, *numbers, strict=True))
 
 
 def describe_moves(
     moves: Sequence[Move], part: Part, prediction: Prediction, rows: pd.DataFrame, gap: float
 ) -> tuple[Pair, ...]:
-    """Turn moves into pairs of rows that can be read.
+    """Turn moves into pairs of rows for reading; ``gap`` is Ĝ(ε), of which they carry shares.
 
-    Parameters
-    ----------
-    moves : sequence of Move
-        From ``list_worst_moves``.
-    part : Part
-        What was certified.
-    prediction : Prediction
-        What the model said about it.
-    rows : DataFrame
-        One line for each row of the part: from ``read_source_rows`` the table's own values, from
-        ``decode_rows`` what X says.
-    gap : float
-        Ĝ(ε), of which shares are told.
-
-    Raises
-    ------
-    ConfigError
-        When ``rows`` are not as many as the part's.
+    ``rows`` has one line for each row of the part: from `read_source_rows` or `decode_rows`.
     """
     if len(rows) != part.n_samples:
         raise ConfigError(
             f"There are {len(rows)} rows to show, and {part.dataset}/{part.name} has "
             f"{part.n_samples}.",
-            "Give the rows of this very part.",
+            "Give the rows of this part.",
         )
     pairs = []
-    for each in moves:
-        before, after = rows.iloc[each.row], rows.iloc[each.becomes]
-        text = [
-            Change(str(name), show_value(before[name]), show_value(after[name]))
-            for name in rows.columns
-        ]
-        changes = tuple(change for change in text if change.before != change.after)
-        label = int(part.y[each.row])
+    for move in moves:
+        before, after = (
+            [show_value(value) for value in rows.iloc[i]] for i in (move.row, move.becomes)
+        )
+        columns = zip(map(str, rows.columns), before, after, strict=True)
+        changes = tuple(Change(*texts) for texts in columns if texts[1] != texts[2])
+        label = int(part.y[move.row])
         pairs.append(
             Pair(
-                move=each,
-                share=each.carries / gap if gap > 0 else 0.0,
+                move=move,
+                share=move.carries / gap if gap > 0 else 0.0,
                 label=part.classes[label],
-                before=_name_decision(prediction.decision[each.row], part.classes),
-                after=_name_decision(prediction.decision[each.becomes], part.classes),
-                score_before=_score(prediction, each.row, label),
-                score_after=_score(prediction, each.becomes, label),
+                before=_name_decision(prediction.decision[move.row], part.classes),
+                after=_name_decision(prediction.decision[move.becomes], part.classes),
+                score_before=_score(prediction, move.row, label),
+                score_after=_score(prediction, move.becomes, label),
                 changes=changes,
-                same=len(text) - len(changes),
+                same=len(before) - len(changes),
             )
         )
     return tuple(pairs)

@@ -19,53 +19,43 @@ from fairfrontier.evaluate.statistic.resampling import (
 
 ROMANOV = "Romanov et al., What's in a name? Reducing bias in bios without access to protected "
 ROMANOV += "attributes, 2019; Yurochkin and Sun, SenSeI, 2021"
-Combine = Callable[[np.ndarray], np.ndarray]
 
 
 def compute_class_gap_rms(recall: np.ndarray) -> np.ndarray:
-    """GapRMS = sqrt(mean over classes and pairs of levels of (TPR_ak − TPR_bk)²).
+    """Return GapRMS = sqrt(mean over classes and pairs of levels of (TPR_ak − TPR_bk)²).
 
-    Parameters
-    ----------
-    recall : ndarray of float64, shape (..., n_levels, n_classes)
-        TPR_ak = P(ŷ = k | Y = k, a); NaN where not estimable.
-
-    Returns
-    -------
-    ndarray of float64, shape (...)
-        Of the classes with two levels or more; NaN where there is none. Every class counts as
-        much as another, whatever its number of levels.
+    ``recall``, shape (..., n_levels, n_classes), has TPR_ak = P(ŷ = k | Y = k, a); NaN where not
+    estimable. Classes with two levels or more count alike, whatever their number of levels; NaN
+    where there is none.
     """
-    return np.asarray(np.sqrt(_over_classes(recall, _square)))
+    return np.asarray(np.sqrt(_average_pairs(recall, _square)))
 
 
 def compute_class_gap_abs(recall: np.ndarray) -> np.ndarray:
-    """GapABS = mean over classes and pairs of levels of |TPR_ak − TPR_bk|; see GapRMS."""
-    return _over_classes(recall, _spread)
+    """Return GapABS = mean over classes and pairs of levels of |TPR_ak − TPR_bk|; as GapRMS."""
+    return _average_pairs(recall, _spread)
 
 
-def _over_classes(recall: np.ndarray, pairs: Callable[..., np.ndarray]) -> np.ndarray:
+def _average_pairs(recall: np.ndarray, pairs: Callable[..., np.ndarray]) -> np.ndarray:
     """Return the mean over the classes of the mean over pairs of levels."""
     # Ascending, NaN last, and from the smallest: equal rates then have a gap of exactly 0.
     rates = np.sort(recall, axis=-2)
     rates = np.nan_to_num(rates - rates[..., :1, :], nan=0.0)
     m = (~np.isnan(recall)).sum(axis=-2)
-    # Of fewer than two levels there is no pair; what the formulas give then is not taken.
-    several = np.maximum(m, 2)
-    gap = pairs(rates, several)
+    gap = pairs(rates, np.maximum(m, 2))
     return average_known(np.where(m > 1, gap, np.nan), -1)
 
 
 def _square(rates: np.ndarray, m: np.ndarray) -> np.ndarray:
-    """Mean of d² over pairs of m rates: twice their sample variance, in O(m)."""
+    """Return the mean of d² over pairs of m rates: twice their sample variance, in O(m)."""
     total, squares = rates.sum(axis=-2), (rates**2).sum(axis=-2)
     return np.asarray(np.maximum(squares - total**2 / m, 0.0) * 2 / (m - 1))
 
 
 def _spread(rates: np.ndarray, m: np.ndarray) -> np.ndarray:
-    """Mean of |d| over pairs of m rates: of ascending x_i, Σ (2i − m + 1) x_i over the pairs."""
-    place = 2.0 * np.arange(rates.shape[-2])[:, None] - m[..., None, :] + 1
-    return np.asarray((place * rates).sum(axis=-2) * 2 / (m * (m - 1)))
+    """Return the mean of |d| over pairs of m ascending rates x_i: Σ (2i − m + 1) x_i over pairs."""
+    factor = 2.0 * np.arange(rates.shape[-2])[:, None] - m[..., None, :] + 1
+    return np.asarray((factor * rates).sum(axis=-2) * 2 / (m * (m - 1)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,51 +63,49 @@ class _Recalls:
     """Right and wrong rows of an attribute by level and class."""
 
     outcomes: Outcomes
-    shape: tuple[int, int]
     estimable: np.ndarray
 
     @property
     def kept(self) -> np.ndarray:
-        """Classes that two levels or more have rows enough of, bool (n_classes,)."""
+        """Classes with enough rows of at least two levels, bool (n_classes,)."""
         return np.asarray(self.estimable.sum(axis=0) > 1)
 
     def compute(self, mass: np.ndarray) -> np.ndarray:
         """Return TPR by level and class of sums of shape (..., cells, 2)."""
-        rate = divide_right(mass).reshape(*mass.shape[:-2], *self.shape)
+        rate = divide_right(mass).reshape(*mass.shape[:-2], *self.estimable.shape)
         return np.where(self.estimable, rate, np.nan)
-
-    def combine(self, size: Combine) -> Combine:
-        """Return the function from sums to a gap."""
-        return lambda mass: size(self.compute(mass))
 
 
 def _count(audit: Audit, attribute: str) -> _Recalls:
     part = audit.part
     shape = (len(part.attributes[attribute]), len(part.classes))
     code = read_codes(part, attribute, shape[0]) * shape[1] + part.y
-    right = (audit.prediction.decision == part.y).astype(np.float64)
-    outcomes = count_outcomes(code, right, np.asarray(part.weight), shape[0] * shape[1])
+    outcomes = count_outcomes(code, audit.right, np.asarray(part.weight), shape[0] * shape[1])
     enough = (outcomes.count >= max(audit.minimum, 1)) & (outcomes.mass.sum(axis=1) > 0)
-    return _Recalls(outcomes, shape, enough.reshape(shape))
+    return _Recalls(outcomes, enough.reshape(shape))
 
 
-def measure_class_gaps(audit: Audit, compute: Combine) -> Iterator[MeasureRow]:
+def measure_class_gaps(
+    audit: Audit, combine: Callable[[np.ndarray], np.ndarray]
+) -> Iterator[MeasureRow]:
     """Yield a gap for every attribute, with the percentile interval of a bootstrap over cells.
 
     A level with fewer than ``minimum`` rows of a class has no rate of it, and a class of which
-    fewer than two levels have one is left out; ``gap_classes_left_out`` counts these. The rows
-    are those of the rates that take part.
+    fewer than two levels have one is left out; ``gap_classes_left_out`` counts these. ``n`` counts
+    the rows of the rates that take part.
 
     Notes
     -----
     O(n), and O(cells) for each replicate.
     """
     for attribute in audit.part.attributes:
-        found = _count(audit, attribute)
-        value = float(found.combine(compute)(found.outcomes.mass))
-        draws = found.outcomes.resample(audit.replicates, found.combine(compute))
-        used = found.estimable & found.kept
-        n = int(found.outcomes.count.reshape(found.shape)[used].sum())
+        recalls = _count(audit, attribute)
+        outcomes = recalls.outcomes
+        value = float(combine(recalls.compute(outcomes.mass)))
+        draws = outcomes.resample(
+            audit.replicates, lambda mass, own=recalls: combine(own.compute(mass))
+        )
+        n = int(outcomes.count[(recalls.estimable & recalls.kept).ravel()].sum())
         yield MeasureRow(attribute, value, n, *percentile(value, draws))
 
 
@@ -130,7 +118,7 @@ def measure_class_gaps(audit: Audit, compute: Combine) -> Iterator[MeasureRow]:
     reference=ROMANOV,
 )
 def measure_gap_abs(audit: Audit) -> Iterator[MeasureRow]:
-    """Yield GapABS for every attribute; see ``compute_class_gap_abs``."""
+    """Yield GapABS for every attribute; see `compute_class_gap_abs`."""
     return measure_class_gaps(audit, compute_class_gap_abs)
 
 
@@ -145,4 +133,4 @@ def count_classes_left_out(audit: Audit) -> Iterator[MeasureRow]:
     """Yield, for every attribute, how many classes ``gap_rms`` and ``gap_abs`` leave out."""
     for attribute in audit.part.attributes:
         left_out = int((~_count(audit, attribute).kept).sum())
-        yield MeasureRow(attribute, float(left_out), audit.part.n_samples, np.nan, np.nan)
+        yield MeasureRow(attribute, float(left_out), audit.part.n_samples)

@@ -1,14 +1,21 @@
-"""Consistency: how often all counterfactual versions of a person get the same decision."""
+"""How differently a model treats the counterfactual versions of a row: decisions and scores."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
-from fairfrontier.evaluate.measure.version import weigh_versions
-from fairfrontier.evaluate.statistic.interval import effective_size, wilson
+from fairfrontier.evaluate.statistic.interval import average, effective_size, wilson
+from fairfrontier.prepare.split import Part
+
+
+def weigh_versions(part: Part, name: str) -> np.ndarray:
+    """Return the case weights of the rows that have versions in a set, float64 (n_rows,)."""
+    rows = part.counterfactuals[name].rows
+    weight = np.asarray(part.weight, dtype=np.float64)
+    return weight if rows is None else weight[rows]
 
 
 @measure(
@@ -26,7 +33,7 @@ def measure_consistency(audit: Audit) -> Iterator[MeasureRow]:
     number a row, whatever the variant) the decisions of all variants agree with exactly the
     probability 1 − (max h − min h); for deterministic rules this is 1 or 0. With more than two
     classes a row counts when the class is the same in all variants. Rows without versions are
-    left out where the set says which these are.
+    left out where the set declares them. The interval is Wilson's.
 
     Notes
     -----
@@ -35,19 +42,59 @@ def measure_consistency(audit: Audit) -> Iterator[MeasureRow]:
     for name, variants in audit.prediction.counterfactuals.items():
         weight = weigh_versions(audit.part, name)
         decisions = [decision for _, decision in variants]
-        if not decisions or not weight.sum() > 0:
-            yield MeasureRow(name, np.nan, weight.size, np.nan, np.nan)
+        total = weight.sum()
+        if not decisions or not total > 0:
+            yield MeasureRow(name, np.nan, weight.size)
             continue
         spread = np.maximum.reduce(decisions) - np.minimum.reduce(decisions)
         agreement = 1 - np.minimum(spread, 1.0)
-        yield MeasureRow(name, *_weighted_share(agreement, weight))
+        value = float(np.sum(weight * agreement) / total)
+        variance = np.sum((weight * (agreement - value)) ** 2) / total**2
+        size = effective_size(np.asarray(value), variance, total**2 / np.sum(weight**2))
+        low, high = wilson(np.asarray(value), size)
+        yield MeasureRow(name, value, weight.size, float(low), float(high))
 
 
-def _weighted_share(outcome: np.ndarray, weight: np.ndarray) -> tuple[float, int, float, float]:
-    """Return weighted mean, rows and Wilson's interval of outcomes between 0 and 1."""
-    total = weight.sum()
-    value = float(np.sum(weight * outcome) / total)
-    variance = np.sum((weight * (outcome - value)) ** 2) / total**2
-    size = effective_size(np.asarray(value), variance, total**2 / np.sum(weight**2))
-    low, high = wilson(np.asarray(value), size)
-    return value, int(outcome.size), float(low), float(high)
+@measure(
+    "counterfactual_fairness",
+    what="CTF score: how much the probabilities of the classes vary over the versions of a row",
+    needs=("counterfactual_score",),
+    task=("binary", "multiclass"),
+    direction="lower",
+    reference="Garg et al., Counterfactual fairness in text classification through robustness, "
+    "2019; Yurochkin and Sun, SenSeI, 2021",
+)
+def measure_counterfactual_fairness(audit: Audit) -> Iterator[MeasureRow]:
+    """Yield one row for each counterfactual set: the weighted mean over the rows with versions.
+
+    Two classes: mean_i std_v P(Y=1 | version v of row i). More: the mean over rows and over pairs
+    of versions of ‖p_iv − p_iv'‖², p the probabilities of the classes. The interval is the normal
+    one of a mean over rows, clipped at 0.
+
+    Notes
+    -----
+    O(n m K) for m versions. Counterfactual sets of tables keep no scores and have no row here.
+    """
+    for name, scores in audit.prediction.counterfactual_scores.items():
+        weight = weigh_versions(audit.part, name)
+        if not scores:
+            yield MeasureRow(name, np.nan, weight.size)
+            continue
+        value, n, low, high = average(vary(scores), weight)
+        yield MeasureRow(name, value, n, max(low, 0.0), high)
+
+
+def vary(scores: Sequence[np.ndarray]) -> np.ndarray:
+    """Return how much the scores of each row vary over its versions; 0 for one version.
+
+    For probabilities of one class it is the standard deviation (NumPy's, over m versions and not
+    m − 1); of probabilities of K classes the mean over the m(m − 1)/2 pairs of versions of the
+    squared Euclidean distance, which is 2/(m − 1) Σ_v ‖p_v − p̄‖².
+    """
+    m = len(scores)
+    # From the first version, so that versions that agree vary by exactly 0.
+    mean = sum((score - scores[0] for score in scores), np.zeros_like(scores[0])) / m
+    square = sum(((score - scores[0] - mean) ** 2 for score in scores), np.zeros_like(mean))
+    if square.ndim == 1:
+        return np.asarray(np.sqrt(square / m))
+    return np.asarray(square.sum(axis=1) * 2 / max(m - 1, 1))

@@ -11,7 +11,7 @@ from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
 from fairfrontier.evaluate.statistic.cell import read_codes
 from fairfrontier.evaluate.statistic.interval import CONFIDENCE
 
-# Predictions closer than this, relative to 1 or to their size, are one: rounding is no threshold.
+# Predictions closer than this, relative to 1 or to their size, differ by rounding only.
 TIE = 1e-12
 
 
@@ -22,34 +22,14 @@ def find_distances(
     n_levels: int,
     weight: np.ndarray,
 ) -> np.ndarray:
-    """Find how far each level's distribution of predictions is from that of all rows.
+    """Return how far each level's distribution of predictions is from that of all rows.
 
     D_a = sup_z |P(f(X) ≥ z | A = a) − P(f(X) ≥ z)| over all real z, for a prediction that is
-    f_k(X) with probability p_k. It is the Kolmogorov-Smirnov distance of the weighted empirical
-    distributions of the n K values, of weights w_i p_k.
+    f_k(X) with probability p_k: ``values`` of shape (n_samples, n_components) and ``probability``
+    of shape (n_components,). It is the Kolmogorov-Smirnov distance of the weighted empirical
+    distributions of the n K values, of weights w_i p_k; NaN for a level without weight.
 
-    Parameters
-    ----------
-    values : ndarray of float64, shape (n_samples, n_components)
-        f_k(x_i).
-    probability : ndarray of float64, shape (n_components,)
-        p_k, adding up to 1.
-    codes : ndarray of int64, shape (n_samples,)
-        Levels, 0 to n_levels − 1.
-    n_levels : int
-    weight : ndarray of float64, shape (n_samples,)
-        Case weights, 0 or more.
-
-    Returns
-    -------
-    ndarray of float64, shape (n_levels,)
-        In [0, 1]; NaN for a level without weight.
-
-    Notes
-    -----
-    O(n K log(n K)) for one sort, then O(n K) per level; O(n K) memory. Neighbours in the sorted
-    order that differ by less than ``TIE`` count as equal, so that rounding does not tell the rows
-    of a constant prediction apart.
+    O(n K log(n K)) for one sort, then O(n K) per level; O(n K) memory.
     """
     size = probability.size
     flat = values.ravel()
@@ -57,22 +37,22 @@ def find_distances(
     ordered = flat[order]
     mass = (weight[:, None] * probability).ravel()[order]
     row = order // size
-    # The last of equal values: between two of them the distributions do not part.
+    # Only the last of equal values counts.
     gap = np.diff(ordered)
     last = np.append(gap > TIE * np.maximum(1.0, np.abs(ordered[1:])), True)
     overall = np.cumsum(mass)[last] if flat.size else np.zeros(0)
-    found = np.full(n_levels, np.nan)
+    distance = np.full(n_levels, np.nan)
     for code in range(n_levels):
         share = np.cumsum(np.where(codes[row] == code, mass, 0.0))
         if flat.size and share[-1] > 0:
-            found[code] = np.abs(share[last] / share[-1] - overall / overall[-1]).max()
-    return found
+            distance[code] = np.abs(share[last] / share[-1] - overall / overall[-1]).max()
+    return distance
 
 
 def bound_deviation(weight: np.ndarray) -> float:
-    """Return sqrt(log(2/δ)/(2n)), δ = .05: how far an empirical distribution strays, at most.
+    """Return sqrt(log(2/δ)/(2n)), δ = .05, a bound on an empirical distribution's deviation.
 
-    Of weighted rows n is (Σw)²/Σw².
+    The size n of weighted rows is (Σw)²/Σw².
 
     References
     ----------
@@ -94,36 +74,34 @@ def bound_deviation(weight: np.ndarray) -> float:
 def measure_disparity(audit: Audit) -> Iterator[MeasureRow]:
     """Yield max_a sup_z |F_a(z) − F(z)| for every attribute, and the distance of every level.
 
-    Of a classifier it is the scores that are compared, not the decisions: a disparity of 0 is
-    parity of decisions at every threshold.
+    For a classifier the scores are compared, not the decisions: a disparity of 0 is parity of
+    decisions at every threshold.
 
-    The interval is the paper's, the value ± sqrt(log(2/.05)/(2n)), kept in [0, 1]; n counts all
+    The interval is the paper's, the value ± sqrt(log(2/.05)/(2n)), clipped to [0, 1]; n counts all
     rows for an attribute and the level's rows for a level. A level with fewer rows than the
     audit's minimum is not estimable, and left out of the largest.
 
     Notes
     -----
     The paper's band holds for one distribution of n rows: for an attribute it is too narrow where
-    the farthest level has few of them, and the level's own band is the one to look at. Under
-    parity the value is above 0 all the same, by about the deviation of the smallest level.
+    the farthest level has few of them; see the level's own band. Under parity the value is above 0
+    by about the deviation of the smallest level.
     """
-    part = audit.part
-    weight = np.asarray(part.weight, dtype=np.float64)
+    part, weight = audit.part, audit.weight
     values, probability = audit.prediction.outcomes
     for attribute, levels in part.attributes.items():
         codes = read_codes(part, attribute, len(levels))
         distance = find_distances(values, probability, codes, len(levels), weight)
         count = np.bincount(codes, minlength=len(levels))
         distance[count < audit.minimum] = np.nan
-        known = distance[np.isfinite(distance)]
-        yield _bound(attribute, float(known.max()) if known.size else np.nan, weight)
+        yield _bound(attribute, np.fmax.reduce(distance, initial=np.nan), weight)
         for code, level in enumerate(levels):
-            yield _bound(f"{attribute}={level}", float(distance[code]), weight[codes == code])
+            yield _bound(f"{attribute}={level}", distance[code], weight[codes == code])
 
 
 def _bound(group: str, value: float, weight: np.ndarray) -> MeasureRow:
     """Return a row with the paper's interval."""
     if not np.isfinite(value):
-        return MeasureRow(group, np.nan, weight.size, np.nan, np.nan)
-    reach = bound_deviation(weight)
+        return MeasureRow(group, np.nan, weight.size)
+    value, reach = float(value), bound_deviation(weight)
     return MeasureRow(group, value, weight.size, max(value - reach, 0.0), min(value + reach, 1.0))

@@ -1,4 +1,4 @@
-"""Group measures as a table: every function (a rate) × every aggregation over the levels."""
+"""Group measures: every rate × every aggregation over the levels."""
 
 from __future__ import annotations
 
@@ -20,14 +20,8 @@ def measure_levels(audit: Audit, position: int) -> Iterator[MeasureRow]:
     """Yield one rate for the whole part and for every level of every attribute and pair."""
     for attribute, cells in audit.cells.items():
         table = audit.rates[attribute]
-        for level, value, n, low, high in zip(
-            cells.levels,
-            table.value[:, position],
-            table.n[:, position],
-            table.low[:, position],
-            table.high[:, position],
-            strict=True,
-        ):
+        numbers = (array[:, position] for array in (table.value, table.n, table.low, table.high))
+        for level, value, n, low, high in zip(cells.levels, *numbers, strict=True):
             group = f"{attribute}={level}" if attribute else ""
             yield MeasureRow(group, float(value), int(n), float(low), float(high))
 
@@ -35,23 +29,23 @@ def measure_levels(audit: Audit, position: int) -> Iterator[MeasureRow]:
 def measure_aggregate(audit: Audit, position: int, aggregation: str) -> Iterator[MeasureRow]:
     """Yield one aggregate of one rate for every attribute and pair.
 
-    A signed gap is for attributes with two levels and has Newcombe's interval, and the difference
-    of two levels has the same one folded at 0; the others have the percentile interval of a
+    A signed gap is for attributes with two levels and has Newcombe's interval; the difference of
+    two levels has the same one folded at 0; the others have the percentile interval of a
     bootstrap over cells.
     """
-    for attribute, found in audit.aggregates.items():
+    for attribute, aggregates in audit.aggregates.items():
         table = audit.rates[attribute]
-        value = float(found.value[aggregation][position])
+        value = float(aggregates.value[aggregation][position])
         if aggregation == "gap" and len(audit.part.attributes.get(attribute, ())) != 2:
             continue
         if aggregation in ("gap", "difference") and table.value.shape[0] == 2:
             low, high = newcombe(
-                table.value[:, position], table.low[:, position], table.high[:, position]
+                *(array[:, position] for array in (table.value, table.low, table.high))
             )
             if aggregation == "difference":
                 low, high = fold(low, high)
         else:
-            low, high = percentile(value, found.draws[aggregation][:, position])
+            low, high = percentile(value, aggregates.draws[aggregation][:, position])
         yield MeasureRow(attribute, value, int(table.n[:, position].sum()), low, high)
 
 
@@ -63,7 +57,7 @@ def measure_aggregate(audit: Audit, position: int, aggregation: str) -> Iterator
     reference=BUDRO,
 )
 def measure_gap_max(audit: Audit) -> Iterator[MeasureRow]:
-    """Yield GapMax for every attribute and pair; see ``compute_gap_max``."""
+    """Yield GapMax for every attribute and pair; see `compute_gap_max`."""
     return _measure_both(audit, "gap_max")
 
 
@@ -76,9 +70,9 @@ def measure_gap_max(audit: Audit) -> Iterator[MeasureRow]:
     reference=BUDRO,
 )
 def measure_gap_rms(audit: Audit) -> Iterator[MeasureRow]:
-    """Yield GapRMS for every attribute and pair; see ``compute_gap_rms``.
+    """Yield GapRMS for every attribute and pair; see `compute_gap_rms`.
 
-    With more than two classes for every attribute; see ``compute_class_gap_rms``.
+    With more than two classes for every attribute; see `compute_class_gap_rms`.
     """
     if task_of(audit.part) == "multiclass":
         return measure_class_gaps(audit, compute_class_gap_rms)
@@ -87,10 +81,10 @@ def measure_gap_rms(audit: Audit) -> Iterator[MeasureRow]:
 
 def _measure_both(audit: Audit, name: str) -> Iterator[MeasureRow]:
     """Yield an aggregate of both rates P(ŷ=y | Y=y) with its bootstrap interval."""
-    for attribute, found in audit.aggregates.items():
-        value = float(found.value[name])
+    for attribute, aggregates in audit.aggregates.items():
+        value = float(aggregates.value[name])
         n = int(audit.rates[attribute].n[:, [TNR, TPR]].sum())
-        yield MeasureRow(attribute, value, n, *percentile(value, found.draws[name]))
+        yield MeasureRow(attribute, value, n, *percentile(value, aggregates.draws[name]))
 
 
 for position, rate in enumerate(RATES):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import permutations
 
-import numpy as np
-
 from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
 from fairfrontier.evaluate.statistic.interval import newcombe
 from fairfrontier.evaluate.statistic.rate import NAMES
@@ -26,7 +24,7 @@ def measure_gap_inside(audit: Audit) -> Iterator[MeasureRow]:
     """Yield the signed gap for every attribute of two levels inside every level of every other.
 
     The group reads ``sex inside race=Black``. The interval is Newcombe's, of two independent
-    shares. Where one of the two cells has no row, there is no gap to tell.
+    shares. Where one of the two cells has no row, there is no gap.
     """
     attributes = {name: levels for name, levels in audit.part.attributes.items() if "×" not in name}
     for first, other in permutations(attributes, 2):
@@ -36,19 +34,20 @@ def measure_gap_inside(audit: Audit) -> Iterator[MeasureRow]:
         crossed = f"{other}×{first}" if turned else f"{first}×{other}"
         if crossed not in audit.cells:
             continue
-        places = {level: code for code, level in enumerate(audit.cells[crossed].levels)}
+        known = {level: code for code, level in enumerate(audit.cells[crossed].levels)}
         table = audit.rates[crossed]
         for level in attributes[other]:
             names = [f"{level}×{own}" if turned else f"{own}×{level}" for own in attributes[first]]
-            if not set(names) <= set(places):
+            if not set(names) <= set(known):
                 continue
-            codes = np.asarray([places[name] for name in names])
-            value, low, high = (
-                each[codes, SELECTION] for each in (table.value, table.low, table.high)
+            rows = [known[name] for name in names]
+            value, low, high, n = (
+                numbers[rows, SELECTION]
+                for numbers in (table.value, table.low, table.high, table.n)
             )
             yield MeasureRow(
                 f"{first} inside {other}={level}",
                 float(value[0] - value[1]),
-                int(table.n[codes, SELECTION].sum()),
+                int(n.sum()),
                 *newcombe(value, low, high),
             )

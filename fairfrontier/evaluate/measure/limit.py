@@ -28,14 +28,14 @@ def cross_bins(score: np.ndarray, weight: np.ndarray, ids: np.ndarray) -> np.nda
     """Return bin · FOLDS + fold of each row, int64.
 
     Bins have about equal weight and equal scores share one; folds are drawn by row id. Neither
-    depends on the order of rows or on whether a row stands there twice or has weight 2.
+    depends on the order of rows, or on whether a row occurs twice or has weight 2.
     """
-    distinct, place = np.unique(score, return_inverse=True)
-    mass = np.bincount(place, weight, distinct.size)
+    distinct, rank = np.unique(score, return_inverse=True)
+    mass = np.bincount(rank, weight, distinct.size)
     middle = (np.cumsum(mass) - mass / 2) / max(mass.sum(), 1e-300)
     bins = np.minimum((BINS * middle).astype(np.int64), BINS - 1)
     folds = (FOLDS * uniforms(FOLD_SEED, ids)).astype(np.int64)
-    return np.asarray(bins[place] * FOLDS + folds)
+    return np.asarray(bins[rank] * FOLDS + folds)
 
 
 def cross_signs(sums: np.ndarray) -> np.ndarray:
@@ -52,25 +52,23 @@ def cross_signs(sums: np.ndarray) -> np.ndarray:
 def measure_subgroup_bias_floor(audit: Audit) -> Iterator[MeasureRow]:
     """Yield ½ E|γ(s) − γ̄| · min(E ŷ, 1 − E ŷ) for every level of every attribute.
 
-    γ(s) = P(level | score s): how well the score, which is all that a post-processor sees, tells
-    the level from the rest. As long as it does, some subgroup treats the level unequally, however
-    well parity holds overall; 0 says that no such thing is shown.
+    γ(s) = P(level | score s): how well the score, which is all that a post-processor sees,
+    separates the level from the other rows. As long as it does, some subgroup treats the level
+    unequally, however well parity holds overall; 0 means that no such bound is shown.
 
     Notes
     -----
     E|γ(s) − γ̄| is the largest mean of σ(s) (1_level − γ̄) over all σ with values ±1. Here σ is
     constant on 20 bins of the score and learned on the other of 10 folds of the rows, which are
-    drawn by row id. For that reason the value is in expectation *below* the bound of the score,
-    and that one below the bound of x: what is shown is there, what is not shown may be. (The
-    plug-in mean of |bin shares − γ̄| is above it by noise, even where the score tells nothing.) A
-    value below 0, by noise, is given as 0.
+    drawn by row id. The value is therefore in expectation *below* the bound of the score, and that
+    one below the bound of x. (The plug-in mean of |bin shares − γ̄| is above it by noise, even
+    where the score is independent of the level.) A value below 0, by noise, is given as 0.
 
     The interval is normal, for σ as learned. Random decisions count by their expectation: the
     proposition then holds with the draw as a part of x. A level with fewer rows than the audit's
     minimum is not estimable. O(n log n), and O(n) for each attribute.
     """
-    part, h = audit.part, audit.prediction.decision
-    weight = np.asarray(part.weight, dtype=np.float64)
+    part, h, weight = audit.part, audit.prediction.decision, audit.weight
     cell = cross_bins(audit.prediction.score, weight, part.ids)
     total = float(weight.sum())
     rate = float(weight @ h) / total if total > 0 else math.nan
@@ -89,7 +87,7 @@ def measure_subgroup_bias_floor(audit: Audit) -> Iterator[MeasureRow]:
         for code, level in enumerate(levels):
             group, n = f"{attribute}={level}", part.n_samples
             if count[code] < audit.minimum or not total > 0:
-                yield MeasureRow(group, math.nan, n, math.nan, math.nan)
+                yield MeasureRow(group, math.nan, n)
                 continue
             share = float(mass[..., code].sum()) / total
             excess = mass[..., code] - share * mass.sum(axis=-1)

@@ -1,6 +1,6 @@
-"""Losses of predictions that are numbers, overall, by level and the largest of the levels.
+"""Losses and errors of predictions that are numbers: overall, by level, and the largest level's.
 
-Of a regression that draws one of several regressors the loss is the expectation over the draw.
+For a regression that draws one of several regressors they are expectations over the draw.
 """
 
 from __future__ import annotations
@@ -53,17 +53,7 @@ def compute_logistic(y: np.ndarray, u: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss by its name.
-
-    Attributes
-    ----------
-    name, what : str
-        As a measure has them.
-    compute : callable
-        (targets, predictions) -> loss of every row.
-    task : tuple of str
-        As a measure has it.
-    """
+    """A loss; ``compute`` maps targets and predictions to the loss of every row."""
 
     name: str
     what: str
@@ -92,8 +82,8 @@ LOSSES = (
 def list_outcomes(audit: Audit) -> tuple[np.ndarray, np.ndarray]:
     """Return the numbers u that may be predicted for every row, (n, K), and their probabilities.
 
-    Of a classifier that gives probabilities alone, u = clip(1/2 + logit(p)/(2C), 0, 1), which
-    stands for p where p lies between σ(−C) and σ(C).
+    For a classifier that gives probabilities alone, u = clip(1/2 + logit(p)/(2C), 0, 1), which
+    represents p where p lies between σ(−C) and σ(C).
     """
     prediction = audit.prediction
     if task_of(audit.part) == "binary" and prediction.components is None:
@@ -104,12 +94,8 @@ def list_outcomes(audit: Audit) -> tuple[np.ndarray, np.ndarray]:
 
 
 def expect_loss(audit: Audit, compute: Compute) -> np.ndarray:
-    """Return every row's loss in expectation over what is drawn, float64, shape (n_samples,).
+    """Return every row's expected loss Σ_k p_k ℓ(y_i, f_k(x_i)) over the K regressors, float64.
 
-    Σ_k p_k ℓ(y_i, f_k(x_i)) over the K regressors.
-
-    Notes
-    -----
     O(n K) time, O(n) memory.
     """
     y = np.asarray(audit.part.y, dtype=np.float64)
@@ -120,21 +106,15 @@ def expect_loss(audit: Audit, compute: Compute) -> np.ndarray:
     return total
 
 
-def average_loss(values: np.ndarray, weight: np.ndarray) -> tuple[float, int, float, float]:
-    """Return weighted mean, rows, and the mean less and plus two standard errors."""
-    return average(values, weight, REACH)
-
-
 def measure_loss(audit: Audit, compute: Compute) -> Iterator[MeasureRow]:
     """Yield the weighted mean loss of the part and of every level, ± two standard errors.
 
     A level with fewer rows than the audit's minimum is not estimable.
     """
-    weight = np.asarray(audit.part.weight, dtype=np.float64)
     loss = expect_loss(audit, compute)
-    yield MeasureRow("", *average_loss(loss, weight))
+    yield MeasureRow("", *average(loss, audit.weight, REACH))
     for attribute in audit.part.attributes:
-        yield from _average_levels(audit, attribute, loss, weight)
+        yield from _average_levels(audit, attribute, loss)
 
 
 def measure_largest_loss(audit: Audit, compute: Compute) -> Iterator[MeasureRow]:
@@ -142,34 +122,29 @@ def measure_largest_loss(audit: Audit, compute: Compute) -> Iterator[MeasureRow]
 
     Notes
     -----
-    This is what a bounded group loss keeps below its bound. The largest of several estimates leans
-    upward, and its interval does not say so.
+    This is what a bounded group loss keeps below its bound. The largest of several estimates is
+    biased upward, and its interval does not say so.
     """
-    weight = np.asarray(audit.part.weight, dtype=np.float64)
     loss = expect_loss(audit, compute)
     for attribute in audit.part.attributes:
-        levels = list(_average_levels(audit, attribute, loss, weight))
-        n = sum(each.n for each in levels)
-        known = [each for each in levels if np.isfinite(each.value)]
-        if not known:
-            yield MeasureRow(attribute, np.nan, n, np.nan, np.nan)
-            continue
-        worst = max(known, key=lambda each: each.value)
-        yield MeasureRow(attribute, worst.value, n, worst.low, worst.high)
+        levels = list(_average_levels(audit, attribute, loss))
+        n = sum(row.n for row in levels)
+        known = [row for row in levels if np.isfinite(row.value)]
+        if known:
+            worst = max(known, key=lambda row: row.value)
+            yield worst._replace(group=attribute, n=n)
+        else:
+            yield MeasureRow(attribute, np.nan, n)
 
 
-def _average_levels(
-    audit: Audit, attribute: str, loss: np.ndarray, weight: np.ndarray
-) -> Iterator[MeasureRow]:
+def _average_levels(audit: Audit, attribute: str, loss: np.ndarray) -> Iterator[MeasureRow]:
     """Yield the mean loss of every level of an attribute."""
     levels = audit.part.attributes[attribute]
     codes = read_codes(audit.part, attribute, len(levels))
     for code, level in enumerate(levels):
         rows = codes == code
-        found = average_loss(loss[rows], weight[rows])
-        if found[1] < audit.minimum:
-            found = (np.nan, found[1], np.nan, np.nan)
-        yield MeasureRow(f"{attribute}={level}", *found)
+        row = MeasureRow(f"{attribute}={level}", *average(loss[rows], audit.weight[rows], REACH))
+        yield row if row.n >= audit.minimum else MeasureRow(row.group, np.nan, row.n)
 
 
 for each in LOSSES:
@@ -189,3 +164,53 @@ for each in LOSSES:
         direction="lower",
         reference=REFERENCE,
     )(partial(measure_largest_loss, compute=each.compute))
+
+
+@measure(
+    "rmse",
+    what="root mean squared error, in units of the target",
+    needs=("score",),
+    task=("regression",),
+    direction="lower",
+)
+def measure_rmse(audit: Audit) -> Iterator[MeasureRow]:
+    """Yield the root of the mean squared error; its interval is that of the mean square, rooted."""
+    square = 2 * expect_loss(audit, compute_square)
+    value, n, low, high = average(square, audit.weight, REACH)
+    root = np.sqrt(np.maximum([value, low, high], 0.0))
+    yield MeasureRow("", float(root[0]), n, float(root[1]), float(root[2]))
+
+
+@measure(
+    "mae",
+    what="mean absolute error, in units of the target",
+    needs=("score",),
+    task=("regression",),
+    direction="lower",
+)
+def measure_mae(audit: Audit) -> Iterator[MeasureRow]:
+    """Yield the mean absolute error, ± two standard errors."""
+    yield MeasureRow("", *average(expect_loss(audit, compute_absolute), audit.weight, REACH))
+
+
+@measure(
+    "r2",
+    what="share of the target's variance that is explained",
+    needs=("score",),
+    task=("regression",),
+    direction="higher",
+)
+def measure_r2(audit: Audit) -> Iterator[MeasureRow]:
+    """Yield R² = 1 − E(y − f(x))² / E(y − E y)², without an interval.
+
+    Not estimable for fewer than two rows or a constant target. What is drawn at random explains
+    nothing: R² of a mixture is below that of its mean.
+    """
+    y, weight = audit.part.y, audit.weight
+    value = np.nan
+    if y.size > 1 and np.ptp(y) > 0 and weight.sum() > 0:
+        spread = float(np.average((y - np.average(y, weights=weight)) ** 2, weights=weight))
+        square = 2 * expect_loss(audit, compute_square)
+        if spread > 0:
+            value = 1 - float(np.average(square, weights=weight)) / spread
+    yield MeasureRow("", value, y.size)

@@ -1,6 +1,6 @@
-"""How good predictions are: balanced accuracy, log loss, AUC; mean predictions of a regression.
+"""Balanced accuracy, log loss, AUC, and mean predictions of a regression.
 
-Accuracy is a rate of the group table (evaluate/statistic/rate.py), where it also stands by level.
+Accuracy is a rate of the group table (evaluate/statistic/rate.py), overall and by level.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import numpy as np
 from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
 from fairfrontier.evaluate.statistic.cell import read_codes
 from fairfrontier.evaluate.statistic.interval import Z, average, effective_size, normal, wilson
-from fairfrontier.train.prediction import task_of
 
 
 @measure(
@@ -33,16 +32,11 @@ def measure_balanced_accuracy(audit: Audit) -> Iterator[MeasureRow]:
     Zou and Donner, "Construction of confidence limits about effect measures: a general
     approach", 2008.
     """
-    y, decision = audit.part.y, audit.prediction.decision
-    weight = np.asarray(audit.part.weight, dtype=np.float64)
-    if task_of(audit.part) == "binary":
-        right = np.where(y == 1, decision, 1 - decision)
-    else:
-        right = (decision == y).astype(np.float64)
+    y, right, weight = audit.part.y, audit.right, audit.weight
     total = np.bincount(y, weight)
     present = total > 0
     if present.sum() < 2:
-        yield MeasureRow("", np.nan, y.size, np.nan, np.nan)
+        yield MeasureRow("", np.nan, y.size)
         return
     recall = np.divide(
         np.bincount(y, weight * right), total, where=present, out=np.zeros_like(total)
@@ -68,7 +62,7 @@ def measure_balanced_accuracy(audit: Audit) -> Iterator[MeasureRow]:
 def measure_log_loss(audit: Audit) -> Iterator[MeasureRow]:
     """Yield the weighted mean of −log p_y with its normal interval.
 
-    Probabilities are kept 2.2e-16 away from 0 and 1, as scikit-learn does.
+    Probabilities are clipped 2.2e-16 away from 0 and 1, as in scikit-learn.
     """
     y, score = audit.part.y, audit.prediction.score
     likelihood = (
@@ -76,7 +70,7 @@ def measure_log_loss(audit: Audit) -> Iterator[MeasureRow]:
     )
     eps = np.finfo(np.float64).eps
     loss = -np.log(np.clip(likelihood, eps, 1 - eps))
-    yield MeasureRow("", *average(loss, np.asarray(audit.part.weight, dtype=np.float64)))
+    yield MeasureRow("", *average(loss, audit.weight))
 
 
 @measure(
@@ -103,18 +97,17 @@ def measure_auc(audit: Audit) -> Iterator[MeasureRow]:
     Sun and Xu, "Fast implementation of DeLong's algorithm for comparing the areas under
     correlated receiver operating characteristic curves", 2014.
     """
-    y, score = audit.part.y, audit.prediction.score
-    weight = np.asarray(audit.part.weight, dtype=np.float64)
-    _, place = np.unique(score, return_inverse=True)
-    positive = np.bincount(place, weight * (y == 1))
-    negative = np.bincount(place, weight * (y == 0))
+    y, score, weight = audit.part.y, audit.prediction.score, audit.weight
+    _, rank = np.unique(score, return_inverse=True)
+    positive = np.bincount(rank, weight * (y == 1))
+    negative = np.bincount(rank, weight * (y == 0))
     if not (positive.sum() > 0 and negative.sum() > 0):
-        yield MeasureRow("", np.nan, y.size, np.nan, np.nan)
+        yield MeasureRow("", np.nan, y.size)
         return
     below = (np.cumsum(negative) - negative / 2) / negative.sum()
     above = (positive.sum() - np.cumsum(positive) + positive / 2) / positive.sum()
     value = float(np.sum(positive * below) / positive.sum())
-    squares = np.where(y == 1, below[place], above[place]) - value
+    squares = np.where(y == 1, below[rank], above[rank]) - value
     share = weight / np.where(y == 1, positive.sum(), negative.sum())
     low, high = normal(value, float(np.sqrt(np.sum((share * squares) ** 2))))
     yield MeasureRow("", value, y.size, max(low, 0.0), min(high, 1.0))
@@ -128,8 +121,7 @@ def measure_auc(audit: Audit) -> Iterator[MeasureRow]:
 )
 def measure_mean_prediction(audit: Audit) -> Iterator[MeasureRow]:
     """Yield the weighted mean prediction of the part and of every level, with normal intervals."""
-    score = audit.prediction.score
-    weight = np.asarray(audit.part.weight, dtype=np.float64)
+    score, weight = audit.prediction.score, audit.weight
     yield MeasureRow("", *average(score, weight))
     for attribute, levels in audit.part.attributes.items():
         codes = read_codes(audit.part, attribute, len(levels))
@@ -139,11 +131,6 @@ def measure_mean_prediction(audit: Audit) -> Iterator[MeasureRow]:
         squares = np.bincount(codes, (weight * (score - mean[codes])) ** 2, len(levels))
         value = np.where(count >= audit.minimum, mean, np.nan)
         half = Z * np.sqrt(squares) / total
-        for level, each, n, width in zip(levels, value, count, half, strict=True):
-            yield MeasureRow(
-                f"{attribute}={level}",
-                float(each),
-                int(n),
-                float(each - width),
-                float(each + width),
-            )
+        for level, centre, n, width in zip(levels, value, count, half, strict=True):
+            interval = normal(float(centre), float(width), 1.0)
+            yield MeasureRow(f"{attribute}={level}", float(centre), int(n), *interval)

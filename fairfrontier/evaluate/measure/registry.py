@@ -1,4 +1,4 @@
-"""Measures by their names: what each is, what it needs, which way is better, and its source."""
+"""The registry of measures, and what they are computed from."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
 
 from fairfrontier.evaluate.statistic.cell import Cells, count_cells
 from fairfrontier.evaluate.statistic.rate import (
@@ -17,7 +19,7 @@ from fairfrontier.evaluate.statistic.rate import (
 )
 from fairfrontier.prepare.split import Part, Task
 from fairfrontier.runtime.registry import Registry
-from fairfrontier.train.prediction import Prediction
+from fairfrontier.train.prediction import Prediction, task_of
 
 if TYPE_CHECKING:
     from fairfrontier.evaluate.certificate.adversarial_gap import GapCertificate
@@ -46,8 +48,8 @@ class MeasureRow(NamedTuple):
     group: str
     value: float
     n: int
-    low: float
-    high: float
+    low: float = np.nan
+    high: float = np.nan
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,12 +66,9 @@ class Audit:
         Rows that the denominator of a level needs; with fewer it is not estimable.
     replicates : int
         Bootstrap draws; 0 leaves out the intervals that need them.
-    certificates : tuple of Certificate
-        Of the same model on (a sample of) the same rows, one per budget.
-    boxes : tuple of BoxBound
-        Likewise, where the model is a net.
-    gaps : tuple of GapCertificate
-        Of the same model on the same rows, one per loss.
+    certificates, boxes, gaps : tuple
+        From `certify_part`, `bound_part` and `certify_gaps` on (a sample of) the same rows: one per
+        budget, one per budget where the model is a net, and one per loss.
     """
 
     prediction: Prediction
@@ -79,6 +78,19 @@ class Audit:
     certificates: tuple[Certificate, ...] = ()
     boxes: tuple[BoxBound, ...] = ()
     gaps: tuple[GapCertificate, ...] = ()
+
+    @cached_property
+    def weight(self) -> np.ndarray:
+        """Case weights as float64."""
+        return np.asarray(self.part.weight, dtype=np.float64)
+
+    @cached_property
+    def right(self) -> np.ndarray:
+        """Probability that each decision is right, float64."""
+        y, decision = self.part.y, self.prediction.decision
+        if task_of(self.part) == "binary":
+            return np.where(y == 1, decision, 1 - decision)
+        return (decision == y).astype(np.float64)
 
     @cached_property
     def cells(self) -> Mapping[str, Cells]:
@@ -108,26 +120,7 @@ Compute = Callable[[Audit], Iterable[MeasureRow]]
 
 @dataclass(frozen=True)
 class Measure:
-    """A registered measure.
-
-    Attributes
-    ----------
-    name : str
-        As in the column ``measure`` of the results.
-    what : str
-        One line: what it is.
-    compute : callable
-        Audit -> rows.
-    needs : frozenset of str
-        Of ``score``, ``decision``, ``counterfactuals``, ``counterfactual_score``, ``group``,
-        ``membership``, ``true_group``, ``certificate``, ``gap``, ``box``.
-    task : frozenset of str
-        The tasks it is for.
-    direction : {"higher", "lower", "zero", "none"}
-        Which values are better: ``zero`` for signed gaps, ``none`` for mere descriptions.
-    reference : str
-        Authors, title, year.
-    """
+    """A registered measure; see `measure`."""
 
     name: str
     what: str
@@ -139,7 +132,7 @@ class Measure:
 
     @property
     def module(self) -> str:
-        """Where it is written."""
+        """The module that defines it."""
         return str(getattr(self.compute, "func", self.compute).__module__)
 
 
@@ -157,7 +150,23 @@ def measure(
     direction: Direction = "none",
     reference: str = "",
 ) -> Callable[[Compute], Compute]:
-    """Register a function Audit -> rows as a measure."""
+    """Register a function Audit -> rows as a measure.
+
+    Parameters
+    ----------
+    name : str
+        As in the column ``measure`` of the results.
+    what : str
+        One line: what it is.
+    needs : iterable of str
+        Without these the measure is left out; see ``Need``.
+    task : iterable of str
+        The tasks it is for.
+    direction : {"higher", "lower", "zero", "none"}
+        Which values are better: ``zero`` for signed gaps, ``none`` for descriptions.
+    reference : str
+        Authors, title, year.
+    """
 
     def register(compute: Compute) -> Compute:
         found = Measure(

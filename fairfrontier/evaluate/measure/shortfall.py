@@ -1,8 +1,8 @@
-"""How far each group falls behind all rows, by the groups as seen and by the true ones."""
+"""How far each group falls behind all rows, by the observed groups and by the true ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -26,35 +26,27 @@ def measure_distance(audit: Audit, rate: str, sign: float, true: bool) -> Iterat
     the difference between the other rows and the level, and its interval is Newcombe's of that
     difference, times 1 − s. A level with too few rows, or with all of them, is not estimable.
     """
-    cells = _read_cells(audit, true)
+    cells = audit.cells
+    if true and audit.part.true_groups is not None:
+        cells = count_cells(audit.prediction, replace(audit.part, groups=audit.part.true_groups))
     position = NAMES.index(rate)
     for attribute, table in cells.items():
         if not attribute:
             continue
-        minimum = audit.minimum
-        own = tabulate_rates(table, minimum)
-        others = tabulate_rates(_leave_out(table), minimum)
+        own = tabulate_rates(table, audit.minimum)
+        others = tabulate_rates(_leave_out(table), audit.minimum)
         mass = np.einsum("kyd,y->k", table.mass, DENOMINATOR[position])
         for code, level in enumerate(table.levels):
-            rest = 1.0 - mass[code] / max(float(mass.sum()), 1e-300)
-            pair = np.array(
-                [
-                    [getattr(each, name)[code, position] for each in (others, own)]
-                    for name in ("value", "low", "high")
-                ]
+            share = sign * (1.0 - mass[code] / max(float(mass.sum()), 1e-300))
+            at = (code, position)
+            value, *ends = (
+                np.array([getattr(rates, name)[at] for rates in (others, own)])
+                for name in ("value", "low", "high")
             )
-            value = sign * rest * (pair[0, 0] - pair[0, 1])
-            ends = [sign * rest * each for each in newcombe(*pair)]
-            n = int(own.n[code, position])
-            yield MeasureRow(f"{attribute}={level}", float(value), n, min(ends), max(ends))
-
-
-def _read_cells(audit: Audit, true: bool) -> Mapping[str, Cells]:
-    if not true:
-        return audit.cells
-    groups = audit.part.true_groups
-    assert groups is not None  # noqa: S101 - measures that need them are asked with them
-    return count_cells(audit.prediction, replace(audit.part, groups=groups))
+            interval = [share * end for end in newcombe(value, *ends)]
+            difference = float(share * (value[0] - value[1]))
+            group = f"{attribute}={level}"
+            yield MeasureRow(group, difference, int(own.n[at]), min(interval), max(interval))
 
 
 def _leave_out(cells: Cells) -> Cells:

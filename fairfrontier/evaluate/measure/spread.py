@@ -1,4 +1,4 @@
-"""Accuracy parity over memberships: how far apart the accuracies of overlapping groups lie."""
+"""Accuracy parity over memberships: how far apart the accuracies of overlapping groups are."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ import numpy as np
 from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, measure
 from fairfrontier.evaluate.statistic.cell import find_memberships, read_codes
 from fairfrontier.evaluate.statistic.interval import percentile
-from fairfrontier.evaluate.statistic.resampling import Outcomes, count_outcomes, divide_right
-from fairfrontier.train.prediction import task_of
+from fairfrontier.evaluate.statistic.resampling import (
+    Outcomes,
+    average_known,
+    count_outcomes,
+    divide_right,
+)
 
 SENSEI = "Yurochkin and Sun, SenSeI, 2021, appendix C; Zafar et al., Fairness beyond disparate "
 SENSEI += "treatment and disparate impact, 2017"
@@ -21,8 +25,8 @@ SENSEI += "treatment and disparate impact, 2017"
 class _Members:
     """The rows of every membership, counted once by the memberships that they have and by class.
 
-    ``belongs`` has shape (n_families, n_cells), ``label`` (n_cells,); ``known`` says which
-    families have rows enough, ``complete`` which of these have rows of every class.
+    ``belongs`` has shape (n_memberships, n_cells), ``label`` (n_cells,); ``known`` are the
+    memberships with enough rows, ``complete`` those that also have rows of every class.
     """
 
     outcomes: Outcomes
@@ -38,19 +42,13 @@ class _Members:
     def spread_balanced(self, mass: np.ndarray) -> np.ndarray:
         """Return that of balanced accuracy: of the mean of the rates of the classes."""
         belongs = self.belongs[self.complete]
-        recall = np.stack(
-            [divide_right((belongs * (self.label == k)) @ mass) for k in np.unique(self.label)]
-        )
         # A draw may lack a class.
-        known = ~np.isnan(recall)
-        total = np.where(known, recall, 0.0).sum(axis=0)
-        return _spread(
-            np.where(known.any(axis=0), total / np.maximum(known.sum(axis=0), 1), np.nan)
-        )
+        recall = [divide_right((belongs * (self.label == k)) @ mass) for k in np.unique(self.label)]
+        return _spread(average_known(np.stack(recall), 0))
 
-    def count(self, families: np.ndarray) -> int:
-        """Return how many rows belong to one of the families or more."""
-        return int(self.outcomes.count[self.belongs[families].any(axis=0)].sum())
+    def count(self, memberships: np.ndarray) -> int:
+        """Return how many rows have at least one of the memberships."""
+        return int(self.outcomes.count[self.belongs[memberships].any(axis=0)].sum())
 
 
 def _spread(rate: np.ndarray) -> np.ndarray:
@@ -61,17 +59,17 @@ def _spread(rate: np.ndarray) -> np.ndarray:
 
 
 def _count(audit: Audit) -> _Members:
-    part, h = audit.part, audit.prediction.decision
-    names = find_memberships(part.attributes)
+    part = audit.part
     member = np.stack(
-        [read_codes(part, name, 2) == list(part.attributes[name]).index("yes") for name in names]
+        [
+            read_codes(part, name, 2) == list(part.attributes[name]).index("yes")
+            for name in find_memberships(part.attributes)
+        ]
     )
-    right = np.where(part.y == 1, h, 1 - h) if task_of(part) == "binary" else h == part.y
     table = np.vstack([member, part.y]).astype(np.int64)
     cells, code = np.unique(table, axis=1, return_inverse=True)
-    outcomes = count_outcomes(
-        code.ravel(), right.astype(np.float64), np.asarray(part.weight), cells.shape[1]
-    )
+    weight = np.asarray(part.weight)
+    outcomes = count_outcomes(code.ravel(), audit.right, weight, cells.shape[1])
     belongs, label = cells[:-1].astype(bool), cells[-1]
     # Rows without weight have no accuracy.
     weighs = outcomes.mass.sum(axis=1) > 0
@@ -102,10 +100,10 @@ def measure_accuracy_spread(audit: Audit) -> Iterator[MeasureRow]:
     O(n m log n), and O(cells · m) for each replicate; there are as many cells as combinations of
     memberships, label and decision that occur.
     """
-    found = _count(audit)
-    value = float(found.spread_accuracy(found.outcomes.mass))
-    draws = found.outcomes.resample(audit.replicates, found.spread_accuracy)
-    yield MeasureRow("", value, found.count(found.known), *percentile(value, draws))
+    members = _count(audit)
+    value = float(members.spread_accuracy(members.outcomes.mass))
+    draws = members.outcomes.resample(audit.replicates, members.spread_accuracy)
+    yield MeasureRow("", value, members.count(members.known), *percentile(value, draws))
 
 
 @measure(
@@ -117,15 +115,15 @@ def measure_accuracy_spread(audit: Audit) -> Iterator[MeasureRow]:
     reference=SENSEI,
 )
 def measure_balanced_accuracy_spread(audit: Audit) -> Iterator[MeasureRow]:
-    """Yield sd_a mean_k P(ŷ = k | Y = k, a = yes); see ``measure_accuracy_spread``.
+    """Yield sd_a mean_k P(ŷ = k | Y = k, a = yes); see `measure_accuracy_spread`.
 
-    Memberships without a row of one of the classes are left out too;
-    ``memberships_left_out`` counts them.
+    Memberships without a row of one of the classes are left out too; ``memberships_left_out``
+    counts them.
     """
-    found = _count(audit)
-    value = float(found.spread_balanced(found.outcomes.mass))
-    draws = found.outcomes.resample(audit.replicates, found.spread_balanced)
-    yield MeasureRow("", value, found.count(found.complete), *percentile(value, draws))
+    members = _count(audit)
+    value = float(members.spread_balanced(members.outcomes.mass))
+    draws = members.outcomes.resample(audit.replicates, members.spread_balanced)
+    yield MeasureRow("", value, members.count(members.complete), *percentile(value, draws))
 
 
 @measure(
@@ -138,4 +136,4 @@ def measure_balanced_accuracy_spread(audit: Audit) -> Iterator[MeasureRow]:
 def count_memberships_left_out(audit: Audit) -> Iterator[MeasureRow]:
     """Yield how many memberships ``balanced_accuracy_spread`` leaves out."""
     left_out = int((~_count(audit).complete).sum())
-    yield MeasureRow("", float(left_out), audit.part.n_samples, np.nan, np.nan)
+    yield MeasureRow("", float(left_out), audit.part.n_samples)

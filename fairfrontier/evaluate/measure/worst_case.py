@@ -25,28 +25,18 @@ def measure_worst_case(
 
     with w the soft assignments w(j | ŷ, y, k) that agree with P(G=j | Ĝ=k), or p̃ the distributions
     within total variation γ_j = P(Ĝ≠j | G=j) of the rows of Ĝ = j. These are true maxima on the
-    rows at hand, whose own table of G and Ĝ says the noise. The margin α is not taken off.
+    rows at hand, whose own table of G and Ĝ gives the noise. The margin α is not subtracted.
 
-    Parameters
-    ----------
-    audit : Audit
-        With true groups beside the noisy ones.
-    rate : {"tpr", "fpr"}
-    over : {"assignment", "ball"}
-
-    Yields
-    ------
-    MeasureRow
-        For every level of every attribute; n counts the true group's rows in the rate's
-        denominator, and with fewer than the audit's minimum the value is NaN. No intervals: the
-        maximum over sampled rows is no mean, and its noise is sampled too.
+    There is a row for every level of every attribute; n counts the true group's rows in the rate's
+    denominator, and with fewer than the audit's minimum the value is NaN. There are no intervals:
+    the maximum over sampled rows is no mean, and its noise is sampled too.
 
     Notes
     -----
     O(n) for the cells of whole decisions, O(1) from there on. Randomised decisions count in cells
     by expectation for W, so that the coin may depend on the true group; in a ball a row keeps its
-    own probability, at a few passes over the rows. Where γ_j is no bound of the total variation, as
-    lemma 1's premise P(G=j) = P(Ĝ=j) fails, the true shortfall may be beyond the ball's.
+    own probability, at a few passes over the rows. Where γ_j does not bound the total variation,
+    as lemma 1's premise P(G=j) = P(Ĝ=j) fails, the true shortfall may exceed the ball's.
 
     References
     ----------
@@ -57,7 +47,7 @@ def measure_worst_case(
     decision, weight = np.asarray(audit.prediction.decision), np.asarray(part.weight)
     label = np.asarray(part.y).astype(np.int64)
     among = label == (1 if rate == "tpr" else 0)
-    assert part.true_groups is not None  # noqa: S101 - measures that need them are asked with them
+    assert part.true_groups is not None  # noqa: S101 - the measure needs them
     for column, (attribute, levels) in enumerate(part.attributes.items()):
         size = len(levels)
         noisy = read_codes(part, attribute, size).astype(np.int64)
@@ -76,16 +66,16 @@ def measure_worst_case(
         else:
             value = np.full(size, np.nan)
         counts = np.bincount(true[among], minlength=size)
-        for level, found, n in zip(levels, value, counts, strict=True):
-            told = float(found) if n >= audit.minimum else np.nan
-            yield MeasureRow(f"{attribute}={level}", told, int(n), np.nan, np.nan)
+        for level, bound, n in zip(levels, value, counts, strict=True):
+            shown = float(bound) if n >= audit.minimum else np.nan
+            yield MeasureRow(f"{attribute}={level}", shown, int(n))
 
 
 def _bound_assignments(
     cells: np.ndarray, joint: np.ndarray, rate: str
 ) -> tuple[np.ndarray, np.ndarray]:
     noisy_mass = joint.sum(axis=0)
-    # A noisy group without rows has no say.
+    # A noisy group without rows does not count.
     posterior = (joint / np.where(noisy_mass > 0, noisy_mass, 1.0)).T
     low, high = bound_rates(cells, posterior, RATE_CELLS[rate])
     return np.asarray(low), np.asarray(high)
@@ -109,15 +99,15 @@ def _bound_balls(
     if known.size == 0:
         return low, high
     if ((decision == 0) | (decision == 1)).all():
-        place = np.cumsum(present) - 1
-        found = bound_rate_of_cells(
-            cells[present], level[known], RATE_CELLS[rate], place[known].tolist()
+        position = np.cumsum(present) - 1
+        bounds = bound_rate_of_cells(
+            cells[present], level[known], RATE_CELLS[rate], position[known].tolist()
         )
     else:
-        found = bound_rate_over_ball(
+        bounds = bound_rate_over_ball(
             decision, among, noisy, level[known], weight=weight, centre=known.tolist()
         )
-    low[known], high[known] = found
+    low[known], high[known] = bounds
     return low, high
 
 

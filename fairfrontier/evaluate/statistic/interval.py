@@ -10,21 +10,10 @@ Z = float(ndtri(0.5 + CONFIDENCE / 2))
 
 
 def wilson(value: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Wilson's score interval of a share.
+    """Return Wilson's score interval of shares: the p with |value − p| ≤ z·sqrt(p(1 − p)/size).
 
-    The p with |value − p| ≤ z·sqrt(p(1 − p)/size), z = 1.96.
-
-    Parameters
-    ----------
-    value : ndarray of float64
-        Shares between 0 and 1; NaN stays NaN.
-    size : ndarray of float64, same shape
-        Rows, or the effective number of rows (see ``effective_size``).
-
-    Returns
-    -------
-    low, high : ndarray of float64
-        NaN where the size is 0.
+    ``size`` may be effective, see `effective_size`; where it is 0, or the value NaN, both ends are
+    NaN.
 
     References
     ----------
@@ -43,17 +32,8 @@ def wilson(value: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 def effective_size(value: np.ndarray, variance: np.ndarray, kish: np.ndarray) -> np.ndarray:
     """Return the unweighted rows that give a share this variance: value(1 − value)/variance.
 
-    Parameters
-    ----------
-    value, variance : ndarray of float64
-        A weighted share and the variance of its estimate.
-    kish : ndarray of float64
-        (Σw)²/Σw², which is taken where the variance is 0.
-
-    Notes
-    -----
-    For 0/1 outcomes with equal weights this is the number of rows, so that Wilson's interval is
-    the usual one.
+    Where the variance is 0 it is ``kish``, (Σw)²/Σw². For 0/1 outcomes with equal weights it is the
+    number of rows, so that Wilson's interval is the usual one.
 
     References
     ----------
@@ -66,12 +46,9 @@ def effective_size(value: np.ndarray, variance: np.ndarray, kish: np.ndarray) ->
 
 
 def newcombe(value: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[float, float]:
-    """Interval of the difference of two independent shares from their own intervals.
+    """Return the interval of a difference of two independent shares, from their own intervals.
 
-    Parameters
-    ----------
-    value, low, high : ndarray of float64, shape (2,)
-        Both shares with Wilson's intervals; the difference is the first minus the second.
+    Each array has shape (2,); the difference is the first share minus the second.
 
     References
     ----------
@@ -92,14 +69,14 @@ def fold(low: float, high: float) -> tuple[float, float]:
 
 
 def normal(value: float, error: float, reach: float = Z) -> tuple[float, float]:
-    """Return value ± 1.96 standard errors, or ± ``reach`` of them."""
+    """Return value ± ``reach`` standard errors."""
     return value - reach * error, value + reach * error
 
 
 def average(
     values: np.ndarray, weight: np.ndarray, reach: float = Z
 ) -> tuple[float, int, float, float]:
-    """Return weighted mean, rows and normal interval of so many errors; NaN without weight."""
+    """Return weighted mean, rows, and the mean ± ``reach`` standard errors; NaN without weight."""
     total = float(np.sum(weight))
     if not total > 0:
         return np.nan, values.size, np.nan, np.nan
@@ -109,89 +86,14 @@ def average(
 
 
 def percentile(value: float, draws: np.ndarray) -> tuple[float, float]:
-    """Percentile interval of bootstrap draws, widened where needed to hold the value itself.
+    """Return the percentile interval of bootstrap draws, widened to include the value itself.
 
-    Notes
-    -----
     Maxima and root mean squares of gaps are biased upward in a bootstrap: without widening, a
     gap of 0 would lie outside its own interval. For the same reason such an interval hardly ever
-    reaches down to 0: whether two levels differ at all is for the signed gap to say.
+    reaches 0: whether two levels differ at all is shown by the signed gap.
     """
     draws = draws[np.isfinite(draws)]
     if draws.size == 0 or not np.isfinite(value):
         return np.nan, np.nan
     low, high = np.quantile(draws, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return float(min(low, value)), float(max(high, value))
-
-
-def resample_counts(mass: np.ndarray, replicates: int, rng: np.random.Generator) -> np.ndarray:
-    """Bootstrap of counts: draw cell counts instead of rows.
-
-    Resampling n rows with replacement and counting them by cell gives counts that are
-    multinomial(n, mass/n), whatever the rows hold beside their cell. A measure that is a
-    function of the cell counts alone therefore has exactly the distribution that the row
-    bootstrap would give it, at O(cells × replicates) instead of O(n × replicates).
-
-    Parameters
-    ----------
-    mass : ndarray, any shape
-        Rows in each cell.
-    replicates : int
-        How many draws.
-    rng : Generator
-        Where they come from.
-
-    Returns
-    -------
-    ndarray of float64, shape (replicates, *mass.shape)
-
-    References
-    ----------
-    Efron and Tibshirani, "An introduction to the bootstrap", 1993, section 6.
-    """
-    flat = mass.ravel()
-    n = int(flat.sum())
-    if n == 0:
-        return np.zeros((replicates, *mass.shape))
-    draws = rng.multinomial(n, flat / n, size=replicates)
-    return draws.reshape(replicates, *mass.shape).astype(np.float64)
-
-
-def resample_sums(
-    mass: np.ndarray, square: np.ndarray, replicates: int, rng: np.random.Generator
-) -> np.ndarray:
-    """Bootstrap of sums over rows with weights or fractional decisions.
-
-    A row bootstrap with Poisson(1) repetitions gives the sums Σ_i m_i a_i of a group of rows the
-    mean Σ a_i and the covariance Σ a_i a_iᵀ. Normal draws with these two moments stand in for it,
-    independent between groups, as they are there; sums below 0 are set to 0.
-
-    Parameters
-    ----------
-    mass : ndarray of float64, shape (..., 2)
-        Sums of (w(1 − h), wh) over each group of rows.
-    square : ndarray of float64, shape (..., 2, 2)
-        Sums of their outer products.
-    replicates : int
-        How many draws.
-    rng : Generator
-        Where they come from.
-
-    Returns
-    -------
-    ndarray of float64, shape (replicates, ..., 2)
-
-    References
-    ----------
-    Chamandy, Muralidharan, Najmi and Naidu, "Estimating uncertainty for massive data streams",
-    2012 (the Poisson bootstrap).
-    """
-    normals = rng.standard_normal((replicates, *mass.shape))
-    # The Cholesky factor of each 2 × 2 matrix by hand: it may be singular.
-    first = np.sqrt(square[..., 0, 0])
-    below = np.divide(square[..., 0, 1], first, out=np.zeros_like(first), where=first > 0)
-    second = np.sqrt(np.maximum(square[..., 1, 1] - below**2, 0.0))
-    draws = np.empty_like(normals)
-    draws[..., 0] = mass[..., 0] + first * normals[..., 0]
-    draws[..., 1] = mass[..., 1] + below * normals[..., 0] + second * normals[..., 1]
-    return np.maximum(draws, 0.0)

@@ -9,16 +9,10 @@ from typing import Literal
 import numpy as np
 
 from fairfrontier.evaluate.statistic.cell import Cells
-from fairfrontier.evaluate.statistic.interval import (
-    effective_size,
-    resample_counts,
-    resample_sums,
-    wilson,
-)
+from fairfrontier.evaluate.statistic.interval import effective_size, wilson
+from fairfrontier.evaluate.statistic.resampling import divide
 
 Direction = Literal["higher", "lower", "zero", "none"]
-# Draws times cells held at a time by the bootstrap.
-BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -51,39 +45,19 @@ DENOMINATOR = np.array([[float(y in r.among) for y in (0, 1)] for r in RATES])
 
 
 def compute_rates(mass: np.ndarray) -> np.ndarray:
-    """Return every rate of every level.
+    """Return every rate of every level from sums of shape (..., n_levels, 2, 2).
 
-    Parameters
-    ----------
-    mass : ndarray of float64, shape (..., n_levels, 2, 2)
-        Sums by level, label and decision.
-
-    Returns
-    -------
-    ndarray of float64, shape (..., n_levels, n_rates)
-        In the order of ``RATES``; NaN where the denominator is 0.
+    The result has shape (..., n_levels, n_rates); it is NaN where the denominator is 0.
     """
     above = np.einsum("...kyd,fyd->...kf", mass, NUMERATOR)
-    below = np.einsum("...ky,fy->...kf", mass.sum(axis=-1), DENOMINATOR)
-    return _divide(above, below)
-
-
-def _divide(above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    out = np.full(below.shape, np.nan)
-    np.divide(above, below, out=out, where=below > 0)
-    return out
+    return divide(above, np.einsum("...ky,fy->...kf", mass.sum(axis=-1), DENOMINATOR))
 
 
 @dataclass(frozen=True, eq=False)
 class RateTable:
-    """The rates of all levels of one attribute, with intervals.
+    """The rates of all levels of one attribute, with intervals; NaN where not estimable.
 
-    Attributes
-    ----------
-    value, low, high : ndarray of float64, shape (n_levels, n_rates)
-        NaN where not estimable.
-    n : ndarray of int64, shape (n_levels, n_rates)
-        Rows in the denominator.
+    All arrays have shape (n_levels, n_rates); ``n`` counts the rows in the denominators.
     """
 
     value: np.ndarray
@@ -131,22 +105,14 @@ def _difference(rates: np.ndarray) -> np.ndarray:
 
 
 def _ratio(rates: np.ndarray) -> np.ndarray:
-    high = _maximum(rates)
-    return _divide(_minimum(rates), high)
+    return divide(_minimum(rates), _maximum(rates))
 
 
 def compute_gap_max(rates: np.ndarray) -> np.ndarray:
-    """GapMax = max over y and pairs of levels of |P(ŷ=y | Y=y, a) − P(ŷ=y | Y=y, b)|.
+    """Return GapMax = max over y and pairs of levels of |P(ŷ=y | Y=y, a) − P(ŷ=y | Y=y, b)|.
 
-    Parameters
-    ----------
-    rates : ndarray of float64, shape (..., n_levels, n_rates)
-        As ``compute_rates`` gives them.
-
-    Returns
-    -------
-    ndarray of float64, shape (...)
-        With two levels, the paper's max over y of |Gap_y|.
+    ``rates`` are those of `compute_rates`, here and below. With two levels it is the paper's max
+    over y of |Gap_y|.
 
     References
     ----------
@@ -156,24 +122,11 @@ def compute_gap_max(rates: np.ndarray) -> np.ndarray:
 
 
 def compute_gap_rms(rates: np.ndarray) -> np.ndarray:
-    """GapRMS = sqrt(mean over y and pairs of levels of (P(ŷ=y | Y=y, a) − P(ŷ=y | Y=y, b))²).
+    """Return GapRMS, the root mean square over y and pairs of levels of the same differences.
 
     Over all pairs of m levels the mean square of the differences is twice the sample variance
-    (with m − 1), so the cost is O(m), not O(m²).
-
-    Parameters
-    ----------
-    rates : ndarray of float64, shape (..., n_levels, n_rates)
-        As ``compute_rates`` gives them.
-
-    Returns
-    -------
-    ndarray of float64, shape (...)
-        With two levels, the paper's sqrt(mean over y of Gap_y²).
-
-    References
-    ----------
-    Vargo, Zhang, Yurochkin and Sun, "Individually fair gradient boosting", 2021, section 5.
+    (with m − 1), so the cost is O(m), not O(m²). With two levels it is the paper's sqrt(mean over y
+    of Gap_y²); same section.
     """
     both = rates[..., [TNR, TPR]]
     known = ~np.isnan(both)
@@ -205,14 +158,10 @@ AGGREGATIONS = (
 
 @dataclass(frozen=True, eq=False)
 class Aggregates:
-    """Aggregates over the levels of one attribute: by aggregation, one number for each rate.
+    """Aggregates over the levels of one attribute, by name, and their bootstrap replicates.
 
-    Attributes
-    ----------
-    value : mapping of str to ndarray of float64, shape (n_rates,)
-        ``gap_max`` and ``gap_rms`` have shape ().
-    draws : mapping of str to ndarray of float64, shape (replicates, n_rates)
-        The same of the bootstrap replicates.
+    An aggregation has values of shape (n_rates,) and draws of shape (replicates, n_rates);
+    ``gap_max`` and ``gap_rms`` are numbers, with draws of shape (replicates,).
     """
 
     value: dict[str, np.ndarray]
@@ -222,26 +171,17 @@ class Aggregates:
 def aggregate(cells: Cells, table: RateTable, replicates: int) -> Aggregates:
     """Return every aggregate over the levels that are estimable, with bootstrap replicates.
 
-    Notes
-    -----
-    O(replicates × cells), whatever the number of rows; see ``resample_counts``. The generator is
-    seeded with 0, so the same cells give the same intervals.
+    O(replicates × cells), whatever the number of rows.
     """
     estimable = ~np.isnan(table.value)
     value = _aggregate(table.value)
-    rng = np.random.default_rng(0)
-    step = max(1, BLOCK // max(cells.mass.size, 1))
-    parts: list[dict[str, np.ndarray]] = []
-    for start in range(0, replicates, step):
-        size = min(step, replicates - start)
-        if cells.whole:
-            mass = resample_counts(cells.mass, size, rng)
-        else:
-            mass = resample_sums(cells.mass, cells.square, size, rng)
-        parts.append(_aggregate(np.where(estimable, compute_rates(mass), np.nan)))
+    blocks = [
+        _aggregate(np.where(estimable, compute_rates(mass), np.nan))
+        for mass in cells.draw(replicates)
+    ]
     draws = {
-        name: np.concatenate([np.empty((0, *found.shape)), *(part[name] for part in parts)])
-        for name, found in value.items()
+        name: np.concatenate([np.empty((0, *array.shape)), *(block[name] for block in blocks)])
+        for name, array in value.items()
     }
     few = estimable.sum(axis=0) < 2
     for name in value:
@@ -251,5 +191,5 @@ def aggregate(cells: Cells, table: RateTable, replicates: int) -> Aggregates:
 
 
 def _aggregate(rates: np.ndarray) -> dict[str, np.ndarray]:
-    found = {each.name: each.compute(rates) for each in AGGREGATIONS}
-    return {**found, "gap_max": compute_gap_max(rates), "gap_rms": compute_gap_rms(rates)}
+    values = {each.name: each.compute(rates) for each in AGGREGATIONS}
+    return {**values, "gap_max": compute_gap_max(rates), "gap_rms": compute_gap_rms(rates)}

@@ -1,14 +1,14 @@
-"""Right and wrong rows counted by cell, and bootstrap draws of what is computed from them."""
+"""Right and wrong rows counted by cell, and bootstrap draws of their sums."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from fairfrontier.evaluate.statistic.interval import resample_counts, resample_sums
-from fairfrontier.evaluate.statistic.rate import BLOCK
+# Draws times sums that the bootstrap computes at a time.
+BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,13 +20,13 @@ class Outcomes:
     Attributes
     ----------
     count : ndarray of int64, shape (n_cells,)
-        Rows.
+        Rows. Here and below there may be several axes of cells.
     mass : ndarray of float64, shape (n_cells, 2)
         Sums of what is wrong and right.
     square : ndarray of float64, shape (n_cells, 2, 2)
         Sums of products of the two.
     whole : bool
-        Whether the masses are counts.
+        Whether the masses are counts: all weights are 1 and all probabilities 0 or 1.
     """
 
     count: np.ndarray
@@ -37,53 +37,53 @@ class Outcomes:
     def resample(self, replicates: int, compute: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """Return ``compute`` of bootstrap draws of the masses, shape (replicates,).
 
-        ``compute`` maps (draws, n_cells, 2) to (draws,). The generator is seeded with 0, so that
-        the same cells give the same draws.
+        ``compute`` maps (draws, n_cells, 2) to (draws,).
+        """
+        return np.concatenate([np.empty(0), *map(compute, self.draw(replicates))])
+
+    def draw(self, replicates: int) -> Iterator[np.ndarray]:
+        """Yield bootstrap draws of the masses in blocks, shape (draws, *mass.shape).
+
+        The generator is seeded with 0, so that the same cells give the same draws.
         """
         rng = np.random.default_rng(0)
         step = max(1, BLOCK // max(self.mass.size, 1))
-        found = [np.empty(0)]
         for start in range(0, replicates, step):
             size = min(step, replicates - start)
             if self.whole:
-                mass = resample_counts(self.mass, size, rng)
+                yield resample_counts(self.mass, size, rng)
             else:
-                mass = resample_sums(self.mass, self.square, size, rng)
-            found.append(compute(mass))
-        return np.concatenate(found)
+                yield resample_sums(self.mass, self.square, size, rng)
 
 
 def count_outcomes(
     cell: np.ndarray, right: np.ndarray, weight: np.ndarray, n_cells: int
 ) -> Outcomes:
-    """Count the rows of each cell.
-
-    Parameters
-    ----------
-    cell : ndarray of int64, shape (n_samples,)
-        0 to n_cells − 1.
-    right : ndarray of float64, shape (n_samples,)
-        Probability that the decision is right.
-    weight : ndarray of float64, shape (n_samples,)
-        Case weights.
-    n_cells : int
-    """
+    """Count the rows of each cell, 0 to n_cells − 1; ``right`` is the probability of being so."""
+    choice = right.astype(np.intp)
+    if (choice == right).all() and (weight == 1).all():
+        rows = np.bincount(2 * cell + choice, minlength=2 * n_cells).reshape(n_cells, 2)
+        square = rows[..., None] * np.eye(2)
+        return Outcomes(rows.sum(axis=-1), rows.astype(np.float64), square, True)
     halves = (weight * (1 - right), weight * right)
-    mass = np.stack([np.bincount(cell, each, n_cells) for each in halves], axis=-1)
+    mass = np.stack([np.bincount(cell, half, n_cells) for half in halves], axis=-1)
     square = np.stack(
         [np.stack([np.bincount(cell, a * b, n_cells) for b in halves], axis=-1) for a in halves],
         axis=-1,
     )
-    whole = bool((weight == 1).all() and np.isin(right, (0.0, 1.0)).all())
-    return Outcomes(np.bincount(cell, minlength=n_cells), mass, square, whole)
+    return Outcomes(np.bincount(cell, minlength=n_cells), mass, square, False)
+
+
+def divide(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+    """Return quotients; NaN where the denominator is not positive."""
+    out = np.full(below.shape, np.nan)
+    np.divide(above, below, out=out, where=below > 0)
+    return out
 
 
 def divide_right(mass: np.ndarray) -> np.ndarray:
     """Return the share that is right of sums of shape (..., 2); NaN where there is nothing."""
-    total = mass.sum(axis=-1)
-    out = np.full(total.shape, np.nan)
-    np.divide(mass[..., 1], total, out=out, where=total > 0)
-    return out
+    return divide(mass[..., 1], mass.sum(axis=-1))
 
 
 def average_known(values: np.ndarray, axis: int) -> np.ndarray:
@@ -92,3 +92,48 @@ def average_known(values: np.ndarray, axis: int) -> np.ndarray:
     count = known.sum(axis=axis)
     total = np.where(known, values, 0.0).sum(axis=axis)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def resample_counts(mass: np.ndarray, replicates: int, rng: np.random.Generator) -> np.ndarray:
+    """Return bootstrap draws of cell counts, float64, shape (replicates, *mass.shape).
+
+    Resampling n rows with replacement and counting them by cell gives counts that are
+    multinomial(n, mass/n). A function of the counts alone therefore has exactly the distribution
+    that the row bootstrap would give it, at O(cells × replicates) instead of O(n × replicates).
+
+    References
+    ----------
+    Efron and Tibshirani, "An introduction to the bootstrap", 1993, section 6.
+    """
+    flat = mass.ravel()
+    n = int(flat.sum())
+    if n == 0:
+        return np.zeros((replicates, *mass.shape))
+    draws = rng.multinomial(n, flat / n, size=replicates)
+    return draws.reshape(replicates, *mass.shape).astype(np.float64)
+
+
+def resample_sums(
+    mass: np.ndarray, square: np.ndarray, replicates: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Return bootstrap draws of sums over rows with weights or fractional decisions.
+
+    A row bootstrap with Poisson(1) repetitions gives the sums Σ_i m_i a_i of a group of rows the
+    mean Σ a_i (``mass``, shape (..., 2)) and the covariance Σ a_i a_iᵀ (``square``, (..., 2, 2)).
+    These are normal draws with the same two moments, independent between groups, clipped at 0, of
+    shape (replicates, ..., 2).
+
+    References
+    ----------
+    Chamandy, Muralidharan, Najmi and Naidu, "Estimating uncertainty for massive data streams",
+    2012 (the Poisson bootstrap).
+    """
+    normals = rng.standard_normal((replicates, *mass.shape))
+    # The Cholesky factor of each 2 × 2 matrix by hand: it may be singular.
+    first = np.sqrt(square[..., 0, 0])
+    below = np.divide(square[..., 0, 1], first, out=np.zeros_like(first), where=first > 0)
+    second = np.sqrt(np.maximum(square[..., 1, 1] - below**2, 0.0))
+    draws = np.empty_like(normals)
+    draws[..., 0] = mass[..., 0] + first * normals[..., 0]
+    draws[..., 1] = mass[..., 1] + below * normals[..., 0] + second * normals[..., 1]
+    return np.maximum(draws, 0.0)

@@ -26,11 +26,16 @@ def ignoring(d, columns):
     return FairMetric(np.diag(keep), np.eye(d)[:, keep > 0], np.eye(d)[keep == 0])
 
 
+def bound(net, X, metric, budgets, low, high, **effort):
+    noise = 1e-2 * np.random.default_rng(0).normal(size=X.shape)
+    return bound_box(net, X, metric, budgets, low, high, noise=noise, **effort)
+
+
 def test_free_movement_reaches_the_corner_of_the_box():
     weight = np.array([2.0, 0.0])
     X = np.random.default_rng(0).uniform(-1, 1, size=(40, 2))
     box = np.full(2, -1.0), np.full(2, 1.0)
-    (found,) = bound_box(linear_net(weight), X, ignoring(2, [0]), [0.0], *box, steps=300)
+    (found,) = bound(linear_net(weight), X, ignoring(2, [0]), [0.0], *box, steps=300)
     # The farther end of the free feature; d_Y is a quarter of the squared log-odds.
     farthest = 1.0 + np.abs(X[:, 0])
     assert found.value <= np.mean((2.0 * farthest) ** 2 / 4) + 1e-9
@@ -40,7 +45,7 @@ def test_free_movement_reaches_the_corner_of_the_box():
 def test_a_blind_net_is_never_moved():
     X = np.random.default_rng(0).uniform(-1, 1, size=(30, 2))
     box = np.full(2, -1.0), np.full(2, 1.0)
-    (found,) = bound_box(linear_net(np.array([0.0, 3.0])), X, ignoring(2, [0]), [0.0], *box)
+    (found,) = bound(linear_net(np.array([0.0, 3.0])), X, ignoring(2, [0]), [0.0], *box)
     assert found.value == pytest.approx(0, abs=1e-9)
 
 
@@ -50,7 +55,7 @@ def test_a_linear_net_under_a_budget_stays_below_the_exact_value():
     X = np.random.default_rng(1).normal(size=(50, 3))
     box = np.full(3, -60.0), np.full(3, 60.0)
     budgets = [0.01, 1.0, 25.0]
-    found = bound_box(linear_net(weight), X, ignoring(3, []), budgets, *box, steps=300, rate=0.01)
+    found = bound(linear_net(weight), X, ignoring(3, []), budgets, *box, steps=300, rate=0.01)
     exact = [budget * weight @ weight / 4 for budget in budgets]
     for each, most in zip(found, exact, strict=True):
         assert 0 < each.value <= most * (1 + 1e-6)
@@ -83,6 +88,4 @@ def test_a_net_of_the_box_logits_agrees_with_its_probabilities():
 def test_what_cannot_be_is_said(budget, top, told):
     X = np.ones((3, 2))
     with pytest.raises(ConfigError, match=told):
-        bound_box(
-            linear_net(np.ones(2)), X, ignoring(2, []), [budget], np.zeros(2), np.full(2, top)
-        )
+        bound(linear_net(np.ones(2)), X, ignoring(2, []), [budget], np.zeros(2), np.full(2, top))

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from scipy.stats import binomtest
 
+from fairfrontier.evaluate.measure.consistency import vary, weigh_versions
 from fairfrontier.evaluate.verb import tabulate
 from fairfrontier.prepare.split import Variant
+from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.train.prediction import Prediction
 from tests.evaluate.made import MadeSet, make_part
 
@@ -77,3 +81,83 @@ def test_rows_without_versions_do_not_count():
     row = consistency([[0, 1, 1], [0, 1, 0]], weight=weight, rows=rows, n=12)
     assert row["value"] == pytest.approx((1 + 3) / (1 + 3 + 10))
     assert row["n"] == 3
+
+
+def measure(scores, rows=None, weight=None, n=60, classes=("no", "yes")):
+    """Return the measure's row for a set whose rows with versions got these scores."""
+    X = np.zeros((n, 1))
+    variants = tuple(Variant(str(v), X, X[:, :0].astype(int)) for v in range(len(scores)))
+    part = make_part(
+        np.zeros(n, dtype=int), np.zeros((n, 0)), {}, weight=weight, classes=classes,
+        counterfactuals={"term": MadeSet(variants, rows)},
+    )  # fmt: skip
+    asked = Prediction(X[:, 0], X[:, 0], counterfactual_scores={"term": tuple(scores)})
+    return tabulate(asked, part, ["counterfactual_fairness"]).iloc[0]
+
+
+def test_two_classes_give_the_standard_deviation_over_versions():
+    scores = np.random.default_rng(0).random((5, 60))
+    row = measure(scores)
+    assert row["group"] == "term"
+    assert row["value"] == pytest.approx(np.mean([np.std(each) for each in scores.T]))
+    assert row["n"] == 60
+    error = np.std([np.std(each) for each in scores.T]) / np.sqrt(60)
+    assert row["high"] - row["value"] == pytest.approx(1.959964 * error)
+    assert row["value"] - row["low"] == pytest.approx(1.959964 * error)
+
+
+@pytest.mark.parametrize("m", [2, 4])
+def test_classes_give_the_squared_distance_over_pairs_of_versions(m):
+    rng = np.random.default_rng(1)
+    scores = rng.dirichlet(np.ones(28), (m, 60))
+    wanted = np.mean(
+        [[np.sum((a - b) ** 2) for a, b in combinations(each, 2)] for each in scores.swapaxes(0, 1)]
+    )
+    found = measure(scores, classes=tuple(map(str, range(28))))
+    assert found["value"] == pytest.approx(wanted)
+
+
+def test_scores_of_rows_without_versions_do_not_count():
+    rng = np.random.default_rng(2)
+    having = np.sort(rng.choice(60, 9, replace=False))
+    weight = rng.uniform(0.5, 2, 60)
+    scores = rng.random((3, 9))
+    row = measure(scores, having, weight)
+    wanted = np.average(np.std(scores, axis=0), weights=weight[having])
+    assert row["value"] == pytest.approx(wanted)
+    assert row["n"] == 9
+
+
+def test_versions_that_agree_vary_by_nothing_at_all():
+    score = np.random.default_rng(3).random(60)
+    assert (vary([score] * 7) == 0).all()
+    assert (vary([np.column_stack([score, 1 - score])] * 3) == 0).all()
+    assert (vary([score]) == 0).all()
+    row = measure([score] * 7)
+    assert (row["value"], row["low"], row["high"]) == (0, 0, 0)
+
+
+def test_no_rows_are_not_estimable():
+    row = measure([np.empty(0)] * 2, np.empty(0, dtype=np.int64))
+    assert np.isnan(row["value"])
+    assert row["n"] == 0
+
+
+def test_sets_that_keep_no_scores_have_no_such_measure():
+    X = np.zeros((4, 1))
+    flip = MadeSet((Variant("a", X, X[:, :0].astype(int)),))
+    part = make_part(np.zeros(4, dtype=int), np.zeros((4, 0)), {}, counterfactuals={"flip": flip})
+    asked = Prediction(X[:, 0], X[:, 0], {"flip": (("a", X[:, 0]),)})
+    assert "counterfactual_fairness" not in set(tabulate(asked, part)["measure"])
+    with pytest.raises(ConfigError, match="needs scores of counterfactual versions"):
+        tabulate(asked, part, ["counterfactual_fairness"])
+
+
+def test_weights_of_the_rows_with_versions():
+    sets = {"all": MadeSet(()), "some": MadeSet((), np.array([1, 3]))}
+    part = make_part(
+        np.zeros(4, dtype=int), np.zeros((4, 0)), {}, weight=np.array([1, 2, 3, 4]),
+        counterfactuals=sets,
+    )  # fmt: skip
+    assert weigh_versions(part, "all").tolist() == [1, 2, 3, 4]
+    assert weigh_versions(part, "some").tolist() == [2, 4]

@@ -323,5 +323,5 @@ def test_group_codes_out_of_range_are_refused():
 
 def test_labels_beyond_two_classes_are_refused():
     part = make_part([0, 1, 2], [[0], [1], [1]], {"sex": ("F", "M")})
-    with pytest.raises(DataError, match="beyond 0 and 1"):
+    with pytest.raises(DataError, match="not all 0 or 1"):
         tabulate(Prediction(np.zeros(3), np.zeros(3)), part, ["tpr"])

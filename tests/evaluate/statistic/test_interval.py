@@ -12,10 +12,9 @@ from fairfrontier.evaluate.statistic.interval import (
     newcombe,
     normal,
     percentile,
-    resample_counts,
-    resample_sums,
     wilson,
 )
+from fairfrontier.evaluate.statistic.resampling import resample_counts, resample_sums
 
 
 @pytest.mark.parametrize(("k", "n"), [(0, 10), (1, 10), (5, 10), (10, 10), (137, 1000)])
