@@ -196,7 +196,7 @@ def _make_cards(
 
 
 def _audit_attributes(
-    found: Mapping[str, Mapping[str, Any]], split: Mapping[str, tuple[str, str]]
+    found: Mapping[str, Mapping[Any, Any]], split: Mapping[str, tuple[str, str]]
 ) -> list[dict[str, Any]]:
     """Return the rates of every level and the aggregates, by attribute; crossed ones last."""
     levels: dict[str, dict[str, str]] = {}

@@ -102,11 +102,11 @@ def measure_class_gaps(
         recalls = _count(audit, attribute)
         outcomes = recalls.outcomes
         value = float(combine(recalls.compute(outcomes.mass)))
-        draws = outcomes.resample(
-            audit.replicates, lambda mass, own=recalls: combine(own.compute(mass))
-        )
+        draws = [combine(recalls.compute(mass)) for mass in outcomes.draw(audit.replicates)]
         n = int(outcomes.count[(recalls.estimable & recalls.kept).ravel()].sum())
-        yield MeasureRow(attribute, value, n, *percentile(value, draws))
+        yield MeasureRow(
+            attribute, value, n, *percentile(value, np.concatenate([np.empty(0), *draws]))
+        )
 
 
 @measure(

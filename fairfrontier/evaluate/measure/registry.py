@@ -90,7 +90,7 @@ class Audit:
         y, decision = self.part.y, self.prediction.decision
         if task_of(self.part) == "binary":
             return np.where(y == 1, decision, 1 - decision)
-        return (decision == y).astype(np.float64)
+        return np.asarray(decision == y, dtype=np.float64)
 
     @cached_property
     def cells(self) -> Mapping[str, Cells]:
