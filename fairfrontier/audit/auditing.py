@@ -15,12 +15,11 @@ from fairfrontier.prepare.loader import load
 from fairfrontier.prepare.split import PART_NAMES, Part, Split
 from fairfrontier.prepare.table.audit_table import (
     DecisionRows,
-    check_table,
-    digest_table,
     read_confusion,
     read_decisions,
     read_pairs,
 )
+from fairfrontier.prepare.table.stream import check_table, digest_table
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.train.noisy.noise import NoiseModel
 from fairfrontier.train.noisy.rate import count_cells, find_rate, sum_cells

@@ -12,7 +12,7 @@ from fairfrontier.audit.auditing import Findings, check_config
 from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.figure import draw_bounds
 from fairfrontier.figure.frontier import name_measure
-from fairfrontier.prepare.table.audit_table import digest_table
+from fairfrontier.prepare.table.stream import digest_table
 from fairfrontier.report.summary import list_versions
 from fairfrontier.report.template import embed, open_template
 from fairfrontier.report.text_file import write_csv, write_json

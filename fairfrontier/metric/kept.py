@@ -84,7 +84,7 @@ def _describe(request: MetricRequest, store: Store, home: Path) -> dict[str, Any
     parameters = request.parameters
     return {
         "metric": parameters,
-        "split": digest_split(request.split, store, home).whole,
+        "split": digest_split(request.split, store, home).total,
         "threads": request.threads,
         "source": source_digest(
             [METRICS.find(parameters["name"]).__module__], within=WITHIN, store=store

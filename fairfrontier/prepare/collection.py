@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, cast
 
@@ -22,7 +23,6 @@ from fairfrontier.prepare.config.section import Source
 from fairfrontier.prepare.source.archive import ZIP_START
 from fairfrontier.prepare.split import Split
 from fairfrontier.prepare.splitting.encoder import (
-    Encoder,
     Statistics,
     filled_columns,
     make_encoder,
@@ -42,8 +42,10 @@ from fairfrontier.prepare.table.table import (
     PART_COLUMN,
     check_digest,
     check_header,
+    check_same,
     check_start,
     list_files,
+    parquet_errors,
     read_text,
     strip_text,
     text_errors,
@@ -60,13 +62,7 @@ BLOCK_BYTES = 64 * 2**20
 class Blocks:
     """A raw table in pieces that are read when they are needed.
 
-    Attributes
-    ----------
-    frames : tuple of Delayed
-        DataFrames, in the order of the rows.
-    columns : tuple of str
-    digests : tuple of str
-        sha256 of each file.
+    ``frames`` are delayed DataFrames in the order of the rows, ``digests`` the sha256 of each file.
     """
 
     frames: tuple[Delayed, ...]
@@ -75,13 +71,7 @@ class Blocks:
 
 
 def read_blocks(source: Source, home: Path, folder: Path) -> Blocks:
-    """List the pieces of all files: row groups of Parquet, 64 MiB of text, whole zipped files.
-
-    Raises
-    ------
-    ConfigError, DataError
-        As ``table.read_table``, as far as the start of a file shows it.
-    """
+    """List the pieces of all files: row groups of Parquet, 64 MiB of text, whole zipped files."""
     frames: list[Delayed] = []
     digests: list[str] = []
     columns: list[str] = []
@@ -93,11 +83,7 @@ def read_blocks(source: Source, home: Path, folder: Path) -> Blocks:
                 names, pieces = _parquet(path)
             else:
                 names, pieces = _text(path, source, file.skip_rows)
-            if columns and names != columns:
-                raise DataError(
-                    f"The columns of {path} differ from those of the files before it.",
-                    "Files of one source must have the same columns in the same order.",
-                )
+            check_same(names, columns or names, path)
             columns = names
             frames.extend(
                 delayed(_clean)(piece, source.format, file.part, path) for piece in pieces
@@ -109,16 +95,10 @@ def read_blocks(source: Source, home: Path, folder: Path) -> Blocks:
 
 
 def _parquet(path: Path) -> tuple[list[str], list[Delayed]]:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
+    with parquet_errors(path):
         file = pq.ParquetFile(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(
-            f"{path} is not a Parquet file: {str(error).splitlines()[0]}",
-            "Check source.format and fetch the file again.",
-        ) from None
     with file:
         names = list(file.schema_arrow.names)
         check_header(names, path)
@@ -136,9 +116,9 @@ def _text(path: Path, source: Source, skip_rows: int) -> tuple[list[str], list[D
     with path.open("rb") as stream:
         start = stream.read(4)
     if start == ZIP_START:
-        frame = delayed(_read_whole)(path, source, skip_rows)
-        # A zip archive has no beginning that could be read alone: its first row needs the whole.
-        return list(_read_whole(path, source, skip_rows).columns), [frame]
+        # The first row of a zip archive cannot be read without the others.
+        columns = _read_all(path, source, skip_rows).columns
+        return list(columns), [delayed(_read_all)(path, source, skip_rows)]
     zipped = start[:2] == b"\x1f\x8b"
     with text_errors(path, source):
         with _open(path, zipped=zipped) as stream:
@@ -154,7 +134,7 @@ def _text(path: Path, source: Source, skip_rows: int) -> tuple[list[str], list[D
     return [str(name).strip() for name in frame.columns], frame.to_delayed()
 
 
-def _read_whole(path: Path, source: Source, skip_rows: int) -> pd.DataFrame:
+def _read_all(path: Path, source: Source, skip_rows: int) -> pd.DataFrame:
     return read_text(path.read_bytes(), path, source, skip_rows)
 
 
@@ -170,24 +150,16 @@ def _clean(frame: pd.DataFrame, kind: str, part: str | None, path: Path) -> pd.D
 
 
 def _prepare(frame: pd.DataFrame, config: DatasetConfig, file: Path) -> pd.DataFrame:
-    """Keep rows of one block and give its columns their types."""
+    """Return the rows of one block that are kept, with typed columns."""
     return make_columns(keep_rows(frame, config, file), config, file)
 
 
 def load_collection(request: Request, partitions: int | None = None) -> Split:
-    """Load a dataset with Dask arrays.
+    """Load a dataset with Dask arrays; see `fairfrontier.prepare.loader.load`.
 
-    Parameters
-    ----------
-    request : Request
-    partitions : int, optional
-        Partitions of every part; one per block of the source that holds rows of it by default.
-
-    Returns
-    -------
-    Split
-        As ``loader.load`` makes it, with rows of each part in the table's order and every array a
-        Dask array; all arrays of a part have the same chunks along rows, one along columns.
+    Parts have ``partitions`` partitions, or one per block of the source that has rows of them. Rows
+    of each part are in the table's order; all arrays of a part have the same chunks along rows, and
+    one along columns.
 
     Notes
     -----
@@ -199,7 +171,7 @@ def load_collection(request: Request, partitions: int | None = None) -> Split:
     """
     if request.config.text or request.config.source.votes:
         raise ConfigError(
-            f"{request.file}: the backend dask reads no texts and counts no votes.",
+            f"{request.file}: the backend dask supports neither texts nor votes.",
             "Leave out backend.",
         )
     blocks = read_blocks(request.config.source, request.home, request.file.parent)
@@ -209,20 +181,19 @@ def load_collection(request: Request, partitions: int | None = None) -> Split:
     prepared = [delayed(_prepare)(frame, config, request.file) for frame in blocks.frames]
     lengths = [delayed(len)(frame) for frame in blocks.frames]
     small = _small_columns(config)
-    # Reading is I/O of this process or of the workers of the active client.
-    sizes, sides = dask.compute(lengths, [frame[small] for frame in prepared])
+    sizes, pieces = dask.compute(lengths, [frame[small] for frame in prepared])
     if sum(sizes) == 0:
         raise DataError(f"{request.file}: the table holds no rows.", "Check that it is complete.")
     starts = np.cumsum([0, *sizes])
-    side = pd.concat(
-        [each.set_index(each.index + start) for each, start in zip(sides, starts, strict=False)]
+    numbered = zip(pieces, starts, strict=False)
+    plan = make_plan(
+        pd.concat([piece.set_index(piece.index + start) for piece, start in numbered]), request
     )
-    plan = make_plan(side, request)
     plan = replace(plan, parts={name: np.sort(rows) for name, rows in plan.parts.items()})
-    kept = np.cumsum([0, *(len(each) for each in sides)])
+    kept = np.cumsum([0, *map(len, pieces)])
     frames = [
-        delayed(_with_groups)(frame, plan.group_columns(slice(start, end)))
-        for frame, start, end in zip(prepared, kept, kept[1:], strict=False)
+        frame.assign(**plan.group_columns(slice(start, end)))
+        for frame, (start, end) in zip(prepared, pairwise(kept), strict=True)
     ]
     train = _select(frames, kept, plan.parts["train"])
     encoder = make_encoder(config, fit_statistics(train, config, request), plan.group_names,
@@ -230,60 +201,52 @@ def load_collection(request: Request, partitions: int | None = None) -> Split:
     edits = plan.edits(encoder)
     parts = {}
     for name, rows in plan.parts.items():
-        X = _encode(_select(frames, kept, rows), encoder)
+        X = _select(frames, kept, rows).array(encoder.encode, len(encoder.feature_names))
         if partitions is not None:
             X = X.rechunk((_even(rows.size, partitions), X.shape[1]))
-        parts[name] = plan.part(name, rows, X, edits, partial(_place, rows=X.chunks[0]))
+        parts[name] = plan.part(name, rows, X, edits, partial(_chunk, rows=X.chunks[0]))
     return plan.split(encoder, parts, request.digest(blocks.digests))
 
 
-def _place(array: np.ndarray, rows: tuple[int, ...]) -> da.Array:
-    """Turn an array of the calling process into a Dask array with the chunks of X."""
+def _chunk(array: np.ndarray, rows: tuple[int, ...]) -> da.Array:
+    """Return an array of the calling process as a Dask array with the chunks of X."""
     return da.from_array(array, chunks=(rows, *((size,) for size in array.shape[1:])))
 
 
 def _small_columns(config: DatasetConfig) -> list[str]:
     """Return the columns that decide the split: all but plain features."""
     _, levels = used_columns(config)
-    wanted = [config.label.column]
+    edited = {column for columns in config.counterfactuals.values() for column in columns}
+    wanted = [config.label.column, *config.features.binary, *config.split.of]
     wanted += [group.column for group in config.groups.values() if group.column]
-    wanted += list(config.features.binary)
-    wanted += [name for name in config.protected if name not in config.groups]
-    wanted += [name for name, kind in config.protected.items() if kind == "continuous"]
-    wanted += [name for each in config.counterfactuals.values() for name in each if name in levels]
+    wanted += [
+        name
+        for name, kind in config.protected.items()
+        if name not in config.groups or kind == "continuous"
+    ]
+    wanted += [name for name in levels if name in edited]
     wanted += [name for name in (config.weight, config.split.column) if name]
-    wanted += list(config.split.of)
     return list(dict.fromkeys(wanted))
-
-
-def _with_groups(frame: pd.DataFrame, columns: Mapping[str, np.ndarray]) -> pd.DataFrame:
-    return frame.assign(**columns)
 
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The rows of one part, block by block; blocks without any are left out.
-
-    Attributes
-    ----------
-    frames : tuple of Delayed
-        DataFrames.
-    sizes : tuple of int
-        Their row counts.
-    """
+    """The rows of one part as delayed DataFrames, none of them empty, and their row counts."""
 
     frames: tuple[Delayed, ...]
     sizes: tuple[int, ...]
 
-    def array(self, columns: list[str]) -> da.Array:
-        """Return numeric columns as one Dask array of float64, shape (n_samples, n_columns)."""
+    def array(self, function: Callable[[pd.DataFrame], np.ndarray], width: int) -> da.Array:
+        """Return what a function makes of the blocks as one Dask array, (n_samples, width)."""
         pieces = [
-            da.from_delayed(
-                delayed(_numbers)(frame, columns), (size, len(columns)), dtype=np.float64
-            )
+            da.from_delayed(delayed(function)(frame), (size, width), dtype=np.float64)
             for frame, size in zip(self.frames, self.sizes, strict=True)
         ]
         return da.concatenate(pieces, axis=0)
+
+    def numbers(self, columns: list[str]) -> da.Array:
+        """Return numeric columns as one Dask array of float64, shape (n_samples, n_columns)."""
+        return self.array(partial(_numbers, columns=columns), len(columns))
 
 
 def _numbers(frame: pd.DataFrame, columns: list[str]) -> np.ndarray:
@@ -291,29 +254,13 @@ def _numbers(frame: pd.DataFrame, columns: list[str]) -> np.ndarray:
 
 
 def _select(frames: list[Delayed], kept: np.ndarray, rows: np.ndarray) -> Selection:
-    """Pick sorted row positions out of the blocks that hold them."""
+    """Take sorted row positions from the blocks that contain them."""
     bounds = np.searchsorted(rows, kept)
-    picked: list[Delayed] = []
-    sizes: list[int] = []
-    for block, frame in enumerate(frames):
-        local = rows[bounds[block] : bounds[block + 1]] - kept[block]
-        if local.size:
-            picked.append(delayed(_take)(frame, local))
-            sizes.append(int(local.size))
-    return Selection(tuple(picked), tuple(sizes))
-
-
-def _take(frame: pd.DataFrame, rows: np.ndarray) -> pd.DataFrame:
-    return frame.iloc[rows]
-
-
-def _encode(selection: Selection, encoder: Encoder) -> da.Array:
-    width = len(encoder.feature_names)
-    pieces = [
-        da.from_delayed(delayed(encoder.encode)(frame), (size, width), dtype=np.float64)
-        for frame, size in zip(selection.frames, selection.sizes, strict=True)
-    ]
-    return da.concatenate(pieces, axis=0)
+    local = [rows[i:j] - start for (i, j), start in zip(pairwise(bounds), kept, strict=False)]
+    return Selection(
+        tuple(frame.iloc[some] for frame, some in zip(frames, local, strict=True) if some.size),
+        tuple(int(some.size) for some in local if some.size),
+    )
 
 
 def _even(n: int, partitions: int) -> tuple[int, ...]:
@@ -323,13 +270,7 @@ def _even(n: int, partitions: int) -> tuple[int, ...]:
 
 
 def fit_statistics(train: Selection, config: DatasetConfig, request: Request) -> Statistics:
-    """Fit everything on the training rows, with dask-ml where it gives what scikit-learn gives.
-
-    Raises
-    ------
-    DataError
-        When a column to be filled has no value in train.
-    """
+    """Fit statistics on the training rows, with dask-ml where it agrees with scikit-learn."""
     try:
         from dask_ml.impute import SimpleImputer
         from dask_ml.preprocessing import Categorizer, StandardScaler
@@ -339,7 +280,7 @@ def fit_statistics(train: Selection, config: DatasetConfig, request: Request) ->
     features = config.features
     fill: dict[str, float] = {}
     for name, rule in filled_columns(config).items():
-        column = train.array([name])
+        column = train.numbers([name])
         if rule == "mean":
             fill[name] = float(SimpleImputer(strategy="mean").fit(column).statistics_[0])
         else:
@@ -349,7 +290,7 @@ def fit_statistics(train: Selection, config: DatasetConfig, request: Request) ->
     mean: dict[str, float] = {}
     scale: dict[str, float] = {}
     if numeric:
-        values = train.array(numeric)
+        values = train.numbers(numeric)
         missing = np.array([fill.get(name, np.nan) for name in numeric])
         scaler = StandardScaler().fit(da.where(da.isnan(values), missing, values))
         # A constant column's variance can come out as rounding noise instead of zero.
@@ -358,23 +299,18 @@ def fit_statistics(train: Selection, config: DatasetConfig, request: Request) ->
         sizes = np.where(scaler.scale_ > noise, scaler.scale_, 1.0)
         scale = dict(zip(numeric, map(float, sizes), strict=True))
     edges: dict[str, tuple[float, ...]] = {}
-    for name in features.quantile.columns if features.quantile else ():
-        column = train.array([name])[:, 0]
-        filled = da.where(da.isnan(column), fill.get(name, np.nan), column)
-        bins = features.quantile.bins if features.quantile else 0
-        edges[name] = delayed(quantile_edges)(delayed(filled), bins).compute()
+    if features.quantile:
+        for name in features.quantiles:
+            column = train.numbers([name])[:, 0]
+            filled = da.where(da.isnan(column), fill.get(name, np.nan), column)
+            edges[name] = delayed(quantile_edges)(delayed(filled), features.quantile.bins).compute()
     free = [name for name in features.categorical if name not in features.levels]
     levels: dict[str, tuple[str, ...]] = {}
     if free:
-        pieces = [delayed(_levels)(frame, free) for frame in train.frames]
+        pieces = [frame[free].apply(as_levels) for frame in train.frames]
         empty = pd.DataFrame({name: pd.Series(dtype="str") for name in free})
         frame = dd.from_delayed(pieces, meta=empty, verify_meta=False)
         categorizer = Categorizer(columns=pd.Index(free)).fit(frame)
         for name in free:
-            found = categorizer.categories_[name].categories
-            levels[name] = unique_levels([pd.Series(found)])
+            levels[name] = unique_levels(pd.Series(categorizer.categories_[name].categories))
     return Statistics(mean, scale, fill, edges, levels)
-
-
-def _levels(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
-    return pd.DataFrame({name: as_levels(frame[name]) for name in columns})

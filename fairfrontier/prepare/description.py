@@ -19,7 +19,7 @@ class PrepareConfig(ProjectOptions):
 
 
 def describe_split(split: Split) -> list[dict[str, Any]]:
-    """Return one plain row per part: its size, the label's mean, and the share of each group."""
+    """Return one row per part: its size, the label's mean, and the share of each group."""
     table = []
     for name, part in split.parts():
         row: dict[str, Any] = {

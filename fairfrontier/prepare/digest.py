@@ -1,4 +1,4 @@
-"""What a split holds, as digests: results that were made of equal arrays have equal keys."""
+"""Digests of the content of a split: results made from equal arrays have equal keys."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from fairfrontier.prepare.config.dataset import list_pairs
 from fairfrontier.prepare.embedding.variant import encode_versions
 from fairfrontier.prepare.request import SplitRequest, Unseen
 from fairfrontier.prepare.source.download import Progress
@@ -23,7 +24,7 @@ from fairfrontier.runtime.source import file_digest
 from fairfrontier.runtime.store import Store, canonical_json
 
 KIND = "split"
-# What prepares; that its bytes changed only asks for another look at the arrays.
+# When the source of these changes, arrays are hashed again.
 PACKAGES = ("fairfrontier.prepare", "fairfrontier.runtime")
 LIBRARIES = ("numpy", "pandas", "pyarrow", "scikit-learn", "scipy", "onnxruntime", "tokenizers")
 FILE = "split.json"
@@ -31,23 +32,19 @@ FILE = "split.json"
 
 @dataclass(frozen=True)
 class SplitDigest:
-    """What a split holds.
+    """The digests of a split: of its facts, and of the fields of its parts.
 
-    Attributes
-    ----------
-    facts : str
-        Digest of all that is no array: the names of dataset, features, classes and groups, the
-        task, what is protected; and whether any part has weights and true groups.
-    parts : mapping of str to mapping of str to str
-        Part -> field -> digest. The fields are the arrays of `Part`, and of its counterfactual
-        sets ``variants`` (features) and ``variant_groups``.
+    ``facts`` is the digest of all that is no array: the names of dataset, features, classes and
+    groups, the task, what is protected; and whether any part has weights and true groups. ``parts``
+    maps part -> field -> digest; the fields are the arrays of `Part`, and of its counterfactual
+    sets ``variants`` (features) and ``variant_groups``.
     """
 
     facts: str
     parts: Mapping[str, Mapping[str, str]]
 
     @property
-    def whole(self) -> str:
+    def total(self) -> str:
         """The digest of everything."""
         return self.select(lambda _, __: True)
 
@@ -64,33 +61,11 @@ class SplitDigest:
 def digest_split(
     request: SplitRequest, store: Store, home: Path, progress: Progress | None = None
 ) -> SplitDigest:
-    """Return what a split holds, from the store where it is known, else by preparing it.
+    """Return the digests of a split, from the store or by preparing it.
 
-    Parameters
-    ----------
-    request : SplitRequest
-        Which split.
-    store : Store
-        Keeps digests under the fingerprint of what the split is made from, the request, and the
-        bytes of the code that prepares.
-    home : Path
-        The project root.
-    progress : callable, optional
-        As ``fairfrontier.prepare.load`` takes it.
-
-    Returns
-    -------
-    SplitDigest
-
-    Raises
-    ------
-    FairfrontierError
-        When the split cannot be prepared.
-
-    Notes
-    -----
-    A look-up costs a millisecond, and microseconds once it was made in this process. Otherwise the
-    split is prepared and every counterfactual version made once, O(bytes).
+    The store has them under the fingerprint of what the split is made from, the request, and the
+    source of this room. A look-up costs a millisecond, and microseconds when repeated in a process;
+    else the split is prepared and every counterfactual version made once, O(bytes).
     """
     return _digest(request, request.fingerprint(home), store.folder, home, Unseen(progress))
 
@@ -118,30 +93,18 @@ def _digest(
     split = request.load(home, progress.value)
     # All texts at once, with all cores; versions are then looked up.
     encode_versions(split, progress.value)
-    found = digest_arrays(split)
-    # Of a store that cannot be written nothing is asked but what it holds.
+    digest = digest_arrays(split)
+    # A store that cannot be written is still read.
     with suppress(StoreError), store.writing(KIND, key, description) as work:
-        content = {"facts": found.facts, "parts": found.parts}
-        (work / FILE).write_text(canonical_json(content) + "\n", encoding="utf-8")
-    return found
+        (work / FILE).write_text(canonical_json(asdict(digest)) + "\n", encoding="utf-8")
+    return digest
 
 
 def digest_arrays(split: Split) -> SplitDigest:
-    """Return the digests of what a split holds.
+    """Return the digests of a split in memory; O(bytes), with a copy of X at a time.
 
-    Parameters
-    ----------
-    split : Split
-        In memory.
-
-    Returns
-    -------
-    SplitDigest
-
-    Notes
-    -----
-    O(bytes), a copy of X at a time: of a counterfactual version only what it changes is hashed.
-    ``Split.digest``, which names what the split was made from, is no part of it.
+    Of a counterfactual version only what it changes is hashed. ``Split.digest``, which names what
+    the split was made from, is no part of it.
     """
     facts: dict[str, Any] = {
         "dataset": split.dataset,
@@ -157,48 +120,41 @@ def digest_arrays(split: Split) -> SplitDigest:
                 "classes": part.classes,
                 "weighted": bool(np.ptp(part.weight) > 0),
                 "noisy": part.true_groups is not None,
-                "sets": {key: list(each.names) for key, each in part.counterfactuals.items()},
+                "sets": {key: list(sets.names) for key, sets in part.counterfactuals.items()},
             }
             for name, part in split.parts()
         },
     }
     return SplitDigest(
-        hashlib.sha256(canonical_json(_order(facts)).encode()).hexdigest(),
+        hashlib.sha256(canonical_json(list_pairs(facts)).encode()).hexdigest(),
         {name: _digest_part(part) for name, part in split.parts()},
     )
 
 
-def _order(value: Any) -> Any:
-    """Keep the order of mappings, which sorted keys would forget: groups come in columns."""
-    if isinstance(value, Mapping):
-        return [[key, _order(each)] for key, each in value.items()]
-    return [_order(each) for each in value] if isinstance(value, list | tuple) else value
-
-
 def _digest_part(part: Part) -> dict[str, str]:
     fields = ("ids", "X", "y", "groups", "protected", "weight", "true_groups")
-    known = {name: getattr(part, name) for name in fields}
-    digests = {name: _hash(array) for name, array in known.items() if array is not None}
+    arrays = {name: getattr(part, name) for name in fields}
+    digests = {name: _hash(array) for name, array in arrays.items() if array is not None}
     if part.counterfactuals:
         digests |= _digest_versions(part)
     return digests
 
 
 def _digest_versions(part: Part) -> dict[str, str]:
-    """Return the digests of what the versions change: the rows, the columns, what stands there."""
+    """Return the digests of what the versions change: rows, columns, and new values."""
     variants, groups = hashlib.sha256(), hashlib.sha256()
-    for each in part.counterfactuals.values():
-        _add(variants, np.arange(part.n_samples) if each.rows is None else each.rows)
-        for variant in each:
-            for digest, array, plain in (
+    for sets in part.counterfactuals.values():
+        _add(variants, np.arange(part.n_samples) if sets.rows is None else sets.rows)
+        for variant in sets:
+            for digest, array, original in (
                 (variants, variant.X, part.X),
                 (groups, variant.groups, part.groups),
             ):
-                changed = array != plain
+                changed = array != original
                 rows = np.flatnonzero(changed.any(axis=1))
                 columns = np.flatnonzero(changed.any(axis=0))
-                for some in (rows, columns, array[np.ix_(rows, columns)]):
-                    _add(digest, some)
+                for piece in (rows, columns, array[np.ix_(rows, columns)]):
+                    _add(digest, piece)
     return {"variants": variants.hexdigest(), "variant_groups": groups.hexdigest()}
 
 
@@ -215,8 +171,8 @@ def _add(digest: hashlib._Hash, array: np.ndarray) -> None:
 
 @lru_cache(maxsize=1)
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in LIBRARIES:
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            versions[name] = version(name)
+    return versions

@@ -1,4 +1,4 @@
-"""The verb of this stage: a dataset's name or YAML in, a Split out."""
+"""The function of this stage: a dataset's name or YAML in, a Split out."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ def load(
     rows : int, optional
         Keep a seeded sample of at most that many training rows.
     select_on : {"train", "validation"}, optional
-        ``"validation"`` carves a validation part out of train where the dataset has none.
+        ``"validation"`` takes a validation part out of train where the dataset has none.
     home : Path, optional
         The project; found from the current folder by default.
     backend : {"numpy", "dask"}
         ``"dask"``: every array of every part is a Dask array, all with the same partitions. Rows
-        of a part then come in the table's order, whatever the split's kind.
+        of a part are then in the table's order, whatever the split's kind.
     partitions : int, optional
         Partitions of each part (dask only); as the files are read by default.
     noise : float, optional
         Share of rows whose group is wrong, in place of the shares under the YAML's
-        ``perturb: noisy_groups``, which says in which attributes.
+        ``perturb: noisy_groups``, which lists the attributes.
     progress : callable, optional
-        Called with (name, bytes that arrived, bytes in all or None) while a file is fetched.
+        Called with (name, bytes that arrived, bytes in total or None) while a file is fetched.
 
     Returns
     -------
@@ -74,13 +74,13 @@ def load(
     Raises
     ------
     ConfigError
-        When the YAML says something that cannot be, or names a column that is not there.
+        When the YAML is invalid, or names a column that does not exist.
     DataError
         When the table is not what the YAML promises.
 
     Notes
     -----
-    O(bytes + n · n_features). Encoders see training rows only, after validation was carved out.
+    O(bytes + n · n_features). Encoders are fitted on training rows only, without validation rows.
     An unseen level of an ordinary categorical column encodes as zeros; one of a protected
     attribute is an error.
     """
@@ -112,29 +112,23 @@ def load(
     train = frame.iloc[plan.parts["train"]]
     used = frame.iloc[np.sort(np.concatenate(list(plan.parts.values())))]
     text = fit_text(config, table.frame, train, used, root, path, progress)
-    block, said = (None, None) if text is None else (text.block, text.digest)
+    block, digest = (None, None) if text is None else (text.block, text.digest)
     statistics = fit_statistics(train, config, path)
     encoder = make_encoder(config, statistics, plan.group_names, path, block)
     edits = plan.edits(encoder)
     parts = {}
-    for part, positions in plan.parts.items():
-        some = frame.iloc[positions]
-        made = plan.part(part, positions, encoder.encode(some), edits)
-        parts[part] = made if text is None else add_versions(made, some, request, encoder, text)
-    split = plan.split(encoder, parts, request.digest(table.digests, said))
+    for key, positions in plan.parts.items():
+        selected = frame.iloc[positions]
+        part = plan.part(key, positions, encoder.encode(selected), edits)
+        parts[key] = part if text is None else add_versions(part, selected, request, encoder, text)
+    split = plan.split(encoder, parts, request.digest(table.digests, digest))
     return split if text is None else split.replace(text_encoder=text.name)
 
 
 def check_request(
     seed: int, rows: int | None, select_on: str | None, backend: str, partitions: int | None
 ) -> None:
-    """Refuse parameters of ``load`` that cannot be.
-
-    Raises
-    ------
-    ConfigError
-        When a number is too small, a word unknown, or partitions are asked for without Dask.
-    """
+    """Raise a ConfigError for invalid parameters of `load`."""
     if seed < 0:
         raise ConfigError(f"seed is {seed}.", "Give 0 or more.")
     for name, number in {"rows": rows, "partitions": partitions}.items():

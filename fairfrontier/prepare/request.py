@@ -1,35 +1,28 @@
-"""Which split is meant: a dataset, a seed, and how much of it."""
+"""Which split is requested: a dataset, a seed, and how much of it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from fairfrontier.prepare.fingerprint import fingerprint
+from fairfrontier.prepare.config.dataset import read_dataset, replace_noise
+from fairfrontier.prepare.embedding.feature import digest_text
 from fairfrontier.prepare.loader import load
 from fairfrontier.prepare.source.download import Progress
 from fairfrontier.prepare.split import Split
 from fairfrontier.prepare.splitting.plan import SelectOn
+from fairfrontier.prepare.table.table import list_files
+from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.recall import recall
+from fairfrontier.runtime.store import canonical_json, hash_file
 
 
 @dataclass(frozen=True)
 class SplitRequest:
-    """The arguments of ``fairfrontier.prepare.load`` that name a split.
-
-    Attributes
-    ----------
-    dataset : str
-        Name of a dataset or path of its YAML.
-    seed : int
-    rows : int or None
-        Training rows kept; all when None.
-    select_on : {"train", "validation"} or None
-    noise : float or None
-        Share of wrong groups; what the dataset's YAML says when None.
-    """
+    """The arguments of `fairfrontier.prepare.loader.load` that identify a split."""
 
     dataset: str
     seed: int = 0
@@ -38,7 +31,13 @@ class SplitRequest:
     noise: float | None = None
 
     def fingerprint(self, home: Path) -> str:
-        """Return the digest of what the split is made from; see `fingerprint`."""
+        """Return the sha256 of the raw files, of what shapes the arrays, and of the request.
+
+        Requests with the same fingerprint give the same arrays, as long as the code of this stage
+        stays the same. Every raw file is read, O(bytes), except for those with ``sources``, whose
+        stated digest is taken. This determines which encoder of texts ``auto`` means, and may fetch
+        it.
+        """
         return _fingerprint(self, home)
 
     def load(self, home: Path, progress: Progress | None = None) -> Split:
@@ -47,7 +46,7 @@ class SplitRequest:
 
 
 class Unseen:
-    """An argument that makes no difference to a cache."""
+    """An argument that a cache ignores."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -66,24 +65,28 @@ def _load(
     digest: str,  # noqa: ARG001 - an edited table or YAML is another split
     progress: Unseen,
 ) -> Split:
-    return load(
-        request.dataset,
-        request.seed,
-        rows=request.rows,
-        select_on=request.select_on,
-        home=home,
-        noise=request.noise,
-        progress=progress.value,
-    )
+    arguments = asdict(request)
+    return load(arguments.pop("dataset"), home=home, progress=progress.value, **arguments)
 
 
 @recall
 def _fingerprint(request: SplitRequest, home: Path) -> str:
-    return fingerprint(
-        request.dataset,
-        request.seed,
-        rows=request.rows,
-        select_on=request.select_on,
-        home=home,
-        noise=request.noise,
-    )
+    path = find_yaml("dataset", request.dataset, home)
+    config = replace_noise(read_dataset(path, home), request.noise, path)
+    files: list[str] = []
+    for file in config.source.files:
+        if file.sources:
+            # Loading refuses any other file.
+            files.append(str(file.sha256))
+        else:
+            files.extend(map(hash_file, list_files(file, config.source, home, path.parent)))
+    description: dict[str, Any] = {
+        "files": files,
+        "config": config.shape(),
+        "seed": request.seed,
+        "rows": request.rows,
+        "select_on": request.select_on,
+    }
+    if config.features.text is not None:
+        description["text"] = digest_text(config.features.text, home, path)
+    return hashlib.sha256(canonical_json(description).encode()).hexdigest()

@@ -48,8 +48,8 @@ class CounterfactualSet(Protocol):
     def rows(self) -> np.ndarray | None:
         """Positions of the rows that have versions, int64 and ascending; None for all of them.
 
-        A variant has all rows of the part nevertheless: the others are in it as they are. What is
-        measured of the set is measured of these rows, and their scores are kept.
+        A variant nevertheless has all rows of the part, the others unchanged. Measures of the set
+        are computed from these rows, whose scores are stored.
         """
         ...
 
@@ -79,13 +79,13 @@ class Part:
     protected : ndarray of float64, shape (n_samples, n_protected)
         Raw values (continuous) or level codes (categorical) of the protected attributes.
     weight : ndarray of float64, shape (n_samples,)
-        Case weights; ones unless the dataset says otherwise.
+        Case weights; ones unless the dataset names a column.
     attributes : mapping of str to tuple of str
         Group attribute -> level names; code k is level k.
     classes : tuple of str
         Label names by code; empty for regression.
     true_groups : ndarray of int64 or None
-        Groups before noise was injected; None where none was.
+        Groups before noise was injected; None without noise.
     counterfactuals : mapping of str to CounterfactualSet
         Named sets of variants.
     """

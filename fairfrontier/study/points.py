@@ -86,7 +86,7 @@ def _describe(fit_key: str, group: FitGroup, store: Store, home: Path) -> dict[s
     modules = [__name__, *sorted({measure.module for measure in MEASURES.all().values()})]
     return {
         "fit": fit_key,
-        "data": [digest_split(group.find_split(m), store, home).whole for m in group.members],
+        "data": [digest_split(group.find_split(m), store, home).total for m in group.members],
         "certificate": _describe_certificate(group, store, home),
         "minimum": group.minimum,
         "source": source_digest(modules, within=WITHIN, store=store),

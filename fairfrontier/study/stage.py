@@ -124,7 +124,7 @@ def determine_text_encoder(
 
 def prepare_split(context: RunContext, request: SplitRequest) -> str:
     """Prepare a split, encode its texts, and return the digest of its arrays."""
-    return digest_split(request, context.store, context.home, context.progress).whole
+    return digest_split(request, context.store, context.home, context.progress).total
 
 
 def learn_metric(context: RunContext, request: MetricRequest) -> str | None:

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from fairfrontier.prepare import request
 from fairfrontier.prepare.config.dataset import check_columns, read_dataset
 from fairfrontier.prepare.config.vocabulary import Swap, Terms
 from fairfrontier.prepare.source.fetch import find_source
@@ -45,6 +46,12 @@ HOUSING = {
     "missing": {"numeric": "median", "categorical": "category", "columns": {"age": "drop"}},
     "split": {"kind": "random", "train": 0.6, "calibration": 0.2, "test": "rest"},
 }
+
+
+def fingerprint(dataset: str | Path, *, home: Path, **arguments: Any) -> str:
+    """Return the fingerprint of a request, computed again on every call."""
+    made = request._fingerprint.__wrapped__
+    return str(made(request.SplitRequest(str(dataset), **arguments), home))
 
 
 def make_people(n: int = 400) -> pd.DataFrame:

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from fairfrontier import load
-from fairfrontier.prepare.fingerprint import fingerprint
 from fairfrontier.runtime.errors import ConfigError, DataError
+from tests.prepare.conftest import fingerprint
 
 
 def same(one, other):
@@ -234,13 +234,13 @@ def test_perturbations_act_before_encoding(project, tmp_path):
         ({"features": {}}, ConfigError, "names no column"),
         ({"source": {"path": "peple.csv"}}, ConfigError, "Did you mean 'people.csv'"),
         ({"source": {"path": "people.csv", "sha256": "0" * 64}}, DataError, "expects 000000"),
-        ({"rows": {"keep": {"age": {"above": 200}}}}, DataError, "no row is left"),
+        ({"rows": {"keep": {"age": {"above": 200}}}}, DataError, "no row remains"),
         ({"rows": {"keep": {"city": {"above": 2}}}}, DataError, "Compare levels with in or not"),
         ({"rows": {"keep": {"origin": {"in": "west"}}}}, DataError, "origin is constant"),
         ({"rows": {"keep": {"age": {"above": 40}}}}, DataError, "age is constant"),
         ({"split": {"kind": "random", "train": 396, "test": 5}}, DataError, "asks for 401 rows"),
         ({"split": {"kind": "random", "train": 397, "test": "rest"}}, DataError, "test is left"),
-        ({"counterfactuals": {"x": {"points": [1]}}}, ConfigError, "neither a feature nor"),
+        ({"counterfactuals": {"x": {"points": [1]}}}, ConfigError, "used by no feature"),
         ({"counterfactuals": {"x": {"city": "Uml"}}}, ConfigError, "Did you mean 'Ulm'"),
         ({"counterfactuals": {"x": {"income": "all"}}}, ConfigError, "List values"),
     ],
@@ -291,7 +291,7 @@ def test_a_constant_protected_column_is_refused(project, tmp_path, people):
 
 def test_one_class_is_refused(project, tmp_path, people):
     people["verdict"] = "granted"
-    with pytest.raises(DataError, match="one class only: granted"):
+    with pytest.raises(DataError, match="only one class: granted"):
         load(project(people), home=tmp_path)
     people.loc[:2, "verdict"] = "refused"
     with pytest.raises(DataError, match="all training rows have one class"):

@@ -10,9 +10,9 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from fairfrontier.prepare.config.section import (
     REST,
-    DropCase,
     Features,
     Group,
+    Identifier,
     Label,
     Level,
     Missing,
@@ -29,31 +29,31 @@ from fairfrontier.runtime.config import Model, fault, parse, read_yaml
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.finder import find_yaml
 
-ALL = "all"
-
 
 def _protected(value: Any) -> Any:
     return dict.fromkeys(value, "auto") if isinstance(value, list | tuple) else value
 
 
-def _values(value: Any) -> Any:
-    return None if value == ALL else listed(value)
+Values = Annotated[
+    tuple[Level, ...] | None,
+    BeforeValidator(lambda value: None if value == "all" else listed(value)),
+]
 
 
 class DatasetConfig(Model):
-    """A whole dataset file. See ``conf/datasets/`` for examples.
+    """A dataset file. See ``conf/datasets/`` for examples.
 
     ``groups``: attributes by which people are compared. ``protected``: attributes that a fair
     metric must ignore, each a group or a column, ``continuous`` (its numbers are used) or
     ``categorical`` (its codes); a list leaves that to the data: what is used as a number is
     continuous. ``counterfactuals``: named sets {column: levels, or ``all``}; several columns make
-    every combination. ``missing`` acts on features (filled in by encoders), ``rows`` before
+    every combination. ``missing`` applies to features (filled in by encoders), ``rows`` before
     everything else, ``perturb`` after the split and before encoding. ``text`` cleans a column of
     texts and adds columns before that; its ``versions`` are counterfactual sets, too.
-    ``extends: NAME`` takes the sections that are not given here from another dataset.
+    ``extends: NAME`` takes missing sections from another dataset.
     """
 
-    dataset: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+    dataset: Identifier
     description: str = ""
     source: Source
     label: Label
@@ -62,13 +62,9 @@ class DatasetConfig(Model):
     protected: Annotated[
         Mapping[Name, Literal["auto", "continuous", "categorical"]], BeforeValidator(_protected)
     ] = Field(default_factory=dict)
-    counterfactuals: Mapping[
-        Name,
-        Annotated[
-            Mapping[Name, Annotated[tuple[Level, ...] | None, BeforeValidator(_values)]],
-            Field(min_length=1),
-        ],
-    ] = Field(default_factory=dict)
+    counterfactuals: Mapping[Name, Annotated[Mapping[Name, Values], Field(min_length=1)]] = Field(
+        default_factory=dict
+    )
     rows: RowFilter = RowFilter()
     missing: Missing = Missing()
     weight: Name | None = None
@@ -79,40 +75,31 @@ class DatasetConfig(Model):
 
     @model_validator(mode="after")
     def _check(self) -> DatasetConfig:
-        features = self.features
-        used = {
-            *(features.numeric if features.numeric != REST else ()),
-            *(features.categorical if features.categorical != REST else ()),
-            *features.binned,
-            *features.binary,
-            *features.passthrough,
-        }
-        if self.label.column in used:
-            raise fault(f"features uses {self.label.column!r}, which is the label")
+        mentions = _mention_columns(self)
+        for key in ("numeric", "categorical", "quantile", "cut", "binary", "passthrough"):
+            if self.label.column in mentions[f"features.{key}"]:
+                raise fault(f"features uses {self.label.column!r}, which is the label")
+        plain = [name for name, group in self.groups.items() if not group.cross]
         for name, group in self.groups.items():
             for other in group.cross or ():
-                if other not in self.groups or self.groups[other].cross:
-                    plain = [key for key, each in self.groups.items() if not each.cross]
+                if other not in plain:
                     raise fault(f"groups.{name} crosses {other!r}", nearest(other, plain))
-        mentions = {
+        cases = self.perturb.drop.where if self.perturb.drop else ()
+        named = {
             "features.groups": self.features.groups,
             "split.group": (self.split.group,) if self.split.group else (),
             "perturb.noisy_groups": tuple(self.perturb.noisy_groups),
-            "perturb.drop": tuple(key for case in self._drop_cases() for key in case.groups),
+            "perturb.drop": tuple(name for case in cases for name in case.groups),
         }
-        for place, names in mentions.items():
+        for key, names in named.items():
             for name in names:
                 if name not in self.groups:
-                    raise fault(f"{place} names no group {name!r}", nearest(name, self.groups))
+                    raise fault(f"{key} names no group {name!r}", nearest(name, self.groups))
         for name in self.perturb.noisy_groups:
-            if self.groups[name].cross:
-                raise fault(
-                    f"perturb.noisy_groups: {name} is a cross product; add noise to its parts"
-                )
+            if name not in plain:
+                raise fault(f"perturb.noisy_groups: {name} is a cross product", "Name its parts.")
         if self.split.kind == "stratified" and self.label.task == "regression":
-            raise fault(
-                "split.kind: stratified needs classes, and the label is a regression target"
-            )
+            raise fault("split.kind: stratified needs classes, not a regression target")
         return self
 
     @model_validator(mode="after")
@@ -125,13 +112,11 @@ class DatasetConfig(Model):
             raise fault("text.versions make no difference without features.text")
         if versions and feature and feature.supplied:
             raise fault(
-                f"text.versions need an encoder, and {feature.encoder} holds vectors of the texts "
-                "as they are",
+                f"text.versions need an encoder, and {feature.encoder} contains fixed vectors",
                 "Name an encoder under features.text, or leave out text.versions.",
             )
-        double = sorted(set(versions) & set(self.counterfactuals))
-        if double:
-            raise fault(f"{double[0]} stands under counterfactuals and under text.versions")
+        if double := sorted(set(versions) & set(self.counterfactuals)):
+            raise fault(f"{double[0]} is named under counterfactuals and under text.versions")
         return self
 
     @property
@@ -139,16 +124,13 @@ class DatasetConfig(Model):
         """Names of all counterfactual sets: those of columns, then those of texts."""
         return (*self.counterfactuals, *(self.text.versions if self.text else ()))
 
-    def _drop_cases(self) -> tuple[DropCase, ...]:
-        return self.perturb.drop.where if self.perturb.drop else ()
-
     def shape(self) -> Any:
         """Return what shapes the arrays, ready for JSON: no prose, no paths, no digests.
 
         Mappings become lists of pairs, because their order is that of codes and columns and must
         survive writers that sort keys.
         """
-        place = {"path", "sources", "sha256"}
+        location = {"path", "sources", "sha256"}
         prose = {"notes", "description"}
         shape = self.model_dump(
             mode="json",
@@ -157,8 +139,12 @@ class DatasetConfig(Model):
                 "notes": True,
                 "description": True,
                 "label": {"meaning"},
-                "source": {"sha256": True, "path": {"__all__": place}, "votes": {"path": place}},
-                # The encoder that is chosen has a digest of its own.
+                "source": {
+                    "sha256": True,
+                    "path": {"__all__": location},
+                    "votes": {"path": location},
+                },
+                # The chosen encoder has its own digest.
                 "features": {"text": {"encoder", "max_tokens"}},
                 "text": {
                     "mentions": prose,
@@ -176,51 +162,34 @@ class DatasetConfig(Model):
         ):
             if not section[key]:
                 del section[key]
-        return _pairs(shape)
+        return list_pairs(shape)
 
 
-def _pairs(value: Any) -> Any:
-    if isinstance(value, dict):
-        return [[key, _pairs(each)] for key, each in value.items()]
-    return [_pairs(each) for each in value] if isinstance(value, list) else value
+def list_pairs(value: Any) -> Any:
+    """Return a value with its mappings as lists of pairs, whose order sorted keys would lose."""
+    if isinstance(value, Mapping):
+        return [[key, list_pairs(item)] for key, item in value.items()]
+    return [list_pairs(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def read_dataset(path: Path, home: Path | None = None) -> DatasetConfig:
-    """Read one dataset's YAML.
+    """Read a dataset's YAML; relative names of ``extends`` are looked up beside the file first.
 
-    With ``extends: NAME`` the sections of conf/datasets/NAME.yaml stand wherever this file has no
-    section of that key; a section that is given replaces the other one whole.
-
-    Parameters
-    ----------
-    path : Path
-    home : Path, optional
-        The project in which ``extends`` is looked up, after the file's own folder and before the
-        package.
-
-    Raises
-    ------
-    ConfigError
-        When the file is not there, is not YAML, or says something that cannot be.
+    With ``extends: NAME`` the sections of conf/datasets/NAME.yaml apply wherever this file has no
+    section of that key; sections are replaced as a whole.
     """
     return parse(DatasetConfig, resolve_vocabulary(_extend(path, home), path, home), path)
 
 
 def replace_noise(config: DatasetConfig, noise: float | None, path: Path) -> DatasetConfig:
-    """Return the dataset with another share of wrong groups, in every attribute that has noise.
-
-    Raises
-    ------
-    ConfigError
-        When the dataset injects no noise, or ``noise`` is no share.
-    """
+    """Return the dataset with another share of wrong groups, in every attribute that has noise."""
     if noise is None:
         return config
     if not 0 <= noise <= 1:
         raise ConfigError(f"The noise {noise} is no share of rows.", "Give a number from 0 to 1.")
     if not config.perturb.noisy_groups:
         raise ConfigError(
-            f"{path}: a noise of {noise} is asked for, and perturb names no noisy groups.",
+            f"{path}: a noise of {noise} is requested, but perturb names no noisy groups.",
             "Name the attribute: perturb: {noisy_groups: {race: {share: 0.1}}}, for example.",
         )
     noisy = {name: Noise(share=noise) for name in config.perturb.noisy_groups}
@@ -229,55 +198,38 @@ def replace_noise(config: DatasetConfig, noise: float | None, path: Path) -> Dat
 
 
 def read_lineage(path: Path, home: Path | None = None) -> tuple[str, ...]:
-    """Return the name of a dataset's file, then of what it extends, and so on to the last.
-
-    Raises
-    ------
-    ConfigError
-        When a file is not there, or the chain is a circle.
-    """
-    return tuple(each.stem for each, _ in _follow(path, home))
+    """Return the name of a dataset's file, of the one it extends, and so on to the last."""
+    return tuple(file.stem for file, _ in _follow(path, home))
 
 
 def _follow(path: Path, home: Path | None) -> list[tuple[Path, Any]]:
     """Return a dataset's file with its content, then the one that it extends, and so on."""
-    found: list[tuple[Path, Any]] = []
+    chain: dict[Path, Any] = {}
     while True:
-        data = read_yaml(path)
-        found.append((path, data))
+        data = chain[path] = read_yaml(path)
         if not isinstance(data, Mapping) or "extends" not in data:
-            return found
+            return list(chain.items())
         name = str(data["extends"])
         folder = path.parent.absolute()
         base = find_yaml(
             "dataset", name, home, beside=folder, folders=[folder], where=f"{path}: extends"
         )
-        if base in [each for each, _ in found]:
+        if base in chain:
             raise ConfigError(f"{path}: extends: {name!r} leads back here.", "Break the circle.")
         path = base
 
 
 def _extend(path: Path, home: Path | None) -> Any:
-    chain = [data for _, data in _follow(path, home)]
-    merged = chain.pop()
-    while chain and isinstance(merged, Mapping):
-        merged = {
-            **merged,
-            **{key: value for key, value in chain.pop().items() if key != "extends"},
-        }
+    merged, *others = [data for _, data in reversed(_follow(path, home))]
+    for data in others if isinstance(merged, Mapping) else ():
+        merged = {**merged, **{key: value for key, value in data.items() if key != "extends"}}
     return merged
 
 
 def check_columns(config: DatasetConfig, columns: Iterable[str], file: Path | str) -> None:
-    """Refuse a configuration that names a column which the table lacks.
-
-    Raises
-    ------
-    ConfigError
-        Names the file, the key and the nearest column.
-    """
+    """Raise a ConfigError when a configuration names a column that the table lacks."""
     present = list(columns)
-    for key, names in _mentions(config).items():
+    for key, names in _mention_columns(config).items():
         for name in names:
             if name not in present:
                 raise ConfigError(
@@ -285,13 +237,13 @@ def check_columns(config: DatasetConfig, columns: Iterable[str], file: Path | st
                 )
 
 
-def _mentions(config: DatasetConfig) -> dict[str, tuple[str, ...]]:
+def _mention_columns(config: DatasetConfig) -> dict[str, tuple[str, ...]]:
     """Return every key that names columns, with the columns."""
     features = config.features
     return {
         "label.column": (config.label.column,),
         "features.numeric": () if features.numeric == REST else tuple(features.numeric),
-        "features.quantile": features.quantile.columns if features.quantile else (),
+        "features.quantile": features.quantiles,
         "features.cut": tuple(features.cut),
         "features.categorical": () if features.categorical == REST else tuple(features.categorical),
         "features.binary": tuple(features.binary),
@@ -301,7 +253,7 @@ def _mentions(config: DatasetConfig) -> dict[str, tuple[str, ...]]:
         "groups": tuple(group.column for group in config.groups.values() if group.column),
         "protected": tuple(name for name in config.protected if name not in config.groups),
         "counterfactuals": tuple(
-            column for each in config.counterfactuals.values() for column in each
+            column for columns in config.counterfactuals.values() for column in columns
         ),
         "rows.keep": tuple(config.rows.keep),
         "rows.drop_missing": config.rows.drop_missing,
@@ -315,23 +267,18 @@ def _mentions(config: DatasetConfig) -> dict[str, tuple[str, ...]]:
 
 
 def expand_rest(config: DatasetConfig, columns: Iterable[str]) -> DatasetConfig:
-    """Replace ``rest`` by the columns that nothing else uses (group columns stay out too)."""
+    """Return the configuration with ``rest`` replaced by the columns that nothing else uses.
+
+    Columns of groups are left out too.
+    """
     features = config.features
     if REST not in (features.numeric, features.categorical):
         return config
-    taken = {
-        name
-        for key, names in _mentions(config).items()
-        if key
-        not in (
-            "rows.keep",
-            "rows.drop_missing",
-            "missing.columns",
-            "counterfactuals",
-            "features.levels",
-        )
-        for name in names
-    } | {"part"}
+    mentions = _mention_columns(config)
+    shared = ("missing.columns", "counterfactuals", "features.levels")
+    for key in ("rows.keep", "rows.drop_missing", *shared):
+        del mentions[key]
+    taken = {"part"}.union(*mentions.values())
     rest = tuple(name for name in columns if name not in taken)
     key = "numeric" if features.numeric == REST else "categorical"
     return config.model_copy(update={"features": features.model_copy(update={key: rest})})

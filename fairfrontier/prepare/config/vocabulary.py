@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
 
+from fairfrontier.prepare.config.section import Identifier, Name
 from fairfrontier.runtime.config import Model, fault
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.seeds import derive_generator
@@ -24,11 +25,11 @@ def lower(text: str) -> str:
     if len(lowered) == len(text):
         return lowered
     # Of all characters only İ becomes two.
-    return "".join(each if len(each.lower()) > 1 else each.lower() for each in text)
+    return "".join(char if len(char.lower()) > 1 else char.lower() for char in text)
 
 
 def name_word(word: str) -> str:
-    """Return what two spellings of a word share: lower case, one blank for blanks and hyphens."""
+    """Return what two spellings of a word share: lower case, one space for blanks and hyphens."""
     return re.sub(GAP, " ", lower(word))
 
 
@@ -38,7 +39,7 @@ def _word(value: Any) -> Any:
     return re.sub(r"\s+", " ", value).strip() if isinstance(value, str) else value
 
 
-# Something in it must be a letter or digit, or it has no boundaries.
+# Without a letter or digit it would have no boundaries.
 Word = Annotated[str, BeforeValidator(_word), Field(pattern=r"\w")]
 Sign = Annotated[str, BeforeValidator(_word), Field(min_length=1)]
 
@@ -47,23 +48,22 @@ def _refuse_doubles(words: Iterable[str]) -> None:
     seen: set[str] = set()
     for word in words:
         if name_word(word) in seen:
-            raise fault(f"{word!r} stands twice; case, and a hyphen for a blank, do not count")
+            raise fault(f"{word!r} is listed twice; case, and a hyphen for a blank, do not count")
         seen.add(name_word(word))
 
 
 class Terms(Model):
-    """Words of which each may stand for any other, and families of words that name one identity.
+    """Words that may replace each other, and families of words that name one identity.
 
-    ``terms`` are replaced by each other. ``families``: name -> words that mention it, terms or
-    not, such as plurals, which are words of their own.
+    ``families``: name -> words that mention it, terms or not; plurals are words to be listed, too.
     """
 
-    vocabulary: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+    vocabulary: Identifier
     description: str = ""
     terms: Annotated[tuple[Word, ...], Field(min_length=2)]
-    families: Mapping[
-        Annotated[str, Field(min_length=1)], Annotated[tuple[Word, ...], Field(min_length=1)]
-    ] = Field(default_factory=dict)
+    families: Mapping[Name, Annotated[tuple[Word, ...], Field(min_length=1)]] = Field(
+        default_factory=dict
+    )
     notes: str = ""
 
     @model_validator(mode="after")
@@ -74,13 +74,7 @@ class Terms(Model):
         return self
 
     def take(self, terms: Iterable[str]) -> Terms:
-        """Return the vocabulary of some of the terms, in its own order; families stay.
-
-        Raises
-        ------
-        ConfigError
-            When one is no term, or fewer than two are left.
-        """
+        """Return the vocabulary of some of the terms, in its order; families stay."""
         wanted = {name_word(term): term for term in terms}
         known = {name_word(term): term for term in self.terms}
         for name, term in wanted.items():
@@ -91,20 +85,14 @@ class Terms(Model):
                 )
         if len(wanted) < 2:
             raise ConfigError(
-                f"Of the vocabulary {self.vocabulary} fewer than two terms are taken.",
-                "Take at least two: one has nothing to be replaced by.",
+                f"Fewer than two terms of the vocabulary {self.vocabulary} are chosen.",
+                "Choose at least two: a single one cannot be replaced.",
             )
         kept = tuple(term for name, term in known.items() if name in wanted)
         return self.model_copy(update={"terms": kept})
 
     def draw(self, count: int, seed: int) -> Terms:
-        """Return the vocabulary of ``count`` terms drawn without replacement.
-
-        Raises
-        ------
-        ConfigError
-            When there are not as many, or fewer than two are asked for.
-        """
+        """Return the vocabulary of ``count`` terms drawn without replacement."""
         if not 2 <= count <= len(self.terms):
             raise ConfigError(
                 f"{count} of the {len(self.terms)} terms of {self.vocabulary} cannot be drawn.",
@@ -131,35 +119,33 @@ class Link(Model):
 class Swap(Model):
     """Words that become their counterparts of the other gender.
 
-    ``pairs`` go both ways, ``one_way`` only so; ``context`` words become what their place asks
-    for: they stand alone at the end, before punctuation, and before a word of ``alone_before``,
-    where what ``link`` joins to them is looked past. ``names``: two lists of first names, of which
-    one becomes a random one of the other.
+    ``pairs`` go both ways, ``one_way`` only from key to value; ``context`` words have two forms:
+    one where they stand alone (at the end, before punctuation, and before a word of
+    ``alone_before``, not counting what ``link`` joins to them) and one elsewhere. ``names``: two
+    lists of first names; a name of one becomes a random name of the other.
     """
 
-    vocabulary: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+    vocabulary: Identifier
     description: str = ""
     pairs: Mapping[Word, Word] = Field(default_factory=dict)
     one_way: Mapping[Word, Word] = Field(default_factory=dict)
     context: Mapping[Word, Context] = Field(default_factory=dict)
     alone_before: tuple[Word, ...] = ()
     link: Link | None = None
-    names: Mapping[Annotated[str, Field(min_length=1)], tuple[Word, ...]] = Field(
-        default_factory=dict
-    )
+    names: Mapping[Name, tuple[Word, ...]] = Field(default_factory=dict)
     notes: str = ""
 
     @model_validator(mode="after")
     def _check(self) -> Swap:
         if self.names and (len(self.names) != 2 or not all(self.names.values())):
-            raise fault("names are two lists, and none of them is empty")
-        names = [name for each in self.names.values() for name in each]
+            raise fault("names must be two lists that are not empty")
+        names = [name for names in self.names.values() for name in names]
         pairs = [*self.pairs, *self.pairs.values()]
         _refuse_doubles([*pairs, *self.one_way, *self.context, *names])
         return self
 
     @property
     def changes(self) -> dict[str, str]:
-        """Word -> what it becomes wherever it stands."""
+        """Word -> what it becomes in every position."""
         back = {second: first for first, second in self.pairs.items()}
         return {**self.one_way, **self.pairs, **back}

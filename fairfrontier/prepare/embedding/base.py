@@ -11,7 +11,7 @@ import numpy as np
 from fairfrontier.prepare.source.download import Progress
 from fairfrontier.runtime.errors import DataError
 
-# What progress is called.
+# The name of the progress, before the encoder's.
 ENCODING = "encoding by"
 
 
@@ -25,7 +25,7 @@ class TextEncoder(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What results call it."""
+        """Its name in results."""
 
     @property
     @abstractmethod
@@ -35,7 +35,7 @@ class TextEncoder(ABC):
     @property
     @abstractmethod
     def digest(self) -> str:
-        """Sha256 of all that shapes the vectors: part of the key of what is made of them."""
+        """Sha256 of all that shapes the vectors: part of the key of results made from them."""
 
     @abstractmethod
     def fit(self, texts: Iterable[str]) -> Self:
@@ -43,52 +43,34 @@ class TextEncoder(ABC):
 
     @abstractmethod
     def encode(self, texts: Iterable[str], progress: Progress | None = None) -> np.ndarray:
-        """Encode texts.
+        """Return the vectors of texts, float32 of shape (n_texts, dimension).
 
-        Parameters
-        ----------
-        texts : iterable of str
-        progress : callable, optional
-            Called with (name, texts done, texts in all), beside the bar of a terminal.
-
-        Returns
-        -------
-        ndarray of float32, shape (n_texts, dimension)
-
-        Raises
-        ------
-        DataError
-            When something is not a text.
+        ``progress`` is called with (name, texts done, texts in total), in addition to the bar of a
+        terminal.
         """
 
 
 def list_texts(texts: Iterable[str]) -> list[str]:
-    """Return the texts as a list.
-
-    Raises
-    ------
-    DataError
-        When one is missing or no text, or holds half of a surrogate pair.
-    """
+    """Return the texts as a list; missing texts and invalid Unicode raise a DataError."""
     listed = list(texts)
-    for place, text in enumerate(listed):
+    for position, text in enumerate(listed):
         if not isinstance(text, str):
             raise DataError(
-                f"Text {place} is {text!r}, which is no text.",
+                f"Text {position} is {text!r}, which is no text.",
                 "Drop rows without a text, or fill them.",
             )
         try:
             text.encode()
         except UnicodeEncodeError:
             raise DataError(
-                f"Text {place} holds characters that Unicode has not.",
-                "Read the file with its own encoding.",
+                f"Text {position} contains invalid Unicode (half of a surrogate pair).",
+                "Read the file with the right encoding.",
             ) from None
     return listed
 
 
 def normalise(vectors: np.ndarray) -> np.ndarray:
-    """Divide rows by their Euclidean length; rows of zeros stay."""
+    """Divide rows by their Euclidean length; rows of zeros stay zero."""
     length = np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
     unit: np.ndarray = vectors / np.where(length > 0, length, 1.0)
     return unit

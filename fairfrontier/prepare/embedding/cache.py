@@ -1,11 +1,11 @@
-"""Vectors on disk, found by the text that they were made from."""
+"""Vectors on disk, keyed by the text that they encode."""
 
 from __future__ import annotations
 
 import hashlib
 import sqlite3
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -22,7 +22,7 @@ _TABLE = """CREATE TABLE IF NOT EXISTS keyed_vector
 (key BLOB NOT NULL UNIQUE, value BLOB NOT NULL, checksum INTEGER NOT NULL)"""
 _LENGTH = "SELECT length(value) FROM keyed_vector WHERE crc32(key, value) = checksum LIMIT 1"
 _HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE name = 'keyed_vector'"
-# The first whole row wins; only one that is damaged or of another length is replaced.
+# The first intact row wins; only one that is damaged or of another length is replaced.
 _INSERT = """INSERT INTO keyed_vector AS kept VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE
 SET value = excluded.value, checksum = excluded.checksum
 WHERE crc32(kept.key, kept.value) != kept.checksum
@@ -30,29 +30,17 @@ OR length(kept.value) != length(excluded.value)"""
 
 
 def _checksum(key: bytes, value: bytes) -> int:
-    """Cover the key too: a damaged index leads to a whole vector of another text."""
+    """Cover the key too: a damaged index could lead to an intact vector of another text."""
     return zlib.crc32(value, zlib.crc32(key))
 
 
 class VectorCache:
-    """The vectors of one encoder, in one SQLite file.
+    """The vectors of one encoder, in one SQLite file that is named after its digest.
 
-    Parameters
-    ----------
-    folder : Path
-        E.g. ``data/cache/embeddings``; made at the first write.
-    digest : str
-        Of the encoder and its settings; names the file and is part of every key.
-    dimension : int
-        Length of a vector.
-
-    Notes
-    -----
-    Several processes may read and write at once; a transaction is there whole or not at all,
-    whoever was killed when. A vector takes some 2 · dimension + 240 bytes. Rounding to half
-    precision changes each number by at most 2⁻¹¹ of its size.
-    SQLite needs locks that work: the folder belongs on a disk of this machine, or on a network
-    file system that has them.
+    Several processes may read and write at once; transactions are atomic, also when a process is
+    killed. A vector takes some 2 · dimension + 240 bytes; rounding to half precision changes each
+    number by at most 2⁻¹¹ of its size. SQLite needs locks that work: the folder belongs on a local
+    disk, or on a network file system that has them.
     """
 
     def __init__(self, folder: Path, digest: str, dimension: int) -> None:
@@ -62,7 +50,7 @@ class VectorCache:
 
     @classmethod
     def stored_dimension(cls, folder: Path, digest: str) -> int | None:
-        """Return the length of the whole vectors that are kept for a digest; None without any."""
+        """Return the length of the intact vectors stored for a digest; None without any."""
         cache = cls(folder, digest, 0)
         if not cache.path.is_file():
             return None
@@ -77,28 +65,10 @@ class VectorCache:
         return hashlib.sha256(f"{self.digest}\n{text}".encode()).digest()
 
     def read(self, keys: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
-        """Look vectors up.
+        """Look vectors up by distinct keys.
 
-        Parameters
-        ----------
-        keys : sequence of bytes
-            All different.
-
-        Returns
-        -------
-        vectors : ndarray of float16, shape (n_keys, dimension)
-            Zeros where there is none.
-        found : ndarray of bool, shape (n_keys,)
-            A damaged vector counts as none.
-
-        Raises
-        ------
-        StoreError
-            When the file is no database of ours.
-
-        Notes
-        -----
-        Some 15 µs a vector on a busy core.
+        Returns (float16 vectors of shape (n_keys, dimension), which of them were found); missing
+        and damaged vectors are zeros. Some 15 µs a vector.
         """
         if not self.path.is_file():
             return np.zeros((len(keys), self.dimension), STORED), np.zeros(len(keys), dtype=bool)
@@ -106,23 +76,9 @@ class VectorCache:
             return self._select(database, keys)
 
     def write(self, keys: Sequence[bytes], vectors: np.ndarray) -> np.ndarray:
-        """Keep vectors, all at once, and return what is kept.
+        """Store vectors under distinct keys in one transaction, and return what is stored.
 
-        Parameters
-        ----------
-        keys : sequence of bytes
-            All different.
-        vectors : ndarray of float16, shape (n_keys, dimension)
-
-        Returns
-        -------
-        ndarray of float16, shape (n_keys, dimension)
-            The same, except where another process was first.
-
-        Raises
-        ------
-        StoreError
-            When the file cannot be written, or is damaged so that what was written is not found.
+        They differ from the given ones where another process was first.
         """
         values = [row.tobytes() for row in np.ascontiguousarray(vectors, STORED)]
         rows = [
@@ -138,12 +94,36 @@ class VectorCache:
             database.execute("COMMIT")
         return kept
 
+    def look_up(
+        self,
+        texts: Sequence[str],
+        encode: Callable[[list[str]], Iterable[tuple[np.ndarray, np.ndarray]]],
+        report: Callable[[int, int], None],
+    ) -> np.ndarray:
+        """Return the vectors of texts, float32, after those that are missing were added.
+
+        ``encode`` yields (positions, vectors) of the missing texts in batches, each written at
+        once; ``report`` is called with (texts done, texts in total), repeated texts counting once.
+        """
+        position = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+        distinct = list(position)
+        keys = [self.key(text) for text in distinct]
+        vectors, known = self.read(keys)
+        missing = np.flatnonzero(~known)
+        done = int(known.sum())
+        for positions, fresh in encode([distinct[row] for row in missing]):
+            rows = missing[positions]
+            vectors[rows] = self.write([keys[row] for row in rows], fresh)
+            done += len(rows)
+            report(done, len(distinct))
+        return vectors[[position[text] for text in texts]].astype(np.float32)
+
     def _select(
         self, database: sqlite3.Connection, keys: Sequence[bytes]
     ) -> tuple[np.ndarray, np.ndarray]:
         vectors = np.zeros((len(keys), self.dimension), STORED)
         found = np.zeros(len(keys), dtype=bool)
-        place = {key: position for position, key in enumerate(keys)}
+        row = {key: number for number, key in enumerate(keys)}
         # A process that was killed before its first transaction leaves no table.
         if not database.execute(_HAS_TABLE).fetchone():
             return vectors, found
@@ -152,10 +132,10 @@ class VectorCache:
             marks = ",".join("?" * len(some))
             query = f"SELECT key, value, checksum FROM keyed_vector WHERE key IN ({marks})"  # noqa: S608
             for key, value, checksum in database.execute(query, some):
-                whole = len(value) == STORED.itemsize * self.dimension
-                if whole and _checksum(key, value) == checksum:
-                    vectors[place[key]] = np.frombuffer(value, STORED)
-                    found[place[key]] = True
+                complete = len(value) == STORED.itemsize * self.dimension
+                if complete and _checksum(key, value) == checksum:
+                    vectors[row[key]] = np.frombuffer(value, STORED)
+                    found[row[key]] = True
         return vectors, found
 
     @contextmanager
@@ -172,6 +152,6 @@ class VectorCache:
         except (sqlite3.Error, OSError) as error:
             raise StoreError(
                 f"The cache of embeddings {self.path} cannot be used: {error}.",
-                "Make it writable and free some space, or remove the file: what it held is "
+                "Make it writable and free some space, or remove the file: its content is "
                 "computed again.",
             ) from error

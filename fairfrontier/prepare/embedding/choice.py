@@ -1,4 +1,4 @@
-"""Which encoder a study gets: the one that it names, or what this machine has."""
+"""Which encoder a study uses: the one that it names, or the best that this machine has."""
 
 from __future__ import annotations
 
@@ -31,36 +31,24 @@ def choose_encoder(
     random_state: int = 0,
     progress: Progress | None = None,
 ) -> TextEncoder:
-    """Return an encoder, not fitted yet.
+    """Return an encoder that is not fitted yet.
 
-    Parameters
-    ----------
-    name : str
-        ``"tfidf"``, a name of ``conf/encoders``, or ``"auto"``: MiniLM, or TF-IDF with a warning in
-        the log where its libraries are not installed or its files cannot be reached. The encoder's
-        ``name`` says which it became, and its ``digest`` is part of the key of what is made of the
-        vectors.
-    home : Path
-        The project.
-    max_tokens : int
-        Where a sentence encoder cuts longer texts.
-    rank, random_state : int
-        Of TF-IDF's singular directions.
-    threads : int
-        Of a sentence encoder.
-    progress : callable, optional
-        Called with (name, bytes that arrived, bytes in all or None) while files are fetched.
+    ``name`` is ``"tfidf"``, a name of ``conf/encoders``, or ``"auto"``: MiniLM, or TF-IDF with a
+    warning in the log where MiniLM's libraries are not installed or its files cannot be reached.
+    The encoder's ``name`` says which. ``max_tokens`` and ``threads`` are those of a sentence
+    encoder, ``rank`` and ``random_state`` those of TF-IDF's singular directions; ``progress`` is
+    called with (name, bytes that arrived, bytes in total or None) while files are fetched.
 
     Raises
     ------
     ConfigError
-        When the name is unknown, a parameter cannot be, or a named encoder lacks its libraries.
+        When the name is unknown, a parameter is invalid, or a named encoder lacks its libraries.
     UnreachableError
         When the files of a named encoder cannot be reached.
     FetchError
-        When its files are others than stated, or the disk is full; under ``"auto"`` too.
+        When its files differ from those stated, or the disk is full; under ``"auto"`` too.
     """
-    # Its bytes would depend on the threads.
+    # Without threads, on which its bytes would depend.
     latent = LatentSemantic(rank=rank, random_state=random_state, home=home)
     if name == FALLBACK:
         return latent
@@ -81,43 +69,24 @@ def choose_encoder(
     return latent
 
 
-_SETTLED: dict[tuple[str, Path], str] = {}
+_DETERMINED: dict[tuple[str, Path], str] = {}
 
 
 def determine_encoder(name: str, home: Path, progress: Progress | None = None) -> str:
-    """Return the name of the encoder that ``name`` stands for on this machine, in this process.
+    """Return the name of the encoder that ``name`` means on this machine.
 
-    Parameters
-    ----------
-    name, home, progress
-        As in `choose_encoder`. ``"auto"`` tries to fetch the files where they are not here.
-
-    Notes
-    -----
-    Settled once for a process, so that the key of a fit and the fit itself agree.
+    ``"auto"`` tries to fetch the files where they are missing. The answer is the same throughout a
+    process, so that the key of a fit and the fit itself agree.
     """
     if name != AUTO:
         return name
-    if (name, home) not in _SETTLED:
-        _SETTLED[name, home] = choose_encoder(name, home=home, progress=progress).name
-    return _SETTLED[name, home]
+    if (name, home) not in _DETERMINED:
+        _DETERMINED[name, home] = choose_encoder(name, home=home, progress=progress).name
+    return _DETERMINED[name, home]
 
 
 def digest_encoder(name: str, home: Path, max_tokens: int) -> str:
-    """Return a digest of the encoder of this name that needs none of its files, nor texts.
-
-    Parameters
-    ----------
-    name : str
-        Settled: not ``"auto"``.
-    home : Path
-    max_tokens : int
-
-    Raises
-    ------
-    ConfigError
-        When there is no such encoder, or it lacks its libraries.
-    """
+    """Return a digest of an encoder (not ``"auto"``) that needs neither its files nor texts."""
     if name == FALLBACK:
         settings = LatentSemantic(home=home).settings
         return hashlib.sha256(canonical_json(settings).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Vectors that a user made: npy and Parquet, put into the order of a table's rows."""
+"""Vectors that a user supplies: npy and Parquet, put into the order of a table's rows."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fairfrontier.prepare.config.section import level_text
+from fairfrontier.prepare.table.batch_column import is_number, is_text
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.runtime.store import canonical_json, hash_file
 
-# What results call such vectors, before the name of the file.
+# The name of such vectors in results, before the name of the file.
 SUPPLIED = "file:"
-# What numpy says of damaged files: a header's shape alone can claim all memory.
+# Errors of numpy on damaged files: a header's shape alone can claim all memory.
 DAMAGE = (
     ValueError,
     EOFError,
@@ -37,15 +38,10 @@ DAMAGE = (
 
 @dataclass(frozen=True, eq=False)
 class SuppliedEmbedding:
-    """Vectors of a table's rows, as somebody else encoded them.
+    """A user's vectors of a table's rows, float32 of shape (n_samples, dimension).
 
-    Attributes
-    ----------
-    name : str
-        ``file:`` and the name of the file.
-    digest : str
-        Sha256 of the files and of how they were read.
-    vectors : ndarray of float32, shape (n_samples, dimension)
+    ``name`` is ``file:`` and the name of the file; ``digest`` covers the files and how they were
+    read.
     """
 
     name: str
@@ -65,40 +61,25 @@ def read_embeddings(
     id_file: Path | None = None,
     id_column: str = "id",
 ) -> SuppliedEmbedding:
-    """Read vectors of rows.
+    """Read vectors of the rows ``ids``, in their order; 7 and "7" are the same id.
 
-    Parameters
-    ----------
-    path : Path
-        ``.npy`` of shape (n, d): row i belongs to ``ids[i]``, or to row i of ``id_file``.
-        ``.parquet``: a column of ids, and either one column of lists of d numbers or d columns of
-        numbers, in their order.
-    ids : sequence of int or str, shape (n_samples,)
-        The rows that are wanted; 7 and "7" are the same id.
-    id_file : Path, optional
-        ``.npy`` of shape (n,), integers or strings.
-    id_column : str
-        Of Parquet.
-
-    Returns
-    -------
-    SuppliedEmbedding
-        In the order of ``ids``. The file may hold more rows, but for an npy without ids.
+    ``path`` is an ``.npy`` file of shape (n, d), in which row i belongs to ``ids[i]``, or to row i
+    of ``id_file`` (``.npy`` of integers or strings, shape (n,)); or a ``.parquet`` file of a column
+    of ids and either one column of lists of d numbers or d columns of numbers, in their order. It
+    may contain more rows, except for an npy without ids. Nothing is unpickled: arrays of Python
+    objects are refused.
 
     Raises
     ------
     ConfigError
-        When a file or column is not there, or the file is neither npy nor Parquet.
+        When a file or column does not exist, or the file is neither npy nor Parquet.
     DataError
-        When rows are missing, stand twice, or hold something else than finite numbers.
-
-    Notes
-    -----
-    O(n · d) time and memory. Nothing is unpickled: arrays of Python objects are refused.
+        When rows are missing, repeated, or not finite numbers.
     """
-    for each in filter(None, (path, id_file)):
-        if not each.is_file():
-            raise ConfigError(f"There is no file {each}.", "Check the path.")
+    files = [file for file in (path, id_file) if file is not None]
+    for file in files:
+        if not file.is_file():
+            raise ConfigError(f"There is no file {file}.", "Check the path.")
     wanted = _as_text(ids)
     if path.suffix == ".npy":
         vectors = _read_array(path)
@@ -119,8 +100,8 @@ def read_embeddings(
     elif path.suffix == ".parquet":
         if id_file is not None:
             raise ConfigError(f"id_file is given with {path}.", "A Parquet file has ids inside.")
-        held, vectors = _read_parquet(path, id_column)
-        order = _match(held, wanted, path)
+        present, vectors = _read_parquet(path, id_column)
+        order = _match(present, wanted, path)
     else:
         raise ConfigError(
             f"{path} is neither .npy nor .parquet.", "Save the vectors as one of them."
@@ -130,11 +111,11 @@ def read_embeddings(
         bad = np.flatnonzero(~np.isfinite(chosen).all(axis=1))
         raise DataError(
             f"{path} holds NaN, infinite or too large numbers in {len(bad)} rows, the first of "
-            f"which is that of id {wanted[bad[0]]}.",
+            f"them with id {wanted[bad[0]]}.",
             "Encode these texts again, or drop their rows.",
         )
-    files = [hash_file(each) for each in (path, id_file) if each is not None]
-    text = canonical_json({"files": files, "id_column": id_column, "ids": list(wanted)})
+    digests = [hash_file(file) for file in files]
+    text = canonical_json({"files": digests, "id_column": id_column, "ids": list(wanted)})
     return SuppliedEmbedding(
         f"{SUPPLIED}{path.name}", hashlib.sha256(text.encode()).hexdigest(), chosen
     )
@@ -158,56 +139,46 @@ def _read_array(path: Path) -> np.ndarray:
 
 
 def _read_ids(path: Path, n: int) -> pd.Index:
-    held = _read_array(path)
-    if held.shape != (n,) or held.dtype.kind not in "iuU":
+    ids = _read_array(path)
+    if ids.shape != (n,) or ids.dtype.kind not in "iuU":
         raise DataError(
-            f"{path} has shape {held.shape} and type {held.dtype}, and {n} integers or strings "
+            f"{path} has shape {ids.shape} and type {ids.dtype}, and {n} integers or strings "
             "are expected.",
             "Save one id for every row of the vectors.",
         )
-    return _as_text(held)
+    return _as_text(ids)
 
 
 def _read_parquet(path: Path, id_column: str) -> tuple[pd.Index, np.ndarray]:
     try:
         table = pq.read_table(path)
         names = table.column_names
-    # Not all that Arrow raises is an ArrowInvalid, and names of columns may be no UTF-8.
+    # Arrow raises more than ArrowInvalid, and column names may be no UTF-8.
     except (pa.ArrowException, ValueError, OSError, MemoryError, OverflowError):
         raise DataError(f"{path} is no Parquet file.", "Write it again.") from None
     if id_column not in names:
         raise ConfigError(f"{path} has no column {id_column!r}.", nearest(id_column, names))
     ids = table.column(id_column)
-    if ids.null_count or not (
-        pa.types.is_integer(ids.type)
-        or pa.types.is_string(ids.type)
-        or pa.types.is_large_string(ids.type)
-    ):
+    if ids.null_count or not (pa.types.is_integer(ids.type) or is_text(ids.type)):
         raise DataError(
             f"{path}: {id_column}: ids are of type {ids.type} with {ids.null_count} missing.",
             "Give every row an integer or a string.",
         )
-    # pandas writes an index that it cannot do without as a column.
-    index = [name for name in names if name.startswith("__index_level_")]
-    rest = table.drop_columns([id_column, *(each for each in index if each != id_column)])
-    if not rest.column_names:
+    # pandas writes some indexes as columns.
+    others = [name for name in names if name != id_column and not name.startswith("__index_level_")]
+    if not others:
         raise DataError(f"{path} has no column but {id_column!r}.", "Add the vectors.")
-    if len(rest.column_names) == 1 and _is_list(rest.column(0).type):
-        vectors = _stack(rest.column(0).combine_chunks(), path)
-    else:
-        vectors = np.column_stack([_read_column(rest, name, path) for name in rest.column_names])
+    if len(others) == 1 and _is_list(table.column(others[0]).type):
+        return _as_text(ids.to_numpy()), _stack(table.column(others[0]).combine_chunks(), path)
+    for name in others:
+        kind = table.column(name).type
+        if not is_number(kind):
+            raise DataError(
+                f"{path}: {name}: this column is of type {kind}, and numbers are expected.",
+                "Keep the ids and the numbers of the vectors, or one column of lists.",
+            )
+    vectors = np.column_stack([table.column(name).to_numpy() for name in others])
     return _as_text(ids.to_numpy()), vectors
-
-
-def _read_column(table: Any, name: str, path: Path) -> np.ndarray:
-    column = table.column(name)
-    if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
-        raise DataError(
-            f"{path}: {name}: this column is of type {column.type}, and numbers are expected.",
-            "Keep the ids and the numbers of the vectors, or one column of lists.",
-        )
-    numbers: np.ndarray = column.to_numpy()
-    return numbers
 
 
 def _is_list(kind: Any) -> bool:
@@ -225,7 +196,7 @@ def _stack(lists: Any, path: Path) -> np.ndarray:
             "Write one vector of the same length for every row.",
         )
     flat = lists.flatten()
-    if not (pa.types.is_floating(flat.type) or pa.types.is_integer(flat.type)):
+    if not is_number(flat.type):
         raise DataError(f"{path}: the lists hold {flat.type}.", "Write lists of numbers.")
     rows: np.ndarray = flat.to_numpy(zero_copy_only=False).reshape(len(lists), -1)
     return rows
@@ -243,23 +214,22 @@ def _as_numbers(vectors: np.ndarray, path: Path) -> np.ndarray:
 
 def _as_text(ids: Sequence[Any] | np.ndarray) -> pd.Index:
     listed = ids.tolist() if isinstance(ids, np.ndarray) else ids
-    return pd.Index([str(level_text(each)) for each in listed], dtype=object)
+    return pd.Index([str(level_text(value)) for value in listed], dtype=object)
 
 
-def _match(held: pd.Index, wanted: pd.Index, path: Path) -> np.ndarray:
-    """Return where each wanted id is held."""
-    if not held.is_unique:
-        twice = held[held.duplicated()]
+def _match(present: pd.Index, wanted: pd.Index, path: Path) -> np.ndarray:
+    """Return the position of each wanted id among the ids of a file."""
+    if not present.is_unique:
+        double = present[present.duplicated()]
         raise DataError(
-            f"{path} has the id {twice[0]} more than once.", "Keep one vector for every id."
+            f"{path} has the id {double[0]} more than once.", "Keep one vector for every id."
         )
-    order: np.ndarray = held.get_indexer(wanted)
+    order: np.ndarray = present.get_indexer(wanted)
     missing = wanted[order < 0]
     if len(missing):
-        some = ", ".join(missing[:3])
+        some = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
         raise DataError(
-            f"{path} lacks {len(missing)} of {len(wanted)} rows (ids {some}"
-            f"{', …' if len(missing) > 3 else ''}).",
+            f"{path} lacks {len(missing)} of {len(wanted)} rows (ids {some}).",
             "Encode these texts too, or drop their rows.",
         )
     return order

@@ -30,13 +30,13 @@ class TextBlock(Block):
 
     def encode(self, column: pd.Series) -> np.ndarray:
         """Return the vectors, shape (n_samples, dimension)."""
-        assert self.encoder is not None  # noqa: S101 - made so below
+        assert self.encoder is not None  # noqa: S101
         return self.encoder.encode(column.tolist()).astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class SuppliedBlock(Block):
-    """The vectors that a user made, found by the row numbers of the table."""
+    """The vectors that a user supplies, looked up by the row numbers of the table."""
 
     vectors: np.ndarray | None = None
     rows: pd.Index | None = None
@@ -49,18 +49,9 @@ class SuppliedBlock(Block):
 
 @dataclass(frozen=True, eq=False)
 class TextFeatures:
-    """How the texts of a split become features.
+    """How the texts of a split become features: the block for their column, and its digest.
 
-    Attributes
-    ----------
-    name : str
-        Of the encoder, as results call it.
-    digest : str
-        Of all that shapes the vectors.
-    block : Block
-        For the column of texts.
-    encoder : TextEncoder or None
-        Fitted; None where the vectors are the user's own.
+    ``encoder`` is fitted, or None where the vectors are the user's.
     """
 
     name: str
@@ -80,25 +71,8 @@ def fit_text(
 ) -> TextFeatures | None:
     """Return how a dataset's texts become features; None where they do not.
 
-    Parameters
-    ----------
-    config : DatasetConfig
-    frame : DataFrame
-        The whole table, all rows.
-    train : DataFrame
-        The training rows, of whose texts alone an encoder may learn.
-    used : DataFrame
-        The rows of all parts; their texts are encoded here, at once.
-    home : Path
-    file : Path
-        The YAML, beside which paths are looked up, too.
-    progress : callable, optional
-        As `choose_encoder` takes it.
-
-    Raises
-    ------
-    FairfrontierError
-        When the encoder or the vectors cannot be had, or do not fit the table.
+    ``frame`` is the entire table; an encoder learns from the ``train`` rows only. The texts of the
+    ``used`` rows, those of all parts, are encoded here at once.
     """
     feature = config.features.text
     if feature is None or config.text is None:
@@ -109,10 +83,10 @@ def fit_text(
         # An npy has a row for every row of the table, a Parquet file for those in use.
         kept = frame.index if path.suffix == ".npy" else used.index
         ids = frame.loc[kept, feature.ids] if feature.ids else kept
-        found = read_embeddings(path, ids.tolist(), id_column=feature.ids or "id")
-        names = _name_columns(column, found.dimension)
-        supplied = SuppliedBlock(column, names, vectors=found.vectors, rows=kept)
-        return TextFeatures(found.name, digest_text(feature, home, file), supplied, None)
+        embedding = read_embeddings(path, ids.tolist(), id_column=feature.ids or "id")
+        names = _name_columns(column, embedding.dimension)
+        supplied = SuppliedBlock(column, names, vectors=embedding.vectors, rows=kept)
+        return TextFeatures(embedding.name, digest_text(feature, home, file), supplied, None)
     encoder = choose_encoder(
         determine_encoder(feature.encoder, home, progress),
         home=home,
@@ -120,7 +94,7 @@ def fit_text(
         threads=count_cores(),
         progress=progress,
     ).fit(train[column].tolist())
-    # What stands twice is encoded once, and parts are looked up.
+    # Repeated texts are encoded once; the blocks then look them up.
     encoder.encode(used[column].tolist(), progress)
     names = _name_columns(column, encoder.dimension)
     block = TextBlock(column, names, encoder=encoder)
@@ -128,20 +102,7 @@ def fit_text(
 
 
 def digest_text(feature: TextFeature, home: Path, file: Path) -> str:
-    """Return the digest of what makes vectors of a dataset's texts, besides the texts.
-
-    Parameters
-    ----------
-    feature : TextFeature
-    home : Path
-    file : Path
-        The dataset's YAML.
-
-    Raises
-    ------
-    ConfigError
-        When a file of vectors is not there, or an encoder lacks its libraries.
-    """
+    """Return the digest of what makes vectors of a dataset's texts, besides the texts."""
     if not feature.supplied:
         name = determine_encoder(feature.encoder, home)
         return digest_encoder(name, home, feature.max_tokens)
@@ -151,14 +112,7 @@ def digest_text(feature: TextFeature, home: Path, file: Path) -> str:
 
 
 def name_encoder(dataset: str | Path, home: Path) -> str | None:
-    """Return what results call the encoder of a dataset's texts; None where it has none.
-
-    Parameters
-    ----------
-    dataset : str or Path
-        A name of ``conf/datasets``, or the path of a YAML file.
-    home : Path
-    """
+    """Return the name in results of the encoder of a dataset's texts; None without one."""
     path = find_yaml("dataset", dataset, home)
     feature = read_dataset(path, home).features.text
     if feature is None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
@@ -13,7 +14,7 @@ import numpy as np
 from fairfrontier.prepare.embedding.base import ENCODING, TextEncoder, list_texts, normalise
 from fairfrontier.prepare.embedding.cache import FOLDER, STORED, VectorCache
 from fairfrontier.prepare.source.download import Progress
-from fairfrontier.prepare.source.progress import show_count
+from fairfrontier.prepare.source.progress import COUNT, show_progress
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.source import source_digest
 from fairfrontier.runtime.store import canonical_json
@@ -30,7 +31,7 @@ class LatentSemantic(TextEncoder):
 
     φ(text) = t V / ‖t V‖,  T ≈ U S Vᵀ,  T_iw = (1 + log n_iw) (1 + log((1 + n)/(1 + n_w))),
 
-    where n_iw counts word w in training text i and n_w the training texts that hold w; rows of T
+    where n_iw counts word w in training text i and n_w the training texts that contain w; rows of T
     and t are divided by their length before.
 
     Parameters
@@ -38,7 +39,7 @@ class LatentSemantic(TextEncoder):
     rank : int
         Directions that are kept, at least 1; fewer where the training texts have fewer.
     words : int
-        The vocabulary: so many of the most frequent words; at least 1.
+        Size of the vocabulary, the most frequent words; at least 1.
     threads : int
         Of BLAS.
     random_state : int
@@ -49,7 +50,7 @@ class LatentSemantic(TextEncoder):
 
     Notes
     -----
-    The stand-in where no sentence encoder can be had: it knows which words occur together and
+    The substitute where no sentence encoder is available: it knows which words occur together and
     nothing of their order. Words are lower-cased, without accents, and have two letters or more. A
     text without any word of the vocabulary becomes zeros. A text's vector has the same bytes
     whatever is encoded with it. O(nnz(T) · rank) to fit and to encode; memory of words · rank
@@ -99,16 +100,16 @@ class LatentSemantic(TextEncoder):
             "random_state": self.random_state,
             "stored": STORED.str if self.folder is not None else "whole",
             "source": source_digest([__name__]),
-            "versions": {each: version(each) for each in ("numpy", "scipy", "scikit-learn")},
+            "versions": {name: version(name) for name in ("numpy", "scipy", "scikit-learn")},
         }
 
     @property
     def dimension(self) -> int:
         """Directions that the training texts have, at most ``rank``."""
         if self.folder is not None and self._directions is None and self._texts is not None:
-            kept = VectorCache.stored_dimension(self.folder, self._digest)
-            if kept is not None:
-                return kept
+            dimension = VectorCache.stored_dimension(self.folder, self._digest)
+            if dimension is not None:
+                return dimension
         return int(self._fitted().shape[1])
 
     @property
@@ -118,18 +119,7 @@ class LatentSemantic(TextEncoder):
         return self._digest
 
     def fit(self, texts: Iterable[str]) -> Self:
-        """Learn words, their weights and directions.
-
-        Parameters
-        ----------
-        texts : iterable of str
-            Training texts, and no others.
-
-        Raises
-        ------
-        DataError
-            When something is not a text, or there is no word in any.
-        """
+        """Learn words, their weights and directions from training texts."""
         self._texts = list_texts(texts)
         self._digest = self._describe(self._texts)
         self._directions = None
@@ -140,7 +130,7 @@ class LatentSemantic(TextEncoder):
 
     def _learn(self, texts: list[str]) -> np.ndarray:
         """Return the directions, float64 of shape (n_words, dimension); keep the words."""
-        # A second of imports, which datasets without texts need not wait for.
+        # A second of imports, which datasets without texts do not need.
         from sklearn.feature_extraction.text import TfidfVectorizer
         from sklearn.utils.extmath import randomized_svd, svd_flip
 
@@ -166,49 +156,27 @@ class LatentSemantic(TextEncoder):
         return np.ascontiguousarray(directions[values > NEGLIGIBLE * values[0]].T)
 
     def encode(self, texts: Iterable[str], progress: Progress | None = None) -> np.ndarray:
-        """Encode texts; see `TextEncoder.encode`.
-
-        Raises
-        ------
-        NotFittedError
-            Before `fit`.
-        """
+        """Encode texts; see `TextEncoder.encode`. Before `fit` a NotFittedError is raised."""
         self._require_texts()
         listed = list_texts(texts)
-        with show_count(progress) as tell:
-            if self.folder is None:
-                return self._project(listed, lambda done: tell(self._task, done, len(listed)))
-            return self._look_up(listed, self.folder, tell)
+        with show_progress(progress, COUNT) as show:
+            report = partial(show, f"{ENCODING} {self.name}")
+            if self.folder is not None:
+                cache = VectorCache(self.folder, self.digest, self.dimension)
+                return cache.look_up(listed, self._project, report)
+            vectors = np.empty((len(listed), self.dimension), dtype=np.float32)
+            for rows, fresh in self._project(listed):
+                vectors[rows] = fresh
+                report(int(rows[-1]) + 1, len(listed))
+            return vectors
 
-    @property
-    def _task(self) -> str:
-        return f"{ENCODING} {self.name}"
-
-    def _look_up(self, texts: list[str], folder: Path, tell: Progress) -> np.ndarray:
-        """Return vectors from the cache, after what it lacks was added."""
-        cache = VectorCache(folder, self.digest, self.dimension)
-        place = {text: position for position, text in enumerate(dict.fromkeys(texts))}
-        keys = [cache.key(text) for text in place]
-        vectors, found = cache.read(keys)
-        different, missing = list(place), np.flatnonzero(~found)
-        done = int(found.sum())
-        for start in range(0, missing.size, CHUNK):
-            rows = missing[start : start + CHUNK]
-            fresh = self._project([different[each] for each in rows], lambda _: None)
-            vectors[rows] = cache.write([keys[each] for each in rows], fresh.astype(STORED))
-            done += rows.size
-            tell(self._task, done, len(different))
-        return vectors[[place[text] for text in texts]].astype(np.float32)
-
-    def _project(self, texts: list[str], tell: Callable[[int], None]) -> np.ndarray:
+    def _project(self, texts: list[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield positions and float32 vectors, a chunk at a time."""
         directions = self._fitted()
-        vectors = np.empty((len(texts), directions.shape[1]), dtype=np.float32)
         for start in range(0, len(texts), CHUNK):
-            some = texts[start : start + CHUNK]
-            table = self._words.transform(some)
-            vectors[start : start + len(some)] = normalise(table @ directions)
-            tell(start + len(some))
-        return vectors
+            table = self._words.transform(texts[start : start + CHUNK])
+            vectors = normalise(table @ directions).astype(np.float32)
+            yield np.arange(start, start + len(vectors)), vectors
 
     def _fitted(self) -> np.ndarray:
         if self._directions is None:
@@ -219,7 +187,7 @@ class LatentSemantic(TextEncoder):
         if self._texts is None:
             from sklearn.exceptions import NotFittedError
 
-            raise NotFittedError("this encoder learns from training texts: call fit before")
+            raise NotFittedError("this encoder learns from training texts: call fit first")
         return self._texts
 
     def _describe(self, texts: list[str]) -> str:

@@ -1,29 +1,29 @@
-"""Sentence encoders that others trained: an ONNX graph run by onnxruntime."""
+"""Pretrained sentence encoders: an ONNX graph run by onnxruntime."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from fairfrontier.prepare.config.encoder import EncoderConfig, PinnedFile
+from fairfrontier.prepare.config.encoder import EncoderConfig
 from fairfrontier.prepare.embedding.base import ENCODING, TextEncoder, list_texts, normalise
 from fairfrontier.prepare.embedding.cache import FOLDER, STORED, VectorCache
 from fairfrontier.prepare.source.download import Progress
 from fairfrontier.prepare.source.fetch import fetch
-from fairfrontier.prepare.source.progress import show_count
+from fairfrontier.prepare.source.progress import COUNT, show_progress
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.source import source_digest
 from fairfrontier.runtime.store import canonical_json
 
 LIBRARIES = ("onnxruntime", "tokenizers")
-# Of a batch. Fewer are slower below 64 tokens a text, more are slower above.
+# In a batch. Fewer are slower below 64 tokens a text, more are slower above.
 BATCH_TOKENS = 512
 # Some seconds of work: what is lost when the process is killed.
 FLUSH_TEXTS = 256
@@ -45,26 +45,24 @@ class TransformerEncoder(TextEncoder):
     threads : int
         Batches that are run at once, each by one thread of onnxruntime; at least 1.
     progress : callable, optional
-        Called with (name, bytes that arrived, bytes in all or None) while files are fetched.
+        Called with (name, bytes that arrived, bytes in total or None) while files are fetched.
 
     Raises
     ------
     ConfigError
-        When ``max_tokens`` cannot be.
+        When ``max_tokens`` or ``threads`` is out of range.
     FetchError
-        When the weights or the tokenizer cannot be had.
+        When the weights or the tokenizer cannot be obtained.
     ImportError
         When onnxruntime or tokenizers is not installed.
 
-    Notes
-    -----
-    A batch holds texts of one number of tokens, so that nothing is padded. MiniLM's activations are
-    float32, and a text has the same bytes alone and in any batch of 2 to 32 texts of 7 to 128
-    tokens, with one thread or two, on the processor where this was measured. A graph that quantises
-    its activations takes their scale from the whole batch: when a graph is loaded, a few texts are
-    run alone and together, and where a byte differs every text is run alone ever after. Between
-    processors and versions of onnxruntime sums are rounded differently. Vectors are rounded to half
-    precision, whether they come from the cache or not.
+    Notes ----- All texts of a batch have the same number of tokens, so that nothing is padded.
+    MiniLM's activations are float32, and a text has the same bytes alone and in any batch of 2 to
+    32 texts of 7 to 128 tokens, with one thread or two, on the processor where this was measured. A
+    graph with quantised activations scales them by the entire batch: when a graph is loaded, a few
+    texts are run alone and together, and where a byte differs every text is run alone from then on.
+    Between processors and versions of onnxruntime sums are rounded differently. Vectors are rounded
+    to half precision, whether they come from the cache or not.
 
     Loading takes some 2 s and 270 MB. O(L · dimension² + L² · dimension) for a text.
 
@@ -96,8 +94,10 @@ class TransformerEncoder(TextEncoder):
         self.config = config
         self.max_tokens = max_tokens
         self.threads = threads
-        self._weights = _locate(config.weights, home, progress)
-        self._tokens = _locate(config.tokenizer, home, progress)
+        self._weights, self._tokens = (
+            fetch(file.sources, file.sha256, home, progress)
+            for file in (config.weights, config.tokenizer)
+        )
         self.cache = VectorCache(home / FOLDER, self.digest, self.dimension)
 
     @property
@@ -120,54 +120,26 @@ class TransformerEncoder(TextEncoder):
         return self
 
     def encode(self, texts: Iterable[str], progress: Progress | None = None) -> np.ndarray:
-        """Encode texts; those that were encoded before are looked up.
+        """Encode texts, float32 of shape (n_texts, dimension); cached ones are looked up.
 
-        Parameters
-        ----------
-        texts : iterable of str
-        progress : callable, optional
-            Called with (name, texts done, texts in all), beside the bar of a terminal. Texts that
-            stand twice count once.
-
-        Returns
-        -------
-        ndarray of float32, shape (n_texts, dimension)
-            Rows of length 1 to within 10⁻³: they are rounded to half precision.
-
-        Raises
-        ------
-        DataError
-            When something is not a text, or the graph gives no finite numbers.
-        StoreError
-            When the cache cannot be used.
+        Rows have length 1 to within 10⁻³, because they are rounded to half precision. Repeated
+        texts count once in ``progress``.
         """
         listed = list_texts(texts)
-        place = {text: position for position, text in enumerate(dict.fromkeys(listed))}
-        different = list(place)
-        keys = [self.cache.key(text) for text in different]
-        vectors, found = self.cache.read(keys)
-        missing = np.flatnonzero(~found)
-        with show_count(progress) as tell:
-            done = int(found.sum())
-            for positions, fresh in self._flushes([different[each] for each in missing]):
-                rows = missing[positions]
-                vectors[rows] = self.cache.write([keys[each] for each in rows], fresh)
-                done += len(rows)
-                tell(f"{ENCODING} {self.name}", done, len(different))
-        return vectors[[place[text] for text in listed]].astype(np.float32)
+        with show_progress(progress, COUNT) as show:
+            report = partial(show, f"{ENCODING} {self.name}")
+            return self.cache.look_up(listed, self._flushes, report)
 
     def _flushes(self, texts: Sequence[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield positions and vectors, in lots that are worth a transaction."""
-        places: list[np.ndarray] = []
-        lots: list[np.ndarray] = []
-        for positions, vectors in self._batches(texts):
-            places.append(positions)
-            lots.append(vectors)
-            if sum(map(len, places)) >= FLUSH_TEXTS:
-                yield np.concatenate(places), np.concatenate(lots)
-                places, lots = [], []
-        if places:
-            yield np.concatenate(places), np.concatenate(lots)
+        """Yield positions and vectors, in batches worth a transaction."""
+        waiting: list[tuple[np.ndarray, np.ndarray]] = []
+        for batch in self._batches(texts):
+            waiting.append(batch)
+            if sum(len(positions) for positions, _ in waiting) >= FLUSH_TEXTS:
+                yield _join(waiting)
+                waiting = []
+        if waiting:
+            yield _join(waiting)
 
     def _batches(self, texts: Sequence[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield positions and vectors of batches, from the longest texts to the shortest.
@@ -179,9 +151,9 @@ class TransformerEncoder(TextEncoder):
             # One by one: the library's own batches would take every core.
             tokens = np.array(self._tokenizer.encode(text).ids, dtype=np.int64)
             alike.setdefault(tokens.tobytes(), []).append(position)
-        tokens_of = [np.frombuffer(each, dtype=np.int64) for each in alike]
+        tokens_of = [np.frombuffer(content, dtype=np.int64) for content in alike]
         members = list(alike.values())
-        lengths = np.array([each.size for each in tokens_of], dtype=np.int64)
+        lengths = np.array([tokens.size for tokens in tokens_of], dtype=np.int64)
         batches: list[np.ndarray] = []
         for length in np.unique(lengths)[::-1]:
             equal = np.flatnonzero(lengths == length)
@@ -190,10 +162,9 @@ class TransformerEncoder(TextEncoder):
         vectors = self._map(
             lambda batch: self._run(np.stack([tokens_of[i] for i in batch])), batches
         )
-        for batch, found in zip(batches, vectors, strict=True):
-            counts = [len(members[each]) for each in batch]
-            positions = np.concatenate([members[each] for each in batch])
-            yield positions, np.repeat(found, counts, axis=0)
+        for batch, rows in zip(batches, vectors, strict=True):
+            counts = [len(members[i]) for i in batch]
+            yield np.concatenate([members[i] for i in batch]), np.repeat(rows, counts, axis=0)
 
     def _map(
         self, run: Callable[[np.ndarray], np.ndarray], batches: Sequence[np.ndarray]
@@ -212,13 +183,13 @@ class TransformerEncoder(TextEncoder):
 
     def _run(self, ids: np.ndarray) -> np.ndarray:
         """Return float16 of shape (n_texts, dimension) for token numbers (n_texts, n_tokens)."""
-        given = {
+        values = {
             "input_ids": ids,
             "attention_mask": np.ones_like(ids),
             "token_type_ids": np.zeros_like(ids),
         }
-        wanted = {each.name for each in self._session.get_inputs()}
-        states = self._session.run(None, {name: given[name] for name in wanted})[0]
+        inputs = {item.name: values[item.name] for item in self._session.get_inputs()}
+        states = self._session.run(None, inputs)[0]
         # Nothing is padded, so that the mean under the mask is the mean.
         vectors = normalise(states.mean(axis=1, dtype=np.float64))
         if vectors.shape != (len(ids), self.dimension) or not np.isfinite(vectors).all():
@@ -231,7 +202,7 @@ class TransformerEncoder(TextEncoder):
 
     @cached_property
     def _independent(self) -> bool:
-        """Whether texts of a batch leave each other alone, by trial on random tokens."""
+        """Whether texts of a batch do not affect each other, by trial on random tokens."""
         generator = np.random.default_rng(0)
         ids = generator.integers(
             self._tokenizer.get_vocab_size(), size=(8, min(16, self.max_tokens))
@@ -260,7 +231,7 @@ class TransformerEncoder(TextEncoder):
         session = onnxruntime.InferenceSession(
             str(self._weights), options, providers=["CPUExecutionProvider"]
         )
-        unknown = {each.name for each in session.get_inputs()} - INPUTS
+        unknown = {item.name for item in session.get_inputs()} - INPUTS
         if unknown:
             raise ConfigError(
                 f"The graph of {self.name} wants {', '.join(sorted(unknown))}.",
@@ -269,13 +240,15 @@ class TransformerEncoder(TextEncoder):
         return session
 
 
-def digest_transformer(config: EncoderConfig, max_tokens: int) -> str:
-    """Return the digest of a sentence encoder, whose files need not be here.
+def _join(batches: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    positions, vectors = zip(*batches, strict=True)
+    return np.concatenate(positions), np.concatenate(vectors)
 
-    Raises
-    ------
-    ImportError
-        When onnxruntime or tokenizers is not installed.
+
+def digest_transformer(config: EncoderConfig, max_tokens: int) -> str:
+    """Return the digest of a sentence encoder, without its files.
+
+    An ImportError is raised when onnxruntime or tokenizers is not installed.
     """
     description = {
         "weights": config.weights.sha256,
@@ -288,7 +261,3 @@ def digest_transformer(config: EncoderConfig, max_tokens: int) -> str:
         "versions": {library: version(library) for library in LIBRARIES},
     }
     return hashlib.sha256(canonical_json(description).encode()).hexdigest()
-
-
-def _locate(file: PinnedFile, home: Path, progress: Progress | None) -> Path:
-    return fetch(file.sources, file.sha256, home, progress)

@@ -24,24 +24,10 @@ from fairfrontier.prepare.text.version import Versions, make_versions
 class TextVariants:
     """A counterfactual set over the texts of one part; iterating makes one variant at a time.
 
-    Attributes
-    ----------
-    X : ndarray of float64, shape (n_samples, n_features)
-        The rows as they are; shared with the part, not copied.
-    groups : ndarray of int64, shape (n_samples, n_attributes)
-    columns : slice
-        The columns of X that are the vector of the text.
-    versions : Versions
-        Which rows have versions, and their texts.
-    encoder : TextEncoder
-    taken : ndarray of int64 or None
-        Which rows of X and groups the set is restricted to; None for all.
-
-    Notes
-    -----
-    Vectors of a version are encoded, or looked up, once, and kept as float32: a set that was
-    walked through holds 4 · dimension · n_versions · n_rows bytes. Groups stay those of the row:
-    they are made of columns of the table, and a version writes into none of them.
+    X and groups are those of the part, not copied; ``columns`` of X are the vector of the text, and
+    ``taken`` is the subset of rows to which the set is restricted. Vectors are encoded, or looked
+    up, once: a set that was iterated over keeps 4 · dimension · n_versions · n_rows bytes. A
+    version does not change the groups of a row, which are made from other columns.
     """
 
     X: np.ndarray
@@ -50,14 +36,14 @@ class TextVariants:
     versions: Versions
     encoder: TextEncoder
     taken: np.ndarray | None = None
-    _place: np.ndarray = field(init=False, repr=False)
-    _held: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
+    _version_row: np.ndarray = field(init=False, repr=False)
+    _encoded: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        """Note where among the versions each row of X stands, −1 for nowhere."""
-        place = np.full(len(self.X), -1, dtype=np.int64)
-        place[self.versions.rows] = np.arange(self.versions.rows.size)
-        object.__setattr__(self, "_place", place if self.taken is None else place[self.taken])
+        """Compute the position of each row of X among the versions, −1 without one."""
+        row = np.full(len(self.X), -1, dtype=np.int64)
+        row[self.versions.rows] = np.arange(self.versions.rows.size)
+        object.__setattr__(self, "_version_row", row if self.taken is None else row[self.taken])
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -67,12 +53,12 @@ class TextVariants:
     @property
     def n_samples(self) -> int:
         """Number of rows of every variant."""
-        return self._place.size
+        return self._version_row.size
 
     @property
     def rows(self) -> np.ndarray:
         """Positions of the rows that have versions, ascending."""
-        return np.flatnonzero(self._place >= 0)
+        return np.flatnonzero(self._version_row >= 0)
 
     def __len__(self) -> int:
         return len(self.versions.versions)
@@ -82,7 +68,7 @@ class TextVariants:
         for number, name in enumerate(self.names):
             X = self.X.copy() if self.taken is None else self.X[self.taken]
             groups = self.groups if self.taken is None else self.groups[self.taken]
-            X[rows, self.columns] = self._vectors(number)[self._place[rows]]
+            X[rows, self.columns] = self._vectors(number)[self._version_row[rows]]
             yield Variant(name, X, groups)
 
     def take(self, rows: np.ndarray) -> TextVariants:
@@ -91,28 +77,18 @@ class TextVariants:
 
     def _vectors(self, number: int) -> np.ndarray:
         """Return float32 of shape (n_rows, dimension) for one version."""
-        if number not in self._held:
+        if number not in self._encoded:
             texts = self.versions.versions[number].write().texts
-            self._held[number] = self.encoder.encode(texts)
-        return self._held[number]
+            self._encoded[number] = self.encoder.encode(texts)
+        return self._encoded[number]
 
 
 def add_versions(
     part: Part, frame: pd.DataFrame, request: Request, encoder: Encoder, text: TextFeatures
 ) -> Part:
-    """Return a part with the counterfactual sets of its texts beside the others.
+    """Return a part with the counterfactual sets of its texts in addition to the others.
 
-    Parameters
-    ----------
-    part : Part
-    frame : DataFrame
-        Its rows, with the column of texts.
-    request : Request
-        What the split was asked for.
-    encoder : Encoder
-        Of all features.
-    text : TextFeatures
-        Of the texts.
+    ``frame`` has the rows of the part, with the column of texts.
     """
     config = request.config
     if text.encoder is None or config.text is None:
@@ -135,44 +111,29 @@ def add_versions(
 
 
 def encode_versions(split: Split, progress: Progress | None = None) -> int:
-    """Encode all versions of a split's texts at once, into the encoder's cache.
-
-    Parameters
-    ----------
-    split : Split
-    progress : callable, optional
-        As `TextEncoder.encode` takes it.
-
-    Returns
-    -------
-    int
-        Texts, some of which may be the same.
-    """
-    texts: list[str] = []
-    encoders: list[TextEncoder] = []
-    for _, part in split.parts():
-        for each in part.counterfactuals.values():
-            if isinstance(each, TextVariants):
-                texts.extend(each.versions.texts)
-                encoders.append(each.encoder)
+    """Encode all versions of a split's texts at once, into the encoder's cache; return how many."""
+    sets = [
+        variants
+        for _, part in split.parts()
+        for variants in part.counterfactuals.values()
+        if isinstance(variants, TextVariants)
+    ]
+    texts = [text for variants in sets for text in variants.versions.texts]
     if texts:
-        encoders[0].encode(texts, progress)
+        sets[0].encoder.encode(texts, progress)
     return len(texts)
 
 
 def list_changes(part: Part) -> pd.DataFrame:
     """Return every word that the versions of a part's texts replace.
 
-    Returns
-    -------
-    DataFrame
-        Columns ``set``, ``version``, and those of `Rewriting.table`; no row where there are no
-        counterfactual texts.
+    The columns are ``set``, ``version``, and those of `Rewriting.table`; the frame is empty where
+    there are no counterfactual texts.
     """
     tables = [
-        each.versions.table().assign(set=name)
-        for name, each in part.counterfactuals.items()
-        if isinstance(each, TextVariants)
+        variants.versions.table().assign(set=name)
+        for name, variants in part.counterfactuals.items()
+        if isinstance(variants, TextVariants)
     ]
     if not tables:
         return pd.DataFrame()

@@ -29,25 +29,14 @@ def draw_table(parts: dict[str, int] | None = None, seed: int = SEED) -> pd.Data
                             label = 1{(u, v) above L_2} and nonwhite = u + 2 for the sixth
 
     L_1 and L_2 are the rising and the falling diagonal of the training points' bounding box, and
-    score = v. At the same score the label depends on the neighbourhood, by a mirror.
-
-    Parameters
-    ----------
-    parts : dict of str to int, optional
-        Rows of each part; the first part's rows draw the lines. 150 training rows, as in the
-        paper, and 150 and 300 further ones by default.
-    seed : int
-        Of the generator.
-
-    Returns
-    -------
-    DataFrame
-        Columns nonwhite and score, two decimals each, label, ``declined`` or ``approved``, and
-        part.
+    score = v. At the same score the label depends on the neighbourhood, by a mirror. ``parts`` maps
+    parts to row counts; the first part's rows determine the lines. By default there are 150
+    training rows, as in the paper, and 150 and 300 further ones. Columns: nonwhite and score, two
+    decimals each, label, ``declined`` or ``approved``, and part.
 
     Notes
     -----
-    Drawn by a counter-based generator, which no version of a library changes. The paper does not
+    The counter-based generator does not change with versions of libraries. The paper does not
     say whether its rectangle of minimum area is parallel to the axes; here it is.
 
     References

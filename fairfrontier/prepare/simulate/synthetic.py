@@ -28,27 +28,13 @@ def draw_table(rows: int = ROWS, seed: int = SEED) -> pd.DataFrame:
 
     Points of equal height are alike in merit, 1{vertical > 0}; the label is likelier to the
     right, so that the best boundary for it runs at 45° where that for merit is horizontal.
-
-    Parameters
-    ----------
-    rows : int
-        Number of points.
-    seed : int
-        Of the generator.
-
-    Returns
-    -------
-    DataFrame
-        Columns horizontal and vertical, two decimals each, and label, ``no`` or ``yes``.
-
-    Notes
-    -----
-    Drawn by a counter-based generator, which no version of a library changes.
+    Columns: horizontal and vertical, two decimals each, and label, ``no`` or ``yes``. The
+    counter-based generator does not change with versions of libraries.
 
     References
     ----------
     M. Yurochkin, Y. Sun. SenSeI: sensitive set invariance for enforcing individual fairness. ICLR
-    2021, Figure 1, which describes such data and does not say how they were drawn.
+    2021, Figure 1, which describes such data but not how they were drawn.
     """
     ids = np.arange(rows)
     first, second, third = (uniforms(seed + column, ids) for column in range(3))

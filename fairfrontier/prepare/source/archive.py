@@ -14,12 +14,12 @@ from typing import IO
 from fairfrontier.runtime.errors import DataError, nearest
 
 ZIP_START = b"PK\x03\x04"
-# What is unpacked is held in memory or written to disk: a few bytes could claim all of it.
+# A few bytes could unpack to all of the memory or disk.
 LIMIT_BYTES = 4 * 2**30
 # What macOS adds to every archive beside the files.
 SHADOW = "__MACOSX/"
 SPREADSHEET = "[Content_Types].xml"
-# What zipfile and what it unpacks with say of damaged bytes; bzip2 adds an OSError without errno.
+# Errors of zipfile and its decompressors on damaged bytes; bzip2 adds an OSError without errno.
 DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -32,27 +32,7 @@ DAMAGE = (
 
 
 def unzip_table(raw: bytes, path: Path, limit: int = LIMIT_BYTES) -> bytes | None:
-    """Return the bytes of the only file of a zip archive.
-
-    Parameters
-    ----------
-    raw : bytes
-        The archive.
-    path : Path
-        Named in errors.
-    limit : int
-        Most bytes that are unpacked.
-
-    Returns
-    -------
-    bytes or None
-        None where this is no zip archive, or one that is a spreadsheet.
-
-    Raises
-    ------
-    DataError
-        When there are several files or none, or the one is encrypted, damaged or too large.
-    """
+    """Return the bytes of the only file of a zip archive; None for a spreadsheet or no archive."""
     if raw[: len(ZIP_START)] != ZIP_START:
         return None
     try:
@@ -72,7 +52,7 @@ def unzip_table(raw: bytes, path: Path, limit: int = LIMIT_BYTES) -> bytes | Non
             shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
             raise DataError(
                 f"{path} is a zip archive of {len(names)} files ({shown or 'it is empty'}).",
-                "Take the table out of it, or name it with `file` beside the archive's url.",
+                "Extract the table, or name it with `file` beside the archive's url.",
             )
         with open_member(archive, names[0], path, limit) as member:
             return member.read()
@@ -82,22 +62,10 @@ def unzip_table(raw: bytes, path: Path, limit: int = LIMIT_BYTES) -> bytes | Non
 def open_member(
     archive: zipfile.ZipFile, name: str, path: Path, limit: int = LIMIT_BYTES
 ) -> Iterator[IO[bytes]]:
-    """Open a member of a zip archive for reading; nothing is extracted, so its name leads nowhere.
+    """Open a member of a zip archive for reading, of at most ``limit`` bytes.
 
-    Parameters
-    ----------
-    archive : ZipFile
-    name : str
-        The member, with forward slashes.
-    path : Path
-        Of the archive; named in errors.
-    limit : int
-        Most bytes that the member may claim; zipfile never gives more than is claimed.
-
-    Raises
-    ------
-    DataError
-        When there is no such member, or it is too large, encrypted or damaged.
+    Nothing is extracted, so the member's name cannot lead outside a folder; zipfile reads no more
+    than the archive states.
     """
     try:
         info = archive.getinfo(name)
@@ -109,7 +77,7 @@ def open_member(
         raise DataError(
             f"{name} in {path} claims {info.file_size / 1e9:.1f} GB unpacked, and "
             f"{limit / 1e9:.1f} GB is the most that is unpacked.",
-            "Unpack it yourself and name the file, when it really is that large.",
+            "If it really is that large, unpack it yourself and name the file.",
         )
     if info.flag_bits & 1:
         raise DataError(f"{name} in {path} is encrypted.", "Unpack it and name the file.")
@@ -117,7 +85,7 @@ def open_member(
         with archive.open(info) as member:
             yield member
     except (*DAMAGE, OSError) as error:
-        # With a number it is of a disk: of the archive's, or of where the member is copied to.
+        # With an errno it is an error of a disk: the archive's, or the one copied to.
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise DataError(

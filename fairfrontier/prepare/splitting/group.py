@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -16,23 +17,11 @@ from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 
 @dataclass(frozen=True)
 class Attribute:
-    """How one attribute is made.
+    """How one attribute is made; code k is the level names[k].
 
-    Attributes
-    ----------
-    name : str
-    names : tuple of str
-        Level names; code k is level k.
-    column : str or None
-        The column it is made from; None for a cross product.
-    codes : mapping of str to int
-        Column level -> code.
-    others : int or None
-        Code of the levels that ``codes`` lacks.
-    below : float or None
-        Threshold: code 0 below it, 1 from it on.
-    cross : tuple of str
-        The attributes it combines.
+    From ``column``: by ``codes`` (column level -> code) with ``others`` as the code of the
+    remaining levels, or 0 below the threshold ``below`` and 1 from it on. Or as the ``cross``
+    product of others.
     """
 
     name: str
@@ -44,13 +33,7 @@ class Attribute:
     cross: tuple[str, ...] = ()
 
     def encode(self, column: pd.Series, file: Path | str = "") -> np.ndarray:
-        """Return the group codes of a column, int64 of shape (n_samples,).
-
-        Raises
-        ------
-        DataError
-            When a level has no code.
-        """
+        """Return the group codes of a column, int64 of shape (n_samples,)."""
         if self.below is not None:
             return (column.to_numpy(dtype=np.float64) >= self.below).astype(np.int64)
         codes = as_levels(column).map(dict(self.codes or {}))
@@ -70,26 +53,10 @@ class Attribute:
 def fit_attributes(
     groups: Mapping[str, Group], levels: Mapping[str, tuple[str, ...]], file: Path | str
 ) -> tuple[Attribute, ...]:
-    """Settle the levels of every attribute.
+    """Return the attributes in the order of the YAML, with their levels.
 
-    Parameters
-    ----------
-    groups : mapping of str to Group
-        What the YAML says.
-    levels : mapping of str to tuple of str
-        The levels that occur in each column that makes a group by level.
-    file : Path or str
-        Named in errors.
-
-    Returns
-    -------
-    tuple of Attribute
-        In the order of the YAML.
-
-    Raises
-    ------
-    ConfigError
-        When a level is named that the column does not hold, or is named twice.
+    ``levels`` are those that occur in each column that makes a group by level. A level that is
+    named must occur, and in one group only.
     """
     made: dict[str, Attribute] = {}
     for name, group in groups.items():
@@ -102,14 +69,8 @@ def fit_attributes(
             made[name] = _by_level(name, group, levels[group.column or ""], file)
     for name, group in groups.items():
         if group.cross:
-            combined: tuple[str, ...] = ("",)
-            for each in group.cross:
-                combined = tuple(
-                    f"{left}×{right}" if left else right
-                    for left in combined
-                    for right in made[each].names
-                )
-            made[name] = Attribute(name, combined, cross=group.cross)
+            cells = product(*(made[other].names for other in group.cross))
+            made[name] = Attribute(name, tuple(map("×".join, cells)), cross=group.cross)
     return tuple(made[name] for name in groups)
 
 
@@ -147,19 +108,18 @@ def encode_attributes(
     for position, attribute in enumerate(attributes):
         if attribute.column is not None:
             codes[:, position] = attribute.encode(frame[attribute.column], file)
-    return cross_codes(attributes, codes)
+    return cross_codes(codes, attributes)
 
 
-def cross_codes(attributes: tuple[Attribute, ...], codes: np.ndarray) -> np.ndarray:
-    """Fill in the columns of cross products from the columns of what they combine."""
+def cross_codes(codes: np.ndarray, attributes: tuple[Attribute, ...]) -> np.ndarray:
+    """Return the codes with the columns of cross products made from those of their attributes."""
     codes = codes.copy()
-    place = {attribute.name: position for position, attribute in enumerate(attributes)}
+    names = [attribute.name for attribute in attributes]
     for position, attribute in enumerate(attributes):
         if attribute.cross:
-            codes[:, position] = 0
-            for other in attribute.cross:
-                width = len(attributes[place[other]].names)
-                codes[:, position] = codes[:, position] * width + codes[:, place[other]]
+            columns = [names.index(other) for other in attribute.cross]
+            shape = [len(attributes[column].names) for column in columns]
+            codes[:, position] = np.ravel_multi_index(tuple(codes[:, columns].T), shape)
     return codes
 
 
@@ -169,13 +129,7 @@ def check_attributes(
     parts: Mapping[str, np.ndarray],
     file: Path | str,
 ) -> None:
-    """Refuse an attribute that is constant in train, or has levels that train has not seen.
-
-    Raises
-    ------
-    DataError
-        Names the attribute and the level.
-    """
+    """Raise a DataError for an attribute that is constant, or has unseen levels, in train."""
     for position, attribute in enumerate(attributes):
         seen = np.bincount(codes[parts["train"], position], minlength=len(attribute.names)) > 0
         if seen.sum() < 2:

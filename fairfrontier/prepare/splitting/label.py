@@ -15,16 +15,9 @@ from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """An encoded label.
+    """An encoded label: int64 class codes or float64 targets, and the names of the classes by code.
 
-    Attributes
-    ----------
-    y : ndarray, shape (n_samples,)
-        int64 class codes or float64 targets.
-    classes : tuple of str
-        Names by code; empty for regression.
-    favourable : int or None
-        Code of the favourable class; None where there is none.
+    ``classes`` is empty for regression; ``favourable`` is a code, or None where there is none.
     """
 
     y: np.ndarray
@@ -39,14 +32,6 @@ def encode_label(column: pd.Series, label: Label, file: Path | str) -> Target:
     ``positive`` it must have two levels, and the later one in sorted order is 1. Classes of a
     multiclass label are sorted. A regression target y in ``range`` [a, b] becomes (y − a)/(b − a);
     with ``positive`` it is 1.0 where the column holds such a level and 0.0 elsewhere.
-
-    Raises
-    ------
-    DataError
-        When only one class occurs, a binary label has more than two levels without ``positive``,
-        or a target is infinite or outside its range.
-    ConfigError
-        When ``positive`` or ``favourable`` names a level that does not occur.
     """
     if label.task == "regression" and label.positive is None:
         return _regression(column, label, file)
@@ -55,13 +40,12 @@ def encode_label(column: pd.Series, label: Label, file: Path | str) -> Target:
     where = f"{file}: label.column: {label.column!r}"
     if len(levels) < 2:
         raise DataError(
-            f"{where} has one class only: {', '.join(levels)}.",
+            f"{where} has only one class: {', '.join(levels)}.",
             "A classifier needs two: check rows.keep and the column.",
         )
     if label.task == "multiclass":
-        codes = text.map({level: code for code, level in enumerate(levels)})
         classes, meaning = levels, {level: code for code, level in enumerate(levels)}
-        y = codes.to_numpy(dtype=np.int64)
+        y = text.map(meaning).to_numpy(dtype=np.int64)
     else:
         y, classes, meaning = _binary(text, levels, label, file, where)
     if label.task == "regression":
@@ -84,7 +68,7 @@ def _binary(
     if label.positive is None and len(levels) > 2:
         raise DataError(
             f"{where} has {len(levels)} levels ({', '.join(levels[:6])}), and a binary label two.",
-            "Say which are label.positive, or set label.task to multiclass.",
+            "Name the positive ones under label.positive, or set label.task to multiclass.",
         )
     for level in positive:
         if level not in levels:
@@ -97,7 +81,7 @@ def _binary(
     negative = [level for level in levels if level not in positive]
     if not negative:
         raise DataError(
-            f"{where} has one class only: every level is positive.",
+            f"{where} has only one class: every level is positive.",
             "List under label.positive only the levels that mean 1.",
         )
     names = label.names or (negative[0] if len(negative) == 1 else "other", positive[0])

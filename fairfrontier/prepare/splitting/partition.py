@@ -19,14 +19,10 @@ def split_seed(rule: SplitRule, seed: int) -> int:
 
 
 def part_sizes(parts: dict[str, Any], n: int, file: Path | str) -> dict[str, int]:
-    """Turn counts, shares and ``rest`` into row counts.
+    """Return row counts for counts, shares and ``rest``.
 
-    Shares are rounded cumulatively, so that shares that add up to 1 use every row once.
-
-    Raises
-    ------
-    DataError
-        When counts ask for more rows than there are, or a part is left without rows.
+    Shares are rounded cumulatively, so that shares that add up to 1 use every row once. Every part
+    must get rows.
     """
     sizes: dict[str, int] = {}
     share = 0.0
@@ -39,13 +35,13 @@ def part_sizes(parts: dict[str, Any], n: int, file: Path | str) -> dict[str, int
             start = end
         elif amount != REST:
             sizes[name] = amount
-    left = n - sum(sizes.values())
-    if left < 0:
+    remaining = n - sum(sizes.values())
+    if remaining < 0:
         raise DataError(
-            f"{file}: split asks for {n - left} rows, and the table has {n}.",
+            f"{file}: split asks for {n - remaining} rows, and the table has {n}.",
             "Lower the counts, or give shares.",
         )
-    sizes = {name: sizes.get(name, left) for name in parts}
+    sizes = {name: sizes.get(name, remaining) for name in parts}
     for name, size in sizes.items():
         if size < 1:
             raise DataError(
@@ -65,66 +61,31 @@ def partition(
     column: pd.Series | None = None,
     file: Path | str = "",
 ) -> dict[str, np.ndarray]:
-    """Deal rows to parts.
+    """Return disjoint row positions of every part, int64.
 
-    Parameters
-    ----------
-    rule : SplitRule
-    n : int
-        Number of rows.
-    seed : int
-        Which split; see ``split_seed``.
-    y : ndarray of int64, shape (n,)
-        Class codes, for ``stratified``.
-    groups : ndarray of int64, shape (n,)
-        Group codes, for ``per_group``.
-    column : Series of str, length n
-        Level text, for ``column``.
-    file : Path or str
-        Named in errors.
-
-    Returns
-    -------
-    dict of str to ndarray of int64
-        Part -> row positions. Parts are disjoint. ``permutation``, ``random`` and ``stratified``
-        keep the order in which rows were drawn; the others keep the table's.
-
-    Raises
-    ------
-    DataError
-        When a part is left without rows, or a class is too small to stratify.
-    ConfigError
-        When a part names a level that the column does not hold.
-
-    Notes
-    -----
-    O(n).
+    ``permutation``, ``random`` and ``stratified`` keep the order in which rows were drawn; the
+    others keep the table's. ``stratified`` needs the class codes ``y``, ``per_group`` the group
+    codes ``groups`` and ``column`` the level text ``column``, each of length n. O(n).
     """
     number = split_seed(rule, seed)
-    if rule.kind == "column":
-        if column is None:
-            raise ValueError("kind: column needs the column")
+    if rule.kind == "column" and column is not None:
         return _by_column(rule, column, file)
-    if rule.kind == "per_group":
-        if groups is None:
-            raise ValueError("kind: per_group needs groups")
+    if rule.kind == "per_group" and groups is not None:
         return _per_group(rule, groups, number, file)
     sizes = part_sizes(rule.parts, n, file)
-    if rule.kind == "stratified":
-        if y is None:
-            raise ValueError("kind: stratified needs class codes")
+    if rule.kind == "stratified" and y is not None:
         return _stratified(sizes, y, number, file)
     if rule.kind == "permutation":
         # The legacy generator is the authors' np.random.seed(s); np.random.permutation(n).
-        order = np.random.RandomState(number).permutation(n)
-    else:
-        order = np.random.default_rng(number).permutation(n)
-    parts: dict[str, np.ndarray] = {}
-    start = 0
-    for name, size in sizes.items():
-        parts[name] = order[start : start + size].astype(np.int64)
-        start += size
-    return parts
+        return _cut(np.random.RandomState(number).permutation(n).astype(np.int64), sizes)
+    if rule.kind == "random":
+        return _cut(np.random.default_rng(number).permutation(n), sizes)
+    raise ValueError(f"kind: {rule.kind} needs the array it splits by")
+
+
+def _cut(rows: np.ndarray, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Return consecutive pieces of an array by their sizes; what remains is left out."""
+    return dict(zip(sizes, np.split(rows, np.cumsum([*sizes.values()])), strict=False))
 
 
 def _by_column(rule: SplitRule, column: pd.Series, file: Path | str) -> dict[str, np.ndarray]:
@@ -148,11 +109,9 @@ def _per_group(
     pieces: dict[str, list[np.ndarray]] = {name: [] for name in rule.parts}
     for code in np.unique(groups):
         members = generator.permutation(np.flatnonzero(groups == code))
-        start = 0
-        for name, size in part_sizes(rule.parts, members.size, file).items():
-            pieces[name].append(members[start : start + size])
-            start += size
-    return {name: np.sort(np.concatenate(each)) for name, each in pieces.items()}
+        for name, piece in _cut(members, part_sizes(rule.parts, members.size, file)).items():
+            pieces[name].append(piece)
+    return {name: np.sort(np.concatenate(arrays)) for name, arrays in pieces.items()}
 
 
 def _stratified(
@@ -160,32 +119,21 @@ def _stratified(
 ) -> dict[str, np.ndarray]:
     parts: dict[str, np.ndarray] = {}
     rows = np.arange(y.size)
-    names = list(sizes)
-    for name in names[:-1]:
-        others = sum(sizes[other] for other in names[names.index(name) + 1 :])
-        taken, left = draw_stratified(y[rows], sizes[name], others, number, file)
-        parts[name], rows = rows[taken], rows[left]
-    # A single part that is not the whole table has nothing to be split from: take it first.
-    last = names[-1]
-    parts[last] = rows if rows.size == sizes[last] else rows[: sizes[last]]
+    *names, last = sizes
+    others = sum(sizes.values())
+    for name in names:
+        others -= sizes[name]
+        drawn, remaining = draw_stratified(y[rows], sizes[name], others, number, file)
+        parts[name], rows = rows[drawn], rows[remaining]
+    # A single part has nothing to be split from.
+    parts[last] = rows[: sizes[last]]
     return parts
 
 
 def draw_stratified(
     y: np.ndarray, first: int, second: int, number: int, file: Path | str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw two disjoint samples that hold every class alike (StratifiedShuffleSplit).
-
-    Returns
-    -------
-    tuple of ndarray
-        Positions of ``first`` and of ``second`` rows.
-
-    Raises
-    ------
-    DataError
-        When a class has fewer than two rows, or a sample fewer rows than there are classes.
-    """
+    """Return positions of two disjoint samples with equal class shares (StratifiedShuffleSplit)."""
     from sklearn.model_selection import StratifiedShuffleSplit
 
     rule = StratifiedShuffleSplit(
@@ -204,24 +152,9 @@ def draw_stratified(
 def carve_validation(
     rule: SplitRule, train: np.ndarray, y: np.ndarray | None, seed: int, file: Path | str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Take a validation part out of train, stratified by class where there are classes.
+    """Split train into train and validation, stratified by the class codes y where there are some.
 
-    Parameters
-    ----------
-    rule : SplitRule
-        ``validation_share`` says how much.
-    train : ndarray of int64
-        Row positions.
-    y : ndarray of int64 or None
-        Class codes of all rows; None for regression.
-    seed : int
-    file : Path or str
-        Named in errors.
-
-    Returns
-    -------
-    tuple of ndarray
-        What stays in train and what becomes validation, each in train's order.
+    Both keep train's order.
     """
     size = max(1, round(rule.validation_share * train.size))
     if train.size - size < 1:
@@ -232,49 +165,32 @@ def carve_validation(
     number = split_seed(rule, seed)
     if y is None:
         order = np.random.default_rng([number, 3]).permutation(train.size)
-        keep, taken = order[size:], order[:size]
+        keep, drawn = order[size:], order[:size]
     else:
-        keep, taken = draw_stratified(y[train], train.size - size, size, number, file)
-    return train[np.sort(keep)], train[np.sort(taken)]
+        keep, drawn = draw_stratified(y[train], train.size - size, size, number, file)
+    return train[np.sort(keep)], train[np.sort(drawn)]
 
 
 def add_others(
-    rule: SplitRule, parts: Mapping[str, np.ndarray], rest: np.ndarray, seed: int, file: Path | str
+    rule: SplitRule,
+    parts: Mapping[str, np.ndarray],
+    remaining: np.ndarray,
+    seed: int,
+    file: Path | str,
 ) -> dict[str, np.ndarray]:
-    """Add a sample of the rows that were not dealt to the parts that ask for some.
+    """Return the parts with a sample of the remaining rows added behind their rows.
 
-    Parameters
-    ----------
-    rule : SplitRule
-        ``others`` says how many.
-    parts : mapping of str to ndarray of int64
-        Part -> row positions.
-    rest : ndarray of int64
-        Row positions that ``of`` left out.
-    seed : int
-    file : Path or str
-        Named in errors.
-
-    Returns
-    -------
-    dict of str to ndarray of int64
-        The parts, with what was added behind their own rows.
-
-    Raises
-    ------
-    DataError
-        When there are fewer rows than are asked for.
+    ``remaining`` are the row positions that ``of`` left out.
     """
     wanted = sum(rule.others.values())
-    if wanted > rest.size:
+    if wanted > remaining.size:
         raise DataError(
-            f"{file}: split.others asks for {wanted} rows, and split.of leaves {rest.size} out.",
+            f"{file}: split.others asks for {wanted} rows; split.of leaves {remaining.size} out.",
             "Ask for fewer.",
         )
-    drawn = np.random.default_rng([split_seed(rule, seed), 5]).permutation(rest)
-    added = dict(parts)
-    start = 0
-    for name, size in rule.others.items():
-        added[name] = np.concatenate([parts[name], drawn[start : start + size]])
-        start += size
-    return added
+    drawn = np.random.default_rng([split_seed(rule, seed), 5]).permutation(remaining)
+    added = _cut(drawn, rule.others)
+    return {
+        name: np.concatenate([rows, added[name]]) if name in added else rows
+        for name, rows in parts.items()
+    }

@@ -19,30 +19,11 @@ def add_noise(
     seed: int,
     file: Path | str,
 ) -> np.ndarray:
-    """Replace some group codes by wrong ones.
+    """Return the group codes with some replaced by wrong ones.
 
     With ``share`` γ, round(γ·n) rows are drawn without replacement and each moves to one of the
     other groups, uniformly. With ``confusion`` C, every row of group j is seen in group k with
-    probability C[j][k]. Cross products follow.
-
-    Parameters
-    ----------
-    rules : mapping of str to Noise
-    attributes : tuple of Attribute
-    groups : ndarray of int64, shape (n_samples, n_attributes)
-        True codes; not changed.
-    seed : int
-    file : Path or str
-        Named in errors.
-
-    Returns
-    -------
-    ndarray of int64, shape (n_samples, n_attributes)
-
-    Raises
-    ------
-    ConfigError
-        When ``confusion`` names a group that the attribute lacks.
+    probability C[j][k]. Cross products follow. ``groups``: int64, shape (n_samples, n_attributes).
     """
     noisy = groups.copy()
     for position, attribute in enumerate(attributes):
@@ -57,7 +38,7 @@ def add_noise(
         else:
             chance = _confusion(rule, attribute, file)
             noisy[:, position] = draw_confused(codes, chance, generator)
-    return cross_codes(attributes, noisy)
+    return cross_codes(noisy, attributes)
 
 
 def move_share(
@@ -74,7 +55,7 @@ def move_share(
 def draw_confused(
     codes: np.ndarray, chance: np.ndarray, generator: np.random.Generator
 ) -> np.ndarray:
-    """Draw the group that each row is seen in, with probability chance[true, seen].
+    """Return the group in which each row is seen, with probability chance[true, seen].
 
     ``chance`` may have more or fewer columns than rows: the groups seen may be others.
     """
@@ -85,18 +66,18 @@ def draw_confused(
 
 
 def _confusion(rule: Noise, attribute: Attribute, file: Path | str) -> np.ndarray:
-    place = {name: code for code, name in enumerate(attribute.names)}
-    chance = np.zeros((len(place), len(place)))
+    names = attribute.names
+    chance = np.zeros((len(names), len(names)))
     for true, seen in (rule.confusion or {}).items():
         for name in (true, *seen):
-            if name not in place:
+            if name not in names:
                 raise ConfigError(
                     f"{file}: perturb.noisy_groups.{attribute.name}.confusion: there is no group "
                     f"{name!r}.",
-                    nearest(name, place),
+                    nearest(name, names),
                 )
         for name, probability in seen.items():
-            chance[place[true], place[name]] = probability
+            chance[names.index(true), names.index(name)] = probability
     chance[np.diag_indices_from(chance)] += 1 - chance.sum(axis=1)
     return chance
 
@@ -111,44 +92,24 @@ def drop_rows(
     seed: int,
     file: Path | str,
 ) -> np.ndarray:
-    """Drop training rows of given groups and label with a probability.
+    """Return the training rows without those that match a case and are drawn to be dropped.
 
-    Parameters
-    ----------
-    rule : Drop
-    train : ndarray of int64
-        Positions of the training rows.
-    attributes : tuple of Attribute
-    groups : ndarray of int64, shape (n_samples, n_attributes)
-        Codes of all rows, before noise: the sample was biased by what people are.
-    y : ndarray, shape (n_samples,)
-    classes : tuple of str
-    seed : int
-    file : Path or str
-        Named in errors.
-
-    Returns
-    -------
-    ndarray of int64
-        The positions that stay, in order.
-
-    Raises
-    ------
-    ConfigError
-        When a case names a group or a class that is not there.
+    ``groups`` are the true codes of all rows, before noise: the sample was biased by what people
+    are.
     """
-    place = {attribute.name: position for position, attribute in enumerate(attributes)}
+    names = [attribute.name for attribute in attributes]
     matches = np.zeros(train.size, dtype=bool)
     for number, case in enumerate(rule.where):
         key = f"{file}: perturb.drop.where.{number}"
         match = np.ones(train.size, dtype=bool)
         for name, level in case.groups.items():
-            names = attributes[place[name]].names
-            if level not in names:
+            column = names.index(name)
+            levels = attributes[column].names
+            if level not in levels:
                 raise ConfigError(
-                    f"{key}.groups.{name}: there is no group {level!r}.", nearest(level, names)
+                    f"{key}.groups.{name}: there is no group {level!r}.", nearest(level, levels)
                 )
-            match &= groups[train, place[name]] == names.index(level)
+            match &= groups[train, column] == levels.index(level)
         if case.label is not None:
             if case.label not in classes:
                 raise ConfigError(

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ import pandas as pd
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.config.section import Group
-from fairfrontier.prepare.split import CounterfactualSet, Part, Split
+from fairfrontier.prepare.split import Part, Split
 from fairfrontier.prepare.splitting.counterfactual import Edit, Edits, make_edits
 from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX, Encoder
 from fairfrontier.prepare.splitting.group import (
@@ -39,17 +40,7 @@ SelectOn = Literal["train", "validation"]
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """What ``load`` was asked for.
-
-    Attributes
-    ----------
-    config : DatasetConfig
-    file : Path
-        The YAML; named in errors.
-    home : Path
-    seed, rows, select_on
-        As in ``load``.
-    """
+    """The arguments of `fairfrontier.prepare.loader.load`, and the configuration it read."""
 
     config: DatasetConfig
     file: Path
@@ -61,7 +52,7 @@ class Request:
     def digest(self, files: tuple[str, ...], text: str | None = None) -> str:
         """Return the sha256 that names the split: raw files, what shapes arrays, the request.
 
-        ``text`` is the digest of what makes vectors of texts.
+        ``text`` is the digest of the text encoder.
         """
         carved = self.select_on == "validation" and "validation" not in self.config.split.parts
         text = json.dumps(
@@ -83,24 +74,10 @@ class Request:
 class Plan:
     """All that is decided about a split before features are encoded.
 
-    Attributes
-    ----------
-    config : DatasetConfig
-    file : Path
-    seed : int
-    ids : ndarray of int64, shape (n_samples,)
-        Row numbers in the source.
-    target : Target
-    attributes : tuple of Attribute
-    groups, true_groups : ndarray of int64, shape (n_samples, n_attributes)
-        As seen and as they are; ``true_groups`` is None without noise.
-    protected : ndarray of float64, shape (n_samples, n_protected)
-    protected_kinds : mapping
-    weight : ndarray of float64, shape (n_samples,)
-    levels : mapping of str to tuple of str
-        Levels that occur in columns used as levels.
-    parts : mapping of str to ndarray of int64
-        Part -> row positions.
+    ``ids`` are row numbers in the source; ``groups`` and ``true_groups`` (int64, (n_samples,
+    n_attributes)) are with and without noise, the latter None where there is none; ``protected`` is
+    float64 (n_samples, n_protected), ``weight`` float64 (n_samples,); ``levels`` are those that
+    occur in columns used as levels; ``parts`` maps parts to row positions.
     """
 
     config: DatasetConfig
@@ -120,14 +97,14 @@ class Plan:
     @property
     def group_names(self) -> dict[str, tuple[str, ...]]:
         """Level names of every attribute."""
-        return {each.name: each.names for each in self.attributes}
+        return {attribute.name: attribute.names for attribute in self.attributes}
 
     def group_columns(self, rows: slice) -> dict[str, np.ndarray]:
-        """Return groups as seen (noise included) that are features, as columns of level names."""
+        """Return the groups (noise included) that are features, as columns of level names."""
         return {
-            GROUP_PREFIX + each.name: np.array(each.names, dtype=object)[self.groups[rows, place]]
-            for place, each in enumerate(self.attributes)
-            if each.name in self.config.features.groups
+            GROUP_PREFIX + name: np.array(names, dtype=object)[self.groups[rows, column]]
+            for column, (name, names) in enumerate(self.group_names.items())
+            if name in self.config.features.groups
         }
 
     def edits(self, encoder: Encoder) -> dict[str, tuple[Edit, ...]]:
@@ -142,26 +119,25 @@ class Plan:
         rows: np.ndarray,
         X: Any,
         edits: Mapping[str, tuple[Edit, ...]],
-        place: Callable[[np.ndarray], Any] = lambda array: array,
+        convert: Callable[[np.ndarray], Any] = lambda array: array,
     ) -> Part:
-        """Put one part together; ``place`` turns its arrays into those of the backend of X."""
-        groups = place(self.groups[rows])
-        sets: dict[str, CounterfactualSet] = {
-            key: Edits(X, groups, self.attributes, each) for key, each in edits.items()
-        }
+        """Put one part together; ``convert`` turns its arrays into those of the backend of X."""
+        groups = convert(self.groups[rows])
         return Part(
             dataset=self.config.dataset,
             name=name,
-            ids=place(self.ids[rows]),
+            ids=convert(self.ids[rows]),
             X=X,
-            y=place(self.target.y[rows]),
+            y=convert(self.target.y[rows]),
             groups=groups,
-            protected=place(self.protected[rows]),
-            weight=place(self.weight[rows]),
+            protected=convert(self.protected[rows]),
+            weight=convert(self.weight[rows]),
             attributes=self.group_names,
             classes=self.target.classes,
-            true_groups=None if self.true_groups is None else place(self.true_groups[rows]),
-            counterfactuals=sets,
+            true_groups=None if self.true_groups is None else convert(self.true_groups[rows]),
+            counterfactuals={
+                key: Edits(X, groups, self.attributes, made) for key, made in edits.items()
+            },
         )
 
     def split(self, encoder: Encoder, parts: Mapping[str, Part], digest: str) -> Split:
@@ -183,37 +159,27 @@ class Plan:
         for name in self.config.protected:
             sources = {name}
             if name in self.config.groups:
-                group = self.config.groups[name]
-                made_of = group.cross or (name,)
-                sources = {GROUP_PREFIX + each for each in (name, *made_of)}
-                sources |= {str(self.config.groups[each].column) for each in made_of}
-            spans = encoder.spans(sources)
-            columns[name] = tuple(
-                sorted(
-                    index
-                    for slices in spans.values()
-                    for span in slices
-                    for index in range(span.start, span.stop)
-                )
-            )
+                groups = self.config.groups
+                factors = groups[name].cross or (name,)
+                sources = {GROUP_PREFIX + factor for factor in (name, *factors)}
+                sources |= {str(groups[factor].column) for factor in factors}
+            spans = chain(*encoder.spans(sources).values())
+            columns[name] = tuple(sorted(chain(*(range(s.start, s.stop) for s in spans))))
         return columns
 
 
 def make_plan(frame: pd.DataFrame, request: Request) -> Plan:
-    """Decide labels, groups, noise and parts; features are not needed for it.
+    """Decide labels, groups, noise and parts, which does not depend on features.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Label, group, protected, weight and split columns of all kept rows; its index holds ids.
-    request : Request
+    ``frame`` has the label, group, protected, weight and split columns of all kept rows, indexed
+    by ids.
     """
     config, file, seed = request.config, request.file, request.seed
     if frame.empty:
-        raise DataError(f"{file}: rows: no row is left.", "Loosen rows.keep or missing: drop.")
+        raise DataError(f"{file}: rows: no row remains.", "Loosen rows.keep or missing: drop.")
     target = encode_label(frame[config.label.column], config.label, file)
     _, level_columns = used_columns(config)
-    levels = {name: unique_levels([frame[name]]) for name in level_columns if name in frame}
+    levels = {name: unique_levels(frame[name]) for name in level_columns if name in frame}
     for name, level in config.features.binary.items():
         if level not in levels[name]:
             raise ConfigError(
@@ -222,21 +188,20 @@ def make_plan(frame: pd.DataFrame, request: Request) -> Plan:
             )
     attributes = fit_attributes(config.groups, levels, file)
     groups = encode_attributes(attributes, frame, file)
-    place = {each.name: position for position, each in enumerate(attributes)}
     rule = config.split
-    dealt = np.flatnonzero(find_rows(frame, rule.of, "split.of", file))
+    eligible = np.flatnonzero(find_rows(frame, rule.of, "split.of", file))
     parts = partition(
         rule,
-        dealt.size,
+        eligible.size,
         seed,
-        y=target.y[dealt],
-        groups=groups[:, place[rule.group]] if rule.group else None,
+        y=target.y[eligible],
+        groups=groups[:, list(config.groups).index(rule.group)] if rule.group else None,
         column=frame[rule.column] if rule.column else None,
         file=file,
     )
-    parts = {name: dealt[rows] for name, rows in parts.items()}
+    parts = {name: eligible[rows] for name, rows in parts.items()}
     if rule.others:
-        parts = add_others(rule, parts, np.setdiff1d(np.arange(len(frame)), dealt), seed, file)
+        parts = add_others(rule, parts, np.setdiff1d(np.arange(len(frame)), eligible), seed, file)
     check_attributes(attributes, groups, parts, file)
     number = split_seed(rule, seed)
     true_groups = None
@@ -266,7 +231,7 @@ def make_plan(frame: pd.DataFrame, request: Request) -> Plan:
             f"{file}: all training rows have one class.",
             "Use split.kind: stratified, or more rows.",
         )
-    protected, kinds = _protected(frame, config, attributes, seen, levels, parts, file)
+    protected, kinds = _protected(frame, config, seen, levels, parts, file)
     weight = np.ones(len(frame))
     if config.weight:
         weight = frame[config.weight].to_numpy(dtype=np.float64)
@@ -281,7 +246,6 @@ def make_plan(frame: pd.DataFrame, request: Request) -> Plan:
 def _protected(
     frame: pd.DataFrame,
     config: DatasetConfig,
-    attributes: tuple[Attribute, ...],
     groups: np.ndarray,
     levels: Mapping[str, tuple[str, ...]],
     parts: Mapping[str, np.ndarray],
@@ -289,11 +253,11 @@ def _protected(
 ) -> tuple[np.ndarray, dict[str, Literal["continuous", "categorical"]]]:
     """Return raw values of continuous protected attributes and codes of categorical ones."""
     numbers, _ = used_columns(config)
-    place = {each.name: position for position, each in enumerate(attributes)}
+    names = list(config.groups)
     values: list[np.ndarray] = []
     kinds: dict[str, Literal["continuous", "categorical"]] = {}
-    for name, said in config.protected.items():
-        if said == "continuous" or (said == "auto" and name in numbers):
+    for name, kind in config.protected.items():
+        if kind == "continuous" or (kind == "auto" and name in numbers):
             kinds[name] = "continuous"
             column = frame[name].to_numpy(dtype=np.float64)
             if np.ptp(column[parts["train"]]) == 0:
@@ -302,9 +266,9 @@ def _protected(
                     "rows.",
                     "A fair metric has nothing to ignore there: choose another column or rows.",
                 )
-        elif name in place:
+        elif name in names:
             kinds[name] = "categorical"
-            column = groups[:, place[name]]
+            column = groups[:, names.index(name)]
         else:
             kinds[name] = "categorical"
             (attribute,) = fit_attributes({name: Group(column=name)}, levels, file)

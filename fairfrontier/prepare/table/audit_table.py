@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
 from fairfrontier.prepare.config.section import level_text
-from fairfrontier.prepare.table.batch_column import BatchColumn
+from fairfrontier.prepare.table.batch_column import FILL_IN, BatchColumn
 from fairfrontier.prepare.table.column import MISSING_LEVEL, sort_levels
-from fairfrontier.prepare.table.score_table import BATCH_ROWS, check_columns
-from fairfrontier.prepare.table.stream import list_files, read_batches, read_names
+from fairfrontier.prepare.table.stream import (
+    BATCH_ROWS,
+    Batch,
+    check_table,
+    name_used,
+    read_names,
+    read_rows,
+)
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
-from fairfrontier.runtime.store import hash_file
 
 Share = Callable[[float], None]
 
 
 @dataclass(frozen=True)
 class DecisionColumns:
-    """Which column holds what.
+    """Which column contains what.
 
     Attributes
     ----------
@@ -52,12 +55,7 @@ class DecisionColumns:
 
     def used(self) -> dict[str, str]:
         """Return column -> the option that names it."""
-        named: dict[str, str] = {}
-        for option in ("decisions", "scores", "labels", "group", "weights"):
-            column = getattr(self, option)
-            if column is not None:
-                named.setdefault(column, option)
-        return named
+        return name_used(self, ("decisions", "scores", "labels", "group", "weights"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,30 +95,22 @@ class DecisionRows:
         return np.asarray(total / total.sum())
 
     def sorted(self) -> DecisionRows:
-        """Return the same rows in an order of their content: sums are then the same to the bit."""
+        """Return the same rows ordered by content, so that sums over them are the same bits."""
         truth = np.zeros_like(self.codes) if self.truth is None else self.truth
         order = np.lexsort((self.weight, self.decision, truth, self.y, self.codes))
-        return DecisionRows(
-            self.decision[order],
-            self.y[order],
-            self.codes[order],
-            self.levels,
-            self.weight[order],
-            None if self.truth is None else truth[order],
+        return replace(
+            self,
+            decision=self.decision[order],
+            y=self.y[order],
+            codes=self.codes[order],
+            weight=self.weight[order],
+            truth=None if self.truth is None else truth[order],
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Confusion:
-    """A confusion matrix as written.
-
-    Attributes
-    ----------
-    chance : ndarray of float64, shape (n_true, n_noisy)
-        P(Ĝ=k | G=j).
-    names, noisy_names : tuple of str
-        Of its rows and columns.
-    """
+    """P(Ĝ=k | G=j) as written: ``chance`` of shape (n_true, n_noisy), with names of both sides."""
 
     chance: np.ndarray
     names: tuple[str, ...]
@@ -130,26 +120,17 @@ class Confusion:
 def read_decisions(
     path: Path, columns: DecisionColumns, progress: Share | None = None
 ) -> DecisionRows:
-    """Read decisions, labels and noisy groups.
+    """Read decisions, labels and noisy groups of a table, as `ScoreTable` takes it.
 
-    Parameters
-    ----------
-    path : Path
-        A Parquet file, a folder of them, or a CSV file, plain or gzip.
-    columns : DecisionColumns
-    progress : callable, optional
-        Gets how much has been read, from 0 to 1.
+    ``progress`` is called with the share that has been read. O(n log n) for the order; memory is
+    32 bytes a row.
 
     Raises
     ------
     ConfigError
-        When the file or a column is not there, or no row is ``accepted`` or ``positive``.
+        When the file or a column does not exist, or no row is ``accepted`` or ``positive``.
     DataError
         For a cell that cannot be used, with its column and row (from 0), and for an empty table.
-
-    Notes
-    -----
-    O(n log n) for the order. Memory is 32 bytes a row.
     """
     decided: list[np.ndarray] = []
     labels: list[np.ndarray] = []
@@ -181,7 +162,7 @@ def read_decisions(
             f"{path}: all weights in column {columns.weights!r} are 0.",
             "Give a row a positive weight, or leave --weights out.",
         )
-    # Shares alone count, and sums of the largest numbers would overflow.
+    # Only shares matter, and sums of the largest numbers would overflow.
     weight = weight / weight.max()
     y = np.concatenate(labels).astype(np.int64)
     return DecisionRows(np.concatenate(decided), y, codes, levels, weight).sorted()
@@ -190,43 +171,25 @@ def read_decisions(
 def read_pairs(
     path: Path, true: str, noisy: str, progress: Share | None = None, option: str = "group"
 ) -> tuple[tuple[np.ndarray, tuple[str, ...]], tuple[np.ndarray, tuple[str, ...]]]:
-    """Read true and noisy groups of an auxiliary table: codes and sorted levels of each.
+    """Return the true and the noisy groups of an auxiliary table: codes and sorted levels of each.
 
-    ``option`` is what names the column of noisy groups, for faults.
-
-    Raises
-    ------
-    ConfigError
-        When the file or a column is not there.
-    DataError
-        When a cell is missing or no level, or there is no row.
+    ``option`` is the one that names the column of noisy groups, for error messages.
     """
     if true == noisy:
         raise ConfigError(
             f"{path}: the column {true!r} is named as the true and as the noisy group.",
             "Name the column of true groups with --true-group.",
         )
-    found = {true: _Levels(), noisy: _Levels()}
+    columns = {true: _Levels(), noisy: _Levels()}
     for batch in _read(path, {true: "true-group", noisy: option}, progress):
-        for name, levels in found.items():
+        for name, levels in columns.items():
             levels.add(batch.column(name))
-    return found[true].finish(), found[noisy].finish()
+    return columns[true].finish(), columns[noisy].finish()
 
 
 def read_confusion(path: Path) -> Confusion:
-    """Read a confusion matrix: true groups in rows by name, noisy groups in columns.
-
-    Raises
-    ------
-    ConfigError
-        When the file is not there.
-    DataError
-        When it has no rows or no columns of noisy groups, a group stands twice, a cell is no
-        number, or a row is no distribution.
-    """
-    files = list_files(path)
-    header = read_names(files[0])
-    check_columns(files[0], {})
+    """Read a confusion matrix: true groups in rows by name, noisy groups in columns."""
+    header = read_names(check_table(path, {})[0])
     if len(header) < 2:
         raise DataError(
             f"{path} has {len(header)} column, where one of true groups and one for each noisy "
@@ -234,57 +197,28 @@ def read_confusion(path: Path) -> Confusion:
             "Separate its columns by commas: the true group, then P(Ĝ=k | G=j) for every k.",
         )
     rows: list[np.ndarray] = []
-    named: list[str] = []
+    names: list[str] = []
     for batch in _read(path, dict.fromkeys(header, "confusion"), None):
-        named.extend(
-            str(level_text(name)) for name in batch.column(header[0]).present().to_pylist()
-        )
-        rows.append(np.column_stack([batch.column(each).numbers() for each in header[1:]]))
+        names.extend(str(level_text(x)) for x in batch.column(header[0]).present().to_pylist())
+        rows.append(np.column_stack([batch.column(name).numbers() for name in header[1:]]))
     chance = np.concatenate(rows)
     noisy = [str(level_text(name)) for name in header[1:]]
-    for kind, names in (("row", named), ("column", noisy)):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise DataError(f"{path} has two {kind}s {twice[0]!r}.", "Give each group one.")
-    for name, row in zip(named, chance, strict=True):
+    for kind, levels in (("row", names), ("column", noisy)):
+        double = sorted({level for level in levels if levels.count(level) > 1})
+        if double:
+            raise DataError(f"{path} has two {kind}s {double[0]!r}.", "Give each group one.")
+    for name, row in zip(names, chance, strict=True):
         if row.min() < 0 or abs(row.sum() - 1) > 1e-6:
-            told = f"sums to {row.sum():g}" if row.min() >= 0 else f"holds {row.min():g}"
+            reason = f"sums to {row.sum():g}" if row.min() >= 0 else f"holds {row.min():g}"
             raise DataError(
-                f"{path}: row {name!r} {told}, and the probabilities P(Ĝ=k | G={name}) of all "
+                f"{path}: row {name!r} {reason}, and the probabilities P(Ĝ=k | G={name}) of all "
                 "noisy groups are 0 or more and sum to 1.",
                 "Give true groups in rows and noisy groups in columns.",
             )
-    # The order of the file is no order of the groups.
-    rows_by, columns_by = sort_levels(named), sort_levels(noisy)
-    places = np.ix_([named.index(each) for each in rows_by], [noisy.index(e) for e in columns_by])
-    return Confusion(chance[places], rows_by, columns_by)
-
-
-def check_table(path: Path, used: Mapping[str, str]) -> None:
-    """Raise a ConfigError when a table or one of its columns is not there; no row is read."""
-    for file in list_files(path):
-        check_columns(file, used)
-
-
-def digest_table(path: Path) -> str:
-    """Return the sha256 of a file; of the digests of its files for a folder."""
-    digests = [hash_file(file) for file in list_files(path)]
-    if len(digests) == 1:
-        return digests[0]
-    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
-
-
-@dataclass(frozen=True, eq=False)
-class _Batch:
-    """Consecutive rows."""
-
-    raw: pa.RecordBatch
-    used: Mapping[str, str]
-    path: Path
-    start: int
-
-    def column(self, name: str) -> BatchColumn:
-        return BatchColumn(self.raw.column(name), name, self.used[name], self.path, self.start)
+    # Groups are sorted, whatever their order in the file.
+    sorted_names, sorted_noisy = sort_levels(names), sort_levels(noisy)
+    cells = np.ix_([*map(names.index, sorted_names)], [*map(noisy.index, sorted_noisy)])
+    return Confusion(chance[cells], sorted_names, sorted_noisy)
 
 
 class _Levels:
@@ -292,75 +226,46 @@ class _Levels:
 
     def __init__(self) -> None:
         self._codes: list[np.ndarray] = []
-        self._places: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}
 
     def add(self, column: BatchColumn) -> None:
         codes, levels = column.levels()
         occurring = {levels[code] for code in np.unique(codes)}
-        if "" in occurring or MISSING_LEVEL in occurring:
-            lost = [level in ("", MISSING_LEVEL) for level in levels]
-            blank = np.array(lost)[codes] & _is_blank(column.values)
-            if blank.any():
-                raise DataError(
-                    f"{column.path}: column {column.name!r} is missing in row "
-                    f"{column.start + int(blank.argmax())}.",
-                    "Fill it in, or leave the row out; rows of which nothing is known can be a "
-                    "noisy group of their own name.",
-                )
-        # Levels that merely could occur get no code.
-        place = np.array(
-            [
-                self._places.setdefault(x, len(self._places)) if x in occurring else -1
-                for x in levels
-            ]
-        )
-        self._codes.append(place[codes])
+        if occurring & {"", MISSING_LEVEL}:
+            # The cells may hold the word itself.
+            column.present(
+                f"{FILL_IN}; rows of which nothing is known can be a noisy group with a name."
+            )
+        # Levels of a dictionary that do not occur get no number.
+        numbers = [
+            self._numbers.setdefault(level, len(self._numbers)) if level in occurring else -1
+            for level in levels
+        ]
+        self._codes.append(np.array(numbers)[codes])
 
     def finish(self) -> tuple[np.ndarray, tuple[str, ...]]:
         """Return all codes, int64, of the sorted levels."""
-        levels = sort_levels(self._places)
-        place = np.empty(len(levels), dtype=np.int64)
-        for code, level in enumerate(levels):
-            place[self._places[level]] = code
-        return place[np.concatenate(self._codes)], levels
+        levels = sort_levels(self._numbers)
+        code = np.empty(len(levels), dtype=np.int64)
+        code[[self._numbers[level] for level in levels]] = np.arange(len(levels))
+        return code[np.concatenate(self._codes)], levels
 
 
-def _is_blank(values: pa.Array) -> np.ndarray:
-    """Tell which cells are missing: null, NaN, or text of blanks."""
-    return np.array(
-        [
-            cell is None or cell != cell or (isinstance(cell, str) and not cell.strip())
-            for cell in values.to_pylist()
-        ]
-    )
-
-
-def _read(path: Path, used: Mapping[str, str], progress: Share | None) -> Iterator[_Batch]:
-    """Yield the rows of a table; one without any is an error."""
-    files = list_files(path)
-    for file in files:
-        check_columns(file, used)
-    start = 0
-    for raw, share in read_batches(files, list(used), BATCH_ROWS):
-        if raw.num_rows:
-            yield _Batch(raw, used, path, start)
-            start += raw.num_rows
+def _read(path: Path, used: Mapping[str, str], progress: Share | None) -> Iterator[Batch]:
+    for batch in read_rows(path, used, BATCH_ROWS):
+        yield batch
         if progress is not None:
-            progress(share)
-    if not start:
-        raise DataError(f"{path} holds no rows.", "Check that the file is complete.")
+            progress(batch.share)
 
 
 def _decide(column: BatchColumn, threshold: float | None) -> np.ndarray:
     score = column.numbers()
     if threshold is not None:
         return (score >= threshold).astype(np.float64)
-    outside = (score < 0) | (score > 1)
-    if outside.any():
-        row = int(outside.argmax())
-        raise DataError(
-            f"{column.path}: column {column.name!r} holds {score[row]:g} in row "
-            f"{column.start + row}, and a probability of deciding 1 lies in 0 to 1.",
-            "Give the score from which on a row is decided 1 with --threshold.",
-        )
+    column.refuse(
+        (score < 0) | (score > 1),
+        score,
+        ", and a probability of deciding 1 lies in 0 to 1",
+        "Give the score from which on a row is decided 1 with --threshold.",
+    )
     return score

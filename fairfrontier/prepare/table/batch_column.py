@@ -1,11 +1,13 @@
-"""A column of a batch of rows as numbers, levels or 0 and 1; what cannot be read names its row."""
+"""A column of a batch of rows as numbers, levels or 0 and 1; errors name the row."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,23 +18,14 @@ from fairfrontier.runtime.errors import DataError
 # A column with more levels is no protected attribute, but a number or a name.
 MAX_LEVELS = 1000
 ZERO, ONE = ("0", "False", "false"), ("1", "True", "true")
+FILL_IN = "Fill it in, or leave the row out"
 
 
 @dataclass(frozen=True, eq=False)
 class BatchColumn:
-    """One column of consecutive rows of a table.
+    """One column of consecutive rows of a table, of which ``start`` is the number of the first.
 
-    Attributes
-    ----------
-    values : pyarrow.Array
-        As read.
-    name : str
-    option : str
-        The option that names it, for the mend.
-    path : Path
-        Of the table, for the fault.
-    start : int
-        Number of the first row, for the fault.
+    ``option`` is the command-line option that names the column.
     """
 
     values: pa.Array
@@ -41,127 +34,80 @@ class BatchColumn:
     path: Path
     start: int = 0
 
-    def present(self) -> pa.Array:
-        """Return the cells without a dictionary and without blanks around text.
+    def error(self, fault: str, mend: str) -> DataError:
+        """Return an error about this column; ``fault`` continues "column 'x' "."""
+        return DataError(f"{self.path}: column {self.name!r} {fault}.", mend)
 
-        Raises
-        ------
-        DataError
-            When one is missing, or text of blanks alone.
-        """
+    def refuse(
+        self, wrong: np.ndarray, values: np.ndarray | Sequence[object], reason: str, mend: str
+    ) -> None:
+        """Raise a DataError about the first row that is wrong, with its value."""
+        if wrong.any():
+            row = int(wrong.argmax())
+            value = values[row]
+            shown = repr(value) if isinstance(value, str) else f"{value:g}"
+            raise self.error(f"holds {shown} in row {self.start + row}{reason}", mend)
+
+    def present(self, mend: str = f"{FILL_IN}.") -> pa.Array:
+        """Return the cells, decoded and stripped of blanks; a missing one raises a DataError."""
         column = _decode(self.values)
         if is_text(column.type):
             column = pc.if_else(pc.equal(column, ""), None, column)
         if column.null_count:
             row = column.is_null().index(True).as_py()
-            raise DataError(
-                f"{self.path}: column {self.name!r} is missing in row {self.start + row}.",
-                "Fill it in, or leave the row out.",
-            )
+            raise self.error(f"is missing in row {self.start + row}", mend)
         return column
 
     def numbers(self) -> np.ndarray:
-        """Return the cells as finite float64.
-
-        Raises
-        ------
-        DataError
-            When one is missing, infinite or no number.
-        """
+        """Return the cells as finite float64."""
         column = self.present()
-        if not is_text(column.type):
-            if not (
-                pa.types.is_floating(column.type)
-                or pa.types.is_integer(column.type)
-                or pa.types.is_decimal(column.type)
-            ):
-                raise DataError(
-                    f"{self.path}: column {self.name!r} holds {column.type}, which are no numbers.",
-                    "Name a column of numbers.",
-                )
-            numbers = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(False))
-        else:
-            try:
-                numbers = np.asarray(column.cast(pa.float64()).to_numpy(False))
-            except pa.ArrowInvalid:
-                row = next(i for i, text in enumerate(column.to_pylist()) if not _is_number(text))
-                raise DataError(
-                    f"{self.path}: column {self.name!r} holds {column[row].as_py()!r} in row "
-                    f"{self.start + row}, which is no number.",
-                    "Correct it, or name a column of numbers.",
-                ) from None
-        finite = np.isfinite(numbers)
-        if not finite.all():
-            row = int((~finite).argmax())
-            raise DataError(
-                f"{self.path}: column {self.name!r} holds {numbers[row]:g} in row "
-                f"{self.start + row}.",
-                "Every row needs a finite number: correct it, or leave the row out.",
-            )
+        kind = column.type
+        if not (is_text(kind) or is_number(kind) or pa.types.is_decimal(kind)):
+            raise self.error(f"holds {kind}, which are no numbers", "Name a column of numbers.")
+        try:
+            cells = column.cast(pa.float64(), safe=is_text(kind))
+        except pa.ArrowInvalid:
+            texts = column.to_pylist()
+            wrong = pd.to_numeric(pd.Series(texts), errors="coerce").isna().to_numpy()
+            mend = "Correct it, or name a column of numbers."
+            self.refuse(wrong, texts, ", which is no number", mend)
+            raise
+        numbers = np.asarray(cells.to_numpy(False))
+        mend = "Every row needs a finite number: correct it, or leave the row out."
+        self.refuse(~np.isfinite(numbers), numbers, "", mend)
         return numbers
 
     def weights(self) -> np.ndarray:
-        """Return the cells as case weights ≥ 0, float64.
-
-        Raises
-        ------
-        DataError
-            When one is missing, no number or negative.
-        """
+        """Return the cells as case weights ≥ 0, float64."""
         weight = self.numbers()
-        if weight.size and weight.min() < 0:
-            row = int((weight < 0).argmax())
-            raise DataError(
-                f"{self.path}: column {self.name!r} holds {weight[row]:g} in row "
-                f"{self.start + row}, and a weight is not negative.",
-                f"Correct it, or leave --{self.option} out.",
-            )
+        mend = f"Correct it, or leave --{self.option} out."
+        self.refuse(weight < 0, weight, ", and a weight is not negative", mend)
         return weight
 
     def levels(self) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Return the codes, int64, and the levels; missing cells are a level.
-
-        Raises
-        ------
-        DataError
-            When there are more than ``MAX_LEVELS``, or cells are lists or records.
-        """
+        """Return the codes, int64, and the levels; missing cells are a level."""
         if pa.types.is_nested(self.values.type):
-            raise DataError(
-                f"{self.path}: column {self.name!r} holds {self.values.type}, which is no level.",
-                "Name a column of text or numbers.",
+            raise self.error(
+                f"holds {self.values.type}, which is no level", "Name a column of text or numbers."
             )
         encoded = pc.dictionary_encode(_decode(self.values))
         values = encoded.dictionary.to_pylist()
         if len(values) > MAX_LEVELS:
-            raise DataError(
-                f"{self.path}: column {self.name!r} has more than {MAX_LEVELS} levels, too many "
-                f"for --{self.option}.",
+            raise self.error(
+                f"has more than {MAX_LEVELS} levels, too many for --{self.option}",
                 "Name a column with few levels: put numbers into ranges first.",
             )
         texts = [str(level_text(value)) for value in values] + [MISSING_LEVEL]
         levels = tuple(dict.fromkeys(texts))
-        place = np.array([levels.index(text) for text in texts], dtype=np.int64)
+        code = np.array([levels.index(text) for text in texts], dtype=np.int64)
         indices = encoded.indices.fill_null(len(values)).to_numpy(False)
-        return place[np.asarray(indices)], levels
+        return code[np.asarray(indices)], levels
 
     def binary(self, one: str | None, option: str, seen: set[str] | None = None) -> np.ndarray:
-        """Return the cells as 0 and 1, float64.
+        """Return the cells as 0 and 1, float64; the levels that occur are added to ``seen``.
 
-        Parameters
-        ----------
-        one : str or None
-            The level that means 1, every other one meaning 0. Without it cells are 0 and 1, or
-            false and true.
-        option : str
-            The option that says so, for the mend.
-        seen : set of str, optional
-            Gets the levels that occur.
-
-        Raises
-        ------
-        DataError
-            When a cell is missing, or neither 0 nor 1.
+        ``one`` is the level that means 1, every other one meaning 0; without it the cells must be
+        0 and 1, or false and true. ``option`` is the one to set where they are not.
         """
         self.present()
         codes, levels = self.levels()
@@ -171,32 +117,27 @@ class BatchColumn:
             meaning = {level: float(level == one) for level in levels}
         else:
             meaning = dict.fromkeys(ZERO, 0.0) | dict.fromkeys(ONE, 1.0)
-        meanings = np.array([meaning.get(level, np.nan) for level in levels])
-        found = np.asarray(meanings[codes])
-        unknown = np.isnan(found)
+        cells = np.array([meaning.get(level, np.nan) for level in levels])[codes]
+        unknown = np.isnan(cells)
         if unknown.any():
             row = int(unknown.argmax())
-            raise DataError(
-                f"{self.path}: column {self.name!r} holds {levels[codes[row]]!r} in row "
-                f"{self.start + row}, which is neither 0 nor 1.",
+            raise self.error(
+                f"holds {levels[codes[row]]!r} in row {self.start + row}, which is neither 0 nor 1",
                 f"Name the level that means 1 with --{option}.",
             )
-        return found
+        return np.asarray(cells)
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Tell whether a type of Arrow's is text."""
+    """Return whether an Arrow type is text."""
     return bool(
         pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
     )
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+def is_number(kind: pa.DataType) -> bool:
+    """Return whether an Arrow type is that of integers or floating-point numbers."""
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
 
 
 def _decode(column: pa.Array) -> pa.Array:

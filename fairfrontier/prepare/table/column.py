@@ -17,15 +17,15 @@ MISSING_LEVEL = "missing"
 
 
 def tidy(frame: pd.DataFrame) -> pd.DataFrame:
-    """Turn every column that holds no numbers into level text; one that cannot be stays."""
+    """Return the table with numbers as float64 and everything else as level text where possible."""
     frame = frame.copy()
     for name in frame.columns:
-        if not _is_number(frame[name]):
-            # Most columns of wide tables are not used: those that are will be refused then.
+        if _is_number(frame[name]):
+            frame[name] = frame[name].astype(np.float64)
+        else:
+            # Most columns of wide tables are not used; those that are will be refused then.
             with suppress(DataError):
                 frame[name] = as_levels(frame[name])
-        else:
-            frame[name] = frame[name].astype(np.float64)
     return frame
 
 
@@ -36,12 +36,8 @@ def _is_number(column: pd.Series) -> bool:
 def as_levels(column: pd.Series, where: str = "The table") -> pd.Series:
     """Return a column as level text: 2, 2.0 and "2.0" are all "2"; missing cells stay missing.
 
-    Bytes are read as UTF-8. ``where`` begins the error's sentence.
-
-    Raises
-    ------
-    DataError
-        When cells are lists or records, or bytes that are no text.
+    Bytes are read as UTF-8; bytes that are not, lists and records raise a DataError that begins
+    with ``where``.
     """
     if _is_number(column):
         unique = column.dropna().unique()
@@ -70,23 +66,16 @@ def as_levels(column: pd.Series, where: str = "The table") -> pd.Series:
 
 
 def as_numbers(column: pd.Series, key: str, file: Path | str) -> pd.Series:
-    """Return a column as float64; missing cells become NaN.
-
-    Raises
-    ------
-    DataError
-        When a cell is no number, or infinite.
-    """
+    """Return a column as float64 with NaN for missing cells; infinite ones and text are refused."""
     numbers = pd.to_numeric(column, errors="coerce").astype(np.float64)
     wrong = numbers.isna() & column.notna()
     if wrong.any():
         row = int(wrong.to_numpy().argmax())
         raise DataError(
             f"{file}: {key}: column {column.name!r} holds {column.iloc[row]!r} in row "
-            f"{column.index[row]}, "
-            "which is no number.",
-            "List it under source.missing if it marks a missing cell, "
-            "or use the column as categorical.",
+            f"{column.index[row]}, which is no number.",
+            "List it under source.missing if it marks a missing cell, or use the column as "
+            "categorical.",
         )
     infinite = np.isinf(numbers.to_numpy())
     if infinite.any():
@@ -99,13 +88,7 @@ def as_numbers(column: pd.Series, key: str, file: Path | str) -> pd.Series:
 
 
 def keep_rows(frame: pd.DataFrame, config: DatasetConfig, file: Path | str) -> pd.DataFrame:
-    """Keep the rows that ``rows`` asks for; the index keeps the row numbers.
-
-    Raises
-    ------
-    DataError
-        When a compared cell is no number.
-    """
+    """Return the rows that ``rows`` asks for; the index keeps the row numbers."""
     keep = find_rows(frame, config.rows.keep, "rows.keep", file)
     for name in config.rows.drop_missing:
         keep &= frame[name].notna().to_numpy()
@@ -115,13 +98,7 @@ def keep_rows(frame: pd.DataFrame, config: DatasetConfig, file: Path | str) -> p
 def find_rows(
     frame: pd.DataFrame, conditions: Mapping[str, Condition], key: str, file: Path | str
 ) -> np.ndarray:
-    """Return which rows pass all conditions, bool of shape (n_samples,).
-
-    Raises
-    ------
-    DataError
-        When a compared cell is no number, or a list.
-    """
+    """Return which rows pass all conditions, bool of shape (n_samples,)."""
     passed = np.ones(len(frame), dtype=bool)
     for name, condition in conditions.items():
         passed &= _passes(frame[name], condition, f"{key}.{name}", file)
@@ -136,8 +113,13 @@ def _passes(column: pd.Series, condition: Condition, key: str, file: Path | str)
             passed = passed & text.isin(condition.is_in).to_numpy()
         if condition.is_not is not None:
             passed = passed & ~text.isin(condition.is_not).to_numpy()
-    bounds = (condition.at_least, condition.at_most, condition.above, condition.below)
-    if any(bound is not None for bound in bounds):
+    bounds = {
+        np.greater_equal: condition.at_least,
+        np.less_equal: condition.at_most,
+        np.greater: condition.above,
+        np.less: condition.below,
+    }
+    if any(bound is not None for bound in bounds.values()):
         # An infinite cell is compared like any other number, so that it can be left out here.
         value = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64)
         wrong = np.isnan(value) & column.notna().to_numpy()
@@ -148,9 +130,7 @@ def _passes(column: pd.Series, condition: Condition, key: str, file: Path | str)
                 "Compare levels with in or not.",
             )
         with np.errstate(invalid="ignore"):
-            for bound, compare in zip(
-                bounds, (np.greater_equal, np.less_equal, np.greater, np.less), strict=True
-            ):
+            for compare, bound in bounds.items():
                 if bound is not None:
                     passed = passed & compare(value, bound)
     return passed
@@ -162,22 +142,18 @@ def used_columns(config: DatasetConfig) -> tuple[dict[str, str], dict[str, str]]
     A column may be both (an age that is a feature and makes a group).
     """
     features = config.features
-    numbers: dict[str, str] = {}
-    levels: dict[str, str] = {}
-    for name in features.numeric:
-        numbers[name] = "features.numeric"
-    for name in features.quantile.columns if features.quantile else ():
-        numbers[name] = "features.quantile"
-    for name in features.cut:
-        numbers[name] = "features.cut"
-    for name in features.passthrough:
-        numbers[name] = "features.passthrough"
+    numbers = {
+        **dict.fromkeys(features.numeric, "features.numeric"),
+        **dict.fromkeys(features.quantiles, "features.quantile"),
+        **dict.fromkeys(features.cut, "features.cut"),
+        **dict.fromkeys(features.passthrough, "features.passthrough"),
+    }
     if config.weight:
         numbers[config.weight] = "weight"
-    for name in features.categorical:
-        levels[name] = "features.categorical"
-    for name in features.binary:
-        levels[name] = "features.binary"
+    levels = {
+        **dict.fromkeys(features.categorical, "features.categorical"),
+        **dict.fromkeys(features.binary, "features.binary"),
+    }
     for name, group in config.groups.items():
         if group.column:
             (levels if group.below is None else numbers)[group.column] = f"groups.{name}"
@@ -189,22 +165,17 @@ def used_columns(config: DatasetConfig) -> tuple[dict[str, str], dict[str, str]]
     if config.split.column:
         levels[config.split.column] = "split.column"
     for name, condition in config.split.of.items():
-        compared = condition.is_in is None and condition.is_not is None
+        by_value = condition.is_in is None and condition.is_not is None
         if name not in numbers and name not in levels:
-            (numbers if compared else levels)[name] = f"split.of.{name}"
+            (numbers if by_value else levels)[name] = f"split.of.{name}"
     return numbers, levels
 
 
 def make_columns(frame: pd.DataFrame, config: DatasetConfig, file: Path | str) -> pd.DataFrame:
-    """Give every used column its type and apply the policy for missing cells, row by row.
+    """Return every used column with its type, after the policy for missing cells.
 
     Numbers become float64 (NaN where the training rows will supply a value), levels text. A
     column used both ways stays numeric.
-
-    Raises
-    ------
-    DataError
-        When cells are missing without a policy, no numbers, infinite, or lists.
     """
     numbers, levels = used_columns(config)
     made: dict[str, pd.Series] = {}
@@ -224,12 +195,12 @@ def make_columns(frame: pd.DataFrame, config: DatasetConfig, file: Path | str) -
             elif policy == "category":
                 column = column.fillna(MISSING_LEVEL)
             elif policy == "error" or not numeric or not key.startswith("features."):
-                # Means are filled in by encoders: they mend features and nothing else.
+                # Means are filled in by encoders, which see features only.
                 raise DataError(
                     f"{file}: {key}: column {name!r} has {int(absent.sum())} missing cells, "
                     f"first in row {column.index[int(absent.argmax())]}.",
-                    "Set a policy under missing (drop, mean, median, category), "
-                    "or name the column in rows.drop_missing.",
+                    "Set a policy under missing (drop, mean, median, category), or name the "
+                    "column in rows.drop_missing.",
                 )
         made[name] = column
     label = config.label.column
@@ -246,13 +217,7 @@ def make_columns(frame: pd.DataFrame, config: DatasetConfig, file: Path | str) -
 
 
 def policy_of(name: str, config: DatasetConfig, *, numeric: bool) -> str:
-    """Return what a missing cell of a column means.
-
-    Raises
-    ------
-    ConfigError
-        When a number is to become a category, or a level a mean.
-    """
+    """Return what a missing cell of a column means; a ConfigError says what does not fit."""
     missing = config.missing
     policy: str = missing.columns.get(name, missing.numeric if numeric else missing.categorical)
     if policy in (("category",) if numeric else ("mean", "median")):
@@ -264,18 +229,15 @@ def policy_of(name: str, config: DatasetConfig, *, numeric: bool) -> str:
     return policy
 
 
-def unique_levels(columns: Iterable[pd.Series]) -> tuple[str, ...]:
-    """Return the sorted levels that occur in some columns."""
-    found: set[str] = set()
-    for column in columns:
-        found.update(as_levels(column).dropna().unique())
-    return sort_levels(found)
+def unique_levels(column: pd.Series) -> tuple[str, ...]:
+    """Return the sorted levels that occur in a column."""
+    return sort_levels(as_levels(column).dropna().unique())
 
 
 def sort_levels(levels: Iterable[str]) -> tuple[str, ...]:
     """Sort levels: as numbers where all are numbers, else as text."""
-    found = list(levels)
+    unsorted = list(levels)
     try:
-        return tuple(sorted(found, key=lambda level: (float(level), level)))
+        return tuple(sorted(unsorted, key=lambda level: (float(level), level)))
     except ValueError:
-        return tuple(sorted(found))
+        return tuple(sorted(unsorted))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,23 +14,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fairfrontier.prepare.table.batch_column import BatchColumn, is_text
-from fairfrontier.prepare.table.stream import list_files, read_batches, read_names
-from fairfrontier.prepare.table.table import check_header
-from fairfrontier.runtime.errors import ConfigError, DataError, nearest
-from fairfrontier.runtime.store import hash_file
+from fairfrontier.prepare.table.stream import (
+    BATCH_ROWS,
+    Batch,
+    check_table,
+    digest_table,
+    name_used,
+    read_rows,
+)
+from fairfrontier.runtime.errors import ConfigError, nearest
 
 Scale = Literal["probability", "margin", "signed"]
 BOUNDS = {"probability": (0.0, 1.0), "margin": (-np.inf, np.inf), "signed": (-1.0, 1.0)}
-# What read_scores forgives, for rounding.
+# Scores may exceed their bounds by rounding.
 SLACK = 1e-9
-BATCH_ROWS = 1 << 17
 _WHOLE = r"^(0|-?[1-9][0-9]*)$"
 _MASK = (1 << 64) - 1
 
 
 @dataclass(frozen=True)
 class ScoreColumns:
-    """Which column holds what.
+    """Which column contains what.
 
     Attributes
     ----------
@@ -60,12 +64,7 @@ class ScoreColumns:
 
     def used(self) -> dict[str, str]:
         """Return column -> the option that names it."""
-        named = {self.scores: "scores", **dict.fromkeys(self.groups, "groups")}
-        for option in ("labels", "weights", "ids"):
-            column = getattr(self, option)
-            if column is not None:
-                named.setdefault(column, option)
-        return named
+        return name_used(self, ("scores", "groups", "labels", "weights", "ids"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +86,7 @@ class ScoreBatch:
     weight : ndarray of float64, shape (n,)
         Ones where no column is named.
     ids : ndarray of uint64, shape (n,)
-        What the draws of a row belong to; see `number_ids`.
+        The words that seed the draws of each row; see `number_ids`.
     names : pyarrow.Array
         The ids as written.
     share : float
@@ -113,44 +112,28 @@ class ScoreBatch:
 class ScoreTable:
     """A Parquet file, a folder of them, or a CSV file (plain or gzip), read in batches.
 
-    Parameters
-    ----------
-    path : Path
-        Text is UTF-8 with a header line, separated by commas, or by tabs in a ``.tsv``.
-    columns : ScoreColumns
-        Which column holds what; the others are not read.
-    batch_rows : int, optional
-        Rows of Parquet in a batch at most, ``BATCH_ROWS`` by default; text comes in blocks of
-        some 4 MiB.
+    Text is UTF-8 with a header line, separated by commas, or by tabs in a ``.tsv``; only the named
+    columns are read. Memory is bounded by a batch times these columns, whatever the number of
+    rows. Parquet comes in ``batch_rows`` rows at most, ``BATCH_ROWS`` by default. 2, 2.0 and "2"
+    are one level, and a missing cell is the level ``missing``.
 
     Raises
     ------
     ConfigError
-        When the file or a column is not there.
+        When the file or a column does not exist.
     DataError
         When the file is neither Parquet nor CSV.
-
-    Notes
-    -----
-    Memory is bounded by a batch times the used columns, whatever the number of rows. Levels are
-    written as everywhere here: 2, 2.0 and "2" are one level, and a missing cell is the level
-    ``missing``.
     """
 
     def __init__(self, path: Path, columns: ScoreColumns, batch_rows: int | None = None) -> None:
         self.path = path
         self.columns = columns
         self._batch_rows = batch_rows or BATCH_ROWS
-        self._files = list_files(path)
-        for file in self._files:
-            check_columns(file, columns.used())
+        check_table(path, columns.used())
 
     def digest(self) -> str:
         """Return the sha256 of the file; of the digests of its files for a folder."""
-        digests = [hash_file(file) for file in self._files]
-        if len(digests) == 1:
-            return digests[0]
-        return hashlib.sha256("\n".join(digests).encode()).hexdigest()
+        return digest_table(self.path)
 
     def batches(self) -> Iterator[ScoreBatch]:
         """Yield all rows in their order.
@@ -159,19 +142,13 @@ class ScoreTable:
         ------
         DataError
             For a cell that cannot be used, with its column and its row (from 0); for a file that
-            is damaged or holds no rows.
+            is damaged or empty.
         ConfigError
             When no label is ``positive``.
         """
-        start = 0
         seen: set[str] = set()
-        wanted = list(self.columns.used())
-        for raw, share in read_batches(self._files, wanted, self._batch_rows):
-            if raw.num_rows:
-                yield self._convert(raw, start, share, seen)
-                start += raw.num_rows
-        if not start:
-            raise DataError(f"{self.path} holds no rows.", "Check that the file is complete.")
+        for batch in read_rows(self.path, self.columns.used(), self._batch_rows):
+            yield self._convert(batch, seen)
         positive = self.columns.positive
         if positive is not None and positive not in seen:
             raise ConfigError(
@@ -179,110 +156,67 @@ class ScoreTable:
                 nearest(positive, seen),
             )
 
-    def _convert(self, raw: pa.RecordBatch, start: int, share: float, seen: set[str]) -> ScoreBatch:
-        columns = self.columns
-        score = self._column(raw, columns.scores, start).numbers()
+    def _convert(self, batch: Batch, seen: set[str]) -> ScoreBatch:
+        columns, start, n = self.columns, batch.start, batch.raw.num_rows
+        column = batch.column(columns.scores)
+        score = column.numbers()
         low, high = BOUNDS[columns.scale]
-        outside = (score < low - SLACK) | (score > high + SLACK)
-        if outside.any():
-            row = int(outside.argmax())
-            raise DataError(
-                f"{self.path}: column {columns.scores!r} holds {score[row]:g} in row "
-                f"{start + row}, and a {columns.scale} score lies in {low:g} to {high:g}.",
-                "Say what the scores are with --scale: probability, margin or signed.",
-            )
-        cell, levels = cross([self._column(raw, name, start).levels() for name in columns.groups])
-        weight = np.ones(raw.num_rows)
-        if columns.weights is not None:
-            weight = self._column(raw, columns.weights, start).weights()
-        names = pa.array(np.arange(start, start + raw.num_rows))
+        column.refuse(
+            (score < low - SLACK) | (score > high + SLACK),
+            score,
+            f", and a {columns.scale} score lies in {low:g} to {high:g}",
+            "Set the scale of the scores with --scale: probability, margin or signed.",
+        )
+        cell, levels = cross([batch.column(name).levels() for name in columns.groups])
+        weight = batch.column(columns.weights).weights() if columns.weights else np.ones(n)
+        names = pa.array(np.arange(start, start + n))
         ids = names.to_numpy().view(np.uint64)
         if columns.ids is not None:
-            names = self._column(raw, columns.ids, start).present()
-            names, ids = number_ids(names, columns.ids, self.path, start)
+            names, ids = number_ids(batch.column(columns.ids))
         label = None
         if columns.labels is not None:
-            label = self._column(raw, columns.labels, start).binary(
-                columns.positive, "positive", seen
-            )
-        return ScoreBatch(start, score, cell, levels, label, weight, ids, names, share)
-
-    def _column(self, raw: pa.RecordBatch, name: str, start: int) -> BatchColumn:
-        return BatchColumn(raw.column(name), name, self.columns.used()[name], self.path, start)
-
-
-def check_columns(file: Path, used: Mapping[str, str]) -> None:
-    """Raise a ConfigError when a file lacks one of the columns, which map to their options."""
-    names = read_names(file)
-    check_header(names, file)
-    for column, option in used.items():
-        if column not in names:
-            mend = nearest(column, names)
-            if len(names) == 1 and re.search("[;\t|]", names[0]):
-                mend = "Separate its columns by commas, or by tabs in a file named .tsv."
-            raise ConfigError(f"{file} has no column {column!r} (--{option}).", mend)
+            label = batch.column(columns.labels).binary(columns.positive, "positive", seen)
+        return ScoreBatch(start, score, cell, levels, label, weight, ids, names, batch.share)
 
 
 def cross(
     columns: Sequence[tuple[np.ndarray, tuple[str, ...]]],
 ) -> tuple[np.ndarray, tuple[tuple[str, ...], ...]]:
-    """Return the codes of the combinations of several columns, and those that occur.
+    """Return the codes, int64, of the combinations of several columns, and those that occur.
 
-    Parameters
-    ----------
-    columns : sequence of (ndarray of int64 of shape (n,), tuple of str)
-        Codes and levels of each column.
-
-    Returns
-    -------
-    ndarray of int64, shape (n,), and tuple of tuple of str
+    Each column is given by its codes, int64 of shape (n,), and its levels.
     """
+    shape = [len(levels) for _, levels in columns]
     joint = np.zeros(columns[0][0].shape[0], dtype=np.int64)
     for codes, levels in columns:
         joint = joint * len(levels) + codes
     present, code = np.unique(joint, return_inverse=True)
-    combinations = []
-    for cell in present.tolist():
-        combination: tuple[str, ...] = ()
-        for _, levels in reversed(columns):
-            cell, position = divmod(cell, len(levels))
-            combination = (levels[position], *combination)
-        combinations.append(combination)
-    return np.asarray(code, dtype=np.int64).reshape(-1), tuple(combinations)
+    names = [
+        np.array(levels, dtype=object)[codes]
+        for (_, levels), codes in zip(columns, np.unravel_index(present, shape), strict=True)
+    ]
+    return np.asarray(code, dtype=np.int64).reshape(-1), tuple(zip(*names, strict=True))
 
 
-def number_ids(
-    names: pa.Array, column: str, path: Path, start: int = 0
-) -> tuple[pa.Array, np.ndarray]:
-    """Return ids as they are kept, and the 64-bit words that the draws of their rows belong to.
+def number_ids(column: BatchColumn) -> tuple[pa.Array, np.ndarray]:
+    """Return ids as they are written out, and the 64-bit words that seed the draws of their rows.
 
     A whole number, or its decimal text, is that number modulo 2⁶⁴; any other text is the first
     eight bytes of the sha256 of its UTF-8, the lowest first.
-
-    Raises
-    ------
-    DataError
-        When ids are neither whole numbers nor text.
     """
+    names = column.present()
     kind = names.type
+    mend = "Name another column with --ids, or leave it out to use the row number."
     if pa.types.is_integer(kind):
         signed = pa.int64() if pa.types.is_signed_integer(kind) else pa.uint64()
         return names, np.asarray(names.cast(signed).to_numpy(False)).view(np.uint64)
     if pa.types.is_floating(kind):
         numbers = np.asarray(names.cast(pa.float64()).to_numpy(False))
         wrong = ~(np.abs(numbers) < 2.0**53) | (numbers != np.floor(numbers))
-        if not wrong.any():
-            return pa.array(numbers.astype(np.int64)), numbers.astype(np.int64).view(np.uint64)
-        raise DataError(
-            f"{path}: column {column!r} holds {numbers[int(wrong.argmax())]!r} in row "
-            f"{start + int(wrong.argmax())}, and an id is a whole number or text.",
-            "Name another column with --ids, or leave it out to use the row number.",
-        )
+        column.refuse(wrong, numbers, ", and an id is a whole number or text", mend)
+        return pa.array(numbers.astype(np.int64)), numbers.astype(np.int64).view(np.uint64)
     if not is_text(kind):
-        raise DataError(
-            f"{path}: column {column!r} holds {kind}, and ids are whole numbers or text.",
-            "Name another column with --ids, or leave it out to use the row number.",
-        )
+        raise column.error(f"holds {kind}, and ids are whole numbers or text", mend)
     short = pc.and_(pc.match_substring_regex(names, _WHOLE), pc.less(pc.utf8_length(names), 18))
     if pc.all(short).as_py():
         return names, np.asarray(names.cast(pa.int64()).to_numpy(False)).view(np.uint64)

@@ -1,10 +1,13 @@
-"""Parquet and CSV files that may be larger than memory, as a stream of record batches."""
+"""Parquet and CSV files that may be larger than memory, as a stream of batches of rows."""
 
 from __future__ import annotations
 
+import hashlib
 import io
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -12,86 +15,126 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
 
-from fairfrontier.prepare.table.table import check_header, unpack
+from fairfrontier.prepare.table.batch_column import BatchColumn
+from fairfrontier.prepare.table.table import check_header, list_parquet, nearest_file, unpack
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+from fairfrontier.runtime.store import hash_file
 
+BATCH_ROWS = 1 << 17
 BLOCK_BYTES = 1 << 22
 
 
-def list_files(path: Path) -> list[Path]:
-    """Return the files of a table: itself, or a folder's Parquet files in order of name.
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Consecutive rows of a table.
 
-    Raises
-    ------
-    ConfigError
-        When there is none.
+    ``used`` maps the columns to the options that name them, ``start`` is the number of the first
+    row, and ``share`` says how much of the table has been read, from 0 to 1.
     """
+
+    raw: pa.RecordBatch
+    used: Mapping[str, str]
+    path: Path
+    start: int
+    share: float
+
+    def column(self, name: str) -> BatchColumn:
+        """Return a column by its name."""
+        return BatchColumn(self.raw.column(name), name, self.used[name], self.path, self.start)
+
+
+def list_files(path: Path) -> list[Path]:
+    """Return the files of a table: itself, or a folder's Parquet files in order of name."""
     if path.is_dir():
-        found = sorted(path.glob("*.parquet"))
-        if not found:
+        files = list_parquet(path)
+        if not files:
             raise ConfigError(
                 f"{path} is a folder without Parquet files.",
                 "Name a file, or a folder of *.parquet.",
             )
-        return found
+        return files
     if not path.is_file():
-        siblings = [each.name for each in path.parent.glob("*")] if path.parent.is_dir() else []
-        raise ConfigError(
-            f"There is no file {path}.",
-            nearest(path.name, siblings) if siblings else "Check the path.",
-        )
+        raise ConfigError(f"There is no file {path}.", nearest_file(path) or "Check the path.")
     return [path]
 
 
-def read_names(path: Path) -> list[str]:
-    """Return the names of a file's columns; those of text without blanks around them.
+def digest_table(path: Path) -> str:
+    """Return the sha256 of a file; for a folder, that of the digests of its files."""
+    digests = [hash_file(file) for file in list_files(path)]
+    if len(digests) == 1:
+        return digests[0]
+    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
-    Raises
-    ------
-    DataError
-        When it is neither Parquet nor CSV.
+
+def name_used(columns: object, options: Sequence[str]) -> dict[str, str]:
+    """Return column -> the first of the options that names it; options are attributes."""
+    used: dict[str, str] = {}
+    for option in options:
+        value = getattr(columns, option)
+        for column in (value,) if isinstance(value, str) else value or ():
+            used.setdefault(column, option)
+    return used
+
+
+def check_table(path: Path, used: Mapping[str, str]) -> list[Path]:
+    """Return the files of a table, all of which have the used columns; no row is read.
+
+    ``used`` maps columns to the options that name them. A ConfigError says what is not there.
     """
+    files = list_files(path)
+    for file in files:
+        names = read_names(file)
+        check_header(names, file)
+        for column, option in used.items():
+            if column not in names:
+                mend = nearest(column, names)
+                if len(names) == 1 and re.search("[;\t|]", names[0]):
+                    mend = "Separate its columns by commas, or by tabs in a file named .tsv."
+                raise ConfigError(f"{file} has no column {column!r} (--{option}).", mend)
+    return files
+
+
+def read_names(path: Path) -> list[str]:
+    """Return the names of a file's columns; those of text without blanks around them."""
     with _explain(path):
         if _is_parquet(path):
-            with _open_parquet(path) as opened:
-                return list(opened.schema_arrow.names)
+            with _open_parquet(path) as file:
+                return list(file.schema_arrow.names)
         return list(_read_header(path))
 
 
-def read_batches(
-    files: Sequence[Path], wanted: Sequence[str], rows: int
-) -> Iterator[tuple[pa.RecordBatch, float]]:
-    """Yield the wanted columns of all files in pieces, and how much has been read, from 0 to 1.
+def read_rows(path: Path, used: Mapping[str, str], rows: int) -> Iterator[Batch]:
+    """Yield the used columns of a table in batches that hold rows.
 
-    Parameters
-    ----------
-    files : sequence of Path
-        Parquet; or CSV, plain or gzip, of which every cell is text, and an empty one missing.
-    wanted : sequence of str
-        Columns that every file has.
-    rows : int
-        Of Parquet in a batch, at most; text comes in blocks of ``BLOCK_BYTES``.
-
-    Raises
-    ------
-    DataError
-        When a file is damaged.
+    Parquet comes in at most ``rows`` rows, text in blocks of ``BLOCK_BYTES``. Every cell of text is
+    text, and an empty one is missing. A table without rows raises a DataError.
     """
+    files = check_table(path, used)
     total = sum(file.stat().st_size for file in files) or 1
-    done = 0
+    done = start = 0
     for file in files:
-        size = file.stat().st_size
-        with _explain(file):
-            if _is_parquet(file):
-                with _open_parquet(file) as opened:
-                    count, read = opened.metadata.num_rows or 1, 0
-                    for batch in opened.iter_batches(rows, columns=list(wanted)):
-                        read += batch.num_rows
-                        yield batch, (done + size * read / count) / total
-            else:
-                for batch, position in _read_text(file, wanted):
-                    yield batch, (done + position) / total
-        done += size
+        for raw, position in _read_file(file, list(used), rows):
+            if raw.num_rows:
+                yield Batch(raw, used, path, start, (done + position) / total)
+                start += raw.num_rows
+        done += file.stat().st_size
+    if not start:
+        raise DataError(f"{path} holds no rows.", "Check that the file is complete.")
+
+
+def _read_file(
+    path: Path, wanted: Sequence[str], rows: int
+) -> Iterator[tuple[pa.RecordBatch, float]]:
+    """Yield batches, and how many bytes of the file were read for them."""
+    with _explain(path):
+        if not _is_parquet(path):
+            yield from _read_text(path, wanted)
+            return
+        with _open_parquet(path) as file:
+            size, count, read = path.stat().st_size, file.metadata.num_rows or 1, 0
+            for batch in file.iter_batches(rows, columns=list(wanted)):
+                read += batch.num_rows
+                yield batch, size * read / count
 
 
 def _is_parquet(path: Path) -> bool:
@@ -100,13 +143,13 @@ def _is_parquet(path: Path) -> bool:
 
 
 def _open_parquet(path: Path) -> pq.ParquetFile:
-    # Read through a small buffer: else the used columns of a whole row group are held at once.
+    # Read through a small buffer: else the used columns of a whole row group are in memory at once.
     return pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
 
 
 @contextmanager
 def _open_text(path: Path) -> Iterator[tuple[pa.NativeFile, IO[bytes]]]:
-    """Yield the text of a file, unzipped, and the file itself, which knows where it stands."""
+    """Yield the text of a file, unzipped, and the file itself, whose position is read."""
     with path.open("rb") as file:
         zipped = file.read(2) == b"\x1f\x8b"
         file.seek(0)
@@ -120,13 +163,7 @@ def _parse_options(path: Path) -> csv.ParseOptions:
 
 
 def _read_header(path: Path) -> dict[str, str]:
-    """Return stripped column name -> name as written.
-
-    Raises
-    ------
-    DataError
-        When the file is no text.
-    """
+    """Return stripped column name -> name as written."""
     with _open_text(path) as (stream, _):
         start = bytes(stream.read(1 << 20))
     unpack(start, path)
@@ -141,13 +178,12 @@ def _read_header(path: Path) -> dict[str, str]:
 
 
 def _read_text(path: Path, wanted: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Yield batches in which every cell is text, and how many bytes of the file were read."""
     names = _read_header(path)
     written = [names[name] for name in wanted]
     with _open_text(path) as (stream, file):
         reader = csv.open_csv(
             stream,
-            # One thread: then what is wrong is said with its row.
+            # With one thread errors name the row.
             csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False),
             _parse_options(path),
             csv.ConvertOptions(
@@ -163,14 +199,14 @@ def _read_text(path: Path, wanted: Sequence[str]) -> Iterator[tuple[pa.RecordBat
 
 @contextmanager
 def _explain(path: Path) -> Iterator[None]:
-    """Turn what Arrow says of a damaged file into a DataError."""
+    """Turn Arrow's errors about a damaged file into a DataError."""
     try:
         yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, UnicodeDecodeError) as error:
         if isinstance(error, PermissionError):
             raise DataError(f"{path} cannot be read: {error.strerror}.", "Mend its mode.") from None
-        told = str(error).strip().splitlines()[0].rstrip(".")[:200] if str(error) else "it is cut"
+        reason = str(error).strip().splitlines()[0].rstrip(".")[:200] if str(error) else "it is cut"
         raise DataError(
-            f"{path} is not a whole Parquet or CSV file: {told}.",
+            f"{path} is not a whole Parquet or CSV file: {reason}.",
             "Name a Parquet file, or a CSV file in UTF-8 with the same cells in every row.",
         ) from None

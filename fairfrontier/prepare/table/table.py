@@ -37,44 +37,36 @@ FOREIGN = {
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A raw table.
-
-    Attributes
-    ----------
-    frame : DataFrame
-        One row per row of the files, in their order; the index is the row number.
-    digests : tuple of str
-        sha256 of each file.
-    """
+    """A raw table, indexed by row number, and the sha256 of each of its files."""
 
     frame: pd.DataFrame
     digests: tuple[str, ...]
 
 
 def resolve(path: str, home: Path, folder: Path) -> Path:
-    """Find a source file: absolute, below the project, beside the YAML, or in the package.
-
-    Raises
-    ------
-    ConfigError
-        When it is in none of these places.
-    """
-    given = Path(path).expanduser()
-    roots = (home, folder, SHIPPED)
+    """Return a source file: absolute, below the project, beside the YAML, or in the package."""
     # An absolute path is the same below every root.
-    places = list(dict.fromkeys(root / given for root in roots))
-    for place in places:
-        if place.exists():
-            return place
-    siblings = (
-        [each.name for each in places[0].parent.glob("*")] if places[0].parent.is_dir() else []
-    )
-    mend = nearest(given.name, siblings) if siblings else ""
+    candidates = dict.fromkeys(root / Path(path).expanduser() for root in (home, folder, SHIPPED))
+    for candidate in candidates:
+        if candidate.exists():
+            return candidate
+    mend = nearest_file(next(iter(candidates)))
     raise ConfigError(
-        f"source.path: there is no file {path} (looked at {', '.join(map(str, places))}).",
+        f"source.path: there is no file {path} (looked at {', '.join(map(str, candidates))}).",
         # A folder's whole content would help nobody.
         mend if mend.startswith("Did you mean") else "Put it there, or correct the path.",
     )
+
+
+def nearest_file(path: Path) -> str:
+    """Return the sentence that offers the file nearest to a missing one; "" without any."""
+    siblings = [file.name for file in path.parent.glob("*")] if path.parent.is_dir() else []
+    return nearest(path.name, siblings) if siblings else ""
+
+
+def list_parquet(folder: Path) -> list[Path]:
+    """Return the Parquet files of a folder in order of name."""
+    return sorted(folder.glob("*.parquet"))
 
 
 def list_files(file: SourceFile, source: Source, home: Path, folder: Path) -> list[Path]:
@@ -83,23 +75,17 @@ def list_files(file: SourceFile, source: Source, home: Path, folder: Path) -> li
     if not path.is_dir():
         return [path]
     note_file(path)
-    found = sorted(path.glob("*.parquet")) if source.format == "parquet" else []
-    if not found:
+    files = list_parquet(path) if source.format == "parquet" else []
+    if not files:
         raise ConfigError(
             f"source.path: {path} is a folder without Parquet files.",
             "Name a file, or a folder of *.parquet with format: parquet.",
         )
-    return found
+    return files
 
 
 def check_digest(path: Path, digest: str, expected: str | None) -> None:
-    """Refuse a file that is not the one the YAML was written for.
-
-    Raises
-    ------
-    DataError
-        When the digests differ.
-    """
+    """Raise a DataError when a file is not the one the YAML was written for."""
     if expected is not None and digest != expected:
         raise DataError(
             f"{path} has sha256 {digest[:12]}…, and its dataset expects {expected[:12]}….",
@@ -108,28 +94,19 @@ def check_digest(path: Path, digest: str, expected: str | None) -> None:
 
 
 def read_table(source: Source, home: Path, folder: Path) -> Table:
-    """Read all files of a source as one table, and what was voted on beside it.
+    """Read all files of a source as one table, with the column that is voted on.
 
-    Cells of text formats are kept as text (numbers are made of them where a column is used as
-    numbers), Parquet columns keep their numbers; what is not a number becomes level text.
-
-    Parameters
-    ----------
-    source : Source
-    home, folder : Path
-        Relative paths are looked up below ``home``, then below ``folder``.
+    Cells of text formats stay text (columns used as numbers are converted later), Parquet columns
+    stay numbers; what is not a number becomes level text. Paths are looked up below ``home``, then
+    below ``folder``. O(bytes) time; the text of one file and the frame are in memory at once.
 
     Raises
     ------
     ConfigError
         When a file is not found.
     DataError
-        When a file is not what it should be: other digest, other format, no rows, column names
-        that occur twice, files whose columns differ.
-
-    Notes
-    -----
-    O(bytes) time; the text of one file and the frame are in memory at once.
+        When a file has another digest or format, no rows, repeated column names, or other columns
+        than the files before it.
     """
     frames: list[pd.DataFrame] = []
     digests: list[str] = []
@@ -144,12 +121,8 @@ def read_table(source: Source, home: Path, folder: Path) -> Table:
                 frame = read_text(raw, path, source, file.skip_rows)
             if file.part is not None:
                 frame[PART_COLUMN] = file.part
-            if frames and list(frame.columns) != list(frames[0].columns):
-                raise DataError(
-                    f"The columns of {path} differ from those of the files before it.",
-                    "Files of one source must have the same columns in the same order.",
-                )
             frames.append(frame)
+            check_same(list(frame.columns), list(frames[0].columns), path)
             digests.append(digest)
     frame = pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
     if frame.empty:
@@ -161,6 +134,15 @@ def read_table(source: Source, home: Path, folder: Path) -> Table:
     return Table(frame=frame, digests=tuple(digests))
 
 
+def check_same(columns: list[str], first: list[str], path: Path) -> None:
+    """Raise a DataError when a file's columns are not those of the first file."""
+    if columns != first:
+        raise DataError(
+            f"The columns of {path} differ from those of the files before it.",
+            "Files of one source must have the same columns in the same order.",
+        )
+
+
 def _read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
@@ -169,13 +151,7 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def unpack(raw: bytes, path: Path) -> bytes:
-    """Return the text bytes of a CSV: out of gzip or a zip of one file, refused where no text.
-
-    Raises
-    ------
-    DataError
-        When the bytes are damaged gzip or zip, another known format, or hold NUL bytes.
-    """
+    """Return the text of a CSV file, out of gzip or a zip of one file; refuse what is no text."""
     unzipped = unzip_table(raw, path)
     raw = raw if unzipped is None else unzipped
     if raw[:2] == b"\x1f\x8b":
@@ -201,26 +177,19 @@ def unpack(raw: bytes, path: Path) -> bytes:
 
 
 def check_header(names: Sequence[Any], path: Path) -> None:
-    """Refuse column names that occur twice.
-
-    Raises
-    ------
-    DataError
-        Names the columns.
-    """
+    """Raise a DataError when column names occur more than once."""
     double = sorted({str(name) for name in names if list(names).count(name) > 1})
     if double:
         raise DataError(
             f"{path} has more than one column named {', '.join(map(repr, double))}.",
-            "Rename them so that each column has a name of its own.",
+            "Rename them so that every column has a different name.",
         )
 
 
 def text_options(source: Source, skip_rows: int) -> dict[str, Any]:
     """Return the options with which pandas (and Dask) read a text table."""
-    whitespace = source.format == "whitespace"
     return {
-        "sep": r"\s+" if whitespace else source.separator,
+        "sep": r"\s+" if source.format == "whitespace" else source.separator,
         "header": None if source.columns else 0,
         "names": list(source.columns) if source.columns else None,
         "skiprows": skip_rows,
@@ -232,23 +201,9 @@ def text_options(source: Source, skip_rows: int) -> dict[str, Any]:
 
 
 def check_start(stream: IO[bytes], path: Path, source: Source, skip_rows: int) -> None:
-    """Refuse a text table whose first row has doubled names or an unexpected number of cells.
-
-    Raises
-    ------
-    DataError
-        Names the columns, or both counts.
-    """
-    first = pd.read_csv(
-        stream,
-        sep=r"\s+" if source.format == "whitespace" else source.separator,
-        header=None,
-        skiprows=skip_rows,
-        nrows=1,
-        dtype=str,
-        skipinitialspace=True,
-        keep_default_na=False,
-    )
+    """Refuse a text table whose first row has repeated names or an unexpected number of cells."""
+    options = text_options(source, skip_rows) | {"header": None, "names": None, "na_values": []}
+    first = pd.read_csv(stream, nrows=1, **options)
     if source.columns is None:
         check_header([str(name).strip() for name in first.iloc[0]], path)
     elif first.shape[1] != len(source.columns):
@@ -260,7 +215,7 @@ def check_start(stream: IO[bytes], path: Path, source: Source, skip_rows: int) -
 
 @contextmanager
 def text_errors(path: Path, source: Source) -> Iterator[None]:
-    """Turn what pandas says of a broken text table into a DataError."""
+    """Turn pandas' errors about a broken text table into a DataError."""
     try:
         yield
     except UnicodeDecodeError:
@@ -277,13 +232,7 @@ def text_errors(path: Path, source: Source) -> Iterator[None]:
 
 
 def read_text(raw: bytes, path: Path, source: Source, skip_rows: int = 0) -> pd.DataFrame:
-    """Parse CSV or whitespace-separated bytes; every cell stays text, missing ones become NaN.
-
-    Raises
-    ------
-    DataError
-        When the bytes are not such a table.
-    """
+    """Parse CSV or whitespace-separated bytes; every cell stays text, missing ones become NaN."""
     raw = unpack(raw, path)
     with text_errors(path, source):
         check_start(io.BytesIO(raw), path, source, skip_rows)
@@ -292,13 +241,7 @@ def read_text(raw: bytes, path: Path, source: Source, skip_rows: int = 0) -> pd.
 
 
 def strip_text(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
-    """Take the blanks off column names and ends of cells.
-
-    Raises
-    ------
-    DataError
-        When rows have more cells than the header (pandas makes an index of the first ones).
-    """
+    """Return the table with blanks removed from its column names and the ends of its cells."""
     if not isinstance(frame.index, pd.RangeIndex):
         raise DataError(
             f"The rows of {path} have more cells than its header has names.",
@@ -309,23 +252,25 @@ def strip_text(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
 
 
 def read_parquet(raw: bytes, path: Path) -> pd.DataFrame:
-    """Parse Parquet bytes.
-
-    Raises
-    ------
-    DataError
-        When the bytes are no Parquet file.
-    """
-    import pyarrow as pa
+    """Parse Parquet bytes."""
     import pyarrow.parquet as pq
 
-    try:
+    with parquet_errors(path):
         check_header(pq.read_schema(io.BytesIO(raw)).names, path)
         table = pq.read_table(io.BytesIO(raw))
+    # Metadata of pandas would hide a column that was its index.
+    return tidy(table.to_pandas(ignore_metadata=True))
+
+
+@contextmanager
+def parquet_errors(path: Path) -> Iterator[None]:
+    """Turn Arrow's errors about a file that is no Parquet into a DataError."""
+    import pyarrow as pa
+
+    try:
+        yield
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(
             f"{path} is not a Parquet file: {str(error).splitlines()[0]}",
             "Check source.format and fetch the file again.",
         ) from None
-    # Metadata of pandas would hide a column that was its index.
-    return tidy(table.to_pandas(ignore_metadata=True))

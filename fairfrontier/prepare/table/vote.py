@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 
 from fairfrontier.prepare.config.section import Votes
@@ -11,81 +10,40 @@ from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 
 
 def count_votes(ballots: pd.DataFrame, votes: Votes) -> pd.Series:
-    """Return the level that most opinions on a key are for.
+    """Return the level that most opinions on a key are for, as a Series of str indexed by key.
 
         w(k) = argmax_l #{i : key_i = k, level_i = l},
 
-    and ``votes.tie`` where several levels have the most.
-
-    Parameters
-    ----------
-    ballots : DataFrame
-        One opinion per row; one without a key or a level does not count.
-    votes : Votes
-
-    Returns
-    -------
-    Series of str
-        Indexed by key.
-
-    Raises
-    ------
-    ConfigError
-        When a column is not there.
-    DataError
-        When levels tie and it is not said which one wins.
-
-    Notes
-    -----
-    O(opinions + keys · levels).
+    and ``votes.tie`` where several levels have the most. An opinion without a key or a level does
+    not count. O(opinions + keys · levels).
     """
     for name in (votes.by, votes.column):
         if name not in ballots:
             raise ConfigError(
                 f"source.votes: the file has no column {name!r}.", nearest(name, ballots.columns)
             )
-    keys, names = _encode(ballots[votes.by])
-    cast, levels = _encode(ballots[votes.column])
-    order = sort_levels(levels)
-    rank = pd.Index(order).get_indexer(levels)
-    valid = (keys >= 0) & (cast >= 0)
-    cells = np.bincount(
-        keys[valid] * len(order) + rank[cast[valid]], minlength=len(names) * len(order)
-    )
-    counts = cells.reshape(len(names), len(order))
-    held = np.asarray(counts.any(axis=1))
-    counts, names = counts[held], names[held]
-    if not len(names):
-        return pd.Series([], index=names, dtype="str")
-    winner = np.array(order, dtype=object)[counts.argmax(axis=1)]
-    tied = (counts == counts.max(axis=1, keepdims=True)).sum(axis=1) > 1
+    keys, levels = as_levels(ballots[votes.by]), as_levels(ballots[votes.column])
+    counts = ballots.groupby([keys, levels]).size().unstack(fill_value=0)  # noqa: PD010
+    if counts.empty:
+        return pd.Series([], index=pd.Index([], dtype="str"), dtype="str")
+    # Keys in the order of the file, so that errors name the first.
+    order = keys[keys.notna() & levels.notna()].unique()
+    counts = counts.reindex(index=order, columns=list(sort_levels(counts.columns)))
+    winner = counts.idxmax(axis=1)
+    tied = counts.eq(counts.max(axis=1), axis=0).sum(axis=1) > 1
     if tied.any():
         if votes.tie is None:
             raise DataError(
                 f"source.votes: the votes tie for {int(tied.sum())} keys, first for "
-                f"{names[int(tied.argmax())]}.",
-                "Say which level wins then: tie: LEVEL.",
+                f"{tied.idxmax()}.",
+                "Name the level that wins a tie: tie: LEVEL.",
             )
         winner[tied] = votes.tie
-    return pd.Series(winner, index=names, dtype="str")
-
-
-def _encode(column: pd.Series) -> tuple[np.ndarray, pd.Index]:
-    """Return the codes of a column's levels, −1 where one is missing, and the levels."""
-    # Levels are written for what occurs, not for every cell.
-    codes, raw = pd.factorize(column)
-    texts, levels = pd.factorize(as_levels(pd.Series(raw, dtype=column.dtype)))
-    return np.append(texts, -1)[codes], pd.Index(levels)
+    return winner.astype("str")
 
 
 def join_votes(frame: pd.DataFrame, winners: pd.Series, votes: Votes) -> pd.DataFrame:
-    """Return the table with the column that was voted on; rows without votes lack the cell.
-
-    Raises
-    ------
-    ConfigError
-        When the table lacks the key, or has a column of that name.
-    """
+    """Return the table with the column that was voted on; rows without votes lack the cell."""
     if votes.by not in frame:
         raise ConfigError(
             f"source.votes.by: the table has no column {votes.by!r}.",
@@ -96,7 +54,6 @@ def join_votes(frame: pd.DataFrame, winners: pd.Series, votes: Votes) -> pd.Data
             f"source.votes.column: the table has a column {votes.column!r} already.",
             "Rename one of them.",
         )
-    keys = as_levels(frame[votes.by])
-    return frame.assign(**{votes.column: winners.reindex(pd.Index(keys)).to_numpy()}).astype(
-        {votes.column: "str"}
-    )
+    keys = pd.Index(as_levels(frame[votes.by]))
+    column = pd.Series(winners.reindex(keys).to_numpy(), index=frame.index, dtype="str")
+    return frame.assign(**{votes.column: column})

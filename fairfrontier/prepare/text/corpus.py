@@ -25,33 +25,21 @@ if TYPE_CHECKING:
 
 
 def read_corpus(config: DatasetConfig, home: Path, file: Path) -> Table:
-    """Read the table of a dataset, with the columns that its section ``text`` makes.
-
-    Parameters
-    ----------
-    config : DatasetConfig
-        Its source is on this disk.
-    home : Path
-    file : Path
-        The YAML; relative paths are also looked up beside it.
-
-    Returns
-    -------
-    Table
-        As ``table.read_table`` gives it where the dataset has no section ``text``.
-    """
+    """Read the table of a dataset, with the columns that its section ``text`` adds."""
     text, source, folder = config.text, config.source, file.parent
     if text is None:
         return read_table(source, home, folder)
-    places = [
-        (each, place) for each in source.files for place in list_files(each, source, home, folder)
+    paths = [
+        (path, part.sha256 or source.sha256)
+        for part in source.files
+        for path in list_files(part, source, home, folder)
     ]
-    if sum(place.stat().st_size for _, place in places) < WORTH_BYTES:
+    if sum(path.stat().st_size for path, _ in paths) < WORTH_BYTES:
         table = read_table(source, home, folder)
         return Table(prepare_texts(table.frame, text, file), table.digests)
-    digests = tuple(hash_file(place) for _, place in places)
-    for (each, place), digest in zip(places, digests, strict=True):
-        check_digest(place, digest, each.sha256 or source.sha256)
+    digests = tuple(hash_file(path) for path, _ in paths)
+    for (path, expected), digest in zip(paths, digests, strict=True):
+        check_digest(path, digest, expected)
     shape = dict(config.shape())
     description = {"files": digests, "source": shape["source"], "text": shape["text"]}
     frame = recall_table(
@@ -64,32 +52,11 @@ def read_corpus(config: DatasetConfig, home: Path, file: Path) -> Table:
 
 
 def prepare_texts(frame: pd.DataFrame, text: Text, file: Path | str) -> pd.DataFrame:
-    """Clean the texts of a table, mask words, and note what the texts mention.
+    """Clean the texts of a table, mask words, and add columns for what the texts mention.
 
-    Parameters
-    ----------
-    frame : DataFrame
-    text : Text
-    file : Path or str
-        Named in errors.
-
-    Returns
-    -------
-    DataFrame
-        The same rows; the text's column and those of ``lower`` are rewritten, ``text.makes`` are
-        added behind the others.
-
-    Raises
-    ------
-    ConfigError
-        When the table lacks a column, or has one of those that are made.
-    DataError
-        When a row lacks what is to be masked.
-
-    Notes
-    -----
-    Row by row: O(characters). A missing cell is an empty text; ``source: {missing: []}`` keeps
-    texts such as "NA".
+    The rows stay the same; the text's column and those of ``lower`` are rewritten, ``text.makes``
+    are added behind the others. A missing cell is an empty text; ``source: {missing: []}`` keeps
+    texts such as "NA". O(characters).
     """
     for name in text.reads:
         if name not in frame:
@@ -111,79 +78,66 @@ def prepare_texts(frame: pd.DataFrame, text: Text, file: Path | str) -> pd.DataF
                 "Leave these rows out of the file: there is nothing to mask.",
             )
     # A column of whole numbers has levels too.
-    made = frame.assign(**{name: as_levels(frame[name]).str.lower() for name in text.lower})
-    texts = made[text.column].fillna("").astype(str).tolist()
+    frame = frame.assign(**{name: as_levels(frame[name]).str.lower() for name in text.lower})
+    texts = frame[text.column].fillna("").astype(str).tolist()
     if text.enclosed is not None:
-        texts = [unwrap(each, text.enclosed) for each in texts]
+        texts = [unwrap(cell, text.enclosed) for cell in texts]
     if text.mask is not None and text.mask.tokens is not None:
         # Tokens are those of the raw text.
-        texts = _mask_tokens(texts, made, text.mask, file)
+        texts = _mask_tokens(texts, frame, text.mask, file)
     texts = clean_texts(texts, dict(text.replace))
     if text.mask is not None and text.mask.column is not None:
-        texts = mask_words(texts, as_levels(made[text.mask.column]), text.mask.by)
+        texts = mask_words(texts, as_levels(frame[text.mask.column]), text.mask.by)
     if text.first is not None:
-        texts = [keep_words(each, text.first) for each in texts]
-    made[text.column] = pd.array(texts, dtype="str")
-    made[WORDS] = np.array([len(each.split()) for each in texts], dtype=np.float64)
-    mentions = count_mentions(texts, text.mentions) if text.mentions else {}
-    return made.assign(**mentions)
+        texts = [keep_words(cell, text.first) for cell in texts]
+    frame[text.column] = pd.array(texts, dtype="str")
+    frame[WORDS] = np.array([len(cell.split()) for cell in texts], dtype=np.float64)
+    return frame.assign(**(count_mentions(texts, text.mentions) if text.mentions else {}))
 
 
 def unwrap(text: str, mark: str) -> str:
-    """Return a text without the marks that enclose it; inside, two of them stand for one."""
+    """Return a text without the marks that enclose it, and with doubled ones inside halved."""
     if len(text) < 2 or text[0] != mark or text[-1] != mark:
         return text
     return text[1:-1].replace(mark * 2, mark)
 
 
 def clean_texts(texts: list[str], replace: dict[str, str]) -> list[str]:
-    """Replace characters in texts, compose letters (NFC), and make one blank of runs of blanks.
+    """Replace characters in texts, compose letters (NFC), and reduce runs of blanks to one.
 
-    Parameters
-    ----------
-    texts : list of str
-    replace : dict of str to str
-        The longest that stands at a place is replaced; what is put in is not replaced again.
+    The longest key of ``replace`` at a position is replaced; replacements are not replaced again.
     """
     blank = re.compile(r"\s+")
-    # A mark behind a letter would end the word.
+    # A combining mark behind a letter would end the word.
     texts = [unicodedata.normalize("NFC", text) for text in texts]
-    if not replace:
-        return [blank.sub(" ", text).strip() for text in texts]
-    longest = sorted(replace, key=len, reverse=True)
-    pattern = re.compile("|".join(map(re.escape, longest)))
-    return [
-        blank.sub(" ", pattern.sub(lambda match: replace[match[0]], text)).strip() for text in texts
-    ]
+    if replace:
+        longest = sorted(replace, key=len, reverse=True)
+        pattern = re.compile("|".join(map(re.escape, longest)))
+        texts = [pattern.sub(lambda match: replace[match[0]], text) for text in texts]
+    return [blank.sub(" ", text).strip() for text in texts]
 
 
 def keep_words(text: str, count: int) -> str:
-    """Return the first words of a text that holds single blanks."""
-    pieces = text.split(" ", count)
-    return text if len(pieces) <= count else " ".join(pieces[:count])
+    """Return the first words of a text with single blanks."""
+    return " ".join(text.split(" ", count)[:count])
 
 
 def count_mentions(texts: list[str], vocabulary: Terms) -> dict[str, np.ndarray]:
-    """Return how many terms stand in each text, and which families it mentions.
+    """Return the number of terms in each text, and which families it mentions.
 
-    Returns
-    -------
-    dict of str to ndarray of shape (n_texts,)
-        ``text:terms``: float64, occurrences of terms; ``mention:FAMILY``: "yes" or "no".
+    Columns of shape (n_texts,): ``text:terms``, float64, and ``mention:FAMILY``, "yes" or "no".
     """
-    made: dict[str, np.ndarray] = {
-        TERMS: find_words(texts, vocabulary.terms).counts.astype(np.float64)
-    }
-    words = {name_word(word): word for each in vocabulary.families.values() for word in each}
-    found = find_words(texts, words.values())
+    counts = find_words(texts, vocabulary.terms).counts
+    columns: dict[str, np.ndarray] = {TERMS: counts.astype(np.float64)}
+    families = vocabulary.families
+    words = {name_word(word): word for members in families.values() for word in members}
+    occurrences = find_words(texts, words.values())
     codes = {name: code for code, name in enumerate(words)}
-    for family, members in vocabulary.families.items():
-        member = np.zeros(len(words), dtype=bool)
-        member[[codes[name_word(word)] for word in members]] = True
-        mentioned = np.zeros(len(texts), dtype=bool)
-        mentioned[found.rows[member[found.codes]]] = True
-        made[PREFIX + family] = np.where(mentioned, "yes", "no")
-    return made
+    for family, members in families.items():
+        of_family = np.isin(occurrences.codes, [codes[name_word(word)] for word in members])
+        mentioned = np.isin(np.arange(len(texts)), occurrences.rows[of_family])
+        columns[PREFIX + family] = np.where(mentioned, "yes", "no")
+    return columns
 
 
 def _mask_tokens(texts: list[str], frame: pd.DataFrame, mask: Mask, file: Path | str) -> list[str]:

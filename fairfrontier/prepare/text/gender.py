@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from itertools import permutations
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from fairfrontier.prepare.text.occurrence import Rewriting, find_words
 from fairfrontier.runtime.seeds import uniforms
 
 # Blanks, then marks that open a phrase; then its first word, or a mark that closes the one before.
-# Pictures (emoji, arrows, hearts) and signs that join close it, too; "$5" and "#1" go on.
+# Pictures (emoji, arrows, hearts) and signs that join close it, too; "$5" and "#1" do not.
 _NEXT = re.compile(
     r"(\s*)([\"“‘'(\[`*\s]*)"
     r"(?:(\w+)|([.,;:!?)\]}”’»…–—/|+=~^\u2190-\u2bff\U0001f000-\U0001faff]"
@@ -26,56 +27,48 @@ def swap_gender(
 ) -> Rewriting:
     """Exchange the words of two genders.
 
-    Parameters
-    ----------
-    texts : iterable of str
-    vocabulary : Swap
-    ids : ndarray of integers, shape (n_texts,), optional
-        Row ids, which decide with the seed what names become; positions by default.
-    seed : int
+    ``ids``, shape (n_texts,), decide with the seed what names become; positions by default.
 
     Notes
     -----
     A word of ``context`` stands alone when nothing follows, or punctuation, an emoji, or a word of
-    ``alone_before``; an opening quotation mark or bracket is looked past, and so is what ``link``
+    ``alone_before``; an opening quotation mark or bracket is skipped, and so is what ``link``
     joins ("her or his life" → "his or her life"). Both directions use one rule, hence swapping
-    twice gives the text back unless it holds a word of ``one_way`` where the rule does not expect
+    twice restores the text unless it contains a word of ``one_way`` where the rule does not expect
     it ("saw him leave", "hers alone"), or a name. A rule is no parser: "saw her leave" becomes
     "saw his leave".
 
-    First names count only with a capital. All that a text calls by one name get the same new
-    one, and different names stay different while the list suffices. Names are drawn, so that they
-    do not come back. O(characters).
+    First names count only with a capital. In a text equal names get the same new name, and
+    different names stay different while the list suffices. Names are drawn, so swapping twice does
+    not restore them. O(characters).
     """
-    names = {name: gender for gender, each in vocabulary.names.items() for name in each}
-    changes = vocabulary.changes
-    found = find_words(texts, (*changes, *vocabulary.context, *names))
-    if names:
-        named = found.codes >= len(changes) + len(vocabulary.context)
-        capital = np.array([word[:1].isupper() for word in found.found], dtype=bool)
-        found = found.keep(~named | capital)
-    stands_alone = _make_rule(vocabulary)
-    places = np.arange(len(found.texts)) if ids is None else np.asarray(ids)
-    shares = uniforms(seed, places)
-    lists = list(vocabulary.names.values())
+    # Name -> the names of the other gender.
     others = {
-        name: lists[1 - list(vocabulary.names).index(gender)] for name, gender in names.items()
+        name: others
+        for names, others in permutations(vocabulary.names.values(), 2)
+        for name in names
     }
+    changes = vocabulary.changes
+    found = find_words(texts, (*changes, *vocabulary.context, *others))
+    if others:
+        is_name = found.codes >= len(changes) + len(vocabulary.context)
+        capital = np.array([word[:1].isupper() for word in found.found], dtype=bool)
+        found = found.keep(~is_name | capital)
+    stands_alone = _make_rule(vocabulary)
+    shares = uniforms(seed, np.arange(len(found.texts)) if ids is None else np.asarray(ids))
     words: list[str] = []
-    row_before = -1
-    called: dict[str, str] = {}
-    for row, end, code in zip(
-        found.rows.tolist(), found.ends.tolist(), found.codes.tolist(), strict=True
-    ):
-        if row != row_before:
-            row_before, called = row, {}
+    previous = -1
+    renamed: dict[str, str] = {}
+    for row, _, end, code in found.cells():
+        if row != previous:
+            previous, renamed = row, {}
         word = found.names[code]
-        if word in names:
-            if word not in called:
+        if word in others:
+            if word not in renamed:
                 other = others[word]
-                rank = sum(names[each] == names[word] for each in called)
-                called[word] = other[(int(shares[row] * len(other)) + rank) % len(other)]
-            words.append(called[word])
+                rank = sum(others[name] == other for name in renamed)
+                renamed[word] = other[(int(shares[row] * len(other)) + rank) % len(other)]
+            words.append(renamed[word])
         elif word in vocabulary.context:
             rule, text = vocabulary.context[word], found.texts[row]
             words.append(rule.alone if stands_alone(lower(word), text, end) else rule.otherwise)
@@ -85,7 +78,7 @@ def swap_gender(
 
 
 def _make_rule(vocabulary: Swap) -> Callable[[str, str, int], bool]:
-    """Return a function of a word, its text and where it ends there: whether it stands alone."""
+    """Return a function of a word, its text and its end: whether the word stands alone there."""
     before = {lower(word) for word in vocabulary.alone_before}
     link = None
     if vocabulary.link:
@@ -96,14 +89,14 @@ def _make_rule(vocabulary: Swap) -> Callable[[str, str, int], bool]:
         to = "|".join(map(re.escape, vocabulary.link.to))
         link = re.compile(rf"\s*(?:{by})\s*({to})(?!\w)", re.IGNORECASE)
 
-    # Where links lead from a word of the text before: a long chain is walked once.
+    # (word, end) of the latest text -> the end of the links from there: each is followed once.
     ends: dict[tuple[str, int], int] = {}
-    text_before = ""
+    latest = ""
 
     def stands_alone(word: str, text: str, end: int) -> bool:
-        nonlocal text_before
-        if text is not text_before:
-            text_before = text
+        nonlocal latest
+        if text is not latest:
+            latest = text
             ends.clear()
         passed: list[tuple[str, int]] = []
         # The same word again is another phrase: "saw her and her son".

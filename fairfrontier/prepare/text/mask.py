@@ -1,4 +1,4 @@
-"""Words hidden behind a mask, so that a text does not say its own label."""
+"""Words replaced by a mask, so that a text does not reveal its label."""
 
 from __future__ import annotations
 
@@ -15,25 +15,15 @@ _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U(000[0-9a-f]{5}|0010[
 
 
 def mask_span(text: str, start: int, end: int, mask: str = MASK) -> str:
-    """Put a mask in the place of text[start:end]."""
+    """Replace text[start:end] by a mask."""
     return text[:start] + mask + text[end:]
 
 
 def locate_token(text: str, tokens: Sequence[str], index: int) -> tuple[int, int]:
-    """Return where a token stands in its text, as (start, end) in characters.
+    """Return the position of a token in its text, as (start, end) in characters.
 
-    Parameters
-    ----------
-    text : str
-    tokens : sequence of str
-        The text in pieces; blanks between them do not count.
-    index : int
-        Position in tokens.
-
-    Raises
-    ------
-    DataError
-        When the tokens are not those of the text, or too few.
+    ``tokens`` are the pieces of the text without the blanks between them. A DataError is raised
+    when they are not those of the text, or too few.
     """
     if not 0 <= index < len(tokens):
         raise DataError(
@@ -47,14 +37,14 @@ def locate_token(text: str, tokens: Sequence[str], index: int) -> tuple[int, int
         end = start + len(token)
         if text[start:end] != token:
             raise DataError(
-                f"The token {token!r} does not stand in its text at character {start}.",
+                f"The token {token!r} is not in its text at character {start}.",
                 "Give the tokens of the same text.",
             )
     return start, end
 
 
 def split_tokens(cell: str) -> list[str]:
-    """Read a list of tokens as Python writes it, ``['a', "b's"]``; nothing is evaluated."""
+    """Parse a list of tokens as Python writes it, ``['a', "b's"]``; nothing is evaluated."""
     inside = cell.strip().removeprefix("[").removesuffix("]")
     return [_ESCAPE.sub(_unescape, single or double) for single, double in _LISTED.findall(inside)]
 
@@ -67,25 +57,24 @@ def _unescape(match: re.Match[str]) -> str:
 def mask_word(text: str, word: str, mask: str = MASK) -> str:
     """Mask every occurrence of a word, in any case, and its regular plural.
 
-    Notes
-    -----
     "nurse" is masked in "nurses", "Nurse's" and "nurse-midwife", not in "nursery"; "secretary" in
-    "secretaries", "boss" in "bosses". Between words of a term stand blanks or one hyphen, however
-    it is given: "vice_president" is masked in "Vice-president". Of no word nothing is masked.
+    "secretaries", "boss" in "bosses". Blanks or one hyphen may separate the words of a term, which
+    may also be given with underscores: "vice_president" is masked in "Vice-president". For an empty
+    word nothing is masked.
     """
     return _compile(word).sub(lambda _: mask, text)
 
 
 def mask_words(texts: Iterable[str], words: Iterable[str], mask: str = MASK) -> list[str]:
-    """Mask in each text its own word; see ``mask_word``."""
+    """Mask in each text its own word; see `mask_word`."""
     return [mask_word(text, word, mask) for text, word in zip(texts, words, strict=True)]
 
 
 @lru_cache(maxsize=4096)
 def _compile(word: str) -> re.Pattern[str]:
-    pieces = [re.escape(each) for each in re.split(r"[\s_-]+", word) if each]
+    pieces = [re.escape(piece) for piece in re.split(r"[\s_-]+", word) if piece]
     if not pieces:
-        # Without a word its plural ending would be found.
+        # Without a word its plural ending would match.
         return re.compile(r"(?!)")
     stem = GAP.join(pieces)
     plural = rf"{stem}(?:s|es)?"

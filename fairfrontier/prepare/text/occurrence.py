@@ -1,4 +1,4 @@
-"""Words in texts: where they stand, and texts in which they are replaced."""
+"""Occurrences of words in texts, and texts in which they are replaced."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -18,19 +19,10 @@ EXCERPT = 30
 
 @dataclass(frozen=True, eq=False)
 class Occurrences:
-    """Where words of a list stand in texts.
+    """Occurrences of the words ``names`` in texts.
 
-    Attributes
-    ----------
-    texts : tuple of str
-    names : tuple of str
-        The words that were looked for, as they were given.
-    rows : ndarray of int64, shape (n_found,)
-        Position of the text; does not fall.
-    starts, ends : ndarray of int64, shape (n_found,)
-        texts[row][start:end] is what stands there; within a text they rise and do not overlap.
-    codes : ndarray of int64, shape (n_found,)
-        Positions in ``names``.
+    texts[rows[i]][starts[i]:ends[i]] is an occurrence of names[codes[i]]; all are int64 of shape
+    (n_found,). Rows ascend; within a text occurrences ascend and do not overlap.
     """
 
     texts: tuple[str, ...]
@@ -45,8 +37,8 @@ class Occurrences:
 
     @property
     def found(self) -> Iterator[str]:
-        """Yield what stands in the texts."""
-        for row, start, end in self._spans():
+        """Yield the occurrences as they are in the texts."""
+        for row, start, end, _ in self.cells():
             yield self.texts[row][start:end]
 
     @property
@@ -54,50 +46,25 @@ class Occurrences:
         """Occurrences in each text, int64, shape (n_texts,)."""
         return np.bincount(self.rows, minlength=len(self.texts))
 
-    def tally(self) -> np.ndarray:
-        """Return how often each word stands in each text, int64, shape (n_texts, n_names).
-
-        Notes
-        -----
-        Dense: for lists of tens of words.
-        """
-        width = len(self.names)
-        cells = np.bincount(self.rows * width + self.codes, minlength=len(self.texts) * width)
-        return cells.reshape(len(self.texts), width)
-
     def keep(self, mask: np.ndarray) -> Occurrences:
         """Return the occurrences where the mask is true."""
-        columns = (each[mask] for each in (self.rows, self.starts, self.ends, self.codes))
-        return Occurrences(self.texts, self.names, *columns)
+        columns = (self.rows, self.starts, self.ends, self.codes)
+        return Occurrences(self.texts, self.names, *(column[mask] for column in columns))
 
     def replace(self, words: Iterable[str]) -> Rewriting:
-        """Replace every occurrence by a word, in the case of what stands there.
-
-        Parameters
-        ----------
-        words : iterable of str
-            One for each occurrence, in their order.
-        """
+        """Replace every occurrence by one of the words, in their order, adopting its case."""
         pairs = zip(self.found, words, strict=True)
         return Rewriting(self, tuple(match_case(word, old) for old, word in pairs))
 
-    def _spans(self) -> Iterator[tuple[int, int, int]]:
-        return zip(self.rows.tolist(), self.starts.tolist(), self.ends.tolist(), strict=True)
+    def cells(self) -> Iterator[tuple[int, int, int, int]]:
+        """Yield (row, start, end, code) of every occurrence."""
+        columns = (self.rows, self.starts, self.ends, self.codes)
+        yield from zip(*(column.tolist() for column in columns), strict=True)
 
 
 @dataclass(frozen=True, eq=False)
 class Rewriting:
-    """Texts in which words were replaced.
-
-    Attributes
-    ----------
-    occurrences : Occurrences
-        Where they stood.
-    words : tuple of str
-        What stands there now, shape (n_found,).
-    texts : tuple of str
-        The new texts; outside the occurrences they are as they were.
-    """
+    """Texts in which occurrences were replaced by ``words``, shape (n_found,)."""
 
     occurrences: Occurrences
     words: tuple[str, ...]
@@ -106,57 +73,36 @@ class Rewriting:
     def __post_init__(self) -> None:
         """Write the texts."""
         texts = list(self.occurrences.texts)
-        pieces: list[str] = []
-        current, place = -1, 0
-        for (row, start, end), word in zip(self.occurrences._spans(), self.words, strict=True):
-            if row != current:
-                if current >= 0:
-                    pieces.append(texts[current][place:])
-                    texts[current] = "".join(pieces)
-                pieces, current, place = [], row, 0
-            pieces += [self.occurrences.texts[row][place:start], word]
-            place = end
-        if current >= 0:
-            pieces.append(texts[current][place:])
-            texts[current] = "".join(pieces)
+        changes = zip(self.occurrences.cells(), self.words, strict=True)
+        for row, group in groupby(changes, key=lambda change: change[0][0]):
+            pieces: list[str] = []
+            position = 0
+            for (_, start, end, _), word in group:
+                pieces += [texts[row][position:start], word]
+                position = end
+            texts[row] = "".join([*pieces, texts[row][position:]])
         object.__setattr__(self, "texts", tuple(texts))
 
     def table(self, ids: Sequence[Any] | np.ndarray | None = None) -> pd.DataFrame:
-        """Return what was changed, for people to look at.
+        """Return the words that were changed, one row each, for people to inspect.
 
-        Parameters
-        ----------
-        ids : sequence, optional
-            Names of the texts; their positions by default.
-
-        Returns
-        -------
-        DataFrame
-            One row per word that is another now: ``row`` (id of the text), ``position`` (of its
-            first character in the old text), ``from``, ``to``, and an excerpt of the text,
-            ``before`` and ``after``, ``EXCERPT`` characters to each side.
+        Columns: ``row`` (id of the text, its position by default), ``position`` (of the first
+        character in the old text), ``from``, ``to``, and an excerpt of the text, ``before`` and
+        ``after``, with ``EXCERPT`` characters on each side.
         """
-        old = self.occurrences
-        cells = []
-        row_before, shift = -1, 0
-        for (row, start, end), word in zip(old._spans(), self.words, strict=True):
-            shift = shift if row == row_before else 0
-            row_before = row
-            text = old.texts[row]
+        changes = []
+        previous, shift = -1, 0
+        for (row, start, end, _), word in zip(self.occurrences.cells(), self.words, strict=True):
+            shift = shift if row == previous else 0
+            previous = row
+            text = self.occurrences.texts[row]
             if word != text[start:end]:
-                left = start + shift
-                cells.append(
-                    {
-                        "row": row if ids is None else ids[row],
-                        "position": start,
-                        "from": text[start:end],
-                        "to": word,
-                        "before": _excerpt(text, start, end),
-                        "after": _excerpt(self.texts[row], left, left + len(word)),
-                    }
-                )
+                before = _excerpt(text, start, end)
+                after = _excerpt(self.texts[row], start + shift, start + shift + len(word))
+                name = row if ids is None else ids[row]
+                changes.append((name, start, text[start:end], word, before, after))
             shift += len(word) - (end - start)
-        return pd.DataFrame(cells, columns=["row", "position", "from", "to", "before", "after"])
+        return pd.DataFrame(changes, columns=["row", "position", "from", "to", "before", "after"])
 
 
 def _excerpt(text: str, start: int, end: int) -> str:
@@ -165,45 +111,33 @@ def _excerpt(text: str, start: int, end: int) -> str:
 
 
 def find_words(texts: Iterable[str], words: Iterable[str]) -> Occurrences:
-    """Find whole words in texts.
+    """Find whole words, or terms of several words, in texts.
 
-    Parameters
-    ----------
-    texts : iterable of str
-    words : iterable of str
-        One word or several each; no two alike but for case, blanks and hyphens.
-
-    Notes
-    -----
-    Case does not count. No letter, digit or underscore (of Unicode) may stand beside a word: "gay"
-    is found in "gay's" and "anti-gay", not in "gays" or "gay_rights". Between the words of a term
-    stand blanks or one hyphen. Of words that begin at one place the longest is found, and words do
-    not overlap. O(characters): a second for 100,000 comments of 400 characters, for 50 words.
+    Case is ignored. No letter, digit or underscore (of Unicode) may be adjacent to a word: "gay" is
+    found in "gay's" and "anti-gay", not in "gays" or "gay_rights". Blanks or one hyphen may
+    separate the words of a term. Of words that begin at one position the longest is found, and
+    words do not overlap. O(characters): a second for 100,000 comments of 400 characters, for 50
+    words.
     """
-    held = tuple(texts)
-    names = tuple(words)
+    texts, names = tuple(texts), tuple(words)
     if not names:
-        return Occurrences(held, names, *np.empty((4, 0), dtype=np.int64))
+        return Occurrences(texts, names, *np.empty((4, 0), dtype=np.int64))
     pattern = _compile(names)
     codes = {name_word(name): code for code, name in enumerate(names)}
     cells = [
         (row, match.start(), match.end(), codes[name_word(match[0])])
-        for row, text in enumerate(held)
+        for row, text in enumerate(texts)
         for match in pattern.finditer(lower(text))
     ]
     table = np.array(cells, dtype=np.int64).reshape(-1, 4)
-    return Occurrences(held, names, *table.T)
+    return Occurrences(texts, names, *table.T)
 
 
 def match_case(word: str, model: str) -> str:
-    """Write a word in the case of another.
+    """Return a word in the case of a model.
 
-    Parameters
-    ----------
-    word : str
-    model : str
-        All capitals: so is the result. A capital first: every word of the result gets one. Else
-        the word is returned as it is.
+    In capitals when the model is all capitals; with every word capitalised when the model begins
+    with a capital; else as it is.
     """
     if len(model) > 1 and model.isupper():
         return word.upper()

@@ -1,4 +1,4 @@
-"""Prepared tables of texts on disk: cleaning and searching them is done once."""
+"""Prepared tables of texts on disk, so that texts are cleaned and searched once."""
 
 from __future__ import annotations
 
@@ -24,33 +24,18 @@ WORTH_BYTES = 8 * 2**20
 def recall_table(
     make: Callable[[], pd.DataFrame], description: Mapping[str, Any], home: Path, module: str
 ) -> pd.DataFrame:
-    """Return a table that was made before, or make it and keep it.
+    """Return a table that was made before, or make it and keep it in the project's cache.
 
-    Parameters
-    ----------
-    make : callable
-    description : mapping
-        All that the table depends on, but the code.
-    home : Path
-        The project; tables are kept in its ``data/cache/tables``.
-    module : str
-        Dotted name of the code that makes it, whose source is part of the key.
-
-    Returns
-    -------
-    DataFrame
-        Numbered from 0, with columns of numbers and level text.
-
-    Notes
-    -----
-    A file that cannot be read or written is no fault: the table is made again.
+    ``description`` is all that the table depends on, except for the source of ``module``, which
+    makes it. The table is numbered from 0, with columns of numbers and level text. When a file
+    cannot be read or written, the table is made again.
     """
-    libraries = {each: version(each) for each in ("pandas", "pyarrow")}
+    libraries = {name: version(name) for name in ("pandas", "pyarrow")}
     key = {**description, "source": source_digest([module]), "libraries": libraries}
     name = hashlib.sha256(canonical_json(key).encode()).hexdigest()
     path = home / FOLDER / f"{name}.parquet"
     if path.is_file():
-        # Whatever Arrow says of a damaged file, the answer is the same.
+        # A damaged file is made again.
         with suppress(OSError, ValueError):
             return pd.read_parquet(path)
     frame = make()

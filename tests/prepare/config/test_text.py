@@ -11,8 +11,8 @@ from fairfrontier.runtime.errors import ConfigError
 @pytest.mark.parametrize(
     ("mask", "message"),
     [
-        ({}, "say either column"),
-        ({"column": "a", "tokens": "t", "index": "i"}, "say either column"),
+        ({}, "give either column"),
+        ({"column": "a", "tokens": "t", "index": "i"}, "give either column"),
         ({"tokens": "t"}, "go together"),
         ({"colum": "a"}, "Did you mean 'column'"),
     ],

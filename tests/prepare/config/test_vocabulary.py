@@ -28,11 +28,11 @@ def test_the_vocabularies_of_the_project(identity, gender):
     ("change", "message"),
     [
         ({"terms": ["a"]}, "at least 2"),
-        ({"terms": ["a b", "A-B"]}, "'A-B' stands twice"),
+        ({"terms": ["a b", "A-B"]}, "'A-B' is listed twice"),
         ({"terms": ["a", ""]}, "pattern"),
         ({"terms": ["a", "--"]}, "pattern"),
         ({"terms": ["a", True]}, "put the word in quotes"),
-        ({"families": {"x": ["a", "A"]}}, "stands twice"),
+        ({"families": {"x": ["a", "A"]}}, "is listed twice"),
         ({"families": {"x": []}}, "at least 1"),
         ({"words": ["a"]}, "there is no key 'words'"),
     ],
@@ -45,13 +45,13 @@ def test_terms_that_cannot_be(tmp_path, change, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"one_way": {"she": "it"}}, "stands twice"),
-        ({"pairs": {"he": "she", "it": "she"}}, "stands twice"),
-        ({"pairs": {"he": "she", "she": "it"}}, "stands twice"),
-        ({"context": {"he": {"alone": "x", "otherwise": "y"}}}, "stands twice"),
+        ({"one_way": {"she": "it"}}, "is listed twice"),
+        ({"pairs": {"he": "she", "it": "she"}}, "is listed twice"),
+        ({"pairs": {"he": "she", "she": "it"}}, "is listed twice"),
+        ({"context": {"he": {"alone": "x", "otherwise": "y"}}}, "is listed twice"),
         ({"names": {"male": ["Paul"]}}, "two lists"),
         ({"names": {"male": ["Paul"], "female": []}}, "two lists"),
-        ({"names": {"male": ["Kim"], "female": ["Kim"]}}, "stands twice"),
+        ({"names": {"male": ["Kim"], "female": ["Kim"]}}, "is listed twice"),
     ],
 )
 def test_swaps_that_cannot_be(tmp_path, change, message):

@@ -95,7 +95,7 @@ def test_arrays_of_objects_are_never_unpickled(tmp_path):
 def bad_arrays():
     wrong = VECTORS.copy()
     wrong[1, 2] = np.nan
-    yield "NaN", wrong, "1 rows, the first of which is that of id 10"
+    yield "NaN", wrong, "1 rows, the first of them with id 10"
     yield "infinite", np.where(np.isnan(wrong), np.inf, wrong), "id 10"
     yield "too large", np.where(np.isnan(wrong), 1e300, wrong), "id 10"
     yield "count", VECTORS[:2], "has 2 rows, and the table has 3"

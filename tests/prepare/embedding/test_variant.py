@@ -11,8 +11,8 @@ from fairfrontier import load
 from fairfrontier.prepare.embedding import choice
 from fairfrontier.prepare.embedding.latent import LatentSemantic
 from fairfrontier.prepare.embedding.variant import TextVariants, encode_versions
-from fairfrontier.prepare.fingerprint import fingerprint
 from fairfrontier.runtime.errors import ConfigError, DataError
+from tests.prepare.conftest import fingerprint
 from tests.prepare.text.conftest import HOME, make_comments
 
 COMMENTS = {

@@ -17,12 +17,11 @@ import yaml
 from fairfrontier import load
 from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.prepare.config.section import Origin
-from fairfrontier.prepare.fingerprint import fingerprint
 from fairfrontier.prepare.source import fetch as module
 from fairfrontier.prepare.source.download import UnreachableError
 from fairfrontier.prepare.source.fetch import FOLDER, clean_name, fetch, find, find_source
 from fairfrontier.runtime.errors import ConfigError, DataError
-from tests.prepare.conftest import count_rows
+from tests.prepare.conftest import count_rows, fingerprint
 from tests.prepare.source.server import serve
 
 pytestmark = pytest.mark.usefixtures("impatient")
@@ -123,7 +122,7 @@ def test_when_nothing_helps_every_source_says_why(server, tmp_path):
     origins = [Origin(url=server.url("/a.csv")), Origin(url=server.add("/b.csv", b"other"))]
     with pytest.raises(DataError) as caught:
         fetch(origins, PINNED, tmp_path)
-    assert caught.value.fault.startswith("a.csv cannot be had: http://127.0.0.1")
+    assert caught.value.fault.startswith("a.csv cannot be obtained: http://127.0.0.1")
     assert "a.csv answers 404" in caught.value.fault
     assert "b.csv gave 5 bytes with sha256" in caught.value.fault
     place = tmp_path / FOLDER / PINNED / "a.csv"
@@ -139,7 +138,7 @@ def test_when_nothing_helps_every_source_says_why(server, tmp_path):
 def test_only_what_no_source_gives_is_unreachable(server, tmp_path, wrong, unreachable):
     for name in wrong:
         server.add(f"/{name}", b"other")
-    with pytest.raises(DataError, match="cannot be had") as caught:
+    with pytest.raises(DataError, match="cannot be obtained") as caught:
         fetch([Origin(url=server.url(f"/{name}")) for name in "ab"], PINNED, tmp_path)
     assert isinstance(caught.value, UnreachableError) is unreachable
 
@@ -294,7 +293,8 @@ def test_an_error_names_the_yaml_the_key_and_the_place(remote, server, tmp_path)
     server.pages.clear()
     with pytest.raises(DataError) as caught:
         load("housing", home=tmp_path)
-    assert caught.value.fault.startswith(f"{remote}: source.path.0: people.csv.gz cannot be had: ")
+    name = f"{remote}: source.path.0: people.csv.gz"
+    assert caught.value.fault.startswith(f"{name} cannot be obtained: ")
     assert str(tmp_path / FOLDER) in caught.value.mend
 
 
@@ -312,19 +312,19 @@ def test_a_zip_archive_is_read_in_blocks_too(project, people, tmp_path):
 @pytest.mark.parametrize(
     ("file", "message"),
     [
-        ({}, "say path .* or sources"),
+        ({}, "give path .* or sources"),
         ({"sources": [{"url": "https://a.example/b"}]}, "need the sha256 of the file itself"),
-        ({"sources": [{}]}, "say one of path, url and package"),
-        ({"sources": [{"path": "a", "url": "https://a.example/b"}]}, "say one of path"),
+        ({"sources": [{}]}, "give one of path, url and package"),
+        ({"sources": [{"path": "a", "url": "https://a.example/b"}]}, "give one of path"),
         ({"sources": [{"url": "file:///etc/passwd"}]}, "url"),
         ({"sources": [{"url": "ftp://a.example/b"}]}, "url"),
-        ({"sources": [{"url": "https://ann:secret@a.example/b"}]}, "holds a user name"),
-        ({"sources": [{"path": "a", "file": "b"}]}, "say what is downloaded"),
+        ({"sources": [{"url": "https://ann:secret@a.example/b"}]}, "contains a user name"),
+        ({"sources": [{"path": "a", "file": "b"}]}, "a path is local"),
         ({"sources": [{"package": "a==1"}]}, "file must name"),
-        ({"sources": [{"package": "a==1", "file": "b"}]}, "sha256 of the archive or wheel"),
+        ({"sources": [{"package": "a==1", "file": "b"}]}, "needs the sha256 of the latter"),
         ({"sources": [{"package": "a>=1", "file": "b", "sha256": "0" * 64}]}, "package"),
         ({"sources": [{"package": "--target=/==1", "file": "b"}]}, "package"),
-        ({"sources": [{"url": "https://a.example/b", "sha256": "0" * 64}]}, "give the same bytes"),
+        ({"sources": [{"url": "https://a.example/b", "sha256": "0" * 64}]}, "give the same file"),
         ({"sources": [{"url": "https://a.example/b", "size": 5}]}, "no key 'size' here"),
     ],
 )

@@ -98,7 +98,9 @@ def test_a_file_is_taken_out_of_a_wheel_that_is_downloaded_once(index, tmp_path)
     with pytest.raises(FetchError, match=r"no file tables/data/poeple.csv") as caught:
         fetch([wrong], digest(b"other"), tmp_path)
     assert caught.value.mend.startswith("Did you mean 'tables/data/people.csv'")
-    assert caught.value.mend.endswith(f"that holds it into {tmp_path / FOLDER / digest(WHEEL)}/.")
+    assert caught.value.mend.endswith(
+        f"that contains it into {tmp_path / FOLDER / digest(WHEEL)}/."
+    )
     with pytest.raises(FetchError, match=r"people.csv in tables-1.0-py3-none-any.whl has sha256"):
         fetch([ORIGIN], digest(b"other"), tmp_path)
 

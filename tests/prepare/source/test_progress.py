@@ -4,7 +4,7 @@ import io
 import sys
 import threading
 
-from fairfrontier.prepare.source.progress import show_bytes, show_count
+from fairfrontier.prepare.source.progress import BYTES, COUNT, show_progress
 
 
 class Terminal(io.StringIO):
@@ -21,7 +21,7 @@ def open_terminal(monkeypatch):
 
 
 def move(also=None):
-    with show_bytes(also) as tell:
+    with show_progress(also, BYTES) as tell:
         for arrived in (0, 500_000, 1_000_000):
             tell("people.csv", arrived, 1_000_000)
         tell("other.csv", 7, None)
@@ -40,7 +40,7 @@ def test_a_terminal_gets_a_bar_and_the_caller_every_step(monkeypatch):
 def test_things_are_counted_one_by_one(monkeypatch):
     terminal = open_terminal(monkeypatch)
     seen = []
-    with show_count(lambda *told: seen.append(told)) as tell:
+    with show_progress(lambda *told: seen.append(told), COUNT) as tell:
         tell("encoding", 400, 1000)
         tell("encoding", 1000, 1000)
     assert "1000/1000" in terminal.getvalue()

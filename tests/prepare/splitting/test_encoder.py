@@ -107,7 +107,7 @@ def test_cut_columns_are_those_of_pandas():
         ({"cut": {"points": []}}, r"cut\.points"),
         (
             {"cut": {"points": [1]}, "quantile": {"columns": ["points"], "bins": 2}},
-            "points stands under quantile and under cut",
+            "points is listed under quantile and under cut",
         ),
     ],
 )

@@ -53,7 +53,7 @@ def test_cross_products_name_and_number_every_combination():
     assert [names[code] for code in codes[:, 0]] == ["b×y", "w×o", "x×o", "w×y"]
     changed = codes.copy()
     changed[:, 1] = 0
-    assert [names[code] for code in cross_codes(attributes, changed)[:, 0]] == [
+    assert [names[code] for code in cross_codes(changed, attributes)[:, 0]] == [
         "b×y", "b×o", "b×o", "b×y",
     ]  # fmt: skip
 

@@ -62,7 +62,7 @@ def test_a_share_is_learnt_from_levels():
 
 
 def test_what_is_no_label():
-    with pytest.raises(DataError, match="one class only: a"):
+    with pytest.raises(DataError, match="only one class: a"):
         encode(["a", "a"])
     with pytest.raises(DataError, match="every level is positive"):
         encode(["a", "b"], positive=["a", "b"])

@@ -9,11 +9,11 @@ import pytest
 from fairfrontier.prepare.table import audit_table
 from fairfrontier.prepare.table.audit_table import (
     DecisionColumns,
-    digest_table,
     read_confusion,
     read_decisions,
     read_pairs,
 )
+from fairfrontier.prepare.table.stream import digest_table
 from fairfrontier.runtime.errors import ConfigError, DataError
 
 COLUMNS = DecisionColumns(labels="y", group="g", decisions="d", weights="w")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fairfrontier.prepare.table.batch_column import BatchColumn
 from fairfrontier.prepare.table.score_table import ScoreColumns, ScoreTable, number_ids
 from fairfrontier.runtime.errors import ConfigError, DataError
 
@@ -90,15 +92,19 @@ def test_missing_groups_are_a_level_and_numbers_are_written_as_levels(tmp_path):
     assert read(tmp_path / "c.csv")[1] == [("2",), ("missing",), ("3.5",)]
 
 
+def number(values):
+    return number_ids(BatchColumn(pa.array(values), "id", "ids", Path("t")))
+
+
 def test_ids_are_numbers_or_digests_of_text():
     words = [7, -1, 2**63 + 5]
-    _, signed = number_ids(pa.array(words[:2]), "id", "t")
-    _, text = number_ids(pa.array([str(word) for word in words]), "id", "t")
+    _, signed = number(words[:2])
+    _, text = number([str(word) for word in words])
     assert signed.tolist() == [7, 2**64 - 1]
     assert text.tolist() == [7, 2**64 - 1, 2**63 + 5]
-    _, whole = number_ids(pa.array([7.0, -1.0]), "id", "t")
+    _, whole = number([7.0, -1.0])
     assert whole.tolist() == signed.tolist()
-    _, named = number_ids(pa.array(["A-17", "007", "5"]), "id", "t")
+    _, named = number(["A-17", "007", "5"])
     digest = hashlib.sha256(b"A-17").digest()[:8]
     assert named[0] == int.from_bytes(digest, "little")
     assert named[1] != 7

@@ -10,10 +10,10 @@ import yaml
 from fairfrontier import load
 from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.prepare.config.text import Text
-from fairfrontier.prepare.fingerprint import fingerprint
 from fairfrontier.prepare.source.fetch import find_source
 from fairfrontier.prepare.text.corpus import clean_texts, prepare_texts, read_corpus, unwrap
 from fairfrontier.runtime.errors import ConfigError, DataError
+from tests.prepare.conftest import fingerprint
 from tests.prepare.text.conftest import HOME
 
 COMMENTS = {
@@ -81,7 +81,7 @@ def test_comments_load_as_a_split(project, tmp_path, comments):
     assert split.train.n_samples + split.test.n_samples == len(comments)
     assert split.train.attributes["muslim"] == ("no", "yes")
     assert split.train.y.mean() == pytest.approx(0.5, abs=0.01)
-    with pytest.raises(ConfigError, match="dask reads no texts"):
+    with pytest.raises(ConfigError, match="dask supports neither texts"):
         load(project(), home=tmp_path, backend="dask")
     # A row without votes has no label.
     with pytest.raises(DataError, match="'toxic' is missing in 1 rows"):

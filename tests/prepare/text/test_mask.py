@@ -39,7 +39,7 @@ def test_escapes_that_python_does_not_write_stay_letters():
 @pytest.mark.parametrize(
     ("tokens", "index", "message"),
     [
-        (["a", "c"], 1, "'c' does not stand in its text at character 2"),
+        (["a", "c"], 1, "'c' is not in its text at character 2"),
         (["a"], 1, "no token 1 among 1"),
         (["a"], -1, "no token -1"),
     ],

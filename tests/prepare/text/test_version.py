@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fairfrontier.prepare.config.text import VersionRule
-from fairfrontier.prepare.text.substitution import find_terms
+from fairfrontier.prepare.text.occurrence import find_words
 from fairfrontier.prepare.text.version import AS_WRITTEN, SWAPPED, known_terms, make_versions
 from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.errors import ConfigError
@@ -32,7 +32,7 @@ def test_at_test_every_term_has_its_version(identity, texts, ids):
     for version in found.versions[::7]:
         written = version.write().texts
         assert len(written) == found.rows.size
-        terms = find_terms(written, identity)
+        terms = find_words(written, identity.terms)
         assert {terms.names[code] for code in terms.codes} == {version.name}
 
 
@@ -44,12 +44,12 @@ def test_in_training_only_known_terms_are_seen_and_put_in(identity, texts, ids):
     assert known_terms(rule, "train", 2).terms != known.terms
     found = make_versions("identity", rule, texts, ids, "train", 1)
     assert found.names == ("drawn 1", "drawn 2", "drawn 3")
-    holding = np.flatnonzero(find_terms(texts, known).counts)
+    holding = np.flatnonzero(find_words(texts, known.terms).counts)
     assert np.array_equal(found.rows, holding)
     assert 0 < holding.size < len(texts) - 1
-    old = find_terms([texts[row] for row in holding], known)
+    old = find_words([texts[row] for row in holding], known.terms)
     for version in found.versions:
-        new = find_terms(version.write().texts, known)
+        new = find_words(version.write().texts, known.terms)
         # Another known term stands where one stood, never the same.
         assert np.array_equal(new.rows, old.rows)
         assert (new.codes != old.codes).all()
@@ -118,7 +118,7 @@ def test_without_a_term_there_are_no_versions(identity, ids):
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        ({}, "say either terms"),
+        ({}, "give either terms"),
         ({"terms": {"vocabulary": "v", "terms": ["a", "b"]}, "known": 3}, "has 2 terms"),
         ({"swap": {"vocabulary": "v"}, "known": 3}, "belong to terms"),
         ({"swap": {"vocabulary": "v"}, "draw": {"train": 3}}, "belong to terms"),
