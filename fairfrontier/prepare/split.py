@@ -124,7 +124,7 @@ class Part:
             protected=self.protected[rows],
             weight=self.weight[rows],
             true_groups=None if self.true_groups is None else self.true_groups[rows],
-            counterfactuals={key: each.take(rows) for key, each in self.counterfactuals.items()},
+            counterfactuals={key: sets.take(rows) for key, sets in self.counterfactuals.items()},
         )
 
 
@@ -151,8 +151,8 @@ class Split:
     digest : str
         sha256 of the source's digest and the part of the configuration that shapes the arrays.
     favourable : int or None
-        Code of the class that is good to get; None for regression, and where several classes are
-        learnt and the dataset does not say.
+        Code of the desirable class; None for regression, and for several classes unless the dataset
+        names it.
     text_encoder : str or None
         Name of the encoder that made vectors of texts; None where there are none.
     """

@@ -1,4 +1,4 @@
-"""What a dataset's YAML may say, as frozen models that refuse everything else."""
+"""A dataset's YAML, as frozen models that refuse unknown keys."""
 
 from __future__ import annotations
 

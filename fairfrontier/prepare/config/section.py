@@ -16,7 +16,7 @@ from fairfrontier.runtime.config import Model, fault
 
 OTHERS = "others"
 REST = "rest"
-# Software that knows no whole numbers with missing cells writes 2 as 2.0.
+# Software without a type for whole numbers with missing cells writes 2 as 2.0.
 WHOLE_NUMBER = re.compile(r"^([+-]?[0-9]+)\.0+$")
 MISSING_MARKERS = ("NA", "N/A", "NaN", "nan", "null", "NULL")
 

@@ -1,4 +1,4 @@
-"""The section ``text`` of a dataset's YAML: what is done to a column of texts at first."""
+"""The section ``text`` of a dataset's YAML: how a column of texts is cleaned."""
 
 from __future__ import annotations
 

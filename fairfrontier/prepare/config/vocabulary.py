@@ -1,4 +1,4 @@
-"""Vocabularies: words that a fair model of texts treats alike, as data of the user's."""
+"""Vocabularies: words that a fair model of texts treats alike, supplied by the user."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GAP = r"(?:\s+|[-\u2010\u2011\u2013])"
 
 
 def lower(text: str) -> str:
-    """Return a text in lower case whose characters stand where they stood."""
+    """Return a text in lower case, with every character at its old position."""
     lowered = text.lower()
     if len(lowered) == len(text):
         return lowered

@@ -193,7 +193,7 @@ def read_confusion(path: Path) -> Confusion:
     if len(header) < 2:
         raise DataError(
             f"{path} has {len(header)} column, where one of true groups and one for each noisy "
-            "group were due.",
+            "group are expected.",
             "Separate its columns by commas: the true group, then P(Ĝ=k | G=j) for every k.",
         )
     rows: list[np.ndarray] = []

@@ -143,7 +143,7 @@ def _is_parquet(path: Path) -> bool:
 
 
 def _open_parquet(path: Path) -> pq.ParquetFile:
-    # Read through a small buffer: else the used columns of a whole row group are in memory at once.
+    # Without a small buffer the used columns of a row group would be in memory at once.
     return pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
 
 
@@ -204,9 +204,9 @@ def _explain(path: Path) -> Iterator[None]:
         yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, UnicodeDecodeError) as error:
         if isinstance(error, PermissionError):
-            raise DataError(f"{path} cannot be read: {error.strerror}.", "Mend its mode.") from None
+            raise DataError(f"{path} cannot be read: {error.strerror}.", "Change its permissions.") from None
         reason = str(error).strip().splitlines()[0].rstrip(".")[:200] if str(error) else "it is cut"
         raise DataError(
-            f"{path} is not a whole Parquet or CSV file: {reason}.",
+            f"{path} is not a complete Parquet or CSV file: {reason}.",
             "Name a Parquet file, or a CSV file in UTF-8 with the same cells in every row.",
         ) from None

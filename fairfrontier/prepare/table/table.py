@@ -53,7 +53,7 @@ def resolve(path: str, home: Path, folder: Path) -> Path:
     mend = nearest_file(next(iter(candidates)))
     raise ConfigError(
         f"source.path: there is no file {path} (looked at {', '.join(map(str, candidates))}).",
-        # A folder's whole content would help nobody.
+        # A folder's entire content would not help.
         mend if mend.startswith("Did you mean") else "Put it there, or correct the path.",
     )
 

@@ -1,4 +1,4 @@
-"""Labels by vote: a second file holds many opinions on each row of a table."""
+"""Labels by vote: a second file has many opinions on each row of a table."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def _mask_tokens(texts: list[str], frame: pd.DataFrame, mask: Mask, file: Path |
         except (ValueError, OverflowError):
             raise DataError(
                 f"{file}: text.mask.index: row {row} holds {index!r}, which is no position.",
-                "Name the column of whole numbers.",
+                "Name a column of whole numbers.",
             ) from None
         except DataError as error:
             raise DataError(f"{file}: text.mask: row {row}: {error.fault}", error.mend) from None

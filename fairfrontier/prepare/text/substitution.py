@@ -37,7 +37,8 @@ def draw_version(
     versions drawn before this one.
     """
     holding = np.flatnonzero(found.counts)
-    drawn = np.stack([uniforms(each, np.asarray(ids)[holding]) for each in (*before, seed)], axis=1)
+    ids = np.asarray(ids)[holding]
+    drawn = np.stack([uniforms(number, ids) for number in (*before, seed)], axis=1)
     bounds = np.searchsorted(found.rows, holding)
     words: list[str] = []
     for shares, codes in zip(drawn, np.split(found.codes, bounds[1:]), strict=False):

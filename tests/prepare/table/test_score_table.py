@@ -165,10 +165,10 @@ def test_columns_and_levels_get_the_nearest(tmp_path):
         (b"s,sex,y\n.1,\xff\xfe,0\n", "invalid UTF8"),
         (b"s,s,sex,y\n.1,.1,F,0\n", "more than one column named 's'"),
         (b"PK\x03\x04" + bytes(100), "spreadsheet"),
-        (b"PAR1" + bytes(50), "is not a whole Parquet or CSV file"),
+        (b"PAR1" + bytes(50), "is not a complete Parquet or CSV file"),
         (
             gzip.compress(b"s,sex,y\n" + b".1,F,0\n" * 99, mtime=0)[:-12],
-            "is not a whole Parquet or CSV",
+            "is not a complete Parquet or CSV",
         ),
     ],
 )
