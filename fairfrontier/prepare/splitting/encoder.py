@@ -227,30 +227,27 @@ def make_encoder(
         return OneHot(column, tuple(f"{name}_{level}" for level in levels), levels=levels)
 
     blocks: list[Block] = [
-        *(
-            Standard(name, (name,), fill[name], statistics.mean[name], statistics.scale[name])
-            for name in features.numeric
-        ),
-        *(
-            Bins(name, name_bins(f"{name}_q", edges), fill[name], edges)
-            for name, edges in statistics.edges.items()
-        ),
-        *(
-            Bins(name, name_bins(f"{name}_bin", edges), fill[name], edges, upper=True)
-            for name, edges in features.cut.items()
-        ),
-        *(
-            one_hot(name, name, features.levels.get(name) or statistics.levels[name])
-            for name in features.categorical
-        ),
-        *(
-            Binary(name, (f"{name}_{level}",), level=level)
-            for name, level in features.binary.items()
-        ),
-        *(Block(name, (name,), fill[name]) for name in features.passthrough),
-        *(one_hot(GROUP_PREFIX + name, name, group_names[name]) for name in features.groups),
-        *(() if text is None else (text,)),
+        Standard(name, (name,), fill[name], statistics.mean[name], statistics.scale[name])
+        for name in features.numeric
     ]
+    blocks += [
+        Bins(name, name_bins(f"{name}_q", edges), fill[name], edges)
+        for name, edges in statistics.edges.items()
+    ]
+    blocks += [
+        Bins(name, name_bins(f"{name}_bin", edges), fill[name], edges, upper=True)
+        for name, edges in features.cut.items()
+    ]
+    blocks += [
+        one_hot(name, name, features.levels.get(name) or statistics.levels[name])
+        for name in features.categorical
+    ]
+    blocks += [
+        Binary(name, (f"{name}_{level}",), level=level) for name, level in features.binary.items()
+    ]
+    blocks += [Block(name, (name,), fill[name]) for name in features.passthrough]
+    blocks += [one_hot(GROUP_PREFIX + name, name, group_names[name]) for name in features.groups]
+    blocks += [] if text is None else [text]
     encoder = Encoder(tuple(blocks))
     names = encoder.feature_names
     if not names:

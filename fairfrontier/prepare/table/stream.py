@@ -204,7 +204,9 @@ def _explain(path: Path) -> Iterator[None]:
         yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, UnicodeDecodeError) as error:
         if isinstance(error, PermissionError):
-            raise DataError(f"{path} cannot be read: {error.strerror}.", "Change its permissions.") from None
+            raise DataError(
+                f"{path} cannot be read: {error.strerror}.", "Change its permissions."
+            ) from None
         reason = str(error).strip().splitlines()[0].rstrip(".")[:200] if str(error) else "it is cut"
         raise DataError(
             f"{path} is not a complete Parquet or CSV file: {reason}.",
