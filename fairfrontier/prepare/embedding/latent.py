@@ -172,8 +172,8 @@ class LatentSemantic(TextEncoder):
 
     def _project(self, texts: list[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield positions and float32 vectors, a chunk at a time."""
-        directions = self._fitted()
         for start in range(0, len(texts), CHUNK):
+            directions = self._fitted()
             table = self._words.transform(texts[start : start + CHUNK])
             vectors = normalise(table @ directions).astype(np.float32)
             yield np.arange(start, start + len(vectors)), vectors

@@ -69,7 +69,7 @@ def test_a_damaged_file_of_the_cache_is_set_aside_and_fetched_again(server, tmp_
     assert fetch([origin], PINNED, tmp_path).read_bytes() == CONTENT
     assert kept(tmp_path) == [".refused-people.csv", "people.csv"]
     assert (path.parent / ".refused-people.csv").read_bytes() == CONTENT[:-1]
-    assert "is not what its folder is named after" in caplog.text
+    assert "does not have the digest of its folder" in caplog.text
 
 
 def test_paths_come_first_then_sources_in_their_order(server, tmp_path):
