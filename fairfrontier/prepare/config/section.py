@@ -170,7 +170,8 @@ class Source(Model):
     def _check(self) -> Source:
         if self.sha256 and len(self.path) > 1:
             raise fault("sha256 here is that of a single file; with several, give one to each")
-        if double := sorted({name for name in self.columns or () if self.columns.count(name) > 1}):
+        columns = self.columns or ()
+        if double := sorted({name for name in columns if columns.count(name) > 1}):
             raise fault(f"columns names {', '.join(double)} more than once")
         if self.format == "parquet" and (self.columns or any(f.skip_rows for f in self.path)):
             raise fault("a parquet file names its own columns: leave out columns and skip_rows")

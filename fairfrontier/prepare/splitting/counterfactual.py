@@ -107,7 +107,8 @@ def make_edits(
         choices: list[list[tuple[str, str]]] = []
         for column, wanted in columns.items():
             key = f"{file}: counterfactuals.{name}.{column}"
-            if not any(user.column == column for user in (*encoder.blocks, *attributes)):
+            used = {block.column for block in encoder.blocks} | {a.column for a in attributes}
+            if column not in used:
                 raise ConfigError(
                     f"{key}: this column is used by no feature and no group.",
                     "Add it to features or groups, or leave it out of the set.",

@@ -83,7 +83,7 @@ def partition(
     raise ValueError(f"kind: {rule.kind} needs the array it splits by")
 
 
-def _cut(rows: np.ndarray, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+def _cut(rows: np.ndarray, sizes: Mapping[Any, int]) -> dict[str, np.ndarray]:
     """Return consecutive pieces of an array by their sizes; what remains is left out."""
     return dict(zip(sizes, np.split(rows, np.cumsum([*sizes.values()])), strict=False))
 

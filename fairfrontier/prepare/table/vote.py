@@ -38,7 +38,7 @@ def count_votes(ballots: pd.DataFrame, votes: Votes) -> pd.Series:
                 f"{tied.idxmax()}.",
                 "Name the level that wins a tie: tie: LEVEL.",
             )
-        winner[tied] = votes.tie
+        winner = winner.mask(tied, votes.tie)
     return winner.astype("str")
 
 
