@@ -29,7 +29,7 @@ def count_votes(ballots: pd.DataFrame, votes: Votes) -> pd.Series:
     # Keys in the order of the file, so that errors name the first.
     order = keys[keys.notna() & levels.notna()].unique()
     counts = counts.reindex(index=order, columns=list(sort_levels(counts.columns)))
-    winner = counts.idxmax(axis=1)
+    winner = counts.idxmax(axis=1).astype("str")
     tied = counts.eq(counts.max(axis=1), axis=0).sum(axis=1) > 1
     if tied.any():
         if votes.tie is None:
@@ -39,7 +39,7 @@ def count_votes(ballots: pd.DataFrame, votes: Votes) -> pd.Series:
                 "Name the level that wins a tie: tie: LEVEL.",
             )
         winner = winner.mask(tied, votes.tie)
-    return winner.astype("str")
+    return winner
 
 
 def join_votes(frame: pd.DataFrame, winners: pd.Series, votes: Votes) -> pd.DataFrame:
