@@ -114,7 +114,7 @@ def test_a_missing_certificate_is_named():
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"kind": "slrum"}, "Did you mean 'slurm'"),
         ({"kind": "scheduler"}, "address"),
@@ -124,13 +124,13 @@ def test_a_missing_certificate_is_named():
         ({"workers": 0}, "workers"),
     ],
 )
-def test_impossible_combinations_are_refused(fields, told):
-    with pytest.raises(ValidationError, match=told):
+def test_impossible_combinations_are_refused(fields, message):
+    with pytest.raises(ValidationError, match=message):
         ClusterConfig(**fields)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("kind: local\nwrokers: 2\n", "Did you mean 'workers'"),
         ("kind: local\nworkers: many\n", "workers"),
@@ -138,12 +138,12 @@ def test_impossible_combinations_are_refused(fields, told):
         ("- local\n", "keys and values"),
     ],
 )
-def test_a_bad_file_is_named_with_its_key(tmp_path, text, told):
+def test_a_bad_file_is_named_with_its_key(tmp_path, text, message):
     path = tmp_path / "mine.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=r"mine\.yaml") as caught:
         load_cluster(path)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_an_unknown_name_gets_the_nearest():

@@ -19,6 +19,8 @@ C. Elkan. Using the triangle inequality to accelerate k-means. ICML 2003.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 # Largest number of points of a block, while the table of bounds stays below ENTRIES.
@@ -98,6 +100,7 @@ class Bounds:
         self,
         level: np.ndarray,
         chosen: np.ndarray | None,
+        cuts: Sequence[tuple[int, int]],
         value: np.ndarray,
         slack: float | np.ndarray,
         eta: float | np.ndarray,
@@ -106,8 +109,9 @@ class Bounds:
         """Return all pairs of a column and a point that may be within ``slack`` of its best value.
 
         ``level`` is the largest loss at each point, (n_points, n_labels); ``chosen`` are column
-        numbers, ascending, all by default; ``value``, ``slack`` and ``eta`` > 0 belong to them,
-        (m,) or one for all. Points below ``value`` = R − ηC of a known point are not looked for.
+        numbers, ascending, or None for all, and ``cuts`` each label's range among them; ``value``,
+        ``slack`` and ``eta`` > 0 belong to them, (m,) or one for all. Points below ``value`` =
+        R − ηC of a known point are not looked for.
 
         The pairs are two arrays: places among the chosen columns, in any order, and points. None if
         there are more than MANY, as when the price is too low for products in ``dtype``. A point is
@@ -118,11 +122,10 @@ class Bounds:
         centre = (level.max(axis=0) + level.min(axis=0)) / 2
         weight = level[self.order] - centre
         left[:, -n_labels:] = weight
-        # One for all columns, or one for each.
+        # One price for all columns, or one for each.
         price = 1.0 / np.atleast_1d(np.asarray(eta, dtype=np.float64))
         if chosen is not None:
             right = right[chosen]
-        cuts = self._cut(chosen)
         for k, (first, last) in enumerate(cuts):
             inverse = price if price.size == 1 else price[first:last]
             right[first:last, -n_labels:] = 0.0
@@ -140,20 +143,11 @@ class Bounds:
         rise = [self._drift(weight, price, cuts, k) for k in range(n_labels)]
         if not self._sweep(left, right, offer, rise, cuts, chosen, weight, price):
             return None
-        column, place = offer.collect()
-        return column, self.order[place]
-
-    def _cut(self, chosen: np.ndarray | None) -> list[tuple[int, int]]:
-        """Return the ranges of each label's columns among the chosen ones."""
-        if chosen is None:
-            return list(self.columns)
-        return [
-            (int(np.searchsorted(chosen, first)), int(np.searchsorted(chosen, last)))
-            for first, last in self.columns
-        ]
+        column, index = offer.collect()
+        return column, self.order[index]
 
     def _drift(
-        self, weight: np.ndarray, price: np.ndarray, cuts: list[tuple[int, int]], k: int
+        self, weight: np.ndarray, price: np.ndarray, cuts: Sequence[tuple[int, int]], k: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Return max_{i∈g} (a_ik − a⁰_ik) at the lowest 1/η, its rise to the highest, and places.
 
@@ -163,8 +157,8 @@ class Bounds:
         prices = price if price.size == 1 else price[first:last]
         low, high = (prices.min(), prices.max()) if prices.size else (0.0, 0.0)
         ends = [
-            np.maximum.reduceat(each * weight[:, k] - self.weight[:, k], self.start)
-            for each in ((low,) if low == high else (low, high))
+            np.maximum.reduceat(end * weight[:, k] - self.weight[:, k], self.start)
+            for end in ((low,) if low == high else (low, high))
         ]
         # Single precision in both weights, in what columns have, and in the difference.
         old = np.abs(self.weight[:, k]).max(where=np.isfinite(self.weight[:, k]), initial=0.0)
@@ -182,15 +176,15 @@ class Bounds:
         right: np.ndarray,
         offer: _Offer,
         rise: list[tuple[np.ndarray, np.ndarray, np.ndarray | None]],
-        cuts: list[tuple[int, int]],
+        cuts: Sequence[tuple[int, int]],
         chosen: np.ndarray | None,
         weight: np.ndarray,
         price: np.ndarray,
     ) -> bool:
         """Multiply the blocks that may offer something; return False once pairs are too many."""
         n = offer.low.size
-        limit, open_ = np.empty(n, dtype=np.float32), np.empty(n, dtype=bool)
-        whole = chosen is None and price.size == 1
+        limit, is_open = np.empty(n, dtype=np.float32), np.empty(n, dtype=bool)
+        complete = chosen is None and price.size == 1
         for g, (first, stop) in enumerate(zip(self.start, self.stop, strict=True)):
             most = self.table[g] if chosen is None else self.table[g][chosen]
             for (begin, end), (base, slope, place) in zip(cuts, rise, strict=True):
@@ -199,11 +193,11 @@ class Bounds:
                 else:
                     np.multiply(place, np.float32(-slope[g]), out=limit[begin:end])
                     limit[begin:end] += offer.rough[begin:end] - np.float32(base[g])
-            np.greater(most, limit, out=open_)
-            rows = np.flatnonzero(open_)
+            np.greater(most, limit, out=is_open)
+            rows = np.flatnonzero(is_open)
             self.spent[g] += rows.size
             # By now this costs as much as renewing the bounds.
-            renew = whole and (self.spent[g] >= n or 4 * rows.size >= n)
+            renew = complete and (self.spent[g] >= n or 4 * rows.size >= n)
             width = max(1, TILE // int(stop - first))
             scale = price[0] * np.abs(weight[first:stop]).max()
             for begin in range(0, n if renew else rows.size, width):
@@ -244,7 +238,7 @@ class _Offer:
         # What a block must offer to be multiplied.
         self.rough = (low + error).astype(np.float32)
         self.n_pairs = 0
-        self._found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self._pairs: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
     def take(
         self, product: np.ndarray, largest: np.ndarray, g: int, first: int, part: slice | np.ndarray
@@ -266,15 +260,15 @@ class _Offer:
             enough = np.full_like(largest, np.inf)
             enough[near] = low - slack
             column = np.arange(begin, begin + largest.size) if isinstance(part, slice) else part
-        place, at = np.divmod(np.flatnonzero(product >= enough), enough.size)
-        self._found.append((column[at], place + first, product[place, at] + slack))
+        index, at = np.divmod(np.flatnonzero(product >= enough), enough.size)
+        self._pairs.append((column[at], index + first, product[index, at] + slack))
         self.n_pairs += at.size
 
     def collect(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the columns and places of all pairs that may still be best."""
-        column, place, most = (np.concatenate(each) for each in zip(*self._found, strict=True))
+        column, index, most = (np.concatenate(parts) for parts in zip(*self._pairs, strict=True))
         keep = most >= self.low[column]
-        return column[keep], place[keep]
+        return column[keep], index[keep]
 
 
 def round_off(eps: float, length: int) -> float:
@@ -293,10 +287,10 @@ class BoundsCache:
         self, point: np.ndarray, column_point: np.ndarray, columns: tuple[tuple[int, int], ...]
     ) -> Bounds:
         """Return the bounds of these columns, made if there are none of these yet."""
-        kept = self.bounds
-        if kept is None or not kept.belong_to(column_point, columns):
-            kept = self.bounds = Bounds(point, column_point, columns)
-        return kept
+        bounds = self.bounds
+        if bounds is None or not bounds.belong_to(column_point, columns):
+            bounds = self.bounds = Bounds(point, column_point, columns)
+        return bounds
 
     def sample(self, share: float) -> BoundsCache:
         """Return the cache of the sample of a share of these columns."""

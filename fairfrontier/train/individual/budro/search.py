@@ -171,9 +171,10 @@ class Search:
     ) -> np.ndarray:
         gain, cost = self.weigh(start, chosen)
         dtype = np.dtype(self.dtype).name
-        own = self.geometry.column_point
-        slack = self.tolerance(eta, own if chosen is None else own[chosen])
-        pairs = bounds.propose(self._levels, chosen, gain - eta * cost, slack, eta, dtype)
+        column, cuts = self._cut(chosen)
+        slack = self.tolerance(eta, column)
+        value = gain - eta * cost
+        pairs = bounds.propose(self._levels, chosen, cuts, value, slack, eta, dtype)
         if pairs is None:
             moved: np.ndarray = self._move(chosen, start, eta, self.xp.float64)
             return moved
@@ -185,7 +186,6 @@ class Search:
         owner, point = owner[several], point[several]
         order = np.argsort(owner, kind="stable")
         owner, point = owner[order], point[order]
-        column, cuts = self._cut(chosen)
         for k, (a, b) in enumerate(cuts):
             first, stop = np.searchsorted(owner, (a, b))
             if first < stop:

@@ -146,7 +146,6 @@ class FairBoosting(Classifier):
         balance = self.scale_pos_weight
         self.require("order", self.order in (1, 2), "1 or 2")
         self.require("step", self.step in ("constant", "search"), "constant or search")
-        self.require("budget", 0 <= self.budget < math.inf, "a number that is 0 or more")
         self.require("n_estimators", self.n_estimators >= 1, "1 or more")
         self.require("learning_rate", 0 < self.learning_rate < math.inf, "a number above 0")
         self.require("start", bool(np.isfinite(self.start)), "a margin that is finite")
@@ -189,8 +188,7 @@ class FairBoosting(Classifier):
             For invalid parameters, an unknown learner or one that needs more rows, margins that
             diverge beyond 1e6, or more rows than the linear programme takes.
         DataError
-            For labels or weights of another number than the rows, no rows, or a class without
-            weight.
+            When the numbers of rows, labels and weights differ, or a class has no weight.
         """
         self.check()
         X, y, weight = take_rows(*self.validate_training(X, y), sample_weight)

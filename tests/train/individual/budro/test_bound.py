@@ -62,14 +62,14 @@ def test_pruned_passes_equal_brute_force_over_rounds_and_prices(shape, dtype):
         [(0.3, 0.0), (0.31, 0.01), (0.2, 0.02), (5.0, 0.0), (1e-6, 0.0), (40.0, 0.3), (0.3, 0.0)]
     ):
         loss = drift(loss, step, size)
-        told = Search(geometry, loss, dtype)
-        held = told.move_columns(None, held, eta)
-        gain, cost = told.weigh(held)
+        inner = Search(geometry, loss, dtype)
+        held = inner.move_columns(None, held, eta)
+        gain, cost = inner.weigh(held)
         assert gain - eta * cost == pytest.approx(best_values(geometry, loss, eta), abs=1e-11)
         some = np.flatnonzero(np.arange(held.size) % 3 == 0)
         each = eta * np.random.default_rng(step).uniform(0.5, 2.0, size=some.size)
-        target = told.move_columns(some, geometry.column_point[some], each)
-        gain, cost = told.weigh(target, some)
+        target = inner.move_columns(some, geometry.column_point[some], each)
+        gain, cost = inner.weigh(target, some)
         prices = np.full(held.size, eta)
         prices[some] = each
         wanted = best_values(geometry, loss, prices)[some]
@@ -80,20 +80,20 @@ def test_equal_losses_move_nothing():
     z, label, _ = draw_problem(0, n=150)
     geometry = build_geometry(z, label)
     for eta in (1e-9, 0.1, 1e6):
-        told = Search(geometry, np.full((150, 2), 0.69), "float32")
+        inner = Search(geometry, np.full((150, 2), 0.69), "float32")
         assert np.array_equal(
-            told.move_columns(None, geometry.column_point, eta), geometry.column_point
+            inner.move_columns(None, geometry.column_point, eta), geometry.column_point
         )
 
 
 def test_bounds_are_above_what_blocks_offer():
     z, label, loss = draw_problem(2, n=300, k=30)
     geometry = build_geometry(100 + 9 * z, label)
-    told = Search(geometry, loss, "float32")
-    told.move_all(0.01, 0.0, geometry.column_point)
-    kept = told.bounds
+    inner = Search(geometry, loss, "float32")
+    inner.move_all(0.01, 0.0, geometry.column_point)
+    kept = inner.bounds
     assert not kept.blank
-    level = np.stack(told.level, axis=1)
+    level = np.stack(inner.level, axis=1)
     centre = (level.max(axis=0) + level.min(axis=0)) / 2
     point, own = geometry.point, geometry.point[geometry.column_point]
     cost = np.sum((point[:, None, :] - own[None, :, :]) ** 2, axis=2)
@@ -111,10 +111,10 @@ def test_later_rounds_look_at_few_pairs():
     held, looked = geometry.column_point, []
     for growth in (0.5, 0.51, 0.52, 0.53):
         loss = np.stack([np.logaddexp(0, growth * margin), np.logaddexp(0, -growth * margin)], 1)
-        told = Search(geometry, loss, "float32")
-        held = told.move_all(0.3 * growth, 0.0, held).target
-        looked.append(told.bounds.spent.sum())
-    share = np.diff(looked) / told.bounds.table.size
+        inner = Search(geometry, loss, "float32")
+        held = inner.move_all(0.3 * growth, 0.0, held).target
+        looked.append(inner.bounds.spent.sum())
+    share = np.diff(looked) / inner.bounds.table.size
     assert looked[0] == 0
     assert share.max() < 0.05
 
@@ -156,8 +156,8 @@ def test_a_geometry_with_other_columns_gets_other_bounds():
     Search(geometry, loss, "float64").move_all(0.5, 0.0, held)
     for points in (held, held[::-1].copy()):
         other = replace(geometry, column_point=points, columns=((0, 10), (10, 60)))
-        told = Search(other, loss, "float64")
-        gain, cost = told.weigh(told.move_columns(None, other.column_point, 0.5))
+        inner = Search(other, loss, "float64")
+        gain, cost = inner.weigh(inner.move_columns(None, other.column_point, 0.5))
         assert gain - 0.5 * cost == pytest.approx(best_values(other, loss, 0.5))
 
 

@@ -135,21 +135,21 @@ def test_a_model_of_workers_is_saved_as_any(client, rows, tmp_path):
 
 def test_progress_is_told_every_round_and_may_end_the_fit(client, rows, monkeypatch):
     X, y, _, metric = rows
-    told = []
+    calls = []
 
     def tell(*step):
-        told.append(step)
+        calls.append(step)
         if step == (4, 20):
             raise InterruptedError
 
     model = BuDRO(**{**SMALL, "n_estimators": 6})
     model.fit(cut(X), y, metric=metric, client=client, progress=tell)
-    assert told == [(done, 6) for done in range(1, 7)]
+    assert calls == [(done, 6) for done in range(1, 7)]
     model.set_params(n_estimators=20)
     monkeypatch.setattr(collection, "SPELL", 1e-9)
     with pytest.raises(InterruptedError):
         model.fit(cut(X), y, metric=metric, client=client, progress=tell)
-    assert len(told) == 10
+    assert len(calls) == 10
 
 
 def test_arrays_in_memory_are_fitted_here_though_there_is_a_client(client, rows):
@@ -160,16 +160,16 @@ def test_arrays_in_memory_are_fitted_here_though_there_is_a_client(client, rows)
 
 
 @pytest.mark.parametrize(
-    ("parameters", "told"),
+    ("parameters", "message"),
     [
         ({"solver": "linear_program"}, "linear programme needs all rows in one place"),
         ({"tree_method": "exact"}, "'exact' needs all rows in one place"),
         ({"budget": -1.0}, "budget"),
     ],
 )
-def test_what_needs_all_rows_is_refused(client, rows, parameters, told):
+def test_what_needs_all_rows_is_refused(client, rows, parameters, message):
     X, y, _, metric = rows
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         BuDRO(**{**SMALL, **parameters}).fit(cut(X), y, metric=metric, client=client)
 
 

@@ -38,8 +38,8 @@ class Dense:
         best = np.max(self.loss - etas[:, None, None] * self.cost, axis=1)
         return np.min(etas * self.budget + best.mean(axis=1))
 
-    def minimise(self, **told):
-        return minimise_dual(self.explore, self.zero, self.stay, **told)
+    def minimise(self, **options):
+        return minimise_dual(self.explore, self.zero, self.stay, **options)
 
 
 @pytest.mark.parametrize("budget", [0.0, 0.01, 0.3, 2.0, 50.0])

@@ -20,15 +20,15 @@ def bounds_everywhere(monkeypatch):
 def test_passes_between_others_are_passes(levels):
     z, label, loss = draw_problem(1, n=150, n_labels=3, levels=levels, copies=30)
     geometry = build_geometry(z, label, n_labels=3)
-    told = Search(geometry, loss, "float64")
-    free, stay = told.move_freely(0.1), told.piece(0.0, 0.1, geometry.column_point)
-    passes = Envelope(told, free, stay)
+    inner = Search(geometry, loss, "float64")
+    free, stay = inner.move_freely(0.1), inner.piece(0.0, 0.1, geometry.column_point)
+    passes = Envelope(inner, free, stay)
     held = geometry.column_point
     for eta in (0.1, 3.0, 0.5, 1.0, 0.7, 0.05, 10.0, 0.6):
         seen = passes.explore(eta, held)
         held = seen.target
         wanted = best_values(geometry, loss, eta)
-        gain, cost = told.weigh(held)
+        gain, cost = inner.weigh(held)
         assert gain - eta * cost == pytest.approx(wanted, abs=1e-11)
         assert seen.gain - eta * seen.cost == pytest.approx(
             float(np.sum(geometry.column_mass * wanted))
@@ -38,8 +38,8 @@ def test_passes_between_others_are_passes(levels):
 def test_passes_between_others_move_only_columns_that_differ(monkeypatch):
     z, label, loss = draw_problem(2, n=300)
     geometry = build_geometry(z, label)
-    told = Search(geometry, loss, "float64")
-    passes = Envelope(told, told.move_freely(0.1), told.piece(0.0, 0.1, geometry.column_point))
+    inner = Search(geometry, loss, "float64")
+    passes = Envelope(inner, inner.move_freely(0.1), inner.piece(0.0, 0.1, geometry.column_point))
     low, high = (passes.explore(eta, geometry.column_point).target for eta in (0.9, 1.0))
     asked = []
     move = Search.move_columns
@@ -55,18 +55,18 @@ def test_passes_between_others_move_only_columns_that_differ(monkeypatch):
 def test_lines_are_the_best_ones_at_every_price_of_the_interval(shape):
     z, label, loss = draw_problem(3, n=150, **shape)
     geometry = build_geometry(z, label, n_labels=loss.shape[1])
-    told = Search(geometry, loss, "float64")
+    inner = Search(geometry, loss, "float64")
     chosen = np.flatnonzero(np.arange(geometry.column_point.size) % 4 != 0)
     chosen = np.sort(np.append(chosen, chosen[::3]))
     places = np.arange(chosen.size)
     low = 0.05 * (1 + places % 3)
     high = np.where(places % 2, 2.0, 1.1 * low)
-    lines = trace_lines(told, chosen, geometry.column_point[chosen], low, high)
+    lines = trace_lines(inner, chosen, geometry.column_point[chosen], low, high)
     for where in np.linspace(0, 1, 11):
         eta = low ** (1 - where) * high**where
         each = [lines.choose(places[i : i + 1], eta[i]) for i in places]
         target, cost = (np.concatenate(part) for part in zip(*each, strict=True))
-        gain, paid = told.weigh(target, chosen)
+        gain, paid = inner.weigh(target, chosen)
         assert cost == pytest.approx(paid)
         first = np.append(True, chosen[1:] != chosen[:-1])
         for turn in (first, ~first):
@@ -79,13 +79,13 @@ def test_lines_are_the_best_ones_at_every_price_of_the_interval(shape):
 def test_lines_may_be_sought_from_any_map():
     z, label, loss = draw_problem(3, n=150)
     geometry = build_geometry(z, label)
-    told = Search(geometry, loss, "float64")
+    inner = Search(geometry, loss, "float64")
     chosen = np.arange(geometry.column_point.size)
     low, high = np.full(chosen.size, 0.05), np.full(chosen.size, 2.0)
-    wanted = trace_lines(told, chosen, geometry.column_point, low, high)
+    wanted = trace_lines(inner, chosen, geometry.column_point, low, high)
     # As of the last round: what is best at the lower end already is no reason not to look further.
-    held = told.move_columns(None, geometry.column_point, 0.05)
-    found = trace_lines(told, chosen, held, low, high)
+    held = inner.move_columns(None, geometry.column_point, 0.05)
+    found = trace_lines(inner, chosen, held, low, high)
     for eta in (0.05, 0.3, 1.0, 2.0):
         values = [(each.gain - eta * each.cost).max(axis=1) for each in (found, wanted)]
         assert values[0] == pytest.approx(values[1], abs=1e-12)
@@ -94,20 +94,20 @@ def test_lines_may_be_sought_from_any_map():
 def test_lines_of_no_column_and_of_columns_that_stay():
     z, label, _ = draw_problem(3, n=50)
     geometry = build_geometry(z, label)
-    told = Search(geometry, np.ones((50, 2)), "float64")
+    inner = Search(geometry, np.ones((50, 2)), "float64")
     nobody, none = np.arange(0), np.empty(0)
-    assert trace_lines(told, nobody, nobody, none, none).target.shape == (0, 1)
+    assert trace_lines(inner, nobody, nobody, none, none).target.shape == (0, 1)
     everyone = np.arange(geometry.column_point.size)
     ends = np.full(everyone.size, 0.1), np.full(everyone.size, 1.0)
-    lines = trace_lines(told, everyone, geometry.column_point, *ends)
+    lines = trace_lines(inner, everyone, geometry.column_point, *ends)
     assert np.array_equal(lines.choose(everyone, 0.5)[0], geometry.column_point)
 
 
 def test_lines_that_rounding_makes_better_again_and_again_come_to_an_end(monkeypatch):
     z, label, loss = draw_problem(5, n=60, levels=2)
-    told = Search(build_geometry(z, label), loss, "float64")
-    chosen = np.arange(told.geometry.column_point.size)
-    held = told.geometry.column_point
+    inner = Search(build_geometry(z, label), loss, "float64")
+    chosen = np.arange(inner.geometry.column_point.size)
+    held = inner.geometry.column_point
     asked = []
     weigh = Search.weigh
 
@@ -122,8 +122,8 @@ def test_lines_that_rounding_makes_better_again_and_again_come_to_an_end(monkeyp
     monkeypatch.setattr(
         Search,
         "move_columns",
-        lambda _self, _columns, near, _eta: (near + next(turn)) % told.geometry.point.shape[0],
+        lambda _self, _columns, near, _eta: (near + next(turn)) % inner.geometry.point.shape[0],
     )
     low = np.full(chosen.size, 0.1)
-    lines = trace_lines(told, chosen, held, low, 2 * low)
-    assert lines.target.shape[1] <= 2 * told.geometry.point.shape[0]
+    lines = trace_lines(inner, chosen, held, low, 2 * low)
+    assert lines.target.shape[1] <= 2 * inner.geometry.point.shape[0]

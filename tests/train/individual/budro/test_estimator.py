@@ -125,14 +125,14 @@ def test_tables_too_large_for_the_linear_programme_are_skipped():
 def test_progress_is_told_every_round():
     split = make_split(80)
     for rounds in (1, 4):
-        told = []
+        calls = []
         BuDRO(n_estimators=rounds, max_depth=2).fit(
             split.train.X,
             split.train.y,
             metric=learn("subspace", split),
-            progress=lambda *step, told=told: told.append(step),
+            progress=lambda *step, calls=calls: calls.append(step),
         )
-        assert told == [(done, rounds) for done in range(1, rounds + 1)]
+        assert calls == [(done, rounds) for done in range(1, rounds + 1)]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_rows_of_weight_0_are_left_out(solver):
 def test_rows_that_cannot_be_are_refused():
     split = make_split(60)
     X, y, metric = split.train.X, split.train.y, learn("subspace", split)
-    for labels, weight, told in (
+    for labels, weight, message in (
         (0.9 * y, None, "continuous"),
         (np.where(y, np.nan, 0.0), None, "NaN"),
         (0 * y, None, "one class"),
@@ -192,7 +192,7 @@ def test_rows_that_cannot_be_are_refused():
         (y, np.ones(29), "weights of shape"),
         (y, np.zeros(30), "weights are zero"),
     ):
-        with pytest.raises(DataError, match=told):
+        with pytest.raises(DataError, match=message):
             BuDRO(n_estimators=2).fit(X, labels, metric=metric, sample_weight=weight)
     with pytest.raises(DataError, match="0 sample"):
         BuDRO(n_estimators=2).fit(X[:0], y[:0], metric=metric)

@@ -54,10 +54,10 @@ def test_the_columns_of_all_processes_are_all_columns_and_so_are_samples_of_them
     whole = build_geometry(z, label, n_labels=3, mass=mass)
     n = whole.column_point.shape[0]
     parts = [np.arange(first, n, 3) for first in range(3)]
-    told, asked = [], []
+    sent, asked = [], []
     for part in parts:
-        sample_columns(keep_columns(whole, part, lambda sums: told.append(sums) or sums), share)
-    total = sum(told)
+        sample_columns(keep_columns(whole, part, lambda sums: sent.append(sums) or sums), share)
+    total = sum(sent)
     for part in parts:
         kept = keep_columns(whole, part, lambda sums: total)
         own = kept.row_column[kept.row_column >= 0]

@@ -92,7 +92,7 @@ def test_stochastic_steps_come_to_the_linear_programme(solver):
     for seed in range(3):
         z, label, loss = draw_problem(seed, n=60, n_labels=2 + seed % 2)
         best = find_optimum(z, label, loss, 0.3)
-        told = Setting(
+        setting = Setting(
             entropy_weight=1e-3,
             dual_start=1.0,
             batch_size=60,
@@ -100,7 +100,7 @@ def test_stochastic_steps_come_to_the_linear_programme(solver):
             momentum=0.0,
             dual_learning_rate=0.1,
         )
-        found = solve(build_problem(z, label, loss, 0.3), solver, told)
+        found = solve(build_problem(z, label, loss, 0.3), solver, setting)
         assert best - 1e-8 <= found.dual_value <= best * 1.01
 
 
@@ -108,10 +108,10 @@ def test_stochastic_steps_come_to_the_linear_programme(solver):
 def test_a_start_from_any_solver_changes_no_answer(solver):
     z, label, loss = draw_problem(2, n=40)
     problem = build_problem(z, label, loss, 0.2)
-    told = Setting(steps=5, batch_size=10, **FINE)
-    cold = solve(problem, solver, told)
+    setting = Setting(steps=5, batch_size=10, **FINE)
+    cold = solve(problem, solver, setting)
     for other in SOLVERS:
-        warm = solve(problem, solver, told, start=solve(problem, other, told))
+        warm = solve(problem, solver, setting, start=solve(problem, other, setting))
         assert warm.objective == pytest.approx(cold.objective, abs=1e-6)
 
 
@@ -119,10 +119,10 @@ def test_a_start_from_any_solver_changes_no_answer(solver):
 def test_results_are_of_one_kind_under_any_namespace(solver):
     z, label, loss = draw_problem(4, n=20, copies=5, n_labels=3)
     xp = array_api_strict
-    told = Setting(steps=4, batch_size=6, entropy_weight=0.01)
+    setting = Setting(steps=4, batch_size=6, entropy_weight=0.01)
     problem = build_problem(xp.asarray(z), xp.asarray(label), xp.asarray(loss), 0.1)
-    found = solve(problem, solver, told)
-    plain = solve(build_problem(z, label, loss, 0.1), solver, told)
+    found = solve(problem, solver, setting)
+    plain = solve(build_problem(z, label, loss, 0.1), solver, setting)
     for key in ("eta", "objective", "dual_value", "cost", "gap"):
         assert getattr(found, key) == pytest.approx(getattr(plain, key), rel=1e-5, abs=1e-6)
     rows = np.array([3, 0, 19])
@@ -182,10 +182,10 @@ def test_batches_follow_the_masses():
 
 def test_the_same_seed_draws_the_same_batches():
     z, label, loss = draw_problem(0, n=50)
-    problem, told = build_problem(z, label, loss, 0.1), Setting(steps=5, batch_size=5)
-    first = solve(problem, "sgd", told, generator=np.random.default_rng(3))
-    again = solve(problem, "sgd", told, generator=np.random.default_rng(3))
-    other = solve(problem, "sgd", told, generator=np.random.default_rng(4))
+    problem, setting = build_problem(z, label, loss, 0.1), Setting(steps=5, batch_size=5)
+    first = solve(problem, "sgd", setting, generator=np.random.default_rng(3))
+    again = solve(problem, "sgd", setting, generator=np.random.default_rng(3))
+    other = solve(problem, "sgd", setting, generator=np.random.default_rng(4))
     assert first.eta == again.eta != other.eta
 
 

@@ -23,18 +23,18 @@ def way(request, monkeypatch):
     return request.param
 
 
-def list_values(told, eta):
+def list_values(inner, eta):
     """Return R_ij − η C_ij (n_points, n_columns) by brute force."""
-    geometry = told.geometry
+    geometry = inner.geometry
     cost = np.sum((geometry.point[:, None, :] - geometry.point[None, :, :]) ** 2, axis=2)
     label = np.repeat(np.arange(geometry.n_labels), [b - a for a, b in geometry.columns])
-    return np.stack(told.level, axis=1)[:, label] - eta * cost[:, geometry.column_point]
+    return np.stack(inner.level, axis=1)[:, label] - eta * cost[:, geometry.column_point]
 
 
-def apply_rule(told, eta):
+def apply_rule(inner, eta):
     """Return every column's point by the rule, and how many points tie, by brute force."""
-    geometry, value = told.geometry, list_values(told, eta)
-    size = max(np.abs(each).max() for each in told.level)
+    geometry, value = inner.geometry, list_values(inner, eta)
+    size = max(np.abs(each).max() for each in inner.level)
     norm = np.linalg.norm(geometry.point[geometry.column_point], axis=1)
     best = value >= value.max(axis=0) - TIE * (size + np.sqrt(eta * size) * norm)
     stays = best[geometry.column_point, np.arange(value.shape[1])]
@@ -59,42 +59,42 @@ def test_the_own_point_comes_first_and_then_the_lowest(namespace):
 @pytest.mark.parametrize("turned", [False, True])
 def test_what_a_column_takes_depends_on_its_price_alone(way, turned, dtype):
     z, label, loss = draw_lattice(0, turned=turned)
-    told = Search(build_geometry(z, label), loss, dtype)
-    generator, n_points = np.random.default_rng(1), told.geometry.point.shape[0]
-    n, many = told.geometry.column_point.size, []
+    inner = Search(build_geometry(z, label), loss, dtype)
+    generator, n_points = np.random.default_rng(1), inner.geometry.point.shape[0]
+    n, many = inner.geometry.column_point.size, []
     for eta in PRICES:
-        wanted, tied = apply_rule(told, eta)
+        wanted, tied = apply_rule(inner, eta)
         many.append(np.mean(tied > 1))
         for _ in range(3):
             held = generator.integers(n_points, size=n)
-            assert np.array_equal(told.move_columns(None, held, eta), wanted)
+            assert np.array_equal(inner.move_columns(None, held, eta), wanted)
             some = np.sort(generator.integers(n, size=60))
-            assert np.array_equal(told.move_columns(some, held[some], eta), wanted[some])
+            assert np.array_equal(inner.move_columns(some, held[some], eta), wanted[some])
     each = generator.choice(PRICES, size=n)
-    wanted, _ = apply_rule(told, each)
-    assert np.array_equal(told.move_columns(None, held, each), wanted)
+    wanted, _ = apply_rule(inner, each)
+    assert np.array_equal(inner.move_columns(None, held, each), wanted)
     assert max(many) > 0.3
 
 
 @pytest.mark.parametrize("eta", [1e30, 1e37, 1e39, 1e100, 1e300])
 def test_at_prices_beyond_single_precision_every_column_stays(way, eta):
     z, label, loss = draw_lattice(0, turned=True)
-    told = Search(build_geometry(z, label), loss, "float32")
-    own = told.geometry.column_point
+    inner = Search(build_geometry(z, label), loss, "float32")
+    own = inner.geometry.column_point
     held = np.random.default_rng(0).integers(own.max(), size=own.size)
     for begin in (own, held):
-        assert np.array_equal(told.move_columns(None, begin, eta), own)
+        assert np.array_equal(inner.move_columns(None, begin, eta), own)
     each = np.where(np.arange(own.size) % 2, eta, 0.25)
-    assert np.array_equal(told.move_columns(None, held, each), apply_rule(told, each)[0])
+    assert np.array_equal(inner.move_columns(None, held, each), apply_rule(inner, each)[0])
 
 
 def test_the_array_api_alone_takes_the_same(way):
     z, label, loss = draw_lattice(0, turned=True)
     xp, plain = array_api_strict, Search(build_geometry(z, label), loss, "float32")
     geometry = build_geometry(xp.asarray(z), xp.asarray(label))
-    told = Search(geometry, xp.asarray(loss), "float32")
+    inner = Search(geometry, xp.asarray(loss), "float32")
     for eta in (*PRICES, 0.0):
-        found = told.move_columns(None, geometry.column_point, eta)
+        found = inner.move_columns(None, geometry.column_point, eta)
         wanted = plain.move_columns(None, plain.geometry.column_point, eta)
         assert np.array_equal(np.asarray(found._array), wanted)
 
@@ -103,35 +103,35 @@ def test_more_pairs_than_are_kept_change_nothing(way, monkeypatch):
     monkeypatch.setattr(bound, "MANY", -(1 << 40))
     monkeypatch.setattr(search, "PAIRS", 7)
     z, label, loss = draw_lattice(2, turned=True)
-    told = Search(build_geometry(z, label), loss, "float32")
+    inner = Search(build_geometry(z, label), loss, "float32")
     for eta in PRICES:
-        found = told.move_columns(None, told.geometry.column_point, eta)
-        assert np.array_equal(found, apply_rule(told, eta)[0])
+        found = inner.move_columns(None, inner.geometry.column_point, eta)
+        assert np.array_equal(found, apply_rule(inner, eta)[0])
 
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_without_a_price_the_cheapest_comes_before_the_first(way, turned):
     z, label, loss = draw_lattice(3, turned=turned)
-    told = Search(build_geometry(z, label), loss, "float32")
-    value = list_values(told, 1.0)
-    for label, (first, last) in enumerate(told.geometry.columns):
-        column, level = told.geometry.column_point[first:last], told.level[label]
+    inner = Search(build_geometry(z, label), loss, "float32")
+    value = list_values(inner, 1.0)
+    for label, (first, last) in enumerate(inner.geometry.columns):
+        column, level = inner.geometry.column_point[first:last], inner.level[label]
         worst = np.flatnonzero(level == level.max())
         cost = (level[:, None] - value[:, first:last])[worst]
         wanted = worst[np.argmax(cost <= cost.min(axis=0) + 1e-9, axis=0)]
-        assert np.array_equal(told.nearest_worst(label, column), wanted)
-        assert np.array_equal(told.move(label, column, column, 0.0), wanted)
+        assert np.array_equal(inner.nearest_worst(label, column), wanted)
+        assert np.array_equal(inner.move(label, column, column, 0.0), wanted)
 
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_passes_between_others_take_what_the_rule_says(way, turned):
     z, label, loss = draw_lattice(4, turned=turned)
-    told = Search(build_geometry(z, label), loss, "float32")
-    passes = Envelope(told, told.move_freely(0.1), told.stay(0.1))
-    held = told.geometry.column_point
+    inner = Search(build_geometry(z, label), loss, "float32")
+    passes = Envelope(inner, inner.move_freely(0.1), inner.stay(0.1))
+    held = inner.geometry.column_point
     for eta in (0.25, 4.0, 1.0, 0.05, 0.5, 0.2, 1 / 3, 0.125, 2.0, 1e-4, 1e-13, 0.1):
         found = passes.explore(eta, held).target
-        assert np.array_equal(found, apply_rule(told, eta)[0])
+        assert np.array_equal(found, apply_rule(inner, eta)[0])
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -141,12 +141,12 @@ def test_lines_take_what_the_rule_says_also_where_they_cross(way, turned):
     # there as good as the others.
     generator = np.random.default_rng(0)
     loss = generator.choice([0.0, 0.5, 0.75, 1.0], size=(160, 2), p=(0.85, 0.05, 0.05, 0.05))
-    told = Search(build_geometry(z, label), loss, "float32")
-    everyone = np.arange(told.geometry.column_point.size)
+    inner = Search(build_geometry(z, label), loss, "float32")
+    everyone = np.arange(inner.geometry.column_point.size)
     ends = np.full(everyone.size, 0.04), np.full(everyone.size, 2.0)
-    lines = trace_lines(told, everyone, told.geometry.column_point, *ends)
+    lines = trace_lines(inner, everyone, inner.geometry.column_point, *ends)
     for eta in (0.04, 0.0625, 0.125, 1 / 6, 0.2, 0.25, 0.3, 0.5, 0.75, 1.0, 2.0):
-        assert np.array_equal(lines.choose(everyone, eta)[0], apply_rule(told, eta)[0])
+        assert np.array_equal(lines.choose(everyone, eta)[0], apply_rule(inner, eta)[0])
 
 
 def find_optimum(z, label, loss, budget):
@@ -178,10 +178,10 @@ def test_the_cheapest_of_the_worst_is_so_also_beside_a_row_far_off(way, far):
     loss[:12] = 5.0
     z[-1, 0] += far
     geometry = build_geometry(z, label)
-    told = Search(geometry, loss, "float32")
+    inner = Search(geometry, loss, "float32")
     cost = np.sum((z[:, None, :] - z[None, :12, :]) ** 2, axis=2).min(axis=1)
-    free = told.move_freely(0.1)
-    assert told.weigh(free.target)[1][geometry.row_column] == pytest.approx(cost, rel=1e-9)
+    free = inner.move_freely(0.1)
+    assert inner.weigh(free.target)[1][geometry.row_column] == pytest.approx(cost, rel=1e-9)
 
 
 def test_the_dual_is_above_the_optimum_by_what_ties_may_hide():

@@ -237,8 +237,8 @@ def play_sgd(rounds, rate, momentum=0.9, n=150):
     for _ in range(rounds):
         loss = 1.02 * loss + generator.normal(scale=0.01, size=loss.shape)
         sample = generator.integers(n, size=(30, 12))
-        told = {"learning_rate": rate, "momentum": momentum, "dtype": "float64"}
-        found = solve_sgd(geometry, loss, 0.05, sample=sample, start=found, **told)
+        steps = {"learning_rate": rate, "momentum": momentum, "dtype": "float64"}
+        found = solve_sgd(geometry, loss, 0.05, sample=sample, start=found, **steps)
         every.append(found)
     return every
 

@@ -72,8 +72,8 @@ def test_newton_trees_go_budros_way(tree_method):
     # Fewer distinct values than bins: only then does hist choose among all cuts.
     X = np.round(PART.X, 1)
     budro = make_budro(X, tree_method, rounds)
-    told = {**LEVEL, "ties": "high" if tree_method == "exact" else "low"}
-    ours = follow(budro, X, rounds, learner="newton_tree", learner_parameters=told)
+    parameters = {**LEVEL, "ties": "high" if tree_method == "exact" else "low"}
+    ours = follow(budro, X, rounds, learner="newton_tree", learner_parameters=parameters)
     frame = budro.booster_.trees_to_dataframe()
     for number, tree in enumerate(ours.learners_, start=1):
         theirs = frame[frame.Tree == number].sort_values("Node")
@@ -200,14 +200,14 @@ def test_searched_steps_are_the_best_for_the_worst_case_of_their_round():
 
 
 def test_the_search_ends_where_no_step_helps(tmp_path):
-    told = []
+    calls = []
     # A learner that answers the mean, and labels whose residuals have mean 0.
     tree = DecisionTreeRegressor(max_depth=1, min_samples_leaf=len(PART.y))
     y = np.arange(len(PART.y)) % 2
     model = FairBoosting(learner=tree, step="search", budget=0.0, n_estimators=7)
-    model.fit(PART.X, y, metric=METRIC, progress=lambda *each: told.append(each))
+    model.fit(PART.X, y, metric=METRIC, progress=lambda *each: calls.append(each))
     assert model.rate_.size == len(model.learners_) < 7
-    assert told[-1] == (7, 7)
+    assert calls[-1] == (7, 7)
     assert model.predict_proba(PART.X) == pytest.approx(0.5, abs=1e-6)
     loaded = FairBoosting.load(model.save(tmp_path / "model"))
     assert np.array_equal(loaded.predict_proba(PART.X), model.predict_proba(PART.X))
@@ -325,9 +325,9 @@ def test_rows_of_weight_nought_are_no_rows():
     weight = np.ones(len(PART.y))
     weight[::4] = 0.0
     kept = weight > 0
-    told = {"n_estimators": 5, "budget": 0.4}
-    model = FairBoosting(**told).fit(PART.X, PART.y, metric=METRIC, sample_weight=weight)
-    without = FairBoosting(**told).fit(PART.X[kept], PART.y[kept], metric=METRIC)
+    parameters = {"n_estimators": 5, "budget": 0.4}
+    model = FairBoosting(**parameters).fit(PART.X, PART.y, metric=METRIC, sample_weight=weight)
+    without = FairBoosting(**parameters).fit(PART.X[kept], PART.y[kept], metric=METRIC)
     assert np.array_equal(model.predict_proba(PART.X), without.predict_proba(PART.X))
     assert model.history_["cost"].tolist() == without.history_["cost"].tolist()
 

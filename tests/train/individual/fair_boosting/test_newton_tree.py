@@ -20,7 +20,7 @@ def make(n=150, seed=0, levels=None):
 def grow_xgboost(X, target, weight, tree_method="exact", **parameters):
     """Return XGBoost's one tree for ½ Σ w (t − v)², whose derivatives are −w t and w."""
     data = xgboost.DMatrix(X, target, weight=weight)
-    told = {
+    parameters = {
         "tree_method": tree_method,
         "learning_rate": 1.0,
         "base_score": 0.0,
@@ -29,7 +29,7 @@ def grow_xgboost(X, target, weight, tree_method="exact", **parameters):
         "nthread": 1,
         **parameters,
     }
-    return xgboost.train(told, data, 1)
+    return xgboost.train(parameters, data, 1)
 
 
 CASES = [

@@ -31,12 +31,12 @@ def test_weights_count_rows_where_nothing_is_penalised():
     X, y = make(40)
     y = y + np.random.default_rng(1).normal(size=40)
     counts = np.random.default_rng(2).integers(1, 4, 40)
-    told = {"reg_lambda": 1e-9, "n_knots": 3, "degree": 1}
-    repeated = Spline(**told).fit(np.repeat(X, counts, axis=0), np.repeat(y, counts))
-    weighted = Spline(**told).fit(X, y, counts)
+    parameters = {"reg_lambda": 1e-9, "n_knots": 3, "degree": 1}
+    repeated = Spline(**parameters).fit(np.repeat(X, counts, axis=0), np.repeat(y, counts))
+    weighted = Spline(**parameters).fit(X, y, counts)
     assert weighted.predict(X) == pytest.approx(repeated.predict(X), abs=1e-6)
     # The scale of the weights is nothing.
-    small = Spline(**told).fit(X, y, counts * 1e-6)
+    small = Spline(**parameters).fit(X, y, counts * 1e-6)
     assert small.predict(X) == pytest.approx(weighted.predict(X), abs=1e-9)
 
 
