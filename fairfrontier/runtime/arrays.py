@@ -25,16 +25,7 @@ BLOCK_ENTRIES = 1 << 22
 # Segments above which sorting the rows costs less than a one-hot matrix of them.
 MANY_SEGMENTS = 1 << 10
 
-
-def array_namespace(*arrays: Array) -> Any:
-    """Return the array API namespace of arrays of one kind, as wrapped by array-api-compat.
-
-    Raises
-    ------
-    TypeError
-        When the arrays are of several kinds or none is an array.
-    """
-    return array_api_compat.array_namespace(*arrays)
+array_namespace = array_api_compat.array_namespace
 
 
 @functools.cache

@@ -35,8 +35,8 @@ def find_home(start: Path | None = None) -> Path:
                 "Point it at a project's root, or unset it.",
             )
         return home
-    here = (start or Path.cwd()).resolve()
-    for folder in (here, *here.parents):
+    base = (start or Path.cwd()).resolve()
+    for folder in (base, *base.parents):
         if any((folder / "conf" / kind).is_dir() for kind in ("datasets", "studies")):
             return folder
-    return here
+    return base

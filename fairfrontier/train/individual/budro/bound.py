@@ -187,11 +187,11 @@ class Bounds:
         complete = chosen is None and price.size == 1
         for g, (first, stop) in enumerate(zip(self.start, self.stop, strict=True)):
             most = self.table[g] if chosen is None else self.table[g][chosen]
-            for (begin, end), (base, slope, place) in zip(cuts, rise, strict=True):
-                if place is None:
+            for (begin, end), (base, slope, position) in zip(cuts, rise, strict=True):
+                if position is None:
                     np.subtract(offer.rough[begin:end], np.float32(base[g]), out=limit[begin:end])
                 else:
-                    np.multiply(place, np.float32(-slope[g]), out=limit[begin:end])
+                    np.multiply(position, np.float32(-slope[g]), out=limit[begin:end])
                     limit[begin:end] += offer.rough[begin:end] - np.float32(base[g])
             np.greater(most, limit, out=is_open)
             rows = np.flatnonzero(is_open)

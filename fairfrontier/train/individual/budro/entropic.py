@@ -156,7 +156,7 @@ class _Softmax:
         bound = xp.take(levels.level, start) - eta * xp.sum(step * step, axis=1)
         bound = xp.maximum(bound, xp.take(levels.level, column)) - self.reach
         order = xp.argsort(bound, descending=True)
-        column, mass, bound = (xp.take(each, order) for each in (column, mass, bound))
+        column, mass, bound = (xp.take(values, order) for values in (column, mass, bound))
         square = xp.take(self.square, column)[:, None]
         right = xp.concat(
             [xp.take(self.point, column, axis=0), xp.ones_like(square), square], axis=1

@@ -120,20 +120,20 @@ def trace_lines(
     n_points = search.geometry.point.shape[0]
     seen = np.concatenate([line[0] * n_points + line[1] for line in lines])
     while lower[0].size:
-        who = lower[0]
-        eta = _cross(lower, upper, low[who], high[who])
-        target = search.move_columns(chosen[who], lower[1], eta)
-        new: Found = (who, target, *search.weigh(target, chosen[who]))
+        pending = lower[0]
+        eta = _cross(lower, upper, low[pending], high[pending])
+        target = search.move_columns(chosen[pending], lower[1], eta)
+        new: Found = (pending, target, *search.weigh(target, chosen[pending]))
         above = (
             new[2] - eta * new[3] - np.maximum(lower[2] - eta * lower[3], upper[2] - eta * upper[3])
         )
-        code = who * n_points + target
+        code = pending * n_points + target
         # Only rounding lets a line come twice, which might never end.
         fresh = ~np.isin(code, seen)
         seen = np.concatenate([seen, code[fresh]])
         # A line that only ties where others cross is best there if it comes first, nowhere else.
         lines.append(tuple(values[fresh] for values in new))
-        keep = np.flatnonzero(fresh & (above > search.tolerance(eta, own[who])))
+        keep = np.flatnonzero(fresh & (above > search.tolerance(eta, own[pending])))
         new, lower, upper = (tuple(x[keep] for x in line) for line in (new, lower, upper))
         order = np.argsort(np.concatenate([new[0], new[0]]), kind="stable")
         lower, upper = (

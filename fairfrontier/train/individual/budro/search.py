@@ -75,7 +75,7 @@ class Search:
             self._square = xp.sum(self._centred * self._centred, axis=1)
             self._norm = xp.sqrt(xp.sum(geometry.point * geometry.point, axis=1))
         self._reach = 4.0 * max(1.0, float(xp.max(self._square)))
-        self.size = max(float(xp.max(xp.abs(each))) for each in self.level)
+        self.size = max(float(xp.max(xp.abs(level))) for level in self.level)
 
     def tolerance(self, eta: float | Array, column: Array) -> Array:
         """Return by how much less than the best value ties with it at η, for columns at points.
@@ -287,20 +287,20 @@ class Search:
             point = xp.take(listed.order, position)
             if owner.shape[0] > target.shape[0]:
                 several = _count_each(owner, target.shape[0]) > 1
-                some = xp.nonzero(several)[0]
+                unsettled = xp.nonzero(several)[0]
                 pairs = xp.nonzero(xp.take(several, owner))[0]
-                tied = some + first
-                near = xp.take(near, some)
+                tied = unsettled + first
+                near = xp.take(near, unsettled)
                 if slack is None:
                     own = xp.take(column, tied)
-                    cost = self.value(0, own, xp.take(target, some))[1]
+                    cost = self.value(0, own, xp.take(target, unsettled))[1]
                     near = self._tie_costs(cost, own)
                 settled = self._settle(
                     listed.level,
                     xp.take(column, tied),
                     xp.take(price, tied),
                     near,
-                    xp.searchsorted(some, xp.take(owner, pairs)),
+                    xp.searchsorted(unsettled, xp.take(owner, pairs)),
                     xp.take(point, pairs),
                 )
                 target = _spread(several, settled, target)
@@ -336,9 +336,9 @@ class Search:
         xp, geometry = self.xp, self.geometry
         slack = self.tolerance(eta, geometry.column_point)
         total = geometry.add_up(
-            xp.stack([xp.sum(geometry.column_mass * each) for each in (*weighed, slack)])
+            xp.stack([xp.sum(geometry.column_mass * terms) for terms in (*weighed, slack)])
         )
-        gain, cost, slack = (float(each) for each in total)
+        gain, cost, slack = map(float, total)
         return Piece(eta, gain, cost, budget, target, slack)
 
     def move_all(self, eta: float, budget: float, start: Array) -> Piece:
