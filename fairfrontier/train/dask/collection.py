@@ -97,12 +97,12 @@ def place_partitions(
     columns = _align(arrays[0], dict(zip(names, arrays[1:], strict=True)))
     with guarded(client):
         homes = _find_homes(arrays[0], client)
-    futures = []
+    objects = []
     for address in sorted(set(homes)):
         here = [number for number, home in enumerate(homes) if home == address]
         parts = _build(make, columns, here, arguments)
-        futures.append((address, client.compute(parts, workers=[address], optimize_graph=True)))
-    rows = Placement(client, futures, timeout)
+        objects.append((address, client.compute(parts, workers=[address], optimize_graph=True)))
+    rows = Placement(client, objects, timeout)
     rows.wait()
     return rows
 

@@ -27,7 +27,7 @@ def convene(placed: Placement) -> Mapping[str, Any]:
     """
     with guarded(placed.client):
         keywords: dict[str, Any] = placed.client.run_on_scheduler(
-            _start_tracker, len(placed.held), int(placed.timeout)
+            _start_tracker, len(placed.objects), int(placed.timeout)
         )
     return keywords
 

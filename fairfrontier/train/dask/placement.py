@@ -30,22 +30,22 @@ class WorkerLostError(Exception):
 class Placement:
     """Partitions of rows, or objects made of them, by worker.
 
-    ``held`` has for each worker its address, and the future of the list of its partitions or of one
-    object; ``kept`` collects the futures of this placement and of those made of it. Every request
-    goes to all workers that hold something, as one task each, some milliseconds. Tasks are bound to
-    their workers, so that no row is moved.
+    ``objects`` has for each worker its address, and the future of the list of its partitions or of
+    one object; ``futures`` collects those of this placement and of placements made from it. Every
+    request goes to all workers that hold something, as one task each, some milliseconds. Tasks are
+    bound to their workers, so that no row is moved.
     """
 
     def __init__(
         self,
         client: Client,
-        held: Sequence[tuple[str, Future]],
+        objects: Sequence[tuple[str, Future]],
         timeout: float = TIMEOUT,
-        kept: list[Future] | None = None,
+        futures: list[Future] | None = None,
     ) -> None:
-        self.client, self.held, self.timeout = client, list(held), timeout
-        self.kept = [] if kept is None else kept
-        self.kept.extend(future for _, future in held if future not in self.kept)
+        self.client, self.objects, self.timeout = client, list(objects), timeout
+        self.futures = [] if futures is None else futures
+        self.futures.extend(future for _, future in objects if future not in self.futures)
 
     def collect(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Return the function's value for each partition, worker by worker."""
@@ -70,35 +70,37 @@ class Placement:
 
     def wait(self) -> None:
         """Wait until all objects exist."""
-        addresses, futures = zip(*self.held, strict=True)
+        addresses, futures = zip(*self.objects, strict=True)
         wait_for(self.client, futures, addresses, self.timeout)
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Return the function's value for each worker's object; all workers run it at once."""
         futures = [future for _, future in self._submit(function, *arguments)]
-        addresses = [address for address, _ in self.held]
+        addresses = [address for address, _ in self.objects]
         return fetch(self.client, futures, addresses, self.timeout)
 
     def keep(self, chosen: Sequence[bool]) -> Placement:
         """Return the placement on the chosen workers alone."""
-        return self._make([item for item, kept in zip(self.held, chosen, strict=True) if kept])
+        return self._make(
+            [item for item, wanted in zip(self.objects, chosen, strict=True) if wanted]
+        )
 
     def drop(self) -> None:
         """Release these objects alone."""
-        for _, future in self.held:
-            self.kept.remove(future)
+        for _, future in self.objects:
+            self.futures.remove(future)
             future.release()
 
     def release(self) -> None:
         """Release the rows and all made of them, also where a lost worker was to hold them."""
         # One by one, the last first: Dask fails where work is cancelled before its dependants.
         with guarded(self.client):
-            for future in reversed(self.kept):
+            for future in reversed(self.futures):
                 self.client.cancel([future], force=True)
-        self.kept.clear()
+        self.futures.clear()
 
-    def _make(self, held: Sequence[tuple[str, Future]]) -> Placement:
-        return Placement(self.client, held, self.timeout, self.kept)
+    def _make(self, objects: Sequence[tuple[str, Future]]) -> Placement:
+        return Placement(self.client, objects, self.timeout, self.futures)
 
     def _submit(self, function: Callable[..., Any], *arguments: Any) -> list[tuple[str, Future]]:
         return [
@@ -108,7 +110,7 @@ class Placement:
                     function, parts, *arguments, workers=[address], pure=False, retries=0
                 ),
             )
-            for address, parts in self.held
+            for address, parts in self.objects
         ]
 
 

@@ -39,8 +39,8 @@ class Adam:
     ) -> None:
         self._xp = array_namespace(*like)
         self._rate, self._beta1, self._beta2, self._epsilon = learning_rate, beta1, beta2, epsilon
-        self._first = [self._xp.zeros_like(each) for each in like]
-        self._second = [self._xp.zeros_like(each) for each in like]
+        self._first = [self._xp.zeros_like(array) for array in like]
+        self._second = [self._xp.zeros_like(array) for array in like]
         # A number while all models have made the same steps, else one per model.
         self._count: Any = 0
 
@@ -62,7 +62,7 @@ class Adam:
         share = (1 - self._beta1) / (1 - self._beta1**self._count) / decay
         small = self._epsilon / decay
         if not isinstance(self._count, int):
-            small, share = (self._move(each, gradients[0]) for each in (small, share))
+            small, share = (self._move(number, gradients[0]) for number in (small, share))
         for gradient, m, v in zip(gradients, first, second, strict=True):
             m *= self._beta1
             m += gradient

@@ -104,7 +104,7 @@ class PostProcessor(Classifier):
             return self.classes_[(probability >= 0.5).astype(np.int64)]
         if ids is None:
             raise ConfigError(
-                f"{self.name} draws its decisions by row id, and was given no ids.",
+                f"{self.name} draws its decisions by row id, but got no ids.",
                 "Pass ids=part.ids, or use predict_proba, which is exact.",
             )
         return self.classes_[(uniforms(self.random_state, ids) < probability).astype(np.int64)]
@@ -241,17 +241,17 @@ def read_scores(X: np.ndarray, scale: Scale, name: str) -> np.ndarray:
     score = score[:, 0] if score.ndim == 2 and score.shape[1] == 1 else score
     if score.ndim != 1:
         raise DataError(
-            f"{name} was given scores of shape {score.shape}.",
+            f"{name} got scores of shape {score.shape}.",
             "Give one score per row: predict_proba(X)[:, 1], for example.",
         )
     if not np.isfinite(score).all():
-        raise DataError(f"{name} was given scores that are not finite.", "Leave such rows out.")
+        raise DataError(f"{name} got scores that are not finite.", "Leave such rows out.")
     if scale == "margin":
         return np.asarray(2.0 * expit(score) - 1.0)
     low = 0.0 if scale == "probability" else -1.0
     if score.size and (score.min() < low - 1e-9 or score.max() > 1.0 + 1e-9):
         raise DataError(
-            f"{name} was given scores from {score.min():.3g} to {score.max():.3g} as "
+            f"{name} got scores from {score.min():.3g} to {score.max():.3g} as "
             f"{scale}, which lie in {low:g} to 1.",
             "Set scale to what they are: probability, margin or signed.",
         )

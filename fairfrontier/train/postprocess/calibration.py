@@ -21,8 +21,8 @@ LEAST = 1e-6
 class Calibration:
     """An increasing map of scores f ∈ [−1, 1] to 2 P(y=1 | f) − 1.
 
-    isotonic:  p interpolated between the points (place, value)
-    sigmoid:   p = σ(a m + b) of the log odds m = log((1 + f)/(1 − f)); place = (a,), value = (b,)
+    isotonic:  p interpolated between the points (knots, values)
+    sigmoid:   p = σ(a m + b) of the log odds m = log((1 + f)/(1 − f)); knots = (a,), values = (b,)
 
     References
     ----------
@@ -32,15 +32,15 @@ class Calibration:
     """
 
     kind: Kind
-    place: np.ndarray
-    value: np.ndarray
+    knots: np.ndarray
+    values: np.ndarray
 
     def apply(self, signed: np.ndarray) -> np.ndarray:
         """Return calibrated scores in [−1, 1], float64, shape (n_samples,)."""
         if self.kind == "isotonic":
-            probability = np.interp(signed, self.place, self.value)
+            probability = np.interp(signed, self.knots, self.values)
         else:
-            probability = expit(self.place[0] * log_odds(signed) + self.value[0])
+            probability = expit(self.knots[0] * log_odds(signed) + self.values[0])
         calibrated: np.ndarray = 2.0 * probability - 1.0
         return calibrated
 

@@ -184,8 +184,8 @@ def _solve(
     subgroup = np.zeros(len(cells), dtype=np.int64)
     if cells.shape[1] > 1:
         subgroup = np.unique(cells[:, 1:], axis=0, return_inverse=True)[1].reshape(-1)
-    found = solve_covariance(
+    solution = solve_covariance(
         rows.signed, member[rows.code], subgroup[rows.code], int(subgroup.max()) + 1, **options
     )
-    code, rule = 2 * subgroup + member, found.rule
-    return replace(found, rule=RampRule(rule.centre[code], rule.level[code], rule.slope[code]))
+    code, rule = 2 * subgroup + member, solution.rule
+    return replace(solution, rule=RampRule(rule.centre[code], rule.level[code], rule.slope[code]))

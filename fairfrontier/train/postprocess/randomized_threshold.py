@@ -309,7 +309,7 @@ class RandomizedThreshold(PostProcessor):
             "learning_rate": self.learning_rate,
         }
         solve: Any = solve_sgd if self.solver == "sgd" else solve_authors
-        found: DescentResult = solve(
+        result: DescentResult = solve(
             rows.signed,
             rows.code,
             rows.n_groups,
@@ -320,7 +320,7 @@ class RandomizedThreshold(PostProcessor):
             random_state=self.random_state,
             **{name: value for name, value in options.items() if value is not None},
         )
-        return found
+        return result
 
     def probability(self, signed: np.ndarray, code: np.ndarray) -> np.ndarray:
         """Return h for scores f ∈ [−1, 1] and codes of ``cells_``, float64, (n_samples,)."""
@@ -375,7 +375,7 @@ class RandomizedThreshold(PostProcessor):
         arrays = {"cells": self.cells_, "candidates": self.candidates_.to_numpy()}
         calibration = self.calibration_
         if calibration is not None:
-            arrays |= {"place": calibration.place, "value": calibration.value}
+            arrays |= {"place": calibration.knots, "value": calibration.values}
         facts = {
             "rule": self.rule_.to_json(),
             "width": self.width_,

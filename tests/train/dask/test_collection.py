@@ -112,7 +112,7 @@ def test_partitions_are_dealt_in_order_and_others_cut_alike(client):
     )
     assert is_collection(lazy)
     assert not is_collection(X)
-    assert [address for address, _ in placed.held] == sorted(client.nthreads())
+    assert [address for address, _ in placed.objects] == sorted(client.nthreads())
     found = placed.collect(lambda part: part)
     assert [part[0] for part in found] == [0, 1, 2, 3]
     assert np.array_equal(np.concatenate([part[1] for part in found]), X)

@@ -51,7 +51,7 @@ def test_objects_are_made_of_objects_and_dropped(placed, client):
     assert state.call(float) == [6.0, 6.0]
     placed.release()
     assert not client.futures
-    assert not placed.kept
+    assert not placed.futures
 
 
 def test_a_failure_is_told_though_another_worker_is_busy(placed, monkeypatch):
@@ -65,7 +65,7 @@ def test_a_failure_is_told_though_another_worker_is_busy(placed, monkeypatch):
 
 def test_work_that_is_cancelled_or_takes_too_long_is_lost(placed, client, monkeypatch):
     monkeypatch.setattr(placement, "LOOK", 0.05)
-    late = Placement(client, placed.held, timeout=0.1)
+    late = Placement(client, placed.objects, timeout=0.1)
     with pytest.raises(WorkerLostError, match="no answer in time"):
         late.call(lambda parts: time.sleep(0.4))
 

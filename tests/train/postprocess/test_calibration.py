@@ -26,7 +26,7 @@ def test_sigmoid_minimises_platts_loss():
         return weight @ (np.logaddexp(0, margin) - target * margin)
 
     best = minimize(loss, [1.0, 0.0], tol=1e-10).x
-    assert [found.place[0], found.value[0]] == pytest.approx(best, abs=1e-4)
+    assert [found.knots[0], found.values[0]] == pytest.approx(best, abs=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["isotonic", "sigmoid"])
