@@ -88,11 +88,11 @@ def test_sgd_comes_within_the_bound_of_the_exact_minimum(n_groups, setting):
         again = evaluate_dual(score, code, found.upper, found.lower, weight=weight, **setting)
         assert found.objective == again
         excess.append(found.objective - minimum)
-        assert np.abs(found.rule.threshold - exact.multiplier).max() < 0.05
+        assert np.abs(found.rule.threshold - exact.rule.threshold).max() < 0.05
     alpha = 0.1 * np.sqrt(n_groups / 100_000)
     assert found.steps == 100_000
     bound = (1 + setting["rate"] + setting["budget"]) ** 2 * alpha / 2
-    bound += np.sum(exact.multiplier**2) / (2 * found.steps * alpha)
+    bound += np.sum(exact.rule.threshold**2) / (2 * found.steps * alpha)
     assert min(excess) > -1e-12
     assert np.mean(excess) <= bound
     # What more steps are for.
@@ -107,7 +107,7 @@ def test_the_authors_schedule_ends_at_the_exact_minimum(budget, n_groups):
     exact, minimum = exact_minimum(score, code, n_groups, weight, **setting)
     found = solve_authors(score, code, n_groups, **setting, weight=weight, steps=1000)
     assert found.objective == pytest.approx(minimum, abs=1e-9)
-    np.testing.assert_allclose(found.rule.threshold, exact.multiplier, atol=1e-4)
+    np.testing.assert_allclose(found.rule.threshold, exact.rule.threshold, atol=1e-4)
     assert found.steps == 2000
     if budget == 0:
         assert np.all(found.lower == 0)
