@@ -255,10 +255,7 @@ def solve_authors(
     half = budget / 2
     signed = half <= SMALLEST_HALF_BUDGET
     floor = -math.inf if signed else 0.0
-    host = [
-        Segment(*map(to_numpy, (segment.score, segment.mass, segment.moment, segment.square)))
-        for segment in problem.segments
-    ]
+    host = [segment.on_host() for segment in problem.segments]
     generator = np.random.default_rng(random_state)
     upper, lower = np.zeros(n_groups), np.zeros(n_groups)
     upper_sum, lower_sum = np.zeros(n_groups), np.zeros(n_groups)

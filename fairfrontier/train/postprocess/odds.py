@@ -26,7 +26,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.train.postprocess.criterion import Line, Solution, conclude, read_rows
 from fairfrontier.train.postprocess.threshold import TOLERANCE, Segment, build_problem
 
@@ -77,10 +76,9 @@ def integrate(segment: Segment, level: float, slope: float) -> Moments:
 
 def host_share(segment: Segment) -> Segment:
     """Return a segment as NumPy arrays, its weights divided by their total."""
-    score, mass, moment, square = (
-        to_numpy(values) for values in (segment.score, segment.mass, segment.moment, segment.square)
-    )
-    return Segment(score, mass / mass[-1], moment / mass[-1], square / mass[-1])
+    host = segment.on_host()
+    total = host.mass[-1]
+    return Segment(host.score, host.mass / total, host.moment / total, host.square / total)
 
 
 def solve_odds(
@@ -296,14 +294,15 @@ def propose_rates(
     problem = build_problem(rows.score, rows.code, n_groups, rows.weight)
     groups = [_Group(host_share(segment), 1.0) for segment in problem.segments]
     share = np.array([segment.total for segment in problem.segments]) / problem.total
-    kept = [k for k, group in enumerate(groups) if group.p > 0 and group.q > 0]
-    if not kept:
+    share = share[[group.p > 0 and group.q > 0 for group in groups]]
+    groups = [group for group in groups if group.p > 0 and group.q > 0]
+    if not groups:
         return np.full((count + 1,) if criterion == "equal_opportunity" else (count + 1, 2), 0.5)
-    curves = [(groups[k].fpr[::-1], groups[k].tpr[::-1]) for k in kept]
-    own = [np.searchsorted(groups[k].segment.score, 0.0) for k in kept]
-    p, q = (share[kept] * [getattr(groups[k], name) for k in kept] for name in "pq")
+    curves = [(group.fpr[::-1], group.tpr[::-1]) for group in groups]
+    own = [np.searchsorted(group.segment.score, 0.0) for group in groups]
+    p, q = share * [group.p for group in groups], share * [group.q for group in groups]
     if criterion == "equal_opportunity":
-        reached = [groups[k].tpr[row] for k, row in zip(kept, own, strict=True)]
+        reached = [group.tpr[row] for group, row in zip(groups, own, strict=True)]
         spread = np.linspace(min(reached), max(reached), count)
         vertices = np.unique(np.concatenate([tpr for _, tpr in curves]))
         price = np.zeros_like(vertices)
@@ -324,7 +323,7 @@ def propose_rates(
     top = int(np.argmax(accuracy(vertices)))
     candidates = np.append(vertices[top], _crossings(curves, vertices[max(top - 1, 0) : top + 2]))
     best = candidates[np.argmax(accuracy(candidates))]
-    reached = [groups[k].fpr[row] for k, row in zip(kept, own, strict=True)]
+    reached = [group.fpr[row] for group, row in zip(groups, own, strict=True)]
     fpr = np.concatenate([[best], np.linspace(min(reached), max(reached), count)])
     return np.stack([lowest(fpr), fpr], axis=1)
 

@@ -50,6 +50,10 @@ class Segment:
         """Weight of the group."""
         return float(self.mass[-1])
 
+    def on_host(self) -> Segment:
+        """Return the segment as NumPy arrays."""
+        return Segment(*map(to_numpy, (self.score, self.mass, self.moment, self.square)))
+
 
 @dataclass(frozen=True, eq=False)
 class ThresholdProblem:
