@@ -40,8 +40,9 @@ def collect_histogram(
     total = delayed(empty)
     for block in zip(*blocks, strict=True):
         total = delayed(ScoreHistogram.merge)(total, delayed(ScoreHistogram.add)(empty, *block))
+    histogram: ScoreHistogram
     if client is not None:
-        on_workers: ScoreHistogram = client.compute(total).result()
-        return on_workers
-    (histogram,) = dask.compute(total)
+        histogram = client.compute(total).result()
+    else:
+        (histogram,) = dask.compute(total)
     return histogram

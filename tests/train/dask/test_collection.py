@@ -51,7 +51,7 @@ def test_a_second_loss_ends_the_fit(client):
     fit = Fit(WorkerLostError, WorkerLostError)
     with pytest.raises(ClusterError, match=r"mine lost a worker .* retried: it is gone") as told:
         try_twice(fit, client, name="mine")
-    assert "Look at the workers' logs" in told.value.mend
+    assert "Check the workers' logs" in told.value.mend
     assert len(fit.clients) == 2
 
 
