@@ -126,6 +126,14 @@ def add_grid(axes: Axes, axis: Literal["both", "x", "y"] = "both") -> None:
     axes.set_axisbelow(True)
 
 
+def label_point(
+    axes: Axes, text: str, point: tuple[float, float], offset: float, **style: Any
+) -> None:
+    """Write a text beside a point, to its left by a negative offset in points."""
+    side: Any = {"ha": "left" if offset > 0 else "right", "va": "center"}
+    axes.annotate(text, point, (offset, 0), textcoords="offset points", **side, **style)
+
+
 def label_tradeoff(axes: Axes, accuracy: str, fairness: str) -> None:
     """Label a panel of a fairness measure against the accuracy."""
     axes.set_ylabel("fairer ↑" if greater_is_better(fairness) else "fairer ↓")

@@ -27,12 +27,8 @@ def record_run(study: StudyConfig, folder: Path, home: Path) -> Path:
     """Write data/reference/runs/STUDY@PROFILE.json from the results in a folder, and return it.
 
     It holds study, profile, commit, machine, versions, seconds, claims, and per method, setting and
-    measure the mean and standard deviation over splits on the test part.
-
-    Raises
-    ------
-    StoreError
-        When the results are missing, or the file cannot be written.
+    measure the mean and standard deviation over splits on the test part. Without results, or where
+    it cannot be written, a StoreError is raised.
     """
     try:
         points = pd.read_parquet(folder / "points.parquet")

@@ -16,12 +16,8 @@ from fairfrontier.study.results import StudyResults
 def hold_to_paper(results: StudyResults, store: Store | None, home: Path) -> Reproduction:
     """Check a study's claims, and compare it with the table that it reproduces, if any.
 
-    ``store`` holds the fits, for claims about their seconds.
-
-    Raises
-    ------
-    ConfigError
-        When a published table does not exist, or its rows do not fit the study's.
+    ``store`` holds the fits, for claims about their seconds. A ConfigError refuses a published
+    table that does not exist, or whose rows do not fit the study's.
     """
     study, plan = results.study, results.plan
     timed = any(claim.speed is not None for claim in study.claims)

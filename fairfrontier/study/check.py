@@ -13,13 +13,7 @@ from fairfrontier.study.resolve import ResolvedStudy
 
 
 def check(resolved: ResolvedStudy) -> None:
-    """Refuse a study that mentions what does not exist, or does not suit its dataset.
-
-    Raises
-    ------
-    ConfigError
-        Naming the file, the key and the nearest name.
-    """
+    """Raise a ConfigError for a mention of what does not exist, or does not suit the dataset."""
     _refuse_measures(resolved.study, resolved.dataset, resolved.where)
     _refuse_figures(resolved.study, resolved.dataset, resolved.where)
     settings: dict[Block, list[tuple[str, Mapping[str, Any]]]] = {}

@@ -28,30 +28,36 @@ RELATIONS: dict[str, Callable[[float, float], bool]] = {
 }
 
 
-class RowAt(BaseModel):
+class ParameterRow(BaseModel):
+    """A row in which every key that is not a field is a parameter of the method."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters that the row itself sets."""
+        return dict(self.model_extra or {})
+
+
+class RowAt(ParameterRow):
     """A row of a block: ``budro``, or one setting of a row that sweeps.
 
     ``{row: budro, budget: 0.1}`` is the setting of ``budro`` whose budget is 0.1; the setting must
     have every key but ``row``.
     """
 
-    model_config = ConfigDict(frozen=True, extra="allow")
-
     row: str
 
-    @property
-    def at(self) -> dict[str, Any]:
-        """The values that the setting must have."""
-        return dict(self.model_extra or {})
-
     def __str__(self) -> str:
-        values = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in self.at.items())
+        values = ", ".join(
+            f"{key.replace('_', ' ')} {value}" for key, value in self.parameters.items()
+        )
         return f"{self.row} at {values}" if values else self.row
 
     def match(self, label: str, setting: Setting) -> bool:
         """Return whether a row's label and setting are the ones meant."""
         return label == self.row and all(
-            key in setting and setting[key] == value for key, value in self.at.items()
+            key in setting and setting[key] == value for key, value in self.parameters.items()
         )
 
 
@@ -267,15 +273,11 @@ def order_settings(
 def refuse_claims(
     study: StudyConfig, settings: Mapping[Block, Sequence[tuple[str, Setting]]], where: str
 ) -> None:
-    """Refuse claims that the study's rows cannot answer.
+    """Raise a ConfigError, naming the file ``where``, for claims that the rows cannot answer.
 
-    ``settings`` are (label, setting) of each block, without seeds; errors name the file ``where``.
-
-    Raises
-    ------
-    ConfigError
-        For a repeated id, an unknown row, a comparison of a row with several settings, or a trend
-        along a parameter that the row does not sweep.
+    These have a repeated id, an unknown row, a comparison of a row with several settings, or a
+    trend along a parameter that the row does not sweep. ``settings`` are (label, setting) of each
+    block, without seeds.
     """
     seen: set[str] = set()
     for claim in study.claims:
@@ -296,7 +298,7 @@ def refuse_claims(
                     f"{prefix} names {row.row!r}, which is no row of the {block} block.",
                     nearest(row.row, {label for label, _ in settings[block]}),
                 )
-            for key in row.at:
+            for key in row.parameters:
                 if not any(key in setting for setting in own):
                     raise ConfigError(
                         f"{prefix} names {row}, but the settings of {row.row} have no {key!r}.",
@@ -342,7 +344,7 @@ def _refuse_trend(trend: Trend, settings: Sequence[tuple[str, Setting]], where: 
 def _write_example(row: RowAt, matching: Sequence[Setting]) -> str:
     first = matching[0]
     differing = [key for key in first if any(other.get(key) != first[key] for other in matching)]
-    values = ", ".join(f"{key}: {first[key]}" for key in (*row.at, *differing))
+    values = ", ".join(f"{key}: {first[key]}" for key in (*row.parameters, *differing))
     return f"{{row: {row.row}, {values}}}"
 
 

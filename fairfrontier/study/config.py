@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from fairfrontier.runtime.config import Model, fault
-from fairfrontier.study.claim import Block, Claim, as_tuple
+from fairfrontier.study.claim import Block, Claim, ParameterRow, as_tuple
 
 # A table or figure of a paper: budro.table2.
 Reference = Annotated[str, Field(pattern=r"^[a-z0-9_-]+\.[a-z0-9_-]+$")]
@@ -18,19 +18,8 @@ DEFAULT_PROFILE = "default"
 FIXED_KEYS = ("study", "profiles")
 
 
-class ParameterRow(BaseModel):
-    """A row in which every key that is not a field is a parameter of the method; lists sweep."""
-
-    model_config = ConfigDict(frozen=True, extra="allow")
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The parameters that the row itself sets; lists are sweeps."""
-        return dict(self.model_extra or {})
-
-
 class ThenRow(ParameterRow):
-    """The post-processor of a row.
+    """The post-processor of a row, with its parameters; lists of values sweep.
 
     Attributes
     ----------
@@ -51,8 +40,9 @@ def _name_method(value: Any) -> Any:
 class MethodRow(ParameterRow):
     """One labelled row of a block: a method and its parameters.
 
-    A list of values sweeps: one fit group per value, and several lists cross. A parameter that is
-    itself a list goes inside a list: ``layers: [[100, 50]]``.
+    Every key that is not a field is a parameter. A list of values sweeps: one fit group per value,
+    and several lists cross. A parameter that is itself a list goes inside a list:
+    ``layers: [[100, 50]]``.
 
     Attributes
     ----------

@@ -36,10 +36,7 @@ def load_study(
 ) -> ResolvedStudy:
     """Read a study by its name in ``conf/studies`` or its path, resolve its names, and check it.
 
-    Raises
-    ------
-    ConfigError
-        Naming the file, the key and what was expected.
+    A ConfigError names the file, the key and what was expected.
     """
     home = home or find_home()
     study, path = read_study(name_or_path, profile, home)
@@ -55,12 +52,8 @@ def expand(resolved: ResolvedStudy) -> tuple[Planned, ...]:
     values and seeds of a row that share their structure. A fit that both blocks ask for comes once,
     with both named. ``setting`` holds what the row itself says (preset, grid, swept and fixed
     parameters, metric, post-processor), the rows and the part selected on: enough that (dataset,
-    method, setting, seed) names one fit, whatever the profile.
-
-    Raises
-    ------
-    ConfigError
-        When two different fits would have the same method, setting and seed in the results.
+    method, setting, seed) names one fit, whatever the profile. A ConfigError refuses two different
+    fits with the same name.
     """
     where = f"Study {resolved.study.study}"
     batches: dict[str, tuple[ResolvedRow, list[Member], list[Block]]] = {}

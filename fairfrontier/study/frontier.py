@@ -25,12 +25,8 @@ def orient(name: str, values: np.ndarray) -> np.ndarray:
     """Return the values of a measure, float64, oriented so that more is better.
 
     The registered direction of the measure, named with or without ``:group``, decides: ``lower`` is
-    negated, and ``zero`` becomes minus the distance from 0. NaN stays NaN.
-
-    Raises
-    ------
-    ConfigError
-        When no value of the measure is better than another, or it is unknown.
+    negated, and ``zero`` becomes minus the distance from 0. NaN stays NaN. A ConfigError refuses a
+    measure that is unknown or has no direction.
     """
     measure, _ = split_name(name)
     values = np.asarray(values, dtype=np.float64)
@@ -154,8 +150,8 @@ def build_frontier(
 ) -> pd.DataFrame:
     """Find the Pareto set of accuracy against each fairness measure, and against all of them.
 
-    Settings compete by their means over the seeds on the part ``select_on``; the reported part,
-    ``report_on``, takes no part in the choice.
+    Settings compete by their means over the seeds on the part ``select_on``; ``report_on`` has no
+    influence on the choice. A DataError names a measure that ``points`` lack on either part.
 
     Returns
     -------
@@ -171,11 +167,6 @@ def build_frontier(
           95% ``_low`` and ``_high`` (see `summarise`); ``n_seeds`` counts the seeds.
 
         Sorted by measure in the order of ``fairness``, frontier first, then by descending accuracy.
-
-    Raises
-    ------
-    DataError
-        When ``points`` lacks the part or a measure.
     """
     chosen = summarise(points, fits, select_on)
     reported = summarise(points, fits, report_on)

@@ -118,13 +118,7 @@ class Publication(Model):
 
 
 def read_publication(reproduces: str, home: Path | None = None) -> tuple[Publication, str]:
-    """Return the publication and the key of the table of ``FILE.TABLE``, e.g. ``budro.table2``.
-
-    Raises
-    ------
-    ConfigError
-        When there is no such file or table, or the file is incomplete.
-    """
+    """Return the publication and the key of the table of ``FILE.TABLE``, e.g. ``budro.table2``."""
     name, _, table = reproduces.partition(".")
     path = find_yaml("publication", name, home or find_home())
     publication = parse(Publication, read_yaml(path), path)

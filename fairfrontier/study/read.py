@@ -20,12 +20,8 @@ def list_studies(home: Path) -> list[str]:
 def read_study(name_or_path: str | Path, profile: str, home: Path) -> tuple[StudyConfig, Path]:
     """Return a parsed study with a profile merged in, and its file.
 
-    Of the names in it, only the dataset's file has been looked up.
-
-    Raises
-    ------
-    ConfigError
-        Naming the file, the key and what was expected.
+    Of the names in it, only the dataset's file has been looked up. A ConfigError names the file,
+    the key and what was expected.
     """
     path = find_yaml("study", name_or_path, home)
     content = read_yaml(path)

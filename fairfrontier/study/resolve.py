@@ -66,13 +66,10 @@ class ResolvedStudy:
 
 
 def resolve(study: StudyConfig, home: Path, path: Path | None = None) -> ResolvedStudy:
-    """Look up every name of a study, whose file ``path`` errors name, and expand its rows.
+    """Look up every name of a study, whose file is ``path``, and expand its rows.
 
-    Raises
-    ------
-    ConfigError
-        For a method, preset, grid, parameter, metric or group attribute that does not exist, and
-        for values that a method refuses.
+    A ConfigError refuses a method, preset, grid, parameter, metric or group attribute that does not
+    exist, and values that a method does not accept.
     """
     where = str(path) if path else f"Study {study.study}"
     context = _Context(study, home, where)

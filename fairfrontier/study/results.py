@@ -40,13 +40,7 @@ class StudyResults:
 def build_results(
     study: StudyConfig, plan: Sequence[Planned], points: pd.DataFrame, skipped: Mapping[str, str]
 ) -> StudyResults:
-    """Sort the points of a study and find its frontier.
-
-    Raises
-    ------
-    DataError
-        When two points share their key, or a measure of the frontier is missing.
-    """
+    """Sort the points of a study and find its frontier; see `sort_points` and `build_frontier`."""
     points = sort_points(points)
     frontier = build_frontier(
         points,
@@ -61,10 +55,7 @@ def build_results(
 def sort_points(points: pd.DataFrame) -> pd.DataFrame:
     """Return the columns of points.parquet, sorted by all keys.
 
-    Raises
-    ------
-    DataError
-        When a column is missing, or two rows share their key.
+    A DataError names a missing column, or a key that two rows share.
     """
     missing = [name for name in SCHEMA.names if name not in points.columns]
     if missing:

@@ -51,16 +51,9 @@ class Runner(Protocol):
     def submit(self, stage: str, *arguments: Any, label: str, after: Sequence[Any] = ()) -> Any:
         """Schedule a stage for when the futures ``after`` are done, and return its future.
 
-        Parameters
-        ----------
-        stage : str
-            ``prepare``, ``metric``, ``fit``, ``measure``, ``frontier``, ``compare``, ``report``.
-        *arguments
-            Arguments of the stage's function after the context.
-        label : str
-            What the stage works on, for people.
-        after : sequence of futures
-            Stages that must be done first.
+        Stages are ``prepare``, ``metric``, ``fit``, ``measure``, ``frontier``, ``compare`` and
+        ``report``. Their functions take the context and ``arguments``; ``label`` names for people
+        what a stage works on.
         """
         ...
 
@@ -174,10 +167,7 @@ class StudyRun:
     def list_skipped(self) -> dict[str, str]:
         """Return row label -> why its method could not be trained on this dataset.
 
-        Raises
-        ------
-        StoreError
-            When the store does not hold a fit under its key.
+        A StoreError names a fit that the store does not hold under its key.
         """
         skipped: dict[str, str] = {}
         for group, name in zip(self.groups, self.keys, strict=True):
@@ -228,10 +218,7 @@ def start_study(options: RunOptions) -> StudyRun:
 def run_stages(study: StudyRun, runner: Runner) -> dict[str, Any]:
     """Carry out the stages of a study, and return `StudyRun.summarise`.
 
-    Raises
-    ------
-    FairfrontierError
-        For whatever the user can mend; finished stages are kept, and the same call resumes.
+    After an error, finished stages are kept, and the same call resumes.
     """
     unprepared = list(study.missing.values()) if study.is_known else study.groups
     inputs: dict[Any, Any] = {

@@ -100,11 +100,8 @@ def refuse_groups(dataset: DatasetConfig) -> str | None:
 def list_trained(scene: Scene, figure: str) -> tuple[Trained, ...]:
     """Return the rows of the study's frontier that train on noisy groups, in study order.
 
-    Raises
-    ------
-    ConfigError
-        When there is none, or they differ in attribute or criterion, or bound other rates than
-        true and false positive ones, or a row has no noise.
+    They must have one attribute and one criterion, which bounds true or false positive rates, and
+    all have noise; else a ConfigError is raised, as without any row.
     """
     dataset = read_dataset(find_yaml("dataset", scene.study.dataset, scene.home), scene.home)
     prefix = f"{scene.study.study}: {figure} shows"

@@ -112,12 +112,8 @@ class Classifier:
 def list_classifiers(scene: Scene, figure: str) -> tuple[Classifier, ...]:
     """Return the frontier's classifiers that have randomised thresholds, in study order.
 
-    Rows belong together whose models, before post-processing, are the same entry of the store.
-
-    Raises
-    ------
-    ConfigError
-        When no row has randomised thresholds, or the unmodified classifier is no row.
+    Rows belong together whose models, before post-processing, are the same entry of the store. A
+    ConfigError names the row to add where there are no thresholds, or no unmodified classifier.
     """
     rows = list_rows(scene)
     bases = {_identify_models(row, scene): row for row in rows if row.then is None}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fairfrontier.figure.frontier import COLOURS, GREY, encode_png, open_figure
+from fairfrontier.figure.frontier import COLOURS, GREY, encode_png, label_point, open_figure
 from fairfrontier.reproduce.figure.classifier import list_classifiers, refuse_dataset, score_part
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.drawing import Picture, Scene, figure
@@ -128,17 +128,9 @@ def _draw_rule(axes: Axes, shown: Convergence) -> None:
         axes.plot(corners, [0, 0, 1, 1], color=colour, lw=2)
         # Labels of neighbouring ramps are at different heights, on the side with more room.
         height = 0.5 + 0.14 * (rank - (len(order) - 1) / 2)
-        leftwards = threshold > 0.5
-        axes.annotate(
-            f"{shown.levels[group]}\nt = {threshold:+.3f}".replace("-", "−"),
-            (threshold + shown.width * height, height),
-            xytext=(-9 if leftwards else 9, 0),
-            textcoords="offset points",
-            ha="right" if leftwards else "left",
-            va="center",
-            color=colour,
-            fontsize=9,
-        )
+        text = f"{shown.levels[group]}\nt = {threshold:+.3f}".replace("-", "−")
+        point = (threshold + shown.width * height, height)
+        label_point(axes, text, point, -9 if threshold > 0.5 else 9, color=colour, fontsize=9)
     axes.set_title(f"Rule of {shown.label}", fontsize=10.5, fontweight="bold", loc="left")
     axes.set_title(
         f"γ = {shown.width:g}, ρ = {shown.rate:.3f}, ε = {shown.budget:g}", fontsize=9, loc="right"
@@ -157,16 +149,9 @@ def _draw_descent(axes: Axes, shown: Convergence) -> None:
         axes.axhline(shown.threshold[group], color=colour, lw=1.1, ls=(0, (5, 3)))
         axes.plot(shown.epochs[1:], shown.steps[:, group], color=colour, lw=0.8, alpha=0.7)
         axes.plot(shown.epochs, shown.path[:, group], color=colour, lw=2)
-        axes.annotate(
-            f"{level}\n{shown.threshold[group]:+.3f}".replace("-", "−"),
-            (shown.epochs[-1], shown.threshold[group]),
-            xytext=(6, 0),
-            textcoords="offset points",
-            va="center",
-            color=colour,
-            fontsize=9,
-            annotation_clip=False,
-        )
+        text = f"{level}\n{shown.threshold[group]:+.3f}".replace("-", "−")
+        point = (shown.epochs[-1], shown.threshold[group])
+        label_point(axes, text, point, 6, color=colour, fontsize=9, annotation_clip=False)
     axes.set_xlim(0, shown.epochs[-1])
     axes.set_title("Descent", fontsize=10.5, fontweight="bold", loc="left")
     axes.set_title("thin: steps, thick: their average, dashed: exact", fontsize=9, loc="right")

@@ -10,7 +10,15 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.evaluate.statistic.interval import newcombe
-from fairfrontier.figure.frontier import COLOURS, GREY, INK, add_grid, encode_png, open_figure
+from fairfrontier.figure.frontier import (
+    COLOURS,
+    GREY,
+    INK,
+    add_grid,
+    encode_png,
+    label_point,
+    open_figure,
+)
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.reproduce.figure.classifier import (
     THRESHOLDS,
@@ -330,14 +338,7 @@ def _name_stages_beside(axes: Axes, gaps: Sequence[Gaps], pair: Pair) -> None:
     for stage, name in enumerate(_name_stages(pair)):
         below, above = gaps[0].below[stage, 0], gaps[0].above[stage, 0]
         leftwards = below - least > most - above
-        axes.annotate(
-            name,
-            (100 * (below if leftwards else above), STEP * (stage - 1)),
-            xytext=(-7 if leftwards else 7, 0),
-            textcoords="offset points",
-            ha="right" if leftwards else "left",
-            va="center",
-            fontsize=8.5,
-            # The line at 0 must not cross the label.
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4},
-        )
+        point = (100 * (below if leftwards else above), STEP * (stage - 1))
+        # The line at 0 must not cross the label.
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.4}
+        label_point(axes, name, point, -7 if leftwards else 7, fontsize=8.5, bbox=box)
