@@ -18,8 +18,8 @@ from fairfrontier.train.baseline.group_adversary import (
     GroupAdversary,
     count_inputs,
     draw_adversary,
-    mislead,
-    oppose,
+    evaluate_adversary,
+    project_gradient,
 )
 from fairfrontier.train.neural.estimator import (
     Batch,
@@ -198,8 +198,10 @@ class AdversarialDebiasing(NeuralNetwork):
         return self._fit(data, progress)
 
     @classmethod
-    def _rule(cls, models: Sequence[Self], data: Sequence[Mapping[str, Any]], held: Tables) -> Rule:
-        return _Contest(models, data, held)
+    def _rule(
+        cls, models: Sequence[Self], data: Sequence[Mapping[str, Any]], tables: Tables
+    ) -> Rule:
+        return _AdversarialRule(models, data, tables)
 
     def _passes(self) -> float:
         return 1.5
@@ -216,16 +218,16 @@ def _read_codes(model: AdversarialDebiasing, groups: np.ndarray) -> np.ndarray:
     return codes
 
 
-class _Contest(PlainRule):
+class _AdversarialRule(PlainRule):
     """The gradients of the predictors, which mislead adversaries that learn at the same time."""
 
     def __init__(
         self,
         models: Sequence[AdversarialDebiasing],
         data: Sequence[Mapping[str, Any]],
-        held: Tables,
+        tables: Tables,
     ) -> None:
-        self._tables, self._leader, self._step = held, models[0], 0
+        self._tables, self._leader, self._step = tables, models[0], 0
         codes = [
             _read_codes(model, np.asarray(table["groups"]))
             for model, table in zip(models, data, strict=True)
@@ -235,12 +237,12 @@ class _Contest(PlainRule):
         self._groups = [np.eye(most)[code] for code in codes]
         missing = np.arange(most) >= np.asarray(counts)[:, None, None]
         # Tables of a batch may differ in their groups; an adversary sees only those of its table.
-        self._absent = held.move(np.where(missing, ABSENT, 0.0)) if missing.any() else None
+        self._absent = tables.move(np.where(missing, ABSENT, 0.0)) if missing.any() else None
         self._adversary = self._draw(models, counts, most)
-        self._strength = held.stack([float(model.strength) for model in models])
+        self._strength = tables.stack([float(model.strength) for model in models])
         pairs = [(model.adversary_learning_rate, model.learning_rate) for model in models]
         rates = [predictor if own is None else own for own, predictor in pairs]
-        self._optimiser = Adam(self._adversary.arrays, held.stack(rates))
+        self._optimiser = Adam(self._adversary.arrays, tables.stack(rates))
         self._generators = [
             derive_generator("network", "dropout", model.random_state) for model in models
         ]
@@ -275,7 +277,7 @@ class _Contest(PlainRule):
         def step(nets: Network, *arrays: Array) -> tuple[Array, ...]:
             x, target, weight, group, absent, strength, scale, slopes, bias, *masks = arrays
             passed = forward_dropped(nets, x, masks) if masks else forward(nets, x)
-            adversary_loss, leak, gradient = oppose(
+            adversary_loss, leak, gradient = evaluate_adversary(
                 GroupAdversary(scale, slopes, bias),
                 passed.logits,
                 target,
@@ -287,7 +289,7 @@ class _Contest(PlainRule):
             loss, slope = loss_slope(passed.logits, target, weight)
             plain = parameter_gradient(nets, x, passed, slope).arrays
             fair = parameter_gradient(nets, x, passed, leak).arrays
-            direction = mislead(plain, fair, strength, whole=leader.projection == "whole")
+            direction = project_gradient(plain, fair, strength, whole=leader.projection == "whole")
             return (loss, adversary_loss, *gradient.arrays, *direction)
 
         loss, adversary_loss, *gradients = by_models(network, arrays, step)

@@ -38,9 +38,14 @@ class GBDTRegression(Regressor):
         Prediction (a probability, with the logistic loss) that boosting starts from; None lets
         XGBoost estimate it from the targets.
     n_estimators, max_depth, learning_rate, reg_lambda, min_child_weight, tree_method
-        As in `BoostedTrees`, like the remaining parameters and ``booster_``.
+        As in `BoostedTrees`.
     n_jobs, random_state : int
-        Likewise.
+        As in `BoostedTrees`.
+
+    Attributes
+    ----------
+    booster_ : xgboost.Booster
+        The trees.
 
     Raises
     ------

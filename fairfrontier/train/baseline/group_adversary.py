@@ -56,7 +56,7 @@ def draw_adversary(
     return np.ones((1, 1, 1)), weight, np.zeros((1, 1, n_groups))
 
 
-def oppose(
+def evaluate_adversary(
     adversary: GroupAdversary,
     logits: Array,
     target: Array,
@@ -139,7 +139,7 @@ def _shares(rows: Array | None, weight: Array | None, like: Array) -> Array:
     return share if weight is None else share * weight
 
 
-def mislead(
+def project_gradient(
     plain: Sequence[Array], fair: Sequence[Array], strength: Array, *, whole: bool = True
 ) -> list[Array]:
     """Return the predictor's step: its own gradient without what would help the adversary.

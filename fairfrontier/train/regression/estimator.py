@@ -47,51 +47,90 @@ class Reduction(MixtureEstimator):
     over distributions Q of predictors f, by a game in which an oracle, a learner without fairness
     constraints, answers multipliers.
 
-    Parameters ---------- constraint : {"statistical_parity", "bounded_group_loss"} Which of the
-    two. loss : str, Loss or None ``square``, ``absolute``, ``quantile``, ``logistic``, ``poisson``,
-    a registered name or an object; None is ``square`` for numbers and ``logistic`` for classes.
-    shape : float or None τ of ``quantile``, C of ``logistic``, κ of ``poisson``; the loss's default
-    when None, for ``poisson`` that of a label range that starts above 0. oracle : {"ls", "lr",
-    "cs", "envelope"} or None Least squares on targets; logistic regression on two weighted copies
-    of each row; the hinge loss over all thresholds (parity and linear only). ``envelope`` is ours:
-    the convex envelope of the reduced costs, then the smoothed costs (parity, ``linear`` and
-    ``xgboost`` only); see ``envelope.EnvelopeOracle``. None: ``lr`` for the logistic loss, ``ls``
-    for the square and the Poisson loss, which means minimise; for others ``envelope`` where
-    possible, else ``ls``. learner : str or estimator ``linear``, ``xgboost``, ``ridge``,
-    ``decision_tree``, ``random_forest``, ``extra_trees``, or an object with scikit-learn's
-    interface whose ``fit`` takes ``sample_weight``: a regressor for ``ls``, a classifier for
-    ``lr``. budget : float or sequence of float ε, or ζ in units of the scaled loss, whose values
-    lie in [0, 1]; one for each group code, or one for all. attribute : int Column of the attribute
-    in ``groups``; a study's YAML may name it. n_grid : int N: thresholds 1/N, …, 1 on the scaled
-    range. radius : float or None B ≥ ‖λ‖₁; by default 1 / max{ε, .01}, and 100 / max{ζ, .001} for
-    bounded group loss. tolerance : float or None ν; by default half a standard error of the loss of
-    the best constant. iterations : int Cap on the iterations, of two oracle calls each. inflation :
-    float C' of assumptions 1 and 2: budgets grow by C' / sqrt(n_a). schedule : {"adaptive",
-    "theory"} Steps of the multipliers; see ``saddle.SaddleProblem``. ``theory`` is the paper's,
-    which needs far more iterations. rounded : bool Whether predictions are the points at which the
-    grid's levels were judged, (k + ½)/N, to which alone the parity guarantee applies. No effect on
-    bounded group loss. variant : {"paper", "authors"} Weights of the copies under ``lr``: from the
-    derivative condition, or U itself. label_range : pair of float or None Lowest and highest label;
-    [0, 1] when None. penalty : float ℓ2 penalty on the mean loss of linear ``lr`` and ``envelope``.
-    n_estimators, max_depth : int or None Of XGBoost; those of the paper when None. n_jobs : int
-    Threads of XGBoost and of scikit-learn's learners. random_state : int Seed of learners and of
-    ``sample``.
+    Parameters
+    ----------
+    constraint : {"statistical_parity", "bounded_group_loss"}
+        Which of the two.
+    loss : str, Loss or None
+        ``square``, ``absolute``, ``quantile``, ``logistic``, ``poisson``, a registered name or an
+        object; None is ``square`` for numbers and ``logistic`` for classes.
+    shape : float or None
+        τ of ``quantile``, C of ``logistic``, κ of ``poisson``; the loss's default when None, for
+        ``poisson`` that of a label range that starts above 0.
+    oracle : {"ls", "lr", "cs", "envelope"} or None
+        Least squares on targets; logistic regression on two weighted copies of each row; the
+        hinge loss over all thresholds (parity and linear only). ``envelope`` is ours: the convex
+        envelope of the reduced costs, then the smoothed costs (parity, ``linear`` and ``xgboost``
+        only); see ``envelope.EnvelopeOracle``. None: ``lr`` for the logistic loss, ``ls`` for the
+        square and the Poisson loss, which means minimise; for others ``envelope`` where possible,
+        else ``ls``.
+    learner : str or estimator
+        ``linear``, ``xgboost``, ``ridge``, ``decision_tree``, ``random_forest``, ``extra_trees``,
+        or an object with scikit-learn's interface whose ``fit`` takes ``sample_weight``: a
+        regressor for ``ls``, a classifier for ``lr``.
+    budget : float or sequence of float
+        ε, or ζ in units of the scaled loss, whose values lie in [0, 1]; one for each group code, or
+        one for all.
+    attribute : int
+        Column of the attribute in ``groups``; a study's YAML may name it.
+    n_grid : int
+        N: thresholds 1/N, …, 1 on the scaled range.
+    radius : float or None
+        B ≥ ‖λ‖₁; by default 1 / max{ε, .01}, and 100 / max{ζ, .001} for bounded group loss.
+    tolerance : float or None
+        ν; by default half a standard error of the loss of the best constant.
+    iterations : int
+        Cap on the iterations, of two oracle calls each.
+    inflation : float
+        C' of assumptions 1 and 2: budgets grow by C' / sqrt(n_a).
+    schedule : {"adaptive", "theory"}
+        Steps of the multipliers; see ``saddle.SaddleProblem``. ``theory`` is the paper's, which
+        needs far more iterations.
+    rounded : bool
+        Whether predictions are the points at which the grid's levels were judged, (k + ½)/N, to
+        which alone the parity guarantee applies. No effect on bounded group loss.
+    variant : {"paper", "authors"}
+        Weights of the copies under ``lr``: from the derivative condition, or U itself.
+    label_range : pair of float or None
+        Lowest and highest label; [0, 1] when None.
+    penalty : float
+        ℓ2 penalty on the mean loss of linear ``lr`` and ``envelope``.
+    n_estimators, max_depth : int or None
+        Of XGBoost; those of the paper when None.
+    n_jobs : int
+        Threads of XGBoost and of scikit-learn's learners.
+    random_state : int
+        Seed of learners and of ``sample``.
 
-    Attributes ---------- predictors_ : tuple of Predictor Predictors of positive probability; empty
-    when bounded group loss is infeasible. probability_ : ndarray of float64, shape (n_predictors,)
-    Their probabilities. multiplier_ : ndarray of float64 λ⁺ − λ⁻, shape (n_groups, N), or λ, shape
-    (n_groups,), of the best lower bound. levels_ : ndarray of int64, shape (n_groups,) Group codes
-    of the rows of ``multiplier_`` and ``group_value_``. loss_ : float Mean loss of the mixture on
-    the training rows, scaled to [0, 1]; infinite if infeasible. group_value_ : ndarray of float64,
-    shape (n_groups,) max_z |γ̂_{a,z}|, or the mean loss of each group. reachable_ : ndarray of
-    float64, shape (n_groups,) For bounded group loss: ζ̂_a + s for the least s ≥ 0 with which some
-    mixture meets all bounds. alone_ : ndarray of float64, shape (n_groups,) For bounded group loss:
-    least loss of each group among the predictors found, some of which were fitted to it alone; with
-    an exact oracle no ζ_a below it can be met. gap_ : float By how much a mixture within the
-    budgets could be better. Unless ``exact_`` it is relative: 0 says that no response of the oracle
-    is better, not that no predictor is. exact_, converged_ : bool Whether the oracle is exact, and
-    the tolerance was met. iterations_, calls_ : int Iterations, oracle calls. report_ : dict
-    ``oracle_calls``, ``oracle_seconds``, ``iterations`` and ``gap`` of ``fit``; not saved.
+    Attributes
+    ----------
+    predictors_ : tuple of Predictor
+        Predictors of positive probability; empty when bounded group loss is infeasible.
+    probability_ : ndarray of float64, shape (n_predictors,)
+        Their probabilities.
+    multiplier_ : ndarray of float64
+        λ⁺ − λ⁻, shape (n_groups, N), or λ, shape (n_groups,), of the best lower bound.
+    levels_ : ndarray of int64, shape (n_groups,)
+        Group codes of the rows of ``multiplier_`` and ``group_value_``.
+    loss_ : float
+        Mean loss of the mixture on the training rows, scaled to [0, 1]; infinite if infeasible.
+    group_value_ : ndarray of float64, shape (n_groups,)
+        max_z |γ̂_{a,z}|, or the mean loss of each group.
+    reachable_ : ndarray of float64, shape (n_groups,)
+        For bounded group loss: ζ̂_a + s for the least s ≥ 0 with which some mixture meets all
+        bounds.
+    alone_ : ndarray of float64, shape (n_groups,)
+        For bounded group loss: least loss of each group among the predictors found, some of which
+        were fitted to it alone; with an exact oracle no ζ_a below it can be met.
+    gap_ : float
+        By how much a mixture within the budgets could be better. Unless ``exact_`` it is relative:
+        0 says that no response of the oracle is better, not that no predictor is.
+    exact_, converged_ : bool
+        Whether the oracle is exact, and the tolerance was met.
+    iterations_, calls_ : int
+        Iterations, oracle calls.
+    report_ : dict
+        ``oracle_calls``, ``oracle_seconds``, ``iterations`` and ``gap`` of ``fit``; not saved.
 
     Notes
     -----

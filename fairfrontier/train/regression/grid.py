@@ -151,8 +151,8 @@ def measure_disparity(score: Array, group: Array, weight: Array, n_groups: int) 
     order = xp.argsort(score)
     score, group, weight = (xp.take(array, order) for array in (score, group, weight))
     # Rounding must not separate rows of equal predictions.
-    apart = TIE * (1.0 + xp.abs(score[1:]))
-    last = xp.concat([score[1:] - score[:-1] > apart, xp.ones_like(score[:1]) > 0])
+    tolerance = TIE * (1.0 + xp.abs(score[1:]))
+    last = xp.concat([score[1:] - score[:-1] > tolerance, xp.ones_like(score[:1]) > 0])
     overall = xp.cumulative_sum(weight)
     gaps = []
     for a in range(n_groups):

@@ -90,10 +90,12 @@ class MixtureEstimator(Estimator):
     def sample(self, X: np.ndarray, ids: np.ndarray | None = None) -> np.ndarray:
         """Return drawn predictions, float64, shape (n_samples,).
 
-        Parameters ---------- X : ndarray of float64, shape (n_samples, n_features) ids : ndarray of
-        int64, shape (n_samples,), optional Row ids, by which a row's predictor is drawn whatever
-        the batch; positions of the rows when None. Variants of a row that share its id share its
-        predictor.
+        Parameters
+        ----------
+        X : ndarray of float64, shape (n_samples, n_features)
+        ids : ndarray of int64, shape (n_samples,), optional
+            Row ids, by which a row's predictor is drawn whatever the batch; positions of the rows
+            when None. Variants of a row that share its id share its predictor.
         """
         component = self.predict_components(X)
         rows = np.arange(len(component)) if ids is None else np.asarray(ids)
@@ -107,10 +109,13 @@ class MixtureEstimator(Estimator):
     ) -> np.ndarray:
         """Return sup_z |P[f ≥ z | A = a] − P[f ≥ z]| over all real z for each group of the rows.
 
-        Parameters ---------- X : ndarray of float64, shape (n_samples, n_features) groups : ndarray
-        of int64, shape (n_samples, n_attributes) view : {"randomised", "mean", "unrounded"} f is
-        the draw; its expectation, ``predict_mean``; or the draw without rounding to the grid, which
-        no budget bounds.
+        Parameters
+        ----------
+        X : ndarray of float64, shape (n_samples, n_features)
+        groups : ndarray of int64, shape (n_samples, n_attributes)
+        view : {"randomised", "mean", "unrounded"}
+            f is the draw; its expectation, ``predict_mean``; or the draw without rounding to the
+            grid, which no budget bounds.
 
         Returns
         -------

@@ -55,7 +55,7 @@ class Partition:
 
 
 @dataclass(frozen=True, eq=False)
-class Aim:
+class CellTargets:
     """Labels and weights of a fit, described by few numbers.
 
     ``target`` is the label of the rows of each cell, shape (n_cells,), or empty where rows keep
@@ -179,24 +179,26 @@ def sum_group_design(rows: Partition, n_groups: int) -> tuple[Moments, np.ndarra
     return moments, sum_by_cell(rows.X, rows.weight * rows.y, rows.group, n_groups)
 
 
-def evaluate_logistic(rows: Partition, theta: np.ndarray, aim: Aim) -> tuple[float, np.ndarray]:
+def evaluate_logistic(
+    rows: Partition, theta: np.ndarray, targets: CellTargets
+) -> tuple[float, np.ndarray]:
     """Return the logistic loss and its gradient, without penalty."""
-    value, gradient, _ = sum_logistic(rows.X, theta, aim.labels(rows), aim.weights(rows))
+    value, gradient, _ = sum_logistic(rows.X, theta, targets.labels(rows), targets.weights(rows))
     return value, gradient
 
 
 def evaluate_curvature(
-    rows: Partition, theta: np.ndarray, aim: Aim, stride: int
+    rows: Partition, theta: np.ndarray, targets: CellTargets, stride: int
 ) -> tuple[np.ndarray, float]:
     """Return the Hessian of every ``stride``-th of all rows, and their weight."""
     some = slice(-rows.start % stride, None, stride)
-    weight = aim.weights(rows)[some]
+    weight = targets.weights(rows)[some]
     X = np.ascontiguousarray(rows.X[some])
     chance = sum_logistic(X, theta, np.zeros(len(X)), weight)[2]
     return sum_curvature(X, weight * chance * (1.0 - chance)), float(weight.sum())
 
 
-class Stand:
+class WorkerRows:
     """All rows of one worker, as XGBoost holds them."""
 
     def __init__(self, parts: Sequence[Partition]) -> None:
@@ -219,13 +221,17 @@ class Stand:
         return int(self.matrix.num_row())
 
     def grow(
-        self, aim: Aim, parameters: Mapping[str, Any], rounds: int, peers: Mapping[str, Any]
+        self,
+        targets: CellTargets,
+        parameters: Mapping[str, Any],
+        rounds: int,
+        peers: Mapping[str, Any],
     ) -> xgboost.Booster | None:
         """Train together with the other workers; the first of them returns the common trees."""
         from xgboost.dask import CommunicatorContext
 
-        self.matrix.set_label(np.concatenate([aim.labels(part) for part in self.parts]))
-        self.matrix.set_weight(np.concatenate([aim.weights(part) for part in self.parts]))
+        self.matrix.set_label(np.concatenate([targets.labels(part) for part in self.parts]))
+        self.matrix.set_weight(np.concatenate([targets.weights(part) for part in self.parts]))
         with CommunicatorContext(**peers):
             booster = xgboost.train(dict(parameters), self.matrix, rounds)
             return booster if xgboost.collective.get_rank() == 0 else None

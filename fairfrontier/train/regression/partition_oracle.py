@@ -22,7 +22,7 @@ from fairfrontier.train.regression.oracle.oracle import (
     TreeOracle,
 )
 from fairfrontier.train.regression.parity import ParityProblem
-from fairfrontier.train.regression.partition import Aim, Stand
+from fairfrontier.train.regression.partition import CellTargets, WorkerRows
 from fairfrontier.train.regression.predictor import TreePredictor
 
 # Labels of a fit when rows keep their own.
@@ -98,13 +98,13 @@ class PartitionedLogisticRegressor(LogisticRegressor):
     ) -> None:
         super().__init__(np.zeros((0, n_features)), penalty)
         self.rows, self.total, self.count = rows, total, n_samples
-        self._aim = Aim(OWN, np.ones_like(total))
+        self._targets = CellTargets(OWN, np.ones_like(total))
 
     def _sum(
         self, theta: np.ndarray, label: np.ndarray, weight: np.ndarray
     ) -> tuple[float, np.ndarray, np.ndarray]:
-        self._aim = Aim(label, weight / self.total)
-        value, gradient = self.rows.sum(partition.evaluate_logistic, theta, self._aim)
+        self._targets = CellTargets(label, weight / self.total)
+        value, gradient = self.rows.sum(partition.evaluate_logistic, theta, self._targets)
         return value, gradient, theta
 
     def _sum_curvature(
@@ -114,7 +114,7 @@ class PartitionedLogisticRegressor(LogisticRegressor):
         stride: int,
     ) -> tuple[np.ndarray, float]:
         sums: tuple[np.ndarray, float] = self.rows.sum(
-            partition.evaluate_curvature, chance, self._aim, stride
+            partition.evaluate_curvature, chance, self._targets, stride
         )
         return sums
 
@@ -138,13 +138,13 @@ class PartitionedTrees(TreeOracle):
     ) -> None:
         super().__init__(np.zeros((0, n_features)), np.zeros(0), **parameters)
         self.weight = total
-        self.stands = rows.make_each(Stand)
-        self.stands.call(Stand.prepare)
+        self.workers = rows.make_each(WorkerRows)
+        self.workers.call(WorkerRows.prepare)
 
     def fit(self, target: np.ndarray, weight: np.ndarray) -> Response:
         """Return the ensemble grown on targets by cell, or ``OWN``, with weights of groups."""
-        aim = Aim(target, weight / self.weight)
-        peers = convene(self.stands)
-        answers = self.stands.call(Stand.grow, aim, self.parameters, self.rounds, peers)
+        targets = CellTargets(target, weight / self.weight)
+        peers = convene(self.workers)
+        answers = self.workers.call(WorkerRows.grow, targets, self.parameters, self.rounds, peers)
         booster = next(answer for answer in answers if answer is not None)
         return Response(TreePredictor(booster, *self.units), np.zeros(0))

@@ -51,9 +51,9 @@ class SaddleProblem:
         ``theory``: multipliers start equal, with the constant step. ``adaptive`` (ours): they start
         near 0, the t-th step is sqrt(log(1/π) / t) / max |g(f_1) − b| with π the share of a
         multiplier at the start, and in every iteration the programme over all predictors seen is
-        solved, whose multipliers are answered too.
+        solved, whose multipliers are queried too.
     exact : bool
-        Whether responses are best ones. If not, ``adaptive`` asks half-way between the programme's
+        Whether responses are best ones. If not, ``adaptive`` queries the mean of the programme's
         multipliers, which have few large entries, and those of the gradient steps.
     paired : bool
         Whether the second half of g is the first half negated, as with |γ| ≤ ε: then multipliers
@@ -139,11 +139,11 @@ def mix(loss: np.ndarray, constraint: np.ndarray, bound: np.ndarray, radius: flo
 
 @dataclass
 class _Play:
-    """Predictors seen, multipliers asked about, and the least Lagrangian at each of these."""
+    """Predictors seen, multipliers queried, and the least Lagrangian at each of these."""
 
     problem: SaddleProblem
     columns: list[Column]
-    asked: list[np.ndarray] = field(default_factory=list)
+    queried: list[np.ndarray] = field(default_factory=list)
     least: list[float] = field(default_factory=list)
 
     def respond(self, multiplier: np.ndarray) -> Column:
@@ -153,9 +153,9 @@ class _Play:
             self.columns.append(column)
             # A response that is not exact can be worse than one found later.
             gain = column.constraint - self.problem.bound
-            for i, earlier in enumerate(self.asked):
+            for i, earlier in enumerate(self.queried):
                 self.least[i] = min(self.least[i], column.loss + float(gain @ earlier))
-        self.asked.append(multiplier)
+        self.queried.append(multiplier)
         values = self.losses + (self.constraints - self.problem.bound) @ multiplier
         self.least.append(float(np.min(values)))
         return column
@@ -168,7 +168,7 @@ class _Play:
     @property
     def multiplier(self) -> np.ndarray:
         """The multipliers of that bound."""
-        return self.asked[int(np.argmax(self.least))]
+        return self.queried[int(np.argmax(self.least))]
 
     @staticmethod
     def _same(column: Column, other: Column) -> bool:
@@ -236,8 +236,10 @@ def solve_saddle(
         done = step + 1
         if adaptive:
             mixture = play.mix()
-            aim = mixture.multiplier
-            play.respond(aim if problem.exact else _cancel(problem, (aim + multiplier) / 2.0))
+            second = mixture.multiplier
+            if not problem.exact:
+                second = _cancel(problem, (second + multiplier) / 2.0)
+            play.respond(second)
             gap = mixture.value - play.lower
             # What a heuristic oracle could not improve may still break the bounds.
             excess = 0.0 if problem.exact else mixture.value - mixture.loss
@@ -278,7 +280,7 @@ def _conclude(play: _Play, iterations: int, converged: bool) -> SaddleResult:
         lower=play.lower,
         gap=upper - play.lower,
         iterations=iterations,
-        calls=len(play.asked),
+        calls=len(play.queried),
         converged=converged,
         seen=tuple(play.columns),
     )

@@ -8,8 +8,8 @@ from fairfrontier.train.baseline.group_adversary import (
     GroupAdversary,
     count_inputs,
     draw_adversary,
-    mislead,
-    oppose,
+    evaluate_adversary,
+    project_gradient,
 )
 
 N_MODELS, N, N_GROUPS = 2, 9, 3
@@ -50,9 +50,9 @@ def test_gradients_are_those_of_finite_differences(criterion, weighted):
     told = {"criterion": criterion, "weight": weight if weighted else None}
 
     def total():
-        return oppose(adversary, logits, target, group, **told)[0].sum()
+        return evaluate_adversary(adversary, logits, target, group, **told)[0].sum()
 
-    _, slope, gradient = oppose(adversary, logits, target, group, **told)
+    _, slope, gradient = evaluate_adversary(adversary, logits, target, group, **told)
     assert slope == pytest.approx(differences(total, logits), abs=1e-8)
     for found, array in zip(gradient.arrays, adversary.arrays, strict=True):
         assert found == pytest.approx(differences(total, array), abs=1e-8)
@@ -69,8 +69,10 @@ def test_a_row_of_weight_two_is_two_rows(criterion):
     taken = np.arange(N)
     taken[second] = first
     told = {"criterion": criterion}
-    weighted = oppose(adversary, logits, target, group, weight=weight, **told)
-    repeated = oppose(adversary, logits[:, taken], target[:, taken], group[:, taken], **told)
+    weighted = evaluate_adversary(adversary, logits, target, group, weight=weight, **told)
+    repeated = evaluate_adversary(
+        adversary, logits[:, taken], target[:, taken], group[:, taken], **told
+    )
     assert weighted[0] == pytest.approx(repeated[0])
     for one, other in zip(weighted[2].arrays, repeated[2].arrays, strict=True):
         assert one == pytest.approx(other)
@@ -78,7 +80,7 @@ def test_a_row_of_weight_two_is_two_rows(criterion):
 
 def test_the_loss_is_that_of_the_formula_row_by_row():
     adversary, logits, target, group, _ = make("equalized_odds")
-    loss, _, _ = oppose(adversary, logits, target, group, criterion="equalized_odds")
+    loss, _, _ = evaluate_adversary(adversary, logits, target, group, criterion="equalized_odds")
     for model in range(N_MODELS):
         each = []
         for row in range(N):
@@ -94,7 +96,7 @@ def test_the_loss_is_that_of_the_formula_row_by_row():
 
 def test_two_groups_are_a_logistic_adversary():
     adversary, logits, target, group, _ = make("parity", n_groups=2)
-    loss, _, _ = oppose(adversary, logits, target, group, criterion="parity")
+    loss, _, _ = evaluate_adversary(adversary, logits, target, group, criterion="parity")
     s = 1 / (1 + np.exp(-(1 + np.abs(adversary.scale)) * (logits[..., 1:] - logits[..., :1])))
     steep = adversary.weight[..., 1:] - adversary.weight[..., :1]
     z = (s * steep + adversary.bias[..., 1:] - adversary.bias[..., :1])[..., 0]
@@ -104,12 +106,14 @@ def test_two_groups_are_a_logistic_adversary():
 
 def test_equal_opportunity_is_parity_among_the_positive():
     adversary, logits, target, group, _ = make("parity")
-    loss, slope, _ = oppose(adversary, logits, target, group, criterion="equal_opportunity")
+    loss, slope, _ = evaluate_adversary(
+        adversary, logits, target, group, criterion="equal_opportunity"
+    )
     for model in range(N_MODELS):
         kept = target[model, :, 1] == 1
         one = slice(model, model + 1)
         alone = GroupAdversary(*(each[one] for each in adversary.arrays))
-        wanted = oppose(
+        wanted = evaluate_adversary(
             alone,
             logits[one][:, kept],
             target[one][:, kept],
@@ -120,7 +124,9 @@ def test_equal_opportunity_is_parity_among_the_positive():
         assert slope[model][kept] == pytest.approx(wanted[1][0], rel=1e-12)
         assert not slope[model][~kept].any()
     none = np.broadcast_to([1.0, 0.0], target.shape)
-    loss, slope, _ = oppose(adversary, logits, none, group, criterion="equal_opportunity")
+    loss, slope, _ = evaluate_adversary(
+        adversary, logits, none, group, criterion="equal_opportunity"
+    )
     assert not loss.any()
     assert not slope.any()
 
@@ -134,8 +140,8 @@ def test_an_absent_group_changes_nothing(criterion):
     )
     absent = np.broadcast_to([0.0, 0.0, ABSENT], (N_MODELS, 1, 3))
     told = {"criterion": criterion, "weight": weight}
-    loss, slope, gradient = oppose(adversary, logits, target, group, **told)
-    other = oppose(padded, logits, target, np.pad(group, wider), **told, absent=absent)
+    loss, slope, gradient = evaluate_adversary(adversary, logits, target, group, **told)
+    other = evaluate_adversary(padded, logits, target, np.pad(group, wider), **told, absent=absent)
     assert other[0] == pytest.approx(loss, rel=1e-12)
     assert other[1] == pytest.approx(slope, rel=1e-12)
     assert other[2].weight[..., :2] == pytest.approx(gradient.weight, rel=1e-12)
@@ -156,7 +162,7 @@ def flat(arrays, model):
 def test_what_is_left_of_the_gradient_is_orthogonal_to_the_adversarys():
     plain, fair = make_gradients()
     strength = np.array([0.0, 0.4])[:, None, None]
-    found = mislead(plain, fair, strength)
+    found = project_gradient(plain, fair, strength)
     for model in range(N_MODELS):
         g, p, f = (flat(each, model) for each in (found, plain, fair))
         alpha = strength[model, 0, 0]
@@ -169,11 +175,11 @@ def test_what_is_left_of_the_gradient_is_orthogonal_to_the_adversarys():
 def test_each_array_can_be_projected_by_itself():
     plain, fair = make_gradients(1)
     strength = np.full((N_MODELS, 1, 1), 0.3)
-    found = mislead(plain, fair, strength, whole=False)
+    found = project_gradient(plain, fair, strength, whole=False)
     for position, each in enumerate(found):
-        alone = mislead([plain[position]], [fair[position]], strength)
+        alone = project_gradient([plain[position]], [fair[position]], strength)
         assert each == pytest.approx(alone[0], rel=1e-12)
-    whole = mislead(plain, fair, strength)
+    whole = project_gradient(plain, fair, strength)
     assert np.abs(found[0] - whole[0]).max() > 1e-3
 
 
@@ -181,7 +187,7 @@ def test_without_an_adversary_the_gradient_stays():
     plain, fair = make_gradients(2)
     nothing = [np.zeros_like(each) for each in fair]
     for whole in (True, False):
-        found = mislead(plain, nothing, np.ones((N_MODELS, 1, 1)), whole=whole)
+        found = project_gradient(plain, nothing, np.ones((N_MODELS, 1, 1)), whole=whole)
         for each, wanted in zip(found, plain, strict=True):
             assert np.array_equal(each, wanted)
 
@@ -190,10 +196,10 @@ def test_without_an_adversary_the_gradient_stays():
 def test_strict_arrays_give_the_same(criterion):
     xp = array_api_strict
     adversary, logits, target, group, weight = make(criterion)
-    loss, slope, gradient = oppose(
+    loss, slope, gradient = evaluate_adversary(
         adversary, logits, target, group, criterion=criterion, weight=weight
     )
-    strict = oppose(
+    strict = evaluate_adversary(
         GroupAdversary(*(xp.asarray(each) for each in adversary.arrays)),
         *(xp.asarray(each) for each in (logits, target, group)),
         criterion=criterion,
@@ -205,8 +211,8 @@ def test_strict_arrays_give_the_same(criterion):
         assert np.asarray(left) == pytest.approx(right, rel=1e-12)
     plain, fair = make_gradients()
     strength = np.full((N_MODELS, 1, 1), 0.3)
-    found = mislead(
+    found = project_gradient(
         *([xp.asarray(each) for each in arrays] for arrays in (plain, fair)), xp.asarray(strength)
     )
-    for left, right in zip(found, mislead(plain, fair, strength), strict=True):
+    for left, right in zip(found, project_gradient(plain, fair, strength), strict=True):
         assert np.asarray(left) == pytest.approx(right, rel=1e-12)

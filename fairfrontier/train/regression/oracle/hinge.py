@@ -55,12 +55,12 @@ class HingeOracle:
         slope, height = slope[self.cell], height[self.cell]
         n_rows, n_pieces = slope.shape
         size = self.design.shape[1]
-        everyone = np.arange(n_rows)
+        rows = np.arange(n_rows)
         beta: np.ndarray = self.solution
         included = np.zeros((n_rows, n_pieces), dtype=bool)
         near = self._piece(beta)
         for shift in (-1, 0, 1):
-            included[everyone, np.clip(near + shift, 0, n_pieces - 1)] = True
+            included[rows, np.clip(near + shift, 0, n_pieces - 1)] = True
         included[:, [0, -1]] = True
         cost = np.concatenate([np.zeros(size), self.weight])
         bounds = [(-1.0, 1.0)] * size + [(None, None)] * n_rows
@@ -86,12 +86,12 @@ class HingeOracle:
             beta = result.x[:size]
             value = self.design @ beta
             now = self._piece(beta)
-            true = slope[everyone, now] * value + height[everyone, now]
+            true = slope[rows, now] * value + height[rows, now]
             missing = self.weight * (true - result.x[size:])
             if missing.sum() <= SLACK * max(1e-12, abs(float(result.fun))):
                 break
-            broken = (missing > 0) & ~included[everyone, now]
-            included[everyone[broken], now[broken]] = True
+            broken = (missing > 0) & ~included[rows, now]
+            included[rows[broken], now[broken]] = True
         return beta
 
     def _piece(self, beta: np.ndarray) -> np.ndarray:
@@ -109,12 +109,12 @@ def tabulate_hinges(cost: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     largest of the pieces.
     """
     n_grid = cost.shape[1]
-    nothing = np.zeros((len(cost), 1))
+    zero = np.zeros((len(cost), 1))
     up, down = np.maximum(cost, 0.0), np.maximum(-cost, 0.0)
-    rising = np.hstack([nothing, np.cumsum(up, axis=1)])
+    rising = np.hstack([zero, np.cumsum(up, axis=1)])
     rising = np.hstack([rising, rising[:, -1:]])
     falling = np.cumsum(down[:, ::-1], axis=1)[:, ::-1]
-    falling = np.hstack([falling[:, :1], falling, nothing])
+    falling = np.hstack([falling[:, :1], falling, zero])
     slope = rising - falling
     kink = (np.arange(n_grid + 1) + 0.5) / n_grid
     # At ½/N only the hinges that push upwards count; from there on slopes accumulate.

@@ -86,12 +86,12 @@ def smooth(slope: Array, width: float, *, clipped: bool) -> Surrogate:
     """
     xp = array_namespace(slope)
     n_cells, n_grid = slope.shape
-    nothing = xp.zeros((n_cells, 1), dtype=slope.dtype)
-    first, last = (nothing, nothing) if clipped else (slope[:, :1], slope[:, -1:])
+    zero = xp.zeros((n_cells, 1), dtype=slope.dtype)
+    first, last = (zero, zero) if clipped else (slope[:, :1], slope[:, -1:])
     padded = xp.concat([first, slope, last], axis=1)
     step = 1.0 / (FINE * n_grid)
     fine = LOW + step * xp.arange(round((HIGH - LOW) / step) + 1, dtype=slope.dtype)
     far = (fine[None, :] - level_values(n_grid, slope)[:, None]) / (2.0 * width)
     table = padded[:, :1] + (padded[:, 1:] - padded[:, :-1]) @ ((1.0 + xp.tanh(far)) / 2.0)
     area = step * (table[:, 1:] + table[:, :-1]) / 2.0
-    return Surrogate(table, xp.concat([nothing, xp.cumulative_sum(area, axis=1)], axis=1))
+    return Surrogate(table, xp.concat([zero, xp.cumulative_sum(area, axis=1)], axis=1))
