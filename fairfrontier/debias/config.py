@@ -1,4 +1,4 @@
-"""What debiasing is asked for."""
+"""The options of debiasing."""
 
 from __future__ import annotations
 
@@ -16,16 +16,14 @@ from fairfrontier.train.postprocess.rulebook import Rulebook
 from fairfrontier.train.postprocess.sample import Solver
 
 HOLDOUT = 0.5
-# Parameters that an earlier rule brings with it.
-FITTED = frozenset(
-    {"groups", "scale", "budget", "width", "rate", "seed", "solver", "bins", "holdout"}
-)
+# Parameters that an earlier rule determines.
+FITTED = ("bins", "budget", "groups", "holdout", "rate", "scale", "seed", "solver", "width")
 
 
 class DebiasConfig(ResultOptions):
-    """What debiasing is asked for; the options of a command and of a flow.
+    """What debiasing reads, and its constraint; the options of a command and of a flow.
 
-    See `ScoreColumns` for what the columns hold, and `fit_debiasing` for ε, γ and ρ.
+    See `ScoreColumns` for the content of the columns, and `fit_debiasing` for ε, γ and ρ.
     """
 
     command: ClassVar[str] = "debias"
@@ -54,13 +52,13 @@ class DebiasConfig(ResultOptions):
     rate: Share | None = Field(
         default=None, description="ρ: the share decided 1; near the base rate by default."
     )
-    seed: Seed = Field(default=0, description="Of the draws, and of which rows are kept back.")
+    seed: Seed = Field(default=0, description="Of the draws, and of the held-out rows.")
     holdout: float = Field(
         default=HOLDOUT,
         ge=0.0,
         lt=1.0,
-        description="Share of rows kept back, to choose γ and ρ and to measure on; with 0 all "
-        "rows serve for all.",
+        description="Share of rows held out to choose γ and ρ and to measure on; with 0 all rows "
+        "are used for everything.",
     )
     solver: Solver = Field(
         default="auto", description="exact sorts in memory; auto does so up to 2,000,000 rows."
@@ -74,14 +72,14 @@ class DebiasConfig(ResultOptions):
 
     @property
     def name(self) -> str:
-        """The table's name without its endings."""
+        """The table's name without its suffixes."""
         return Path(self.table.name.removesuffix(".gz")).stem
 
     @model_validator(mode="after")
     def _check(self) -> DebiasConfig:
         if self.apply is not None:
             fields = type(self).model_fields
-            given = sorted(n for n in FITTED if getattr(self, n) != fields[n].default)
+            given = [name for name in FITTED if getattr(self, name) != fields[name].default]
             if given:
                 raise fault(
                     f"{given[0]} is given beside apply, whose rule brings its own",
@@ -106,11 +104,10 @@ class DebiasConfig(ResultOptions):
         return self
 
     def columns(self, rulebook: Rulebook | None = None) -> ScoreColumns:
-        """Return which columns are read; an earlier rule says what is not given here."""
+        """Return the columns that are read; an earlier rule supplies what is not given here."""
         scores, ids, groups, scale = self.scores, self.ids, self.groups, self.scale
         if rulebook is not None:
             scores, ids = scores or rulebook.score.column, ids or rulebook.draw.column
             groups, scale = rulebook.groups.columns, rulebook.score.scale
-        return ScoreColumns(
-            str(scores), groups, self.labels, self.positive, self.weights, ids, scale
-        )
+        others = (self.labels, self.positive, self.weights)
+        return ScoreColumns(str(scores), groups, *others, ids, scale)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -38,25 +37,25 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True, eq=False)
 class Debiasing:
-    """A rule and what is known of how it was found.
+    """A rule and how it was fitted.
 
     Attributes
     ----------
     config : DebiasConfig
         What was asked.
     columns : ScoreColumns
-        What is read of the table.
+        The columns that are read.
     rulebook : Rulebook
         The rule.
-    alone : mapping of str to ThresholdRule
-        By column of groups, the rule for the groups of that column alone, by code of the whole
-        groups. Empty where there is one column, or an earlier rule is applied.
+    alone : dict of str to ThresholdRule
+        By column of groups, the rule for the groups of that column alone, by code of the crossed
+        groups. Empty with one column, or for an earlier rule.
     curve : DataFrame
-        Columns budget, bias and accuracy, or agreement where there are no labels.
+        Columns budget, bias and accuracy, or agreement without labels.
     fitted : dict
-        Plain facts: solver, chosen from how many settings, bound of the parity error by bins.
+        Plain facts: solver, number of settings to choose from, bound of the parity error by bins.
     rows : int
-        Rows of the table; 0 where they were not counted yet.
+        Rows of the table; 0 if they are not counted yet.
     """
 
     config: DebiasConfig
@@ -73,16 +72,16 @@ class Debiasing:
         return self.config.labels is not None
 
     def attributes(self) -> dict[str, tuple[np.ndarray, tuple[str, ...]]]:
-        """Return what is audited: each column of groups, and their cross product ``sex×race``.
+        """Return each column of groups, and their cross product ``sex×race``.
 
-        Each comes with the code of every whole group, and with its levels.
+        Values are the level's code of every crossed group, and the levels.
         """
         cells, columns = self.rulebook.cells, self.columns.groups
-        found = {name: merge_codes(cells, place) for place, name in enumerate(columns)}
+        attributes = {name: merge_codes(cells, i) for i, name in enumerate(columns)}
         if len(columns) > 1:
             crossed = tuple("×".join(cell) for cell in cells)
-            found["×".join(columns)] = (np.arange(len(cells)), crossed)
-        return found
+            attributes["×".join(columns)] = (np.arange(len(cells)), crossed)
+        return attributes
 
     def rules(self) -> dict[str, ThresholdRule]:
         """Return every rule that is measured, the unmodified one first."""
@@ -99,22 +98,24 @@ def fit_debiasing(config: DebiasConfig, progress: Progress | None = None) -> Deb
 
     on the calibration rows. Where γ or ρ is not given and there are labels, each pair of the
     paper's grid is solved and the one with the highest expected accuracy on the validation rows is
-    taken; see `choose_best` for equal ones.
+    used; see `choose_best` for ties.
 
     Parameters
     ----------
     config : DebiasConfig
+        Table, columns, constraint and solver.
     progress : callable, optional
-        Gets what is done, and how much of it from 0 to 1.
+        Called with the name of a pass and the share of it that is done, from 0 to 1.
 
     Returns
     -------
     Debiasing
+        The rule, to be applied and measured by `write_debiasing`.
 
     Raises
     ------
     ConfigError
-        When a file or column is not there, or the rule cannot be read.
+        When a file or column does not exist, or the rule cannot be read.
     DataError
         For a cell that cannot be used; when there are fewer than two groups, or one has no row of
         the fit.
@@ -128,16 +129,15 @@ def fit_debiasing(config: DebiasConfig, progress: Progress | None = None) -> Deb
     I. Alabdulmohsin, M. Lucic. A near-optimal algorithm for debiasing trained machine learning
     models. NeurIPS 2021, equation 6 and section 5.
     """
-    path = config.table
     table, rulebook = check_config(config)
     columns = table.columns
     if rulebook is not None:
         return Debiasing(config, columns, rulebook, {}, pd.DataFrame(), {})
-    collector = Collector(config.solver, config.bins, str(path))
+    collector = Collector(config.solver, config.bins, str(config.table))
     rows = 0
     for batch in table.batches():
         signed = read_scores(batch.score, columns.scale, columns.scores)
-        # Without labels, "right" is what the unmodified classifier decides.
+        # Without labels, the decisions of the unmodified classifier take their place.
         y = (signed >= 0.0).astype(np.float64) if batch.label is None else batch.label
         held_out = hold_out(batch.ids, config)
         collector.add(signed, batch.cell, batch.levels, y, batch.weight, held_out)
@@ -145,32 +145,23 @@ def fit_debiasing(config: DebiasConfig, progress: Progress | None = None) -> Deb
         if progress is not None:
             progress(READING, batch.share)
     sample = collector.finish()
-    check_sample(sample, config, path)
-    return _solve(sample, config, columns, table, rows)
+    check_sample(sample, config)
+    return _solve(sample, config, table, rows)
 
 
 def check_config(config: DebiasConfig) -> tuple[ScoreTable, Rulebook | None]:
-    """Open the table, and the earlier rule where one is applied; no row is read.
-
-    Raises
-    ------
-    ConfigError
-        When a file or column is not there, or the rule cannot be read.
-    DataError
-        When the table is neither Parquet nor CSV.
-    """
+    """Open the table, and the earlier rule if one is applied; no row is read."""
     rulebook = None if config.apply is None else read_rulebook(config.apply)
     return ScoreTable(config.table, config.columns(rulebook)), rulebook
 
 
-def _solve(
-    sample: Sample, config: DebiasConfig, columns: ScoreColumns, table: ScoreTable, rows: int
-) -> Debiasing:
+def _solve(sample: Sample, config: DebiasConfig, table: ScoreTable, rows: int) -> Debiasing:
     if config.width == 0 and not sample.exact:
         raise ConfigError(
             f"width is 0, and {table.path} has so many rows that scores are counted in bins.",
             "Give a positive width, or --solver exact where memory suffices.",
         )
+    columns = table.columns
     problem = sample.calibration.problem()
     labelled = (sample.validation or sample.calibration).labelled()
     base = _base_rate(sample.calibration.labelled() if config.labels else problem, config)
@@ -180,8 +171,8 @@ def _solve(
     )
     width = found.rule.width
     alone = {}
-    for position, column in enumerate(columns.groups if len(columns.groups) > 1 else ()):
-        merged, _ = merge_codes(sample.cells, position)
+    for i, column in enumerate(columns.groups if len(columns.groups) > 1 else ()):
+        merged, _ = merge_codes(sample.cells, i)
         single = sample.calibration.problem(merged)
         rule = solve_exact(single, width, rate, config.budget).rule
         alone[column] = ThresholdRule(width, rule.threshold[merged], rule.coin[merged])
@@ -215,38 +206,27 @@ def _solve(
 
 def list_grid(config: DebiasConfig, base: float) -> tuple[list[float], list[float]]:
     """Return the widths and rates to choose from."""
-    if config.width is not None:
-        widths = [config.width]
-    else:
-        widths = list(WIDTHS) if config.labels else [WIDTH]
-    if config.rate is not None:
-        return widths, [config.rate]
-    return widths, list_rates(base) if config.labels else [base]
+    widths, rates = (list(WIDTHS), list_rates(base)) if config.labels else ([WIDTH], [base])
+    widths = widths if config.width is None else [config.width]
+    return widths, rates if config.rate is None else [config.rate]
 
 
 def hold_out(ids: np.ndarray, config: DebiasConfig) -> np.ndarray:
-    """Tell which rows are kept back for validation: by row id, whatever the order, bool."""
+    """Return which rows are held out for validation, by row id and in any order, bool."""
     return uniforms(derive_integer("debias", "holdout", config.seed), ids) < config.holdout
 
 
-def check_sample(sample: Sample, config: DebiasConfig, path: Path) -> None:
-    """Refuse a table that no rule can be fitted on.
-
-    Raises
-    ------
-    DataError
-        With fewer than two groups, or one without rows or weight in a part.
-    """
+def check_sample(sample: Sample, config: DebiasConfig) -> None:
+    """Raise DataError for fewer than two groups, or one without rows or weight in a part."""
+    path = config.table
     names = [name_cell(config.groups, cell) for cell in sample.cells]
     if len(names) < 2:
         raise DataError(
             f"{path}: all rows are of one group, {names[0]}.",
             "Name columns of groups that differ between rows.",
         )
-    parts = [(CALIBRATION, "that thresholds are fitted on")]
-    if config.holdout > 0:
-        parts.append((VALIDATION, "that is kept back"))
-    for part, (_, which) in enumerate(parts):
+    parts = ["that thresholds are fitted on", "that is held out"]
+    for part, which in enumerate(parts if config.holdout > 0 else parts[:1]):
         for what, counted in (("row", sample.counts), ("weight", sample.weights)):
             empty = counted[part] <= 0
             if empty.any():
@@ -262,11 +242,11 @@ def check_sample(sample: Sample, config: DebiasConfig, path: Path) -> None:
 
 
 def merge_codes(
-    cells: tuple[tuple[str, ...], ...], position: int
+    cells: tuple[tuple[str, ...], ...], column: int
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return the code of each group's level in one column, int64, and the levels in order."""
-    levels = sort_levels({cell[position] for cell in cells})
-    return np.array([levels.index(cell[position]) for cell in cells], dtype=np.int64), levels
+    """Return the code of each group's level in one column, int64, and the sorted levels."""
+    levels = sort_levels({cell[column] for cell in cells})
+    return np.array([levels.index(cell[column]) for cell in cells], dtype=np.int64), levels
 
 
 def name_alone(column: str) -> str:
@@ -284,7 +264,7 @@ def decide_rows(
     )
     signed = read_scores(batch.score, columns.scale, columns.scores)
     if debiasing.config.apply is not None:
-        # None of these rows is known to have been fitted on.
+        # No row is known to have been used in the fit.
         part = np.ones(batch.n_samples, dtype=np.int64)
     else:
         part = hold_out(batch.ids, debiasing.config).astype(np.int64)
@@ -292,13 +272,7 @@ def decide_rows(
 
 
 def read_again(debiasing: Debiasing) -> Iterator[ScoreBatch]:
-    """Yield the rows of the table once more.
-
-    Raises
-    ------
-    DataError
-        When there are not as many as in the fit.
-    """
+    """Yield the rows of the table again; raise DataError if their number has changed."""
     rows = 0
     for batch in ScoreTable(debiasing.config.table, debiasing.columns).batches():
         rows += batch.n_samples
@@ -306,7 +280,7 @@ def read_again(debiasing: Debiasing) -> Iterator[ScoreBatch]:
     if debiasing.rows not in (0, rows):
         raise DataError(
             f"{debiasing.config.table} had {debiasing.rows} rows and now has {rows}.",
-            "Start again when nothing writes to it.",
+            "Run again when no other program writes to it.",
         )
 
 

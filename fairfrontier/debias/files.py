@@ -1,4 +1,4 @@
-"""What debiasing leaves behind: decisions, the rule, tables of groups, figures and a report."""
+"""The files of a debiasing: decisions, the rule, tables of groups, figures and a report in HTML."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ from fairfrontier.debias.debiasing import (
     Progress,
     check_config,
     decide_rows,
+    name_alone,
     read_again,
 )
 from fairfrontier.debias.figure import Bar, draw_curve, draw_groups, draw_rules
-from fairfrontier.debias.report import render_debiasing
-from fairfrontier.debias.tally import Estimate, Rates, Tally
+from fairfrontier.debias.tally import Estimate, Tally
 from fairfrontier.report.summary import list_versions
+from fairfrontier.report.template import embed, open_template
 from fairfrontier.report.text_file import write_csv, write_json
 from fairfrontier.runtime.writer import filling
 from fairfrontier.study.drawing import Picture
@@ -45,10 +46,11 @@ FILES = (
     "report.html",
     "summary.json",
 )
+TEMPLATE = Path(__file__).with_name("debias.html.j2")
 PARTS = (CALIBRATION, VALIDATION)
 ALL = "all"
 FIGURE_BINS = 50
-# With fewer rows a rate of ½ is known to no better than ± 0.1.
+# With fewer rows the standard error of a rate of ½ exceeds 0.05.
 SMALL = 100
 
 
@@ -56,17 +58,9 @@ SMALL = 100
 class Findings:
     """What the rules do to the rows of a table.
 
-    Attributes
-    ----------
-    tally : Tally
-        Of every rule, by part and group.
-    histogram : ndarray of float64, shape (n_groups, FIGURE_BINS)
-        Weight in bins of equal width over f ∈ [−1, 1].
-    parts : mapping of str to tuple of str
-        What is reported on -> the parts of the tally: ``all``, and the two parts where both have
-        rows.
-    shown : str
-        The fresh rows where there are any: what the report is about.
+    ``parts`` maps what is reported on to parts of the tally: ``all``, and the two parts where both
+    have rows. ``shown`` is what the report is about, fresh rows where there are any. The histogram
+    is the weight in bins of equal width over f ∈ [−1, 1], shape (n_groups, FIGURE_BINS).
     """
 
     tally: Tally
@@ -76,9 +70,9 @@ class Findings:
 
 
 def check_options(config: DebiasConfig) -> None:
-    """Raise a FairfrontierError for what can be known to be wrong before a row is read."""
+    """Raise a FairfrontierError for whatever is known to be wrong before a row is read."""
     check_config(config)
-    # A rule may be applied where it lies: it is written again as it is.
+    # A rule may be applied in its own folder: it is written again unchanged.
     in_place = config.apply is not None and config.apply.name == "thresholds.json"
     rule = [] if config.apply is None or in_place else [config.apply]
     config.check_results([config.table, *rule], FILES)
@@ -87,23 +81,11 @@ def check_options(config: DebiasConfig) -> None:
 def write_debiasing(
     debiasing: Debiasing, folder: Path, started: float, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Decide on all rows of the table in one pass, and write what debiasing leaves behind.
+    """Decide on all rows in one pass, write the ``FILES``, and return the content of summary.json.
 
-    Parameters
-    ----------
-    debiasing : Debiasing
-        From `fit_debiasing`.
-    folder : Path
-        Gets the ``FILES``: curve.* only where a rule was fitted. Other files in it stay.
-    started : float
-        When the work began, by ``time.monotonic``.
-    progress : callable, optional
-        Gets what is done, and how much of it from 0 to 1.
-
-    Returns
-    -------
-    dict
-        What stands in summary.json.
+    Files curve.* are written only where a rule was fitted. ``started`` is when the work began, by
+    ``time.monotonic``; ``progress`` is as in `fit_debiasing`. Memory is bounded by a batch. All
+    files but summary.json depend only on the table and the configuration.
 
     Raises
     ------
@@ -111,11 +93,6 @@ def write_debiasing(
         When the table has changed since the fit, or has a group that the rule does not know.
     StoreError
         When the folder cannot be written; then no file in it has changed.
-
-    Notes
-    -----
-    Memory is bounded by a batch. All files but summary.json depend on the table and the
-    configuration alone.
     """
     with filling(folder, FILES) as work:
         findings = decide_table(debiasing, work / "decisions.parquet", progress)
@@ -130,7 +107,7 @@ def write_debiasing(
         for name, picture in pictures.items():
             (work / f"{name}.png").write_bytes(picture.png)
         summary["seconds"] = round(time.monotonic() - started, 3)
-        report = render_debiasing(debiasing, summary, groups, pictures, small=SMALL)
+        report = render_debiasing(debiasing, summary, groups, pictures)
         (work / "report.html").write_text(report, encoding="utf-8")
         write_json(summary, work / "summary.json")
     return summary
@@ -139,19 +116,12 @@ def write_debiasing(
 def decide_table(
     debiasing: Debiasing, decisions: Path, progress: Progress | None = None
 ) -> Findings:
-    """Write decisions.parquet, and tally what every rule does.
+    """Write decisions.parquet, in the order of the table, and count what every rule does.
 
-    Parameters
-    ----------
-    debiasing : Debiasing
-    decisions : Path
-        Columns id (as in the table; the row number by default), group, probability (of deciding
-        1) and decision (drawn by seed and id), in the order of the table.
-    progress : callable, optional
-        As in `write_debiasing`.
+    Columns are id (the row number by default), group, probability (of deciding 1) and decision
+    (drawn by seed and id).
     """
-    book = debiasing.rulebook
-    rules = debiasing.rules()
+    book, rules = debiasing.rulebook, debiasing.rules()
     size = len(book.cells)
     names = pa.array(["×".join(cell) for cell in book.cells])
     tally = Tally(tuple(rules), PARTS, size, book.draw.seed)
@@ -162,16 +132,17 @@ def decide_table(
             code, signed, part = decide_rows(debiasing, batch)
             probability = {name: rule.probability(signed, code) for name, rule in rules.items()}
             tally.add(part, code, batch.weight, probability, batch.label)
-            place = np.minimum((signed + 1.0) * (FIGURE_BINS / 2), FIGURE_BINS - 1).astype(np.int64)
-            cells = np.bincount(code * FIGURE_BINS + place, batch.weight, histogram.size)
+            bins = np.minimum((signed + 1.0) * (FIGURE_BINS / 2), FIGURE_BINS - 1).astype(np.int64)
+            cells = np.bincount(code * FIGURE_BINS + bins, batch.weight, histogram.size)
             histogram += cells.reshape(histogram.shape)
-            columns = {
-                "id": batch.names,
-                "group": pa.DictionaryArray.from_arrays(pa.array(code.astype(np.int32)), names),
-                "probability": probability[AFTER],
-                "decision": book.decide(probability[AFTER], batch.ids),
-            }
-            table = pa.table(columns)
+            table = pa.table(
+                {
+                    "id": batch.names,
+                    "group": pa.DictionaryArray.from_arrays(pa.array(code.astype(np.int32)), names),
+                    "probability": probability[AFTER],
+                    "decision": book.decide(probability[AFTER], batch.ids),
+                }
+            )
             if writer is None:
                 writer = pq.ParquetWriter(decisions, table.schema, compression="zstd")
             writer.write_table(table.cast(writer.schema))
@@ -180,27 +151,24 @@ def decide_table(
     finally:
         if writer is not None:
             writer.close()
-    held = [part for part in PARTS if tally.rows((part,)).sum() > 0]
-    parts = {part: (part,) for part in held} if len(held) > 1 else {}
-    return Findings(tally, histogram, {ALL: PARTS, **parts}, held[-1] if len(held) > 1 else ALL)
+    used = [part for part in PARTS if tally.rows((part,)).sum() > 0]
+    several = len(used) > 1
+    parts = {part: (part,) for part in used} if several else {}
+    return Findings(tally, histogram, {ALL: PARTS, **parts}, used[-1] if several else ALL)
 
 
 def tabulate_groups(debiasing: Debiasing, findings: Findings) -> pd.DataFrame:
-    """Return one row per part, attribute and level: rows, rates and accuracy, before and after.
+    """Return rows, rates and accuracy before and after, a row for each part, attribute and level.
 
-    Returns
-    -------
-    DataFrame
-        Columns part, attribute, level ("" for all rows), n, and value, ``_low`` and ``_high`` of
-        rate_before, rate_after, changed and, where there are labels, base_rate, accuracy_before
-        and accuracy_after.
+    Columns part, attribute, level ("" for all rows), n, and value, ``_low`` and ``_high`` of
+    rate_before, rate_after, changed and, where there are labels, base_rate, accuracy_before
+    and accuracy_after.
     """
     tally = findings.tally
-    size = len(debiasing.rulebook.cells)
-    whole = {"": (np.zeros(size, dtype=np.int64), ("",))}
+    everyone = {"": (np.zeros(tally.n_groups, dtype=np.int64), ("",))}
     tables = []
     for part, parts in findings.parts.items():
-        for attribute, (codes, levels) in {**whole, **debiasing.attributes()}.items():
+        for attribute, (codes, levels) in {**everyone, **debiasing.attributes()}.items():
             shares = {
                 "rate_before": tally.rates(BEFORE, parts, codes),
                 "rate_after": tally.rates(AFTER, parts, codes),
@@ -210,12 +178,8 @@ def tabulate_groups(debiasing: Debiasing, findings: Findings) -> pd.DataFrame:
                 shares["base_rate"] = tally.base_rates(parts, codes)
                 shares["accuracy_before"] = tally.accuracies(BEFORE, parts, codes)
                 shares["accuracy_after"] = tally.accuracies(AFTER, parts, codes)
-            columns: dict[str, Any] = {
-                "part": part,
-                "attribute": attribute,
-                "level": levels,
-                "n": tally.rows(parts, codes),
-            }
+            columns: dict[str, Any] = {"part": part, "attribute": attribute, "level": levels}
+            columns["n"] = tally.rows(parts, codes)
             for name, rates in shares.items():
                 columns |= {name: rates.value, f"{name}_low": rates.low, f"{name}_high": rates.high}
             tables.append(pd.DataFrame(columns))
@@ -225,19 +189,15 @@ def tabulate_groups(debiasing: Debiasing, findings: Findings) -> pd.DataFrame:
 def tabulate_curve(debiasing: Debiasing, findings: Findings) -> pd.DataFrame:
     """Return bias against accuracy for every ε, and the unmodified classifier in the last row.
 
-    Returns
-    -------
-    DataFrame
-        Columns rule, budget (NaN for the unmodified classifier), bias and accuracy, or changed
-        (the share of decisions that differ from it) where there are no labels. Empty where an
-        earlier rule was applied.
+    Columns rule, budget (NaN for the unmodified classifier), bias and accuracy, or changed
+    (the share of decisions that differ from it) without labels. Empty for an earlier rule.
     """
     if debiasing.curve.empty:
         return debiasing.curve
     curve = debiasing.curve.assign(rule=AFTER)
     bias, value = _find_point(findings, BEFORE, debiasing.labelled)
     if not debiasing.labelled:
-        # "Right" was what the unmodified classifier decides.
+        # The decisions of the unmodified classifier served as labels.
         curve["changed"] = 1.0 - curve.pop("accuracy")
     measure = "accuracy" if debiasing.labelled else "changed"
     last = {"rule": BEFORE, "budget": np.nan, "bias": bias.value, measure: value.value}
@@ -249,41 +209,39 @@ def draw_pictures(
     debiasing: Debiasing, findings: Findings, groups: pd.DataFrame, curve: pd.DataFrame
 ) -> dict[str, Picture]:
     """Return the figures by name."""
-    book = debiasing.rulebook
+    book, labelled = debiasing.rulebook, debiasing.labelled
     rows = groups.loc[(groups["part"] == findings.shown) & (groups["attribute"] != "")]
     bars = [
         Bar(
-            str(row["attribute"]),
-            str(row["level"]),
-            int(row["n"]),
-            _estimate(row, "rate_before"),
-            _estimate(row, "rate_after"),
+            row["attribute"],
+            row["level"],
+            row["n"],
+            _estimate(row, "before"),
+            _estimate(row, "after"),
         )
         for row in rows.loc[rows["n"] > 0].to_dict("records")
     ]
     names = ["×".join(cell) for cell in book.cells]
-    counts = findings.tally.rows(PARTS)
+    counts, scale = findings.tally.rows(PARTS), book.score.scale
     pictures = {
         "groups": draw_groups(bars, book.target.rate),
-        "rules": draw_rules(
-            findings.histogram, names, counts, book.threshold_rule, book.score.scale
-        ),
+        "rules": draw_rules(findings.histogram, names, counts, book.threshold_rule, scale),
     }
     if not curve.empty:
         pictures["curve"] = draw_curve(
             curve.loc[curve["rule"] == AFTER],
-            _find_point(findings, BEFORE, debiasing.labelled),
-            _find_point(findings, AFTER, debiasing.labelled),
-            "accuracy" if debiasing.labelled else "changed",
+            _find_point(findings, BEFORE, labelled),
+            _find_point(findings, AFTER, labelled),
+            "accuracy" if labelled else "changed",
             "×".join(debiasing.columns.groups),
         )
     return pictures
 
 
 def summarise(debiasing: Debiasing, findings: Findings, name: str) -> dict[str, Any]:
-    """Return what was done and what came of it, as plain values."""
+    """Return what was done and the results, as plain values."""
     book, tally = debiasing.rulebook, findings.tally
-    whole = np.zeros(len(book.cells), dtype=np.int64)
+    everyone = np.zeros(len(book.cells), dtype=np.int64)
     bias = [
         {"part": part, "attribute": attribute, "rule": rule}
         | asdict(tally.bias(rule, parts, codes))
@@ -294,16 +252,14 @@ def summarise(debiasing: Debiasing, findings: Findings, name: str) -> dict[str, 
     overall: list[dict[str, Any]] = []
     for part, parts in findings.parts.items():
         for rule in tally.rules:
-            shares: dict[str, Rates] = {
-                "rate": tally.rates(rule, parts, whole),
-                "changed": tally.changes(rule, parts, whole),
+            shares = {
+                "rate": tally.rates(rule, parts, everyone),
+                "changed": tally.changes(rule, parts, everyone),
             }
             if tally.labelled:
-                shares["accuracy"] = tally.accuracies(rule, parts, whole)
-            overall.append(
-                {"part": part, "rule": rule}
-                | {name: asdict(rates.at(0)) for name, rates in shares.items()}
-            )
+                shares["accuracy"] = tally.accuracies(rule, parts, everyone)
+            estimates = {name: asdict(rates.at(0)) for name, rates in shares.items()}
+            overall.append({"part": part, "rule": rule, **estimates})
     counts = tally.rows(findings.parts[findings.shown])
     return {
         "name": name,
@@ -333,10 +289,55 @@ def summarise(debiasing: Debiasing, findings: Findings, name: str) -> dict[str, 
 def _find_point(findings: Findings, rule: str, labelled: bool) -> tuple[Estimate, Estimate]:
     """Return the bias between all groups, and the accuracy or share of changes, of a rule."""
     parts, tally = findings.parts[findings.shown], findings.tally
-    whole = np.zeros(tally.n_groups, dtype=np.int64)
+    everyone = np.zeros(tally.n_groups, dtype=np.int64)
     measure = tally.accuracies if labelled else tally.changes
-    return tally.bias(rule, parts), measure(rule, parts, whole).at(0)
+    return tally.bias(rule, parts), measure(rule, parts, everyone).at(0)
 
 
-def _estimate(row: Mapping[Any, Any], name: str) -> Estimate:
-    return Estimate(row[name], row[f"{name}_low"], row[f"{name}_high"])
+def _estimate(row: Mapping[Any, Any], when: str) -> Estimate:
+    return Estimate(*(row[f"rate_{when}{end}"] for end in ("", "_low", "_high")))
+
+
+def render_debiasing(
+    debiasing: Debiasing,
+    summary: Mapping[str, Any],
+    groups: pd.DataFrame,
+    pictures: Mapping[str, Picture],
+) -> str:
+    """Return the report as HTML, in which all text from data or configuration is escaped."""
+    part = summary["reported_on"]
+    shown = groups.loc[groups["part"] == part]
+    # Attribute -> rule -> bias on the reported rows.
+    bias: dict[str, dict[str, Any]] = {}
+    for row in summary["bias"]:
+        if row["part"] == part:
+            bias.setdefault(row["attribute"], {})[row["rule"]] = row
+    crossed = bias["×".join(debiasing.columns.groups)]
+    # What bias parity on one column alone leaves between the groups of all columns.
+    lesson = [
+        {
+            "column": column,
+            "own": bias[column][name_alone(column)]["value"],
+            "left": crossed[name_alone(column)]["value"],
+            "before": crossed[BEFORE]["value"],
+            "after": crossed[AFTER]["value"],
+        }
+        for column in debiasing.alone
+    ]
+    return open_template(TEMPLATE).render(
+        summary=summary,
+        config=debiasing.config,
+        columns=debiasing.columns,
+        book=debiasing.rulebook,
+        labelled=debiasing.labelled,
+        pictures={name: embed(picture) for name, picture in pictures.items()},
+        rules=[BEFORE, *map(name_alone, debiasing.alone), AFTER],
+        bias=bias,
+        lesson=lesson,
+        overall={row["rule"]: row for row in summary["overall"] if row["part"] == part},
+        groups=[
+            {"attribute": attribute, "rows": table.to_dict("records")}
+            for attribute, table in shown.groupby("attribute", sort=False)
+        ],
+        small=SMALL,
+    )

@@ -36,72 +36,28 @@ class Rates:
         return Estimate(float(self.value[group]), float(self.low[group]), float(self.high[group]))
 
 
-@dataclass(frozen=True, eq=False)
-class Sums:
-    """Sums over the rows of each group, for one quantity a ∈ [0, 1] of each row.
-
-    Attributes
-    ----------
-    first, second, third : ndarray of float64, shape (..., n_groups)
-        Sums of w a, w² a and w² a².
-    """
-
-    first: np.ndarray
-    second: np.ndarray
-    third: np.ndarray
-
-    @classmethod
-    def over(cls, value: np.ndarray, code: np.ndarray, weight: np.ndarray, size: int) -> Sums:
-        """Return the sums of a batch."""
-        mass = weight * value
-        return cls(
-            np.bincount(code, mass, size),
-            np.bincount(code, mass * weight, size),
-            np.bincount(code, mass * mass, size),
-        )
-
-    def __add__(self, other: Sums) -> Sums:
-        """Return the sums over both."""
-        return Sums(self.first + other.first, self.second + other.second, self.third + other.third)
-
-
 class Tally:
     """Sums of what rules decide, by part and group.
 
     h is a rule's probability of deciding 1, y a label; the expected accuracy is
-    E[y h + (1 − y)(1 − h)].
-
-    Parameters
-    ----------
-    rules : sequence of str
-        Their names; the first one is what changes are counted from.
-    parts : sequence of str
-        Names of disjoint sets of rows.
-    n_groups : int
-    seed : int
-        Of the bootstrap.
-
-    Notes
-    -----
-    O(rules × rows) time; memory does not depend on the rows. Sums of whole numbers are exact,
-    others depend on the batches in the last bits.
+    E[y h + (1 − y)(1 − h)]. Changes are relative to the first rule. Parts are disjoint sets of
+    rows. For every quantity a ∈ [0, 1] the sums of w a, w² a and w² a² are kept, so that memory
+    does not depend on the rows; time is O(rules × rows). Sums of integers are exact, others depend
+    on the batches in the last bits.
     """
 
     def __init__(
         self, rules: Sequence[str], parts: Sequence[str], n_groups: int, seed: int
     ) -> None:
         self.rules, self.parts, self.n_groups = tuple(rules), tuple(parts), n_groups
+        self.labelled = False
         self._seed = seed
         self._size = len(self.parts) * n_groups
-        zero = np.zeros(self._size)
-        nothing = Sums(zero, zero, zero)
         self._rows = np.zeros(self._size, dtype=np.int64)
-        self._unit = nothing
-        self._label = nothing
-        self._decision = dict.fromkeys(self.rules, nothing)
-        self._right = dict.fromkeys(self.rules, nothing)
-        self._changed = dict.fromkeys(self.rules, nothing)
-        self.labelled = False
+        zero = np.zeros((3, self._size))
+        self._unit = self._label = zero
+        self._decision = dict.fromkeys(self.rules, zero)
+        self._right, self._changed = dict(self._decision), dict(self._decision)
 
     def add(
         self,
@@ -111,22 +67,13 @@ class Tally:
         probability: Mapping[str, np.ndarray],
         label: np.ndarray | None,
     ) -> None:
-        """Add rows.
-
-        Parameters
-        ----------
-        part, code : ndarray of int64, shape (n,)
-            Part and group codes.
-        weight : ndarray of float64, shape (n,)
-        probability : mapping of str to ndarray of float64, shape (n,)
-            h of every rule.
-        label : ndarray of float64, shape (n,), or None
-            0 or 1.
-        """
+        """Add rows: int64 codes of parts and groups, h of every rule, labels 0 and 1 as float64."""
         cell = part * self.n_groups + code
 
-        def total(value: np.ndarray) -> Sums:
-            return Sums.over(value, cell, weight, self._size)
+        def total(value: np.ndarray) -> np.ndarray:
+            mass = weight * value
+            terms = (mass, mass * weight, mass * mass)
+            return np.stack([np.bincount(cell, term, self._size) for term in terms])
 
         self._rows = self._rows + np.bincount(cell, minlength=self._size)
         self._unit = self._unit + total(np.ones_like(weight))
@@ -143,8 +90,8 @@ class Tally:
             self._label = self._label + total(label)
 
     def rows(self, parts: Sequence[str], codes: np.ndarray | None = None) -> np.ndarray:
-        """Return the rows of each group, int64; ``codes`` merge groups."""
-        return self._gather(self._rows, parts, codes)
+        """Return the rows of each group, int64; groups with equal ``codes`` are merged."""
+        return self._merge(self._rows, parts, codes)
 
     def base_rates(self, parts: Sequence[str], codes: np.ndarray | None = None) -> Rates:
         """Return E[y | group]."""
@@ -165,16 +112,13 @@ class Tally:
     def bias(self, rule: str, parts: Sequence[str], codes: np.ndarray | None = None) -> Estimate:
         """Return max_k E[h | k] − min_k E[h | k] over the groups that have rows.
 
-        Notes
-        -----
         The interval is the percentile interval of a bootstrap, see `resample_sums`. A largest
         difference is never below 0, so that the interval hardly ever reaches 0: see `percentile`.
         """
-        unit = self._merged(self._unit, parts, codes)
-        held = self._merged(self._decision[rule], parts, codes)
-        there = unit.first > 0
-        n = [unit.first, unit.second, held.first, held.second, held.third]
-        w, ww, wh, wwh, wwhh = (each[there] for each in n)
+        unit = self._merge(self._unit, parts, codes)
+        decided = self._merge(self._decision[rule], parts, codes)[:, unit[0] > 0]
+        w, ww, _ = unit[:, unit[0] > 0]
+        wh, wwh, wwhh = decided
         mass = np.stack([w - wh, wh], axis=-1)
         both = wwh - wwhh
         square = np.stack(
@@ -187,29 +131,24 @@ class Tally:
         value = float(np.ptp(wh / w))
         return Estimate(value, *percentile(value, np.ptp(shares, axis=-1)))
 
-    def _share(self, sums: Sums, parts: Sequence[str], codes: np.ndarray | None) -> Rates:
-        unit, held = self._merged(self._unit, parts, codes), self._merged(sums, parts, codes)
+    def _share(self, sums: np.ndarray, parts: Sequence[str], codes: np.ndarray | None) -> Rates:
+        w, ww, _ = self._merge(self._unit, parts, codes)
+        wa, wwa, wwaa = self._merge(sums, parts, codes)
         with np.errstate(invalid="ignore", divide="ignore"):
-            value = held.first / unit.first
-            spread = held.third - 2 * value * held.second + value**2 * unit.second
-            variance = np.maximum(spread, 0.0) / unit.first**2
-            size = effective_size(value, variance, unit.first**2 / unit.second)
+            value = wa / w
+            variance = np.maximum(wwaa - 2 * value * wwa + value**2 * ww, 0.0) / w**2
+            size = effective_size(value, variance, w**2 / ww)
         return Rates(value, *wilson(value, np.nan_to_num(size)))
 
-    def _merged(self, sums: Sums, parts: Sequence[str], codes: np.ndarray | None) -> Sums:
-        tables = (sums.first, sums.second, sums.third)
-        return Sums(*(self._gather(each, parts, codes) for each in tables))
-
-    def _gather(
+    def _merge(
         self, table: np.ndarray, parts: Sequence[str], codes: np.ndarray | None
     ) -> np.ndarray:
-        """Sum a table over parts, and over groups that get one code."""
-        places = [self.parts.index(part) for part in parts]
-        held = table.reshape(len(self.parts), self.n_groups)[places].sum(axis=0)
-        return held if codes is None else _merge(held, codes, int(codes.max()) + 1)
-
-
-def _merge(table: np.ndarray, codes: np.ndarray, size: int) -> np.ndarray:
-    merged = np.zeros(size, dtype=table.dtype)
-    np.add.at(merged, codes, table)
-    return merged
+        """Sum the last axis of a table over parts, and over groups with equal codes."""
+        positions = [self.parts.index(part) for part in parts]
+        shape = (*table.shape[:-1], len(self.parts), self.n_groups)
+        summed: np.ndarray = table.reshape(shape)[..., positions, :].sum(axis=-2)
+        if codes is None:
+            return summed
+        merged = np.zeros((*table.shape[:-1], int(codes.max()) + 1), dtype=table.dtype)
+        np.add.at(merged, (..., codes), summed)
+        return merged
