@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import typer
 
 from fairfrontier.cli.command import show_frontier, show_reproduced
 from fairfrontier.cli.option import command_from
-from fairfrontier.cli.terminal import say, say_error
-from fairfrontier.runtime.errors import FairfrontierError
+from fairfrontier.cli.terminal import run_app, say
 from flows.terminal import run_on_server
 
 if TYPE_CHECKING:
@@ -28,12 +26,12 @@ app = typer.Typer(
 
 @command_from(app, "flows.option:ReproduceOptions")
 def reproduce(options: ReproduceOptions) -> None:
-    """Run every study that reproduces a paper, and compare with what was published."""
+    """Run every study that reproduces a paper, and compare with the published results."""
 
     def check() -> None:
         options.check()
-        if left_out := options.list_left_out():
-            say(f"Left out, without a profile {options.profile!r}: {', '.join(left_out)}.")
+        if skipped := options.list_skipped():
+            say(f"Skipped, without a profile {options.profile!r}: {', '.join(skipped)}.")
 
     def start() -> None:
         from flows.reproduce import reproduce as flow
@@ -69,12 +67,8 @@ def serve(options: ServeOptions) -> None:
 
 
 def main() -> None:
-    """Run the command line; a fault of the user's is one line and exit code 2."""
-    try:
-        app()
-    except FairfrontierError as error:
-        say_error(str(error))
-        sys.exit(2)
+    """Run the command line."""
+    run_app(app)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the Prefect server shows of a run: tables, the card with its figure, links, progress."""
+"""Artifacts of a run on the Prefect server: tables, the card with its figure, links, progress."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from prefect.artifacts import (
 
 from fairfrontier.prepare.embedding.base import ENCODING
 
-# Progress is for people: more often would only load the server.
+# Progress is for people: publishing more often would only load the server.
 PUBLISH_SECONDS = 2.0
 LINKED = (
     "report.html",
@@ -62,49 +62,44 @@ def publish_table(slug: str, name: str, table: pd.DataFrame, description: str) -
 
 
 def publish_results(slug: str, folder: Path) -> None:
-    """Publish what a study left in its folder: the frontier, the card with its figure, links."""
+    """Publish the results of a study: the frontier, the card with its figure, links."""
     frontier = pd.read_csv(folder / "frontier.csv")
-    # The setting is long: behind the numbers it does not push them out of sight.
+    # Settings are long: the numbers come first.
     frontier["setting"] = frontier.pop("setting")
     publish_table(slug, "frontier", frontier, f"Fairness frontier of {slug}")
-    create_markdown_artifact(
-        write_card(slug, folder), key=make_key(slug, "card"), description=f"Card of {slug}"
-    )
-    publish_links(slug, [*(folder / name for name in LINKED), *sorted(folder.glob("*.png"))])
+    pictures = sorted(path.name for path in folder.glob("*.png"))
+    _publish_files(slug, folder, [*LINKED, *pictures], write_card(slug, folder))
 
 
-def publish_links(slug: str, paths: Iterable[Path]) -> None:
-    """Publish links to those of the files that are there, in one artifact: each is a request."""
-    lines = [f"- [{path.name}]({path.resolve().as_uri()})" for path in paths if path.is_file()]
-    create_markdown_artifact(
-        "\n".join(lines), key=make_key(slug, "files"), description=f"Files of {slug}"
-    )
+def _publish_files(slug: str, folder: Path, names: Iterable[str], card: str) -> None:
+    """Publish a card, and links to the existing files in one artifact: each costs a request."""
+    paths = [path for path in (folder / name for name in names) if path.is_file()]
+    links = "\n".join(f"- [{path.name}]({path.resolve().as_uri()})" for path in paths)
+    for name, text in (("card", card), ("files", links)):
+        described = f"{name.capitalize()} of {slug}"
+        create_markdown_artifact(text, key=make_key(slug, name), description=described)
 
 
 def publish_debiasing(slug: str, folder: Path, names: Sequence[str]) -> None:
-    """Publish what debiasing left in its folder: groups, bias, the card with its figure, links."""
+    """Publish the results of debiasing: groups, bias, the card with its figure, links."""
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     shown = summary["reported_on"]
     groups = pd.read_csv(folder / "groups.csv")
     rows = groups.loc[groups["part"] == shown].drop(columns="part")
     publish_table(slug, "groups", rows, f"Rates of the groups of {slug}, before and after")
-    bias = pd.DataFrame([each for each in summary["bias"] if each["part"] == shown])
+    bias = pd.DataFrame([row for row in summary["bias"] if row["part"] == shown])
     publish_table(slug, "bias", bias, f"Bias of {slug}, before and after")
-    card = write_card(slug, folder, "groups.png")
-    create_markdown_artifact(card, key=make_key(slug, "card"), description=f"Card of {slug}")
-    publish_links(slug, [folder / name for name in names])
+    _publish_files(slug, folder, names, write_card(slug, folder, "groups.png"))
 
 
 def publish_audit(slug: str, folder: Path, names: Sequence[str]) -> None:
-    """Publish what an audit left in its folder: conclusions, bounds, the card with its figure."""
+    """Publish the results of an audit: conclusions, bounds, the card with its figure, links."""
     summary = json.loads((folder / "audit.json").read_text(encoding="utf-8"))
     conclusions = pd.DataFrame(summary["conclusions"]).drop(columns="sentence")
     publish_table(slug, "conclusions", conclusions, f"What holds of {slug} whatever the groups")
     bounds = pd.read_csv(folder / "bounds.csv", keep_default_na=False, na_values={"value": [""]})
     publish_table(slug, "bounds", bounds, f"Bounds of the rates of true groups of {slug}")
-    card = write_card(slug, folder, "bounds.png", "audit.json")
-    create_markdown_artifact(card, key=make_key(slug, "card"), description=f"Card of {slug}")
-    publish_links(slug, [folder / name for name in names])
+    _publish_files(slug, folder, names, write_card(slug, folder, "bounds.png", "audit.json"))
 
 
 def write_card(
@@ -129,36 +124,29 @@ def write_card(
 
 
 class FetchArtifact:
-    """A callback that shows how much of files is fetched, or how many texts are encoded.
+    """A callback that shows how much of a file was fetched, or how many texts were encoded.
 
-    Nothing is shown until some have arrived.
-
-    Parameters
-    ----------
-    dataset : str
-        Names the artifact.
+    Nothing is shown before the first call. The dataset names the artifact.
     """
 
     def __init__(self, dataset: str) -> None:
-        self._slug = re.sub(r"[^a-z0-9]+", "-", dataset.lower()).strip("-")
+        self._dataset = dataset
         self._shown: dict[str, UUID] = {}
         self._written = 0.0
 
     def __call__(self, name: str, arrived: int, total: int | None) -> None:
-        """Move the bar; servers that do not say how much there is get none."""
+        """Move the bar; there is none when the total is unknown."""
         now = time.monotonic()
         if not total or (arrived < total and now - self._written < PUBLISH_SECONDS):
             return
         self._written = now
         share = 100.0 * arrived / total
         if name in self._shown:
-            update_progress_artifact(self._shown[name], progress=share)
+            show_progress(self._shown[name], share)
             return
-        counts = name.startswith(ENCODING)
-        amount = f"{total:,} texts" if counts else f"{total / 1e6:.1f} MB"
-        made = create_progress_artifact(
-            share,
-            key=f"{self._slug}-{'encode' if counts else 'fetch'}",
-            description=f"{name}, {amount}",
-        )
+        verb, amount = "fetch", f"{total / 1e6:.1f} MB"
+        if name.startswith(ENCODING):
+            verb, amount = "encode", f"{total:,} texts"
+        key = make_key(self._dataset, verb)
+        made = create_progress_artifact(share, key=key, description=f"{name}, {amount}")
         self._shown[name] = UUID(str(made))

@@ -10,9 +10,8 @@ from prefect import flow
 from fairfrontier.audit.auditing import PASSES
 from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.files import FILES, check_options
-from flows.artifact import make_key, publish_audit
-from flows.history import mark_run
-from flows.table_progress import show_passes
+from flows.artifact import publish_audit
+from flows.table_progress import open_run
 from tasks.audit import bound_rates, report
 
 
@@ -20,26 +19,11 @@ from tasks.audit import bound_rates, report
 def audit(run: AuditConfig) -> dict[str, Any]:
     """Bound the rates of true groups from decisions with noisy groups, and say what holds.
 
-    Parameters
-    ----------
-    run : AuditConfig
-        Which table or model, and what is known of the noise.
-
-    Returns
-    -------
-    dict
-        ``folder``, and what stands in audit.json.
-
-    Raises
-    ------
-    FairfrontierError
-        For whatever the user can mend; then no file of an earlier run has changed.
+    Returns ``folder`` and the content of audit.json. A FairfrontierError changes no file of an
+    earlier run.
     """
     started = time.monotonic()
-    mark_run()
-    check_options(run)
-    slug = make_key("audit", run.folder.name)
-    with show_passes(run.name, PASSES, slug) as progress:
+    with open_run(run, check_options, PASSES) as (slug, progress):
         summary = report(bound_rates(run, progress), started)
     publish_audit(slug, run.folder, FILES)
     return {"folder": str(run.folder), **summary}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -46,18 +46,12 @@ STAGES: Mapping[str, Task[..., Any]] = {
 
 
 class FlowRunner:
-    """Carries every stage out as a Prefect task, which waits for those whose results it needs.
-
-    Parameters
-    ----------
-    context : RunContext
-        What the stages share.
-    """
+    """Runs every stage as a Prefect task, which waits for those whose results it needs."""
 
     def __init__(self, context: RunContext) -> None:
         self.context = context
         self._tasks: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(
-            # One more: Prefect warns where a task that waits could hold the only thread.
+            # One more: Prefect warns where a waiting task could occupy the only thread.
             max_workers=context.slots + 1
         )
 
@@ -65,10 +59,10 @@ class FlowRunner:
         self._tasks.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *details: Any) -> None:
         if kind is not None:
             self.context.stop()
-        self._tasks.__exit__(kind, *rest)
+        self._tasks.__exit__(kind, *details)
 
     def submit(
         self, stage: str, *arguments: Any, label: str, after: Sequence[PrefectFuture[Any]] = ()
@@ -79,65 +73,33 @@ class FlowRunner:
         return self._tasks.submit(task, parameters, wait_for=list(after))
 
     def as_completed(self, futures: Sequence[PrefectFuture[Any]]) -> Iterable[PrefectFuture[Any]]:
-        """Yield futures as they are carried out."""
+        """Yield futures as they complete."""
         return as_completed(list(futures))
 
 
-class ProgressArtifact:
-    """Shows fits on the terminal and, every few seconds, as an artifact of the run.
+class ProgressArtifact(FitProgress):
+    """Shows fits on the terminal and, every few seconds, as an artifact of the run."""
 
-    Parameters
-    ----------
-    slug : str
-        Names the artifact.
-    shown : FitProgress
-        What shows them on the terminal.
-    """
-
-    def __init__(self, slug: str, shown: FitProgress) -> None:
-        self._shown = shown
+    def __init__(self, slug: str) -> None:
+        super().__init__(slug)
         self._artifact = start_progress(slug)
         self._published = time.monotonic()
 
-    def expect(self, total: int) -> None:
-        """Take how many fits there are."""
-        self._shown.expect(total)
-
-    def watch(self, label: str) -> AbstractContextManager[Any]:
-        """Show a fit while it runs."""
-        return self._shown.watch(label)
-
-    def note(self, method: str, remarks: Sequence[str]) -> None:
-        """Take what a fit warned of."""
-        self._shown.note(method, remarks)
-
     def advance(self) -> None:
         """Count a fit as done."""
-        self._shown.advance()
+        super().advance()
         now = time.monotonic()
-        if self._shown.share == 100.0 or now - self._published > PUBLISH_SECONDS:
+        if self.share == 100.0 or now - self._published > PUBLISH_SECONDS:
             self._published = now
-            show_progress(self._artifact, self._shown.share)
+            show_progress(self._artifact, self.share)
 
 
 @flow(name="frontier", flow_run_name="{run.study} {run.profile}", persist_result=False)
 def frontier(run: RunOptions) -> dict[str, Any]:
-    """Train what a study asks for, measure it, and leave its frontier behind.
+    """Train and measure the models of a study, and write its frontier.
 
-    Parameters
-    ----------
-    run : RunOptions
-        Which study, how much of it, and where.
-
-    Returns
-    -------
-    dict
-        ``study``, ``profile``, ``folder``, ``fits``, ``trained``, ``skipped``, ``seconds``.
-
-    Raises
-    ------
-    FairfrontierError
-        For whatever the user can mend; before anything is trained where that can be known.
+    Returns ``study``, ``profile``, ``folder``, ``fits``, ``trained``, ``skipped`` and ``seconds``.
+    Raises a FairfrontierError for errors of the user's, before anything is trained if possible.
     """
     mark_run()
     study = start_study(run)
@@ -147,17 +109,9 @@ def frontier(run: RunOptions) -> dict[str, Any]:
 
 
 def restore(run: RunOptions) -> dict[str, Any] | None:
-    """Put the results of a study back that the store holds whole, within the flow that calls this.
+    """Restore the results of a study within the calling flow if the store holds all of them.
 
-    Returns
-    -------
-    dict or None
-        What `frontier` returns; None where something is to be done, which is left to it.
-
-    Raises
-    ------
-    FairfrontierError
-        What `frontier` raises before anything is trained.
+    Returns and raises what `frontier` does; None if anything remains to be computed.
     """
     study = start_study(run)
     return study.summarise() if put_back(study) else None
@@ -166,8 +120,7 @@ def restore(run: RunOptions) -> dict[str, Any] | None:
 def _run(study: StudyRun) -> dict[str, Any]:
     with ExitStack() as stack:
         client = stack.enter_context(open_cluster(study.cluster))
-        shown = stack.enter_context(FitProgress(study.slug))
-        observer = ProgressArtifact(study.slug, shown)
+        observer = stack.enter_context(ProgressArtifact(study.slug))
         progress = FetchArtifact(Path(study.study.dataset).stem)
         context = RunContext(study.store, study.home, client, observer, progress)
         return run_stages(study, stack.enter_context(FlowRunner(context)))

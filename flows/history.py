@@ -1,4 +1,4 @@
-"""Runs that were killed: the server would show them as running for ever."""
+"""Runs that were killed, which the server would show as running forever."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MARK = "process"
 
 
 def mark_run() -> None:
-    """Tag the flow run that calls this with its machine and process."""
+    """Tag the calling flow run with its machine and process."""
     context = FlowRunContext.get()
     if context is None or context.flow_run is None:
         return
@@ -36,14 +36,14 @@ def crash_dead_runs() -> int:
         for run in client.read_flow_runs(flow_run_filter=waiting):
             marks = [tag.split(":") for tag in run.tags if tag.startswith(f"{MARK}:")]
             if any(_is_gone(host, process) for _, host, process in marks):
-                state = Crashed(message="The process of this run ended without a word.")
+                state = Crashed(message="The process of this run ended without reporting it.")
                 client.set_flow_run_state(run.id, state, force=True)
                 crashed += 1
     return crashed
 
 
-def send_rest() -> None:
-    """Send what Prefect's threads still hold: their server is about to stop."""
+def flush_workers() -> None:
+    """Send what Prefect's threads have queued, because their server is about to stop."""
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 
@@ -59,5 +59,5 @@ def _is_gone(host: str, process: str) -> bool:
     except ProcessLookupError:
         return True
     except PermissionError:
-        return False
+        pass
     return False

@@ -1,4 +1,4 @@
-"""What the flows are asked for that no command of the library takes; Prefect is not imported."""
+"""Options of the flows that no command of the library has; Prefect is not imported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairfrontier.study.run import check_options
 
 
 class ReproduceOptions(ProjectOptions):
-    """How much is reproduced, and where; see `RunOptions`."""
+    """How much is reproduced, and where; as in `RunOptions`."""
 
     profile: Profile = DEFAULT_PROFILE
     cluster: Cluster = "local"
@@ -42,22 +42,22 @@ class ReproduceOptions(ProjectOptions):
             if self.profile in profiles
         ]
 
-    def list_left_out(self) -> list[str]:
+    def list_skipped(self) -> list[str]:
         """Return the studies that reproduce something and do not have the profile."""
         return [name for name, known in self._read().items() if self.profile not in known]
 
     def check(self) -> None:
-        """Raise a FairfrontierError for what can be known to be wrong before anything runs."""
+        """Raise a FairfrontierError for whatever is known to be wrong before anything runs."""
         for options in self.plan():
             check_options(options)
 
     def _read(self) -> dict[str, set[str]]:
         """Return name -> profiles of every study that reproduces something."""
-        found = {name: load_study(name, home=self.home) for name in list_studies(self.home)}
+        loaded = {name: load_study(name, home=self.home).study for name in list_studies(self.home)}
         return {
-            name: {DEFAULT_PROFILE, *resolved.study.profiles}
-            for name, resolved in found.items()
-            if resolved.study.reproduced
+            name: {DEFAULT_PROFILE, *study.profiles}
+            for name, study in loaded.items()
+            if study.reproduced
         }
 
 

@@ -1,4 +1,4 @@
-"""The prepare flow: load a table as its YAML describes it, and show what came of it."""
+"""The prepare flow: load a table as its YAML describes it, and show its parts."""
 
 from __future__ import annotations
 
@@ -17,20 +17,7 @@ from tasks.prepare import prepare_table
 def prepare(run: PrepareConfig) -> list[dict[str, Any]]:
     """Load a dataset and return one row per part: sizes, the label's mean, shares of groups.
 
-    Parameters
-    ----------
-    run : PrepareConfig
-        Which dataset and split.
-
-    Returns
-    -------
-    list of dict
-        Plain numbers, also published as a table artifact.
-
-    Raises
-    ------
-    FairfrontierError
-        When the YAML or the table is not what it should be.
+    The rows are plain numbers, also published as a table artifact.
     """
     import pandas as pd
 

@@ -18,40 +18,25 @@ from flows.option import ReproduceOptions
 def reproduce(run: ReproduceOptions) -> list[dict[str, Any]]:
     """Run every study that reproduces something; one that fails does not stop the others.
 
-    One whose data cannot be reached, as on a machine without a network, is left out and named; data
-    that is another than stated is a fault.
-
-    Parameters
-    ----------
-    run : ReproduceOptions
-        Which profile, and where.
-
-    Returns
-    -------
-    list of dict
-        What `flows.frontier.frontier` returns, per study; for one that was left out ``study`` and
-        ``unavailable``, a sentence.
-
-    Raises
-    ------
-    FairfrontierError
-        The first fault, after all studies have had their turn.
+    Returns what `flows.frontier.frontier` returns, per study. A study whose data cannot be reached,
+    as on a machine without a network, is skipped, with the reason under ``unavailable``; data whose
+    digest is wrong is an error. The first error is raised after all studies.
     """
     mark_run()
     done = []
     faults: list[Exception] = []
-    # The heart of this flow beats for all: each of its own would be waited for up to a second.
+    # One heartbeat is enough: at its end each flow waits for its own up to a second.
     with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
-        for each in run.plan():
+        for options in run.plan():
             try:
-                # A run of its own takes the server longer than files are put back.
-                done.append(restore(each) or frontier(each))
+                # Restoring files takes less time than the server needs for a separate run.
+                done.append(restore(options) or frontier(options))
             except UnreachableError as error:
-                done.append({"study": each.study, "unavailable": error.fault})
+                done.append({"study": options.study, "unavailable": error.fault})
             except FairfrontierError as error:
-                faults.append(type(error)(f"Study {each.study}: {error.fault}", error.mend))
+                faults.append(type(error)(f"Study {options.study}: {error.fault}", error.mend))
             except Exception as error:
-                error.add_note(f"In study {each.study}.")
+                error.add_note(f"In study {options.study}.")
                 faults.append(error)
     if faults:
         raise faults[0]

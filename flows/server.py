@@ -2,12 +2,12 @@
 
 Prefect's own ephemeral server prints pages of tracebacks at a successful exit, and is orphaned by
 kill -9. This one logs to server.log in Prefect's folder and is shared by the runs of a project that
-go on at the same time: two servers would write to one SQLite file. Two file locks say who is there,
+go on at the same time: two servers would write to one SQLite file. Two file locks show who uses it,
 and the system releases them however a process ends. ``server.lock`` is held by the server, which
 writes its process and address into it; ``runs.lock`` is held, shared, by every run that uses the
-server, which ends when it can take that lock for itself. It answers those who know the line in
-``secret``, which its owner alone can read. This module does not import Prefect: the environment
-comes first.
+server, which ends when it can lock that file exclusively. It answers those who know the line in
+``secret``, which only its owner can read. This module does not import Prefect, whose environment
+has to be set first.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from fairfrontier.runtime.errors import ClusterError, StoreError
 LOOPBACK = "127.0.0.1"
 HOSTS = (LOOPBACK, "localhost")
 START_SECONDS = 120.0
-# How long a server of the user's may keep silent.
+# Within which a server of the user's has to answer.
 ANSWER_SECONDS = 10.0
 # How often a server asks whether the last run that uses it has ended.
 POLL_SECONDS = 0.5
-# Prefect's client sends what stands in this variable to the server.
+# Prefect's client sends the content of this variable to the server.
 AUTHENTICATION = "PREFECT_API_AUTH_STRING"
-# The user interface asks for a password, and does not know where it is.
+# The user interface asks for a password without saying where it is.
 SIGN_IN = """<style>body:has(input[placeholder="admin:pass"])::after {
 content: "The password is the line in data/prefect/secret, in the folder of the project.";
 position: fixed; bottom: 2rem; left: 0; right: 0; text-align: center; font: 1rem sans-serif;
@@ -49,22 +49,15 @@ Scope = Literal["run", "serve"]
 
 
 def set_environment(home: Path, *, console_level: str | None = None) -> None:
-    """Set Prefect's switches, as absolute environment variables, before Prefect is imported.
+    """Set Prefect's settings as environment variables, before Prefect is imported.
 
-    Parameters
-    ----------
-    home : Path
-        The project root: Prefect's home becomes data/prefect in it, unless PREFECT_HOME is set.
-    console_level : str, optional
-        The level from which Prefect's log shows on the terminal; all of it goes to the server.
-
-    Notes
-    -----
-    What the user has set stays. Relative paths in ``[tool.prefect]`` would follow the current
-    folder; these do not, and worker processes inherit them.
+    Prefect's home becomes data/prefect in the project. The terminal shows its log from
+    ``console_level`` on; the server gets all of it. Variables that the user has set are kept.
+    Relative paths in ``[tool.prefect]`` would depend on the current folder; these are absolute, and
+    worker processes inherit them.
     """
     folder = find_folder(home)
-    switches = {
+    settings = {
         "PREFECT_HOME": str(folder),
         "PREFECT_PROFILES_PATH": str(folder / "profiles.toml"),
         "PREFECT_LOCAL_STORAGE_PATH": str(folder / "storage"),
@@ -78,10 +71,10 @@ def set_environment(home: Path, *, console_level: str | None = None) -> None:
         "PREFECT_TELEMETRY_ENABLE_RESOURCE_METRICS": "false",
     }
     if console_level:
-        switches["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = console_level
-    for name, value in switches.items():
+        settings["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = console_level
+    for name, value in settings.items():
         os.environ.setdefault(name, value)
-    # A proxy is no way to loopback.
+    # Proxies do not reach the loopback address.
     for name in ("NO_PROXY", "no_proxy"):
         hosts = [host for host in os.environ.get(name, "").split(",") if host]
         os.environ[name] = ",".join(dict.fromkeys([*hosts, *HOSTS]))
@@ -105,7 +98,7 @@ def find_folder(home: Path) -> Path:
 
 
 def read_secret(folder: Path) -> str:
-    """Return the password of the server, made on first use and readable by its owner alone."""
+    """Return the password of the server, created on first use and readable only by its owner."""
     path = folder / "secret"
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -146,21 +139,9 @@ def find_running(folder: Path) -> tuple[str, str] | None:
 class Server:
     """The Prefect server that a run uses: the user's, the one of another run, or a new child.
 
-    Parameters
-    ----------
-    home : Path
-        The project root.
-    scope : {"run", "serve"}
-        ``run`` leaves out the user interface and the scheduler.
-    port : int
-        Of a new server; 0 takes a free one.
-
-    Attributes
-    ----------
-    url : str
-        Address of the API; also put into PREFECT_API_URL.
-    log, secret : Path
-        What the server says; the password of its user interface.
+    The scope "run" omits the user interface and the scheduler; ``port`` is that of a new server, 0
+    for a free one. ``url`` is the address of the API, also put into PREFECT_API_URL; the paths
+    ``log`` and ``secret`` are those of its output and of the password of its user interface.
 
     Raises
     ------
@@ -237,7 +218,7 @@ class Server:
                 with opener.open(f"{self.url}/health", timeout=patience):
                     return
             except urllib.error.HTTPError:
-                return  # it answers, and may want a key that Prefect's client has
+                return  # it answers, and may require a key that Prefect's client has
             except OSError as error:
                 reason = error
             ended = self._child is not None and self._child.poll() is not None
@@ -247,7 +228,7 @@ class Server:
             if self._use is None:
                 raise ClusterError(
                     f"PREFECT_API_URL is {self.url}, where nothing answers: {reason}.",
-                    "Start that server, or unset PREFECT_API_URL: a run then brings its own.",
+                    "Start that server, or unset PREFECT_API_URL: a run then starts its own.",
                 )
             self.stop()
             raise ClusterError(
@@ -283,7 +264,7 @@ class Server:
 
 @contextmanager
 def start_server(home: Path, scope: Scope = "run", port: int = 0) -> Iterator[Server]:
-    """Start a server without waiting for it, and stop it in the end; see `Server`."""
+    """Start a server without waiting for it, and stop it at the end; see `Server`."""
     server = Server(home, scope, port)
     try:
         yield server
@@ -297,7 +278,7 @@ def _pipe(stream: IO[str] | None) -> IO[str]:
 
 
 def serve(scope: str, port: int, folder: Path) -> None:
-    """Be the server: print its address, and end with the last run that uses it."""
+    """Run the server: print its address, and end with the last run that uses it."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((LOOPBACK, port))
@@ -337,11 +318,11 @@ def serve(scope: str, port: int, folder: Path) -> None:
 def _end_with_last_run(folder: Path) -> None:
     """Wait for the end of the run that started this server, then of the others."""
     sys.stdin.buffer.read()
-    # Held to the end: a run that starts now waits, and then starts a server of its own.
+    # Locked to the end: a run that starts now waits, and then starts another server.
     while (_last := lock(folder / "runs.lock", fcntl.LOCK_EX | fcntl.LOCK_NB)) is None:
         time.sleep(POLL_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(2)  # while it starts it does not listen
+    time.sleep(2)  # the signal is ignored during startup
     os._exit(0)
 
 

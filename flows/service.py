@@ -21,23 +21,10 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 
 
 def serve_all(home: Path, port: int, say: Callable[[str], None]) -> None:
-    """Serve on loopback until interrupted.
+    """Serve on the loopback address until interrupted; ``say`` prints what is ready.
 
-    Parameters
-    ----------
-    home : Path
-        The project root.
-    port : int
-        Where the server listens.
-    say : callable
-        Gets a line when something is ready.
-
-    Raises
-    ------
-    ConfigError
-        When prefect.yaml cannot be deployed.
-    ClusterError
-        When the port is taken or the server does not start.
+    Raises ConfigError if prefect.yaml cannot be deployed, ClusterError if the port is taken or the
+    server does not start.
     """
     os.environ.pop("PREFECT_API_URL", None)
     os.environ[VARIABLE] = str(home)
@@ -61,11 +48,11 @@ def serve_all(home: Path, port: int, say: Callable[[str], None]) -> None:
 def register_deployments() -> None:
     """Register what prefect.yaml describes, as `prefect --no-prompt deploy --all` does."""
     command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
-    told = subprocess.run(  # noqa: S603
+    completed = subprocess.run(  # noqa: S603
         command, cwd=CHECKOUT, capture_output=True, text=True, check=False
     )
-    if told.returncode:
-        last = (told.stdout + told.stderr).strip().splitlines()[-1:]
+    if completed.returncode:
+        last = (completed.stdout + completed.stderr).strip().splitlines()[-1:]
         raise ConfigError(
             f"{CHECKOUT / 'prefect.yaml'} could not be deployed: {' '.join(last)}.",
             "Correct it; `.venv/bin/prefect --no-prompt deploy --all` shows the whole message.",

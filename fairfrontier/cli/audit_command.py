@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fairfrontier.cli.table import print_table
-from fairfrontier.cli.terminal import log_to_terminal, telling_how_to_resume
 
-# What is heavy is imported where it is used.
+# Heavy modules are imported where they are used.
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -24,37 +23,31 @@ def audit(config: AuditConfig) -> None:
     """Say what holds of the rates of true groups when only noisy groups are seen."""
     from fairfrontier.audit.auditing import PASSES, run_audit
     from fairfrontier.audit.files import check_options, write_audit
-    from fairfrontier.cli.progress import PassProgress
+    from fairfrontier.cli.progress import show_passes
 
     started = time.monotonic()
-    log_to_terminal()
-    check_options(config)
-    with (
-        telling_how_to_resume("No file was changed", "start again"),
-        PassProgress(config.name, PASSES) as progress,
-    ):
+    with show_passes(config, check_options, PASSES) as progress:
         summary = write_audit(run_audit(config, progress), config.folder, started)
     show_audit(config.folder, summary)
 
 
-def show_audit(folder: Path, done: dict[str, Any]) -> None:
+def show_audit(folder: Path, summary: dict[str, Any]) -> None:
     """Print what holds for every assignment of rows to true groups, and what stays open."""
-    conclusions = done["conclusions"]
-    held = [each for each in conclusions if each["verdict"] != "open"]
-    # What no assignment decides between two groups stands in the report.
-    left = [each for each in conclusions if each["verdict"] == "open" and not each["other"]]
-    rows = f"{done['counts']['rows']:,} rows"
+    name, counts, budget = summary["name"], summary["counts"], summary["budget"]
+    held = [row for row in summary["conclusions"] if row["verdict"] != "open"]
+    unsettled = [row for row in summary["conclusions"] if row["verdict"] == "open"]
+    # Open comparisons of two groups are in the report.
+    against_all = [row for row in unsettled if not row["other"]]
+    rows = f"{counts['rows']:,} rows"
     if held:
-        print_table(
-            f"{done['name']}: holds for every assignment of {rows}", _tabulate(held, done["budget"])
-        )
+        print_table(f"{name}: holds for every assignment of {rows}", _tabulate(held, budget))
     else:
-        typer.echo(f"{done['name']}: nothing holds for every assignment of {rows}.")
-    if left:
-        print_table("stays open, against all rows", _tabulate(left, done["budget"]))
-    between = done["counts"]["open"] - len(left)
+        typer.echo(f"{name}: nothing holds for every assignment of {rows}.")
+    if against_all:
+        print_table("stays open, against all rows", _tabulate(against_all, budget))
+    between = counts["open"] - len(against_all)
     typer.echo(
-        f"{done['counts']['held']} of {done['counts']['conclusions']} conclusions hold"
+        f"{counts['held']} of {counts['conclusions']} conclusions hold"
         + (f"; {between} between two groups stay open too. " if between else ". ")
         + f"All: {folder / 'conclusions.csv'}. Report: {folder / 'report.html'}"
     )
@@ -63,28 +56,22 @@ def show_audit(folder: Path, done: dict[str, Any]) -> None:
 def _tabulate(conclusions: list[dict[str, Any]], budget: float) -> pd.DataFrame:
     import pandas as pd
 
-    shown = [
-        {
-            "rate": each["measure"],
-            "group": each["group"],
-            "against": each["other"] or "all rows",
-            "difference": _join(each["low"], each["high"]),
-            "holds": _name_verdict(each, budget),
-        }
-        for each in conclusions[:ROWS_AT_MOST]
-    ]
+    shown = []
+    for row in conclusions[:ROWS_AT_MOST]:
+        low, high, verdict = row["low"], row["high"], str(row["verdict"])
+        # Between two groups there is no margin.
+        if not row["other"] and verdict != "open":
+            verdict += f" {budget:g}" if verdict == "within" else f" by more than {budget:g}"
+        known = low is not None and high is not None
+        shown.append(
+            {
+                "rate": row["measure"],
+                "group": row["group"],
+                "against": row["other"] or "all rows",
+                "difference": f"{low:+.3f} to {high:+.3f}" if known else "unknown",
+                "holds": verdict,
+            }
+        )
     if len(conclusions) > ROWS_AT_MOST:
         shown.append({"rate": f"and {len(conclusions) - ROWS_AT_MOST} more"})
     return pd.DataFrame(shown).fillna("")
-
-
-def _name_verdict(conclusion: dict[str, Any], budget: float) -> str:
-    """Write a verdict with its margin: between two groups there is none."""
-    verdict = str(conclusion["verdict"])
-    if conclusion["other"] or verdict == "open":
-        return verdict
-    return f"{verdict} {budget:g}" if verdict == "within" else f"{verdict} by more than {budget:g}"
-
-
-def _join(low: float | None, high: float | None) -> str:
-    return "unknown" if low is None or high is None else f"{low:+.3f} to {high:+.3f}"

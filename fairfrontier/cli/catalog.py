@@ -1,4 +1,4 @@
-"""What a project knows: datasets, methods, metrics, measures, figures, studies; a line for each."""
+"""The datasets, methods, metrics, measures, figures and studies of a project."""
 
 from __future__ import annotations
 
@@ -9,20 +9,7 @@ from fairfrontier.runtime.finder import list_names
 
 
 def list_entries(kind: str, home: Path) -> list[dict[str, Any]]:
-    """Return what is known of a kind, sorted by name, as plain values.
-
-    Parameters
-    ----------
-    kind : {"datasets", "methods", "metrics", "measures", "figures", "studies"}
-        What to list.
-    home : Path
-        The project root.
-
-    Returns
-    -------
-    list of dict
-        ``name`` and facts on each.
-    """
+    """Return the name and facts of every entry of a kind, sorted by name, as plain values."""
     return {
         "datasets": _list_datasets,
         "methods": _list_methods,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,15 +12,10 @@ from fairfrontier.cli.audit_command import audit
 from fairfrontier.cli.debias_command import debias
 from fairfrontier.cli.option import command_from
 from fairfrontier.cli.table import join_interval, print_table, write_settings
-from fairfrontier.cli.terminal import (
-    find_project,
-    log_to_terminal,
-    say_error,
-    telling_how_to_resume,
-)
-from fairfrontier.runtime.errors import ConfigError, FairfrontierError, explain_missing, nearest
+from fairfrontier.cli.terminal import find_project, log_to_terminal, run_app, telling_how_to_resume
+from fairfrontier.runtime.errors import ConfigError, nearest
 
-# Dask's workers import this module again: what is heavy is imported where it is used.
+# Dask's workers import this module again: heavy modules are imported where they are used.
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -64,7 +57,7 @@ def prepare(config: PrepareConfig) -> None:
 
     log_to_terminal()
     rows = describe_split(load(config.dataset, config.seed, home=config.home))
-    # As objects, whole numbers stay whole beside shares.
+    # As objects, integers are not shown as floats beside shares.
     table = pd.DataFrame(rows).set_index("part").astype(object).T
     print_table(f"{config.dataset}, split {config.seed}", table.reset_index(names=""))
 
@@ -102,8 +95,8 @@ def list_known(
         return
     import pandas as pd
 
-    whole = f"fairfrontier list {kind} --json"
-    print_table(kind, pd.DataFrame(entries), keep=("name", "about"), whole=whole)
+    complete = f"fairfrontier list {kind} --json"
+    print_table(kind, pd.DataFrame(entries), keep=("name", "about"), complete=complete)
 
 
 @app.callback(invoke_without_command=True)
@@ -117,129 +110,104 @@ def say_version(
 
 
 def _find_version() -> str:
-    """Return the installed version, or that of the checkout where nothing is installed."""
+    """Return the installed version, or that of the checkout if nothing is installed."""
     import importlib.metadata
     import tomllib
 
     try:
         return importlib.metadata.version("fairfrontier")
     except importlib.metadata.PackageNotFoundError:
-        place = Path(__file__).resolve().parents[2] / "pyproject.toml"
-        return str(tomllib.loads(place.read_text(encoding="utf-8"))["project"]["version"])
+        path = Path(__file__).resolve().parents[2] / "pyproject.toml"
+        return str(tomllib.loads(path.read_text(encoding="utf-8"))["project"]["version"])
 
 
 def main() -> None:
-    """Run the command line; a fault of the user's is one line and exit code 2."""
-    try:
-        app()
-    except FairfrontierError as error:
-        say_error(str(error))
-        sys.exit(2)
-    except ModuleNotFoundError as error:
-        missing = explain_missing(error)
-        if missing is None:
-            raise
-        say_error(str(missing))
-        sys.exit(2)
+    """Run the command line."""
+    run_app(app)
 
 
 def show_frontier(done: dict[str, Any]) -> None:
-    """Print the frontier that a run left, a table for each fairness measure."""
+    """Print the frontier of a finished run, a table for each fairness measure."""
     import pandas as pd
 
     folder = Path(done["folder"])
     table = pd.read_csv(folder / "frontier.csv")
-    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    accuracy = summary["accuracy"]
+    accuracy = _read_summary(done)["accuracy"]
     for fairness, rows in table.groupby("fairness", sort=False):
+        settings = write_settings(rows["method"], rows["setting"])
         shown = pd.DataFrame(
             {
                 "": rows["on_frontier"].map({True: "*", False: ""}),
-                "method and setting": [
-                    f"{method} {setting}"
-                    for method, setting in zip(
-                        rows["method"], write_settings(rows["method"], rows["setting"]), strict=True
-                    )
-                ],
-                accuracy: _join_intervals(rows, accuracy, accuracy),
-                str(fairness): _join_intervals(rows, "fairness_value", "fairness"),
+                "method and setting": rows["method"] + " " + settings,
+                accuracy: _join_columns(rows, accuracy, accuracy),
+                str(fairness): _join_columns(rows, "fairness_value", "fairness"),
             }
         )
         print_table(
             f"{done['study']}: {accuracy} against {fairness}, * on the frontier",
             shown,
             keep=("", "method and setting"),
-            whole=str(folder / "frontier.csv"),
+            complete=str(folder / "frontier.csv"),
         )
     _show_end(done)
 
 
-def _join_intervals(table: pd.DataFrame, name: str, prefix: str) -> list[str]:
+def _join_columns(table: pd.DataFrame, name: str, prefix: str) -> list[str]:
     columns = [table[name], table[f"{prefix}_low"], table[f"{prefix}_high"]]
-    return [join_interval(*each) for each in zip(*columns, strict=True)]
+    return [join_interval(*row) for row in zip(*columns, strict=True)]
 
 
 def show_reproduced(studies: list[dict[str, Any]]) -> None:
     """Print published numbers beside ours, or claims, for each study."""
     for done in studies:
         if "unavailable" in done:
-            typer.echo(f"{done['study']} is left out: {done['unavailable']}")
-        else:
+            typer.echo(f"{done['study']} is skipped: {done['unavailable']}")
+        # A study that reproduces figures has claims instead.
+        elif (Path(done["folder"]) / "published.csv").is_file():
             _show_published(done)
+        else:
+            _show_claims(done)
 
 
 def _show_published(done: dict[str, Any]) -> None:
     import pandas as pd
 
     path = Path(done["folder"]) / "published.csv"
-    if not path.is_file():
-        # A study that reproduces figures has its claims in their place.
-        _show_claims(done)
-        return
     table = pd.read_csv(path)
-    shown = pd.DataFrame(
-        {
-            "table": table["table"],
-            "row": table["row"],
-            "measure": table["measure"],
-            "published": [_join_spread(*each) for each in _pairs(table, "published", "spread")],
-            "ours": [_join_spread(*each) for each in _pairs(table, "ours", "sd")],
-            "splits": table["n_splits"],
-        }
-    )
-    print_table(f"{done['study']}: published / ours ± sd", shown, whole=str(path))
+    for whose, spread in (("published", "spread"), ("ours", "sd")):
+        pairs = zip(table[f"{whose}_mean"], table[f"{whose}_{spread}"], strict=True)
+        table[whose] = [_join_spread(*pair) for pair in pairs]
+    columns = ["table", "row", "measure", "published", "ours", "n_splits"]
+    shown = table[columns].rename(columns={"n_splits": "splits"})
+    print_table(f"{done['study']}: published / ours ± sd", shown, complete=str(path))
     _show_end(done)
 
 
 def _show_claims(done: dict[str, Any]) -> None:
     import pandas as pd
 
-    summary = json.loads((Path(done["folder"]) / "summary.json").read_text(encoding="utf-8"))
-    held = {True: "held", False: "not held", None: "not known"}
-    rows = [(held[each["held"]], each["sentence"]) for each in summary["claims"]]
+    words = {True: "held", False: "not held", None: "not known"}
+    rows = [(words[claim["held"]], claim["sentence"]) for claim in _read_summary(done)["claims"]]
     print_table(f"{done['study']}: claims", pd.DataFrame(rows, columns=["", "claim"]))
     _show_end(done)
 
 
-def _pairs(table: pd.DataFrame, whose: str, spread: str) -> Iterator[tuple[float, float]]:
-    return zip(table[f"{whose}_mean"], table[f"{whose}_{spread}"], strict=True)
+def _read_summary(done: dict[str, Any]) -> dict[str, Any]:
+    text = (Path(done["folder"]) / "summary.json").read_text(encoding="utf-8")
+    return dict(json.loads(text))
 
 
 def _join_spread(mean: float, spread: float) -> str:
-    """Write a mean with its spread; NaN stands for what one side does not have."""
+    """Write a mean with its spread, on one line; either is NaN where it is unknown."""
     if mean != mean:
         return "-"
-    # A spread stays beside its mean.
-    return (
-        f"{mean:.3f}"
-        if spread != spread
-        else f"{mean:.3f}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{spread:.3f}"
-    )
+    space = "\N{NO-BREAK SPACE}"
+    return f"{mean:.3f}" if spread != spread else f"{mean:.3f}{space}±{space}{spread:.3f}"
 
 
 def _show_end(done: dict[str, Any]) -> None:
     for method, reason in done["skipped"].items():
-        typer.echo(f"{method} was left out: {reason}")
+        typer.echo(f"{method} was skipped: {reason}")
     typer.echo(
         f"{done['fits']} fits, {done['trained']} of them new, in {done['seconds']:.0f} s. "
         f"Report: {Path(done['folder']) / 'report.html'}"

@@ -23,27 +23,16 @@ def command_from(
 ) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
     """Return a decorator that makes a command of a function of one model.
 
-    The command is called after the function and described by its docstring. Every field of the
-    model is an option ``--its-name``, of the field's type, with its description and its default.
-    Lists are written with commas between; what a model accepts as text besides, its own validators
-    say.
-
-    Parameters
-    ----------
-    app : Typer
-        Gets the command.
-    model : str
-        ``module:class``. The module is imported when the command is called, and not when the
-        others are.
-    argument : str, optional
-        The field that is given by its place instead of by ``--name``.
+    The command has the function's name and docstring. Every field of the model, ``module:class``,
+    is an option with the field's type, description and default, or the positional ``argument``.
+    Lists are separated by commas. The module is imported only when this command is called.
     """
 
     def register(function: Callable[[Any], None]) -> Callable[[Any], None]:
         name = function.__name__
 
         class Command(TyperCommand):
-            """Stands for the command until it is called."""
+            """Builds the command when it is called."""
 
             def make_context(self, *given: Any, **named: Any) -> Any:
                 module, _, cls = model.partition(":")
@@ -80,22 +69,7 @@ def build_command(model: type[Any], function: Callable[[Any], None], argument: s
 
 
 def read_options(model: type[ModelType], given: Mapping[str, Any], command: str) -> ModelType:
-    """Return the model of a command's options.
-
-    Parameters
-    ----------
-    model : type of pydantic model
-        What is expected.
-    given : mapping of str to object
-        Options that were given, by the names of their fields.
-    command : str
-        Named in errors.
-
-    Raises
-    ------
-    ConfigError
-        Names the option and what was expected.
-    """
+    """Return the model of a command's options, by field; ConfigError names a wrong option."""
     from pydantic import ValidationError
 
     from fairfrontier.runtime.config import read_first_fault
@@ -108,10 +82,8 @@ def read_options(model: type[ModelType], given: Mapping[str, Any], command: str)
             raise ConfigError(f"{first.fault[0].upper()}{first.fault[1:]}.", first.mend) from None
         name = first.where[0]
         fault = f"{first.fault[0].lower()}{first.fault[1:]}"
-        if name in given:
-            value = given[name]
-            shown = str(value) if isinstance(value, Path) else value
-            fault = f"{shown!r}: {fault}"
+        if (value := given.get(name)) is not None:
+            fault = f"{str(value) if isinstance(value, Path) else value!r}: {fault}"
         raise ConfigError(
             f"--{name.replace('_', '-')} is {fault}.",
             first.mend or f"`fairfrontier {command} --help` shows the options.",
@@ -119,14 +91,13 @@ def read_options(model: type[ModelType], given: Mapping[str, Any], command: str)
 
 
 def _order_fields(model: type[Any]) -> dict[str, Any]:
-    """Return the fields of a model: its own, then those that it shares with other models."""
-    own = [name for name in model.model_fields if name in inspect.get_annotations(model)]
-    rest = [name for name in model.model_fields if name not in own]
-    return {name: model.model_fields[name] for name in (*own, *rest)}
+    """Return the fields of a model: its own, then the inherited ones."""
+    own = inspect.get_annotations(model)
+    return dict(sorted(model.model_fields.items(), key=lambda field: field[0] not in own))
 
 
 def _make_parameter(name: str, field: Any, argument: str | None) -> inspect.Parameter:
-    """Return the parameter of a command that a field of a model stands for."""
+    """Return the parameter of a command for a field of a model."""
     kind = _find_type(field.annotation)
     if name == argument:
         about: Any = typer.Argument(help=_describe(field))
@@ -145,7 +116,6 @@ def _make_parameter(name: str, field: Any, argument: str | None) -> inspect.Para
 
 def _describe(field: Any) -> str:
     """Return a field's description, with its default where it has one to name."""
-    # No part of a description is markup.
     text = escape(str(field.description))
     if field.is_required() or field.default is None or isinstance(field.default, bool | tuple):
         return text
@@ -154,22 +124,19 @@ def _describe(field: Any) -> str:
 
 
 def _find_type(annotation: Any) -> type:
-    """Return what the command line reads: a number, a path, a flag, else text."""
-    options = [each for each in _list_options(annotation) if each is not type(None)]
-    kinds: tuple[type, ...] = (bool, int, float, Path)
-    return next((kind for kind in kinds if options[0] is kind), str)
+    """Return the type that the command line reads: a number, a path or a flag, else text."""
+    first = _strip(annotation)
+    return first if first in (bool, int, float, Path) else str
 
 
-def _list_options(annotation: Any) -> list[Any]:
-    """Return the alternatives of a union, without what annotates them."""
-    if get_origin(annotation) is Annotated:
-        return _list_options(get_args(annotation)[0])
-    if get_origin(annotation) in (Union, types.UnionType):
-        return [option for each in get_args(annotation) for option in _list_options(each)]
-    return [annotation]
+def _strip(annotation: Any) -> Any:
+    """Return the first alternative of a union, without annotations."""
+    while get_origin(annotation) in (Annotated, Union, types.UnionType):
+        annotation = get_args(annotation)[0]
+    return annotation
 
 
 def _name_choices(annotation: Any) -> str | None:
-    """Return the values of a literal as a reader of --help sees them."""
-    first = _list_options(annotation)[0]
+    """Return the values of a literal for --help."""
+    first = _strip(annotation)
     return "|".join(map(str, get_args(first))) if get_origin(first) is Literal else None

@@ -1,4 +1,4 @@
-"""Tables of the terminal: wrapped at spaces, and without columns for which there is no room."""
+"""Tables on the terminal: wrapped at spaces, without the columns that do not fit."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-# What is heavy is imported where it is used.
+# Heavy modules are imported where they are used.
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-# Text is set no narrower than this, nor than its longest word; columns to keep get the second.
+# Least widths of columns of text, if no word is longer; the second is of columns to keep.
 NARROWEST, NARROWEST_KEPT = 16, 24
-# What stands between two columns, and at the left end.
+# Width between two columns, and at the left end.
 GAP, EDGE = 3, 1
-# A space to readers, and never a place to wrap at; and such a place that readers do not see.
+# A space at which text is not wrapped, and an invisible place at which it may be.
 FIXED_SPACE, SOFT_BREAK = "\N{NO-BREAK SPACE}", "\N{ZERO WIDTH SPACE}"
 
 
@@ -25,26 +25,13 @@ def print_table(
     table: pd.DataFrame,
     *,
     keep: Collection[str] = (),
-    whole: str = "",
+    complete: str = "",
     console: Console | None = None,
 ) -> None:
     """Print a table in the width of the terminal; nothing in it is markup.
 
-    Numbers are aligned at the right and never wrapped. Text is wrapped at spaces. Columns for which
-    there is no room are left out, and a line says so.
-
-    Parameters
-    ----------
-    title : str
-        Above the table.
-    table : DataFrame
-        What is shown; columns of numbers have a numeric dtype.
-    keep : collection of str
-        Columns that get room before the others do.
-    whole : str
-        Where the whole table is, after "All columns: ".
-    console : Console, optional
-        Standard output by default.
+    Numbers are right-aligned and never wrapped; text is wrapped at spaces. Columns that do not fit
+    are omitted and listed, with ``complete``, where all columns are; those to ``keep`` come first.
     """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -59,49 +46,31 @@ def print_table(
     columns = [[head, *column] for head, column in zip(heads, cells, strict=True)]
     shown, widths = choose_widths(columns, numeric, console.width, [name in keep for name in names])
     grid = Table(title=Text(title, style="italic"), title_justify="left", box=SIMPLE_HEAD)
-    for place, width in zip(shown, widths, strict=True):
-        grid.add_column(
-            Text(wrap(heads[place], width)),
-            justify="right" if numeric[place] else "left",
-            width=width,
-            no_wrap=True,
-        )
-    for row in range(len(table)):
-        grid.add_row(
-            *(
-                Text(wrap(cells[place][row], width))
-                for place, width in zip(shown, widths, strict=True)
-            )
-        )
+    wrapped = {
+        i: [Text(wrap(text, width)) for text in columns[i]]
+        for i, width in zip(shown, widths, strict=True)
+    }
+    for i, width in zip(shown, widths, strict=True):
+        justify: Any = "right" if numeric[i] else "left"
+        grid.add_column(wrapped[i][0], justify=justify, width=width, no_wrap=True)
+    for row in range(1, len(table) + 1):
+        grid.add_row(*(column[row] for column in wrapped.values()))
     console.print(grid)
-    left_out = [name for place, name in enumerate(names) if place not in shown]
-    if left_out:
-        where = f" All columns: {whole}" if whole else ""
+    omitted = [name for i, name in enumerate(names) if i not in shown]
+    if omitted:
+        where = f" All columns: {complete}" if complete else ""
         console.print(
-            Text(f"Left out for want of room: {', '.join(left_out)}.{where}"), soft_wrap=True
+            Text(f"Omitted for lack of space: {', '.join(omitted)}.{where}"), soft_wrap=True
         )
 
 
 def choose_widths(
     columns: Sequence[Sequence[str]], numeric: Sequence[bool], width: int, kept: Sequence[bool]
 ) -> tuple[list[int], list[int]]:
-    """Return which columns are shown in so many characters, and how wide each is.
+    """Return the positions of the columns that fit into a width, and their widths.
 
-    Parameters
-    ----------
-    columns : sequence of sequence of str
-        The texts of every column, its name included.
-    numeric : sequence of bool
-        Which columns are as wide as their widest text.
-    width : int
-        Of the terminal.
-    kept : sequence of bool
-        Which columns get room before the others do.
-
-    Returns
-    -------
-    list of int, list of int
-        Positions of the columns that are shown, and their widths.
+    Columns hold their texts, including the name. Numeric ones are as wide as their widest text;
+    those to keep are placed before the others.
     """
     natural = [max(len(text.replace(SOFT_BREAK, "")) for text in column) for column in columns]
     least = [
@@ -115,24 +84,23 @@ def choose_widths(
     ]
     room = width - EDGE
     shown: list[int] = []
-    for place in sorted(range(len(columns)), key=lambda place: not kept[place]):
-        if least[place] + GAP <= room or not shown:
-            room -= least[place] + GAP
-            shown.append(place)
+    for i in sorted(range(len(columns)), key=lambda i: not kept[i]):
+        if least[i] + GAP <= room or not shown:
+            room -= least[i] + GAP
+            shown.append(i)
     shown.sort()
-    widths = {place: least[place] for place in shown}
-    # What wants most gets most.
-    while room > 0 and any(widths[place] < natural[place] for place in shown):
-        neediest = max(shown, key=lambda place: natural[place] / widths[place])
-        widths[neediest] += 1
+    widths = {i: least[i] for i in shown}
+    # The columns most in need of it share the remaining room.
+    while room > 0 and any(widths[i] < natural[i] for i in shown):
+        widths[max(shown, key=lambda i: natural[i] / widths[i])] += 1
         room -= 1
     if room < 0:
         widths[shown[0]] = max(width - GAP - EDGE, 1)
-    return shown, [widths[place] for place in shown]
+    return shown, [widths[i] for i in shown]
 
 
 def wrap(text: str, width: int) -> str:
-    """Return a text of lines of at most so many letters, broken where it may be if it can be."""
+    """Return a text in lines of at most so many letters, broken at spaces where possible."""
     lines = [""]
     for word in re.findall(f"[^ {SOFT_BREAK}]+ ?", text):
         while len(word.rstrip()) > width:
@@ -141,34 +109,29 @@ def wrap(text: str, width: int) -> str:
         if len((lines[-1] + word).rstrip()) > width:
             lines.append("")
         lines[-1] += word
-    kept = [line.rstrip(" ") for line in lines if line.strip(" ")]
-    return "\n".join(kept).replace(FIXED_SPACE, " ")
+    return "\n".join(line.rstrip(" ") for line in lines if line.strip(" ")).replace(
+        FIXED_SPACE, " "
+    )
 
 
 def write_settings(methods: Iterable[str], settings: Iterable[str]) -> list[str]:
-    """Return settings for people: words such as max_depth=3, of what differs within a method.
+    """Return settings such as max_depth=3, of the keys that differ within a method.
 
-    Parameters
-    ----------
-    methods, settings : iterable of str
-        Of every row; a setting is canonical JSON.
+    Every row has a method and a setting as canonical JSON.
     """
-    methods = list(methods)
-    parsed = [json.loads(setting) for setting in settings]
-    values: dict[tuple[str, str], set[str]] = {}
-    rows: dict[str, set[str]] = {}
-    for method, setting in zip(methods, parsed, strict=True):
-        rows.setdefault(method, set()).add(json.dumps(setting, sort_keys=True))
-        for key, value in setting.items():
-            values.setdefault((method, key), set()).add(json.dumps(value))
+    import pandas as pd
+
+    from fairfrontier.figure.frontier import list_swept
+
+    table = pd.DataFrame({"method": list(methods), "setting": list(settings)})
+    swept = list_swept(table)
     return [
         " ".join(
             f"{key}={_write_value(value)}"
-            for key, value in setting.items()
-            if len(values[method, key]) > 1
-            or sum(key in json.loads(each) for each in rows[method]) < len(rows[method])
+            for key, value in json.loads(setting).items()
+            if key in swept[method]
         )
-        for method, setting in zip(methods, parsed, strict=True)
+        for method, setting in zip(table["method"], table["setting"], strict=True)
     ]
 
 

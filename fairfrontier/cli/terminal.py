@@ -1,4 +1,4 @@
-"""What every command does: find the project, print faults."""
+"""Common to all commands: the project, logging, and the printing of errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import typer
 
-from fairfrontier.runtime.errors import FairfrontierError
+from fairfrontier.runtime.errors import FairfrontierError, explain_missing
 from fairfrontier.runtime.home import find_home
 
 INTERRUPTED = 130
@@ -21,7 +21,7 @@ def find_project(conf: Path | None) -> Path:
     """Return the project root that --conf, FAIRFRONTIER_HOME or the current folder names."""
     if conf is None:
         return find_home()
-    # Pydantic, which that module needs, is not needed by every command.
+    # Not every command needs pydantic, which that module imports.
     from fairfrontier.runtime.option import find_root
 
     return find_root(conf)
@@ -32,9 +32,24 @@ def log_to_terminal() -> None:
     logging.getLogger("fairfrontier").addHandler(logging.StreamHandler())
 
 
+def run_app(app: typer.Typer) -> None:
+    """Run a command line; an error of the user's is printed in one line, with exit code 2."""
+    try:
+        app()
+    except FairfrontierError as error:
+        say_error(str(error))
+        sys.exit(2)
+    except ModuleNotFoundError as error:
+        missing = explain_missing(error)
+        if missing is None:
+            raise
+        say_error(str(missing))
+        sys.exit(2)
+
+
 @contextmanager
 def telling_how_to_resume(kept: str, verb: str, program: str = "fairfrontier") -> Iterator[None]:
-    """Say what is kept, and the command that goes on, when the block fails or is interrupted."""
+    """When the block fails or is interrupted, say what is kept, and the command to continue."""
     command = f"{program} {shlex.join(sys.argv[1:])}"
     try:
         yield

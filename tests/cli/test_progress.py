@@ -15,7 +15,8 @@ def make(terminal):
 
 def test_a_terminal_shows_what_runs():
     console = make(terminal=True)
-    with FitProgress("adult", 2, console=console) as shown:
+    with FitProgress("adult", console) as shown:
+        shown.expect(2)
         with shown.watch("budro/0"):
             shown._bar.refresh()
         shown.advance()
@@ -26,7 +27,8 @@ def test_a_terminal_shows_what_runs():
 
 def test_a_log_gets_a_line_at_the_end():
     console = make(terminal=False)
-    with FitProgress("adult", 2, console=console) as shown:
+    with FitProgress("adult", console) as shown:
+        shown.expect(2)
         shown.advance()
         shown.advance()
     assert console.file.getvalue().strip().startswith("adult: 2 of 2 fits")
@@ -35,7 +37,7 @@ def test_a_log_gets_a_line_at_the_end():
 
 def test_what_fits_warn_of_is_shown_once_for_each_method():
     console = make(terminal=False)
-    with FitProgress("adult", 9, console=console) as shown:
+    with FitProgress("adult", console) as shown:
         for level in (0.1, "1, 2", 1e-05):
             shown.note("dro", [f"The level {level} need not hold [b]."])
         shown.note("sensei", ["The level 2 need not hold [b].", "λ stayed."])
@@ -49,7 +51,7 @@ def test_what_fits_warn_of_is_shown_once_for_each_method():
 
 
 def test_nothing_to_do_is_all_done():
-    assert FitProgress("adult", 0, console=make(terminal=False)).share == 100.0
+    assert FitProgress("adult", make(terminal=False)).share == 100.0
 
 
 def test_passes_over_a_table_are_shown(monkeypatch):

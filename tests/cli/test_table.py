@@ -40,10 +40,10 @@ def make_frontier():
 
 
 def test_a_frontier_fits_eighty_columns_with_all_its_columns():
-    shown = show(make_frontier(), whole="frontier.csv")
+    shown = show(make_frontier(), complete="frontier.csv")
     lines = shown.splitlines()
     assert max(map(len, lines)) <= 80
-    assert "Left out" not in shown
+    assert "Omitted" not in shown
     # No row breaks into more than two lines, and no interval is broken inside.
     assert len(lines) <= 5 + 2 * 3 + 1
     assert "[0.780, 0.820]" in shown
@@ -55,8 +55,8 @@ def test_a_frontier_fits_eighty_columns_with_all_its_columns():
 def test_columns_without_room_are_named_with_the_place_of_the_whole_table():
     words = " ".join(["word"] * 20)
     table = pd.DataFrame({"name": ["x"], "about": [words], **{f"c{i}": [words] for i in range(6)}})
-    shown = show(table, keep=("name", "about"), whole="list --json")
-    assert "Left out for want of room: " in shown
+    shown = show(table, keep=("name", "about"), complete="list --json")
+    assert "Omitted for lack of space: " in shown
     assert shown.strip().endswith("c5. All columns: list --json")
     assert max(map(len, shown.splitlines()[:-1])) <= 80
     assert shown.count("word") >= 40

@@ -84,8 +84,8 @@ def test_only_studies_with_the_profile_are_planned(project):
     ("profile", "told", "code"),
     [
         ("default", "", 0),
-        ("paper", "Left out, without a profile 'paper': loans.\n", 0),
-        ("short", "Left out, without a profile 'short': paper.\n", 0),
+        ("paper", "Skipped, without a profile 'paper': loans.\n", 0),
+        ("short", "Skipped, without a profile 'short': paper.\n", 0),
         ("papre", "No study that reproduces something has a profile 'papre'. Did you", 2),
     ],
 )
@@ -135,7 +135,7 @@ def test_a_study_whose_data_cannot_be_reached_is_left_out_and_named(harness, fre
     assert "folder" in done[1]
     capsys.readouterr()
     cli.show_reproduced(done)
-    assert capsys.readouterr().out.startswith("far is left out: ")
+    assert capsys.readouterr().out.startswith("far is skipped: ")
 
 
 def test_a_study_whose_data_is_another_than_stated_is_a_fault(harness, fresh):
