@@ -20,5 +20,5 @@ def bound_rates(config: AuditConfig, progress: Progress) -> Findings:
 
 @task(task_run_name="report on {findings.config.name}", tags=["evaluate"], cache_policy=NO_CACHE)
 def report(findings: Findings, started: float) -> dict[str, Any]:
-    """Write what an audit leaves; see `write_audit`."""
+    """Write the results of an audit; see `write_audit`."""
     return write_audit(findings, findings.config.folder, started)

@@ -20,5 +20,5 @@ def fit_thresholds(config: DebiasConfig, progress: Progress) -> Debiasing:
 
 @task(task_run_name="decide on {debiasing.config.name}", tags=["evaluate"], cache_policy=NO_CACHE)
 def decide(debiasing: Debiasing, started: float, progress: Progress) -> dict[str, Any]:
-    """Read the table again, decide, and write what debiasing leaves; see `write_debiasing`."""
+    """Read the table again, decide, and write the results; see `write_debiasing`."""
     return write_debiasing(debiasing, debiasing.config.folder, started, progress)

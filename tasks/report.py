@@ -30,5 +30,5 @@ def report(
     results: StudyResults,
     reproduction: Reproduction,
 ) -> int:
-    """Write what the study leaves behind; see `write_report`."""
+    """Write the results of a study; see `write_report`."""
     return write_report(context, study, results, reproduction)

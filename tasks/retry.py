@@ -1,4 +1,4 @@
-"""When another try can help: a worker or a wire was lost."""
+"""When retrying can help: a worker or a connection was lost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairfrontier.runtime.errors import ClusterError
 
 
 def is_infrastructure_fault(_: Task[Any, Any], __: TaskRun, state: State[Any]) -> bool:
-    """Return whether a task failed for lack of a worker or a wire."""
+    """Return whether a task failed because a worker or a connection was lost."""
     try:
         state.result()
     except (CancelledError, ClusterError, ConnectionError, TimeoutError):

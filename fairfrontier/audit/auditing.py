@@ -40,7 +40,7 @@ class Findings:
     Attributes
     ----------
     config : AuditConfig
-        What was asked.
+        The options.
     subject : dict
         What was audited, as plain facts.
     rows : DecisionRows
@@ -124,7 +124,7 @@ def run_audit(config: AuditConfig, progress: Progress | None = None) -> Findings
         rows = read_decisions(path, config.columns(), lambda share: report(READING, share))
         noisy = str(config.group)
         subject: dict[str, Any] = {"table": path.name, "sha256": digest_table(path)}
-        subject |= config.given(TABLE)
+        subject |= config.list_changed(TABLE)
     else:
         split, rows, subject = _predict(config)
         noisy = str(subject["attribute"])

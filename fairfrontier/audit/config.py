@@ -137,7 +137,7 @@ class AuditConfig(ResultOptions):
                 "Give the path of a table, or --model and --dataset.",
             )
         kind, others = ("table", FITTED) if self.model is None else ("model", TABLE)
-        if unused := list(self.given(others)):
+        if unused := list(self.list_changed(others)):
             raise fault(f"--{unused[0]} is not for the audit of a {kind}", "Leave it out.")
         if self.model is None:
             self._check_table()
@@ -179,10 +179,10 @@ class AuditConfig(ResultOptions):
             )
 
     def _check_noise(self) -> None:
-        given = list(self.given(("level", "confusion", "auxiliary")))
-        if len(given) > 1:
-            raise fault(f"{' and '.join(given)} are both given", "Specify the noise in one way.")
-        if not given and self.model is None:
+        sources = list(self.list_changed(("level", "confusion", "auxiliary")))
+        if len(sources) > 1:
+            raise fault(f"{' and '.join(sources)} are both given", "Specify the noise in one way.")
+        if not sources and self.model is None:
             raise fault(
                 "nothing says how wrong the groups are",
                 "Give --level, --confusion, or --auxiliary with --true-group.",
@@ -192,10 +192,10 @@ class AuditConfig(ResultOptions):
                 "an auxiliary table and its column of true groups go together",
                 "Give both --auxiliary and --true-group.",
             )
-        if self.prior is not None and not {"level", "confusion"} & set(given):
+        if self.prior is not None and not {"level", "confusion"} & set(sources):
             raise fault("prior is given, and the table estimates it", "Leave --prior out.")
 
-    def given(self, names: tuple[str, ...]) -> dict[str, Any]:
+    def list_changed(self, names: tuple[str, ...]) -> dict[str, Any]:
         """Return those of the parameters that differ from their defaults."""
         fields = type(self).model_fields
         values = {name: getattr(self, name) for name in names}
@@ -204,8 +204,8 @@ class AuditConfig(ResultOptions):
     @property
     def rates(self) -> tuple[str, ...]:
         """The rates that are bounded, in their usual order."""
-        asked = {rate for name in self.criterion for rate in CRITERIA[name]}
-        return tuple(rate for rate in RATES if not asked or rate in asked)
+        chosen = {rate for name in self.criterion for rate in CRITERIA[name]}
+        return tuple(rate for rate in RATES if not chosen or rate in chosen)
 
     def columns(self) -> DecisionColumns:
         """Return the columns of the table that are read."""

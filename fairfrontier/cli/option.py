@@ -34,12 +34,12 @@ def command_from(
         class Command(TyperCommand):
             """Builds the command when it is called."""
 
-            def make_context(self, *given: Any, **named: Any) -> Any:
+            def make_context(self, *arguments: Any, **settings: Any) -> Any:
                 module, _, cls = model.partition(":")
                 built = build_command(
                     getattr(importlib.import_module(module), cls), function, argument
                 )
-                return built.make_context(*given, **named)
+                return built.make_context(*arguments, **settings)
 
         @app.command(name, cls=Command, help=inspect.getdoc(function))
         def stand_in() -> None:
@@ -57,32 +57,32 @@ def build_command(model: type[Any], function: Callable[[Any], None], argument: s
     ]
 
     def call(**options: Any) -> None:
-        given = {name: value for name, value in options.items() if value is not None}
-        function(read_options(model, given, function.__name__))
+        values = {name: value for name, value in options.items() if value is not None}
+        function(read_options(model, values, function.__name__))
 
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    call.__annotations__ = {each.name: each.annotation for each in parameters}
+    call.__annotations__ = {option.name: option.annotation for option in parameters}
     call.__doc__ = inspect.getdoc(function)
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command(function.__name__)(call)
     return typer.main.get_command(app)
 
 
-def read_options(model: type[ModelType], given: Mapping[str, Any], command: str) -> ModelType:
+def read_options(model: type[ModelType], values: Mapping[str, Any], command: str) -> ModelType:
     """Return the model of a command's options, by field; ConfigError names a wrong option."""
     from pydantic import ValidationError
 
     from fairfrontier.runtime.config import read_first_fault
 
     try:
-        return model(**given)
+        return model(**values)
     except ValidationError as error:
         first = read_first_fault(error)
         if not first.where:
             raise ConfigError(f"{first.fault[0].upper()}{first.fault[1:]}.", first.mend) from None
         name = first.where[0]
         fault = f"{first.fault[0].lower()}{first.fault[1:]}"
-        if (value := given.get(name)) is not None:
+        if (value := values.get(name)) is not None:
             fault = f"{str(value) if isinstance(value, Path) else value!r}: {fault}"
         raise ConfigError(
             f"--{name.replace('_', '-')} is {fault}.",

@@ -79,11 +79,11 @@ class DebiasConfig(ResultOptions):
     def _check(self) -> DebiasConfig:
         if self.apply is not None:
             fields = type(self).model_fields
-            given = [name for name in FITTED if getattr(self, name) != fields[name].default]
-            if given:
+            unused = [name for name in FITTED if getattr(self, name) != fields[name].default]
+            if unused:
                 raise fault(
-                    f"{given[0]} is given beside apply, whose rule brings its own",
-                    f"Leave out {', '.join(given)}, or fit a new rule without apply.",
+                    f"{unused[0]} is given beside apply, whose rule determines it",
+                    f"Leave out {', '.join(unused)}, or fit a new rule without apply.",
                 )
         elif not self.scores or not self.groups:
             raise fault(

@@ -42,7 +42,7 @@ class Debiasing:
     Attributes
     ----------
     config : DebiasConfig
-        What was asked.
+        The options.
     columns : ScoreColumns
         The columns that are read.
     rulebook : Rulebook

@@ -150,5 +150,5 @@ class Tally:
         if codes is None:
             return summed
         merged = np.zeros((*table.shape[:-1], int(codes.max()) + 1), dtype=table.dtype)
-        np.add.at(merged, (..., codes), summed)
+        np.add.at(merged.T, codes, summed.T)
         return merged

@@ -70,8 +70,8 @@ def refuse_regressions(described: DatasetConfig) -> str | None:
 def draw_certificate(scene: Scene) -> Picture:
     """Draw a panel for each loss."""
     lines = trace_lines(scene)
-    asked = sorted(scene.study.certificate.budgets) if scene.study.certificate else []
-    return Picture(_draw(lines, asked), _describe(lines))
+    requested = sorted(scene.study.certificate.budgets) if scene.study.certificate else []
+    return Picture(_draw(lines, requested), _describe(lines))
 
 
 def trace_lines(scene: Scene) -> tuple[Line, ...]:
@@ -90,10 +90,10 @@ def trace_lines(scene: Scene) -> tuple[Line, ...]:
             "nothing.",
             "Add certificate: {budgets: [0.01, 0.1]}, for example.",
         )
-    asked = scene.study.certificate.budgets
-    top = max(asked) or 1.0
+    requested = scene.study.certificate.budgets
+    top = max(requested) or 1.0
     # The gap rises steeply at first, like a root.
-    budgets = sorted({*asked, *(top * np.linspace(0, 1, N_BUDGETS) ** 2).tolist()})
+    budgets = sorted({*requested, *(top * np.linspace(0, 1, N_BUDGETS) ** 2).tolist()})
     swept = list_swept(list_fits(scene.plan, "frontier"))
     lines = []
     for model in certify_chosen(scene, budgets, replicates=REPLICATES, tolerance=TOLERANCE):
@@ -158,7 +158,7 @@ def _choose_looks(lines: Sequence[Line]) -> dict[str, dict[str, Any]]:
     return looks
 
 
-def _draw(lines: Sequence[Line], asked: Sequence[float]) -> bytes:
+def _draw(lines: Sequence[Line], requested: Sequence[float]) -> bytes:
     losses = [loss for loss in TITLES if any(line.loss == loss for line in lines)]
     looks = _choose_looks(lines)
     width = PANEL + LETTER * max(len(line.label) for line in lines)
@@ -167,7 +167,7 @@ def _draw(lines: Sequence[Line], asked: Sequence[float]) -> bytes:
         panels = picture.subplots(1, len(losses), squeeze=False)[0]
         for axes, loss in zip(panels, losses, strict=True):
             shown = [line for line in lines if line.loss == loss]
-            _draw_panel(axes, shown, looks, asked)
+            _draw_panel(axes, shown, looks, requested)
             _name_lines(axes, shown, looks, height - 1.1)
             axes.set_title(TITLES[loss], **HEADING)
         return encode_png(picture)
@@ -186,7 +186,10 @@ def _name_lines(
 
 
 def _draw_panel(
-    axes: Axes, lines: Sequence[Line], looks: Mapping[str, dict[str, Any]], asked: Sequence[float]
+    axes: Axes,
+    lines: Sequence[Line],
+    looks: Mapping[str, dict[str, Any]],
+    requested: Sequence[float],
 ) -> None:
     for line in lines:
         look = looks[line.label]
@@ -195,7 +198,7 @@ def _draw_panel(
     axes.set_xlim(0, lines[0].budget[-1])
     axes.set_ylim(0, 1.04 * max(float(line.high.max()) for line in lines) or 1.0)
     bottom = axes.get_xaxis_transform()
-    ticks = np.zeros(len(asked))
-    axes.plot(asked, ticks, "|", color=GREY, ms=9, transform=bottom, clip_on=False)
+    ticks = np.zeros(len(requested))
+    axes.plot(requested, ticks, "|", color=GREY, ms=9, transform=bottom, clip_on=False)
     axes.set_xlabel("budget ε: mean fair distance of a move")
     add_grid(axes)

@@ -91,10 +91,10 @@ def expose_chosen(scene: Scene) -> dict[tuple[str, str], Exposure]:
 
     The budget is the smallest one above 0, which pairs the most similar rows.
     """
-    asked = scene.study.certificate
-    if asked is None:
+    if scene.study.certificate is None:
         return {}
-    budget = min([each for each in asked.budgets if each > 0] or asked.budgets)
+    budgets = scene.study.certificate.budgets
+    budget = min([value for value in budgets if value > 0] or budgets)
     tables: dict[str, pd.DataFrame] = {}
     exposed = {}
     for model in certify_chosen(scene, [budget], replicates=0):

@@ -329,8 +329,8 @@ def _fit_to_points(axes: Axes) -> None:
     """Fit the limits to the points: intervals over a few splits may extend far beyond them."""
     from matplotlib.collections import PathCollection
 
-    scattered = [each for each in axes.collections if isinstance(each, PathCollection)]
-    points = np.concatenate([np.zeros((0, 2)), *(points.get_offsets() for points in scattered)])
+    scattered = [marks for marks in axes.collections if isinstance(marks, PathCollection)]
+    points = np.concatenate([np.zeros((0, 2)), *(marks.get_offsets() for marks in scattered)])
     if not len(points):
         return
     for values, set_limits in ((points[:, 0], axes.set_xlim), (points[:, 1], axes.set_ylim)):

@@ -81,7 +81,8 @@ def trace_strengths(scene: Scene) -> tuple[Path, ...]:
         if label not in table.index.get_level_values("method"):
             continue
         own = table.loc[[label]]
-        values = [json.loads(each).get(ALONG) for each in own.index.get_level_values("setting")]
+        settings = own.index.get_level_values("setting")
+        values = [json.loads(setting).get(ALONG) for setting in settings]
         strength = np.array([np.nan if value is None else float(value) for value in values])
         if np.isnan(strength).any() or len(own) < 2:
             paths.append(Path(label, np.empty(0), own))
@@ -178,7 +179,7 @@ def _describe(paths: Sequence[Path], accuracy: str, names: Sequence[str]) -> str
     for name in names:
         for path in paths:
             known = path.table["value", name].notna().to_numpy()
-            x, y = (path.table["value", each].to_numpy()[known] for each in (accuracy, name))
+            x, y = (path.table["value", measure].to_numpy()[known] for measure in (accuracy, name))
             if not known.any():
                 values = "not measured"
             elif path.strength.size:

@@ -99,7 +99,7 @@ def test_the_report_stands_alone_and_says_what_holds(done):
     assert all(link.startswith("data:image/png;base64,") for link in reader.links)
     assert "script" not in reader.tags
     assert f"{summary['counts']['held']} of {summary['counts']['conclusions']}" in reader.text
-    for word in ("Theorem 3", "discrete metric only", "Wasserstein", "taken for the population"):
+    for word in ("Theorem 3", "discrete metric only", "Wasserstein", "treated as the population"):
         assert word in reader.text
 
 
