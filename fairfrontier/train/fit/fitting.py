@@ -105,7 +105,7 @@ def _train(
     members = group.members
     metrics: dict[Any, FairMetric | None] = {}
 
-    def give(position: int) -> FairMetric | None:
+    def give_metric_once(position: int) -> FairMetric | None:
         member = members[position]
         if member.data not in metrics:
             metrics[member.data] = give_metric(group, member, store, home)
@@ -120,7 +120,7 @@ def _train(
             )
             for member, split in zip(members, splits, strict=True)
         ]
-        return train(models, splits, give, client, progress)
+        return train(models, splits, give_metric_once, client, progress)
 
 
 def _post_process(group: FitGroup, base: Path, home: Path) -> Fitted:

@@ -143,7 +143,7 @@ class BallMaximumPlayer(_BallPlayer):
             )
             self._worst.append((h, worst))
             hinge.append(xp.astype(worst.value, xp.float64) / self._nominal[index, :])
-        exact = self._game.judge(
+        exact = self._game.compare_rates(
             stage, lambda rate: bound_rate_of_cells(stage.count, self._level, rate, self._centre)
         )
         shape = (score.shape[0], len(self._events), self.n_groups, *stage.count.shape[1:])

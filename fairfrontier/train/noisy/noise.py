@@ -92,7 +92,12 @@ class NoiseModel:
             When a row does not sum to 1, a probability lies outside [0, 1], not exactly one of
             both priors is given, or the noisy shares cannot arise from this confusion.
         """
-        table = _table(confusion, "The confusion matrix")
+        table = np.asarray(confusion, dtype=np.float64)
+        if table.ndim != 2 or table.size == 0 or not np.isfinite(table).all():
+            raise ConfigError(
+                "The confusion matrix is not a table of numbers.",
+                "Give one row of the same length per true group.",
+            )
         titles = _names(names, table.shape[0])
         for j, row in enumerate(table):
             if (row < 0).any() or abs(row.sum() - 1) > 1e-6:
@@ -230,17 +235,14 @@ class NoiseModel:
         if not 0 < confidence < 1:
             raise ConfigError(f"The confidence is {confidence}.", "Give one in (0, 1), as 0.95.")
         error = (1 - confidence) / max(at_once, 1)
-        true = self.counts.sum(axis=1)
-        noisy = self.counts.sum(axis=0)
-        agree = self._at_centre(self.counts)
-        centre = list(self.centre)
-        flipped = limit_share(true - agree, true, error)
-        strangers = limit_share(noisy[centre] - agree, noisy[centre], 2 * error)[1]
-        level_limit = limit_share(true - agree, true, 2 * error)[1]
+        true, noisy = self.counts.sum(axis=1), self.counts.sum(axis=0)
+        agree, near = self._at_centre(self.counts), noisy[list(self.centre)]
+        leaving = limit_share(true - agree, true, 2 * error)[1]
+        entering = limit_share(near - agree, near, 2 * error)[1]
         return NoiseInterval(
             posterior=limit_share(self.counts.T, noisy[:, None], error),
-            level=flipped,
-            valid_level_limit=np.maximum(level_limit, strangers),
+            level=limit_share(true - agree, true, error),
+            valid_level_limit=np.maximum(leaving, entering),
         )
 
     def _far(self) -> np.ndarray:
@@ -267,15 +269,6 @@ def _names(names: Sequence[str] | None, n: int) -> tuple[str, ...]:
     return tuple(str(code) for code in range(n)) if names is None else tuple(names)
 
 
-def _table(values: Sequence[Sequence[float]] | np.ndarray, what: str) -> np.ndarray:
-    table = np.asarray(values, dtype=np.float64)
-    if table.ndim != 2 or table.size == 0 or not np.isfinite(table).all():
-        raise ConfigError(
-            f"{what} is not a table of numbers.", "Give one row of the same length per true group."
-        )
-    return table
-
-
 def _shares(values: Sequence[float] | np.ndarray | None, n: int, what: str) -> np.ndarray:
     shares = np.asarray(values, dtype=np.float64)
     if shares.shape != (n,) or not (shares >= 0).all() or abs(shares.sum() - 1) > 1e-6:
@@ -287,7 +280,7 @@ def _shares(values: Sequence[float] | np.ndarray | None, n: int, what: str) -> n
 
 
 def _invert(confusion: np.ndarray, noisy: np.ndarray) -> np.ndarray:
-    """Return the P(G=j) from which this confusion makes the noisy shares."""
+    """Return the P(G=j) for which this confusion results in the noisy shares."""
     if np.linalg.matrix_rank(confusion) < len(confusion):
         raise ConfigError(
             "Under this confusion different shares of true groups result in the same noisy shares.",
@@ -298,7 +291,7 @@ def _invert(confusion: np.ndarray, noisy: np.ndarray) -> np.ndarray:
         raise ConfigError(
             "The noisy shares cannot arise from this confusion: some true group would need a "
             f"share of {prior.min():.4f}.",
-            "Look at both, or give prior, the shares of the true groups.",
+            "Correct either, or give prior, the shares of the true groups.",
         )
     prior = np.maximum(prior, 0.0)
     return np.asarray(prior / prior.sum())

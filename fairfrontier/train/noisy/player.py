@@ -68,12 +68,12 @@ class Game:
         overall = xp.sum(wrong, axis=(2, 3)) / size + self.budget[:, None]
         return StepSums(sums.count, bad, event, wrong, size, offset, overall)
 
-    def judge(
+    def compare_rates(
         self, stage: StepSums, bound_rate: Callable[[RateCells], tuple[Array, Array]]
     ) -> Array:
         """Return constraints with indicators, (M, R, m), given the range of each group's rate.
 
-        A group without a row of the event satisfies its constraint.
+        A group that cannot have a row of the event counts as one without bad rows.
         """
         xp = array_namespace(stage.count)
         values = []
@@ -103,10 +103,10 @@ class Game:
 class StepSums:
     """The sums of one step, float64.
 
-    ``count``, (M, m̂, 4), is P(Ĝ=k, cell). ``bad``, ``event`` and ``wrong``, (M, R, m̂, 4), are Σ ω
-    (1 + sφ)₊, Σ ω and Σ ω 1{bad} over the rows of each rate's event, of probability ``size``, (M,
-    R). ``offset`` and ``overall``, (M, R), are E[(1 − sφ)₊] − 1 − α − β, which constraints with
-    hinges add, and E[1{bad}] + α, which those with indicators subtract.
+    ``count``, shape (M, m̂, 4), is P(Ĝ=k, cell). Over the rows of each rate's event ``bad``,
+    ``event`` and ``wrong``, shape (M, R, m̂, 4), are Σ ω (1 + sφ)₊, Σ ω and Σ ω 1{bad}. Of shape
+    (M, R), ``size`` is the probability of the event, ``offset`` E[(1 − sφ)₊] − 1 − α − β, which
+    constraints with hinges add, and ``overall`` E[1{bad}] + α, which the exact ones subtract.
     """
 
     count: Array
@@ -286,7 +286,7 @@ class AssignmentPlayer(CellPlayer):
             ]
             self._mass = self._relative(xp.stack(worst, axis=1))
         values = super().evaluate(score, stage)
-        exact = self._game.judge(
+        exact = self._game.compare_rates(
             stage, lambda rate: bound_rates(stage.count, self._posterior, rate)
         )
         return ConstraintValues(values.hinge, exact, values.cell_mass)
