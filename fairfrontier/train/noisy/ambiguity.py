@@ -34,9 +34,7 @@ class BallMaximum:
     target: Array
     centre: tuple[int, ...]
 
-    def combine(
-        self, multiplier: Array, h: Array, codes: Array, weight: Array | None = None
-    ) -> Array:
+    def combine(self, multiplier: Array, h: Array, codes: Array, weight: Array) -> Array:
         """Return Σ_j λ_j p̃_j, the row weights of a gradient, shape (M, n), for λ of shape (M, m).
 
         ``h``, ``codes`` and ``weight`` are those of the maximum. By the envelope theorem ∇_θ Σ_j
@@ -44,7 +42,7 @@ class BallMaximum:
         elsewhere it is a subgradient of a function that is convex in h.
         """
         xp = array_namespace(h)
-        h, codes, weight = _as_models(h, codes, weight)
+        weight = xp.astype(weight, h.dtype)
         total, gain = xp.zeros_like(h), 0.0 * multiplier[:, :1]
         for j, noisy in enumerate(self.centre):
             factor = multiplier[:, j : j + 1]
@@ -59,12 +57,7 @@ class BallMaximum:
 
 
 def maximise_over_ball(
-    h: Array,
-    codes: Array,
-    level: Array,
-    *,
-    weight: Array | None = None,
-    centre: Sequence[int] | None = None,
+    h: Array, codes: Array, level: Array, weight: Array, centre: Sequence[int] | None = None
 ) -> BallMaximum:
     """Solve the inner problem of distributionally robust constraints, for every group.
 
@@ -75,13 +68,13 @@ def maximise_over_ball(
 
     Parameters
     ----------
-    h : float array, shape (n,) or (M, n)
+    h : float array, shape (M, n)
         What each row contributes, per model.
-    codes : integer array, shape (n,) or (M, n)
+    codes : integer array, shape (n,)
         Noisy groups.
     level : float array, shape (m,) or (M, m)
         γ_j ≥ 0; from 1 on all mass may move.
-    weight : float array, shape (n,), optional
+    weight : float array, shape (n,)
         Case weights ≥ 0; p is supported where they are positive.
     centre : sequence of int, optional
         Noisy group at the centre of each true group's ball; the group's own by default, which
@@ -90,30 +83,26 @@ def maximise_over_ball(
 
     Notes
     -----
-    O(n) per model and group with equal weights (a partial selection), O(n log n) with others. Ties
+    O(n log n) per model and group, by a sort. Ties
     at the cut share the loss evenly. Exact up to rounding. Wang et al., NeurIPS 2020, equations 3,
     9.
     """
     xp = array_namespace(h)
     centres = _find_centres(centre, level)
-    even = weight is None
-    h, codes, weight = _as_models(h, codes, weight)
+    weight = xp.astype(weight, h.dtype)
+    members = [(codes == k) & (weight > 0) for k in centres]
+    for k, own in zip(centres, members, strict=True):
+        _refuse_absent(k, own)
     models = int(h.shape[0])
     level = xp.broadcast_to(xp.astype(level, h.dtype), (models, len(centres)))
     supported = xp.where(weight > 0, h, -xp.inf * xp.ones_like(h))
     target = xp.argmax(supported, axis=-1)
     top = xp.max(supported, axis=-1)
-    moves = []
-    for model in range(models):
-        for j, k in enumerate(centres):
-            own = codes[model, :] == k
-            if not even:
-                own = own & (weight > 0)
-            values = h[model, :][own]
-            mass = None if even else weight[own]
-            if int(values.shape[0]) == 0:
-                raise _absent(k)
-            moves.append(_move(values, mass, level[model, j], top[model]))
+    moves = [
+        _move(h[model, :][own], weight[own], level[model, j], top[model])
+        for model in range(models)
+        for j, own in enumerate(members)
+    ]
     value, moved, cut, kept = (
         xp.reshape(xp.stack(arrays), (models, len(centres))) for arrays in zip(*moves, strict=True)
     )
@@ -159,8 +148,7 @@ def bound_rate_over_ball(
     among: Array,
     codes: Array,
     level: Array,
-    *,
-    weight: Array | None = None,
+    weight: Array,
     centre: Sequence[int] | None = None,
 ) -> tuple[Array, Array]:
     """Return the smallest and largest rate of every group over its ball, for any decisions.
@@ -197,18 +185,17 @@ def _least_rate(
     among: Array,
     codes: Array,
     level: Array,
-    weight: Array | None,
+    weight: Array,
     centre: Sequence[int] | None,
 ) -> Array:
     xp = array_namespace(outcome)
-    mass = xp.ones_like(outcome) if weight is None else xp.astype(weight, outcome.dtype)
+    mass = xp.astype(weight, outcome.dtype)
     counts = xp.astype(among, outcome.dtype)
     outcomes = outcome[among & (mass > 0)]
     rates = []
     for j, k in enumerate(_find_centres(centre, level)):
         own = (codes == k) & (mass > 0)
-        if not bool(xp.any(own)):
-            raise _absent(k)
+        _refuse_absent(k, own)
         share = mass[own] / xp.sum(mass[own])
         a, d = outcome[own], counts[own]
         below = xp.sum(share * d)
@@ -244,27 +231,19 @@ def _divide_least(
 
 
 def _move(
-    values: Array, mass: Array | None, level: Array, top: Array
+    values: Array, mass: Array, level: Array, top: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Move mass ``level`` from the least values of one group to a row of value ``top``.
+    """Move ``level`` from the least values of one group to a row of value ``top``.
 
-    Returns value, moved, cut and kept; ``mass`` None means equal weights.
+    Returns value, moved, cut and kept, as in `BallMaximum`.
     """
     xp = array_namespace(values)
     n = int(values.shape[0])
     level = xp.clip(level, 0.0, 1.0)
-    if mass is None:
-        # Rounding must not move a product just below an integer.
-        emptied = min(int(float(level) * n * (1 + 1e-12)), n - 1)
-        select = xp.partition(values, emptied) if hasattr(xp, "partition") else xp.sort(values)
-        cut = select[emptied]
-        share = xp.ones_like(values) / n
-    else:
-        share = mass / xp.sum(mass)
-        order = xp.argsort(values)
-        passed = xp.cumulative_sum(xp.take(share, order)) <= level
-        index = min(int(xp.count_nonzero(passed)), n - 1)
-        cut = values[order[index]]
+    share = mass / xp.sum(mass)
+    order = xp.argsort(values)
+    passed = xp.cumulative_sum(xp.take(share, order)) <= level
+    cut = values[order[min(int(xp.count_nonzero(passed)), n - 1)]]
     zero = xp.zeros_like(values)
     lost = xp.sum(xp.where(values < cut, share, zero))
     tied = xp.sum(xp.where(values == cut, share, zero))
@@ -281,19 +260,9 @@ def _find_centres(centre: Sequence[int] | None, level: Array) -> tuple[int, ...]
     return tuple(range(int(level.shape[-1]))) if centre is None else tuple(map(int, centre))
 
 
-def _as_models(h: Array, codes: Array, weight: Array | None) -> tuple[Array, Array, Array]:
-    """Return h and codes with a model axis, shape (M, n), and weights, shape (n,)."""
-    xp = array_namespace(h)
-    n = h.shape[-1]
-    h = xp.reshape(h, (-1, n))
-    codes = xp.broadcast_to(codes, h.shape)
-    if weight is None:
-        weight = xp.ones((n,), dtype=h.dtype, device=array_api_compat.device(h))
-    return h, codes, xp.astype(weight, h.dtype)
-
-
-def _absent(group: int) -> DataError:
-    return DataError(
-        f"No row has the noisy group {group}.",
-        "Merge it with another group, or leave it out of the constraints.",
-    )
+def _refuse_absent(group: int, rows: Array) -> None:
+    if not bool(array_namespace(rows).any(rows)):
+        raise DataError(
+            f"No row has the noisy group {group}.",
+            "Merge it with another group, or leave it out of the constraints.",
+        )

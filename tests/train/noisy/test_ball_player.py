@@ -152,7 +152,7 @@ def test_the_maximum_is_that_over_all_rows(criterion):
         full = score[:, place]
         h = np.maximum(1 + sign * full, 0) + stage.offset[:, each, None]
         h = np.where(sign != 0, h, 0.0)
-        expected = maximise_over_ball(h, noisy, LEVEL).value / nominal[each]
+        expected = maximise_over_ball(h, noisy, LEVEL, np.ones(len(y))).value / nominal[each]
         np.testing.assert_allclose(found.hinge[:, each], expected, atol=1e-9)
         low, high = bound_rate_of_cells(stage.count, LEVEL, RATE_CELLS[rate.cells])
         bad = 1 - low if rate.floor else high
