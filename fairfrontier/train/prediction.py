@@ -165,23 +165,23 @@ def _predict(
             "Give the dataset a label with task: regression, as adult-regression has.",
         )
     if task == "regression" or not hasattr(model, "predict_proba"):
-        answer = np.asarray(model.predict(X, **keywords), dtype=np.float64)
-        _check(model, part, answer, (X.shape[0],))
+        output = np.asarray(model.predict(X, **keywords), dtype=np.float64)
+        _check(model, part, output, (X.shape[0],))
         if task == "regression":
-            return answer, answer
-        probability = _one_hot(model, part, answer)
+            return output, output
+        probability = _one_hot(model, part, output)
     else:
-        answer = np.asarray(model.predict_proba(X, **keywords), dtype=np.float64)
-        codes = _codes(model, part, answer)
-        _check(model, part, answer, (X.shape[0], codes.size))
-        if answer.size and (answer.min() < -1e-9 or answer.max() > 1 + 1e-9):
+        output = np.asarray(model.predict_proba(X, **keywords), dtype=np.float64)
+        codes = _codes(model, part, output)
+        _check(model, part, output, (X.shape[0], codes.size))
+        if output.size and (output.min() < -1e-9 or output.max() > 1 + 1e-9):
             raise DataError(
                 f"{type(model).__name__}.predict_proba returns values outside 0 to 1 "
                 f"on {part.dataset}/{part.name}.",
                 "Return probabilities of the classes, in the order of their codes.",
             )
         probability = np.zeros((X.shape[0], max(2, len(part.classes))))
-        probability[:, codes] = np.clip(answer, 0.0, 1.0)
+        probability[:, codes] = np.clip(output, 0.0, 1.0)
     randomized = bool(getattr(model, "randomized", False))
     if task == "multiclass":
         if randomized:
@@ -195,8 +195,8 @@ def _predict(
     return score, score if randomized else (score >= 0.5).astype(np.float64)
 
 
-def _codes(model: Any, part: Part, answer: np.ndarray) -> np.ndarray:
-    """Return the class code of each column of ``answer``: a fit may have seen fewer classes."""
+def _codes(model: Any, part: Part, output: np.ndarray) -> np.ndarray:
+    """Return the class code of each column of ``output``: a fit may have seen fewer classes."""
     n_classes = max(2, len(part.classes))
     codes = np.asarray(getattr(model, "classes_", np.arange(n_classes)))
     if codes.dtype.kind in "OU" and np.isin(codes, part.classes).all():
@@ -208,32 +208,32 @@ def _codes(model: Any, part: Part, answer: np.ndarray) -> np.ndarray:
             f"{part.dataset} codes its classes 0 to {n_classes - 1}.",
             "Fit it on the y of the same split.",
         )
-    if answer.ndim == 2 and codes.size != answer.shape[1]:
+    if output.ndim == 2 and codes.size != output.shape[1]:
         return np.arange(n_classes)
     return codes.astype(np.int64)
 
 
-def _one_hot(model: Any, part: Part, answer: np.ndarray) -> np.ndarray:
+def _one_hot(model: Any, part: Part, output: np.ndarray) -> np.ndarray:
     """Return class codes as probabilities 0 and 1."""
     n_classes = max(2, len(part.classes))
-    if not np.isin(answer, np.arange(n_classes)).all():
+    if not np.isin(output, np.arange(n_classes)).all():
         raise DataError(
             f"{type(model).__name__}.predict returns values that are no class codes of "
             f"{part.dataset} (0 to {n_classes - 1}).",
             "Give the model a predict_proba, or choose a classifier.",
         )
-    return np.asarray(answer[:, None] == np.arange(n_classes), dtype=np.float64)
+    return np.asarray(output[:, None] == np.arange(n_classes), dtype=np.float64)
 
 
-def _check(model: Any, part: Part, answer: np.ndarray, shape: tuple[int, ...]) -> None:
+def _check(model: Any, part: Part, output: np.ndarray, shape: tuple[int, ...]) -> None:
     """Raise DataError for predictions of the wrong shape or with values that are not finite."""
     where = f"on {part.dataset}/{part.name}"
-    if answer.shape != shape:
+    if output.shape != shape:
         raise DataError(
-            f"{type(model).__name__} returns shape {answer.shape} {where}, not {shape}.",
+            f"{type(model).__name__} returns shape {output.shape} {where}, not {shape}.",
             "Return one row for each row of X, and one column for each class.",
         )
-    if not np.isfinite(answer).all():
+    if not np.isfinite(output).all():
         raise DataError(
             f"{type(model).__name__} returns NaN or infinities {where}.",
             "Check its training: it diverged, or got values out of range.",

@@ -326,7 +326,7 @@ class NeuralNetwork(Classifier):
     @classmethod
     def _rule(
         cls,
-        models: Sequence[Self],  # noqa: ARG003 - for methods with parameters of their own
+        models: Sequence[Self],  # noqa: ARG003 - subclasses use them
         data: Sequence[Mapping[str, Any]],  # noqa: ARG003
         tables: Tables,  # noqa: ARG003
     ) -> Rule:

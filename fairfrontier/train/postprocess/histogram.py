@@ -1,7 +1,7 @@
 """Near-optimal debiasing from counts: one pass over the scores, in bounded memory, mergeable.
 
 Scores are counted in bins of width δ = 2/bins over [−1, 1], by group; the exact solver then runs on
-the bins' centres. −1 and 1 have bins of their own, so that saturated scores are not moved, and no
+the bins' centres. −1 and 1 have separate bins, so that saturated scores are not moved, and no
 score moves by more than δ/2. Hence, with m the mean of h on the scores and m̃ on the centres,
 m(t + δ/2) ≤ m̃(t) ≤ m(t − δ/2), from which follow, for a width γ > 0,
 

@@ -2,7 +2,7 @@
 
     min_{0≤h≤1} (γ/2) E h² − E[h f]   s.t.  |E[h | group k] − ρ| ≤ ε/2 for every k       (6)
 
-Each group is a problem of its own in one number t = λ − μ: h = clip((f − t)/γ, 0, 1), and the mean
+Each group is a separate problem in one number t = λ − μ: h = clip((f − t)/γ, 0, 1), and the mean
 of h falls as t grows. Where t = 0 meets the constraint it is the solution; else t is the root of
 mean h = the nearest end of [ρ − ε/2, ρ + ε/2], and where that root is an interval, its end nearest
 to 0. Between two neighbouring breakpoints (the scores f, and f − γ) the mean of h is a straight
