@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -21,15 +22,8 @@ from fairfrontier.train.baseline.group_adversary import (
     evaluate_adversary,
     project_gradient,
 )
-from fairfrontier.train.neural.estimator import (
-    Batch,
-    NeuralNetwork,
-    PlainRule,
-    Progress,
-    Rule,
-    Slope,
-    Tables,
-)
+from fairfrontier.train.baseline.nn import BaseNet
+from fairfrontier.train.neural.estimator import Batch, PlainRule, Progress, Rule, Slope, Tables
 from fairfrontier.train.neural.network import (
     Network,
     by_models,
@@ -46,7 +40,8 @@ PROJECTIONS = ("whole", "arrays")
 
 
 @method("adversarial_debiasing")
-class AdversarialDebiasing(NeuralNetwork):
+@dataclass(kw_only=True, eq=False, repr=False)
+class AdversarialDebiasing(BaseNet):
     """A net against an adversary that predicts the group from its score, and perhaps the label.
 
     The predictor W minimises L_P, its cross-entropy; the adversary minimises L_A, that of the
@@ -105,7 +100,7 @@ class AdversarialDebiasing(NeuralNetwork):
 
     task: ClassVar[frozenset[Task]] = frozenset({"binary"})
     group_parameters: ClassVar[tuple[str, ...]] = ("attribute",)
-    varies: ClassVar[frozenset[str]] = NeuralNetwork.varies | frozenset(
+    varies: ClassVar[frozenset[str]] = BaseNet.varies | frozenset(
         ("strength", "attribute", "adversary_learning_rate")
     )
     paper: ClassVar[str] = "Zhang, Lemoine, Mitchell, Mitigating unwanted biases, AIES 2018"
@@ -119,46 +114,14 @@ class AdversarialDebiasing(NeuralNetwork):
         "decay_steps": 5,
     }
 
-    def __init__(
-        self,
-        *,
-        strength: float = 0.1,
-        criterion: Literal["parity", "equal_opportunity", "equalized_odds"] = "equalized_odds",
-        attribute: int = 0,
-        projection: Literal["whole", "arrays"] = "whole",
-        adversary_learning_rate: float | None = None,
-        decay: float = 1.0,
-        decay_steps: int = 1000,
-        dropout: float = 0.0,
-        hidden: int | Sequence[int] = 100,
-        learning_rate: float = 1e-3,
-        batch_size: int = 1000,
-        steps: int = 1000,
-        replacement: bool = True,
-        balanced: bool = True,
-        dtype: Literal["float32", "float64"] = "float32",
-        backend: Literal["auto", "numpy", "cupy"] = "auto",
-        record_every: int = 100,
-        random_state: int = 0,
-    ) -> None:
-        self.strength = strength
-        self.criterion = criterion
-        self.attribute = attribute
-        self.projection = projection
-        self.adversary_learning_rate = adversary_learning_rate
-        self.decay = decay
-        self.decay_steps = decay_steps
-        self.dropout = dropout
-        self.hidden = hidden
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.steps = steps
-        self.replacement = replacement
-        self.balanced = balanced
-        self.dtype = dtype
-        self.backend = backend
-        self.record_every = record_every
-        self.random_state = random_state
+    strength: float = 0.1
+    criterion: Literal["parity", "equal_opportunity", "equalized_odds"] = "equalized_odds"
+    attribute: int = 0
+    projection: Literal["whole", "arrays"] = "whole"
+    adversary_learning_rate: float | None = None
+    decay: float = 1.0
+    decay_steps: int = 1000
+    dropout: float = 0.0
 
     def check(self) -> None:
         """Raise ConfigError for invalid parameters."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -22,6 +23,7 @@ OBJECTIVES = {"square": "reg:squarederror", "logistic": "binary:logistic"}
 
 
 @method("gbdt_regression")
+@dataclass(kw_only=True, eq=False, repr=False)
 class GBDTRegression(Regressor):
     """Gradient-boosted decision trees on the squared error, or the logistic loss of shares.
 
@@ -67,34 +69,19 @@ class GBDTRegression(Regressor):
     paper: ClassVar[str] = "Chen and Guestrin, XGBoost, KDD 2016"
     example: ClassVar[Mapping[str, Any]] = {"n_estimators": 5, "max_depth": 3}
 
-    booster_: xgboost.Booster
+    booster_: xgboost.Booster = field(init=False)
 
-    def __init__(
-        self,
-        *,
-        loss: RegressionLoss = "square",
-        n_estimators: int = 100,
-        max_depth: int = 6,
-        learning_rate: float = 0.3,
-        gamma: float = 0.0,
-        reg_lambda: float = 1.0,
-        min_child_weight: float = 1.0,
-        base_score: float | None = None,
-        tree_method: str = "hist",
-        n_jobs: int = 1,
-        random_state: int = 0,
-    ) -> None:
-        self.loss = loss
-        self.n_estimators = n_estimators
-        self.max_depth = max_depth
-        self.learning_rate = learning_rate
-        self.gamma = gamma
-        self.reg_lambda = reg_lambda
-        self.min_child_weight = min_child_weight
-        self.base_score = base_score
-        self.tree_method = tree_method
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+    loss: RegressionLoss = "square"
+    n_estimators: int = 100
+    max_depth: int = 6
+    learning_rate: float = 0.3
+    gamma: float = 0.0
+    reg_lambda: float = 1.0
+    min_child_weight: float = 1.0
+    base_score: float | None = None
+    tree_method: str = "hist"
+    n_jobs: int = 1
+    random_state: int = 0
 
     def check(self) -> None:
         """Raise ConfigError for invalid parameters."""

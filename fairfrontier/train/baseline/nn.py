@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -14,8 +14,9 @@ from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
 
 
-class _Net(NeuralNetwork):
-    """A net that minimises the mean loss."""
+@dataclass(kw_only=True, eq=False, repr=False)
+class BaseNet(NeuralNetwork):
+    """Base of the nets with the parameters of `Net`."""
 
     example: ClassVar[Mapping[str, Any]] = {
         "hidden": 8,
@@ -24,34 +25,20 @@ class _Net(NeuralNetwork):
         "steps": 20,
     }
 
-    def __init__(
-        self,
-        *,
-        hidden: int | Sequence[int] = 100,
-        learning_rate: float = 1e-3,
-        batch_size: int = 1000,
-        steps: int = 1000,
-        replacement: bool = True,
-        balanced: bool = True,
-        dtype: Literal["float32", "float64"] = "float32",
-        backend: Literal["auto", "numpy", "cupy"] = "auto",
-        record_every: int = 100,
-        random_state: int = 0,
-    ) -> None:
-        self.hidden = hidden
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.steps = steps
-        self.replacement = replacement
-        self.balanced = balanced
-        self.dtype = dtype
-        self.backend = backend
-        self.record_every = record_every
-        self.random_state = random_state
+    hidden: int | Sequence[int] = 100
+    learning_rate: float = 1e-3
+    batch_size: int = 1000
+    steps: int = 1000
+    replacement: bool = True
+    balanced: bool = True
+    dtype: Literal["float32", "float64"] = "float32"
+    backend: Literal["auto", "numpy", "cupy"] = "auto"
+    record_every: int = 100
+    random_state: int = 0
 
 
 @method("nn")
-class Net(_Net):
+class Net(BaseNet):
     """A multilayer perceptron with ReLU, trained on minibatches by Adam.
 
     min_θ  mean over classes k of E[ℓ(y, h_θ(x)) | y = k],   ℓ the softmax cross-entropy
@@ -106,7 +93,7 @@ class Net(_Net):
 
 
 @method("project_nn")
-class ProjectedNet(_Net):
+class ProjectedNet(BaseNet):
     """The net of `Net` on x Σ: on the part of x that the fair metric sees.
 
     Parameters are those of `Net`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,6 +17,7 @@ from fairfrontier.train.tree.node import refuse_broken_trees
 
 
 @method("random_forest")
+@dataclass(kw_only=True, eq=False, repr=False)
 class RandomForest(Classifier):
     """Classification trees, each grown on a bootstrap sample with √d candidate features per node.
 
@@ -56,22 +58,13 @@ class RandomForest(Classifier):
     paper: ClassVar[str] = "Breiman, Random forests, Machine Learning 2001"
     example: ClassVar[Mapping[str, Any]] = {"n_estimators": 10, "max_depth": 4}
 
-    forest_: RandomForestClassifier
+    forest_: RandomForestClassifier = field(init=False)
 
-    def __init__(
-        self,
-        *,
-        n_estimators: int = 100,
-        max_depth: int | None = None,
-        min_samples_leaf: int = 1,
-        n_jobs: int = 1,
-        random_state: int = 0,
-    ) -> None:
-        self.n_estimators = n_estimators
-        self.max_depth = max_depth
-        self.min_samples_leaf = min_samples_leaf
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+    n_estimators: int = 100
+    max_depth: int | None = None
+    min_samples_leaf: int = 1
+    n_jobs: int = 1
+    random_state: int = 0
 
     def check(self) -> None:
         """Raise ConfigError for invalid parameters."""

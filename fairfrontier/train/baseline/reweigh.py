@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
 
 from fairfrontier.train.base import take_attribute, training_weight
 from fairfrontier.train.registry import method
-from fairfrontier.train.tree.boosting import BoostedTrees, PositiveWeight
+from fairfrontier.train.tree.boosting import BoostedTrees
 
 
 def independence_weights(group: np.ndarray, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -32,6 +33,7 @@ def independence_weights(group: np.ndarray, y: np.ndarray, weight: np.ndarray) -
 
 
 @method("reweigh")
+@dataclass(kw_only=True, eq=False, repr=False)
 class Reweigh(BoostedTrees):
     """Gradient-boosted trees on rows weighted so that group and label are independent.
 
@@ -51,34 +53,7 @@ class Reweigh(BoostedTrees):
     group_parameters: ClassVar[tuple[str, ...]] = ("attribute",)
     paper: ClassVar[str] = "Kamiran and Calders, Data preprocessing techniques, KAIS 2012"
 
-    def __init__(
-        self,
-        *,
-        attribute: int = 0,
-        n_estimators: int = 100,
-        max_depth: int = 6,
-        learning_rate: float = 0.3,
-        reg_lambda: float = 1.0,
-        min_child_weight: float = 1.0,
-        scale_pos_weight: PositiveWeight = 1.0,
-        base_score: float | None = None,
-        tree_method: str = "hist",
-        n_jobs: int = 1,
-        random_state: int = 0,
-    ) -> None:
-        super().__init__(
-            n_estimators=n_estimators,
-            max_depth=max_depth,
-            learning_rate=learning_rate,
-            reg_lambda=reg_lambda,
-            min_child_weight=min_child_weight,
-            scale_pos_weight=scale_pos_weight,
-            base_score=base_score,
-            tree_method=tree_method,
-            n_jobs=n_jobs,
-            random_state=random_state,
-        )
-        self.attribute = attribute
+    attribute: int = 0
 
     def fit(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -38,6 +38,7 @@ CONSTRAINTS = ("bounded_group_loss", "statistical_parity")
 ORACLES = ("cs", "envelope", "lr", "ls")
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Reduction(MixtureEstimator):
     """Base of fair regression of numbers and of classes, which differ in their default loss.
 
@@ -166,64 +167,27 @@ class Reduction(MixtureEstimator):
     state_facts: ClassVar[tuple[str, ...]] = ("gap", "exact", "converged", "iterations", "calls")
     default_loss: ClassVar[str]
 
-    multiplier_: np.ndarray
-    levels_: np.ndarray
-    loss_: float
-    group_value_: np.ndarray
-    alone_: np.ndarray
-    report_: Report
-    gap_: float
-    exact_: bool
-    converged_: bool
-    iterations_: int
-    calls_: int
-
-    def __init__(
-        self,
-        *,
-        constraint: str = "statistical_parity",
-        loss: str | Loss | None = None,
-        shape: float | None = None,
-        oracle: str | None = None,
-        learner: str | Any = "linear",
-        budget: float | Sequence[float] = 0.05,
-        attribute: int = 0,
-        n_grid: int = 40,
-        radius: float | None = None,
-        tolerance: float | None = None,
-        iterations: int = 50,
-        inflation: float = 0.0,
-        schedule: Schedule = "adaptive",
-        rounded: bool = True,
-        variant: Variant = "paper",
-        label_range: Sequence[float] | None = None,
-        penalty: float = 1e-4,
-        n_estimators: int | None = None,
-        max_depth: int | None = None,
-        n_jobs: int = 1,
-        random_state: int = 0,
-    ) -> None:
-        self.constraint = constraint
-        self.loss = loss
-        self.shape = shape
-        self.oracle = oracle
-        self.learner = learner
-        self.budget = budget
-        self.attribute = attribute
-        self.n_grid = n_grid
-        self.radius = radius
-        self.tolerance = tolerance
-        self.iterations = iterations
-        self.inflation = inflation
-        self.schedule = schedule
-        self.rounded = rounded
-        self.variant = variant
-        self.label_range = label_range
-        self.penalty = penalty
-        self.n_estimators = n_estimators
-        self.max_depth = max_depth
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+    constraint: str = "statistical_parity"
+    loss: str | Loss | None = None
+    shape: float | None = None
+    oracle: str | None = None
+    learner: str | Any = "linear"
+    budget: float | Sequence[float] = 0.05
+    attribute: int = 0
+    n_grid: int = 40
+    radius: float | None = None
+    tolerance: float | None = None
+    iterations: int = 50
+    inflation: float = 0.0
+    schedule: Schedule = "adaptive"
+    rounded: bool = True
+    variant: Variant = "paper"
+    label_range: Sequence[float] | None = None
+    penalty: float = 1e-4
+    n_estimators: int | None = None
+    max_depth: int | None = None
+    n_jobs: int = 1
+    random_state: int = 0
 
     def check(self) -> None:
         """Raise ConfigError for invalid parameters."""
@@ -346,7 +310,7 @@ class Reduction(MixtureEstimator):
             "loss": self._loss(),
             "label_range": self._range(),
         }
-        names = [field.name for field in fields(ReductionSetting) if field.name not in resolved]
+        names = {each.name for each in fields(ReductionSetting)} - resolved.keys()
         return ReductionSetting(**resolved, **{name: getattr(self, name) for name in names})
 
     def _keep(self, levels: np.ndarray, solution: Solution, report: Report) -> None:

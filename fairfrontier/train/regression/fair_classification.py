@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -25,6 +25,7 @@ SOLVERS = ("exponentiated_gradient", "grid_search")
 
 
 @method("fair_classification")
+@dataclass(kw_only=True, eq=False, repr=False)
 class FairClassification(Regressor):
     """A randomised classifier with parity of decisions, scored by its classifiers' log-odds.
 
@@ -108,47 +109,28 @@ class FairClassification(Regressor):
     paper: ClassVar[str] = "Agarwal et al., A reductions approach to fair classification, ICML 2018"
     example: ClassVar[Mapping[str, Any]] = {"max_iter": 5}
 
-    probability_: np.ndarray
-    coefficient_: np.ndarray
-    intercept_: np.ndarray
-    boosters_: tuple[Any, ...]
-    n_iter_: int
-    report_: dict[str, Any]
+    probability_: np.ndarray = field(init=False)
+    coefficient_: np.ndarray = field(init=False)
+    intercept_: np.ndarray = field(init=False)
+    boosters_: tuple[Any, ...] = field(init=False)
+    n_iter_: int = field(init=False)
+    report_: dict[str, Any] = field(init=False)
 
-    def __init__(
-        self,
-        *,
-        attribute: int = 0,
-        budget: float = 0.05,
-        learner: Literal["linear", "xgboost"] = "linear",
-        solver: Literal["exponentiated_gradient", "grid_search"] = "exponentiated_gradient",
-        threshold: float = 0.5,
-        max_iter: int = 50,
-        tolerance: float = 0.01,
-        grid_size: int = 20,
-        penalty: float = 1e-6,
-        n_estimators: int = 150,
-        max_depth: int = 3,
-        learning_rate: float = 0.1,
-        gamma: float = 2.0,
-        n_jobs: int = 1,
-        random_state: int = 0,
-    ) -> None:
-        self.attribute = attribute
-        self.budget = budget
-        self.learner = learner
-        self.solver = solver
-        self.threshold = threshold
-        self.max_iter = max_iter
-        self.tolerance = tolerance
-        self.grid_size = grid_size
-        self.penalty = penalty
-        self.n_estimators = n_estimators
-        self.max_depth = max_depth
-        self.learning_rate = learning_rate
-        self.gamma = gamma
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+    attribute: int = 0
+    budget: float = 0.05
+    learner: Literal["linear", "xgboost"] = "linear"
+    solver: Literal["exponentiated_gradient", "grid_search"] = "exponentiated_gradient"
+    threshold: float = 0.5
+    max_iter: int = 50
+    tolerance: float = 0.01
+    grid_size: int = 20
+    penalty: float = 1e-6
+    n_estimators: int = 150
+    max_depth: int = 3
+    learning_rate: float = 0.1
+    gamma: float = 2.0
+    n_jobs: int = 1
+    random_state: int = 0
 
     def __sklearn_tags__(self) -> Any:
         """Return scikit-learn's tags: predictions are transformed log-odds, in [0, 1]."""

@@ -48,6 +48,17 @@ class MixtureEstimator(Estimator):
     predictors_: tuple[Predictor, ...]
     probability_: np.ndarray
     reachable_: np.ndarray
+    multiplier_: np.ndarray
+    levels_: np.ndarray
+    loss_: float
+    group_value_: np.ndarray
+    alone_: np.ndarray
+    report_: dict[str, float]
+    gap_: float
+    exact_: bool
+    converged_: bool
+    iterations_: int
+    calls_: int
     constraint: str
     attribute: int
     n_grid: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -86,6 +87,7 @@ def check_trees(model: Any) -> None:
     )
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class BoostedTrees(Classifier):
     """Base of the methods that boost plainly, on weighted or transformed rows.
 
@@ -114,32 +116,18 @@ class BoostedTrees(Classifier):
     weights_are_counts: ClassVar[bool] = False  # weights move hist's quantile sketch
     example: ClassVar[Mapping[str, Any]] = {"n_estimators": 5, "max_depth": 3}
 
-    booster_: xgboost.Booster
+    booster_: xgboost.Booster = field(init=False)
 
-    def __init__(
-        self,
-        *,
-        n_estimators: int = 100,
-        max_depth: int = 6,
-        learning_rate: float = 0.3,
-        reg_lambda: float = 1.0,
-        min_child_weight: float = 1.0,
-        scale_pos_weight: PositiveWeight = 1.0,
-        base_score: float | None = None,
-        tree_method: str = "hist",
-        n_jobs: int = 1,
-        random_state: int = 0,
-    ) -> None:
-        self.n_estimators = n_estimators
-        self.max_depth = max_depth
-        self.learning_rate = learning_rate
-        self.reg_lambda = reg_lambda
-        self.min_child_weight = min_child_weight
-        self.scale_pos_weight = scale_pos_weight
-        self.base_score = base_score
-        self.tree_method = tree_method
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+    n_estimators: int = 100
+    max_depth: int = 6
+    learning_rate: float = 0.3
+    reg_lambda: float = 1.0
+    min_child_weight: float = 1.0
+    scale_pos_weight: PositiveWeight = 1.0
+    base_score: float | None = None
+    tree_method: str = "hist"
+    n_jobs: int = 1
+    random_state: int = 0
 
     def check(self) -> None:
         """Raise ConfigError for invalid parameters."""
