@@ -48,7 +48,7 @@ def write_report(
         store=context.store,
         reproduction=reproduction,
     )
-    keep_results(files, context.store, _describe(study))
+    keep_results(files, context.store, describe_results(study))
     return len(files)
 
 
@@ -65,7 +65,7 @@ STAGES: Mapping[str, Callable[..., Any]] = {
 
 def restore(study: StudyRun) -> bool:
     """Restore the files of a complete study from the store; False where it lacks them."""
-    return study.is_complete and restore_results(study.folder, study.store, _describe(study))
+    return study.is_complete and restore_results(study.folder, study.store, describe_results(study))
 
 
 def run_plain(
@@ -127,7 +127,3 @@ def run_study(
     options = RunOptions(study=str(study), profile=profile, cluster=cluster, out=out, conf=home)
     facts = run_plain(start_study(options))
     return Study(Path(facts["folder"]), options.home, facts)
-
-
-def _describe(study: StudyRun) -> dict[str, Any]:
-    return describe_results(study.study, study.plan, study.points, study.home, study.store)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fairfrontier.evaluate.certificate.last_move import LastMap, recall_last_map
+from fairfrontier.evaluate.certificate.last_move import recall_last_moves
+from fairfrontier.evaluate.certificate.worst_move import Move
 from fairfrontier.figure.frontier import (
     COLOURS,
     GREY,
@@ -69,14 +70,14 @@ class Surface:
     """One model over the plane, titled by how it differs from the other panels of its row.
 
     ``probability`` is P(y = 1), shape (GRID, GRID), rows by the second feature; ``tilt`` the angle
-    of the boundary to the first axis in degrees, None without a boundary; ``moved`` where the worst
-    case moved the training rows in the last round, of models that have one.
+    of the boundary to the first axis in degrees, None without a boundary; ``moves`` those of
+    the training rows in the last round's worst case, of models that have one.
     """
 
     title: str
     probability: np.ndarray
     tilt: float | None
-    moved: LastMap | None = None
+    moves: tuple[Move, ...] | None = None
 
 
 def find_tilt(plane: Plane, probability: np.ndarray) -> float | None:
@@ -184,13 +185,13 @@ def _evaluate(
     title = ", ".join(
         f"{SYMBOLS.get(name, name)} = {setting[name]}" for name in swept if name in setting
     )
-    moved = None
+    moves = None
     request = stored.group.find_metric(stored.member)
     if isinstance(model, BuDRO) and model.n_estimators > 1 and request is not None:
         train = stored.split(scene.home).train
         metric = load_metric(request, scene.store, scene.home)
-        moved = recall_last_map(model, train.X, train.y, metric, train.weight)
-    return Surface(title or label, probability, find_tilt(plane, probability), moved)
+        moves = recall_last_moves(model, train.X, train.y, metric, train.weight)
+    return Surface(title or label, probability, find_tilt(plane, probability), moves)
 
 
 def _describe(rows: Sequence[tuple[str, Sequence[Surface]]]) -> str:
@@ -200,8 +201,8 @@ def _describe(rows: Sequence[tuple[str, Sequence[Surface]]]) -> str:
         angles = []
         for surface in surfaces:
             angles.append(f"{surface.title} {_name_tilt(surface.tilt)}")
-            if surface.moved is not None:
-                moves = surface.moved.moves
+            if surface.moves is not None:
+                moves = surface.moves
                 angles[-1] += f" with {len(moves[:ARROWS])} of {len(moves)} moves of the last round"
         parts.append(f"{label}: {', '.join(angles)}".removeprefix(": "))
     listed = "; ".join(parts)
@@ -244,7 +245,7 @@ def _draw(
             for mark, colour, text in zip(MARKS, (LOW, HIGH), part.classes, strict=True)
         ]
         keys.append(make_key("decision boundary", color=INK, lw=2))
-        if any(surface.moved is not None for _, surfaces in rows for surface in surfaces):
+        if any(surface.moves is not None for _, surfaces in rows for surface in surfaces):
             arrow: Any = {"color": INK, "lw": 0.9, "marker": ">", "ms": 4}
             keys.append(make_key("move of the worst case, last round", **arrow))
         add_legend(picture, keys, 4)
@@ -274,7 +275,7 @@ def _draw_panel(axes: Axes, surface: Surface, plane: Plane, part: Part, colours:
     arrow: Any = {"arrowstyle": "-|>,head_length=0.35,head_width=0.16", "color": INK}
     arrow |= {"lw": 0.7, "alpha": 0.75, "shrinkA": 2.0, "shrinkB": 2.0}
     # From rows to what they become, those moves first that add most to the loss.
-    for move in surface.moved.moves[:ARROWS] if surface.moved is not None else ():
+    for move in surface.moves[:ARROWS] if surface.moves is not None else ():
         start, end = tuple(part.X[move.row]), tuple(part.X[move.becomes])
         axes.annotate("", xy=end, xytext=start, arrowprops=arrow, zorder=4)
     axes.set_title(surface.title, fontsize=10.5, fontweight="bold")

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,10 @@ from fairfrontier.runtime.source import source_digest
 from fairfrontier.runtime.store import MANIFEST, Store, hash_file
 from fairfrontier.runtime.writer import filling
 from fairfrontier.study import drawing
-from fairfrontier.study.config import StudyConfig
-from fairfrontier.study.expand import Planned
 from fairfrontier.study.frontier import name_columns
 from fairfrontier.study.publication import Reproduction
 from fairfrontier.study.results import SCHEMA, StudyResults
+from fairfrontier.study.run import StudyRun
 from fairfrontier.study.saved_model import list_models
 
 KIND = "results"
@@ -62,13 +61,8 @@ def write_results(
 
     Without a store, models.csv and the study's further figures are left out; changes.csv is written
     where the dataset has texts, published.csv where a table is reproduced. All files are made
-    before the first one is replaced. Equal points are equal bytes of points.parquet, with the same
-    version of pyarrow.
-
-    Raises
-    ------
-    StoreError
-        When the folder cannot be written; then no file in it has changed.
+    before the first one is replaced: with StoreError, when the folder cannot be written, no file in
+    it has changed. Equal points are equal bytes of points.parquet, with one version of pyarrow.
     """
     study, plan, points, frontier = results.study, results.plan, results.points, results.frontier
     reproduction = reproduction or Reproduction()
@@ -109,21 +103,12 @@ def write_results(
     return _replace_files(folder, files)
 
 
-def describe_results(
-    study: StudyConfig,
-    plan: Sequence[Planned],
-    points: Sequence[str],
-    home: Path,
-    store: Store | None = None,
-) -> dict[str, Any]:
-    """Return everything on which the files of a study depend, except the seconds that it took.
-
-    ``points`` are the keys of the plan's points. The store keeps the digest of the source.
-    """
-    figures = [drawing.FIGURES.find(name).draw.__module__ for name in study.figures]
-    references = list_names("publication", home).values()
+def describe_results(run: StudyRun) -> dict[str, Any]:
+    """Return everything on which the files of a study depend, except the seconds that it took."""
+    figures = [drawing.FIGURES.find(name).draw.__module__ for name in run.study.figures]
+    references = list_names("publication", run.home).values()
     return {
-        "study": study.model_dump(mode="json"),
+        "study": run.study.model_dump(mode="json"),
         "plan": [
             {
                 "points": key,
@@ -131,11 +116,11 @@ def describe_results(
                 "method": planned.group.method,
                 "members": [[member.seed, member.setting] for member in planned.group.members],
             }
-            for planned, key in zip(plan, points, strict=True)
+            for planned, key in zip(run.plan, run.points, strict=True)
         ],
         "references": {path.name: hash_file(path) for path in references},
         "template": [hash_file(TEMPLATE), hash_file(STYLE)],
-        "source": source_digest([__name__, *REPRODUCING, *figures], store=store),
+        "source": source_digest([__name__, *REPRODUCING, *figures], store=run.store),
         "libraries": list_versions(),
     }
 

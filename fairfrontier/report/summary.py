@@ -64,7 +64,7 @@ def build_summary(
         "accuracy": study.frontier.accuracy,
         "fairness": list(study.frontier.fairness),
         "frontier": [
-            {**plain_record(row), "setting": json.loads(row["setting"])}
+            {**{key: _plain(row[key]) for key in row}, "setting": json.loads(row["setting"])}
             for row in chosen.to_dict("records")
         ],
         "claims": list(claims),
@@ -72,11 +72,7 @@ def build_summary(
     }
 
 
-def plain_record(record: Mapping[Any, Any]) -> dict[str, Any]:
-    """Replace NumPy scalars by Python's and NaN by None."""
-    return {str(key): _plain(value) for key, value in record.items()}
-
-
 def _plain(value: Any) -> Any:
+    """Replace NumPy scalars by Python's and NaN by None."""
     value = value.item() if isinstance(value, np.generic) else value
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairfrontier import learn
-from fairfrontier.evaluate.certificate.last_move import recall_last_map
+from fairfrontier.evaluate.certificate.last_move import recall_last_moves
 from fairfrontier.figure.surface import (
     ARROWS,
     GRID,
@@ -140,8 +140,8 @@ def test_arrows_are_the_moves_of_the_last_round_that_add_most(scene, picture, mo
     folder = scene.store.path(KIND, key(group, scene.store, ROOT))
     train = load_split(group, group.members[0], ROOT).train
     metric = learn("subspace", load_split(group, group.members[0], ROOT), regress=[])
-    moved = recall_last_map(load_model(folder / "model-0"), train.X, train.y, metric)
-    told = f"{min(ARROWS, len(moved.moves))} of {len(moved.moves)} moves of the last round"
+    moved = recall_last_moves(load_model(folder / "model-0"), train.X, train.y, metric)
+    told = f"{min(ARROWS, len(moved))} of {len(moved)} moves of the last round"
     assert picture.alt.count("moves of the last round") == 1
     assert told in picture.alt
     drawn = []
@@ -150,7 +150,7 @@ def test_arrows_are_the_moves_of_the_last_round_that_add_most(scene, picture, mo
         lambda _, text, xy, xytext, **look: drawn.append((text, xytext, xy)),
     )
     draw_surfaces(scene)
-    arrows = [("", tuple(train.X[m.row]), tuple(train.X[m.becomes])) for m in moved.moves[:ARROWS]]
+    arrows = [("", tuple(train.X[m.row]), tuple(train.X[m.becomes])) for m in moved[:ARROWS]]
     assert drawn == arrows
     # Within a budget of .05 the worst case moves rows sideways far more than upwards.
     along, across = np.abs(np.diff([pair[1:] for pair in arrows], axis=1)).sum(axis=(0, 1))

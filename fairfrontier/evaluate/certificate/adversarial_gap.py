@@ -39,21 +39,12 @@ DRAW_TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class Gap:
-    """The gap at one budget.
+    """The gap Ĝ(ε) at one budget.
 
-    Attributes
-    ----------
-    budget : float
-        ε: mean fair distance that rows may be moved, in squared units of the metric.
-    value : float
-        Ĝ(ε), attained by a map within the budget; in nats for the log loss, in shares of rows for
-        errors; at least 0.
-    upper : float
-        The dual's value: an upper bound of the optimum over these rows.
-    low, high : float
-        95% bootstrap interval; NaN without replicates.
-    n : int
-        Rows.
+    ``value``, at least 0, is attained by a map of the rows within the budget, in nats for the log
+    loss and in shares of rows for errors. ``upper`` is the dual's value, an upper bound over these
+    rows; ``low`` and ``high`` are a 95% bootstrap interval, NaN without replicates; ``n`` counts
+    rows.
     """
 
     budget: float
@@ -66,27 +57,13 @@ class Gap:
 
 @dataclass(frozen=True, eq=False)
 class GapCertificate:
-    """A model's gaps over a range of budgets, and the maps that attain them.
+    """A model's gaps over a range of budgets, and the maps of rows that attain them.
 
-    Attributes
-    ----------
-    loss : {"log", "error"}
-        Which loss.
-    gaps : tuple of Gap
-        One per budget, in the order of the budgets.
-    rows : int64 ndarray of shape (n,)
-        Positions of the rows in the part, sorted by their values, so that nothing here depends on
-        the order of the rows.
-    twin : int64 ndarray of shape (n,)
-        For every row the first one with the same values.
-    mass : float64 ndarray of shape (n,)
-        Share of each row.
-    target : int64 ndarray of shape (n_maps, n)
-        The row that each row becomes at each price of the fair distance, in falling order from ∞.
-    gain, cost : float64 ndarrays of shape (n_maps, n)
-        What that adds to its loss, and its fair distance.
-    maps : tuple of ndarrays
-        The same maps in short, from which `certify_gaps` resumes.
+    ``rows`` are positions in the part, sorted by the rows' values, so that nothing here depends on
+    their order; ``twin`` is the first row with the same values and ``mass`` the share of each row.
+    ``target``, ``gain`` and ``cost``, of shape (n_maps, n), say what each row becomes at each price
+    of the fair distance, in falling order from ∞, what that adds to its loss, and its fair
+    distance. ``maps`` are the same maps in short, from which `certify_gaps` resumes.
     """
 
     loss: Loss
@@ -280,15 +257,11 @@ def trace_gap(
     Parameters
     ----------
     losses : float64 array of shape (n, K)
-        Loss of every row under every label.
+        Loss of every row under every label, of the kind ``loss``.
     label : int64 array of shape (n,)
         Codes 0..K-1.
     z : float64 array of shape (n, k)
         Rows embedded by the fair metric.
-    budgets : sequence of float
-        ε ≥ 0.
-    loss : {"log", "error"}
-        The kind of ``losses``.
     weight : float64 array of shape (n,), optional
         Case weights; rows of weight 0 are left out.
     features : float64 array of shape (n, d), optional
@@ -297,10 +270,6 @@ def trace_gap(
         The rows' positions in the part; 0..n-1 by default.
     tolerance : float
         Of the values: duality gap as a share of Ĝ(ε).
-    replicates : int
-        Bootstrap draws.
-    generator : numpy.random.Generator, optional
-        Draws them; of seed 0 by default.
     known : tuple of ndarrays, optional
         ``maps`` of an earlier certificate of the same rows.
 

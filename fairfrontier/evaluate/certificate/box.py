@@ -52,24 +52,10 @@ def bound_box(
     is read off the upper concave hull of the maps' mean (cost, gain) and of the map that moves
     nothing.
 
-    Parameters
-    ----------
-    network : Network
-        One net (model axis of length 1), with at least two logits.
-    X : float64 array of shape (n, d)
-        Rows, inside the box.
-    metric : FairMetric
-        d_X.
-    budgets : sequence of float
-        ε ≥ 0 of each bound.
-    low, high : float64 arrays of shape (d,)
-        The box; a feature with low = high does not move.
-    noise : float64 array of shape (n, d)
-        Start from X + noise · (high − low): d_Y has no slope at X itself.
-    steps : int
-        Of Adam.
-    rate : float
-        Of Adam, as a share of the box's width.
+    The net (a model axis of length 1) has at least two logits. X, of shape (n, d), lies inside the
+    box; features with low = high do not move. The search starts from X + noise · (high − low),
+    since d_Y has no slope at X itself; Adam makes ``steps`` steps at a ``rate`` that is a share of
+    the box's width.
 
     Raises
     ------
@@ -157,8 +143,7 @@ def _move_freely(
     move = (x - X) @ directions.T @ directions
     wall = np.where(move > 0, high - X, X - low)
     room = np.divide(wall, np.abs(move), out=np.full_like(move, np.inf), where=np.abs(move) > 1e-12)
-    moved: np.ndarray = X + np.minimum(1.0, room.min(axis=1, keepdims=True)) * move
-    return moved
+    return np.asarray(X + np.minimum(1.0, room.min(axis=1, keepdims=True)) * move)
 
 
 def _mix(cost: np.ndarray, gain: np.ndarray, budget: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,8 +51,7 @@ def centre_logits(probability: np.ndarray) -> np.ndarray:
 
 def centre(logits: np.ndarray) -> np.ndarray:
     """Return logits minus their mean over the last axis."""
-    centred: np.ndarray = logits - logits.mean(axis=-1, keepdims=True)
-    return centred
+    return np.asarray(logits - logits.mean(axis=-1, keepdims=True))
 
 
 def certify_rows(
@@ -70,19 +69,10 @@ def certify_rows(
 
     with m = 1/n or the normalised weights, d_Y = (1/K) ‖logits − logits'‖² and d_X = ‖z − z'‖².
 
-    Parameters
-    ----------
-    logits : float64 array of shape (n, K)
-        Centred, see `centre_logits`.
-    z : float64 array of shape (n, k)
-        The rows embedded by the fair metric. Rows that coincide after `snap_coordinates` may become
-        each other within any budget, 0 included.
-    budget : float
-        ε ≥ 0, in squared units of the metric.
-    weight : float64 array of shape (n,), optional
-        Case weights; rows of weight 0 are left out, also as counterparts.
-    tolerance : float
-        Duality gap as a share of the value.
+    The logits, of shape (n, K), are centred; the embedded rows z have shape (n, k). Rows that
+    coincide after `snap_coordinates` may become each other within any budget, 0 included. Rows of
+    weight 0 are left out, also as counterparts. The tolerance is the duality gap as a share of the
+    value.
 
     Raises
     ------
@@ -188,9 +178,10 @@ class _Pairs:
         self.f_square = np.sum(self.f**2, axis=1)
         self.z_square = np.sum(self.z**2, axis=1)
 
-    def blocks(self) -> Iterator[slice]:
-        for first in range(0, self.n, BLOCK):
-            yield slice(first, min(first + BLOCK, self.n))
+    def search(self, score: Callable[[slice], np.ndarray]) -> np.ndarray:
+        """Return the target of the largest score of every row, a block of rows at a time."""
+        blocks = (slice(first, first + BLOCK) for first in range(0, self.n, BLOCK))
+        return np.concatenate([np.argmax(score(block), axis=1) for block in blocks])
 
     def distances(self, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return d_Y and d_X of all rows to their targets."""
@@ -203,32 +194,32 @@ class _Pairs:
 
     def move(self, eta: float, known: np.ndarray) -> np.ndarray:
         """Return the best target of every row at η, at least as good as the known one."""
-        best = np.empty(self.n, dtype=np.int64)
         level = (self.f_square - eta * self.z_square)[:, None]
         left = np.hstack([-2.0 * self.f, (2.0 * eta) * self.z, np.ones_like(level)])
         right = np.hstack([self.f, self.z, level]).T
-        for block in self.blocks():
-            best[block] = np.argmax(left[block] @ right, axis=1)
+        best = self.search(lambda block: left[block] @ right)
         new, old = self.distances(best), self.distances(known)
         return np.where(new[0] - eta * new[1] > old[0] - eta * old[1], best, known)
 
     def farthest(self) -> np.ndarray:
         """Return the target of the largest output distance; of those that tie, the nearest."""
-        best = np.empty(self.n, dtype=np.int64)
-        for block in self.blocks():
+
+        def score(block: slice) -> np.ndarray:
             output = self.f_square - 2.0 * (self.f[block] @ self.f.T)
             fair = self.z_square - 2.0 * (self.z[block] @ self.z.T)
             top = output.max(axis=1, keepdims=True)
             tied = output >= top - 1e-12 * np.maximum(1.0, np.abs(top))
-            best[block] = np.argmin(np.where(tied, fair, np.inf), axis=1)
-        return best
+            return np.where(tied, -fair, -np.inf)
+
+        return self.search(score)
 
     def coincide(self) -> np.ndarray:
         """Return the target of the largest output distance among the rows at the same point."""
         point = np.unique(self.z, axis=0, return_inverse=True)[1].reshape(-1)
-        best = np.empty(self.n, dtype=np.int64)
-        for block in self.blocks():
+
+        def score(block: slice) -> np.ndarray:
             output = self.f_square - 2.0 * (self.f[block] @ self.f.T)
-            best[block] = np.argmax(np.where(point[block, None] == point, output, -np.inf), axis=1)
-        moved, _ = self.distances(best)
-        return np.where(moved > 0, best, np.arange(self.n))
+            return np.where(point[block, None] == point, output, -np.inf)
+
+        best = self.search(score)
+        return np.where(self.distances(best)[0] > 0, best, np.arange(self.n))

@@ -24,16 +24,9 @@ class PriceMaps:
     same maps serve every weighting of the rows. Here R_ij = losses[i, y_j], C_ij = ‖z_i − z_j‖²
     and the weights are positive.
 
-    Attributes
-    ----------
-    own : float64 ndarray of shape (n,)
-        R_jj.
-    eta : list of float
-        Prices, from ∞ (rows become what coincides with them) down to 0.
-    target : list of int64 ndarray
-        Points that the merged columns move to.
-    gain, cost : list of float64 ndarray of shape (n,)
-        R_ij − R_jj and C_ij of every row.
+    Prices ``eta`` fall from ∞ (rows become what coincides with them) to 0. Each map has the points
+    that the merged columns move to (``target``), and ``gain`` R_ij − R_jj and ``cost`` C_ij of
+    every row, of shape (n,).
     """
 
     def __init__(

@@ -19,18 +19,11 @@ N_MOVES = 10
 
 @dataclass(frozen=True)
 class Move:
-    """A row, and the similar row whose treatment it gets in the worst case.
+    """A row, and the similar row whose treatment it gets in the worst case: positions in the part.
 
-    Attributes
-    ----------
-    row, becomes : int
-        Positions in the part.
-    mass : float
-        Share of all rows that make this move: that of all rows with the same values.
-    gain : float
-        Loss of ``becomes`` under the label of ``row``, less the loss of ``row``; above 0.
-    distance : float
-        Their fair distance, in squared units of the metric.
+    ``mass`` is the share of all rows that make this move, ``gain`` the loss of ``becomes`` under
+    the label of ``row`` less the loss of ``row``, above 0, and ``distance`` their fair distance, in
+    squared units of the metric.
     """
 
     row: int
@@ -80,30 +73,11 @@ def list_worst_moves(
 
         Σ_moves mass × gain = Ĝ(ε),   Σ_moves mass × distance ≤ ε
 
-    Parameters
-    ----------
-    certificate : GapCertificate
-        From `certify`.
-    budget : float
-        One of its budgets.
-    n_moves : int, optional
-        Largest number of moves; all of them when None.
-
-    Returns
-    -------
-    tuple of Move
-        Rows with the same values are one move with all their mass; of rows that coincide in the
-        metric and have the same loss, one stands for all. Moves that carry the same come with the
-        shortest distance first, so that ties of a 0/1 loss show the most similar rows.
-
-    Raises
-    ------
-    ConfigError
-        When the budget was not certified.
-
-    Notes
-    -----
-    O(n log n) time. Where losses tie, several maps may attain the same gap; this is one of them.
+    All of them where ``n_moves`` is None. Rows with the same values are one move with all their
+    mass; of rows that coincide in the metric and have the same loss, one represents all. Moves that
+    carry the same come with the shortest distance first, so that ties of a 0/1 loss show the most
+    similar rows. Where losses tie, several maps may attain the gap; this is one of them.
+    ConfigError when the budget was not certified. O(n log n) time.
     """
     certificate.find_gap(budget)
     twin = certificate.twin

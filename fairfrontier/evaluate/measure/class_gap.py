@@ -92,11 +92,7 @@ def measure_class_gaps(
 
     A level with fewer than ``minimum`` rows of a class has no rate of it, and a class of which
     fewer than two levels have one is left out; ``gap_classes_left_out`` counts these. ``n`` counts
-    the rows of the rates that take part.
-
-    Notes
-    -----
-    O(n), and O(cells) for each replicate.
+    the rows of the rates that take part. O(n), and O(cells) for each replicate.
     """
     for attribute in audit.part.attributes:
         recalls = _count(audit, attribute)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -77,12 +76,8 @@ def measure_subgroup_bias_floor(audit: Audit) -> Iterator[MeasureRow]:
         codes = read_codes(part, attribute, len(levels))
         index = cell * len(levels) + codes
         shape = (BINS, FOLDS, len(levels))
-
-        def table(values: np.ndarray, index: np.ndarray = index, shape: Any = shape) -> np.ndarray:
-            return np.asarray(np.bincount(index, values, math.prod(shape)).reshape(shape))
-
-        mass = table(weight)
-        squares = [table(weight**2 * h**power) for power in range(3)]
+        values = (weight, *(weight**2 * h**power for power in range(3)))
+        mass, *squares = (np.bincount(index, v, math.prod(shape)).reshape(shape) for v in values)
         count = np.bincount(codes, minlength=len(levels))
         for code, level in enumerate(levels):
             group, n = f"{attribute}={level}", part.n_samples

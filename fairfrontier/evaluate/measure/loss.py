@@ -120,8 +120,6 @@ def measure_loss(audit: Audit, compute: Compute) -> Iterator[MeasureRow]:
 def measure_largest_loss(audit: Audit, compute: Compute) -> Iterator[MeasureRow]:
     """Yield, for every attribute, the largest of its levels' losses, with that level's interval.
 
-    Notes
-    -----
     This is what a bounded group loss keeps below its bound. The largest of several estimates is
     biased upward, and its interval does not say so.
     """

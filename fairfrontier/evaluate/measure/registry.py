@@ -54,21 +54,12 @@ class MeasureRow(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """What a measure is computed from.
+    """What a measure is computed from: predictions on the rows of a part.
 
-    Attributes
-    ----------
-    prediction : Prediction
-        Scores and decisions.
-    part : Part
-        Labels, groups and weights of the same rows.
-    minimum : int
-        Rows that the denominator of a level needs; with fewer it is not estimable.
-    replicates : int
-        Bootstrap draws; 0 leaves out the intervals that need them.
-    certificates, boxes, gaps : tuple
-        From `certify_part`, `bound_part` and `certify_gaps` on (a sample of) the same rows: one per
-        budget, one per budget where the model is a net, and one per loss.
+    ``minimum`` is the number of rows that the denominator of a level needs; with fewer it is not
+    estimable. ``replicates`` are bootstrap draws; 0 leaves out the intervals that need them. The
+    certificates are from `certify_part`, `bound_part` (of a net) and `certify_gaps` on the same
+    rows or a sample of them.
     """
 
     prediction: Prediction

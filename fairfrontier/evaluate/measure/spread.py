@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,11 @@ from fairfrontier.evaluate.statistic.resampling import (
 
 SENSEI = "Yurochkin and Sun, SenSeI, 2021, appendix C; Zafar et al., Fairness beyond disparate "
 SENSEI += "treatment and disparate impact, 2017"
+MEMBERS: Any = {
+    "needs": ("decision", "group", "membership"),
+    "task": ("binary", "multiclass"),
+    "reference": SENSEI,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,15 +46,20 @@ class _Members:
         return _spread(divide_right(self.belongs[self.known] @ mass))
 
     def spread_balanced(self, mass: np.ndarray) -> np.ndarray:
-        """Return that of balanced accuracy: of the mean of the rates of the classes."""
+        """Return that of balanced accuracy: of the mean rate of the classes that a draw has."""
         belongs = self.belongs[self.complete]
-        # A draw may lack a class.
         recall = [divide_right((belongs * (self.label == k)) @ mass) for k in np.unique(self.label)]
         return _spread(average_known(np.stack(recall), 0))
 
-    def count(self, memberships: np.ndarray) -> int:
-        """Return how many rows have at least one of the memberships."""
-        return int(self.outcomes.count[self.belongs[memberships].any(axis=0)].sum())
+    def measure(
+        self, spread: Callable[[np.ndarray], np.ndarray], memberships: np.ndarray, replicates: int
+    ) -> MeasureRow:
+        """Return a spread with its interval, and how many rows have one of the memberships."""
+        value = float(spread(self.outcomes.mass))
+        n = int(self.outcomes.count[self.belongs[memberships].any(axis=0)].sum())
+        return MeasureRow(
+            "", value, n, *percentile(value, self.outcomes.resample(replicates, spread))
+        )
 
 
 def _spread(rate: np.ndarray) -> np.ndarray:
@@ -81,10 +92,8 @@ def _count(audit: Audit) -> _Members:
 @measure(
     "accuracy_spread",
     what="standard deviation of the accuracy over the attributes with the levels yes and no",
-    needs=("decision", "group", "membership"),
-    task=("binary", "multiclass"),
     direction="lower",
-    reference=SENSEI,
+    **MEMBERS,
 )
 def measure_accuracy_spread(audit: Audit) -> Iterator[MeasureRow]:
     """Yield sd_a P(ŷ = Y | a = yes) over the memberships a of the part.
@@ -101,18 +110,14 @@ def measure_accuracy_spread(audit: Audit) -> Iterator[MeasureRow]:
     memberships, label and decision that occur.
     """
     members = _count(audit)
-    value = float(members.spread_accuracy(members.outcomes.mass))
-    draws = members.outcomes.resample(audit.replicates, members.spread_accuracy)
-    yield MeasureRow("", value, members.count(members.known), *percentile(value, draws))
+    yield members.measure(members.spread_accuracy, members.known, audit.replicates)
 
 
 @measure(
     "balanced_accuracy_spread",
     what="standard deviation of balanced accuracy over the attributes with the levels yes and no",
-    needs=("decision", "group", "membership"),
-    task=("binary", "multiclass"),
     direction="lower",
-    reference=SENSEI,
+    **MEMBERS,
 )
 def measure_balanced_accuracy_spread(audit: Audit) -> Iterator[MeasureRow]:
     """Yield sd_a mean_k P(ŷ = k | Y = k, a = yes); see `measure_accuracy_spread`.
@@ -121,9 +126,7 @@ def measure_balanced_accuracy_spread(audit: Audit) -> Iterator[MeasureRow]:
     counts them.
     """
     members = _count(audit)
-    value = float(members.spread_balanced(members.outcomes.mass))
-    draws = members.outcomes.resample(audit.replicates, members.spread_balanced)
-    yield MeasureRow("", value, members.count(members.complete), *percentile(value, draws))
+    yield members.measure(members.spread_balanced, members.complete, audit.replicates)
 
 
 @measure(

@@ -59,7 +59,10 @@ def measure_worst_case(
         if mass > 0:
             overall = float(sum_cells(total, kind.good)) / mass
             if over == "assignment":
-                low, high = _bound_assignments(cells, joint, rate)
+                noisy_mass = joint.sum(axis=0)
+                # A noisy group without rows does not count.
+                posterior = (joint / np.where(noisy_mass > 0, noisy_mass, 1.0)).T
+                low, high = map(np.asarray, bound_rates(cells, posterior, kind))
             else:
                 low, high = _bound_balls(decision, among, noisy, weight, cells, joint, rate)
             value = overall - low if rate == "tpr" else high - overall
@@ -69,16 +72,6 @@ def measure_worst_case(
         for level, bound, n in zip(levels, value, counts, strict=True):
             shown = float(bound) if n >= audit.minimum else np.nan
             yield MeasureRow(f"{attribute}={level}", shown, int(n))
-
-
-def _bound_assignments(
-    cells: np.ndarray, joint: np.ndarray, rate: str
-) -> tuple[np.ndarray, np.ndarray]:
-    noisy_mass = joint.sum(axis=0)
-    # A noisy group without rows does not count.
-    posterior = (joint / np.where(noisy_mass > 0, noisy_mass, 1.0)).T
-    low, high = bound_rates(cells, posterior, RATE_CELLS[rate])
-    return np.asarray(low), np.asarray(high)
 
 
 def _bound_balls(

@@ -44,19 +44,10 @@ def count_cells(prediction: Prediction, part: Part) -> Mapping[str, Cells]:
     With more than two classes the label becomes 1 and the decision whether the class is right, so
     that the accuracy can be read from the cells.
 
-    Returns
-    -------
-    mapping of str to Cells
-        ``""`` (all rows), then each attribute, then each pair as ``"sex×race"``. A cross product
-        leaves out the combinations that no row has. Two memberships make no pair.
+    The keys are ``""`` (all rows), each attribute, and each pair as ``"sex×race"``. A cross product
+    leaves out the combinations that no row has. Two memberships make no pair. DataError when a
+    group code or a label is out of range.
 
-    Raises
-    ------
-    DataError
-        When a group code or a label is out of range.
-
-    Notes
-    -----
     Cost O(n) whatever the number of attributes: the rows are counted once over the joint index
     of all attributes, and every table is a sum over axes of that. Where the joint table would be
     large (65,536 cells), each pair is counted separately; a pair with more cells than that and

@@ -13,20 +13,12 @@ BLOCK = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """Sums over the rows of each cell.
+    """Sums over the rows of each cell, of which there may be several axes.
 
     A row of weight w that is right with probability r counts w(1 − r) as wrong and wr as right.
-
-    Attributes
-    ----------
-    count : ndarray of int64, shape (n_cells,)
-        Rows. Here and below there may be several axes of cells.
-    mass : ndarray of float64, shape (n_cells, 2)
-        Sums of what is wrong and right.
-    square : ndarray of float64, shape (n_cells, 2, 2)
-        Sums of products of the two.
-    whole : bool
-        Whether the masses are counts: all weights are 1 and all probabilities 0 or 1.
+    ``count`` has shape (n_cells,), ``mass`` (n_cells, 2) the sums of what is wrong and right, and
+    ``square`` (n_cells, 2, 2) the sums of their products. The masses are counts where ``whole``:
+    all weights are 1 and all probabilities 0 or 1.
     """
 
     count: np.ndarray
