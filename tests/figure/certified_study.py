@@ -8,12 +8,9 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from fairfrontier.runtime.store import Store
 from fairfrontier.study.drawing import Scene
-from fairfrontier.study.expand import expand, load_study
-from fairfrontier.study.points import tabulate_group
+from tests.study.scene import run_study
 
-ROOT = Path(__file__).resolve().parents[2]
 EVIL = "<script>alert('x')</script>"
 DATASET = {
     "dataset": "evil",
@@ -53,12 +50,7 @@ def make_certified(folder: Path) -> Scene:
     pd.DataFrame(table).to_csv(folder / "evil.csv", index=False)
     source = {"path": str(folder / "evil.csv"), "format": "csv"}
     dataset = write(folder / "evil.yaml", {**DATASET, "source": source})
-    path = write(folder / "study.yaml", {**STUDY, "dataset": str(dataset)})
-    resolved = load_study(path, home=ROOT)
-    study, plan = resolved.study, expand(resolved)
-    store = Store(folder / "store")
-    points = pd.concat([tabulate_group(each.group, store, ROOT) for each in plan])
-    return Scene(study, plan, points.reset_index(drop=True), store, ROOT)
+    return run_study(folder / "study.yaml", {**STUDY, "dataset": str(dataset)})
 
 
 def write(path: Path, content: object) -> Path:

@@ -10,10 +10,8 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from fairfrontier.runtime.store import Store
 from fairfrontier.study.drawing import Scene
-from fairfrontier.study.expand import expand, load_study
-from fairfrontier.study.points import tabulate_group
+from tests.study.scene import run_study
 
 ROOT = Path(__file__).resolve().parents[2]
 DATASET = {
@@ -69,7 +67,6 @@ def make_scene(
     dataset = folder / "pay.yaml"
     if not dataset.is_file():
         write_dataset(folder, weighted=weighted)
-    path = folder / f"study-{name}.yaml"
     study = {
         "study": name,
         "dataset": str(dataset),
@@ -79,11 +76,4 @@ def make_scene(
         "frontier": FRONTIER,
         **changes,
     }
-    path.write_text(yaml.safe_dump(study, sort_keys=False))
-    resolved = load_study(path, home=ROOT)
-    parsed, plan = resolved.study, expand(resolved)
-    store = Store(folder / "store")
-    points = pd.concat(
-        [tabulate_group(each.group, store, ROOT) for each in plan], ignore_index=True
-    )
-    return Scene(parsed, plan, points, store, ROOT)
+    return run_study(folder / f"study-{name}.yaml", study)

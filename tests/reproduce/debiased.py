@@ -10,10 +10,8 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from fairfrontier.runtime.store import Store
 from fairfrontier.study.drawing import Scene
-from fairfrontier.study.expand import expand, load_study
-from fairfrontier.study.points import tabulate_group
+from tests.study.scene import run_study
 
 ROOT = Path(__file__).resolve().parents[2]
 DATASET = {
@@ -69,7 +67,6 @@ def make_scene(
     dataset = folder / "made.yaml"
     if not dataset.is_file():
         write_dataset(folder)
-    path = folder / f"{name}.yaml"
     study = {
         "study": name,
         "dataset": str(dataset),
@@ -77,9 +74,4 @@ def make_scene(
         "seeds": seeds,
         "frontier": {"accuracy": "accuracy", "fairness": ["selection_rate_difference:sex"]},
     }
-    path.write_text(yaml.safe_dump(study, sort_keys=False))
-    resolved = load_study(path, home=ROOT)
-    parsed, plan = resolved.study, expand(resolved)
-    store = Store(folder / "store")
-    points = pd.concat([tabulate_group(each.group, store, ROOT) for each in plan])
-    return Scene(parsed, plan, points.reset_index(drop=True), store, ROOT)
+    return run_study(folder / f"{name}.yaml", study)

@@ -11,11 +11,9 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from fairfrontier.runtime.store import Store
 from fairfrontier.study.drawing import Scene
-from fairfrontier.study.expand import expand, load_study
-from fairfrontier.study.points import tabulate_group
 from fairfrontier.train.neural.estimator import TrainingWarning
+from tests.study.scene import run_study
 
 ROOT = Path(__file__).resolve().parents[2]
 LEVELS = ("a", "b", "c")
@@ -77,7 +75,6 @@ def make_noised(
     dataset = folder / "noised.yaml"
     if not dataset.is_file():
         write_dataset(folder)
-    path = folder / f"{name}.yaml"
     study = {
         "study": name,
         "dataset": str(dataset),
@@ -86,12 +83,7 @@ def make_noised(
         "select_on": "train",
         "frontier": {"accuracy": "accuracy", "fairness": ["true_tpr_shortfall:school=a"]},
     }
-    path.write_text(yaml.safe_dump(study, sort_keys=False))
-    resolved = load_study(path, home=ROOT)
-    parsed, plan = resolved.study, expand(resolved)
-    store = Store(folder / "store")
     with warnings.catch_warnings():
         # Lemma 1's premise fails here, as on every table whose groups differ in size.
         warnings.filterwarnings("ignore", ".*need not bound the distance", TrainingWarning)
-        points = pd.concat([tabulate_group(each.group, store, ROOT) for each in plan])
-    return Scene(parsed, plan, points.reset_index(drop=True), store, ROOT)
+        return run_study(folder / f"{name}.yaml", study)

@@ -250,7 +250,7 @@ def test_validation_is_certified_where_something_reads_it(home, changes, parts):
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"certificate": {"budgets": [-1]}}, "certificate.budgets"),
         ({"certificate": {"budgets": [float("inf")]}}, "certificate.budgets"),
@@ -259,9 +259,9 @@ def test_validation_is_certified_where_something_reads_it(home, changes, parts):
         ({"certificate": {"budgets": [2]}, "frontier": {"fairness": ["dif:budget=3"]}}, "budget=2"),
     ],
 )
-def test_a_certificate_that_cannot_be_is_refused(home, changes, told):
+def test_a_certificate_that_cannot_be_is_refused(home, changes, message):
     write(home / "conf/studies/toy.yaml", {**STUDY, **changes})
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         load_study("toy", home=home)
 
 
@@ -305,8 +305,8 @@ def test_post_processors_sweep_beside_their_models(home):
         )
         in settings
     )
-    told = {"method": "rule", "attributes": "sex", "budget": 0.1}
-    assert told in [each.group.then for _, each in found]
+    rule = {"method": "rule", "attributes": "sex", "budget": 0.1}
+    assert rule in [each.group.then for _, each in found]
     bases = {each.group.members[0].parameters["budget"] for _, each in found}
     assert bases == {0.1, 0.2}
 

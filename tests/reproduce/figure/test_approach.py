@@ -75,8 +75,8 @@ def test_violation_is_of_the_constraint_with_the_largest_mean(noised, rows):
                     assert sorted(points.seed) == [0, 1]
                     values[f"{name.format(rate)}:school={level}"] = points.value.to_numpy()
             worst = max(values, key=lambda key: values[key].mean())
-            mean, error, told = results.violation(each, kind, 0.1)
-            assert told == worst
+            mean, error, group = results.violation(each, kind, 0.1)
+            assert group == worst
             assert mean == pytest.approx(values[worst].mean() - 0.1)
             assert error == pytest.approx(abs(np.diff(values[worst])[0]) / 2)
         one = results.violation(each, "true", 0.1, ("fpr_excess",))

@@ -61,7 +61,7 @@ def test_what_training_could_not_meet_is_told(noised):
     rows = list_trained(noised, "figure")
     for levels in costs.values():
         for noise, line, _, met in levels:
-            for at, told in zip(line.at, met, strict=True):
+            for at, is_met in zip(line.at, met, strict=True):
                 (own,) = (
                     each for each in rows
                     if (each.label, each.noise, each.budget) == (line.label, noise, at)
@@ -71,7 +71,7 @@ def test_what_training_could_not_meet_is_told(noised):
                     train = stored.split(ROOT).train
                     model = stored.model()
                     worst.append(model.violation(train.X, train.y, train.groups, inner="exact"))
-                assert told == (max(worst) <= 1e-6)
+                assert is_met == (max(worst) <= 1e-6)
 
 
 def every_classifier(share, positive, steps=21):

@@ -92,10 +92,10 @@ def test_the_same_scene_is_the_same_bytes(noised, draw):
 
 def test_words_hold_what_is_drawn(noised):
     line = trace_by_approach(noised, "figure", "true").panels[0][1].lines[0]
-    told = draw_true(noised).alt
-    assert "violation of true groups against the noise γ, at α = 0.1" in told
+    alt = draw_true(noised).alt
+    assert "violation of true groups against the noise γ, at α = 0.1" in alt
     group = line.worst[0].partition("=")[2]
-    assert f"ball {line.mean[0]:+.3f} ± {line.error[0]:.3f} at 0.1 ({group})" in told
+    assert f"ball {line.mean[0]:+.3f} ± {line.error[0]:.3f} at 0.1 ({group})" in alt
 
 
 @pytest.mark.parametrize(
