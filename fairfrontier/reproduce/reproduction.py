@@ -26,12 +26,6 @@ def hold_to_paper(results: StudyResults, store: Store | None, home: Path) -> Rep
     if study.published is None:
         return Reproduction(claims)
     publication, table = read_publication(study.published.reproduces, home)
-    published = compare(
-        results.points,
-        list_fits(plan, "published"),
-        publication,
-        table,
-        study.profile,
-        study.published.select_on,
-    )
+    fits, select_on = list_fits(plan, "published"), study.published.select_on
+    published = compare(results.points, fits, publication, table, study.profile, select_on)
     return Reproduction(claims, publication, published)

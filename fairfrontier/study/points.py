@@ -164,10 +164,10 @@ def _certify(
     Certificates and gaps are those of the chosen parts, of a post-processor's decisions if there is
     one; boxes bound the output shift of a network from below on the test part.
     """
-    asked = group.certificate
-    if asked is None or metric is None or part.name not in asked["parts"]:
+    options = group.certificate
+    if options is None or metric is None or part.name not in options["parts"]:
         return {}
-    budgets, rows = asked["budgets"], asked["rows"]
+    budgets, rows = options["budgets"], options["rows"]
     outputs = scores if group.then is None else replace(scores, score=scores.decision)
     certified: dict[str, Any] = {
         "certificates": certify_part(outputs, part, metric, budgets, rows),
@@ -189,19 +189,12 @@ def certify_losses(
     """Certify the losses of a member on the chosen parts.
 
     For a post-processed model only its decisions are certified, since the scores are the model's.
-    ``metric`` is from `load_certified`; ``effort``, replicates, tolerance and known
-    maps, goes to `certify_gaps`.
+    ``metric`` is from `load_certified`; ``effort``, replicates, tolerance and known maps, goes to
+    `certify_gaps`.
     """
-    asked = group.certificate
-    if asked is None or metric is None or part.name not in asked["parts"]:
+    options = group.certificate
+    if options is None or metric is None or part.name not in options["parts"]:
         return ()
     losses: tuple[Loss, ...] = ("log", "error") if group.then is None else ("error",)
-    return certify_gaps(
-        scores,
-        part,
-        metric,
-        budgets or asked["budgets"],
-        rows=asked["rows"],
-        losses=losses,
-        **effort,
-    )
+    chosen, rows = budgets or options["budgets"], options["rows"]
+    return certify_gaps(scores, part, metric, chosen, rows=rows, losses=losses, **effort)

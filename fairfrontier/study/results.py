@@ -42,13 +42,8 @@ def build_results(
 ) -> StudyResults:
     """Sort the points of a study and find its frontier; see `sort_points` and `build_frontier`."""
     points = sort_points(points)
-    frontier = build_frontier(
-        points,
-        list_fits(plan, "frontier"),
-        study.frontier.accuracy,
-        study.frontier.fairness,
-        study.select_on,
-    )
+    fits, traded = list_fits(plan, "frontier"), study.frontier
+    frontier = build_frontier(points, fits, traded.accuracy, traded.fairness, study.select_on)
     return StudyResults(study, plan, points, frontier, skipped)
 
 

@@ -80,10 +80,9 @@ class StudyRun:
 
         The keys of fits need these; unknown splits and metrics are prepared and learnt first.
         """
-        return all(
-            knows_split(request, self.store, self.home) for request in list_splits(self.groups)
-        ) and all(
-            knows_metric(request, self.store, self.home) for request in list_metrics(self.groups)
+        splits, metrics = list_splits(self.groups), list_metrics(self.groups)
+        return all(knows_split(request, self.store, self.home) for request in splits) and all(
+            knows_metric(request, self.store, self.home) for request in metrics
         )
 
     @cached_property
@@ -246,15 +245,8 @@ def run_stages(study: StudyRun, runner: Runner) -> dict[str, Any]:
     tables = [future.result() for future in measures]
     results = runner.submit("frontier", study, tables, label=study.slug, after=measures)
     compared = runner.submit("compare", results.result(), label=study.slug, after=[results])
-    report = runner.submit(
-        "report",
-        study,
-        results.result(),
-        compared.result(),
-        label=study.slug,
-        after=[results, compared],
-    )
-    report.result()
+    reported = (study, results.result(), compared.result())
+    runner.submit("report", *reported, label=study.slug, after=[results, compared]).result()
     return study.summarise()
 
 
