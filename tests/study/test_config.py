@@ -316,7 +316,7 @@ def test_post_processors_sweep_beside_their_models(home):
     [
         ("fair", r"methods.fair.then: there is no post-processor 'fair'"),
         ({"method": "rule", "budgte": 1}, r"methods.fair.then: rule takes no parameter 'budgte'"),
-        ({"method": "rule", "scale": "margin"}, r"scores are its probabilities"),
+        ({"method": "rule", "scale": "margin"}, r"scores are the method's probabilities"),
         ({"method": "rule", "attributes": "gender"}, r"attributes is 'gender', which is no group"),
         ({"method": "rule", "attributes": 1.5}, r"attributes is 1.5, which is no group"),
         ({"method": "rule", "preset": "published"}, r"rule has no preset 'published'"),
