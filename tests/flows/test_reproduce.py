@@ -35,7 +35,7 @@ def test_what_reproduces_a_table_is_run_and_compared(harness, project, capsys):
     table = pd.read_csv(Path(done[0]["folder"]) / "published.csv")
     ours = table.set_index(["row", "measure"])["ours_mean"]
     assert 0.5 < ours["gbdt", "balanced_accuracy"] <= 1
-    cli._show_published(done[0])
+    cli.show_reproduced(done)
     shown = capsys.readouterr().out
     assert "0.800 ± 0.010" in shown
     assert "report.html" in shown
@@ -48,7 +48,7 @@ def test_a_study_of_figures_is_reproduced_and_shows_its_claims(harness, fresh, c
     assert entry["reproduces"] == "toy.figure1, toy.figure2"
     done = reproduce(ReproduceOptions(cluster="inline", conf=str(fresh)))
     assert [each["study"] for each in done] == ["loans"]
-    cli._show_published(done[0])
+    cli.show_reproduced(done)
     shown = capsys.readouterr().out
     assert "It classifies." in shown
     assert "held" in shown
