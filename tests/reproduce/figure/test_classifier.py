@@ -90,7 +90,7 @@ def test_parts_are_read_as_the_post_processor_saw_them(debiased):
     probability = stored.model().predict_proba(part.X)[:, 1]
     np.testing.assert_allclose(rows.score, 2 * probability - 1, atol=1e-12)
     assert rows.base_rate() == pytest.approx(part.y.mean())
-    assert rows.problem().n_groups == 6
+    assert len(rows.problem().segments) == 6
     labelled = rows.labelled()
     assert [segment.total for segment in labelled.segments[1::2]] == [
         np.count_nonzero(part.y[rows.code == group]) for group in range(6)
