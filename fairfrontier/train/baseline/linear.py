@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Self
 
 import numpy as np
@@ -16,6 +17,7 @@ from fairfrontier.train.registry import method
 
 
 @method("linear")
+@dataclass(kw_only=True, eq=False, repr=False)
 class Linear(Classifier):
     """Logistic regression, multinomial for more than two classes.
 
@@ -61,22 +63,14 @@ class Linear(Classifier):
     state_arrays: ClassVar[tuple[str, ...]] = ("coefficient", "intercept")
     state_facts: ClassVar[tuple[str, ...]] = ("penalty",)
 
-    coefficient_: np.ndarray
-    intercept_: np.ndarray
-    penalty_: float
+    coefficient_: np.ndarray = field(init=False)
+    intercept_: np.ndarray = field(init=False)
+    penalty_: float = field(init=False)
 
-    def __init__(
-        self,
-        *,
-        penalty: float = 1e-4,
-        class_weight: Literal["balanced"] | None = None,
-        folds: int | None = None,
-        penalties: Sequence[float] | None = None,
-    ) -> None:
-        self.penalty = penalty
-        self.class_weight = class_weight
-        self.folds = folds
-        self.penalties = penalties
+    penalty: float = 1e-4
+    class_weight: Literal["balanced"] | None = None
+    folds: int | None = None
+    penalties: Sequence[float] | None = None
 
     def check(self) -> None:
         """Raise ConfigError for invalid parameters."""

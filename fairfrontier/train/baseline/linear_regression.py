@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
 import numpy as np
@@ -80,6 +81,7 @@ class LinearModel(Regressor):
 
 
 @method("linear_regression")
+@dataclass(kw_only=True, eq=False, repr=False)
 class LinearRegression(LinearModel):
     """Least squares, or logistic regression of targets in [0, 1].
 
@@ -122,9 +124,8 @@ class LinearRegression(LinearModel):
 
     paper: ClassVar[str] = "Cox, The regression analysis of binary sequences, JRSS B 1958"
 
-    def __init__(self, *, loss: RegressionLoss = "square", penalty: float = 1e-6) -> None:
-        self.loss = loss
-        self.penalty = penalty
+    loss: RegressionLoss = "square"
+    penalty: float = 1e-6
 
     def check(self) -> None:
         """Raise ConfigError for invalid parameters."""

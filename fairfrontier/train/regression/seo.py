@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
 import numpy as np
@@ -13,6 +14,7 @@ from fairfrontier.train.registry import method
 
 
 @method("seo")
+@dataclass(kw_only=True, eq=False, repr=False)
 class SEO(LinearModel):
     """Least squares whose predictions have zero correlation with every level of an attribute.
 
@@ -56,11 +58,8 @@ class SEO(LinearModel):
     group_parameters: ClassVar[tuple[str, ...]] = ("attribute",)
     paper: ClassVar[str] = "Johnson, Foster and Stine, Impartial predictive modeling, 2016"
 
-    def __init__(
-        self, *, attribute: int = 0, variant: Literal["paper", "authors"] = "paper"
-    ) -> None:
-        self.attribute = attribute
-        self.variant = variant
+    attribute: int = 0
+    variant: Literal["paper", "authors"] = "paper"
 
     def check(self) -> None:
         """Raise ConfigError for an unknown variant."""

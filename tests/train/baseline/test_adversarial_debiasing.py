@@ -125,9 +125,9 @@ WHOLE = {"batch_size": len(PART.y), "replacement": False, "balanced": False, "re
 
 
 def test_rates_that_fall_stop_the_adversary():
-    told = fit(**WHOLE, steps=40, decay=1e-12, decay_steps=20, dtype="float64").history_
+    history = fit(**WHOLE, steps=40, decay=1e-12, decay_steps=20, dtype="float64").history_
     # Every minibatch is the whole table.
-    still, moving = np.ptp(told["adversary_loss"][21:]), np.ptp(told["adversary_loss"][:20])
+    still, moving = np.ptp(history["adversary_loss"][21:]), np.ptp(history["adversary_loss"][:20])
     assert still < 1e-9
     assert moving > 1e-4
 

@@ -33,13 +33,13 @@ def make(criterion, n_groups=N_GROUPS, seed=0):
 def differences(function, array, step=1e-6):
     """Return the central differences of a function of the array's content."""
     found = np.zeros_like(array)
-    for place in np.ndindex(array.shape):
-        kept = array[place]
-        array[place] = kept + step
+    for index in np.ndindex(array.shape):
+        kept = array[index]
+        array[index] = kept + step
         upper = function()
-        array[place] = kept - step
-        found[place] = (upper - function()) / (2 * step)
-        array[place] = kept
+        array[index] = kept - step
+        found[index] = (upper - function()) / (2 * step)
+        array[index] = kept
     return found
 
 
@@ -47,12 +47,12 @@ def differences(function, array, step=1e-6):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_gradients_are_those_of_finite_differences(criterion, weighted):
     adversary, logits, target, group, weight = make(criterion)
-    told = {"criterion": criterion, "weight": weight if weighted else None}
+    settings = {"criterion": criterion, "weight": weight if weighted else None}
 
     def total():
-        return evaluate_adversary(adversary, logits, target, group, **told)[0].sum()
+        return evaluate_adversary(adversary, logits, target, group, **settings)[0].sum()
 
-    _, slope, gradient = evaluate_adversary(adversary, logits, target, group, **told)
+    _, slope, gradient = evaluate_adversary(adversary, logits, target, group, **settings)
     assert slope == pytest.approx(differences(total, logits), abs=1e-8)
     for found, array in zip(gradient.arrays, adversary.arrays, strict=True):
         assert found == pytest.approx(differences(total, array), abs=1e-8)
@@ -68,10 +68,10 @@ def test_a_row_of_weight_two_is_two_rows(criterion):
     weight[:, first], weight[:, second] = 2, 0
     taken = np.arange(N)
     taken[second] = first
-    told = {"criterion": criterion}
-    weighted = evaluate_adversary(adversary, logits, target, group, weight=weight, **told)
+    settings = {"criterion": criterion}
+    weighted = evaluate_adversary(adversary, logits, target, group, weight=weight, **settings)
     repeated = evaluate_adversary(
-        adversary, logits[:, taken], target[:, taken], group[:, taken], **told
+        adversary, logits[:, taken], target[:, taken], group[:, taken], **settings
     )
     assert weighted[0] == pytest.approx(repeated[0])
     for one, other in zip(weighted[2].arrays, repeated[2].arrays, strict=True):
@@ -139,9 +139,11 @@ def test_an_absent_group_changes_nothing(criterion):
         adversary.scale, np.pad(adversary.weight, wider), np.pad(adversary.bias, wider)
     )
     absent = np.broadcast_to([0.0, 0.0, ABSENT], (N_MODELS, 1, 3))
-    told = {"criterion": criterion, "weight": weight}
-    loss, slope, gradient = evaluate_adversary(adversary, logits, target, group, **told)
-    other = evaluate_adversary(padded, logits, target, np.pad(group, wider), **told, absent=absent)
+    settings = {"criterion": criterion, "weight": weight}
+    loss, slope, gradient = evaluate_adversary(adversary, logits, target, group, **settings)
+    other = evaluate_adversary(
+        padded, logits, target, np.pad(group, wider), **settings, absent=absent
+    )
     assert other[0] == pytest.approx(loss, rel=1e-12)
     assert other[1] == pytest.approx(slope, rel=1e-12)
     assert other[2].weight[..., :2] == pytest.approx(gradient.weight, rel=1e-12)

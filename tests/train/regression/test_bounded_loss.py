@@ -51,11 +51,11 @@ def test_bounded_losses_are_those_of_direct_minimisation(budget):
     assert result.loss >= best - 1e-6
     assert (result.group_value <= problem.budget + 1e-6).all()
     scores = score_all(result.predictors, X)
-    told = sum(
+    mixed = sum(
         share * problem.sum_group_losses(Response(None, score))
         for share, score in zip(result.probability, scores.T, strict=True)
     )
-    np.testing.assert_allclose(told, result.group_value, atol=1e-12)
+    np.testing.assert_allclose(mixed, result.group_value, atol=1e-12)
 
 
 def test_what_cannot_be_kept_is_said_with_what_can():
@@ -124,7 +124,7 @@ def test_a_bound_may_be_missed_by_the_slack_and_no_more(times, feasible):
     assert bool(result.predictors) == feasible
     assert result.calls == 2 * result.iterations + 2
     if not feasible:
-        # What is told then is the mixture nearest to the bounds.
+        # The group values are then those of the mixture nearest to the bounds.
         np.testing.assert_allclose(result.reachable, [least, 1.0 + missing], atol=1e-6)
         assert (result.group_value <= result.reachable + 1e-9).all()
 

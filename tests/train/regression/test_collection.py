@@ -164,8 +164,8 @@ def test_rows_stay_where_they_are_and_predictions_are_made_there(client):
     client.gather(client.compute([lazy[:1].sum(), lazy[2000:2001].sum(), lazy[-1:].sum()]))
 
     def sent():
-        told = client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total)
-        return sum(told.values())
+        totals = client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total)
+        return sum(totals.values())
 
     before = sent()
     model = FairRegression(**{**SMALL, "iterations": 2}).fit(lazy, y, groups=groups, client=client)
@@ -182,7 +182,7 @@ def test_arrays_in_memory_are_fitted_here_though_there_is_a_client(client):
 
 
 @pytest.mark.parametrize(
-    ("parameters", "told"),
+    ("parameters", "message"),
     [
         ({"oracle": "cs"}, "one place"),
         ({"oracle": "envelope"}, "one place"),
@@ -190,8 +190,8 @@ def test_arrays_in_memory_are_fitted_here_though_there_is_a_client(client):
         ({"loss": "absolute"}, "another for this loss"),
     ],
 )
-def test_what_needs_all_rows_is_refused(client, parameters, told):
-    with pytest.raises(ConfigError, match=told):
+def test_what_needs_all_rows_is_refused(client, parameters, message):
+    with pytest.raises(ConfigError, match=message):
         fit_both(client, draw(), **parameters)
 
 
@@ -215,7 +215,7 @@ def test_faults_of_the_rows_are_told(client):
 
 
 class Loss:
-    """Progress of a fit on which workers that hold rows are lost, as often as told."""
+    """Progress of a fit on which workers that hold rows are lost, a given number of times."""
 
     def __init__(self, lose, times):
         self.lose, self.times = lose, times
@@ -237,14 +237,20 @@ def test_a_lost_worker_costs_one_try_and_a_second_ends_the_fit():
             address = min(client.nthreads())
             client.sync(client.cluster.scheduler.remove_worker, address, stimulus_id="lost")
 
-        told = (cut(X), cut(y), cut(groups), cut(weight), client)
+        arguments = (cut(X), cut(y), cut(groups), cut(weight), client)
         once = Loss(lose, 1)
-        model.fit(*told[:2], groups=told[2], sample_weight=told[3], client=client, progress=once)
+        model.fit(
+            *arguments[:2],
+            groups=arguments[2],
+            sample_weight=arguments[3],
+            client=client,
+            progress=once,
+        )
         assert once.times == 0
         assert len(client.nthreads()) == 3
         assert_same(local, model, X)
         with pytest.raises(ClusterError, match=r"lost a worker .* is gone"):
-            fit_collection(model.setting(), *told, progress=Loss(lose, 2))
+            fit_collection(model.setting(), *arguments, progress=Loss(lose, 2))
         assert len(client.nthreads()) == 1
         assert client.nthreads().keys() == client.run(os.getpid).keys()
 
@@ -282,19 +288,19 @@ def test_processes_agree_and_survive_the_death_of_one(parameters):
     local = clone(model).fit(X, y, groups=groups, sample_weight=weight)
     with open_cluster(ClusterConfig(kind="local", workers=2, threads=1)) as client:
         client.wait_for_workers(2, timeout=120)
-        told = (cut(X), cut(y), cut(groups), cut(weight), client)
-        model.fit(*told[:2], groups=told[2], sample_weight=told[3], client=client)
+        arguments = (cut(X), cut(y), cut(groups), cut(weight), client)
+        model.fit(*arguments[:2], groups=arguments[2], sample_weight=arguments[3], client=client)
         assert_same(local, model, X)
         processes = client.run(os.getpid)
         killer = Timer(1.0, os.kill, (processes[min(processes)], signal.SIGKILL))
         killer.start()
-        model.fit(*told[:2], groups=told[2], sample_weight=told[3], client=client)
+        model.fit(*arguments[:2], groups=arguments[2], sample_weight=arguments[3], client=client)
         killer.join()
         assert_same(local, model, X)
         client.wait_for_workers(2, timeout=120)
         client.run(arm, workers=[min(client.nthreads())])
         begun = time.monotonic()
-        model.fit(*told[:2], groups=told[2], sample_weight=told[3], client=client)
+        model.fit(*arguments[:2], groups=arguments[2], sample_weight=arguments[3], client=client)
         assert_same(local, model, X)
         # The other was stuck where they were to meet, and nobody waited until it gave up.
         assert time.monotonic() - begun < MEETING

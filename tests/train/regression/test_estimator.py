@@ -158,8 +158,10 @@ def test_splits_that_cannot_be_learnt_are_skipped_with_a_reason():
         (y, {"attribute": 5}, "no attribute"),
     ):
         part = replace(split.train, y=labels, classes=())
-        told = FairRegression(**parameters).supports(split.replace(train=part, task="regression"))
-        assert told is None if reason is None else reason in told
+        refusal = FairRegression(**parameters).supports(
+            split.replace(train=part, task="regression")
+        )
+        assert refusal is None if reason is None else reason in refusal
 
 
 @pytest.mark.parametrize("tau", [0.9, 0.5])

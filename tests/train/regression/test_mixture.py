@@ -9,12 +9,12 @@ from tests.train.regression.made import classes, fit
 def test_expectations_are_those_of_the_exact_distribution():
     X, _, model = fit()
     assert len(model.probability_) > 1
-    told = model.predict_distribution(X)
-    np.testing.assert_allclose(told.probability.sum(axis=1), 1, atol=1e-12)
-    assert told.value.shape == (11,)
+    distribution = model.predict_distribution(X)
+    np.testing.assert_allclose(distribution.probability.sum(axis=1), 1, atol=1e-12)
+    assert distribution.value.shape == (11,)
     mean = model.predict(X)
     assert mean.dtype == np.float64
-    np.testing.assert_allclose(told.probability @ told.value, mean, atol=1e-12)
+    np.testing.assert_allclose(distribution.probability @ distribution.value, mean, atol=1e-12)
     components = model.predict_components(X)
     np.testing.assert_allclose(components @ model.probability_, mean, atol=1e-12)
     free = model.set_params(rounded=False).predict_distribution(X)
@@ -25,14 +25,14 @@ def test_draws_belong_to_rows_and_follow_the_probabilities():
     X, _, model = fit()
     ids = np.arange(5000)
     # A row of which the predictors think differently.
-    place = [int(np.ptp(model.predict_components(X), axis=1).argmax())]
-    rows = np.repeat(X[place], 5000, axis=0)
+    row = [int(np.ptp(model.predict_components(X), axis=1).argmax())]
+    rows = np.repeat(X[row], 5000, axis=0)
     drawn = model.sample(rows, ids)
     np.testing.assert_array_equal(model.sample(rows[::-1], ids[::-1])[::-1], drawn)
     np.testing.assert_array_equal(model.sample(rows[7:9], ids[7:9]), drawn[7:9])
-    told = model.predict_distribution(X[place])
-    assert (told.probability > 0.02).sum() > 1
-    for value, share in zip(told.value, told.probability[0], strict=True):
+    distribution = model.predict_distribution(X[row])
+    assert (distribution.probability > 0.02).sum() > 1
+    for value, share in zip(distribution.value, distribution.probability[0], strict=True):
         assert np.isclose(drawn, value).mean() == pytest.approx(share, abs=0.03)
     np.testing.assert_array_equal(model.sample(X), model.sample(X, np.arange(240)))
 

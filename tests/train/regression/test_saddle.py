@@ -76,8 +76,8 @@ def test_bounds_of_a_careless_oracle_are_taken_back():
     order = iter(np.random.default_rng(0).permutation(np.repeat(np.arange(30), 20)))
 
     def respond(multiplier):
-        place = int(next(order))
-        return Column(float(loss[place]), constraint[place], place)
+        k = int(next(order))
+        return Column(float(loss[k]), constraint[k], k)
 
     problem = SaddleProblem(
         np.full(5, 0.02), 20.0, respond, rate=0.01, tolerance=1e-9, iterations=60, exact=False

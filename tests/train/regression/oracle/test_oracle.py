@@ -148,8 +148,8 @@ def test_factors_do_not_change_the_weight_of_all_rows():
 @pytest.mark.parametrize(("sharpness", "settings"), [(0.0, (4, 200, 1.0)), (5.0, (3, 150, 2.0))])
 def test_trees_are_those_of_the_paper(sharpness, settings):
     oracle = TreeOracle(np.zeros((2, 1)), np.ones(2), sharpness=sharpness)
-    told = oracle.parameters
-    assert (told["max_depth"], oracle.rounds, told["gamma"]) == settings
+    parameters = oracle.parameters
+    assert (parameters["max_depth"], oracle.rounds, parameters["gamma"]) == settings
 
 
 def test_the_authors_weights_are_asked_for_by_name():
