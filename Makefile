@@ -1,6 +1,6 @@
 # Needs make, Python 3.11 or 3.12 and pip; everything else is put into .venv by .ci/setup.
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce test test-all test-blas smoke lint format bench serve lock wheel clean develop
+.PHONY: help setup reproduce test test-all test-blas fuzz smoke lint format bench serve lock wheel clean develop
 
 # PYTHON=/path/to/python3.12 picks the interpreter of a new .venv; empty: the first that fits.
 PYTHON ?=
@@ -9,6 +9,8 @@ PYTHON ?=
 PROFILE ?= default
 # PYTEST=... and BENCH=...: further arguments, e.g. make test PYTEST=tests/train
 PYTEST ?=
+# FUZZ=100000: how many inputs `make fuzz` tries.
+FUZZ ?= 100000
 BENCH ?=
 
 # Spinning OpenMP threads cost XGBoost up to 25 times its time on shared cores.
@@ -39,6 +41,9 @@ test: develop  ## run the tests (PYTEST=... for pytest's arguments)
 
 test-all: develop  ## run the tests with the slow ones
 	@$(RUN) -m pytest $(SPREAD) -m "not gpu" $(PYTEST)
+
+fuzz: develop  ## edit valid files at random, FUZZ=100000 times: every edit gets a result or a sentence
+	@FUZZ=$(FUZZ) $(RUN) -m pytest $(SPREAD) tests/fuzz
 
 test-blas: develop  ## run the tests marked blas on each kind of kernels of OpenBLAS
 	@for kernels in $(KERNELS); do \

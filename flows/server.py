@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import IO, Literal
 
 from fairfrontier.runtime.errors import ClusterError, StoreError
+from fairfrontier.runtime.home import read_path
 
 LOOPBACK = "127.0.0.1"
 HOSTS = (LOOPBACK, "localhost")
@@ -94,7 +95,7 @@ def _not_writable(folder: Path, error: OSError) -> StoreError:
 def find_folder(home: Path) -> Path:
     """Return Prefect's folder: PREFECT_HOME where it is set, else data/prefect of the project."""
     named = os.environ.get("PREFECT_HOME")
-    return Path(named).expanduser().absolute() if named else home / "data" / "prefect"
+    return read_path(named).absolute() if named else home / "data" / "prefect"
 
 
 def read_secret(folder: Path) -> str:

@@ -54,10 +54,11 @@ def compare(
                 ours, row, published.derived.get(measure, measure)
             )
             mean = numbers.mean[i] if numbers else np.nan
-            spread = numbers.spread[i] if numbers and numbers.spread else np.nan
+            spread = numbers.spread[i] if numbers and numbers.spread else None
             name = (f"{publication.publication}.{table}", row, measure)
             records.append((*name, mean, spread, published.spread_kind, *mine, profile))
-    return pd.DataFrame.from_records(records, columns=list(COLUMNS))
+    compared = pd.DataFrame.from_records(records, columns=list(COLUMNS))
+    return compared.astype({"published_spread": np.float64})
 
 
 def _read_curves(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,19 +100,89 @@ def parse(model: type[ModelType], data: Any, file: Path | str) -> ModelType:
         raise ConfigError(f"{file}: {key}: {message}.", mend) from None
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """The safe loader, with an error for duplicate keys, of which YAML keeps the last."""
+# For what people write by hand: the parser takes time quadratic in the depth, and a few aliases of
+# aliases stand for billions of nodes.
+DEPTH, NODES = 30, 100_000
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader, with errors for duplicate keys, deep nesting and values that are none."""
+
+    depth = 0
+
+    def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
+        if self.flow_level >= DEPTH:
+            raise yaml.scanner.ScannerError(
+                None, None, f"more than {DEPTH} brackets are open", self.get_mark()
+            )
+        super().fetch_flow_collection_start(token)
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self.depth += 1
+        if self.depth > DEPTH:
+            raise yaml.composer.ComposerError(
+                None, None, f"more than {DEPTH} levels are nested", self.get_mark()
+            )
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def get_single_node(self) -> yaml.Node | None:
+        node: yaml.Node | None = super().get_single_node()
+        if node is not None:
+            _count_nodes(node, {})
+        return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, TypeError, AttributeError, KeyError, OverflowError):
+            tag = node.tag.rpartition(":")[2]
+            raise _refuse(f"{str(node.value)!r} is no {tag}", node) from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        if not isinstance(node, yaml.MappingNode):
+            raise _refuse(f"{str(node.value)!r} is no map", node)
         seen = set()
         for key, _ in node.value:
             if key.tag != "tag:yaml.org,2002:merge" and isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"the key {key.value!r} occurs twice", key.start_mark
-                    )
+                    raise _refuse(f"the key {key.value!r} occurs twice", key)
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+    def construct_number(self, node: yaml.ScalarNode) -> float:
+        value = float(self.construct_yaml_float(node))
+        if not math.isfinite(value):
+            raise _refuse(f"{node.value} is not a finite number", node)
+        return value
+
+    def construct_other(self, node: yaml.Node) -> Any:
+        """Refuse a date and what else YAML knows, which no key of ours takes."""
+        tag = node.tag.rpartition(":")[2]
+        raise _refuse(f"{str(node.value)!r} is a {tag}: write it in quotes if it is text", node)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_number)
+for _tag in ("timestamp", "binary", "set", "omap", "pairs"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.construct_other)
+
+
+def _refuse(problem: str, node: yaml.Node) -> yaml.YAMLError:
+    return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+
+
+def _count_nodes(node: yaml.Node, known: dict[int, int]) -> int:
+    """Return how many nodes a node stands for, aliases written out; raise where it is too many."""
+    if id(node) not in known:
+        known[id(node)] = NODES + 1  # for an alias of itself, below
+        below = node.value if isinstance(node, yaml.CollectionNode) else ()
+        if isinstance(node, yaml.MappingNode):
+            below = itertools.chain.from_iterable(below)
+        known[id(node)] = 1 + sum(_count_nodes(part, known) for part in below)
+    if known[id(node)] > NODES:
+        raise _refuse(f"it stands for more than {NODES:,} values", node)
+    return known[id(node)]
 
 
 def read_yaml(path: Path) -> Any:
@@ -130,7 +202,7 @@ def _parse_yaml(path: Path) -> Any:
     note_file(path)
     try:
         with path.open(encoding="utf-8") as file:
-            return yaml.load(file, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader
+            return yaml.load(file, Loader=_Loader)  # noqa: S506 - a SafeLoader
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""

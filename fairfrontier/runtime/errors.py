@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -13,13 +14,21 @@ class FairfrontierError(Exception):
     """
 
     def __init__(self, fault: str, mend: str) -> None:
-        super().__init__(f"{fault} {mend}")
-        self.fault = fault
-        self.mend = mend
+        self.fault = _make_printable(fault)
+        self.mend = _make_printable(mend)
+        super().__init__(f"{self.fault} {self.mend}")
 
     def __reduce__(self) -> tuple[type, tuple[str, str]]:
         """Pickle both sentences, so that workers can return the error."""
         return type(self), (self.fault, self.mend)
+
+
+def _make_printable(text: str) -> str:
+    """Escape what would steer a terminal, and shorten long words: both can come from a table."""
+    text = "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
+    return re.sub(r"\S{200,}", lambda word: f"{word[0][:80]}…{word[0][-20:]}", text)
 
 
 class ConfigError(FairfrontierError):
@@ -46,13 +55,18 @@ class ClusterError(FairfrontierError):
     """Workers were not available, or were lost."""
 
 
+# Names that an error lists; difflib takes a second to compare with some ten thousand.
+LISTED, COMPARED = 50, 5_000
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return "Did you mean 'x'?" if a known name is near to ``word``, else list the known names."""
     names = sorted(known)
-    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(word[:200], names[:COMPARED], n=1, cutoff=0.6)
     if near:
         return f"Did you mean {near[0]!r}?"
-    return f"Known are: {', '.join(names)}." if names else "Nothing is registered there."
+    listed = ", ".join([*names[:LISTED], "…"] if len(names) > LISTED else names)
+    return f"Known are: {listed}." if names else "Nothing is registered there."
 
 
 # Library -> the extra of this package that installs it; XGBoost has two.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from fairfrontier.runtime.errors import ConfigError, nearest
-from fairfrontier.runtime.home import SHIPPED
+from fairfrontier.runtime.home import SHIPPED, read_path
 
 Kind = Literal["dataset", "study", "method", "cluster", "encoder", "vocabulary", "publication"]
 
@@ -66,7 +66,7 @@ def find_yaml(
     """
     opening = f"{where}: there" if where else "There"
     if is_path(name):
-        path = Path(name).expanduser()
+        path = read_path(name)
         roots = [root for root in (beside, Path(), home) if root is not None]
         for root in roots:
             if (root / path).is_file():

@@ -14,6 +14,17 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 SHIPPED = _PACKAGE / "project" if (_PACKAGE / "project").is_dir() else _PACKAGE.parent
 
 
+def read_path(given: str | Path) -> Path:
+    """Return a path that somebody gave, ``~`` expanded; raise ConfigError for what can be none."""
+    try:
+        path = Path(given).expanduser()
+        path.exists()  # refuses zero bytes and names that are too long
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"{str(given)!r} is no usable path: {reason}.", "Correct it.") from None
+    return path
+
+
 def find_home(start: Path | None = None) -> Path:
     """Return the project root, an absolute folder.
 
@@ -28,7 +39,7 @@ def find_home(start: Path | None = None) -> Path:
     """
     named = os.environ.get(VARIABLE)
     if named:
-        home = Path(named).expanduser().resolve()
+        home = read_path(named).resolve()
         if not home.is_dir():
             raise ConfigError(
                 f"{VARIABLE} is {home}, which is not a folder.",

@@ -13,13 +13,13 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from fairfrontier.runtime.config import Model
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.runtime.home import find_home
+from fairfrontier.runtime.home import find_home, read_path
 from fairfrontier.runtime.writer import check_folder
 
 
 def make_absolute(path: Path) -> Path:
     """Return the absolute path."""
-    return path.expanduser().absolute()
+    return read_path(path).absolute()
 
 
 def locate(name: str) -> str:

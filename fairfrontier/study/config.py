@@ -14,6 +14,7 @@ from fairfrontier.study.claim import Block, Claim, ParameterRow, as_tuple
 Reference = Annotated[str, Field(pattern=r"^[a-z0-9_-]+\.[a-z0-9_-]+$")]
 Share = Annotated[float, Field(ge=0, le=1)]
 DEFAULT_PROFILE = "default"
+MOST_SEEDS = 10_000
 # A profile says how much of the same study is run, so it cannot change these.
 FIXED_KEYS = ("study", "profiles")
 
@@ -93,11 +94,13 @@ class MethodBlock(Model):
     def _count_seeds(cls, value: Any) -> Any:
         """Read a number as that many seeds, from 0."""
         if isinstance(value, int) and not isinstance(value, bool):
+            if value > MOST_SEEDS:
+                raise fault(f"{value:,} seeds are too many", f"Give {MOST_SEEDS:,} at most.")
             value = list(range(value))
         if isinstance(value, Sequence) and not isinstance(value, str):
             if not value:
                 raise fault("there is no seed", "Give a number, or a list of seeds.")
-            if len(set(value)) < len(value):
+            if any(value.count(seed) > 1 for seed in value[:MOST_SEEDS]):
                 raise fault("a seed is listed twice", "List every seed once.")
         return value
 

@@ -37,7 +37,7 @@ class PublishedRow(Model):
     method: str | None = None
     at: dict[str, Any] = Field(default_factory=dict)
     mean: tuple[float, ...]
-    spread: tuple[float, ...] | None = None
+    spread: tuple[float | None, ...] | None = None
     remark: str = ""
 
 

@@ -227,7 +227,7 @@ def _check_attributes(
     for name in method.group_parameters:
         value = parameters.get(name)
         for attribute in value if isinstance(value, list | tuple) else [value]:
-            if attribute is None or isinstance(attribute, int) or attribute in config.groups:
+            if attribute is None or isinstance(attribute, int) or attribute in list(config.groups):
                 continue
             raise ConfigError(
                 f"{key}: {name} is {attribute!r}, which is no group attribute of {config.dataset}.",
@@ -311,12 +311,12 @@ def _check_metric(metric: Mapping[str, Any], key: str) -> None:
 
     known = METRICS.all()
     name = metric.get("name", "")
-    if name not in known:
+    if name not in list(known):
         raise ConfigError(f"{key}: there is no fair metric {name!r}.", nearest(str(name), known))
     accepted = [other for other in inspect.signature(known[name]).parameters if other != "split"]
     for parameter in metric:
         if parameter != "name" and parameter not in accepted:
             raise ConfigError(
                 f"{key}: the metric {name} takes no parameter {parameter!r}.",
-                nearest(parameter, accepted),
+                nearest(str(parameter), accepted),
             )

@@ -31,7 +31,8 @@ from fairfrontier.runtime.finder import find_yaml
 
 
 def _protected(value: Any) -> Any:
-    return dict.fromkeys(value, "auto") if isinstance(value, list | tuple) else value
+    named = isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
+    return dict.fromkeys(value, "auto") if named else value
 
 
 Values = Annotated[

@@ -420,6 +420,8 @@ class SplitRule(Model):
             raise fault(f"of goes with a split at random, and kind is {self.kind}")
         if self.others and not self.of:
             raise fault("others are the rows that of leaves out, and of is missing")
+        if self.train is None:
+            raise fault("train is empty", "Give train a count, a share, rest or levels.")
         for other in self.others:
             if other not in self.parts:
                 raise fault(f"others adds rows to {other}, and there is no such part")

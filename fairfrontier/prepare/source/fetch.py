@@ -27,6 +27,7 @@ from fairfrontier.prepare.source.download import (
 from fairfrontier.prepare.source.package import download_wheel, find_wheel
 from fairfrontier.prepare.source.progress import BYTES, show_progress
 from fairfrontier.runtime.errors import DataError
+from fairfrontier.runtime.home import read_path
 from fairfrontier.runtime.store import hash_file
 
 FOLDER = Path("data", "cache", "downloads")
@@ -94,7 +95,7 @@ def find(
     """
     cache = home / FOLDER / sha256
     with _explain_disk(cache):
-        for local in (Path(origin.path).expanduser() for origin in origins if origin.path):
+        for local in (read_path(origin.path) for origin in origins if origin.path):
             for path in (base / local for base in (home, folder or home)):
                 if path.is_file():
                     mend = "Move it away, or correct the sha256 if it was changed on purpose."

@@ -19,7 +19,7 @@ from fairfrontier.prepare.source.archive import unzip_table
 from fairfrontier.prepare.table.column import tidy
 from fairfrontier.prepare.table.vote import count_votes, join_votes
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
-from fairfrontier.runtime.home import SHIPPED
+from fairfrontier.runtime.home import SHIPPED, read_path
 from fairfrontier.runtime.recall import note_file
 
 PART_COLUMN = "part"
@@ -46,7 +46,7 @@ class Table:
 def resolve(path: str, home: Path, folder: Path) -> Path:
     """Return a source file: absolute, below the project, beside the YAML, or in the package."""
     # An absolute path is the same below every root.
-    candidates = dict.fromkeys(root / Path(path).expanduser() for root in (home, folder, SHIPPED))
+    candidates = dict.fromkeys(root / read_path(path) for root in (home, folder, SHIPPED))
     for candidate in candidates:
         if candidate.exists():
             return candidate

@@ -204,8 +204,9 @@ class Reduction(MixtureEstimator):
         )
         self.require("schedule", self.schedule in ("adaptive", "theory"), "adaptive or theory")
         self.require("variant", self.variant in ("paper", "authors"), "paper or authors")
-        budgets = np.atleast_1d(np.asarray(self.budget, dtype=np.float64))
-        allowed = budgets.size > 0 and bool(((budgets >= 0) & (budgets <= 1)).all())
+        budgets = np.atleast_1d(np.asarray(self.budget))
+        numbers = budgets.size > 0 and budgets.dtype.kind in "iuf"
+        allowed = numbers and bool(((budgets >= 0) & (budgets <= 1)).all())
         self.require("budget", allowed, "numbers from 0 to 1")
         for name in ("n_grid", "iterations"):
             self.require(name, getattr(self, name) >= 1, "1 or more")
