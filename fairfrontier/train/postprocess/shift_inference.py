@@ -167,7 +167,7 @@ class ShiftInference(PostProcessor):
         if certain.any():
             raise InputError(
                 f"{self.name} finds the base rate {priors[certain][0]:g} in the group "
-                f"{self.cells_[certain][0].tolist()}, which cannot be corrected.",
+                f"{self.cells_[certain][0].tolist()}, whose rows are of one class.",
                 "Merge small groups in the dataset's YAML, or choose fewer attributes."
                 if self.priors == "labels"
                 else "Set priors to labels, for scores that already depend on the group.",
