@@ -1,23 +1,19 @@
 from __future__ import annotations
 
 import json
-import logging
 import shutil
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from pydantic import ValidationError
 
-from fairfrontier.prepare.loader import load
 from fairfrontier.runner import run_plain
-from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
+from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.writer import check_folder
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.run import check_options, start_study
-from fairfrontier.train.registry import load_model
 from flows.frontier import frontier
-from tests.project import DATASET, STUDY, make_project
+from tests.project import STUDY, make_project
 
 FILES = {
     "points.parquet",
@@ -31,34 +27,6 @@ FILES = {
 
 def run(home: Path, **changes: str):
     return frontier(RunOptions(**{"study": "loans", "conf": str(home), **changes}))
-
-
-def test_a_table_never_seen_before_runs_with_yaml_alone(inline, project):
-    done, _ = inline
-    folder = project / "data" / "results" / "loans"
-    assert done["folder"] == str(folder)
-    assert done["fits"] == done["trained"] == 8
-    assert {path.name for path in folder.iterdir()} == FILES
-    points = pd.read_parquet(folder / "points.parquet")
-    assert set(points["method"]) == {"gbdt", "linear", "reweigh"}
-    assert set(points["part"]) == {"train", "validation", "test"}
-    levels = points.loc[points["measure"] == "tpr", "group"].unique()
-    assert {"origin=island", "origin=north", "origin=south"} <= set(levels)
-
-
-def test_a_model_of_the_frontier_can_be_loaded(inline, project):
-    folder = Path(inline[0]["folder"])
-    models = pd.read_csv(folder / "models.csv", keep_default_na=False)
-    assert len(models) == inline[0]["fits"]
-    keys = ["method", "setting", "seed"]
-    points = pd.read_parquet(folder / "points.parquet")
-    measured = points["part"].eq("test") & points["measure"].eq("accuracy") & points["group"].eq("")
-    test = points[measured].set_index(keys)["value"]
-    for row in models.to_dict("records"):
-        select_on = json.loads(row["setting"])["select_on"]
-        split = load("loans", seed=row["seed"], select_on=select_on, home=project)
-        right = load_model(project / row["model"]).predict(split.test.X) == split.test.y
-        assert test.loc[tuple(row[each] for each in keys)] == pytest.approx(right.mean())
 
 
 def test_a_second_run_trains_nothing_and_prefect_says_cached(inline, project, tmp_path):
@@ -78,42 +46,11 @@ def test_a_second_run_trains_nothing_and_prefect_says_cached(inline, project, tm
     assert "Cached" in names
 
 
-def test_a_lost_file_is_restored_without_drawing_again(inline, project, monkeypatch):
-    folder = project / "data" / "results" / "loans"
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    (folder / "report.html").unlink()
-    (folder / "frontier.csv").write_text("spoilt")
-    monkeypatch.setattr("fairfrontier.runner.write_results", None)
-    assert run(project)["trained"] == 0
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-
-
-def test_changed_notes_are_written_without_training(inline, fresh):
-    run(fresh, cluster="inline")
-    study = fresh / "conf" / "studies" / "loans.yaml"
-    study.write_text(study.read_text() + "notes: Written later.\n")
-    done = run(fresh, cluster="inline")
-    assert done["trained"] == 0
-    assert "Written later." in (Path(done["folder"]) / "report.html").read_text()
-
-
 def test_two_workers_give_the_same_bytes(inline, fresh):
     cluster = fresh / "two.yaml"
     cluster.write_text("kind: local\nworkers: 2\n")
     done = run(fresh, cluster=str(cluster))
     assert done["trained"] == 8
-    assert (Path(done["folder"]) / "points.parquet").read_bytes() == inline[1]
-
-
-def test_a_damaged_fit_is_said_and_trained_again(inline, project, caplog):
-    entry = next((project / "data" / "cache" / "store" / "fit").glob("*/*"))
-    facts = entry / "fit.json"
-    facts.write_text(facts.read_text() + " ")
-    points = project / "data" / "cache" / "store" / "points"
-    shutil.rmtree(points)
-    with caplog.at_level(logging.WARNING, logger="fairfrontier"):
-        done = run(project, cluster="inline")
-    assert "damaged" in caplog.text
     assert (Path(done["folder"]) / "points.parquet").read_bytes() == inline[1]
 
 
@@ -133,38 +70,6 @@ def test_the_server_shows_table_card_links_and_progress(inline):
     # Of the run that came last.
     assert "- [report.html](file:///" in by_key["loans-files"].data
     assert float(by_key["loans-fits"].data) == 100.0
-
-
-def test_a_method_that_does_not_fit_the_data_is_left_out_and_named(harness, tmp_path):
-    study = STUDY.replace("{attribute: origin, n_estimators: 10}", "{n_estimators: 10}")
-    study = study.replace("metric: {name: subspace, regress: [origin]}\n", "")
-    groups = "groups:\n  origin: {column: origin}\n"
-    home = make_project(
-        tmp_path,
-        study=study.replace("gap_rms:origin", "consistency:origin"),
-        dataset=DATASET.replace(groups, "").replace("[region, job]", "[region, job, origin]"),
-    )
-    done = run(home, cluster="inline", profile="short")
-    assert set(done["skipped"]) == {"reweigh"}
-    summary = json.loads((Path(done["folder"]) / "summary.json").read_text())
-    assert set(summary["skipped"]) == {"reweigh"}
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "told"),
-    [
-        ("numeric: [income, age]", "numeric: [incmoe, age]", "incmoe"),
-        ("column: outcome,", "column: age,", "age"),
-    ],
-)
-def test_a_table_unlike_its_description_fails_before_anything_is_written(
-    harness, tmp_path, old, new, told
-):
-    home = make_project(tmp_path, dataset=DATASET.replace(old, new))
-    with pytest.raises((ConfigError, DataError), match=told):
-        run(home)
-    assert not (home / "data" / "results").exists()
-    assert not (home / "data" / "cache" / "store" / "fit").exists()
 
 
 @pytest.mark.parametrize(

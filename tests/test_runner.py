@@ -1,0 +1,133 @@
+"""The chain of a study, run plain."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from fairfrontier.prepare.loader import load
+from fairfrontier.runner import run_plain
+from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.study.option import RunOptions
+from fairfrontier.study.run import start_study
+from fairfrontier.train.registry import load_model
+from tests.project import DATASET, STUDY, make_project
+
+FILES = {
+    "points.parquet",
+    "frontier.csv",
+    "frontier.png",
+    "report.html",
+    "summary.json",
+    "models.csv",
+}
+
+
+def run(home: Path, **changes: str):
+    options = RunOptions(**{"study": "loans", "conf": str(home), "cluster": "inline", **changes})
+    return run_plain(start_study(options))
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return make_project(tmp_path_factory.mktemp("plain"))
+
+
+@pytest.fixture(scope="module")
+def done(home):
+    return run(home)
+
+
+def test_a_table_never_seen_before_runs_with_yaml_alone(done, home):
+    folder = home / "data" / "results" / "loans"
+    assert done["folder"] == str(folder)
+    assert done["fits"] == done["trained"] == 8
+    assert {path.name for path in folder.iterdir()} == FILES
+    points = pd.read_parquet(folder / "points.parquet")
+    assert set(points["method"]) == {"gbdt", "linear", "reweigh"}
+    assert set(points["part"]) == {"train", "validation", "test"}
+    levels = points.loc[points["measure"] == "tpr", "group"].unique()
+    assert {"origin=island", "origin=north", "origin=south"} <= set(levels)
+
+
+def test_a_model_of_the_frontier_can_be_loaded(done, home):
+    folder = Path(done["folder"])
+    models = pd.read_csv(folder / "models.csv", keep_default_na=False)
+    assert len(models) == done["fits"]
+    keys = ["method", "setting", "seed"]
+    points = pd.read_parquet(folder / "points.parquet")
+    measured = points["part"].eq("test") & points["measure"].eq("accuracy") & points["group"].eq("")
+    test = points[measured].set_index(keys)["value"]
+    for row in models.to_dict("records"):
+        select_on = json.loads(row["setting"])["select_on"]
+        split = load("loans", seed=row["seed"], select_on=select_on, home=home)
+        right = load_model(home / row["model"]).predict(split.test.X) == split.test.y
+        assert test.loc[tuple(row[each] for each in keys)] == pytest.approx(right.mean())
+
+
+def test_a_lost_file_is_restored_without_drawing_again(done, home, monkeypatch):
+    folder = home / "data" / "results" / "loans"
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    (folder / "report.html").unlink()
+    (folder / "frontier.csv").write_text("spoilt")
+    monkeypatch.setattr("fairfrontier.runner.write_results", None)
+    assert run(home)["trained"] == 0
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_changed_notes_are_written_without_training(fresh):
+    run(fresh)
+    study = fresh / "conf" / "studies" / "loans.yaml"
+    study.write_text(study.read_text() + "notes: Written later.\n")
+    done = run(fresh)
+    assert done["trained"] == 0
+    assert "Written later." in (Path(done["folder"]) / "report.html").read_text()
+
+
+def test_a_damaged_fit_is_said_and_trained_again(done, home, caplog):
+    points = Path(done["folder"]) / "points.parquet"
+    before = points.read_bytes()
+    entry = next((home / "data" / "cache" / "store" / "fit").glob("*/*"))
+    facts = entry / "fit.json"
+    facts.write_text(facts.read_text() + " ")
+    shutil.rmtree(home / "data" / "cache" / "store" / "points")
+    with caplog.at_level(logging.WARNING, logger="fairfrontier"):
+        again = run(home)
+    assert "damaged" in caplog.text
+    assert again["folder"] == done["folder"]
+    assert points.read_bytes() == before
+
+
+def test_a_method_that_does_not_fit_the_data_is_left_out_and_named(tmp_path):
+    study = STUDY.replace("{attribute: origin, n_estimators: 10}", "{n_estimators: 10}")
+    study = study.replace("metric: {name: subspace, regress: [origin]}\n", "")
+    groups = "groups:\n  origin: {column: origin}\n"
+    home = make_project(
+        tmp_path,
+        study=study.replace("gap_rms:origin", "consistency:origin"),
+        dataset=DATASET.replace(groups, "").replace("[region, job]", "[region, job, origin]"),
+    )
+    done = run(home, profile="short")
+    assert set(done["skipped"]) == {"reweigh"}
+    summary = json.loads((Path(done["folder"]) / "summary.json").read_text())
+    assert set(summary["skipped"]) == {"reweigh"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("numeric: [income, age]", "numeric: [incmoe, age]", "incmoe"),
+        ("column: outcome,", "column: age,", "age"),
+    ],
+)
+def test_a_table_unlike_its_description_fails_before_anything_is_written(tmp_path, old, new, told):
+    home = make_project(tmp_path, dataset=DATASET.replace(old, new))
+    with pytest.raises((ConfigError, DataError), match=told):
+        run(home)
+    assert not (home / "data" / "results").exists()
+    assert not (home / "data" / "cache" / "store" / "fit").exists()
