@@ -130,6 +130,10 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
     if config.kind in ("local", "cuda"):
         # Dask gives up a dead worker after 15 s, but a busy machine needs longer to start another.
         settings["distributed.deploy.lost-worker-timeout"] = f"{config.timeout}s"
+        if not config.dashboard:
+            # Its pages list tasks and memory to everybody on this machine.
+            settings["distributed.scheduler.http.routes"] = []
+            settings["distributed.worker.http.routes"] = []
     with dask.config.set(settings):
         cluster = None
         client = None
@@ -209,9 +213,14 @@ def _threads_each(config: ClusterConfig) -> int:
 
 
 def _start(config: ClusterConfig) -> Any:
-    if config.kind == "local":
-        from distributed import LocalCluster
+    from distributed import LocalCluster
+    from distributed.security import Security
 
+    # Else anybody on this machine could run functions in the workers. UCX has no TLS.
+    options = dict(config.options)
+    if config.kind in ("local", "cuda") and "protocol" not in options:
+        options.setdefault("security", Security.temporary())
+    if config.kind == "local":
         return LocalCluster(
             n_workers=config.workers or count_cores(),
             threads_per_worker=1,
@@ -224,7 +233,7 @@ def _start(config: ClusterConfig) -> Any:
             # A worker that ends between two heartbeats prints a traceback; errors of tasks reach
             # the client in any case.
             silence_logs=logging.CRITICAL,
-            **config.options,
+            **options,
         )
     if config.kind == "cuda":
         factory = _import("dask_cuda", "LocalCUDACluster", config.kind)
@@ -234,7 +243,7 @@ def _start(config: ClusterConfig) -> Any:
             host="127.0.0.1",
             dashboard_address="127.0.0.1:0",
             **count,
-            **config.options,
+            **options,
         )
     cluster = _import(*CLUSTER_CLASSES[config.kind], config.kind)(**config.options)
     cluster.scale(config.workers or 1)

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import urllib.error
+import urllib.request
 
 import dask
 import pytest
@@ -38,7 +41,7 @@ def test_inline_has_no_client():
         assert client is None
 
 
-def test_local_processes_have_their_own_thread_budget_and_a_scheduler_takes_callers():
+def test_local_processes_have_their_own_thread_budget_and_a_scheduler_takes_callers(tmp_path):
     from distributed import default_client
 
     with open_cluster(ClusterConfig(kind="local", workers=1, threads=1)) as client:
@@ -49,8 +52,14 @@ def test_local_processes_have_their_own_thread_budget_and_a_scheduler_takes_call
         with pytest.raises(ValueError, match="No clients found"):
             default_client()
         address = client.cluster.scheduler_address
-        assert address.startswith("tcp://127.0.0.1:")
-        with open_cluster(ClusterConfig(kind="scheduler", address=address)) as other:
+        assert address.startswith("tls://127.0.0.1:")
+        security = client.cluster.security
+        files = {}
+        for name in ("tls_ca_file", "tls_cert", "tls_key"):
+            kept = getattr(security, name if name == "tls_ca_file" else f"tls_client_{name[4:]}")
+            (tmp_path / name).write_text(kept)
+            files[name] = str(tmp_path / name)
+        with open_cluster(ClusterConfig(kind="scheduler", address=address, **files)) as other:
             assert other.submit(facts, pure=False).result(30)[0] == process
         assert client.submit(facts, pure=False).result(30)[0] == process
     assert client.status == "closed"
@@ -63,6 +72,25 @@ def test_two_clusters_live_side_by_side():
             os.getpid, pure=False
         ).result(30)
         assert one.cluster.scheduler.http_server.address == "127.0.0.1"
+
+
+def test_other_processes_can_neither_call_nor_watch_a_local_cluster():
+    from distributed.core import connect
+    from distributed.security import Security
+
+    stranger = Security.temporary().get_connection_args("client")
+    with open_cluster(ClusterConfig(kind="local", workers=1)) as client:
+        scheduler = client.cluster.scheduler
+        plain = scheduler.address.replace("tls", "tcp")
+        for address, arguments in ((plain, {}), (scheduler.address, stranger)):
+            with pytest.raises(OSError, match=r"TLS certificate|reset"):
+                asyncio.run(connect(address, timeout=2, **arguments))
+        pages = f"http://127.0.0.1:{scheduler.http_server.port}"
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        for page in ("/", "/health", "/info/main/workers.html", "/json/counts.json", "/metrics"):
+            with pytest.raises(urllib.error.HTTPError, match="404") as refused:
+                opener.open(pages + page, timeout=5)
+            refused.value.close()
 
 
 def test_ctrl_c_is_not_for_the_workers():
