@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.runtime.source import source_digest
 from fairfrontier.runtime.store import Store, canonical_json
 from fairfrontier.runtime.thread import limited_threads
+from fairfrontier.runtime.version import version
 
 KIND = "metric"
 FILE, ARRAYS = "metric.json", "metric.npz"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.source import source_digest
 from fairfrontier.runtime.store import Store, canonical_json
+from fairfrontier.runtime.version import version
 from fairfrontier.study.results import SCHEMA
 from fairfrontier.train.fit.fitting import fit
 from fairfrontier.train.fit.group import FitGroup, Member

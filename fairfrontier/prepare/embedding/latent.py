@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +18,7 @@ from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.source import source_digest
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.runtime.thread import limited_threads
+from fairfrontier.runtime.version import version
 
 # Rows encoded at a time: float64 of 4,096 × 384 is 12 MB.
 CHUNK = 4096

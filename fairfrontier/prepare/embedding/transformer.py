@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,6 +20,7 @@ from fairfrontier.prepare.source.progress import COUNT, show_progress
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.source import source_digest
 from fairfrontier.runtime.store import canonical_json
+from fairfrontier.runtime.version import version
 
 LIBRARIES = ("onnxruntime", "tokenizers")
 # In a batch. Fewer are slower below 64 tokens a text, more are slower above.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -235,9 +236,15 @@ def unique_levels(column: pd.Series) -> tuple[str, ...]:
 
 
 def sort_levels(levels: Iterable[str]) -> tuple[str, ...]:
-    """Sort levels: as numbers where all are numbers, else as text."""
+    """Sort levels: as numbers where all are numbers, else as text; NaN comes last."""
+
+    def rank(level: str) -> tuple[bool, float, str]:
+        number = float(level)
+        # NaN compares with nothing: the order would be that of the set, another in every process.
+        return (True, 0.0, level) if math.isnan(number) else (False, number, level)
+
     unsorted = list(levels)
     try:
-        return tuple(sorted(unsorted, key=lambda level: (float(level), level)))
+        return tuple(sorted(unsorted, key=rank))
     except ValueError:
         return tuple(sorted(unsorted))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pandas as pd
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.source import source_digest
 from fairfrontier.runtime.store import canonical_json
+from fairfrontier.runtime.version import version
 from fairfrontier.runtime.writer import filling
 
 FOLDER = Path("data", "cache", "tables")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import itertools
 
 import numpy as np
 import pandas as pd
@@ -204,3 +205,10 @@ def test_rows_are_kept_by_comparison():
         ({"drop_missing": ["s", "n"]}, [0, 1, 4]),
     ):
         assert keep_rows(frame, Dataset(**rule), "f").index.tolist() == kept
+
+
+def test_levels_that_read_as_nan_have_an_order():
+    wanted = ("1.0", "1", "02", "10", "inf", "NAN", "NaN", "nan")
+    wanted = tuple(sorted(wanted[:2])) + wanted[2:]
+    for order in itertools.islice(itertools.permutations(wanted), 0, None, 1009):
+        assert sort_levels(order) == wanted
