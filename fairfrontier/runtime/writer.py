@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import secrets
 import shutil
-import socket
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,31 +14,59 @@ from pathlib import Path
 
 from fairfrontier.runtime.errors import StoreError
 
-_UNFINISHED = ".unfinished"
-# Folders that this process is filling: a dead process may have had the same number.
-_drafts: set[Path] = set()
+# Folders beside the files to be: not yet complete, or complete and to be moved. Whoever made one
+# holds a lock on it, which the system releases however the process ends.
+_UNFINISHED, _COMPLETE = ".unfinished@", ".complete@"
+# Lists the files that a complete draft removes.
+_REMOVED = ".removed"
 
 
 @contextmanager
 def drafting(folder: Path) -> Iterator[Path]:
     """Yield an empty folder inside another one, which is removed afterwards unless it was moved.
 
-    Drafts of killed processes of this machine are removed first.
+    What killed processes left is removed first, or completed; see `recover`.
 
     Raises
     ------
     OSError
         When the folder cannot be made.
     """
-    work = folder / f"{_UNFINISHED}@{socket.gethostname()}@{os.getpid()}@{secrets.token_hex(8)}"
-    _drafts.add(work)
+    folder.mkdir(parents=True, exist_ok=True)
+    recover(folder)
+    work, lock = _make_draft(folder)
     try:
-        work.mkdir(parents=True)
-        _sweep(folder)
         yield work
     finally:
         shutil.rmtree(work, ignore_errors=True)
-        _drafts.discard(work)
+        os.close(lock)
+
+
+def _make_draft(folder: Path) -> tuple[Path, int]:
+    """Return a new draft and its lock."""
+    while True:
+        work = folder / f"{_UNFINISHED}{secrets.token_hex(8)}"
+        work.mkdir()
+        # Before it is locked, another process takes it for a dead one's and removes it.
+        with suppress(FileNotFoundError):
+            lock = _lock(work, wait=True)
+            if work.is_dir():
+                return work, lock
+            os.close(lock)
+
+
+def recover(folder: Path) -> None:
+    """Remove the drafts of killed processes from a folder; move the files of complete ones."""
+    for draft in (*folder.glob(f"{_COMPLETE}*"), *folder.glob(f"{_UNFINISHED}*")):
+        with suppress(OSError):
+            lock = _lock(draft, wait=False)
+            try:
+                if draft.name.startswith(_COMPLETE):
+                    _move(draft)
+                else:
+                    shutil.rmtree(draft, ignore_errors=True)
+            finally:
+                os.close(lock)
 
 
 def check_folder(folder: Path) -> None:
@@ -64,8 +92,9 @@ def filling(
 ) -> Iterator[Path]:
     """Replace the files of a folder by those written into the folder that is yielded.
 
-    They are moved when the block ends; if it raises, nothing changes. Files named in ``owned`` that
-    were not written again are removed, others stay. ``what`` and ``mend`` are for the error.
+    They are moved when the block ends; if it raises, nothing changes. If the process is killed as
+    they are moved, `recover` moves the others. Files named in ``owned`` that were not written again
+    are removed, others stay. ``what`` and ``mend`` are for the error.
 
     Raises
     ------
@@ -81,11 +110,13 @@ def filling(
                 if (folder / path.name).is_dir():
                     raise IsADirectoryError(errno.EISDIR, f"{path.name} is a folder there")
                 flush(path)
-            for path in written:
-                path.replace(folder / path.name)
-            for name in set(owned) - {path.name for path in written}:
-                (folder / name).unlink(missing_ok=True)
+            gone = sorted(set(owned) - {path.name for path in written})
+            (work / _REMOVED).write_text("\n".join(gone), encoding="utf-8")
+            flush(work / _REMOVED)
+            flush(work)
+            complete = work.rename(folder / work.name.replace(_UNFINISHED, _COMPLETE))
             flush(folder)
+            _move(complete)
     except OSError as error:
         raise StoreError(
             f"The {what} cannot be written to {folder}: {error.strerror or error}.", mend
@@ -106,20 +137,28 @@ def flush(path: Path) -> None:
         os.close(handle)
 
 
-def _sweep(folder: Path) -> None:
-    for draft in folder.glob(f"{_UNFINISHED}@*@*@*"):
-        _, host, process, _ = draft.name.split("@")
-        if host == socket.gethostname() and draft not in _drafts and not _is_alive(process):
-            shutil.rmtree(draft, ignore_errors=True)
+def _move(complete: Path) -> None:
+    """Move the files of a complete draft into the folder around it."""
+    folder = complete.parent
+    gone = (complete / _REMOVED).read_text(encoding="utf-8").splitlines()
+    for path in sorted(complete.iterdir()):
+        if path.name != _REMOVED:
+            path.replace(folder / path.name)
+    for name in gone:
+        (folder / name).unlink(missing_ok=True)
+    flush(folder)
+    shutil.rmtree(complete)
 
 
-def _is_alive(process: str) -> bool:
-    if not process.isdigit() or int(process) in (0, os.getpid()):
-        return False
+def _lock(folder: Path, *, wait: bool) -> int:
+    """Lock a folder until the handle is closed; raise OSError when another process has it."""
+    handle = os.open(folder, os.O_RDONLY)
     try:
-        os.kill(int(process), 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        # A file system without locks: writers do without, and nothing of others is removed.
+        if wait:
+            return handle
+        os.close(handle)
+        raise
+    return handle

@@ -14,9 +14,12 @@ from zipfile import ZIP_DEFLATED, BadZipFile
 import numpy as np
 
 from fairfrontier.runtime.errors import StoreError
-from fairfrontier.runtime.writer import filling
+from fairfrontier.runtime.writer import filling, recover
+from fairfrontier.train.tree.booster import read_booster
 
 MANIFEST = "manifest.json"
+# What reading a damaged model raises, JSON that is nested too deep and a broken archive included.
+DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, BadZipFile)
 FORMAT = 2
 # In addition to NumPy's and scikit-learn's types, which skops trusts. Code that loads trees checks
 # their nodes: scikit-learn follows the indices in them unchecked.
@@ -75,6 +78,7 @@ def write_state(folder: Path, name: str, parameters: Mapping[str, Any], state: S
 def read_state(folder: Path, name: str) -> tuple[dict[str, Any], State]:
     """Read a model's parameters and state, checking the method's name and every digest."""
     mend = "Train it again, or restore the folder from where it was saved."
+    recover(folder)
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
         arrays: dict[str, np.ndarray] = {}
@@ -91,9 +95,7 @@ def read_state(folder: Path, name: str) -> tuple[dict[str, Any], State]:
             if _digest(path) != digest:
                 raise StoreError(f"The file {path} is not what was saved.", mend)
             if path.suffix == ".ubj":
-                import xgboost
-
-                boosters[path.stem] = xgboost.Booster(model_file=path)
+                boosters[path.stem] = read_booster(path)
             elif path.suffix == ".skops":
                 learners[path.stem] = _read_learner(path)
         if "arrays.npz" in manifest["files"]:
@@ -103,7 +105,7 @@ def read_state(folder: Path, name: str) -> tuple[dict[str, Any], State]:
             ):
                 arrays = {key: stored[key] for key in stored.files}
         return manifest["parameters"], State(arrays, boosters, learners, manifest["facts"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except DAMAGED as error:
         raise StoreError(f"{folder} holds no complete model.", mend) from error
 
 

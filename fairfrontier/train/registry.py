@@ -12,7 +12,7 @@ from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.errors import ConfigError, StoreError, nearest
 from fairfrontier.runtime.registry import Registry
 from fairfrontier.train.base import Estimator
-from fairfrontier.train.persistence import MANIFEST
+from fairfrontier.train.persistence import DAMAGED, MANIFEST
 
 Class = TypeVar("Class", bound=type[Estimator])
 METHODS: Registry[type[Estimator]] = Registry(
@@ -58,7 +58,7 @@ def load_model(folder: str | Path) -> Estimator:
     """Load a saved estimator of the registered method that its manifest names."""
     try:
         name = json.loads((Path(folder) / MANIFEST).read_text())["method"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except DAMAGED as error:
         raise StoreError(
             f"{folder} holds no complete model.", "Name a folder that save() wrote."
         ) from error

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
@@ -255,9 +256,15 @@ def test_a_writable_folder_passes_the_check(tmp_path):
     assert leftovers(Store(tmp_path / "new")) == []
 
 
-def test_the_files_of_other_machines_are_not_swept(tmp_path):
+def test_a_draft_is_swept_when_its_lock_is_released(tmp_path):
     store = Store(tmp_path)
-    foreign = tmp_path / f".unfinished@elsewhere@{os.getpid()}@0"
+    # Of a container with this name, in which process numbers are others.
+    foreign = tmp_path / ".unfinished@0"
     foreign.mkdir(parents=True)
+    handle = os.open(foreign, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
     write(store)
     assert leftovers(store) == [foreign]
+    os.close(handle)
+    write(store, {"a": 2})
+    assert leftovers(store) == []

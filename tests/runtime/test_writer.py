@@ -1,12 +1,14 @@
 from __future__ import annotations
 
-import os
-import socket
+import signal
+import subprocess
+import sys
 
 import pytest
 
 from fairfrontier.runtime.errors import StoreError
-from fairfrontier.runtime.writer import filling
+from fairfrontier.runtime.writer import filling, recover
+from tests.project import ROOT
 
 
 def test_files_appear_together_and_stale_ones_go(tmp_path):
@@ -42,15 +44,50 @@ def test_what_raises_leaves_all_as_it_was(tmp_path):
     assert [(path.name, path.read_text()) for path in folder.iterdir()] == [("one", "old")]
 
 
-def test_what_killed_processes_left_is_removed(tmp_path):
-    # No process has this number: it is beyond what Linux gives out.
-    dead = tmp_path / f".unfinished@{socket.gethostname()}@{2**31 - 7}@ab"
-    alive = tmp_path / f".unfinished@{socket.gethostname()}@{os.getppid()}@ab"
-    for folder in (dead, alive):
-        folder.mkdir()
-    with filling(tmp_path, []):
-        pass
-    assert [path.name for path in tmp_path.iterdir()] == [alive.name]
+WRITE = """
+import os, signal, sys
+from pathlib import Path
+from fairfrontier.runtime.writer import filling, recover
+from tests.project import ROOT
+count = int(sys.argv[2])
+replace = Path.replace
+def replace_or_die(path, target):
+    global count
+    count -= 1
+    if count < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return replace(path, target)
+Path.replace = replace_or_die
+with filling(Path(sys.argv[1]), ["a", "b", "c"]) as work:
+    for name in "ab":
+        (work / name).write_text("new")
+    if count < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("moved", [-1, 0, 1, 2])
+def test_a_killed_writer_leaves_all_or_nothing(tmp_path, moved):
+    for name in "abc":
+        (tmp_path / name).write_text("old")
+    command = [sys.executable, "-c", WRITE, str(tmp_path), str(moved)]
+    done = subprocess.run(command, cwd=ROOT, check=False)
+    assert done.returncode == (0 if moved == 2 else -signal.SIGKILL)
+    if moved == 1:
+        assert (tmp_path / "a").read_text() != (tmp_path / "b").read_text()
+    recover(tmp_path)
+    left = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert left == (dict.fromkeys("abc", "old") if moved < 0 else dict.fromkeys("ab", "new"))
+
+
+def test_the_draft_of_a_living_writer_stays(tmp_path):
+    with filling(tmp_path, []) as work:
+        (work / "a").write_text("1")
+        recover(tmp_path)
+        with filling(tmp_path, []):
+            pass
+        assert (work / "a").is_file()
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path):

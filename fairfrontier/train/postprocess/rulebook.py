@@ -18,6 +18,7 @@ from fairfrontier.prepare.table.score_table import Scale
 from fairfrontier.runtime.config import Model, fault, parse
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.seeds import uniforms
+from fairfrontier.runtime.writer import recover
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.postprocess.randomized_threshold import RandomizedThreshold
 from fairfrontier.train.postprocess.rule import ThresholdRule
@@ -297,9 +298,10 @@ def make_rulebook(
 
 def read_rulebook(path: Path) -> Rulebook:
     """Read a rule's JSON; ConfigError where it cannot be read or is invalid."""
+    recover(path.parent)
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"{path} cannot be read as JSON: {error}.", "Name the thresholds.json of a debias run."
         ) from None

@@ -1,0 +1,166 @@
+"""Boosters of XGBoost from files, checked first: its own reader follows broken indices."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairfrontier.train.tree.node import LEAF, is_downward
+
+# Markers of numbers in UBJSON, and of their types, which are big-endian.
+NUMBERS = {"i": ">i1", "U": ">u1", "I": ">i2", "l": ">i4", "L": ">i8", "d": ">f4", "D": ">f8"}
+DEPTH = 32
+ARRAYS = (
+    *("base_weights", "default_left", "left_children", "loss_changes", "parents"),
+    *("right_children", "split_conditions", "split_indices", "split_type", "sum_hessian"),
+)
+CATEGORIES = ("categories", "categories_nodes", "categories_segments", "categories_sizes")
+MOST_OUTPUTS, MOST_FEATURES = 100_000, 100_000_000
+
+
+def read_booster(path: Path) -> Any:
+    """Return the booster in a UBJ file.
+
+    Raises
+    ------
+    ValueError
+        When the file is no booster of plain trees, or its trees lead nowhere.
+    """
+    import xgboost
+
+    content = path.read_bytes()
+    try:
+        check_booster(parse_ubj(content))
+    except (struct.error, KeyError, TypeError, IndexError, RecursionError, OverflowError) as error:
+        raise ValueError(f"{path} holds no booster: {error!r}") from error
+    return xgboost.Booster(model_file=bytearray(content))
+
+
+def parse_ubj(content: bytes) -> Any:
+    """Return the value that UBJSON holds, arrays of numbers as NumPy arrays; raise ValueError."""
+    reader = _Reader(content)
+    value = reader.read_value(reader.read_marker(), 0)
+    if reader.position != len(content):
+        raise ValueError("something follows the end")
+    return value
+
+
+class _Reader:
+    def __init__(self, content: bytes) -> None:
+        self.content, self.position = content, 0
+
+    def read_bytes(self, count: int) -> bytes:
+        if not 0 <= count <= len(self.content) - self.position:
+            raise ValueError("it is cut off")
+        self.position += count
+        return self.content[self.position - count : self.position]
+
+    def read_marker(self) -> str:
+        return self.read_bytes(1).decode("latin-1")
+
+    def read_number(self, marker: str) -> Any:
+        kind = np.dtype(NUMBERS[marker])
+        return np.frombuffer(self.read_bytes(kind.itemsize), kind)[0].item()
+
+    def read_text(self) -> str:
+        return self.read_bytes(int(self.read_number(self.read_marker()))).decode()
+
+    def read_value(self, marker: str, depth: int) -> Any:
+        if depth > DEPTH:
+            raise ValueError("it is nested too deep")
+        match marker:
+            case "S":
+                return self.read_text()
+            case "T" | "F" | "Z":
+                return {"T": True, "F": False, "Z": None}[marker]
+            case "[":
+                return self.read_array(depth)
+            case "{":
+                return self.read_object(depth)
+        return self.read_number(marker)
+
+    def read_array(self, depth: int) -> Any:
+        marker = self.read_marker()
+        kind = None
+        if marker == "$":
+            kind = np.dtype(NUMBERS[self.read_marker()])
+            marker = self.read_marker()
+        if marker == "#":
+            count = int(self.read_number(self.read_marker()))
+            if kind is not None:
+                return np.frombuffer(self.read_bytes(count * kind.itemsize), kind)
+            if not 0 <= count <= len(self.content) - self.position:
+                raise ValueError("it is cut off")
+            return [self.read_value(self.read_marker(), depth + 1) for _ in range(count)]
+        values = []
+        while marker != "]":
+            values.append(self.read_value(marker, depth + 1))
+            marker = self.read_marker()
+        return values
+
+    def read_object(self, depth: int) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        while (marker := self.read_marker()) != "}":
+            name = self.read_bytes(int(self.read_number(marker))).decode()
+            if name in values:
+                raise ValueError(f"{name} occurs twice")
+            values[name] = self.read_value(self.read_marker(), depth + 1)
+        return values
+
+
+def check_booster(booster: Mapping[str, Any]) -> None:
+    """Raise ValueError, KeyError or TypeError unless a booster is of consistent plain trees."""
+    learner = booster["learner"]
+    parameters = learner["learner_model_param"]
+    n_features, n_classes = int(parameters["num_feature"]), int(parameters["num_class"])
+    _require(0 <= n_features <= MOST_FEATURES and 0 <= n_classes <= MOST_OUTPUTS, "sizes")
+    _require(int(parameters["num_target"]) == 1, "num_target")
+    score = [float(each) for each in parameters["base_score"].strip("[]").split(",")]
+    _require(len(score) in (1, max(n_classes, 1)), "base_score")
+    names = learner["feature_names"], learner["feature_types"]
+    _require(all(len(each) in (0, n_features) for each in names), "feature names")
+    _require(learner["gradient_booster"]["name"] == "gbtree", "kind of booster")
+    model = learner["gradient_booster"]["model"]
+    trees, outputs = model["trees"], np.asarray(model["tree_info"])
+    _require(int(model["gbtree_model_param"]["num_trees"]) == len(trees), "num_trees")
+    _require(int(model["gbtree_model_param"]["num_parallel_tree"]) > 0, "num_parallel_tree")
+    _require(len(outputs) == len(trees), "tree_info")
+    _require(bool(((outputs >= 0) & (outputs < max(n_classes, 1))).all()), "tree_info")
+    rounds = np.asarray(model["iteration_indptr"])
+    _require(len(rounds) > 0 and rounds[0] == 0 and rounds[-1] == len(trees), "iteration_indptr")
+    _require(bool((np.diff(rounds) >= 0).all()), "iteration_indptr")
+    _require(not any(len(each) for each in model.get("cats", {}).values()), "categories")
+    for number, tree in enumerate(trees):
+        _require(_is_consistent(tree, n_features), f"tree {number}")
+
+
+def _is_consistent(tree: Mapping[str, Any], n_features: int) -> bool:
+    parameters = tree["tree_param"]
+    count = int(parameters["num_nodes"])
+    arrays = {name: np.asarray(tree[name]) for name in ARRAYS}
+    if count < 1 or any(array.shape != (count,) for array in arrays.values()):
+        return False
+    # num_feature of trees is that of the booster; leaves hold one number.
+    if int(parameters["num_feature"]) != n_features or parameters["size_leaf_vector"] not in "01":
+        return False
+    if arrays["split_type"].any() or any(len(tree[name]) for name in CATEGORIES):
+        return False
+    left, right = arrays["left_children"], arrays["right_children"]
+    inner = left != LEAF
+    if not is_downward(left, right, inner, arrays["split_indices"], n_features):
+        return False
+    number = np.flatnonzero(inner)
+    parents = arrays["parents"]
+    own = np.array_equal(parents[left[inner]], number) and np.array_equal(
+        parents[right[inner]], number
+    )
+    return own and int(parents[0]) == 2**31 - 1 and not (left[inner] == right[inner]).any()
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise ValueError(f"its {what} cannot be right")

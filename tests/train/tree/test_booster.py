@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+import xgboost
+
+from fairfrontier.train.tree.booster import parse_ubj, read_booster
+
+MUTATIONS = int(os.environ.get("FUZZ", "500"))
+FEATURES = 4
+
+
+def grow(tmp_path, **parameters):
+    """Return a path with a booster, and the booster."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, FEATURES))
+    data = xgboost.DMatrix(X, (X[:, 0] + rng.normal(size=200) > 0).astype(int))
+    booster = xgboost.train({"max_depth": 3, "nthread": 1, **parameters}, data, 3)
+    booster.save_model(tmp_path / "trees.ubj")
+    return tmp_path / "trees.ubj", booster, data
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"objective": "binary:logistic"},
+        {"objective": "multi:softprob", "num_class": 3},
+        {"objective": "reg:squarederror", "tree_method": "exact", "gamma": 2.0},
+        {"objective": "binary:logistic", "num_parallel_tree": 2},
+        {"max_depth": 0, "grow_policy": "lossguide", "max_leaves": 9},
+    ],
+)
+def test_what_xgboost_wrote_is_read(tmp_path, parameters):
+    path, booster, data = grow(tmp_path, **parameters)
+    assert np.array_equal(read_booster(path).predict(data), booster.predict(data))
+    assert set(parse_ubj(path.read_bytes())) == {"learner", "version"}
+
+
+def replace(path, name, old, new):
+    """Replace a number in the first tree's array of that name."""
+    content = bytearray(path.read_bytes())
+    start = content.index(name.encode()) + len(name)
+    assert content[start : start + 2] == b"[$"
+    kind = {"l": ">i4", "U": ">u1", "d": ">f4"}[chr(content[start + 2])]
+    count = int.from_bytes(content[start + 5 : start + 13], "big")
+    array = np.frombuffer(content, kind, count, start + 13)
+    position = np.flatnonzero(array == old)[0]
+    array[position] = new
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("left_children", 1, 10_000_000),
+        ("left_children", 1, 0),
+        ("left_children", 1, -2),
+        ("right_children", 2, 1),
+        ("right_children", -1, 5),
+        ("parents", 0, 7),
+        ("parents", 2**31 - 1, 3),
+        ("split_type", 0, 1),
+    ],
+)
+def test_trees_that_lead_nowhere_are_refused(tmp_path, name, old, new):
+    path, *_ = grow(tmp_path)
+    replace(path, name, old, new)
+    with pytest.raises(ValueError, match="tree 0"):
+        read_booster(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"num_featureSL" + (1).to_bytes(8, "big") + b"4", b"1"),
+        (b"num_nodesSL", b"num_nodesSI"),
+        (b"gbtree", b"gbtred"),
+        (b"tree_info", b"tree_inf0"),
+        (b"left_children", b"left_childrem"),
+    ],
+)
+def test_facts_that_disagree_are_refused(tmp_path, old, new):
+    path, *_ = grow(tmp_path)
+    content = path.read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, old[: len(old) - len(new)] + new))
+    with pytest.raises(ValueError, match=r"cannot be right|holds no booster|cut off"):
+        read_booster(path)
+
+
+def test_no_mutation_ends_the_process(tmp_path):
+    path, _, data = grow(tmp_path, objective="multi:softprob", num_class=3)
+    content = np.frombuffer(path.read_bytes(), np.uint8)
+    rng = np.random.default_rng(MUTATIONS)
+    refused = 0
+    for _ in range(MUTATIONS):
+        changed = content.copy()
+        where = rng.integers(len(content), size=rng.integers(1, 4))
+        changed[where] = rng.choice([0, 1, 2, 127, 128, 255, ord("L"), ord("[")], size=where.size)
+        path.write_bytes(
+            changed[: rng.choice([len(changed), rng.integers(len(changed))], p=[0.9, 0.1])]
+        )
+        try:
+            read_booster(path).predict(data)
+        except ValueError:
+            refused += 1
+    assert refused > MUTATIONS / 4
