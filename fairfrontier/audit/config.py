@@ -121,8 +121,8 @@ class AuditConfig(ResultOptions):
     def name(self) -> str:
         """The name of the table without its suffixes, or of the model's folder."""
         if self.table is None:
-            return Path(str(self.model)).name
-        return Path(self.table.name.removesuffix(".gz")).stem
+            return Path(str(self.model)).resolve().name or "model"
+        return Path(self.table.resolve().name.removesuffix(".gz")).stem or "table"
 
     def inputs(self) -> list[Path]:
         """Return the files and folders that are read."""

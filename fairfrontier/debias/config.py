@@ -73,7 +73,7 @@ class DebiasConfig(ResultOptions):
     @property
     def name(self) -> str:
         """The table's name without its suffixes."""
-        return Path(self.table.name.removesuffix(".gz")).stem
+        return Path(self.table.resolve().name.removesuffix(".gz")).stem or "table"
 
     @model_validator(mode="after")
     def _check(self) -> DebiasConfig:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import functools
+import ipaddress
 import json
 import re
 import shutil
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -106,7 +109,7 @@ def download(
     if part.size and hash_file(part.path) == sha256:
         return part.publish(name)
     again = False
-    with _open_client() as client:
+    with _open_client(url) as client:
         while True:
             try:
                 resumed = _Transfer(client, url, name, part, size, progress).run()
@@ -128,12 +131,46 @@ def download(
             again = True
 
 
-def _open_client() -> httpx.Client:
+def _refuse_detour(url: str, request: httpx.Request) -> None:
+    """Refuse a request, after a redirect or not, that the URL of the dataset does not stand for.
+
+    These are http after https, and addresses of this machine or its link, which are reached by no
+    other computer, unless the URL itself names them by number or as localhost.
+    """
+    first, host = httpx.URL(url), request.url.host
+    if first.scheme == "https" and request.url.scheme == "http":
+        raise UnreachableError(f"{url} redirects to http.", "Correct the URL.")
+    if host == first.host and (host == "localhost" or _is_number(host)):
+        return
+    try:
+        found = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
+    except socket.gaierror:
+        return  # the request says so, or a proxy knows the name
+    addresses = [ipaddress.ip_address(str(text).partition("%")[0]) for text in found]
+    # ::ffff:127.0.0.1 is 127.0.0.1.
+    addresses = [getattr(address, "ipv4_mapped", None) or address for address in addresses]
+    if any(each.is_loopback or each.is_link_local or each.is_unspecified for each in addresses):
+        raise UnreachableError(
+            f"{url} leads to {host}, an address of this machine or its link.",
+            "Write that address into the URL if it is meant.",
+        )
+
+
+def _is_number(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _open_client(url: str) -> httpx.Client:
     try:
         return httpx.Client(
             timeout=TIMEOUT,
             follow_redirects=True,
             max_redirects=REDIRECTS,
+            event_hooks={"request": [functools.partial(_refuse_detour, url)]},
             # Compressed transfers would have other sizes than the file.
             headers={"Accept-Encoding": "identity", "User-Agent": "fairfrontier"},
         )

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import errno
+import functools
 import hashlib
 import shutil
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -230,6 +232,25 @@ def test_redirects_lead_to_http_only(server, tmp_path):
     server.add("/real", CONTENT)
     server.add("/table.csv", status=301, headers={"Location": "/real"})
     assert get(server, folder).read_bytes() == CONTENT
+
+
+def test_redirects_lead_to_no_address_of_this_machine(server, tmp_path):
+    server.add("/real", CONTENT)
+    for host in ("localhost", "[::1]", "[::ffff:127.0.0.1]", "169.254.169.254"):
+        target = f"http://{host}:{server.server_port}/real"
+        server.add("/table.csv", status=302, headers={"Location": target})
+        with pytest.raises(UnreachableError, match=r"an address of this machine"):
+            get(server, tmp_path)
+    assert [each.path for each in server.asked] == ["/table.csv"] * 4
+    named = f"http://localhost:{server.server_port}/real"
+    assert download(named, tmp_path, "a.csv", digest(CONTENT)).read_bytes() == CONTENT
+
+
+def test_https_is_not_followed_by_http():
+    check = functools.partial(module._refuse_detour, "https://203.0.113.1/table.csv")
+    check(httpx.Request("GET", "https://203.0.113.2/other"))
+    with pytest.raises(UnreachableError, match="redirects to http"):
+        check(httpx.Request("GET", "http://203.0.113.1/table.csv"))
 
 
 @pytest.mark.parametrize("host", ["exa_mple..com", "xn--a", "a" * 64 + ".com"])
