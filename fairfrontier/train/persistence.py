@@ -15,7 +15,7 @@ import numpy as np
 
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.writer import filling, recover
-from fairfrontier.train.tree.booster import read_booster
+from fairfrontier.train.booster import read_booster
 
 MANIFEST = "manifest.json"
 # What reading a damaged model raises, JSON that is nested too deep and a broken archive included.

@@ -11,9 +11,9 @@ from sklearn.ensemble import RandomForestClassifier
 
 from fairfrontier.prepare.split import Task
 from fairfrontier.train.base import Classifier, training_weight
+from fairfrontier.train.node import refuse_broken_trees
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
-from fairfrontier.train.tree.node import refuse_broken_trees
 
 
 @method("random_forest")

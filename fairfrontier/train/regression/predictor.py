@@ -11,8 +11,8 @@ import xgboost
 from scipy.special import logit
 
 from fairfrontier.runtime.errors import StoreError
+from fairfrontier.train.node import refuse_broken_trees
 from fairfrontier.train.persistence import State
-from fairfrontier.train.tree.node import refuse_broken_trees
 
 # Probabilities of a learner are kept this far from 0 and 1 before their logarithm is taken.
 FAINT = 1e-12

@@ -19,7 +19,7 @@ from sklearn.utils.validation import has_fit_parameter
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.train.individual.fair_boosting.newton_tree import LEAF, NewtonTree
 from fairfrontier.train.individual.fair_boosting.spline import Spline
-from fairfrontier.train.tree.node import is_downward
+from fairfrontier.train.node import is_downward
 
 LEARNERS: Mapping[str, Callable[..., Any]] = {
     "k_neighbors": partial(KNeighborsRegressor, n_neighbors=25, algorithm="brute"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fairfrontier.train.tree.node import LEAF, is_downward
+from fairfrontier.train.node import LEAF, is_downward
 
 # Markers of numbers in UBJSON, and of their types, which are big-endian.
 NUMBERS = {"i": ">i1", "U": ">u1", "I": ">i2", "l": ">i4", "L": ">i8", "d": ">f4", "D": ">f8"}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xgboost
 
-from fairfrontier.train.tree.booster import parse_ubj, read_booster
+from fairfrontier.train.booster import parse_ubj, read_booster
 
 MUTATIONS = int(os.environ.get("FUZZ", "500"))
 FEATURES = 4

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fairfrontier.train.tree.node import is_downward
+from fairfrontier.train.node import is_downward
 
 # Node 0 asks feature 1, its right child 2 asks feature 0; the rest are leaves.
 LEFT = np.array([1, -1, 3, -1, -1])
