@@ -89,6 +89,15 @@ def test_changed_notes_are_written_without_training(fresh):
     assert "Written later." in (Path(done["folder"]) / "report.html").read_text()
 
 
+def test_two_workers_give_the_same_bytes(done, fresh):
+    cluster = fresh / "two.yaml"
+    cluster.write_text("kind: local\nworkers: 2\n")
+    again = run(fresh, cluster=str(cluster))
+    assert again["trained"] == 8
+    first, second = (Path(facts["folder"]) / "points.parquet" for facts in (done, again))
+    assert first.read_bytes() == second.read_bytes()
+
+
 def test_a_damaged_fit_is_said_and_trained_again(done, home, caplog):
     points = Path(done["folder"]) / "points.parquet"
     before = points.read_bytes()

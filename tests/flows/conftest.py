@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
+import sqlite3
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +25,45 @@ os.environ["PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW"] = "ignore"
 
 
 @pytest.fixture(scope="session")
-def harness() -> Iterator[None]:
-    """Run a Prefect server for the session."""
-    from prefect.testing.utilities import prefect_test_harness
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an empty database of Prefect's, made once for all processes: it takes 6 s."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    with (folder / "prefect.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        path = folder / "prefect.db"
+        if not path.exists():
+            home = folder / "prefect"
+            subprocess.run(
+                [sys.executable, "-m", "prefect", "server", "database", "upgrade", "-y"],
+                env={**os.environ, "PREFECT_HOME": str(home)},
+                capture_output=True,
+                check=True,
+            )
+            copy_database(home / "prefect.db", folder / "copy.db")
+            (folder / "copy.db").rename(path)
+    return path
 
-    with prefect_test_harness(server_startup_timeout=120):
-        yield
+
+def copy_database(source: Path, target: Path) -> None:
+    """Copy a database with what is still in its log."""
+    with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target)) as new:
+        old.backup(new)
+
+
+@pytest.fixture(scope="session")
+def harness(database: Path) -> Iterator[None]:
+    """Run a Prefect server for the session."""
+    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
+
+    from flows.server import AUTHENTICATION, start_server
+
+    shutil.copy(database, Path(_folder.name, "prefect.db"))
+    with start_server(Path(_folder.name)) as server:
+        server.wait()
+        secret = os.environ[AUTHENTICATION]
+        with temporary_settings({PREFECT_API_URL: server.url, PREFECT_API_AUTH_STRING: secret}):
+            yield
 
 
 @pytest.fixture(scope="session")

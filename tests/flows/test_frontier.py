@@ -46,6 +46,7 @@ def test_a_second_run_trains_nothing_and_prefect_says_cached(inline, project, tm
     assert "Cached" in names
 
 
+@pytest.mark.slow
 def test_two_workers_give_the_same_bytes(inline, fresh):
     cluster = fresh / "two.yaml"
     cluster.write_text("kind: local\nworkers: 2\n")

@@ -112,6 +112,12 @@ def test_a_project_without_publications_is_told(fresh):
         ReproduceOptions(conf=str(fresh)).plan()
 
 
+@pytest.fixture
+def impatient(monkeypatch):
+    """Try a download again without a pause."""
+    monkeypatch.setattr("fairfrontier.prepare.source.download.PAUSE_SECONDS", 0.0)
+
+
 def add_far(home):
     """Let two studies reproduce something, of which one needs a file that is elsewhere."""
     path = home / "conf" / "datasets" / "loans.yaml"
@@ -128,6 +134,7 @@ def add_far(home):
         (home / "conf" / "studies" / f"{name}.yaml").write_text(f"study: {name}\n{study}")
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_study_whose_data_cannot_be_reached_is_left_out_and_named(harness, fresh, capsys):
     add_far(fresh)
     done = reproduce(ReproduceOptions(cluster="inline", conf=str(fresh)))
@@ -139,6 +146,7 @@ def test_a_study_whose_data_cannot_be_reached_is_left_out_and_named(harness, fre
     assert capsys.readouterr().out.startswith("far is skipped: ")
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_study_whose_data_is_another_than_stated_is_a_fault(harness, fresh):
     add_far(fresh)
     (fresh / "far.csv").write_text("other")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -64,9 +65,10 @@ def test_a_server_that_does_not_start_points_at_its_log(clean, tmp_path):
     assert "PREFECT_API_URL" not in os.environ
 
 
-def test_runs_of_a_project_share_one_server_that_ends_with_the_last(clean, tmp_path):
+def test_runs_of_a_project_share_one_server_that_ends_with_the_last(clean, tmp_path, database):
     set_environment(tmp_path)
     folder = tmp_path / "data" / "prefect"
+    shutil.copy(database, folder)
     with start_server(tmp_path) as first:
         del os.environ["PREFECT_API_URL"]
         second = Server(tmp_path)
@@ -115,7 +117,7 @@ def wait_until_gone(folder):
 
 
 @pytest.fixture(scope="module")
-def serving(tmp_path_factory):
+def serving(tmp_path_factory, database):
     """Return a server's Prefect folder and address."""
     home = tmp_path_factory.mktemp("serving")
     with pytest.MonkeyPatch.context() as patch:
@@ -123,6 +125,7 @@ def serving(tmp_path_factory):
             patch.delenv(name)
         before = dict(os.environ)
         set_environment(home)
+        shutil.copy(database, home / "data" / "prefect")
         with start_server(home) as server:
             server.wait()
             yield home / "data" / "prefect", server.url
