@@ -227,7 +227,7 @@ class _Reader(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
-        if not ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        if getattr(node.test, "attr", getattr(node.test, "id", None)) != "TYPE_CHECKING":
             return self.generic_visit(node)
         # Not executed.
         return [self.visit(statement) for statement in node.orelse]
