@@ -7,8 +7,7 @@ from typing import Any
 from prefect import flow
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
-from fairfrontier.prepare.source.download import UnreachableError
-from fairfrontier.runtime.errors import FairfrontierError
+from fairfrontier.runtime.errors import FairfrontierError, UnreachableError
 from flows.frontier import frontier, restore
 from flows.history import mark_run
 from flows.option import ReproduceOptions

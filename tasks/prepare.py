@@ -11,7 +11,7 @@ from prefect.cache_policies import NO_CACHE
 from fairfrontier import load
 from fairfrontier.prepare.description import describe_split
 from fairfrontier.prepare.request import SplitRequest
-from fairfrontier.prepare.source.download import Progress
+from fairfrontier.prepare.source.progress import Progress
 from fairfrontier.study.stage import RunContext, prepare_split
 
 

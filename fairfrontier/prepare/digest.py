@@ -17,7 +17,7 @@ import numpy as np
 from fairfrontier.prepare.config.dataset import list_pairs
 from fairfrontier.prepare.embedding.variant import encode_versions
 from fairfrontier.prepare.request import SplitRequest, Unseen
-from fairfrontier.prepare.source.download import Progress
+from fairfrontier.prepare.source.progress import Progress
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.source import file_digest

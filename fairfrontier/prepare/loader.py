@@ -16,8 +16,8 @@ from fairfrontier.prepare.config.dataset import (
 )
 from fairfrontier.prepare.embedding.feature import fit_text
 from fairfrontier.prepare.embedding.variant import add_versions
-from fairfrontier.prepare.source.download import Progress
 from fairfrontier.prepare.source.fetch import fetch_source
+from fairfrontier.prepare.source.progress import Progress
 from fairfrontier.prepare.split import Split
 from fairfrontier.prepare.splitting.encoder import fit_statistics, make_encoder
 from fairfrontier.prepare.splitting.plan import Request, SelectOn, make_plan

@@ -11,7 +11,7 @@ from typing import Any
 from fairfrontier.prepare.config.dataset import read_dataset, replace_noise
 from fairfrontier.prepare.embedding.feature import digest_text
 from fairfrontier.prepare.loader import load
-from fairfrontier.prepare.source.download import Progress
+from fairfrontier.prepare.source.progress import Progress
 from fairfrontier.prepare.split import Split
 from fairfrontier.prepare.splitting.plan import SelectOn
 from fairfrontier.prepare.table.table import list_files

@@ -39,6 +39,14 @@ class DataError(FairfrontierError):
     """A table does not match its description."""
 
 
+class FetchError(DataError):
+    """A file could not be obtained from its source."""
+
+
+class UnreachableError(FetchError):
+    """A file is not here and no server provides it: another network, or another day, may work."""
+
+
 class InputError(DataError, ValueError):
     """An estimator is given rows, labels or weights that it cannot use."""
 

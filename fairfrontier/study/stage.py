@@ -15,7 +15,7 @@ from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.prepare.digest import digest_split
 from fairfrontier.prepare.embedding.choice import determine_encoder
 from fairfrontier.prepare.request import SplitRequest
-from fairfrontier.prepare.source.download import Progress
+from fairfrontier.prepare.source.progress import Progress
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.store import Store

@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from fairfrontier.prepare.source.download import Progress
+from fairfrontier.prepare.source.progress import Progress
 from fairfrontier.runtime.errors import DataError
 
 # The name of the progress, before the encoder's.

@@ -10,8 +10,8 @@ from fairfrontier.prepare.config.encoder import read_encoder
 from fairfrontier.prepare.embedding.base import TextEncoder
 from fairfrontier.prepare.embedding.latent import LatentSemantic
 from fairfrontier.prepare.embedding.transformer import TransformerEncoder, digest_transformer
-from fairfrontier.prepare.source.download import Progress, UnreachableError
-from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.prepare.source.progress import Progress
+from fairfrontier.runtime.errors import ConfigError, UnreachableError
 from fairfrontier.runtime.store import canonical_json
 
 AUTO = "auto"

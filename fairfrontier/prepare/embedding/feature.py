@@ -14,7 +14,7 @@ from fairfrontier.prepare.config.section import TextFeature
 from fairfrontier.prepare.embedding.base import TextEncoder
 from fairfrontier.prepare.embedding.choice import choose_encoder, determine_encoder, digest_encoder
 from fairfrontier.prepare.embedding.embedding_file import SUPPLIED, read_embeddings
-from fairfrontier.prepare.source.download import Progress
+from fairfrontier.prepare.source.progress import Progress
 from fairfrontier.prepare.splitting.encoder import Block
 from fairfrontier.prepare.table.table import resolve
 from fairfrontier.runtime.finder import find_yaml

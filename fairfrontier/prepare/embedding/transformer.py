@@ -14,9 +14,8 @@ import numpy as np
 from fairfrontier.prepare.config.encoder import EncoderConfig
 from fairfrontier.prepare.embedding.base import ENCODING, TextEncoder, list_texts, normalise
 from fairfrontier.prepare.embedding.cache import FOLDER, STORED, VectorCache
-from fairfrontier.prepare.source.download import Progress
 from fairfrontier.prepare.source.fetch import fetch
-from fairfrontier.prepare.source.progress import COUNT, show_progress
+from fairfrontier.prepare.source.progress import COUNT, Progress, show_progress
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.source import source_digest
 from fairfrontier.runtime.store import canonical_json

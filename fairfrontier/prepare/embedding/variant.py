@@ -12,7 +12,7 @@ import pandas as pd
 from fairfrontier.prepare.config.section import PartName
 from fairfrontier.prepare.embedding.base import TextEncoder
 from fairfrontier.prepare.embedding.feature import TextFeatures
-from fairfrontier.prepare.source.download import Progress
+from fairfrontier.prepare.source.progress import Progress
 from fairfrontier.prepare.split import Part, Split, Variant
 from fairfrontier.prepare.splitting.encoder import Encoder
 from fairfrontier.prepare.splitting.partition import split_seed

@@ -5,22 +5,19 @@ from __future__ import annotations
 import errno
 import functools
 import ipaddress
-import json
 import re
 import shutil
 import socket
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 
-from fairfrontier.runtime.errors import DataError
+from fairfrontier.prepare.source.partial_file import PartialFile
+from fairfrontier.prepare.source.progress import Progress
+from fairfrontier.runtime.errors import FetchError, UnreachableError
 from fairfrontier.runtime.store import hash_file
-from fairfrontier.runtime.writer import flush
-
-Progress = Callable[[str, int, int | None], None]
 
 TIMEOUT = httpx.Timeout(30.0, connect=15.0)
 REDIRECTS = 10
@@ -29,54 +26,6 @@ ATTEMPTS = 4
 PAUSE_SECONDS = 0.5
 # Sources must state larger sizes: an endless response would fill the disk.
 LIMIT_BYTES = 4 * 2**30
-
-
-class FetchError(DataError):
-    """A file could not be obtained from its source."""
-
-
-class UnreachableError(FetchError):
-    """A file is not here and no server provides it: another network, or another day, may work."""
-
-
-class PartialFile:
-    """The bytes of a file that have arrived, in a folder that one process at a time uses."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / ".part"
-        self._facts = folder / ".part.json"
-
-    @property
-    def size(self) -> int:
-        """Bytes that have arrived."""
-        return self.path.stat().st_size if self.path.exists() else 0
-
-    def validator(self, url: str) -> str | None:
-        """Return the ETag or date of the version that arrived from this URL, if known."""
-        try:
-            facts = json.loads(self._facts.read_text(encoding="utf-8"))
-            return str(facts["validator"]) if facts["url"] == url else None
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-
-    def note(self, url: str, validator: str | None) -> None:
-        """Record the ETag or date of the version that is arriving."""
-        if validator is None:
-            self._facts.unlink(missing_ok=True)
-        else:
-            facts = {"url": url, "validator": validator}
-            self._facts.write_text(json.dumps(facts), encoding="utf-8")
-
-    def publish(self, name: str) -> Path:
-        """Rename the complete file atomically and return its path."""
-        flush(self.path)
-        self._facts.unlink(missing_ok=True)
-        return self.path.replace(self.path.with_name(name))
-
-    def drop(self) -> None:
-        """Remove what has arrived."""
-        self.path.unlink(missing_ok=True)
-        self._facts.unlink(missing_ok=True)
 
 
 def download(

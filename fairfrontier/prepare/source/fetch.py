@@ -17,16 +17,10 @@ from urllib.request import url2pathname
 
 from fairfrontier.prepare.config.section import Origin, Source, SourceFile
 from fairfrontier.prepare.source.archive import DAMAGE, open_member
-from fairfrontier.prepare.source.download import (
-    FetchError,
-    PartialFile,
-    Progress,
-    UnreachableError,
-    download,
-)
 from fairfrontier.prepare.source.package import download_wheel, find_wheel
-from fairfrontier.prepare.source.progress import BYTES, show_progress
-from fairfrontier.runtime.errors import DataError
+from fairfrontier.prepare.source.partial_file import PartialFile
+from fairfrontier.prepare.source.progress import BYTES, Progress, show_progress
+from fairfrontier.runtime.errors import DataError, FetchError, UnreachableError
 from fairfrontier.runtime.home import read_path
 from fairfrontier.runtime.store import hash_file
 
@@ -175,7 +169,7 @@ def _try_each(origins: Sequence[Origin], sha256: str, home: Path, progress: Prog
         try:
             if origin.file is None:
                 url = str(origin.url)
-                return download(url, cache, name, sha256, size=origin.bytes, progress=progress)
+                return _download(url, cache, name, sha256, origin, progress)
             archive = _fetch_archive(origin, home, progress)
             return _extract(archive, origin, cache, sha256)
         except DataError as error:
@@ -206,7 +200,7 @@ def _fetch_archive(origin: Origin, home: Path, progress: Progress) -> Path:
         if origin.package is None:
             url = str(origin.url)
             name = clean_name(urlsplit(url).path)
-            return download(url, cache, name, sha256, size=origin.bytes, progress=progress)
+            return _download(url, cache, name, sha256, origin, progress)
         return _fetch_wheel(origin, cache, progress)
 
     return _keep(cache, sha256, make)
@@ -221,11 +215,20 @@ def _fetch_wheel(origin: Origin, cache: Path, progress: Progress) -> Path:
         return _admit(Path(url2pathname(address.path)), cache, sha256)
     name = clean_name(address.path)
     try:
-        return download(url, cache, name, sha256, size=origin.bytes, progress=progress)
+        return _download(url, cache, name, sha256, origin, progress)
     except UnreachableError as refused:
         _log.info("%s Now pip fetches it.", refused.fault)
         with tempfile.TemporaryDirectory(dir=cache, prefix=".pip-") as work:
             return _admit(download_wheel(package, sha256, Path(work)), cache, sha256)
+
+
+def _download(
+    url: str, cache: Path, name: str, sha256: str, origin: Origin, progress: Progress
+) -> Path:
+    # httpx takes a tenth of a second to import, and most runs fetch nothing.
+    from fairfrontier.prepare.source.download import download
+
+    return download(url, cache, name, sha256, size=origin.bytes, progress=progress)
 
 
 def _admit(path: Path, cache: Path, sha256: str) -> Path:

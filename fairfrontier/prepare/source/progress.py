@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from fairfrontier.prepare.source.download import Progress
-
+# Called with a name, how much is done, and how much in all where that is known.
+Progress = Callable[[str, int, int | None], None]
 # What a bar shows of bytes, and of things counted one by one.
 BYTES = ("DownloadColumn", "TransferSpeedColumn")
 COUNT = ("MofNCompleteColumn",)

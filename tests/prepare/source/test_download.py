@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairfrontier.prepare.source import download as module
-from fairfrontier.prepare.source.download import FetchError, UnreachableError, download
+from fairfrontier.prepare.source.download import download
+from fairfrontier.runtime.errors import FetchError, UnreachableError
 from tests.prepare.source.server import serve
 
 pytestmark = pytest.mark.usefixtures("impatient")

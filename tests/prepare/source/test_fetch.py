@@ -17,10 +17,8 @@ import yaml
 from fairfrontier import load
 from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.prepare.config.section import Origin
-from fairfrontier.prepare.source import fetch as module
-from fairfrontier.prepare.source.download import UnreachableError
 from fairfrontier.prepare.source.fetch import FOLDER, clean_name, fetch, find, find_source
-from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.runtime.errors import ConfigError, DataError, UnreachableError
 from tests.prepare.conftest import count_rows, fingerprint
 from tests.prepare.source.server import serve
 
@@ -147,7 +145,7 @@ def test_a_full_disk_ends_it_whatever_the_other_sources(server, tmp_path, monkey
     def full(*arguments, **options):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(module, "download", full)
+    monkeypatch.setattr("fairfrontier.prepare.source.download.download", full)
     origins = [Origin(url=server.add("/a.csv", CONTENT)), Origin(url=server.url("/b.csv"))]
     with pytest.raises(DataError, match=r"There is no space left for .*: No space left") as caught:
         fetch(origins, PINNED, tmp_path)

