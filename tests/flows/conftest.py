@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -52,18 +51,12 @@ def copy_database(source: Path, target: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def harness(database: Path) -> Iterator[None]:
+def harness() -> Iterator[None]:
     """Run a Prefect server for the session."""
-    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
+    from prefect.testing.utilities import prefect_test_harness
 
-    from flows.server import AUTHENTICATION, start_server
-
-    shutil.copy(database, Path(_folder.name, "prefect.db"))
-    with start_server(Path(_folder.name)) as server:
-        server.wait()
-        secret = os.environ[AUTHENTICATION]
-        with temporary_settings({PREFECT_API_URL: server.url, PREFECT_API_AUTH_STRING: secret}):
-            yield
+    with prefect_test_harness(server_startup_timeout=120):
+        yield
 
 
 @pytest.fixture(scope="session")
