@@ -15,15 +15,6 @@ from fairfrontier.study.run import check_options, start_study
 from flows.frontier import frontier
 from tests.project import STUDY, make_project
 
-FILES = {
-    "points.parquet",
-    "frontier.csv",
-    "frontier.png",
-    "report.html",
-    "summary.json",
-    "models.csv",
-}
-
 
 def run(home: Path, **changes: str):
     return frontier(RunOptions(**{"study": "loans", "conf": str(home), **changes}))
