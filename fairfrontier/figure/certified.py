@@ -17,7 +17,7 @@ from fairfrontier.runtime.errors import FairfrontierError
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.drawing import Scene
 from fairfrontier.study.frontier import build_frontier, list_fits
-from fairfrontier.study.points import certify_losses, load_certified, load_maps
+from fairfrontier.study.points import certify_losses, load_certified
 from fairfrontier.train.fit.group import FitGroup, Member
 from fairfrontier.train.prediction import Prediction
 
@@ -76,10 +76,7 @@ def certify_chosen(
             continue
         metric = load_certified(group, model.member, split, scene.store, scene.home)
         scores = model.test_scores()
-        known = load_maps(model.folder.name, group, model.number, scene.store, scene.home)
-        certificates = certify_losses(
-            group, metric, scores, split.test, budgets, known=known, **effort
-        )
+        certificates = certify_losses(group, metric, scores, split.test, budgets, **effort)
         if certificates:
             yield Certified(
                 *model.row, group, split.test, split.feature_names, scores, certificates

@@ -9,16 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from fairfrontier.evaluate.certificate.adversarial_gap import (
-    GapCertificate,
-    Loss,
-    certify_gaps,
-    read_maps,
-    write_maps,
-)
+from fairfrontier.evaluate.certificate.adversarial_gap import GapCertificate, Loss, certify_gaps
 from fairfrontier.evaluate.certificate.box import bound_part
 from fairfrontier.evaluate.certificate.certificate import certify_part
-from fairfrontier.evaluate.certificate.price_map import KnownMaps
 from fairfrontier.evaluate.measure.registry import MEASURES
 from fairfrontier.evaluate.verb import COLUMNS, tabulate
 from fairfrontier.metric.fair_metric import FairMetric
@@ -59,7 +52,7 @@ def tabulate_group(group: FitGroup, store: Store, home: Path) -> pd.DataFrame:
     entry = store.read(KIND, name)
     if entry is None:
         with store.writing(KIND, name, description) as folder:
-            table = _measure(group, store.path(FIT, trained), folder, store, home)
+            table = _measure(group, store.path(FIT, trained), store, home)
             table.to_parquet(folder / "points.parquet", index=False)
     else:
         table = pd.read_parquet(entry / "points.parquet")
@@ -109,8 +102,8 @@ def _describe_certificate(group: FitGroup, store: Store, home: Path) -> dict[str
     return {**group.certificate, "metric": metrics}
 
 
-def _measure(group: FitGroup, fitted: Path, folder: Path, store: Store, home: Path) -> pd.DataFrame:
-    """Measure every member of a stored fit on every part, and write its certificates' maps."""
+def _measure(group: FitGroup, fitted: Path, store: Store, home: Path) -> pd.DataFrame:
+    """Measure every member of a stored fit on every part."""
     if read_facts(fitted)["skipped"] is not None:
         return pd.DataFrame(columns=["member", "dataset", "part", *COLUMNS])
     tables = []
@@ -121,24 +114,9 @@ def _measure(group: FitGroup, fitted: Path, folder: Path, store: Store, home: Pa
         for name, part in split.parts():
             model = fitted / f"model-{number}"
             certified = _certify(group, metric, scores[name], part, split, model)
-            if name == "test" and "gaps" in certified:
-                write_maps(folder / _name_maps(number), certified["gaps"])
             table = tabulate(scores[name], part, minimum=group.minimum, **certified)
             tables.append(table.assign(member=number, dataset=split.dataset, part=name))
     return pd.concat(tables, ignore_index=True)
-
-
-def load_maps(
-    fit_key: str, group: FitGroup, number: int, store: Store, home: Path
-) -> dict[str, KnownMaps]:
-    """Return the stored maps of a member's certificates on the test part, by loss."""
-    entry = store.read(KIND, points_key(fit_key, group, store, home))
-    path = None if entry is None else entry / _name_maps(number)
-    return {} if path is None or not path.is_file() else read_maps(path)
-
-
-def _name_maps(number: int) -> str:
-    return f"maps-{number}.npz"
 
 
 def load_certified(
@@ -189,7 +167,7 @@ def certify_losses(
     """Certify the losses of a member on the chosen parts.
 
     For a post-processed model only its decisions are certified, since the scores are the model's.
-    ``metric`` is from `load_certified`; ``effort``, replicates, tolerance and known maps, goes to
+    ``metric`` is from `load_certified`; ``effort``, replicates and tolerance, goes to
     `certify_gaps`.
     """
     options = group.certificate

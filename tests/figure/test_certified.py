@@ -33,9 +33,7 @@ def test_chosen_models_are_certified_as_their_points_say(certified):
             name = "adversarial_gap" if certificate.loss == "log" else "adversarial_error_gap"
             for gap in certificate.gaps:
                 row = own.loc[name, f"budget={gap.budget:g}"]
-                assert gap.value == pytest.approx(row.value, rel=1e-9)
-                # Draws are solved to 1e-3.
-                assert (gap.low, gap.high) == pytest.approx((row.low, row.high), rel=1e-3)
+                assert (row.value, row.low, row.high) == (gap.value, gap.low, gap.high)
                 assert row.n == 80
 
 
@@ -56,8 +54,7 @@ def test_a_stored_model_gets_the_same_certificate_from_python(certified):
     split = load_split(each.group, each.group.members[0], certified.home)
     metric = learn("subspace", split, regress=[])
     again = certify(load_model(folder / "model-0"), split.test, metric, [0.0, 0.05, 0.5], rows=80)
-    for gap, kept in zip(again.gaps, each.certificates[0].gaps, strict=True):
-        assert gap.value == pytest.approx(kept.value, rel=1e-9)
+    assert again.gaps == each.certificates[0].gaps
 
 
 def test_moves_are_exposed_at_the_smallest_budget_above_0(certified):

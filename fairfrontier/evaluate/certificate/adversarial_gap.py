@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -15,12 +14,7 @@ from fairfrontier.evaluate.certificate.certificate import (
     choose_rows,
     name_budget,
 )
-from fairfrontier.evaluate.certificate.price_map import (
-    DRAW_PASSES,
-    SAMPLE_PASSES,
-    KnownMaps,
-    PriceMaps,
-)
+from fairfrontier.evaluate.certificate.price_map import DRAW_PASSES, SAMPLE_PASSES, PriceMaps
 from fairfrontier.evaluate.measure.registry import Audit, MeasureRow, Need, measure
 from fairfrontier.evaluate.statistic.interval import percentile
 from fairfrontier.metric.fair_metric import FairMetric
@@ -63,7 +57,7 @@ class GapCertificate:
     their order; ``twin`` is the first row with the same values and ``mass`` the share of each row.
     ``target``, ``gain`` and ``cost``, of shape (n_maps, n), say what each row becomes at each price
     of the fair distance, in falling order from ∞, what that adds to its loss, and its fair
-    distance. ``maps`` are the same maps in short, from which `certify_gaps` resumes.
+    distance.
     """
 
     loss: Loss
@@ -74,7 +68,6 @@ class GapCertificate:
     target: np.ndarray
     gain: np.ndarray
     cost: np.ndarray
-    maps: KnownMaps
 
     def find_gap(self, budget: float) -> Gap:
         """Return the gap at one of the budgets; ConfigError when it was not certified."""
@@ -165,12 +158,8 @@ def certify_gaps(
     losses: Sequence[Loss] = ("log", "error"),
     replicates: int = 1000,
     tolerance: float = 1e-6,
-    known: Mapping[str, KnownMaps] | None = None,
 ) -> tuple[GapCertificate, ...]:
-    """Certify a model from its predictions on a part, once per loss; see `certify`.
-
-    ``known`` are maps of an earlier certificate of the same predictions, by loss.
-    """
+    """Certify a model from its predictions on a part, once per loss; see `certify`."""
     chosen = choose_rows(part, rows)
     some = part.take(chosen)
     z = np.asarray(metric.embed(some.X))
@@ -187,26 +176,9 @@ def certify_gaps(
             generator=derive_generator("adversarial gap", part.dataset, part.name),
             rows=chosen,
             tolerance=tolerance,
-            known=(known or {}).get(loss),
         )
         for loss in losses
     )
-
-
-def write_maps(path: Path, certificates: Sequence[GapCertificate]) -> None:
-    """Write the maps of a model's certificates."""
-    arrays: dict[str, np.ndarray] = {}
-    for certificate in certificates:
-        eta, target = certificate.maps
-        arrays |= {f"{certificate.loss}/eta": eta, f"{certificate.loss}/target": target}
-    np.savez_compressed(path, allow_pickle=False, **arrays)
-
-
-def read_maps(path: Path) -> dict[str, KnownMaps]:
-    """Read what `write_maps` wrote, by loss."""
-    with np.load(path, allow_pickle=False) as stored:
-        losses = dict.fromkeys(name.partition("/")[0] for name in stored.files)
-        return {loss: (stored[f"{loss}/eta"], stored[f"{loss}/target"]) for loss in losses}
 
 
 def tabulate_loss(prediction: Prediction, part: Part, loss: Loss) -> np.ndarray:
@@ -241,7 +213,6 @@ def trace_gap(
     tolerance: float = 1e-6,
     replicates: int = 1000,
     generator: np.random.Generator | None = None,
-    known: KnownMaps | None = None,
 ) -> GapCertificate:
     """Compute the restricted adversarial gap of embedded rows at every budget.
 
@@ -270,8 +241,6 @@ def trace_gap(
         The rows' positions in the part; 0..n-1 by default.
     tolerance : float
         Of the values: duality gap as a share of Ĝ(ε).
-    known : tuple of ndarrays, optional
-        ``maps`` of an earlier certificate of the same rows.
 
     Raises
     ------
@@ -320,7 +289,7 @@ def trace_gap(
     new = np.append(True, np.any(content[order[1:]] != content[order[:-1]], axis=1))
     weight = weight[order]
     sorted_losses = np.asarray(losses[order], dtype=np.float64)
-    maps = PriceMaps(z[order], label[order], sorted_losses, weight, known)
+    maps = PriceMaps(z[order], label[order], sorted_losses, weight)
     one = np.ones((1, order.size), dtype=np.uint16)
     value, upper = maps.settle(one, budgets, tolerance, SAMPLE_PASSES)
     draws = np.empty((0, len(budgets)))
@@ -344,7 +313,6 @@ def trace_gap(
         target=np.stack([maps.name_rows(target) for target in maps.target]),
         gain=np.stack(maps.gain),
         cost=np.stack(maps.cost),
-        maps=(np.array(maps.eta), np.stack(maps.target)),
     )
 
 

@@ -9,8 +9,6 @@ import numpy as np
 from fairfrontier.train.individual.budro.geometry import build_geometry
 from fairfrontier.train.individual.budro.search import Search
 
-# Prices η of shape (n_maps,), and the point that each merged column moves to, (n_maps, n_columns).
-KnownMaps = tuple[np.ndarray, np.ndarray]
 # Largest number of passes over the rows for the sample and, beyond those, for its draws.
 SAMPLE_PASSES, DRAW_PASSES = 100, 25
 # Counts that are turned into float64 at a time: 32 MiB.
@@ -30,12 +28,7 @@ class PriceMaps:
     """
 
     def __init__(
-        self,
-        z: np.ndarray,
-        label: np.ndarray,
-        losses: np.ndarray,
-        weight: np.ndarray,
-        known: KnownMaps | None = None,
+        self, z: np.ndarray, label: np.ndarray, losses: np.ndarray, weight: np.ndarray
     ) -> None:
         self.geometry = build_geometry(z, label, n_labels=losses.shape[1], mass=weight)
         self.search = Search(self.geometry, losses, "float32")
@@ -45,13 +38,9 @@ class PriceMaps:
         self.target: list[np.ndarray] = []
         self.gain: list[np.ndarray] = []
         self.cost: list[np.ndarray] = []
-        if known is None:
-            # Within budget 0 a row may only become one that coincides with it.
-            self._insert(float("inf"), self.geometry.column_point)
-            self._insert(0.0, self.search.move_freely(0.0).target)
-        else:
-            for eta, target in zip(*known, strict=True):
-                self._insert(float(eta), target)
+        # Within budget 0 a row may only become one that coincides with it.
+        self._insert(float("inf"), self.geometry.column_point)
+        self._insert(0.0, self.search.move_freely(0.0).target)
 
     def _insert(self, eta: float, target: np.ndarray) -> int:
         """Insert a map, and return its position."""

@@ -11,10 +11,8 @@ from fairfrontier import create, learn
 from fairfrontier.evaluate.certificate.adversarial_gap import (
     certify,
     certify_gaps,
-    read_maps,
     tabulate_loss,
     trace_gap,
-    write_maps,
 )
 from fairfrontier.evaluate.verb import tabulate
 from fairfrontier.runtime.errors import ConfigError, DataError
@@ -87,18 +85,6 @@ def test_maps_mix_to_the_value_within_the_budget():
     assert found.cost == pytest.approx(np.sum(step**2, axis=2))
     reached = losses[place][found.target, label[place][None]]
     assert found.gain == pytest.approx(reached - losses[place, label[place]])
-
-
-def test_a_certificate_resumes_from_stored_maps(tmp_path):
-    losses, label, z, _ = rows(2, n=80)
-    found = trace_gap(losses, label, z, BUDGETS, replicates=30)
-    write_maps(tmp_path / "maps.npz", [found])
-    known = read_maps(tmp_path / "maps.npz")["log"]
-    again = trace_gap(losses, label, z, BUDGETS, replicates=30, known=known)
-    assert [each.value for each in again.gaps] == [each.value for each in found.gaps]
-    assert (again.target == found.target).all()
-    fewer = trace_gap(losses, label, z, BUDGETS[-1:], replicates=0, known=known)
-    assert fewer.gaps[0].value == found.gaps[-1].value
 
 
 def test_more_budget_never_certifies_less():
