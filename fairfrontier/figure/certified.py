@@ -16,7 +16,6 @@ from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import FairfrontierError
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.drawing import Scene
-from fairfrontier.study.frontier import build_frontier, list_fits
 from fairfrontier.study.points import certify_losses, load_certified
 from fairfrontier.train.fit.group import FitGroup, Member
 from fairfrontier.train.prediction import Prediction
@@ -56,14 +55,7 @@ def certify_chosen(
     Models are ordered by method and setting. The budgets are the study's by default; ``effort``
     holds replicates and tolerance of `certify_gaps`.
     """
-    frontier = build_frontier(
-        scene.points,
-        list_fits(scene.plan, "frontier"),
-        scene.study.frontier.accuracy,
-        scene.study.frontier.fairness,
-        scene.study.select_on,
-    )
-    chosen = frontier.loc[frontier["on_frontier"], ["method", "setting"]]
+    chosen = scene.frontier.loc[scene.frontier["on_frontier"], ["method", "setting"]]
     rows = set(chosen.itertuples(index=False, name=None))
 
     def is_wanted(group: FitGroup, member: Member) -> bool:

@@ -77,7 +77,7 @@ def write_results(
     pictures: dict[str, drawing.Picture] = {}
     exposed: dict[tuple[str, str], Exposure] = {}
     if store is not None:
-        scene = drawing.Scene(study, plan, points, store, home)
+        scene = drawing.Scene(study, plan, points, frontier, store, home)
         pictures = {name: drawing.FIGURES.find(name).draw(scene) for name in study.figures}
         exposed = expose_chosen(scene)
     figure = draw_frontier(

@@ -25,13 +25,14 @@ TAKEN = "frontier"
 class Scene:
     """A study that was run: what figures are drawn from.
 
-    ``points`` has the columns of points.parquet; the ``store`` of the project at ``home`` holds the
-    models and scores of the fits in ``plan``.
+    ``points`` has the columns of points.parquet, and ``frontier`` is from `build_frontier`; the
+    ``store`` of the project at ``home`` holds the models and scores of the fits in ``plan``.
     """
 
     study: StudyConfig
     plan: Sequence[Planned]
     points: pd.DataFrame
+    frontier: pd.DataFrame
     store: Store
     home: Path
 

@@ -53,7 +53,7 @@ def make_scene(seeds=3, fairness=FAIRNESS, along="strength"):
     copied = points[points["measure"] == "consistency"].assign(measure="counterfactual_fairness")
     copied[["value", "low", "high"]] = 0.3 * (1 - copied[["value", "high", "low"]].to_numpy())
     points = pd.concat([points, copied], ignore_index=True)
-    scene = Scene(study, plan, points, Store(ROOT / "nowhere"), ROOT)
+    scene = Scene(study, plan, points, pd.DataFrame(), Store(ROOT / "nowhere"), ROOT)
     swept = sorted({each for each in points["setting"] if "budget" in each})
     names = [canonical_json({along: rho}) for rho in STRENGTHS]
     return rename(scene, dict(zip(swept, names, strict=True)))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -106,7 +107,7 @@ def scene(tmp_path_factory) -> Scene:
     store = Store(folder / "store")
     for each in plan:
         fit(each.group, store, ROOT)
-    return Scene(study, plan, pd.DataFrame(), store, ROOT)
+    return Scene(study, plan, pd.DataFrame(), pd.DataFrame(), store, ROOT)
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +164,7 @@ def test_the_same_scene_is_the_same_bytes(scene, picture):
 
 
 def test_without_a_model_there_is_nothing_to_draw(scene, tmp_path):
-    empty = Scene(scene.study, scene.plan, scene.points, Store(tmp_path), ROOT)
+    empty = replace(scene, store=Store(tmp_path))
     with pytest.raises(StoreError, match="no model of small"):
         draw_surfaces(empty)
 

@@ -33,7 +33,7 @@ def scene() -> Scene:
     study = make_study(frontier={"fairness": FAIRNESS}, seeds=2)
     plan = make_plan(study)
     home = Path(__file__).resolve().parents[2]
-    return Scene(study, plan, make_points(plan), Store(home / "nowhere"), home)
+    return Scene(study, plan, make_points(plan), pd.DataFrame(), Store(home / "nowhere"), home)
 
 
 def test_every_row_is_chosen_from_by_every_criterion(scene):
@@ -110,7 +110,9 @@ def test_a_measure_that_no_setting_has_leaves_no_line(monkeypatch):
     home, kept = Path(__file__).resolve().parents[2], []
     encode = bin_figure.encode_png
     monkeypatch.setattr(bin_figure, "encode_png", lambda each: kept.append(each) or encode(each))
-    draw_criteria(Scene(study, plan, make_points(plan), Store(home / "nowhere"), home))
+    draw_criteria(
+        Scene(study, plan, make_points(plan), pd.DataFrame(), Store(home / "nowhere"), home)
+    )
     # Neither has the mean that it is part of.
     above = kept[0].axes[:3]
     assert len(kept[0].axes) == 6
@@ -123,7 +125,7 @@ def test_a_measure_that_is_named_twice_is_drawn_twice():
     study = make_study(frontier={"fairness": [FAIRNESS[2], FAIRNESS[2]]}, seeds=1)
     plan = make_plan(study)
     home = Path(__file__).resolve().parents[2]
-    scene = Scene(study, plan, make_points(plan), Store(home / "nowhere"), home)
+    scene = Scene(study, plan, make_points(plan), pd.DataFrame(), Store(home / "nowhere"), home)
     assert "Consistency, spouse, budro: " in draw_methods(scene).alt
 
 

@@ -13,6 +13,7 @@ from fairfrontier.runtime.store import Store
 from fairfrontier.study.drawing import Scene
 from fairfrontier.study.expand import expand, load_study
 from fairfrontier.study.points import tabulate_group
+from fairfrontier.study.results import build_results
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,4 +24,7 @@ def run_study(path: Path, content: Mapping[str, Any]) -> Scene:
     resolved = load_study(path, home=ROOT)
     plan, store = expand(resolved), Store(path.parent / "store")
     points = pd.concat([tabulate_group(planned.group, store, ROOT) for planned in plan])
-    return Scene(resolved.study, plan, points.reset_index(drop=True), store, ROOT)
+    points, frontier = points.reset_index(drop=True), pd.DataFrame()
+    if resolved.study.certificate:
+        frontier = build_results(resolved.study, plan, points, {}).frontier
+    return Scene(resolved.study, plan, points, frontier, store, ROOT)
