@@ -70,6 +70,7 @@ def tabulate(
     certificates: Sequence[Certificate] = (),
     boxes: Sequence[BoxBound] = (),
     gaps: Sequence[GapCertificate] = (),
+    costs: tuple[float, float] | None = None,
 ) -> pd.DataFrame:
     """Measure predictions on a part, as `evaluate` does; see `Audit` for the parameters."""
     if prediction.decision.shape != (part.n_samples,):
@@ -79,7 +80,7 @@ def tabulate(
             "Predict the rows of this part.",
         )
     audit = Audit(
-        prediction, part, minimum, replicates, tuple(certificates), tuple(boxes), tuple(gaps)
+        prediction, part, minimum, replicates, tuple(certificates), tuple(boxes), tuple(gaps), costs
     )
     rows = [
         (measure.name, *row)
@@ -134,6 +135,7 @@ def _find_lack(measure: Measure, audit: Audit) -> str | None:
         "true_group": (part.true_groups is not None, "true groups beside noisy ones"),
         "box": (audit.boxes, "a bound over the box, which is for nets"),
         "group": (part.attributes, "groups"),
+        "costs": (audit.costs, "an objective of costs"),
     }
     lacks = (
         lack for need, (found, lack) in available.items() if need in measure.needs and not found

@@ -27,7 +27,8 @@ def _refuse_measures(study: StudyConfig, dataset: DatasetConfig, where: str) -> 
     from fairfrontier.evaluate.measure.registry import CERTIFIED, MEASURES
 
     known = MEASURES.all()
-    mentions = [("frontier.accuracy", study.frontier.accuracy)]
+    accuracy = "objective" if study.objective == study.frontier.accuracy else "frontier.accuracy"
+    mentions = [(accuracy, study.frontier.accuracy)]
     mentions += [("frontier.fairness", name) for name in study.frontier.fairness]
     mentions += [(f"claims.{c.id}", name) for c in study.claims for name in c.check.measure]
     task = dataset.label.task
@@ -43,7 +44,7 @@ def _refuse_measures(study: StudyConfig, dataset: DatasetConfig, where: str) -> 
                 f"labels, and {study.dataset} poses a {task} task.",
                 f"Choose among: {', '.join(sorted(n for n in known if task in known[n].task))}.",
             )
-        if key.startswith("frontier") and known[measure].direction == "none":
+        if not key.startswith("claims") and known[measure].direction == "none":
             ranked = sorted(other for other in known if known[other].direction != "none")
             raise ConfigError(
                 f"{prefix} {measure!r}, of which no value is better than another.",

@@ -8,12 +8,15 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from fairfrontier.runtime.config import Model, fault
+from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.claim import Block, Claim, ParameterRow, as_tuple
+from fairfrontier.train.objective import COST_MEASURE, OWN, read_costs
 
 # A table or figure of a paper: budro.table2.
 Reference = Annotated[str, Field(pattern=r"^[a-z0-9_-]+\.[a-z0-9_-]+$")]
 Share = Annotated[float, Field(ge=0, le=1)]
 DEFAULT_PROFILE = "default"
+ACCURACY = "balanced_accuracy"
 MOST_SEEDS = 10_000
 # A profile says how much of the same study is run, so it cannot change these.
 FIXED_KEYS = ("study", "profiles")
@@ -116,7 +119,7 @@ class FrontierConfig(Model):
         Measures as ``measure:group``, e.g. ``consistency:spouse`` or ``gap_rms:sex``.
     """
 
-    accuracy: str = "balanced_accuracy"
+    accuracy: str = ACCURACY
     fairness: tuple[str, ...] = Field(min_length=1)
 
 
@@ -172,6 +175,12 @@ class StudyConfig(MethodBlock):
         Threads of one fit: part of its key, since results can depend on it.
     select_on : {"validation", "train"}
         The part on which the frontier is chosen.
+    objective : str or mapping
+        What accuracy means for every method of the frontier's block: ``accuracy``,
+        ``balanced_accuracy``, ``f1``, ``auc``, ``log_loss``, ``{costs: {false_positive: 1,
+        false_negative: 5}}``, or a measure of a regression. Class weights, cuts of scores and
+        post-processors serve it; it is ``frontier.accuracy`` by default. ``own`` leaves every
+        method its own weights and cuts, as papers have them; the published block always does.
     frontier : FrontierConfig
         The measures that are traded.
     published : PublishedConfig or None
@@ -199,6 +208,7 @@ class StudyConfig(MethodBlock):
     metric: dict[str, Any] | None = None
     threads: int = Field(default=1, ge=1)
     select_on: Literal["train", "validation"] = "validation"
+    objective: str | dict[str, Any] = OWN
     frontier: FrontierConfig
     published: PublishedConfig | None = None
     certificate: CertificateConfig | None = None
@@ -209,6 +219,36 @@ class StudyConfig(MethodBlock):
     profiles: dict[str, dict[str, Any]] = Field(default_factory=dict)
     notes: str = ""
     profile: str = Field(default=DEFAULT_PROFILE, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _share_one_objective(cls, data: Any) -> Any:
+        """Let the objective and ``frontier.accuracy`` each default to the other."""
+        frontier = data.get("frontier") if isinstance(data, Mapping) else None
+        if not isinstance(frontier, Mapping):
+            return data
+        stated, measure = data.get("objective"), frontier.get("accuracy")
+        if stated is None:
+            return {**data, "objective": measure or ACCURACY}
+        if stated == OWN or not isinstance(stated, str | Mapping):
+            return data
+        served = stated if isinstance(stated, str) else COST_MEASURE
+        if measure not in (None, served):
+            raise fault(
+                f"frontier.accuracy is {measure!r}, and the objective is measured by {served!r}",
+                "Leave out frontier.accuracy, or the objective.",
+            )
+        return {**data, "frontier": {**frontier, "accuracy": served}}
+
+    @field_validator("objective")
+    @classmethod
+    def _costs_are_prices(cls, value: str | dict[str, Any]) -> str | dict[str, Any]:
+        if not isinstance(value, str):
+            try:
+                read_costs(value)
+            except ConfigError as error:
+                raise fault(error.fault.rstrip("."), error.mend) from error
+        return value
 
     @field_validator("metric")
     @classmethod

@@ -31,6 +31,7 @@ from fairfrontier.train.fit.kept import read_facts
 from fairfrontier.train.fit.key import WITHIN as TRAINING
 from fairfrontier.train.fit.score_file import read_scores
 from fairfrontier.train.neural.estimator import NeuralNetwork
+from fairfrontier.train.objective import read_costs
 from fairfrontier.train.prediction import Prediction
 from fairfrontier.train.registry import load_model
 
@@ -82,9 +83,14 @@ def _describe(fit_key: str, group: FitGroup, store: Store, home: Path) -> dict[s
         "data": [digest_split(group.find_split(m), store, home).total for m in group.members],
         "certificate": _describe_certificate(group, store, home),
         "minimum": group.minimum,
+        "costs": _find_costs(group),
         "source": source_digest(modules, within=WITHIN, store=store),
         "libraries": {name: version(name) for name in LIBRARIES},
     }
+
+
+def _find_costs(group: FitGroup) -> tuple[float, float] | None:
+    return None if group.objective is None else read_costs(group.objective)
 
 
 def _describe_certificate(group: FitGroup, store: Store, home: Path) -> dict[str, Any] | None:
@@ -114,7 +120,9 @@ def _measure(group: FitGroup, fitted: Path, store: Store, home: Path) -> pd.Data
         for name, part in split.parts():
             model = fitted / f"model-{number}"
             certified = _certify(group, metric, scores[name], part, split, model)
-            table = tabulate(scores[name], part, minimum=group.minimum, **certified)
+            table = tabulate(
+                scores[name], part, minimum=group.minimum, costs=_find_costs(group), **certified
+            )
             tables.append(table.assign(member=number, dataset=split.dataset, part=name))
     return pd.concat(tables, ignore_index=True)
 

@@ -21,6 +21,7 @@ from fairfrontier.study.claim import Block
 from fairfrontier.study.config import MethodBlock, MethodRow, StudyConfig, ThenRow, split_name
 from fairfrontier.study.method_file import MethodFile
 from fairfrontier.study.publication import read_publication
+from fairfrontier.train.objective import RANKED, Objective, list_serving
 
 if TYPE_CHECKING:
     from fairfrontier.train.base import Estimator
@@ -95,6 +96,7 @@ class _Context:
         self.dataset = read_dataset(self.file, home)
         self.follows_curve = _follows_curve(study, home)
         self.certificate = _certificate(study)
+        self.objective = _find_objective(study, self.dataset)
 
     def resolve_row(
         self,
@@ -122,14 +124,15 @@ class _Context:
         names = (*preset, *grid, *row.parameters)
         _check_parameters(method, names, key, MethodRow.model_fields)
         metric = self._resolve_metric(name, own_metric, row, key)
+        objective = self.objective if block == "frontier" else None
         for noise in row.noise or ():
             replace_noise(self.dataset, noise, self.file)
         for chosen, noise, (then, shown) in itertools.product(
             _sweep({**grid, **row.parameters}),
             row.noise or (None,),
-            list(self._resolve_then(row.then, key)),
+            list(self._resolve_then(row.then, objective, key)),
         ):
-            parameters = {**preset, **chosen}
+            parameters = {**_serve(method, objective), **preset, **chosen}
             model = _make_model(method, parameters, key)
             setting = {
                 **chosen,
@@ -152,6 +155,7 @@ class _Context:
                 "certificate": self.certificate,
                 "minimum": self.study.minimum,
                 "then": then,
+                "objective": objective,
             }
             structure = list(model.structure()) if model.batched else None
             across = method.across_splits
@@ -173,7 +177,7 @@ class _Context:
         return metric
 
     def _resolve_then(
-        self, row: ThenRow | None, key: str
+        self, row: ThenRow | None, objective: Objective | None, key: str
     ) -> Iterator[tuple[dict[str, Any] | None, dict[str, Any]]]:
         """Yield the parameters of a post-processor at every setting, and its entries there."""
         if row is None:
@@ -199,13 +203,27 @@ class _Context:
                 f"{where}: the scores are the method's probabilities.", "Leave out scale."
             )
         for chosen in _sweep(row.parameters):
-            parameters = {**preset, **chosen}
+            parameters = {**_serve(method, objective), **preset, **chosen}
             _check_attributes(method, parameters, self.dataset, where)
             _make_model(method, parameters, where)
             shown = {f"then.{name}": value for name, value in chosen.items()}
             if row.preset:
                 shown["then.preset"] = row.preset
             yield {"method": row.method, **parameters}, {"then": row.method, **shown}
+
+
+def _find_objective(study: StudyConfig, dataset: DatasetConfig) -> Objective | None:
+    """Return the objective that methods can serve: of classes, unless each keeps its own."""
+    classes = dataset.label.task != "regression"
+    served = isinstance(study.objective, dict) or study.objective in RANKED
+    return study.objective if classes and served else None
+
+
+def _serve(method: type[Estimator], objective: Objective | None) -> dict[str, Any]:
+    """Return those parameters of a method by which it serves an objective."""
+    if objective is None:
+        return {}
+    return list_serving(objective, inspect.signature(method).parameters)
 
 
 def _follows_curve(study: StudyConfig, home: Path) -> bool:

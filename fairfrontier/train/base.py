@@ -17,10 +17,12 @@ from sklearn.utils.validation import check_consistent_length, validate_data
 
 from fairfrontier.prepare.split import Split, Task
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, InputError, InputTypeError
+from fairfrontier.train.objective import Objective, choose_cut
 from fairfrontier.train.persistence import State, read_state, restoring, write_state
 
 # scikit-learn's attributes that a saved model keeps beside its own.
 SHAPE, NAMES, CLASSES = "n_features_in_", "feature_names_in_", "classes_"
+CUT = "cut_"
 
 
 class UnfittedError(FairfrontierError, NotFittedError):  # type: ignore[misc]
@@ -269,13 +271,19 @@ class Estimator(BaseEstimator):
         return replace(
             state,
             arrays={**state.arrays, **arrays},
-            facts={**state.facts, SHAPE: self.n_features_in_},
+            facts={
+                **state.facts,
+                SHAPE: self.n_features_in_,
+                **{key: value for key, value in vars(self).items() if key == CUT},
+            },
         )
 
     def unpack_state(self, state: State) -> None:
         """Restore what ``pack_state`` returned."""
         arrays, facts = dict(state.arrays), dict(state.facts)
         self.n_features_in_ = facts.pop(SHAPE)
+        if CUT in facts:
+            self.cut_ = float(facts.pop(CUT))
         for key in (NAMES, CLASSES):
             if key in arrays:
                 setattr(self, key, arrays.pop(key))
@@ -308,11 +316,17 @@ class Classifier(ClassifierMixin, Estimator):
     ----------
     classes_ : ndarray of shape (n_classes,)
         The labels in ascending order; the last of two is the positive one.
+    cut_ : float
+        Of two classes the least P(Y=1|x) that is decided 1; 1/2 unless `tune_cut` chose another.
     """
 
     task: ClassVar[frozenset[Task]] = frozenset({"binary"})
 
+    # Whether ``fit`` constrains the decisions at 1/2, so that another cut would break what it kept.
+    constrains_decisions: ClassVar[bool] = False
+
     classes_: np.ndarray
+    cut_: float = 0.5
 
     def __sklearn_tags__(self) -> Any:
         """Return scikit-learn's tags, which say whether more than two classes are allowed."""
@@ -325,14 +339,21 @@ class Classifier(ClassifierMixin, Estimator):
         raise NotImplementedError
 
     def predict(self, X: np.ndarray) -> np.ndarray:
-        """Return labels, shape (n_samples,); of two classes a tie at one half is the second."""
+        """Return labels, shape (n_samples,); of two classes a tie at the cut is the second."""
         probability = self.predict_proba(X)
         if probability.shape[1] == 2:
-            codes = (probability[:, 1] >= 0.5).astype(np.int64)
+            codes = (probability[:, 1] >= self.cut_).astype(np.int64)
         else:
             codes = np.argmax(probability, axis=1)
         labels: np.ndarray = self.classes_[codes]
         return labels
+
+    def tune_cut(
+        self, score: np.ndarray, y: np.ndarray, weight: np.ndarray, objective: Objective
+    ) -> Self:
+        """Set ``cut_`` to the best one on rows that were not trained on; see `choose_cut`."""
+        self.cut_ = choose_cut(score, y, weight, objective)
+        return self
 
     def encode_labels(self, y: Any) -> np.ndarray:
         """Return the codes of labels among ``classes_``, int64; InputError for unknown labels."""

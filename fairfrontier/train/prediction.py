@@ -192,7 +192,8 @@ def _predict(
             )
         return probability, np.argmax(probability, axis=1).astype(np.float64)
     score = np.ascontiguousarray(probability[:, 1])
-    return score, score if randomized else (score >= 0.5).astype(np.float64)
+    cut = getattr(model, "cut_", 0.5)
+    return score, score if randomized else (score >= cut).astype(np.float64)
 
 
 def _codes(model: Any, part: Part, output: np.ndarray) -> np.ndarray:

@@ -34,6 +34,7 @@ STUDY = {
     },
     "rows": 100,
     "seeds": 2,
+    "objective": "own",
     "frontier": {"fairness": ["consistency:spouse", "gap_rms:sex"]},
     "published": {
         "reproduces": "paper.table1",

@@ -1,4 +1,4 @@
-"""Balanced accuracy, log loss, AUC, and mean predictions of a regression.
+"""Balanced accuracy, F1, cost of errors, log loss, AUC, and mean predictions of a regression.
 
 Accuracy is a rate of the group table (evaluate/statistic/rate.py), overall and by level.
 """
@@ -49,6 +49,44 @@ def measure_balanced_accuracy(audit: Audit) -> Iterator[MeasureRow]:
     below = np.sqrt(np.sum((recall - low) ** 2)) / recall.size
     above = np.sqrt(np.sum((high - recall) ** 2)) / recall.size
     yield MeasureRow("", value, y.size, max(value - below, 0.0), min(value + above, 1.0))
+
+
+@measure(
+    "f1",
+    what="harmonic mean of precision and recall of the positive class",
+    direction="higher",
+    reference="van Rijsbergen, Information Retrieval, 1979",
+)
+def measure_f1(audit: Audit) -> Iterator[MeasureRow]:
+    """Yield 2 TP/(2 TP + FP + FN), expected counts if random, with a normal interval.
+
+    The variance is that of a ratio of sums, Σ w²(2 tp − F (2 tp + fp + fn))² over the squared sum
+    below. No positive row and no decision 1: not estimable.
+    """
+    y, decision, weight = audit.part.y, audit.prediction.decision, audit.weight
+    above, below = 2 * (y == 1) * decision, (y == 1) + decision
+    total = float(np.sum(weight * below))
+    if not total > 0:
+        yield MeasureRow("", np.nan, y.size)
+        return
+    value = float(np.sum(weight * above)) / total
+    half = Z * float(np.sqrt(np.sum((weight * (above - value * below)) ** 2))) / total
+    yield MeasureRow("", value, y.size, max(value - half, 0.0), min(value + half, 1.0))
+
+
+@measure(
+    "error_cost",
+    what="mean cost of the errors, at the costs of the study's objective",
+    needs=("costs",),
+    direction="lower",
+    reference="Elkan, The foundations of cost-sensitive learning, 2001",
+)
+def measure_error_cost(audit: Audit) -> Iterator[MeasureRow]:
+    """Yield the weighted mean of c_FP 1{y = 0} d + c_FN 1{y = 1} (1 − d), expected if random."""
+    y, decision = audit.part.y, audit.prediction.decision
+    false_positive, false_negative = audit.costs or (1.0, 1.0)
+    cost = np.where(y == 1, false_negative * (1 - decision), false_positive * decision)
+    yield MeasureRow("", *average(cost, audit.weight))
 
 
 @measure(

@@ -37,6 +37,7 @@ Need = Literal[
     "certificate",
     "gap",
     "box",
+    "costs",
 ]
 # What measures need of a study that certifies its models.
 CERTIFIED: frozenset[Need] = frozenset({"certificate", "gap", "box"})
@@ -59,7 +60,7 @@ class Audit:
     ``minimum`` is the number of rows that the denominator of a level needs; with fewer it is not
     estimable. ``replicates`` are bootstrap draws; 0 leaves out the intervals that need them. The
     certificates are from `certify_part`, `bound_part` (of a net) and `certify_gaps` on the same
-    rows or a sample of them.
+    rows or a sample of them. ``costs`` are those of a false positive and a false negative.
     """
 
     prediction: Prediction
@@ -69,6 +70,7 @@ class Audit:
     certificates: tuple[Certificate, ...] = ()
     boxes: tuple[BoxBound, ...] = ()
     gaps: tuple[GapCertificate, ...] = ()
+    costs: tuple[float, float] | None = None
 
     @cached_property
     def weight(self) -> np.ndarray:

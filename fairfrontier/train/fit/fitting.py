@@ -120,7 +120,7 @@ def _train(
             )
             for member, split in zip(members, splits, strict=True)
         ]
-        return train(models, splits, give_metric_once, client, progress)
+        return train(models, splits, give_metric_once, client, progress, group.objective)
 
 
 def _post_process(group: FitGroup, base: Path, home: Path) -> Fitted:

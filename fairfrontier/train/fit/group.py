@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from fairfrontier.metric.kept import MetricRequest
 from fairfrontier.prepare.request import SplitRequest
+from fairfrontier.train.objective import Objective
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,8 @@ class FitGroup:
         The post-processor fitted on the scores of these models: ``method`` and its parameters.
     minimum : int
         Rows that its points need of a level for a rate; not used in training.
+    objective : str, mapping or None
+        What the cuts of the models serve; None keeps those of the methods.
     """
 
     dataset: str
@@ -78,6 +81,7 @@ class FitGroup:
     certificate: Mapping[str, Any] | None = None
     then: Mapping[str, Any] | None = None
     minimum: int = 10
+    objective: Objective | None = None
 
     @property
     def base(self) -> FitGroup:

@@ -65,10 +65,15 @@ def describe(group: FitGroup, store: Store, home: Path) -> dict[str, Any]:
         "data": [_digest_taken(group, member, cls, store, home) for member in group.members],
         "metric": [_digest_metric(group, member, store, home) for member in group.members],
         "threads": group.threads,
+        **({"objective": group.objective} if _chooses_cut(group, cls) else {}),
         "device": "cupy" if "cupy" in cls.backends and device_present() else "numpy",
         "source": _digest_source(training.__name__, cls, store),
         "libraries": _versions(),
     }
+
+
+def _chooses_cut(group: FitGroup, cls: type[Estimator]) -> bool:
+    return group.objective is not None and training.chooses_cut(cls)
 
 
 def key(group: FitGroup, store: Store, home: Path) -> str:
@@ -98,9 +103,12 @@ def _digest_taken(
     if "ids" in cls.predict_needs:
         predicted.add("ids")
 
+    cut = _chooses_cut(group, cls)
+
     def is_taken(part: str, field: str) -> bool:
         return (
             field in predicted
+            or (cut and part in ("train", "validation") and field in ("y", "weight"))
             or (part == "train" and field in trained)
             or (part == "validation" and "validation" in cls.fit_takes)
         )

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from sklearn.base import clone
+from sklearn.model_selection import StratifiedKFold
+
 from fairfrontier.metric.fair_metric import FairMetric
-from fairfrontier.prepare.split import Split
-from fairfrontier.train.base import Estimator
+from fairfrontier.prepare.split import Part, Split
+from fairfrontier.train.base import Classifier, Estimator
+from fairfrontier.train.objective import Objective
 from fairfrontier.train.prediction import Prediction, predict_part
 from fairfrontier.train.registry import METHODS, create, name_columns
 
 if TYPE_CHECKING:
     from distributed import Client
+
+# Parts of the training rows, each scored by a model of the others, where no part is for validation.
+FOLDS = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,11 +55,13 @@ def train(
     give_metric: Callable[[int], FairMetric | None],
     client: Client | None = None,
     progress: Callable[[int, int], None] | None = None,
+    objective: Objective | None = None,
 ) -> Fitted:
     """Train models of one method together, each on its split, unless a split does not suit them.
 
     ``give_metric`` returns the metric of the model at a position. ``client`` is for estimators that
-    train distributed, ``progress`` is called with (steps done, steps).
+    train distributed, ``progress`` is called with (steps done, steps). Cuts are chosen for the
+    ``objective``, where there is one.
     """
     reasons = [model.supports(split) for model, split in zip(models, splits, strict=True)]
     reason = next((reason for reason in reasons if reason is not None), None)
@@ -71,11 +81,47 @@ def train(
     reason = next((why for model in models if (why := getattr(model, "infeasible_", None))), None)
     if reason is not None:
         return Fitted((), (), reason)
+    if objective is not None and chooses_cut(type(models[0])):
+        for model, split, keywords in zip(models, splits, data, strict=True):
+            _tune_cut(model, split, keywords, objective)
     predictions = [
         {name: predict_part(model, part) for name, part in split.parts()}
         for model, split in zip(models, splits, strict=True)
     ]
     return Fitted(models, predictions)
+
+
+def chooses_cut(cls: type[Estimator]) -> bool:
+    """Return whether a method leaves it to an objective where its scores are cut."""
+    return issubclass(cls, Classifier) and not (cls.randomized or cls.constrains_decisions)
+
+
+def _tune_cut(
+    model: Classifier, split: Split, keywords: Mapping[str, Any], objective: Objective
+) -> None:
+    """Choose the cut of a model on the validation part, or by cross-fitting where there is none."""
+    if split.task != "binary":
+        return
+    if split.validation is not None:
+        part = split.validation
+        score = _score(model, part)
+    else:
+        part = split.train
+        folds = min(FOLDS, int(np.bincount(part.y.astype(np.int64)).min()))
+        if folds < 2:
+            return
+        score = np.empty(part.n_samples)
+        shuffled = StratifiedKFold(folds, shuffle=True, random_state=0)
+        for fitted, held_out in shuffled.split(part.X, part.y):
+            rows = split.replace(train=part.take(fitted))
+            given = {"metric": keywords.get("metric"), "client": keywords.get("client")}
+            copy = clone(model).fit(**select_keywords(type(model), rows, **given))
+            score[held_out] = _score(copy, part.take(held_out))
+    model.tune_cut(score, part.y, part.weight, objective)
+
+
+def _score(model: Classifier, part: Part) -> np.ndarray:
+    return predict_part(model, replace(part, counterfactuals={})).score
 
 
 def select_keywords(

@@ -50,6 +50,8 @@ class ConstrainedClassifier(NoisyClassifier):
         As in `NoisyClassifier`.
     """
 
+    constrains_decisions: ClassVar[bool] = True
+
     budget: float = 0.05
     slack: float | Sequence[float] = 1.25
     radius: float = 1.0

@@ -117,7 +117,7 @@ class Hardt(PostProcessor):
         """Raise ConfigError for invalid parameters."""
         super().check()
         self.require("criterion", self.criterion in CONSTRAINTS, " or ".join(CONSTRAINTS))
-        self.require("objective", self.objective in OBJECTIVES, " or ".join(OBJECTIVES))
+        self.require("objective", self.objective in list(OBJECTIVES), " or ".join(OBJECTIVES))
         self.require("tolerance", 0 <= self.tolerance <= 1, "a number from 0 to 1")
         strict = self.criterion != "equalized_odds" or self.tolerance == 0
         self.require("tolerance", strict, "0: fairlearn relaxes parity and equal opportunity only")

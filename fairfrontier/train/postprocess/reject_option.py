@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from fairfrontier.prepare.split import Part
 from fairfrontier.train.base import training_weight
+from fairfrontier.train.objective import SUMS, Objective, read_costs, weigh_rows
 from fairfrontier.train.persistence import State
 from fairfrontier.train.postprocess.base import PostProcessor, Scale
 from fairfrontier.train.registry import method
@@ -24,7 +25,7 @@ class RejectCurve:
     """Bias and objective of every width θ of the critical region, float64, (n_widths,).
 
     ``theta`` is ascending from 0, the model itself; ``bias`` is max_k − min_k of E[decision | k];
-    ``objective`` is accuracy or balanced accuracy.
+    ``objective`` is the share of what right decisions could gain.
     """
 
     theta: np.ndarray
@@ -93,8 +94,9 @@ class RejectOption(PostProcessor):
         Largest bias max_k − min_k of E[decision | k] on the rows that θ is chosen on. The default
         .01 is about one standard error of that difference on 10,000 rows in two groups at a rate of
         .25, as in the published experiments: rows cannot show much less.
-    objective : {"accuracy", "balanced_accuracy"}
-        What is maximised among the θ that meet the budget.
+    objective : {"accuracy", "balanced_accuracy"} or mapping
+        What is maximised among the θ that meet the budget; of costs, written
+        ``{"costs": {"false_positive": 1, "false_negative": 5}}``, the sum that is saved.
     thetas : sequence of float or None
         Widths θ in (0, 1] to choose from, beside 0; None is .01, .02, …, 1.
 
@@ -147,7 +149,7 @@ class RejectOption(PostProcessor):
         attributes: int | list[int] | None = None,
         scale: Scale = "probability",
         budget: float = 0.01,
-        objective: Literal["accuracy", "balanced_accuracy"] = "accuracy",
+        objective: Objective = "accuracy",
         thetas: Sequence[float] | None = None,
         random_state: int = 0,
     ) -> None:
@@ -162,8 +164,9 @@ class RejectOption(PostProcessor):
         """Raise ConfigError for invalid parameters."""
         super().check()
         self.require("budget", self.budget >= 0, "0 or more")
-        known = self.objective in ("accuracy", "balanced_accuracy")
-        self.require("objective", known, "accuracy or balanced_accuracy")
+        known = not isinstance(self.objective, str) or self.objective in SUMS.values()
+        self.require("objective", known, "accuracy, balanced_accuracy or costs")
+        read_costs(self.objective)
         grid = GRID if self.thetas is None else self.thetas
         inside = len(grid) > 0 and min(grid) > 0 and max(grid) <= 1
         self.require("thetas", inside, "numbers above 0 and up to 1, or null")
@@ -190,20 +193,12 @@ class RejectOption(PostProcessor):
         self.require_weight(code, weight, rows)
         theta = np.unique([0.0, *(GRID if self.thetas is None else self.thetas)])
         positive = y == 1
-        gain = self._gain(positive, weight)
+        gain = weigh_rows(self.objective, positive, weight)
         self.curve_, self.favoured_ = trace_curve(score, code, positive, gain, weight, theta)
         chosen = self.curve_.choose(self.budget)
         self.theta_ = float(theta[chosen])
         self.met_ = bool(self.curve_.bias[chosen] <= self.budget + ROUNDING)
         return self
-
-    def _gain(self, positive: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """Return what a correct decision on each row adds to the objective."""
-        total = np.bincount(positive, weights=weight, minlength=2)
-        if self.objective == "balanced_accuracy":
-            weight = weight / (np.count_nonzero(total) * total)[positive.astype(np.int64)]
-        gain: np.ndarray = weight / weight.sum()
-        return gain
 
     def probability(self, signed: np.ndarray, code: np.ndarray) -> np.ndarray:
         """Return the decisions, 0.0 or 1.0, for scores f ∈ [−1, 1] and codes of ``cells_``."""

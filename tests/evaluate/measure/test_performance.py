@@ -4,7 +4,13 @@ import math
 
 import numpy as np
 import pytest
-from sklearn.metrics import accuracy_score, balanced_accuracy_score, log_loss, roc_auc_score
+from sklearn.metrics import (
+    accuracy_score,
+    balanced_accuracy_score,
+    f1_score,
+    log_loss,
+    roc_auc_score,
+)
 
 from fairfrontier.evaluate.verb import tabulate
 from fairfrontier.runtime.errors import ConfigError
@@ -22,6 +28,7 @@ def test_equals_scikit_learn(weighted):
     expected = {
         "accuracy": accuracy_score(y, h, sample_weight=weight),
         "balanced_accuracy": balanced_accuracy_score(y, h, sample_weight=weight),
+        "f1": f1_score(y, h, sample_weight=weight),
         "log_loss": log_loss(y, score, sample_weight=weight),
         "auc": roc_auc_score(y, score, sample_weight=weight),
     }
@@ -120,3 +127,29 @@ def test_measures_of_another_task_are_refused():
         ConfigError, match="'auc' is for binary labels, and made poses a regression"
     ):
         tabulate(prediction, part, ["auc"])
+
+
+def test_errors_cost_what_the_objective_says():
+    y, groups, score, attributes = make_rows(200)
+    weight = np.random.default_rng(0).uniform(0.2, 3, 200)
+    part = make_part(y, groups, attributes, weight=weight)
+    h = (score >= 0.3).astype(float)
+    table = tabulate(Prediction(score, h), part, costs=(2.0, 7.0)).set_index(["measure", "group"])
+    row = table.loc[("error_cost", "")]
+    cost = np.where(y == 1, 7.0 * (h == 0), 2.0 * (h == 1))
+    assert row["value"] == pytest.approx(np.average(cost, weights=weight))
+    assert row["low"] < row["value"] < row["high"]
+    # The expectation over draws.
+    half = tabulate(Prediction(score, np.full(200, 0.5)), part, ["error_cost"], costs=(2.0, 7.0))
+    expected = np.average(np.where(y == 1, 3.5, 1.0), weights=weight)
+    assert half["value"].tolist() == pytest.approx([expected])
+    with pytest.raises(ConfigError, match="needs an objective of costs"):
+        tabulate(Prediction(score, h), part, ["error_cost"])
+
+
+def test_f1_of_no_positive_row_and_no_decision_is_not_estimable():
+    y, groups, score, attributes = make_rows(20)
+    part = make_part(np.zeros_like(y), groups, attributes)
+    table = tabulate(Prediction(score, np.zeros(20)), part, ["f1"])
+    assert math.isnan(table["value"].iloc[0])
+    assert tabulate(Prediction(score, np.ones(20)), part, ["f1"])["value"].tolist() == [0.0]

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.model_selection import StratifiedKFold
 
-from fairfrontier import load
+from fairfrontier import create, load
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.store import Store
 from fairfrontier.train.fit import fitting
@@ -19,10 +20,12 @@ from fairfrontier.train.fit.input import load_split
 from fairfrontier.train.fit.kept import KIND, read_facts
 from fairfrontier.train.fit.key import key
 from fairfrontier.train.fit.score_file import read_scores
+from fairfrontier.train.fit.training import chooses_cut
 from fairfrontier.train.neural.estimator import TrainingWarning
+from fairfrontier.train.objective import choose_cut
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.prediction import predict_part
-from fairfrontier.train.registry import load_model
+from fairfrontier.train.registry import METHODS, load_model
 from tests.project import DATASET, make_project
 
 FRESH = "split: {kind: random, train: 0.4, calibration: 0.2, validation: 0.2, test: 0.2}"
@@ -281,3 +284,58 @@ def test_a_fault_goes_its_way(store, monkeypatch):
     # Filters are what they were: here a warning is an error.
     with pytest.raises(TrainingWarning):
         warnings.warn("late", TrainingWarning, stacklevel=1)
+
+
+def test_cuts_are_the_best_ones_on_validation_rows_and_saved(home, store):
+    group = make_group(then=None, objective="f1")
+    entry = store.path(KIND, fit(group, store, home))
+    for number, seed in enumerate(group.seeds):
+        split = load("loans", seed, select_on="validation", home=home)
+        model, part = load_model(entry / f"model-{number}"), split.validation
+        assert model.cut_ != 0.5
+        stored = read_scores(entry / f"scores-{number}.npz")
+        assert model.cut_ == choose_cut(stored["validation"].score, part.y, part.weight, "f1")
+        for name, other in split.parts():
+            decided = (stored[name].score >= model.cut_).astype(float)
+            np.testing.assert_array_equal(stored[name].decision, decided)
+            np.testing.assert_array_equal(model.predict(other.X) == 1, decided == 1)
+            variants = zip(
+                other.counterfactuals["origin"], stored[name].counterfactuals["origin"], strict=True
+            )
+            for variant, (_, decision) in variants:
+                score = model.predict_proba(variant.X)[:, 1]
+                np.testing.assert_array_equal(decision, score >= model.cut_)
+
+
+def test_without_validation_rows_cuts_are_chosen_on_rows_that_a_model_has_not_seen(home, store):
+    group = make_group(
+        dataset=str(home / "unparted.yaml"),
+        then=None,
+        objective="accuracy",
+        select_on="train",
+        estimator="k_neighbors",
+        members=(Member(0, {"n_neighbors": 1}, {}),),
+    )
+    text = (home / "conf/datasets/loans.yaml").read_text()
+    text = text.replace(FRESH, "split: {kind: random, train: 0.6, test: 0.4}")
+    (home / "unparted.yaml").write_text(text)
+    entry = store.path(KIND, fit(group, store, home))
+    split = load(home / "unparted.yaml", 0, select_on="train", home=home)
+    assert split.validation is None
+    # The nearest neighbour of a training row is that row: on these rows every cut would be right.
+    score = load_model(entry / "model-0").predict_proba(split.train.X)[:, 1]
+    assert ((score >= 0.5) == (split.train.y == 1)).all()
+    other = np.empty(split.train.n_samples)
+    folds = StratifiedKFold(5, shuffle=True, random_state=0)
+    for fitted, held_out in folds.split(split.train.X, split.train.y):
+        model = create("k_neighbors", n_neighbors=1)
+        model.fit(split.train.X[fitted], split.train.y[fitted])
+        other[held_out] = model.predict_proba(split.train.X[held_out])[:, 1]
+    cut = choose_cut(other, split.train.y, split.train.weight, "accuracy")
+    assert load_model(entry / "model-0").cut_ == cut
+
+
+def test_rules_that_constrain_or_draw_decisions_keep_their_cut():
+    kept = {name for name, method in METHODS.all().items() if not chooses_cut(method)}
+    assert {"randomized_threshold", "noisy_dro", "noisy_naive"} <= kept
+    assert not {"gbdt", "linear", "budro", "sensei", "noisy_unconstrained"} & kept

@@ -405,3 +405,13 @@ def test_versions_that_change_other_cells_have_another_digest(home):
         part = dataclasses.replace(split.test, counterfactuals=sets)
         after = splits.digest_arrays(split.replace(test=part)).parts["test"]
         assert [name for name in before if before[name] != after[name]] == [field]
+
+
+def test_an_objective_belongs_to_the_key_where_it_chooses_the_cut(home, store):
+    plain = key(make_group(), store, home)
+    assert key(make_group(objective="accuracy"), store, home) != plain
+    assert key(make_group(objective="f1"), store, home) != key(
+        make_group(objective="accuracy"), store, home
+    )
+    drawn = make_group("noisy_ideal", objective="accuracy")
+    assert key(drawn, store, home) == key(make_group("noisy_ideal"), store, home)
