@@ -95,9 +95,15 @@ class Study:
         """The folder of every model, by method, setting and seed."""
         return pd.read_csv(self.folder / "models.csv", keep_default_na=False)
 
+    @cached_property
+    def objective(self) -> str:
+        """The measure of the study's objective."""
+        summary = json.loads((self.folder / "summary.json").read_text(encoding="utf-8"))
+        return str(summary["accuracy"])
+
     def select(
         self,
-        measure: str,
+        measure: str | None = None,
         subject_to: Mapping[str, float] | None = None,
         *,
         seed: int | None = None,
@@ -108,7 +114,7 @@ class Study:
 
 def select(
     study: Study,
-    measure: str,
+    measure: str | None = None,
     subject_to: Mapping[str, float] | None = None,
     *,
     seed: int | None = None,
@@ -125,8 +131,8 @@ def select(
     ----------
     study : Study
         From `run_study`.
-    measure : str
-        The objective, as ``measure`` or ``measure:group``.
+    measure : str, optional
+        What is maximised, as ``measure`` or ``measure:group``; the study's objective by default.
     subject_to : mapping of str to float, optional
         Measure -> bound.
     seed : int, optional
@@ -150,6 +156,7 @@ def select(
     several settings on one table. Of equally good settings the first by method and setting is
     taken.
     """
+    measure = study.objective if measure is None else measure
     bounds = dict(subject_to or {})
     names = list(dict.fromkeys([measure, *bounds]))
     rows = study.frontier[KEYS].drop_duplicates()

@@ -61,6 +61,7 @@ def build_summary(
             "claims_held": sum(claim["held"] is True for claim in claims),
         },
         "select_on": study.select_on,
+        "objective": study.objective,
         "accuracy": study.frontier.accuracy,
         "fairness": list(study.frontier.fairness),
         "frontier": [

@@ -56,6 +56,13 @@ def study(tmp_path) -> Study:
     return Study(tmp_path, tmp_path, {})
 
 
+def test_the_objective_of_the_study_is_maximised_by_default(study):
+    (study.folder / "summary.json").write_text(json.dumps({"accuracy": ACCURACY}))
+    bounds = {DIFFERENCE: 0.05}
+    assert select(study, subject_to=bounds).method == select(study, ACCURACY, bounds).method
+    assert study.select().selected == {ACCURACY: pytest.approx(0.9)}
+
+
 def test_without_bounds_the_best_is_chosen(study):
     choice = select(study, ACCURACY)
     assert choice.method == "exact"
