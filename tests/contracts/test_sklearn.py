@@ -31,6 +31,7 @@ PARAMETERS: Mapping[str, Mapping[str, Any]] = {
     "fair_classification": {"solver": "grid_search", "grid_size": 3, "threshold": 0.5},
     "fair_regression_classifier": {"budget": 1.0},
     "fair_regression": {"label_range": [-10.0, 10.0], "n_grid": 200, "budget": 1.0},
+    "group_thresholds": {"scale": "margin", "bound": 1.0},
     "hardt": {"scale": "margin", "attributes": 1},
     # A tie of ten is the second class to us, and the first to the checks.
     "k_neighbors": {"n_neighbors": 5},

@@ -59,6 +59,11 @@ class PostProcessor(Classifier):
     random_state: int
     cells_: np.ndarray
 
+    @property
+    def takes_unseen(self) -> bool:
+        """Whether it decides on groups that no row of the fit had."""
+        return False
+
     def check(self) -> None:
         """Raise ConfigError for invalid parameters."""
         self.require("scale", self.scale in SCALES, "probability, margin or signed")
@@ -173,13 +178,14 @@ class PostProcessor(Classifier):
     def encode(self, groups: np.ndarray) -> np.ndarray:
         """Return the codes of ``groups`` among ``cells_``, int64, (n_samples,).
 
-        DataError is raised for a combination that no row of the fit had.
+        A combination that no row of the fit had is a DataError, or has the code ``len(cells_)``
+        where the rule ``takes_unseen`` ones.
         """
         present, inverse = number_cells(self.cross(groups))
         known = {tuple(cell): code for code, cell in enumerate(self.cells_.tolist())}
-        codes = [known.get(tuple(cell), -1) for cell in present.tolist()]
-        if -1 in codes:
-            cell = present[codes.index(-1)].tolist()
+        codes = [known.get(tuple(cell), len(known)) for cell in present.tolist()]
+        if len(known) in codes and not self.takes_unseen:
+            cell = present[codes.index(len(known))].tolist()
             raise DataError(
                 f"{self.name} cannot decide: it was fitted without a row of the group {cell}.",
                 "Fit it on rows of every group, or merge small groups in the dataset's YAML.",

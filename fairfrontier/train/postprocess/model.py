@@ -105,7 +105,8 @@ def post_process(
     if not issubclass(cls, PostProcessor):
         raise ConfigError(
             f"The method {method!r} does not decide from scores.",
-            "Choose a post-processor: randomized_threshold, hardt, reject_option, shift_inference.",
+            "Choose a post-processor: group_thresholds, randomized_threshold, hardt, "
+            "reject_option, shift_inference.",
         )
     processor = cast(
         "PostProcessor", create(method, **name_columns(cls, parameters, split, method))
@@ -153,6 +154,8 @@ def require_calibration(split: Split) -> Part:
 
 def refuse_unknown_groups(split: Split, processor: PostProcessor) -> None:
     """Raise DataError for a group with validation or test rows, but no calibration row."""
+    if processor.takes_unseen:
+        return
     seen = set(map(tuple, processor.cross(require_calibration(split).groups).tolist()))
     for part in (split.validation, split.test):
         if part is None:

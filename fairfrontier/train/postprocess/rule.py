@@ -1,4 +1,4 @@
-"""Randomised rules by group: a threshold with a ramp or a coin, and a clipped line of the score."""
+"""Randomised rules by group: a threshold with a ramp or a coin, a clipped line, and mixtures."""
 
 from __future__ import annotations
 
@@ -122,6 +122,43 @@ class RampRule:
         if not (centre.ndim == 1 and centre.shape == level.shape == slope.shape):
             raise ValueError("centres, levels and slopes differ in length")
         return cls(centre, level, slope)
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureRule:
+    """One of m thresholds is drawn for every row: h = Σ_j share_kj 1{f > threshold_kj}.
+
+    Both fields are float64 of shape (n_groups, m); the shares of a group add up to 1. With m = 1
+    nothing is random.
+    """
+
+    threshold: np.ndarray
+    share: np.ndarray
+
+    def probability(self, signed_score: Array, code: Array) -> Array:
+        """Return h as `ThresholdRule.probability` does."""
+        xp = array_namespace(signed_score)
+        score = xp.astype(signed_score, xp.float64)
+        by_row = _by_row(score, code)
+        chance = xp.zeros_like(score)
+        for threshold, share in zip(self.threshold.T, self.share.T, strict=True):
+            passed = score > by_row(np.ascontiguousarray(threshold))
+            chance = xp.where(passed, chance + by_row(np.ascontiguousarray(share)), chance)
+        # Shares add up to 1 up to rounding only.
+        return xp.clip(chance, 0.0, 1.0)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values by group code."""
+        return {"thresholds": self.threshold.tolist(), "shares": self.share.tolist()}
+
+    @classmethod
+    def from_json(cls, described: Mapping[str, Any]) -> MixtureRule:
+        """Return the rule that ``to_json`` described; ValueError for an invalid description."""
+        lists = (described["thresholds"], described["shares"])
+        threshold, share = (np.asarray(values, dtype=np.float64) for values in lists)
+        if threshold.ndim != 2 or threshold.shape != share.shape:
+            raise ValueError("thresholds and shares differ in shape")
+        return cls(threshold, share)
 
 
 def conjugate(excess: Array, width: float) -> Array:

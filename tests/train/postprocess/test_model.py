@@ -8,7 +8,7 @@ from sklearn.ensemble import RandomForestClassifier
 
 from fairfrontier import create, evaluate, load, post_process
 from fairfrontier.prepare.split import Split
-from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.runtime.errors import ConfigError, DataError
 from tests.project import DATASET, make_project
 
 FRESH = "split: {kind: random, train: 0.4, calibration: 0.2, validation: 0.2, test: 0.2}"
@@ -29,7 +29,8 @@ def model(split: Split) -> RandomForestClassifier:
 
 
 @pytest.mark.parametrize(
-    "method", ["randomized_threshold", "hardt", "reject_option", "shift_inference"]
+    "method",
+    ["group_thresholds", "randomized_threshold", "hardt", "reject_option", "shift_inference"],
 )
 def test_any_model_is_post_processed(model, split, method):
     chain = post_process(model, split, method, attributes="origin")
@@ -38,12 +39,22 @@ def test_any_model_is_post_processed(model, split, method):
     key = ("selection_rate_difference", "origin")
     assert 0 <= rows[key] <= 1
     assert rows["accuracy", ""] > 0.5
-    if method == "randomized_threshold":
+    if method in ("group_thresholds", "randomized_threshold"):
         assert rows[key] < plain[key]
         fresh = split.calibration
         decided = chain.predict_proba(fresh.X, groups=fresh.groups)[:, 1]
         rates = [decided[fresh.group("origin") == code].mean() for code in range(3)]
         assert np.ptp(rates) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_groups_without_calibration_rows_are_refused_or_pooled(model, split):
+    fresh = split.calibration
+    short = split.replace(calibration=fresh.take(np.flatnonzero(fresh.group("origin") < 2)))
+    with pytest.raises(DataError, match="No calibration row"):
+        post_process(model, short, "group_thresholds", attributes="origin")
+    chain = post_process(model, short, "group_thresholds", attributes="origin", unseen="pooled")
+    chosen = chain.predict_proba(split.test.X, groups=split.test.groups)[:, 1]
+    assert 0 < chosen[split.test.group("origin") == 2].mean() < 1
 
 
 def test_draws_belong_to_rows(model, split):

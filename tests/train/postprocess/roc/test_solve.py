@@ -1,0 +1,154 @@
+import numpy as np
+import pytest
+from sklearn.metrics import f1_score
+
+from fairfrontier.train.postprocess.roc import odds, rate
+from fairfrontier.train.postprocess.roc.curve import BOUNDED, build_curves, weigh_objective
+from fairfrontier.train.postprocess.roc.rate import find_base
+from fairfrontier.train.postprocess.roc.solve import measure_gap, solve_curves, solve_groups
+from tests.train.postprocess.roc.tables import draw_curves, draw_table, solve_programme, try_all
+
+OBJECTIVES = (
+    "accuracy",
+    "balanced_accuracy",
+    {"costs": {"false_positive": 1.0, "false_negative": 5.0}},
+)
+BOUNDS = (0.0, 0.05, 0.2, 0.5, 1.0)
+
+every_criterion = pytest.mark.parametrize("criterion", BOUNDED)
+
+
+def problems(seeds, **sizes):
+    """Yield curves, objective, gain, bound and the options of no_harm."""
+    for seed in seeds:
+        curves = draw_curves(seed, **sizes)
+        totals = [sum(each) for each in zip(*((c.positive[-1], c.negative[-1]) for c in curves),
+                                            strict=True)]  # fmt: skip
+        objective = OBJECTIVES[seed % 3]
+        gain = weigh_objective(objective, *totals)
+        base = find_base(curves, gain) if seed % 2 else None
+        options = {"objective": objective, "no_harm": base is not None}
+        yield curves, gain, base, {**options, "bound": BOUNDS[seed % 5]}
+
+
+@every_criterion
+def test_draws_reach_the_linear_programme(criterion):
+    for curves, gain, base, options in problems(range(40)):
+        found = solve_curves(curves, criterion=criterion, **options)
+        bound = options["bound"]
+        best = solve_programme(curves, gain, criterion, bound, base)
+        assert found.value == pytest.approx(best, abs=1e-8)
+        assert found.duality_gap == pytest.approx(0.0, abs=1e-9)
+        assert found.converged
+        assert found.gap <= bound + 1e-9
+
+
+@every_criterion
+def test_single_cuts_reach_brute_force(criterion):
+    for curves, gain, base, options in problems(range(24), n=8, n_groups=3):
+        found = solve_curves(curves, criterion=criterion, randomized=False, **options)
+        best = try_all(curves, gain, criterion, options["bound"], base)
+        assert found.value <= best + 1e-12
+        assert found.gap <= options["bound"] + 1e-12
+        assert found.rule.share.shape[1] == 1
+        if criterion != "average_odds":
+            assert found.converged
+            assert found.value == pytest.approx(best, abs=1e-12)
+        assert found.dual_value >= best - 1e-9
+
+
+@pytest.mark.parametrize("randomized", [True, False])
+@every_criterion
+def test_the_rule_has_the_rates_and_the_value(criterion, randomized):
+    for seed in range(10):
+        score, y, code, n_groups, weight = draw_table(seed, n=80)
+        found = solve_groups(score, y, code, n_groups, weight=weight, criterion=criterion,
+                             bound=0.1, randomized=randomized)  # fmt: skip
+        h = found.rule.probability(score, code)
+        weight = np.ones(80) if weight is None else weight
+        right = np.average(h * y + (1 - h) * (1 - y), weights=weight)
+        assert right == pytest.approx(found.value)
+        rates = np.full((n_groups, 3), np.nan)
+        for k in range(n_groups):
+            for j, share in enumerate((np.ones(80), y, 1 - y)):
+                mass = weight * share * (code == k)
+                if mass.sum() > 0:
+                    rates[k, j] = mass @ h / mass.sum()
+        np.testing.assert_allclose(rates, found.rates, atol=1e-12)
+        assert measure_gap(rates, criterion) == pytest.approx(found.gap)
+
+
+@pytest.mark.parametrize("criterion", ["parity", "equal_opportunity", "equalized_odds"])
+def test_windows_that_are_left_out_hold_nothing_better(criterion, monkeypatch):
+    generator = np.random.default_rng(0)
+    code = generator.integers(3, size=600)
+    score = generator.beta(2 + code, 3)
+    y = generator.random(600) < score
+    options = {"criterion": criterion, "bound": 0.03, "randomized": False}
+    exact = solve_groups(score, y, code, 3, **options)
+    assert exact.converged
+    monkeypatch.setattr(rate, "PROBES", 3)
+    monkeypatch.setattr(odds, "PAIRS", 1000)
+    found = solve_groups(score, y, code, 3, **options)
+    assert found.value == exact.value
+    assert found.converged == (criterion != "equalized_odds")
+    drawn = solve_groups(score, y, code, 3, criterion=criterion, bound=0.03)
+    assert found.dual_value == pytest.approx(drawn.value)
+    assert found.value < drawn.value < found.value + 0.02
+
+
+def test_expected_labels_have_a_hull_with_every_score():
+    generator = np.random.default_rng(1)
+    score, code = generator.random(3000), generator.integers(2, size=3000)
+    curves = build_curves(score, score, code, 2)
+    assert curves[0].hull.size == curves[0].score.size + 1
+    for criterion in BOUNDED:
+        found = solve_curves(curves, criterion=criterion, bound=0.01)
+        assert found.duality_gap == pytest.approx(0.0, abs=1e-9)
+        assert found.converged
+
+
+def test_f1_is_the_best_of_all_mixtures():
+    score, y, code, _, _ = draw_table(0, n=60, n_groups=2)
+    for criterion in BOUNDED:
+        found = solve_groups(score, y, code, 2, objective="f1", criterion=criterion, bound=0.1)
+        assert found.duality_gap == pytest.approx(0.0, abs=1e-9)
+        true, chosen = found.rule.probability(score, code) @ np.column_stack([y, np.ones(60)])
+        assert found.value == pytest.approx(2 * true / (chosen + y.sum()))
+    alone = solve_groups(score, y, code, 2, objective="f1", bound=1.0, randomized=False)
+    single = [
+        f1_score(y, np.where(code, score > first, score > second))
+        for first in np.append(-1, score)
+        for second in np.append(-1, score)
+    ]
+    assert alone.value == pytest.approx(max(single))
+
+
+@every_criterion
+def test_no_groups_rate_gets_worse(criterion):
+    score, y, code, n_groups, _ = draw_table(8, n=200, n_groups=4)
+    free = solve_groups(score, y, code, n_groups, criterion=criterion, bound=2.0)
+    column, sign = {"parity": (0, 1), "predictive_equality": (2, -1)}.get(criterion, (1, 1))
+    worse = []
+    for no_harm in (False, True):
+        found = solve_groups(score, y, code, n_groups, criterion=criterion, no_harm=no_harm)
+        worse.append((sign * (found.rates - free.rates)[:, column]).min())
+    assert worse[0] < -0.01
+    assert worse[1] >= -1e-12
+
+
+@every_criterion
+def test_scores_may_be_transformed(criterion):
+    score, y, code, n_groups, weight = draw_table(2, n=120)
+    one = solve_groups(score, y, code, n_groups, weight=weight, criterion=criterion, bound=0.1)
+    other = solve_groups(np.exp(9 * score), y, code, n_groups, weight=weight, criterion=criterion,
+                         bound=0.1)  # fmt: skip
+    assert other.value == one.value
+    np.testing.assert_array_equal(
+        one.rule.probability(score, code), other.rule.probability(np.exp(9 * score), code)
+    )
+
+
+def test_rows_without_weight_are_no_problem_to_solve():
+    with pytest.raises(ValueError, match="weight"):
+        solve_groups(np.ones(2), np.ones(2), np.zeros(2, int), 1, weight=np.zeros(2))
