@@ -1,6 +1,6 @@
 # Needs make, Python 3.11 or 3.12 and pip; everything else is put into .venv by .ci/setup.
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce test test-all test-blas fuzz smoke lint format bench serve lock wheel clean develop
+.PHONY: help setup reproduce test test-all test-seeds test-blas fuzz smoke lint format bench serve lock wheel clean develop
 
 # PYTHON=/path/to/python3.12 picks the interpreter of a new .venv; empty: the first that fits.
 PYTHON ?=
@@ -41,6 +41,13 @@ test: develop  ## run the tests (PYTEST=... for pytest's arguments)
 
 test-all: develop  ## run the tests with the slow ones
 	@$(RUN) -m pytest $(SPREAD) -m "not gpu" $(PYTEST)
+
+test-seeds: develop  ## run the tests under three seeds of Python's hashes, and compare smoke's results
+	@for seed in 0 1 2; do \
+		echo "PYTHONHASHSEED=$$seed"; \
+		PYTHONHASHSEED=$$seed $(RUN) -m pytest $(SPREAD) $(PYTEST) || exit 1; \
+	done
+	@$(RUN) -m pytest -m slow tests/test_hash_seed.py
 
 fuzz: develop  ## edit valid files at random, FUZZ=100000 times: every edit gets a result or a sentence
 	@FUZZ=$(FUZZ) $(RUN) -m pytest $(SPREAD) tests/fuzz

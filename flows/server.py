@@ -15,6 +15,7 @@ from __future__ import annotations
 import atexit
 import fcntl
 import os
+import re
 import secrets
 import signal
 import socket
@@ -25,12 +26,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Literal
 
 from fairfrontier.runtime.errors import ClusterError, StoreError
 from fairfrontier.runtime.home import read_path
+from fairfrontier.runtime.writer import make_private
 
 LOOPBACK = "127.0.0.1"
 HOSTS = (LOOPBACK, "localhost")
@@ -80,7 +82,7 @@ def set_environment(home: Path, *, console_level: str | None = None) -> None:
         hosts = [host for host in os.environ.get(name, "").split(",") if host]
         os.environ[name] = ",".join(dict.fromkeys([*hosts, *HOSTS]))
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder)
     except OSError as error:
         raise _not_writable(folder, error) from error
 
@@ -99,15 +101,24 @@ def find_folder(home: Path) -> Path:
 
 
 def read_secret(folder: Path) -> str:
-    """Return the password of the server, created on first use and readable only by its owner."""
+    """Return the password of the server, readable only by its owner; the caller holds start.lock.
+
+    It is made on first use, and again where a file of that name is not whole, which would be a
+    server without a password, or could be read or written by others.
+    """
     path = folder / "secret"
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return path.read_text(encoding="ascii")
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        secret = f"fairfrontier:{secrets.token_urlsafe(32)}"
+    with suppress(FileNotFoundError):
+        facts = path.stat()
+        kept = path.read_text(encoding="utf-8", errors="replace")
+        private = facts.st_uid == os.geteuid() and not facts.st_mode & 0o077
+        if private and re.fullmatch(r"fairfrontier:[\w-]{43}", kept, re.ASCII):
+            return kept
+    secret = f"fairfrontier:{secrets.token_urlsafe(32)}"
+    draft = folder / ".secret"
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(secret)
+    draft.replace(path)
     return secret
 
 

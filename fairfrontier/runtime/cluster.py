@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import signal
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,10 +15,11 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from fairfrontier.runtime.config import Model, fault, parse, read_yaml
-from fairfrontier.runtime.errors import ClusterError, nearest
+from fairfrontier.runtime.errors import ClusterError, ConfigError, StoreError, nearest
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.thread import count_cores, thread_environment
+from fairfrontier.runtime.writer import make_private
 
 # Short name -> module and class; those of dask-jobqueue and dask-kubernetes take keywords.
 CLUSTER_CLASSES: dict[str, tuple[str, str]] = {
@@ -32,6 +35,17 @@ CLUSTER_CLASSES: dict[str, tuple[str, str]] = {
 # Seconds within which restarted workers are expected.
 RETURN = 20.0
 OWN_KINDS = ("inline", "local", "cuda", "scheduler")
+# Kinds that a project may not take for something else under the same name: `auto` chooses them.
+PLAIN_KINDS = ("inline", "local", "cuda")
+# Options of clusters on this machine: none loads code or makes them listen to others.
+LOCAL_OPTIONS = {
+    "local": {"death_timeout", "lifetime", "lifetime_restart", "lifetime_stagger", "resources"},
+    "cuda": {
+        *("CUDA_VISIBLE_DEVICES", "device_memory_limit", "jit_unspill", "memory_limit"),
+        *("enable_infiniband", "enable_nvlink", "enable_rdmacm", "enable_tcp_over_ucx", "protocol"),
+        *("rmm_async", "rmm_managed_memory", "rmm_maximum_pool_size", "rmm_pool_size"),
+    },
+}
 
 
 class ClusterConfig(Model):
@@ -59,7 +73,7 @@ class ClusterConfig(Model):
     timeout : float
         Seconds to wait for the scheduler and the first worker.
     options : mapping
-        Keyword arguments of the cluster's class.
+        Keyword arguments of the cluster's class; those of ``LOCAL_OPTIONS`` on this machine.
     """
 
     kind: str = "local"
@@ -88,6 +102,12 @@ class ClusterConfig(Model):
             raise fault("TLS files belong to kind scheduler", "Take them out.")
         if self.options and self.kind in ("inline", "scheduler"):
             raise fault(f"kind {self.kind!r} takes no options", "Take them out.")
+        for name in self.options if self.kind in LOCAL_OPTIONS else ():
+            if name not in LOCAL_OPTIONS[self.kind]:
+                mend = nearest(name, LOCAL_OPTIONS[self.kind])
+                raise fault(f"options.{name} is none of kind {self.kind!r}", mend)
+        if not str(self.options.get("protocol", "ucx")).startswith("ucx"):
+            raise fault("options.protocol is for ucx", "Take it out: TLS is the default.")
         return self
 
 
@@ -97,10 +117,17 @@ def load_cluster(name: str | Path, home: Path | None = None) -> ClusterConfig:
     Raises
     ------
     ConfigError
-        When there is no such file, or it does not describe a cluster.
+        When there is no such file, or it does not describe a cluster, or one named inline, local
+        or cuda is of another kind.
     """
     path = find_yaml("cluster", name, home or find_home())
-    return parse(ClusterConfig, read_yaml(path) or {}, path)
+    config = parse(ClusterConfig, read_yaml(path) or {}, path)
+    if str(name) in PLAIN_KINDS and config.kind != name:
+        raise ConfigError(
+            f"{path}: kind is {config.kind!r} in a file that is called {name}.",
+            "Give the file another name, and name it with --cluster.",
+        )
+    return config
 
 
 @contextmanager
@@ -130,10 +157,11 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
     if config.kind in ("local", "cuda"):
         # Dask gives up a dead worker after 15 s, but a busy machine needs longer to start another.
         settings["distributed.deploy.lost-worker-timeout"] = f"{config.timeout}s"
-        if not config.dashboard:
-            # Its pages list tasks and memory to everybody on this machine.
-            settings["distributed.scheduler.http.routes"] = []
-            settings["distributed.worker.http.routes"] = []
+        settings["temporary-directory"] = _find_scratch()
+    if config.kind != "scheduler" and not config.dashboard:
+        # Its pages list tasks and memory to everybody who reaches this machine.
+        settings["distributed.scheduler.http.routes"] = []
+        settings["distributed.worker.http.routes"] = []
     with dask.config.set(settings):
         cluster = None
         client = None
@@ -212,14 +240,31 @@ def _threads_each(config: ClusterConfig) -> int:
     return max(1, count_cores() // (config.workers or count_cores()))
 
 
+def _find_scratch() -> str:
+    """Return a folder for workers' files that nobody else can write to.
+
+    Dask would take a folder of the machine's temporary files whoever made it; workers import
+    modules from there and unpickle what they spilled.
+    """
+    import dask
+
+    base = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
+    folder = Path(base).absolute() / f"fairfrontier-{os.getuid()}"
+    try:
+        make_private(folder)
+    except (OSError, StoreError):
+        return tempfile.mkdtemp(prefix=f"{folder.name}-", dir=base)
+    return str(folder)
+
+
 def _start(config: ClusterConfig) -> Any:
     from distributed import LocalCluster
     from distributed.security import Security
 
-    # Else anybody on this machine could run functions in the workers. UCX has no TLS.
     options = dict(config.options)
     if config.kind in ("local", "cuda") and "protocol" not in options:
-        options.setdefault("security", Security.temporary())
+        # Else anybody on this machine could run functions in the workers. UCX has no TLS.
+        options["security"] = Security.temporary()
     if config.kind == "local":
         return LocalCluster(
             n_workers=config.workers or count_cores(),
@@ -245,7 +290,11 @@ def _start(config: ClusterConfig) -> Any:
             **count,
             **options,
         )
-    cluster = _import(*CLUSTER_CLASSES[config.kind], config.kind)(**config.options)
+    module, name = CLUSTER_CLASSES[config.kind]
+    if module == "dask_jobqueue":
+        # Its workers are on other machines, so that the scheduler listens to the whole network.
+        options = {"security": True, "shared_temp_directory": str(Path.cwd()), **options}
+    cluster = _import(module, name, config.kind)(**options)
     cluster.scale(config.workers or 1)
     return cluster
 

@@ -7,6 +7,7 @@ import fcntl
 import os
 import secrets
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -67,6 +68,25 @@ def recover(folder: Path) -> None:
                     shutil.rmtree(draft, ignore_errors=True)
             finally:
                 os.close(lock)
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder of mode 0700; an existing one has to be the user's, and closed to writers.
+
+    Raises
+    ------
+    StoreError
+        When it belongs to another user, or others may write to it.
+    OSError
+        When it cannot be made.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    facts = folder.stat()
+    if facts.st_uid != os.geteuid() or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise StoreError(
+            f"{folder} belongs to another user, or others may write to it.",
+            f"Make it yours alone (chmod go-w {folder}), or remove it.",
+        )
 
 
 def check_folder(folder: Path) -> None:

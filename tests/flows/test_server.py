@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import base64
+import http.client
+import json
 import os
 import shutil
 import signal
@@ -16,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from fairfrontier.runtime.errors import ClusterError, StoreError
-from flows.server import Server, find_running, set_environment, start_server
+from flows.server import Server, find_running, read_secret, set_environment, start_server
 from tests.project import ROOT
 
 
@@ -44,6 +46,29 @@ def test_settings_are_absolute_and_what_the_user_set_stays(clean, tmp_path, monk
 def test_a_home_that_cannot_be_written_is_told(clean):
     with pytest.raises(StoreError, match="cannot be written"):
         set_environment(Path("/proc/nowhere"))
+
+
+def test_a_folder_that_others_could_write_to_is_refused(clean, tmp_path, monkeypatch):
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    tmp_path.chmod(0o777)
+    with pytest.raises(StoreError, match="others may write to it"):
+        set_environment(tmp_path)
+    tmp_path.chmod(0o755)
+    set_environment(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("planted", "mode"),
+    [("", 0o600), ("fairfrontier:known", 0o600), (f"fairfrontier:{'a' * 43}", 0o644)],
+)
+def test_a_secret_that_is_not_whole_or_not_secret_is_replaced(tmp_path, planted, mode):
+    (tmp_path / "secret").write_text(planted)
+    (tmp_path / "secret").chmod(mode)
+    secret = read_secret(tmp_path)
+    assert secret not in ("", planted)
+    assert (tmp_path / "secret").read_text() == secret == read_secret(tmp_path)
+    assert stat.S_IMODE((tmp_path / "secret").stat().st_mode) == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["secret"]
 
 
 def test_a_server_of_the_users_is_used_and_asked_for(clean, tmp_path, monkeypatch):
@@ -173,6 +198,60 @@ def test_the_secret_and_the_runs_are_their_owners_alone(serving):
     if os.getuid() == 0:
         seen = subprocess.run(["cat", folder / "secret"], user=65534, capture_output=True)
         assert b"Permission denied" in seen.stderr
+
+
+@pytest.mark.slow
+def test_no_route_answers_without_the_secret(serving):
+    # Open is whether it runs.
+    folder, url = serving
+    open_paths = {"/api/health", "/api/ready"}
+    own = url.removesuffix("/api")
+    secret = base64.b64encode((folder / "secret").read_bytes()).decode()
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    known = {"Authorization": f"Basic {secret}"}
+    described = urllib.request.Request(f"{own}/api/openapi.json", headers=known)  # noqa: S310
+    with opener.open(described, timeout=30) as answer:
+        paths = json.load(answer)["paths"]
+    methods = {name.upper() for each in paths.values() for name in each}
+    assert {"GET", "POST", "PATCH", "DELETE"} <= methods
+    assert len(paths) > 100
+    host, _, port = own.removeprefix("http://").partition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=30)
+    for path, described in paths.items():
+        for method in described:
+            full = path if path.startswith("/api") else f"/api{path}"
+            connection.request(method.upper(), full.replace("{", "").replace("}", ""))
+            answer = connection.getresponse()
+            answer.read()
+            assert answer.status == 401 or full in open_paths, (method, full, answer.status)
+    connection.close()
+
+
+def hear(address, **arguments):
+    """Return what a channel of the server says to a wrong password before it closes."""
+    from websockets.exceptions import ConnectionClosed, InvalidStatus
+    from websockets.sync.client import connect
+
+    heard = []
+    try:
+        with connect(address, proxy=None, **arguments) as channel:
+            channel.send('{"type": "auth", "token": "fairfrontier:wrong"}')
+            while True:
+                heard.append(channel.recv(timeout=10))
+    except (ConnectionClosed, InvalidStatus):
+        return heard
+
+
+@pytest.mark.parametrize(
+    "path", ["events/in", "events/out", "logs/out", "task_runs/subscriptions/scheduled"]
+)
+def test_no_channel_answers_without_the_secret(serving, path):
+    _, url = serving
+    address = f"{url.replace('http', 'ws', 1)}/{path}"
+    assert hear(address) == []
+    # A page's script may connect wherever it wants: browsers ask no server for that.
+    said = hear(address, subprotocols=["prefect"], origin="http://evil.example")
+    assert "success" not in "".join(said)
 
 
 def test_a_taken_port_is_told(clean, tmp_path):

@@ -3,8 +3,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import urllib.error
 import urllib.request
+from types import SimpleNamespace
 
 import dask
 import pytest
@@ -119,6 +121,23 @@ def test_a_registered_class_is_opened_by_its_short_name(monkeypatch):
         assert client.submit(sum, [1, 2]).result(30) == 3
 
 
+def test_a_cluster_of_a_batch_system_speaks_tls(monkeypatch):
+    from distributed import LocalCluster
+
+    def start(shared_temp_directory, **options):
+        return LocalCluster(processes=False, n_workers=1, dashboard_address=":0", **options)
+
+    monkeypatch.setitem(sys.modules, "dask_jobqueue", SimpleNamespace(SLURMCluster=start))
+    with open_cluster(ClusterConfig(kind="slurm")) as client:
+        assert client.scheduler.address.startswith("tls://")
+        assert client.security.require_encryption
+        pages = f"http://127.0.0.1:{client.cluster.scheduler.http_server.port}"
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with pytest.raises(urllib.error.HTTPError, match="404") as refused:
+            opener.open(f"{pages}/info/main/workers.html", timeout=5)
+        refused.value.close()
+
+
 @pytest.mark.parametrize("kind", ["cuda", "slurm", "kubernetes"])
 def test_a_missing_library_is_named(kind):
     with (
@@ -149,6 +168,12 @@ def test_a_missing_certificate_is_named():
         ({"kind": "local", "address": "tcp://x:1"}, "address"),
         ({"kind": "scheduler", "address": "tls://x:1", "tls_key": "k"}, "together"),
         ({"kind": "inline", "options": {"a": 1}}, "no options"),
+        # A file, an address or text of Python that every worker runs; their environment.
+        ({"kind": "local", "options": {"preload": ["x.py"]}}, "options.preload is none"),
+        ({"kind": "local", "options": {"env": {"LD_PRELOAD": "x"}}}, "options.env is none"),
+        ({"kind": "local", "options": {"host": ""}}, "options.host is none"),
+        ({"kind": "cuda", "options": {"pre_import": "x"}}, "options.pre_import is none"),
+        ({"kind": "cuda", "options": {"protocol": "tcp"}}, "for ucx"),
         ({"workers": 0}, "workers"),
     ],
 )
@@ -172,6 +197,14 @@ def test_a_bad_file_is_named_with_its_key(tmp_path, text, message):
     with pytest.raises(ConfigError, match=r"mine\.yaml") as caught:
         load_cluster(path)
     assert message in str(caught.value)
+
+
+def test_a_project_cannot_pass_another_cluster_off_as_a_local_one(tmp_path):
+    folder = tmp_path / "conf" / "clusters"
+    folder.mkdir(parents=True)
+    (folder / "local.yaml").write_text("kind: scheduler\naddress: tcp://evil.example:8786\n")
+    with pytest.raises(ConfigError, match="in a file that is called local"):
+        load_cluster("local", tmp_path)
 
 
 def test_an_unknown_name_gets_the_nearest():
