@@ -72,8 +72,11 @@ def list_parquet(folder: Path) -> list[Path]:
 def list_files(file: SourceFile, source: Source, home: Path, folder: Path) -> list[Path]:
     """Return the files behind one path: itself, or a folder's Parquet files in order of name."""
     path = resolve(str(file.path), home, folder)
-    if not path.is_dir():
+    if path.is_file():
         return [path]
+    if not path.is_dir():
+        # A device or a pipe may never end.
+        raise ConfigError(f"source.path: {path} is no file.", "Name a file or a folder.")
     note_file(path)
     files = list_parquet(path) if source.format == "parquet" else []
     if not files:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import itertools
+import os
 
 import numpy as np
 import pandas as pd
@@ -88,6 +89,13 @@ def test_markers_of_missing_cells(tmp_path):
 def test_tables_that_are_none(tmp_path, content, source, message):
     with pytest.raises(DataError, match=message):
         read(tmp_path, content, **source)
+
+
+def test_a_pipe_or_device_is_no_table(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in ("pipe", "/dev/zero"):
+        with pytest.raises(ConfigError, match="is no file"):
+            read_table(Source(path=path), tmp_path, tmp_path)
 
 
 def test_files_of_one_source_have_the_same_columns(tmp_path):
