@@ -21,6 +21,7 @@ ROOMS = (
     "benchmarks",
     "conf",
     "data/reference",
+    "docs",
     "fairfrontier",
     "flows",
     "notebooks",

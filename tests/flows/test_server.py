@@ -20,6 +20,7 @@ import pytest
 from fairfrontier.runtime.errors import ClusterError, StoreError
 from flows.server import Server, find_running, read_secret, set_environment, start_server
 from tests.project import ROOT
+from tests.security.sockets import LOOPBACK, list_listening
 
 
 @pytest.fixture
@@ -198,6 +199,14 @@ def test_the_secret_and_the_runs_are_their_owners_alone(serving):
     if os.getuid() == 0:
         seen = subprocess.run(["cat", folder / "secret"], user=65534, capture_output=True)
         assert b"Permission denied" in seen.stderr
+
+
+def test_the_server_listens_on_this_machine_only(serving):
+    folder, _ = serving
+    process = int(find_running(folder)[0])
+    assert list_listening([process]) == {LOOPBACK}
+    # Everybody can read what a process was called with.
+    assert (folder / "secret").read_bytes() not in Path(f"/proc/{process}/cmdline").read_bytes()
 
 
 @pytest.mark.slow

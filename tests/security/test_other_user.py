@@ -1,0 +1,84 @@
+"""What another user of this machine can do: shown as that user where the tests run as root."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+import dask
+import pytest
+
+from fairfrontier.runtime.cluster import ClusterConfig, open_cluster
+from fairfrontier.runtime.errors import StoreError
+from fairfrontier.runtime.writer import make_private
+from flows.server import read_secret
+from tests.cli.process import children
+from tests.security.sockets import LOOPBACK, list_listening
+
+STRANGER = 65534
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
+
+
+def attempt(*command):
+    """Run a command as another user; return whether it succeeded, and what it wrote."""
+    done = subprocess.run(
+        command, user=STRANGER, group=STRANGER, extra_groups=[], capture_output=True, check=False
+    )
+    return done.returncode == 0, done.stdout
+
+
+@pytest.fixture
+def shared():
+    """Return a folder in which everybody may write, as in /tmp."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o1777)
+        yield Path(folder)
+
+
+@as_root
+def test_the_secret_is_its_owners_alone(shared):
+    (shared / "open").write_text("for all")
+    assert attempt("cat", shared / "open") == (True, b"for all")
+    read_secret(shared)
+    assert attempt("cat", shared / "secret") == (False, b"")
+
+
+@as_root
+def test_a_folder_that_another_user_made_is_not_used(shared):
+    folder = shared / "prefect"
+    assert attempt("mkdir", folder)[0]
+    with pytest.raises(StoreError, match="belongs to another user"):
+        make_private(folder)
+
+
+@pytest.fixture
+def workers(shared):
+    """Return a cluster's client, where others have made the folders that Dask would use."""
+    for name in ("dask-scratch-space", f"fairfrontier-{os.getuid()}"):
+        (shared / name).mkdir()
+        (shared / name).chmod(0o777)
+    with (
+        dask.config.set({"temporary-directory": str(shared)}),
+        open_cluster(ClusterConfig(kind="local", workers=1)) as client,
+    ):
+        yield client
+
+
+def test_workers_keep_their_files_to_themselves_and_listen_to_this_machine_only(workers, shared):
+    # Workers import modules from this folder, and unpickle what they spilled there.
+    [(process, folder)] = workers.run(
+        lambda dask_worker: (os.getpid(), dask_worker.local_directory)
+    ).values()
+    above = [
+        path for path in Path(folder).parents if path.is_relative_to(shared) and path != shared
+    ]
+    assert above
+    assert above[-1].stat().st_mode & 0o777 == 0o700
+    assert above[-1].stat().st_uid == os.getuid()
+    assert list_listening([os.getpid(), process, *children(os.getpid())]) == {LOOPBACK}
+    if os.getuid() == 0:
+        assert attempt("ls", folder) == (False, b"")
+        assert attempt("touch", f"{folder}/evil.py") == (False, b"")
+        assert attempt("cat", f"/proc/{process}/environ") == (False, b"")
