@@ -165,7 +165,8 @@ def _move(complete: Path) -> None:
         if path.name != _REMOVED:
             path.replace(folder / path.name)
     for name in gone:
-        (folder / name).unlink(missing_ok=True)
+        # Whoever shares the folder may have written the list: a path would lead outside.
+        (folder / Path(name).name).unlink(missing_ok=True)
     flush(folder)
     shutil.rmtree(complete)
 

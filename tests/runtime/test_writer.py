@@ -108,3 +108,15 @@ def test_a_folder_in_the_way_is_said_before_anything_is_moved(tmp_path):
     with pytest.raises(StoreError, match=r"report\.html is a folder"):
         write()
     assert (tmp_path / "a.csv").read_text() == "old"
+
+
+def test_a_list_of_removed_files_leads_to_none_outside(tmp_path):
+    kept = tmp_path / "kept"
+    kept.write_text("mine")
+    draft = tmp_path / "shared" / ".complete@x"
+    draft.mkdir(parents=True)
+    (draft / ".removed").write_text(f"../kept\n{kept}\nold")
+    (tmp_path / "shared" / "old").write_text("old")
+    recover(tmp_path / "shared")
+    assert kept.read_text() == "mine"
+    assert list((tmp_path / "shared").iterdir()) == []
