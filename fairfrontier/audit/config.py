@@ -73,9 +73,7 @@ class AuditConfig(ResultOptions):
     decisions: Name | None = Field(default=None, description="Column of decisions, 0 and 1.")
     accepted: Name | None = Field(default=None, description="The level of decisions that is 1.")
     scores: Name | None = Field(default=None, description="Column of scores, for decisions.")
-    threshold: float | None = Field(
-        default=None, allow_inf_nan=False, description="The least score that is decided 1."
-    )
+    threshold: float | None = Field(default=None, description="The least score that is decided 1.")
     randomised: bool = Field(default=False, description="Scores are probabilities of deciding 1.")
     labels: Name | None = Field(default=None, description="Column of true outcomes, 0 and 1.")
     positive: Name | None = Field(default=None, description="The level of labels that is 1.")

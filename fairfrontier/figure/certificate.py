@@ -22,6 +22,7 @@ from fairfrontier.figure.frontier import (
 )
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.runtime.errors import ConfigError, StoreError
+from fairfrontier.study.config import StudyConfig
 from fairfrontier.study.drawing import Picture, Scene, figure
 from fairfrontier.study.frontier import list_fits
 
@@ -58,6 +59,16 @@ def refuse_regressions(described: DatasetConfig) -> str | None:
     return None
 
 
+def find_budgets(study: StudyConfig) -> tuple[float, ...]:
+    """Return the budgets of a study's certificates; ConfigError where it certifies nothing."""
+    if study.certificate is None:
+        raise ConfigError(
+            f"The study {study.study} asks for the figure 'certificate' but certifies nothing.",
+            "Add certificate: {budgets: [0.01, 0.1]}, for example.",
+        )
+    return study.certificate.budgets
+
+
 @figure(
     "certificate",
     title="What similar rows add to the loss",
@@ -66,12 +77,12 @@ def refuse_regressions(described: DatasetConfig) -> str | None:
     "rows are. Lower is fairer. Bands are 95% bootstrap intervals; ticks at the bottom are the "
     "study's own budgets.",
     supports=refuse_regressions,
+    needs=find_budgets,
 )
 def draw_certificate(scene: Scene) -> Picture:
     """Draw a panel for each loss."""
     lines = trace_lines(scene)
-    requested = sorted(scene.study.certificate.budgets) if scene.study.certificate else []
-    return Picture(_draw(lines, requested), _describe(lines))
+    return Picture(_draw(lines, sorted(find_budgets(scene.study))), _describe(lines))
 
 
 def trace_lines(scene: Scene) -> tuple[Line, ...]:
@@ -84,13 +95,7 @@ def trace_lines(scene: Scene) -> tuple[Line, ...]:
     StoreError
         When no model of its frontier is in the store.
     """
-    if scene.study.certificate is None:
-        raise ConfigError(
-            f"The study {scene.study.study} asks for the figure 'certificate' but certifies "
-            "nothing.",
-            "Add certificate: {budgets: [0.01, 0.1]}, for example.",
-        )
-    requested = scene.study.certificate.budgets
+    requested = find_budgets(scene.study)
     top = max(requested) or 1.0
     # The gap rises steeply at first, like a root.
     budgets = sorted({*requested, *(top * np.linspace(0, 1, N_BUDGETS) ** 2).tolist()})

@@ -34,7 +34,7 @@ from fairfrontier.figure.stored_model import StoredModel, list_stored
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.store import canonical_json
-from fairfrontier.study.config import split_name
+from fairfrontier.study.config import StudyConfig, split_name
 from fairfrontier.study.drawing import Picture, Scene, figure
 from fairfrontier.study.envelope import find_envelope
 from fairfrontier.study.frontier import list_fits, summarise
@@ -94,6 +94,23 @@ def _refuse(described: DatasetConfig) -> str | None:
     return f"it shows predictions that are numbers, and {described.dataset} has several classes"
 
 
+def check_measures(study: StudyConfig) -> None:
+    """Refuse a study whose measures are no mean of rows' losses and no disparity."""
+    frontier = study.frontier
+    if frontier.accuracy not in ROW_LOSSES:
+        raise ConfigError(
+            f"{study.study}: {NAME} shows a loss of rows, and frontier.accuracy is "
+            f"{frontier.accuracy!r}.",
+            f"Choose among: {', '.join(ROW_LOSSES)}.",
+        )
+    if MEASURES.find(split_name(frontier.fairness[0])[0]).direction != "lower":
+        raise ConfigError(
+            f"{study.study}: {NAME} shows a measure of which less is better, and the first of "
+            f"frontier.fairness is {frontier.fairness[0]!r}.",
+            "Write disparity:ATTRIBUTE, for example.",
+        )
+
+
 @figure(
     NAME,
     title="Loss against disparity",
@@ -104,6 +121,7 @@ def _refuse(described: DatasetConfig) -> str | None:
     "the envelopes on the rows that chose them, with all other settings faint. A point between "
     "two neighbours of a curve is attained by drawing between the two.",
     supports=_refuse,
+    needs=check_measures,
 )
 def draw_losses(scene: Scene) -> Picture:
     """Draw the losses of the study's frontier against its first fairness measure."""
@@ -130,18 +148,7 @@ def trace_losses(scene: Scene) -> Losses:
     algorithms. ICML 2019, Figures 1 and 2.
     """
     frontier, study = scene.study.frontier, scene.study.study
-    if frontier.accuracy not in ROW_LOSSES:
-        raise ConfigError(
-            f"{study}: {NAME} shows a loss of rows, and frontier.accuracy is "
-            f"{frontier.accuracy!r}.",
-            f"Choose among: {', '.join(ROW_LOSSES)}.",
-        )
-    if MEASURES.find(split_name(frontier.fairness[0])[0]).direction != "lower":
-        raise ConfigError(
-            f"{study}: {NAME} shows a measure of which less is better, and the first of "
-            f"frontier.fairness is {frontier.fairness[0]!r}.",
-            "Write disparity:ATTRIBUTE, for example.",
-        )
+    check_measures(scene.study)
     test, chosen = (_tabulate(scene, part) for part in ("test", scene.study.select_on))
     labels = list(dict.fromkeys(test.index.get_level_values("method")))
     trails = {label: _follow(label, chosen.loc[label], test.loc[label]) for label in labels}

@@ -26,7 +26,7 @@ from fairfrontier.figure.frontier import (
 )
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.study.config import split_name
+from fairfrontier.study.config import StudyConfig, split_name
 from fairfrontier.study.drawing import Picture, Scene, figure
 
 if TYPE_CHECKING:
@@ -103,6 +103,18 @@ def trace_strengths(scene: Scene) -> tuple[Path, ...]:
     return tuple(paths)
 
 
+def find_agreements(study: StudyConfig) -> tuple[str, ...]:
+    """Return a study's measures of counterfactual sets; ConfigError where it has none."""
+    names = list_agreements(study.frontier.fairness)
+    if not names:
+        raise ConfigError(
+            f"{study.study}: {NAME} shows whether versions agree, and frontier.fairness "
+            "names no measure of that.",
+            "Add consistency:SET, a counterfactual set of the dataset.",
+        )
+    return names
+
+
 @figure(
     NAME,
     title="Accuracy against agreement, as the strength grows",
@@ -110,6 +122,7 @@ def trace_strengths(scene: Scene) -> tuple[Path, ...]:
     "points; rows without strengths are points alone. Means over the splits on test rows; bars are "
     "one standard deviation over the splits, or the 95% interval of a single split.",
     supports=refuse_sets,
+    needs=find_agreements,
 )
 def draw_strengths(scene: Scene) -> Picture:
     """Draw SenSeI's Figures 2 and 4: a panel for each measure of a counterfactual set.
@@ -120,13 +133,7 @@ def draw_strengths(scene: Scene) -> Picture:
         When the study names no such measure, or as `trace_strengths`.
     """
     frontier = scene.study.frontier
-    names = list_agreements(frontier.fairness)
-    if not names:
-        raise ConfigError(
-            f"{scene.study.study}: {NAME} shows whether versions agree, and frontier.fairness "
-            "names no measure of that.",
-            "Add consistency:SET, a counterfactual set of the dataset.",
-        )
+    names = find_agreements(scene.study)
     paths = trace_strengths(scene)
     chosen = choose_looks(path.label for path in paths)
     looks: dict[str, dict[str, Any]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +60,9 @@ def read_first_fault(error: ValidationError) -> FirstFault:
 class Model(BaseModel):
     """Base of all sections: frozen, with an error for unknown keys that offers the nearest one."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, populate_by_name=True, allow_inf_nan=False
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -103,6 +106,7 @@ def parse(model: type[ModelType], data: Any, file: Path | str) -> ModelType:
 # For what people write by hand: the parser takes time quadratic in the depth, and a few aliases of
 # aliases stand for billions of nodes.
 DEPTH, NODES = 30, 100_000
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class _Loader(yaml.SafeLoader):
@@ -150,6 +154,12 @@ class _Loader(yaml.SafeLoader):
                     raise _refuse(f"the key {key.value!r} occurs twice", key)
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        value = super().construct_scalar(node)
+        if isinstance(value, str) and SURROGATE.search(value):
+            raise _refuse(f"{value!r} has half a character, which no file can hold", node)
+        return value
 
     def construct_number(self, node: yaml.ScalarNode) -> float:
         value = float(self.construct_yaml_float(node))

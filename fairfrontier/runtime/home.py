@@ -19,6 +19,7 @@ def read_path(given: str | Path) -> Path:
     try:
         path = Path(given).expanduser()
         path.exists()  # refuses zero bytes and names that are too long
+        str(path).encode()  # and bytes that are not UTF-8, which no report can name
     except (OSError, RuntimeError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(f"{str(given)!r} is no usable path: {reason}.", "Correct it.") from None

@@ -101,3 +101,7 @@ def _refuse_figures(study: StudyConfig, dataset: DatasetConfig, where: str) -> N
         reason = known[name].supports(dataset)
         if reason is not None:
             raise ConfigError(f"{where}: figures asks for {name!r}, but {reason}.", "Take it out.")
+        try:
+            known[name].needs(study)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: figures: {error.fault}", error.mend) from None

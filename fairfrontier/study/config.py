@@ -18,6 +18,8 @@ Share = Annotated[float, Field(ge=0, le=1)]
 DEFAULT_PROFILE = "default"
 ACCURACY = "balanced_accuracy"
 MOST_SEEDS = 10_000
+MOST_THREADS = 1024
+SLUG = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$"
 # A profile says how much of the same study is run, so it cannot change these.
 FIXED_KEYS = ("study", "profiles")
 
@@ -82,7 +84,7 @@ class MethodBlock(Model):
 
     methods: dict[str, MethodRow] = Field(min_length=1)
     rows: int | None = Field(default=None, gt=0)
-    seeds: tuple[int, ...] = (0,)
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = (0,)
 
     @field_validator("methods", mode="before")
     @classmethod
@@ -135,8 +137,15 @@ class CertificateConfig(Model):
         and validation where the frontier or a claim reads it.
     """
 
-    budgets: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = Field(min_length=1)
+    budgets: tuple[Annotated[float, Field(ge=0)], ...] = Field(min_length=1)
     rows: int | None = Field(default=2000, gt=1)
+
+    @field_validator("budgets")
+    @classmethod
+    def _differ(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        if len(set(value)) < len(value):
+            raise fault("a budget is listed twice", "List every budget once.")
+        return value
 
 
 class PublishedConfig(MethodBlock):
@@ -203,10 +212,10 @@ class StudyConfig(MethodBlock):
         The profile that was merged.
     """
 
-    study: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")
+    study: str = Field(pattern=SLUG)
     dataset: str
     metric: dict[str, Any] | None = None
-    threads: int = Field(default=1, ge=1)
+    threads: int = Field(default=1, ge=1, le=MOST_THREADS)
     select_on: Literal["train", "validation"] = "validation"
     objective: str | dict[str, Any] = OWN
     frontier: FrontierConfig
@@ -218,7 +227,7 @@ class StudyConfig(MethodBlock):
     claims: tuple[Claim, ...] = ()
     profiles: dict[str, dict[str, Any]] = Field(default_factory=dict)
     notes: str = ""
-    profile: str = Field(default=DEFAULT_PROFILE, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")
+    profile: str = Field(default=DEFAULT_PROFILE, pattern=SLUG)
 
     @model_validator(mode="before")
     @classmethod

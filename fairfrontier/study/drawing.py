@@ -57,6 +57,7 @@ class Drawing:
     what: str
     draw: Callable[[Scene], Picture]
     supports: Callable[[DatasetConfig], str | None]
+    needs: Callable[[StudyConfig], object]
 
 
 FIGURES: Registry[Drawing] = Registry(
@@ -70,6 +71,7 @@ def figure(
     title: str,
     what: str,
     supports: Callable[[DatasetConfig], str | None] = lambda _: None,
+    needs: Callable[[StudyConfig], object] = lambda _: None,
 ) -> Callable[[Callable[[Scene], Picture]], Callable[[Scene], Picture]]:
     """Register a function Scene -> Picture as a figure.
 
@@ -83,6 +85,8 @@ def figure(
         Its caption in the report.
     supports : callable
         DatasetConfig -> why it cannot be drawn of that dataset, or None.
+    needs : callable
+        Raises ConfigError for a StudyConfig that lacks what is drawn; called before any training.
 
     Raises
     ------
@@ -93,7 +97,7 @@ def figure(
     def register(draw: Callable[[Scene], Picture]) -> Callable[[Scene], Picture]:
         if name == TAKEN:
             raise ValueError(f"every study has a figure {TAKEN!r}")
-        FIGURES.add(name, Drawing(name, title, what, draw, supports), draw)
+        FIGURES.add(name, Drawing(name, title, what, draw, supports, needs), draw)
         return draw
 
     return register

@@ -31,10 +31,12 @@ def read_study(name_or_path: str | Path, profile: str, home: Path) -> tuple[Stud
         raise ConfigError(f"{path}: there is no key 'profile' here.", "Did you mean 'profiles'?")
     content.setdefault("study", path.stem)
     profiles = content.get("profiles") or {}
-    if not isinstance(profiles, dict) or not all(isinstance(p, dict) for p in profiles.values()):
+    if not isinstance(profiles, dict) or not all(
+        isinstance(name, str) and isinstance(changes, dict) for name, changes in profiles.items()
+    ):
         raise ConfigError(
             f"{path}: profiles must map each profile's name to what it changes.",
-            "Write profiles: {paper: {seeds: 10}}, for example.",
+            "Write profiles: {paper: {seeds: 10}}, for example; put a number in quotes.",
         )
     if profile != DEFAULT_PROFILE and profile not in profiles:
         raise ConfigError(

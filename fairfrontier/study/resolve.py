@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,6 +19,7 @@ from fairfrontier.prepare.config.dataset import (
 )
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.finder import find_yaml
+from fairfrontier.study.argument import check_names, check_types
 from fairfrontier.study.claim import Block
 from fairfrontier.study.config import MethodBlock, MethodRow, StudyConfig, ThenRow, split_name
 from fairfrontier.study.method_file import MethodFile
@@ -25,6 +28,9 @@ from fairfrontier.train.objective import RANKED, Objective, list_serving
 
 if TYPE_CHECKING:
     from fairfrontier.train.base import Estimator
+
+# Rows × settings × seeds of a study, all of which are listed before the first is trained.
+MOST_FITS = 20_000
 
 
 @dataclass(frozen=True)
@@ -97,6 +103,7 @@ class _Context:
         self.follows_curve = _follows_curve(study, home)
         self.certificate = _certificate(study)
         self.objective = _find_objective(study, self.dataset)
+        self.fits = 0
 
     def resolve_row(
         self,
@@ -121,19 +128,18 @@ class _Context:
         preset = presets.preset(row.preset, self.lineage, key)
         own_metric = preset.pop("metric", {})
         grid = presets.grid(row.grid, key)
-        names = (*preset, *grid, *row.parameters)
-        _check_parameters(method, names, key, MethodRow.model_fields)
+        _check_names(method, (*preset, *grid, *row.parameters), key, MethodRow.model_fields)
         metric = self._resolve_metric(name, own_metric, row, key)
         objective = self.objective if block == "frontier" else None
         for noise in row.noise or ():
             replace_noise(self.dataset, noise, self.file)
+        swept = {**grid, **row.parameters}
+        self._count_fits(swept, row, rows, key)
         for chosen, noise, (then, shown) in itertools.product(
-            _sweep({**grid, **row.parameters}),
-            row.noise or (None,),
-            list(self._resolve_then(row.then, objective, key)),
+            _sweep(swept), row.noise or (None,), list(self._resolve_then(row.then, objective, key))
         ):
             parameters = {**_serve(method, objective), **preset, **chosen}
-            model = _make_model(method, parameters, key)
+            model = _make_model(method, parameters, self.dataset, key)
             setting = {
                 **chosen,
                 **({"preset": row.preset} if row.preset else {}),
@@ -161,6 +167,19 @@ class _Context:
             across = method.across_splits
             yield ResolvedRow(
                 block, rows.seeds, shared, parameters, setting, noise, structure, across
+            )
+
+    def _count_fits(
+        self, swept: Mapping[str, Any], row: MethodRow, rows: MethodBlock, key: str
+    ) -> None:
+        """Refuse a row with which the study has too many fits to list."""
+        values = [*swept.values(), *(row.then.parameters.values() if row.then else ())]
+        sizes = [len(value) for value in values if isinstance(value, list)]
+        self.fits += math.prod(sizes) * len(row.noise or (None,)) * len(rows.seeds)
+        if self.fits > MOST_FITS:
+            raise ConfigError(
+                f"{key}: with this row the study has {self.fits:,} fits, more than {MOST_FITS:,}.",
+                "Sweep fewer values, or use fewer seeds.",
             )
 
     def _resolve_metric(
@@ -197,15 +216,14 @@ class _Context:
             )
         method = known[row.method]
         preset = MethodFile.read(row.method, self.home).preset(row.preset, self.lineage, where)
-        _check_parameters(method, (*preset, *row.parameters), where, ThenRow.model_fields)
+        _check_names(method, (*preset, *row.parameters), where, ThenRow.model_fields)
         if "scale" in {*preset, *row.parameters}:
             raise ConfigError(
                 f"{where}: the scores are the method's probabilities.", "Leave out scale."
             )
         for chosen in _sweep(row.parameters):
             parameters = {**_serve(method, objective), **preset, **chosen}
-            _check_attributes(method, parameters, self.dataset, where)
-            _make_model(method, parameters, where)
+            _make_model(method, parameters, self.dataset, where)
             shown = {f"then.{name}": value for name, value in chosen.items()}
             if row.preset:
                 shown["then.preset"] = row.preset
@@ -238,32 +256,21 @@ def _follows_curve(study: StudyConfig, home: Path) -> bool:
     return publication.tables[table].along is not None
 
 
-def _check_attributes(
-    method: type[Estimator], parameters: Mapping[str, Any], config: DatasetConfig, key: str
+def _check_names(
+    method: type[Estimator], names: Iterable[str], key: str, others: Iterable[str]
 ) -> None:
-    """Refuse group attributes that the dataset does not have, before any model is trained."""
-    for name in method.group_parameters:
-        value = parameters.get(name)
-        for attribute in value if isinstance(value, list | tuple) else [value]:
-            if attribute is None or isinstance(attribute, int) or attribute in list(config.groups):
-                continue
-            raise ConfigError(
-                f"{key}: {name} is {attribute!r}, which is no group attribute of {config.dataset}.",
-                nearest(str(attribute), config.groups),
-            )
+    """Refuse parameters that a method does not have; ``others`` are the other keys of its row."""
+    with _naming(key):
+        check_names(method, method.name, names, others)
 
 
-def _check_parameters(
-    method: type[Estimator], names: Iterable[str], key: str, fields: Iterable[str]
-) -> None:
-    """Refuse parameters that a method does not have; ``fields`` are the other keys of its row."""
-    accepted = list(inspect.signature(method).parameters)
-    for name in names:
-        if name not in accepted:
-            raise ConfigError(
-                f"{key}: {method.name} takes no parameter {name!r}.",
-                nearest(name, (*accepted, *fields)),
-            )
+@contextmanager
+def _naming(key: str) -> Iterator[None]:
+    """Open the message of a ConfigError with the file and key."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{key}: {error.fault}", error.mend) from error
 
 
 def _merge_metric(*layers: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -297,18 +304,25 @@ def _certificate(study: StudyConfig) -> dict[str, Any] | None:
     }
 
 
-def _make_model(method: type[Estimator], parameters: Mapping[str, Any], key: str) -> Estimator:
+def _make_model(
+    method: type[Estimator], parameters: Mapping[str, Any], dataset: DatasetConfig, key: str
+) -> Estimator:
     """Return an untrained model, so that invalid values are refused before anything is trained."""
-    try:
+    from fairfrontier.train.registry import name_columns
+
+    named = name_columns(method, parameters, list(dataset.groups), dataset.dataset, key)
+    # What names attributes is turned into their columns when the split is known.
+    unnamed = {name: value for name, value in parameters.items() if named[name] == value}
+    with _naming(key):
+        check_types(method, method.name, unnamed)
         model = method(**parameters)
-        model.check()
-    except ConfigError as error:
-        raise ConfigError(f"{key}: {error.fault}", error.mend) from error
-    except TypeError as error:
-        raise ConfigError(
-            f"{key}: a parameter has a value of the wrong type ({error}).",
-            "Write numbers as numbers and names as names.",
-        ) from error
+        try:
+            model.check()
+        except TypeError as error:
+            raise ConfigError(
+                f"a parameter has a value of the wrong type ({error}).",
+                "Write numbers as numbers and names as names.",
+            ) from error
     return model
 
 
@@ -331,10 +345,7 @@ def _check_metric(metric: Mapping[str, Any], key: str) -> None:
     name = metric.get("name", "")
     if name not in list(known):
         raise ConfigError(f"{key}: there is no fair metric {name!r}.", nearest(str(name), known))
-    accepted = [other for other in inspect.signature(known[name]).parameters if other != "split"]
-    for parameter in metric:
-        if parameter != "name" and parameter not in accepted:
-            raise ConfigError(
-                f"{key}: the metric {name} takes no parameter {parameter!r}.",
-                nearest(str(parameter), accepted),
-            )
+    parameters = {parameter: value for parameter, value in metric.items() if parameter != "name"}
+    with _naming(key):
+        check_names(known[name], f"the metric {name}", parameters)
+        check_types(known[name], f"the metric {name}", parameters)

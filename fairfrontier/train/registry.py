@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.errors import ConfigError, StoreError, nearest
 from fairfrontier.runtime.registry import Registry
 from fairfrontier.train.base import Estimator
@@ -66,20 +65,23 @@ def load_model(folder: str | Path) -> Estimator:
 
 
 def name_columns(
-    cls: type[Estimator], parameters: Mapping[str, Any], split: Split, label: str
+    cls: type[Estimator],
+    parameters: Mapping[str, Any],
+    attributes: Sequence[str],
+    dataset: str,
+    label: str,
 ) -> dict[str, Any]:
     """Replace names of group attributes by their columns, in the ``group_parameters`` of a class.
 
     ``label`` is the user's name of the row, for the message: ConfigError for unknown attributes.
     """
-    attributes = list(split.train.attributes)
 
     def column(name: str, value: Any) -> Any:
         if not isinstance(value, str):
             return value
         if value not in attributes:
             raise ConfigError(
-                f"{label}: {name} is {value!r}, which is no group attribute of {split.dataset}.",
+                f"{label}: {name} is {value!r}, which is no group attribute of {dataset}.",
                 nearest(value, attributes),
             )
         return attributes.index(value)

@@ -57,6 +57,17 @@ CELLS = (
     *("[link=file:///x]x[/link]", "<script>alert(1)</script>", "null", "None", "true", "x" * 9000),
     *("1e-400", "-0", "２", "1 ", "a;b", "a,b", "2020-13-45", "\u202e", "\ufeff1"),
 )
+# What a shell can pass: names that exist in the project of the fuzzer, and what may not be one.
+ARGUMENTS = (
+    *("", " ", "-", "--", "--help", "x", "0", "-1", "1.5", "1e400", "nan", "inf", "9" * 5000),
+    *(",", "a,b", "=", "a=1", "north=.5,south=.5,island=0", "..", "/", "/dev/null", "/dev/zero"),
+    *("~", "~nosuchuser/x", "x" * 300, "/" + "x/" * 3000, "a/b", "\x00", "\ud800", "\udcff.csv"),
+    *("\x1b]52;c;x\x07", "[red]", "[/x]", "é\u202e", "=1+1", "%s", "{x}", "*", "conf", "data/raw"),
+    *("loans", "paper", "default", "short", "inline", "loans.yaml", "conf/studies/loans.yaml"),
+    *("scores.csv", "empty.csv", "folder.csv", "pipe.csv", "pipe.yaml", "thresholds.json"),
+    *("score", "origin", "outcome", "decision", "repaid", "region", "origin,region", "age"),
+    *("tpr,fpr", "exact", "probability", "train", "300000000", "18446744073709551616"),
+)
 
 
 def paths(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -90,7 +101,7 @@ def edited_tree(draw: st.DrawFn, tree: Any, language: str = "yaml") -> str:
         case _:
             del parent[key]
     text = (
-        yaml.safe_dump(tree, allow_unicode=True, sort_keys=False)
+        yaml.dump(tree, Dumper=yaml.CSafeDumper, allow_unicode=True, sort_keys=False)
         if language == "yaml"
         else json.dumps(tree, ensure_ascii=False)
     )
@@ -128,3 +139,21 @@ def edited_table(draw: st.DrawFn, text: str) -> bytes:
         case "twice":
             lines = [line + "," + line.split(",")[0] for line in lines]
     return "\n".join(lines).encode("utf-8", "surrogatepass")
+
+
+@st.composite
+def edited_arguments(draw: st.DrawFn, arguments: tuple[str, ...], options: list[str]) -> list[str]:
+    """Draw a command's arguments with one edit: a value, a further option, one gone or doubled."""
+    edited = list(arguments)
+    place = draw(st.integers(0, len(edited) - 1))
+    value = draw(st.one_of(st.sampled_from(ARGUMENTS), st.text(max_size=12)))
+    match draw(st.sampled_from(("value", "value", "option", "option", "gone", "twice"))):
+        case "value":
+            edited[place] = value
+        case "option":
+            edited += [draw(st.sampled_from(options)), value]
+        case "gone":
+            del edited[place]
+        case "twice":
+            edited.insert(place, edited[place])
+    return edited

@@ -72,6 +72,8 @@ class RandomForest(Classifier):
         depth = self.max_depth
         self.require("max_depth", depth is None or depth >= 1, "1 or more, or null for no limit")
         self.require("min_samples_leaf", self.min_samples_leaf >= 1, "1 or more")
+        self.require("n_jobs", self.n_jobs != 0, "1 or more, or -1 for all processors")
+        self.require("random_state", self.random_state >= 0, "0 or more")
 
     def fit(self, X: np.ndarray, y: np.ndarray, *, sample_weight: np.ndarray | None = None) -> Self:
         """Grow the trees on rows X with labels y."""

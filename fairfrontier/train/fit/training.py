@@ -46,7 +46,8 @@ def create_model(
     for name, number in {"n_jobs": threads, "random_state": seed}.items():
         if name in known:
             chosen.setdefault(name, number)
-    return create(method, **name_columns(cls, chosen, split, label))
+    named = name_columns(cls, chosen, list(split.train.attributes), split.dataset, label)
+    return create(method, **named)
 
 
 def train(

@@ -108,9 +108,9 @@ def post_process(
             "Choose a post-processor: group_thresholds, randomized_threshold, hardt, "
             "reject_option, shift_inference.",
         )
-    processor = cast(
-        "PostProcessor", create(method, **name_columns(cls, parameters, split, method))
-    )
+    attributes = list(split.train.attributes)
+    named = name_columns(cls, parameters, attributes, split.dataset, method)
+    processor = cast("PostProcessor", create(method, **named))
     reason = processor.supports(split.replace(feature_names=("score",)))
     if reason is not None:
         raise ConfigError(reason, "Post-process a model of two classes on a split with groups.")

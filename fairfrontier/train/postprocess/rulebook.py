@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -76,7 +76,7 @@ class GroupSection(Model):
 class RuleSection(Model):
     """The formula."""
 
-    width: Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+    width: Annotated[float, Field(ge=0.0)]
     formula: str
 
 
@@ -89,7 +89,7 @@ class GroupThreshold(Model):
     """
 
     group: Mapping[str, str]
-    threshold: Annotated[float, Field(allow_inf_nan=False)]
+    threshold: float
     coin: Share
     zero_up_to: float | None
     one_from: float | None
@@ -153,7 +153,28 @@ class Rulebook(Model):
                 )
         if len(set(self.cells)) < len(self.cells):
             raise fault("two thresholds are for one group", "Leave one of them out.")
+        for where, stated, meant in self._list_statements():
+            if stated != meant:
+                raise fault(
+                    f"{where} is not what is computed",
+                    "Fit the rule again; these sentences describe it, and do not change it.",
+                )
         return self
+
+    def _list_statements(self) -> Iterator[tuple[str, Any, Any]]:
+        """Yield what the file says of how decisions are made: its key, its value, and the truth."""
+        width, scale = self.rule.width, self.score.scale
+        yield "score.signed", self.score.signed, SIGNED[scale]
+        yield "groups.levels", self.groups.levels, LEVELS
+        yield "rule.formula", self.rule.formula, RAMP if width > 0 else STEP
+        yield "draw.algorithm", self.draw.algorithm, DRAW
+        yield "draw.ids", self.draw.ids, IDS
+        yield "draw.check", dict(self.draw.check), check_draws(self.draw.seed)
+        for position, group in enumerate(self.thresholds):
+            for key, signed in {"zero_up_to": 0.0, "one_from": width}.items():
+                value, meant = getattr(group, key), rescale(group.threshold + signed, scale)
+                if value is None or meant is None or not math.isclose(value, meant, abs_tol=1e-9):
+                    yield f"thresholds.{position}.{key}", value, meant
 
     @property
     def cells(self) -> tuple[tuple[str, ...], ...]:
@@ -281,26 +302,30 @@ def make_rulebook(
                 rate=min(1.0, max(0.0, float(rates[code]))),
             )
         )
-    check: dict[str, tuple[int | float, ...]] = {
-        "ids": CHECKED_IDS,
-        "u": tuple(uniforms(seed, np.array(CHECKED_IDS)).tolist()),
-    }
     return Rulebook(
         score=ScoreSection(column=score, scale=scale, signed=SIGNED[scale]),
         groups=GroupSection(columns=columns),
         rule=RuleSection(width=rule.width, formula=RAMP if rule.width > 0 else STEP),
         thresholds=tuple(thresholds),
         target=TargetSection(rate=rate, budget=budget),
-        draw=DrawSection(seed=seed, column=ids, check=check),
+        draw=DrawSection(seed=seed, column=ids, check=check_draws(seed)),
         input=InputSection(file=file, sha256=sha256, rows=rows),
     )
+
+
+def check_draws(seed: int) -> dict[str, tuple[int | float, ...]]:
+    """Return a few ids with their u, by which other programs can be checked."""
+    return {"ids": CHECKED_IDS, "u": tuple(uniforms(seed, np.array(CHECKED_IDS)).tolist())}
 
 
 def read_rulebook(path: Path) -> Rulebook:
     """Read a rule's JSON; ConfigError where it cannot be read or is invalid."""
     recover(path.parent)
     try:
+        if not path.is_file():  # a device may have no end
+            raise OSError("there is no such file")
         data = json.loads(path.read_text(encoding="utf-8"))
+        json.dumps(data, ensure_ascii=False).encode()  # raises for half a character
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"{path} cannot be read as JSON: {error}.", "Name the thresholds.json of a debias run."

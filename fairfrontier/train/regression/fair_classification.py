@@ -145,8 +145,12 @@ class FairClassification(Regressor):
         self.require("budget", 0 <= self.budget <= 1, "a number from 0 to 1")
         self.require("max_iter", self.max_iter >= 1, "1 or more")
         self.require("grid_size", self.grid_size >= 2, "2 or more")
-        for name in ("tolerance", "penalty", "learning_rate"):
+        self.require("tolerance", 1e-9 <= self.tolerance <= 1, "a number from 1e-9 to 1")
+        for name in ("penalty", "learning_rate"):
             self.require(name, getattr(self, name) > 0, "a number above 0")
+        self.require("n_estimators", self.n_estimators >= 1, "1 or more")
+        for name in ("max_depth", "gamma"):
+            self.require(name, getattr(self, name) >= 0, "0 or more")
 
     def supports(self, split: Split) -> str | None:
         """Return why this method cannot be trained on ``split``, or None when it can."""

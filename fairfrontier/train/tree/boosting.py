@@ -79,6 +79,8 @@ def check_trees(model: Any) -> None:
     model.require("max_depth", model.max_depth >= 0, "0 (no limit) or more")
     model.require("learning_rate", model.learning_rate > 0, "a number above 0")
     model.require("reg_lambda", model.reg_lambda >= 0, "0 or more")
+    children = getattr(model, "min_child_weight", 0.0)
+    model.require("min_child_weight", children >= 0, "0 or more")
     model.require("tree_method", model.tree_method in TREE_METHODS, " or ".join(TREE_METHODS))
     model.require(
         "scale_pos_weight",
@@ -132,6 +134,8 @@ class BoostedTrees(Classifier):
     def check(self) -> None:
         """Raise ConfigError for invalid parameters."""
         check_trees(self)
+        score = self.base_score
+        self.require("base_score", score is None or 0 < score < 1, "a number in (0, 1), or null")
 
     def _boost(self, X: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> Self:
         """Boost on validated rows with codes 0 and 1."""

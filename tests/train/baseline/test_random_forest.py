@@ -88,7 +88,16 @@ def test_a_leaf_with_one_child_is_refused(tmp_path):
         RandomForest.load(folder)
 
 
-@pytest.mark.parametrize("wrong", [{"n_estimators": 0}, {"max_depth": 0}, {"min_samples_leaf": 0}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"n_estimators": 0},
+        {"max_depth": 0},
+        {"min_samples_leaf": 0},
+        {"n_jobs": 0},
+        {"random_state": -1},
+    ],
+)
 def test_parameters_that_cannot_be(wrong):
     split = make_split(50)
     with pytest.raises(ConfigError, match=next(iter(wrong))):

@@ -145,6 +145,15 @@ def test_unknown_groups_are_named():
         (lambda book: book["thresholds"][1].update(group={"race": "F"}), "group of race"),
         (lambda book: book["rule"].update(with_=1), "with_"),
         (lambda book: book.pop("draw"), "draw"),
+        (lambda book: book["target"].update(budget=float("inf")), "target.budget"),
+        (lambda book: book["rule"].update(formula="h = 1"), "rule.formula is not what"),
+        (lambda book: book["score"].update(signed="f = -score"), "score.signed is not what"),
+        (lambda book: book["groups"].update(levels="any"), "groups.levels is not what"),
+        (lambda book: book["draw"].update(algorithm="dice"), "draw.algorithm is not what"),
+        (lambda book: book["draw"].update(ids="any"), "draw.ids is not what"),
+        (lambda book: book["draw"].update(seed=6), "draw.check is not what"),
+        (lambda book: book["thresholds"][0].update(one_from=0.9), "0.one_from is not what"),
+        (lambda book: book["thresholds"][0].update(zero_up_to=None), "0.zero_up_to is not what"),
     ],
 )
 def test_a_json_that_says_what_cannot_be_is_refused(tmp_path, change, told):
@@ -160,7 +169,9 @@ def test_a_json_that_says_what_cannot_be_is_refused(tmp_path, change, told):
 
 def test_what_is_no_json_is_refused(tmp_path):
     (tmp_path / "a.json").write_text("{")
-    for name in ("a.json", "b.json"):
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    (tmp_path / "half.json").write_text('["\\ud800"]')
+    for name in ("a.json", "deep.json", "half.json", "missing.json", "/dev/zero"):
         with pytest.raises(ConfigError, match="cannot be read as JSON"):
             read_rulebook(tmp_path / name)
 

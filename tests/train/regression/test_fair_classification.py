@@ -123,6 +123,11 @@ def test_what_cannot_be_fitted(split):
         fit(split, threshold=2.0)
     with pytest.raises(ConfigError, match="a number from 0 to 1"):
         fit(split, budget=2.0)
+    for name in ("tolerance", "n_estimators", "max_depth", "gamma"):
+        with pytest.raises(ConfigError, match=f"'{name}' of 'fair_classification' is -1"):
+            fit(split, **{name: -1})
+    with pytest.raises(ConfigError, match="a number from 1e-9 to 1"):
+        fit(split, tolerance=1e30)
     weighed = replace(split.train, weight=np.arange(split.train.n_samples, dtype=float))
     reason = create("fair_classification").supports(split.replace(train=weighed))
     assert reason == "fair_classification takes no case weights, and made has some."

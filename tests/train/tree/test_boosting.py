@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
 
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.train.registry import create
 from fairfrontier.train.tree.boosting import positive_weight
 
 
@@ -13,3 +15,18 @@ def test_balanced_is_the_weight_of_zeros_over_ones():
 @pytest.mark.parametrize("weight", [[0.0, 1.0], [1.0, 0.0]])
 def test_one_class_has_nothing_to_balance(weight):
     assert positive_weight("balanced", np.array([0, 1]), np.array(weight)) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters"),
+    [
+        ("gbdt", {"base_score": 1.0}),
+        ("gbdt", {"base_score": -0.5}),
+        ("gbdt", {"min_child_weight": -1}),
+        ("gbdt_regression", {"min_child_weight": -0.5}),
+    ],
+)
+def test_what_xgboost_refuses_is_refused_before(method, parameters):
+    (name,) = parameters
+    with pytest.raises(ConfigError, match=f"'{name}' of '{method}'"):
+        create(method, **parameters).check()

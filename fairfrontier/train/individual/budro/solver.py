@@ -251,3 +251,4 @@ def check_transport(model: Any) -> None:
     model.require("momentum", 0 <= model.momentum < 1, "a number in [0, 1)")
     model.require("steps", model.steps >= 1, "1 or more")
     model.require("batch_size", model.batch_size >= 1, "1 or more")
+    model.require("random_state", model.random_state >= 0, "0 or more")

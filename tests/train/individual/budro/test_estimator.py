@@ -159,6 +159,7 @@ def test_progress_is_told_every_round():
         ({"min_child_rows": float("nan")}, "min_child_rows"),
         ({"min_child_rows": -1.0}, "min_child_rows"),
         ({"min_child_rows": INFINITE}, "min_child_rows"),
+        ({"random_state": -1}, "random_state"),
     ],
 )
 def test_what_cannot_be_is_said(parameters, word):
