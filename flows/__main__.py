@@ -8,7 +8,7 @@ import typer
 
 from fairfrontier.cli.command import show_frontier, show_reproduced
 from fairfrontier.cli.option import command_from
-from fairfrontier.cli.terminal import run_app, say
+from fairfrontier.cli.terminal import run_app, say, show
 from flows.terminal import run_on_server
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def serve(options: ServeOptions) -> None:
     """Start the Prefect server, register the deployments, and work on scheduled runs."""
     from flows.service import serve_all
 
-    serve_all(options.home, options.port, typer.echo)
+    serve_all(options.home, options.port, show)
 
 
 def main() -> None:

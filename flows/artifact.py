@@ -20,6 +20,7 @@ from prefect.artifacts import (
 )
 
 from fairfrontier.prepare.embedding.base import ENCODING
+from fairfrontier.runtime.text_file import read_csv
 
 # Progress is for people: publishing more often would only load the server.
 PUBLISH_SECONDS = 2.0
@@ -63,7 +64,7 @@ def publish_table(slug: str, name: str, table: pd.DataFrame, description: str) -
 
 def publish_results(slug: str, folder: Path) -> None:
     """Publish the results of a study: the frontier, the card with its figure, links."""
-    frontier = pd.read_csv(folder / "frontier.csv")
+    frontier = read_csv(folder / "frontier.csv")
     # Settings are long: the numbers come first.
     frontier["setting"] = frontier.pop("setting")
     publish_table(slug, "frontier", frontier, f"Fairness frontier of {slug}")
@@ -84,7 +85,7 @@ def publish_debiasing(slug: str, folder: Path, names: Sequence[str]) -> None:
     """Publish the results of debiasing: groups, bias, the card with its figure, links."""
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     shown = summary["reported_on"]
-    groups = pd.read_csv(folder / "groups.csv")
+    groups = read_csv(folder / "groups.csv")
     rows = groups.loc[groups["part"] == shown].drop(columns="part")
     publish_table(slug, "groups", rows, f"Rates of the groups of {slug}, before and after")
     bias = pd.DataFrame([row for row in summary["bias"] if row["part"] == shown])
@@ -97,7 +98,7 @@ def publish_audit(slug: str, folder: Path, names: Sequence[str]) -> None:
     summary = json.loads((folder / "audit.json").read_text(encoding="utf-8"))
     conclusions = pd.DataFrame(summary["conclusions"]).drop(columns="sentence")
     publish_table(slug, "conclusions", conclusions, f"What holds of {slug} whatever the groups")
-    bounds = pd.read_csv(folder / "bounds.csv", keep_default_na=False, na_values={"value": [""]})
+    bounds = read_csv(folder / "bounds.csv", keep_default_na=False, na_values={"value": [""]})
     publish_table(slug, "bounds", bounds, f"Bounds of the rates of true groups of {slug}")
     _publish_files(slug, folder, names, write_card(slug, folder, "bounds.png", "audit.json"))
 
@@ -119,7 +120,6 @@ def write_card(
     if figure.is_file():
         code = base64.b64encode(figure.read_bytes()).decode("ascii")
         lines += ["", f"![{figure.stem}](data:image/png;base64,{code})"]
-    lines += ["", f"Files: `{folder}`"]
     return "\n".join(lines)
 
 

@@ -147,6 +147,7 @@ def run_audit(config: AuditConfig, progress: Progress | None = None) -> Findings
     if rows.truth is not None:
         truth = [_tabulate_truth(rows, rows.truth, noise, name) for name in config.rates]
         bounds = pd.concat([bounds, *truth], ignore_index=True)
+    _hide_small(bounds, conclusions, config.minimum)
     conclusions = _add_seen(conclusions, bounds, config.budget)
     description = tabulate_noise(noise, config.confidence)
     return Findings(config, subject, rows, noise, source, bounds, conclusions, description)
@@ -338,6 +339,17 @@ def _tabulate_truth(
     return pd.DataFrame(
         {**table, "value": value, "n": n, "low": value, "high": value, "guaranteed": True}
     )
+
+
+def _hide_small(bounds: pd.DataFrame, conclusions: pd.DataFrame, minimum: int) -> None:
+    """Take out what rests on groups with fewer rows than the minimum; verdicts on them are open."""
+    small = (bounds["group"] != "") & (bounds["n"] < minimum)
+    bounds.loc[small, ["value", "low", "high"]] = np.nan
+    hidden = pd.MultiIndex.from_frame(bounds.loc[small, ["measure", "group"]])
+    for side in ("group", "other"):
+        rests = pd.MultiIndex.from_frame(conclusions[["measure", side]]).isin(hidden)
+        conclusions.loc[rests, ["low", "high"]] = np.nan
+        conclusions.loc[rests, "verdict"] = "open"
 
 
 def _add_seen(table: pd.DataFrame, bounds: pd.DataFrame, budget: float) -> pd.DataFrame:

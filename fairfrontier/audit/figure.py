@@ -90,7 +90,7 @@ def _draw_panel(
         if used["low"] == used["low"]:
             words.append(f"{group} {used['low']:.3f} to {used['high']:.3f}")
         else:
-            text = "may have no such row"
+            text = "may have too few such rows"
             axes.annotate(text, (0.5, height), ha="center", va="center", fontsize=8)
             words.append(f"{group} unknown")
     axes.set_xlim(-0.02, 1.02)

@@ -15,7 +15,7 @@ from fairfrontier.figure.frontier import name_measure
 from fairfrontier.prepare.table.stream import digest_table
 from fairfrontier.report.summary import list_versions
 from fairfrontier.report.template import embed, open_template
-from fairfrontier.report.text_file import write_csv, write_json
+from fairfrontier.runtime.text_file import to_csv, write_json
 from fairfrontier.runtime.writer import filling
 from fairfrontier.study.drawing import Picture
 
@@ -56,9 +56,9 @@ def write_audit(findings: Findings, folder: Path, started: float) -> dict[str, A
     with filling(folder, FILES) as work:
         picture = draw_bounds(findings.bounds, findings.config.budget, findings.rests_on)
         (work / "bounds.png").write_bytes(picture.png)
-        write_csv(findings.bounds, work / "bounds.csv")
-        write_csv(findings.conclusions, work / "conclusions.csv")
-        write_csv(findings.description, work / "noise.csv")
+        (work / "bounds.csv").write_bytes(to_csv(findings.bounds))
+        (work / "conclusions.csv").write_bytes(to_csv(findings.conclusions))
+        (work / "noise.csv").write_bytes(to_csv(findings.description))
         summary = summarise(findings, folder.name)
         summary["seconds"] = round(time.monotonic() - started, 3)
         report = render_audit(findings, summary, picture)
@@ -139,7 +139,7 @@ def say(row: Mapping[Any, Any], budget: float) -> str:
             return f"{subject} equals {other}."
         return f"{subject} is within {budget:g} of {other}: {low:+.3f} to {high:+.3f}."
     if math.isnan(low) or math.isnan(high):
-        return f"{subject} against {other} stays open: a group may have no such row."
+        return f"{subject} against {other} stays open: a group may have too few such rows."
     return f"{subject} against {other} stays open: {low:+.3f} to {high:+.3f}."
 
 

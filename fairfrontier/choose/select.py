@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.runtime.errors import ConfigError, StoreError, nearest
+from fairfrontier.runtime.text_file import read_csv
 from fairfrontier.study.frontier import orient, summarise
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.registry import load_model
@@ -83,7 +84,7 @@ class Study:
     @cached_property
     def frontier(self) -> pd.DataFrame:
         """The frontier: one row per fairness measure × method × setting."""
-        return pd.read_csv(self.folder / "frontier.csv")
+        return read_csv(self.folder / "frontier.csv")
 
     @cached_property
     def points(self) -> pd.DataFrame:
@@ -93,7 +94,7 @@ class Study:
     @cached_property
     def models(self) -> pd.DataFrame:
         """The folder of every model, by method, setting and seed."""
-        return pd.read_csv(self.folder / "models.csv", keep_default_na=False)
+        return read_csv(self.folder / "models.csv", keep_default_na=False)
 
     @cached_property
     def objective(self) -> str:

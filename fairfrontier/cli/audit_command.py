@@ -6,9 +6,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from fairfrontier.cli.table import print_table
+from fairfrontier.cli.terminal import show
 
 # Heavy modules are imported where they are used.
 if TYPE_CHECKING:
@@ -42,11 +41,11 @@ def show_audit(folder: Path, summary: dict[str, Any]) -> None:
     if held:
         print_table(f"{name}: holds for every assignment of {rows}", _tabulate(held, budget))
     else:
-        typer.echo(f"{name}: nothing holds for every assignment of {rows}.")
+        show(f"{name}: nothing holds for every assignment of {rows}.")
     if against_all:
         print_table("stays open, against all rows", _tabulate(against_all, budget))
     between = counts["open"] - len(against_all)
-    typer.echo(
+    show(
         f"{counts['held']} of {counts['conclusions']} conclusions hold"
         + (f"; {between} between two groups stay open too. " if between else ". ")
         + f"All: {folder / 'conclusions.csv'}. Report: {folder / 'report.html'}"

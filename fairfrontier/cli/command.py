@@ -12,8 +12,15 @@ from fairfrontier.cli.audit_command import audit
 from fairfrontier.cli.debias_command import debias
 from fairfrontier.cli.option import command_from
 from fairfrontier.cli.table import join_interval, print_table, write_settings
-from fairfrontier.cli.terminal import find_project, log_to_terminal, run_app, telling_how_to_resume
+from fairfrontier.cli.terminal import (
+    find_project,
+    log_to_terminal,
+    run_app,
+    show,
+    telling_how_to_resume,
+)
 from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.text_file import read_csv
 
 # Dask's workers import this module again: heavy modules are imported where they are used.
 if TYPE_CHECKING:
@@ -73,7 +80,7 @@ def record(options: StudyOptions) -> None:
     from fairfrontier.study.expand import load_study
 
     study = load_study(options.study, options.profile, options.home).study
-    typer.echo(record_run(study, options.find_folder(study), options.home))
+    show(str(record_run(study, options.find_folder(study), options.home)))
 
 
 @app.command(name="list")
@@ -91,7 +98,8 @@ def list_known(
 
     entries = list_entries(kind, find_project(conf))
     if as_json:
-        typer.echo(json.dumps(entries, indent=1, ensure_ascii=False))
+        # ASCII, so that no name steers the terminal; JSON leaves DEL as it is.
+        typer.echo(json.dumps(entries, indent=1).replace("\x7f", r"\u007f"))
         return
     import pandas as pd
 
@@ -131,7 +139,7 @@ def show_frontier(done: dict[str, Any]) -> None:
     import pandas as pd
 
     folder = Path(done["folder"])
-    table = pd.read_csv(folder / "frontier.csv")
+    table = read_csv(folder / "frontier.csv")
     accuracy = _read_summary(done)["accuracy"]
     for fairness, rows in table.groupby("fairness", sort=False):
         settings = write_settings(rows["method"], rows["setting"])
@@ -161,7 +169,7 @@ def show_reproduced(studies: list[dict[str, Any]]) -> None:
     """Print published numbers beside ours, or claims, for each study."""
     for done in studies:
         if "unavailable" in done:
-            typer.echo(f"{done['study']} is skipped: {done['unavailable']}")
+            show(f"{done['study']} is skipped: {done['unavailable']}")
         # A study that reproduces figures has claims instead.
         elif (Path(done["folder"]) / "published.csv").is_file():
             _show_published(done)
@@ -170,10 +178,8 @@ def show_reproduced(studies: list[dict[str, Any]]) -> None:
 
 
 def _show_published(done: dict[str, Any]) -> None:
-    import pandas as pd
-
     path = Path(done["folder"]) / "published.csv"
-    table = pd.read_csv(path)
+    table = read_csv(path)
     for whose, spread in (("published", "spread"), ("ours", "sd")):
         pairs = zip(table[f"{whose}_mean"], table[f"{whose}_{spread}"], strict=True)
         table[whose] = [_join_spread(*pair) for pair in pairs]
@@ -207,8 +213,8 @@ def _join_spread(mean: float, spread: float) -> str:
 
 def _show_end(done: dict[str, Any]) -> None:
     for method, reason in done["skipped"].items():
-        typer.echo(f"{method} was skipped: {reason}")
-    typer.echo(
+        show(f"{method} was skipped: {reason}")
+    show(
         f"{done['fits']} fits, {done['trained']} of them new, in {done['seconds']:.0f} s. "
         f"Report: {Path(done['folder']) / 'report.html'}"
     )

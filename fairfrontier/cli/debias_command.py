@@ -6,9 +6,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from fairfrontier.cli.table import join_interval, print_table
+from fairfrontier.cli.terminal import show
 
 # What is heavy is imported where it is used.
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def show_debiasing(folder: Path, summary: dict[str, Any]) -> None:
             row[bias["rule"]] = join_interval(bias["value"], bias["low"], bias["high"])
     rows = summary["counts"][summary["reported_on"]]
     print_table(f"{summary['name']}: bias on {rows:,} rows", pd.DataFrame(shown.values()))
-    typer.echo(
+    show(
         f"{summary['counts']['rows']:,} rows decided in {summary['seconds']:.0f} s. "
         f"Rule: {folder / 'thresholds.json'}. Report: {folder / 'report.html'}"
     )

@@ -21,8 +21,10 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 from fairfrontier.cli.terminal import log_to_terminal, telling_how_to_resume
+from fairfrontier.runtime.errors import escape_controls
 from fairfrontier.runtime.option import ResultOptions
 
 # Seconds between lines where no terminal redraws a bar.
@@ -40,20 +42,20 @@ class Bar:
         self, title: str, total: float, amount: Sequence[ProgressColumn], console: Console | None
     ) -> None:
         self.console = console or Console(stderr=True)
-        self._title = title
+        self._title = escape_controls(title)
         self._started = self._written = time.monotonic()
         self._bar = Progress(
-            TextColumn("[bold]{task.description}"),
+            TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(bar_width=24),
             *amount,
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            TextColumn("[dim]{task.fields[running]}"),
+            TextColumn("{task.fields[running]}", style="dim", markup=False),
             console=self.console,
             disable=not self.console.is_terminal,
         )
-        self._task = self._bar.add_task(title, total=total, running="")
+        self._task = self._bar.add_task(self._title, total=total, running="")
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -68,7 +70,7 @@ class Bar:
         if not self.console.is_terminal and (last or now - self._written > QUIET_SECONDS):
             self._written = now
             line = f"{self._title}: {amount}, {now - self._started:.0f} s"
-            self.console.print(line, highlight=False)
+            self.console.print(Text(line))
 
 
 class FitProgress(Bar):
@@ -97,7 +99,7 @@ class FitProgress(Bar):
         for kind, remark in self._first.items():
             count = self._count[kind]
             times = f", {count} times" if count > 1 else ""
-            self.console.print(f"{kind[0]}{times}: {remark}", highlight=False, markup=False)
+            self.console.print(Text(escape_controls(f"{kind[0]}{times}: {remark}")))
 
     def note(self, method: str, remarks: Iterable[str]) -> None:
         """Record a fit's warnings; those that differ only in numbers are shown once."""
@@ -129,7 +131,7 @@ class FitProgress(Bar):
             self._log(f"{self._done} of {self._total} fits", last=self._done == self._total)
 
     def _show(self) -> None:
-        self._bar.update(self._task, running=", ".join(self._running.values()))
+        self._bar.update(self._task, running=escape_controls(", ".join(self._running.values())))
 
 
 class PassProgress(Bar):

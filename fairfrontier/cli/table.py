@@ -7,6 +7,8 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fairfrontier.runtime.errors import escape_controls
+
 # Heavy modules are imported where they are used.
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +30,7 @@ def print_table(
     complete: str = "",
     console: Console | None = None,
 ) -> None:
-    """Print a table in the width of the terminal; nothing in it is markup.
+    """Print a table in the width of the terminal; nothing in it is markup or steers the terminal.
 
     Numbers are right-aligned and never wrapped; text is wrapped at spaces. Columns that do not fit
     are omitted and listed, with ``complete``, where all columns are; those to ``keep`` come first.
@@ -39,13 +41,14 @@ def print_table(
     from rich.text import Text
 
     console = console or Console()
-    names = [str(name) for name in table.columns]
+    names = [escape_controls(str(name)) for name in table.columns]
     numeric = [dtype.kind in "if" for dtype in table.dtypes]
     cells = [[_write(cell) for cell in table.iloc[:, i]] for i in range(len(names))]
     heads = [re.sub(r"([_:])", rf"\1{SOFT_BREAK}", name) for name in names]
     columns = [[head, *column] for head, column in zip(heads, cells, strict=True)]
     shown, widths = choose_widths(columns, numeric, console.width, [name in keep for name in names])
-    grid = Table(title=Text(title, style="italic"), title_justify="left", box=SIMPLE_HEAD)
+    heading = Text(escape_controls(title), style="italic")
+    grid = Table(title=heading, title_justify="left", box=SIMPLE_HEAD)
     wrapped = {
         i: [Text(wrap(text, width)) for text in columns[i]]
         for i, width in zip(shown, widths, strict=True)
@@ -58,7 +61,7 @@ def print_table(
     console.print(grid)
     omitted = [name for i, name in enumerate(names) if i not in shown]
     if omitted:
-        where = f" All columns: {complete}" if complete else ""
+        where = f" All columns: {escape_controls(complete)}" if complete else ""
         console.print(
             Text(f"Omitted for lack of space: {', '.join(omitted)}.{where}"), soft_wrap=True
         )
@@ -149,7 +152,7 @@ def _write_value(value: Any) -> str:
 
 
 def _write(cell: Any) -> str:
-    return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
+    return f"{cell:.4g}" if isinstance(cell, float) else escape_controls(str(cell))
 
 
 def _find_longest_word(text: str) -> int:

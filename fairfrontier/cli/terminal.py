@@ -11,7 +11,7 @@ from pathlib import Path
 
 import typer
 
-from fairfrontier.runtime.errors import FairfrontierError, explain_missing
+from fairfrontier.runtime.errors import FairfrontierError, escape_controls, explain_missing
 from fairfrontier.runtime.home import find_home
 
 INTERRUPTED = 130
@@ -29,7 +29,16 @@ def find_project(conf: Path | None) -> Path:
 
 def log_to_terminal() -> None:
     """Show warnings of the library on standard error."""
-    logging.getLogger("fairfrontier").addHandler(logging.StreamHandler())
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Printable())
+    logging.getLogger("fairfrontier").addHandler(handler)
+
+
+class _Printable(logging.Formatter):
+    """Escapes what would steer the terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return escape_controls(super().format(record))
 
 
 def run_app(app: typer.Typer) -> None:
@@ -64,11 +73,16 @@ def telling_how_to_resume(kept: str, verb: str, program: str = "fairfrontier") -
         raise
 
 
+def show(text: str) -> None:
+    """Write a line to standard output; like all of these, without steering the terminal."""
+    typer.echo(escape_controls(text))
+
+
 def say(text: str) -> None:
     """Write a line to standard error."""
-    typer.echo(text, err=True)
+    typer.echo(escape_controls(text), err=True)
 
 
 def say_error(text: str) -> None:
     """Write a line to standard error, in red."""
-    typer.secho(text, fg=typer.colors.RED, err=True)
+    typer.secho(escape_controls(text), fg=typer.colors.RED, err=True)

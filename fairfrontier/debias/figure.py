@@ -101,16 +101,21 @@ def draw_groups(bars: Sequence[Bar], rate: float) -> Picture:
 
 
 def draw_rules(
-    histogram: np.ndarray, names: Sequence[str], counts: np.ndarray, rule: ThresholdRule, scale: str
+    histogram: np.ndarray,
+    names: Sequence[str],
+    counts: np.ndarray,
+    groups: np.ndarray,
+    rule: ThresholdRule,
+    scale: str,
 ) -> Picture:
-    """Draw the scores of every group with its rule over them.
+    """Draw the scores of some groups, by number, with their rules over them.
 
     ``histogram`` is the weight in bins of equal width over f ∈ [−1, 1], shape (n_groups, n_bins),
     and ``counts`` the rows of the groups; beyond ``PANELS_AT_MOST`` the smallest are omitted.
     Scores of the scale ``signed`` are shown as such, others as probabilities.
     """
-    order = np.argsort(-counts, kind="stable")[:PANELS_AT_MOST]
-    shown = np.sort(order).tolist()
+    order = np.argsort(-counts[groups], kind="stable")[:PANELS_AT_MOST]
+    shown = np.sort(groups[order]).tolist()
     columns = min(3, len(shown))
     height = 2.05 * math.ceil(len(shown) / columns) + 1.0
 

@@ -30,8 +30,8 @@ from fairfrontier.debias.debiasing import (
 from fairfrontier.debias.figure import Bar, draw_curve, draw_groups, draw_rules
 from fairfrontier.debias.tally import Estimate, Tally
 from fairfrontier.report.summary import list_versions
-from fairfrontier.report.template import embed, open_template
-from fairfrontier.report.text_file import write_csv, write_json
+from fairfrontier.report.template import embed, name_pool, open_template
+from fairfrontier.runtime.text_file import to_csv, write_json
 from fairfrontier.runtime.writer import filling
 from fairfrontier.study.drawing import Picture
 
@@ -101,9 +101,9 @@ def write_debiasing(
         pictures = draw_pictures(debiasing, findings, groups, curve)
         summary = summarise(debiasing, findings, folder.name)
         debiasing.rulebook.write(work / "thresholds.json")
-        write_csv(groups, work / "groups.csv")
+        (work / "groups.csv").write_bytes(to_csv(groups))
         if not curve.empty:
-            write_csv(curve, work / "curve.csv")
+            (work / "curve.csv").write_bytes(to_csv(curve))
         for name, picture in pictures.items():
             (work / f"{name}.png").write_bytes(picture.png)
         summary["seconds"] = round(time.monotonic() - started, 3)
@@ -162,13 +162,16 @@ def tabulate_groups(debiasing: Debiasing, findings: Findings) -> pd.DataFrame:
 
     Columns part, attribute, level ("" for all rows), n, and value, ``_low`` and ``_high`` of
     rate_before, rate_after, changed and, where there are labels, base_rate, accuracy_before
-    and accuracy_after.
+    and accuracy_after. Levels with fewer rows than the minimum are one level, and have no rates
+    where they are too few together, or in a part.
     """
-    tally = findings.tally
+    tally, minimum = findings.tally, debiasing.config.minimum
     everyone = {"": (np.zeros(tally.n_groups, dtype=np.int64), ("",))}
     tables = []
     for part, parts in findings.parts.items():
         for attribute, (codes, levels) in {**everyone, **debiasing.attributes()}.items():
+            if attribute:
+                codes, levels = _pool(codes, levels, tally.rows(PARTS, codes) < minimum)
             shares = {
                 "rate_before": tally.rates(BEFORE, parts, codes),
                 "rate_after": tally.rates(AFTER, parts, codes),
@@ -182,8 +185,22 @@ def tabulate_groups(debiasing: Debiasing, findings: Findings) -> pd.DataFrame:
             columns["n"] = tally.rows(parts, codes)
             for name, rates in shares.items():
                 columns |= {name: rates.value, f"{name}_low": rates.low, f"{name}_high": rates.high}
-            tables.append(pd.DataFrame(columns))
+            table = pd.DataFrame(columns)
+            if attribute:
+                table.loc[table["n"] < minimum, table.columns[4:]] = np.nan
+            tables.append(table)
     return pd.concat(tables, ignore_index=True)
+
+
+def _pool(
+    codes: np.ndarray, levels: tuple[str, ...], small: np.ndarray
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return the codes and the names of levels, with the small ones as one."""
+    if not small.any():
+        return codes, levels
+    names = [level for level, pooled in zip(levels, small, strict=True) if not pooled]
+    numbers = np.where(small, len(names), np.cumsum(~small) - 1)
+    return numbers[codes], (*names, name_pool(int(small.sum())))
 
 
 def tabulate_curve(debiasing: Debiasing, findings: Findings) -> pd.DataFrame:
@@ -219,14 +236,17 @@ def draw_pictures(
             _estimate(row, "before"),
             _estimate(row, "after"),
         )
-        for row in rows.loc[rows["n"] > 0].to_dict("records")
+        for row in rows.loc[rows["n"] >= debiasing.config.minimum].to_dict("records")
     ]
     names = ["×".join(cell) for cell in book.cells]
     counts, scale = findings.tally.rows(PARTS), book.score.scale
-    pictures = {
-        "groups": draw_groups(bars, book.target.rate),
-        "rules": draw_rules(findings.histogram, names, counts, book.threshold_rule, scale),
-    }
+    shown = np.flatnonzero(counts >= debiasing.config.minimum)
+    pictures = {}
+    if bars:
+        pictures["groups"] = draw_groups(bars, book.target.rate)
+    if shown.size:
+        rule = book.threshold_rule
+        pictures["rules"] = draw_rules(findings.histogram, names, counts, shown, rule, scale)
     if not curve.empty:
         pictures["curve"] = draw_curve(
             curve.loc[curve["rule"] == AFTER],

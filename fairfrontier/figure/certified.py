@@ -76,14 +76,14 @@ def certify_chosen(
 
 
 def expose_chosen(scene: Scene) -> dict[tuple[str, str], Exposure]:
-    """Return the worst moves of every chosen model, by method and setting.
+    """Return the worst moves of every chosen model, by method and setting, if they are to be shown.
 
     The budget is the smallest one above 0, which pairs the most similar rows.
     """
-    if scene.study.certificate is None:
+    config = scene.study.certificate
+    if config is None or config.worst_moves == "hide":
         return {}
-    budgets = scene.study.certificate.budgets
-    budget = min([value for value in budgets if value > 0] or budgets)
+    budget = min([value for value in config.budgets if value > 0] or config.budgets)
     tables: dict[str, pd.DataFrame] = {}
     exposed = {}
     for model in certify_chosen(scene, [budget], replicates=0):

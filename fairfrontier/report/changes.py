@@ -16,7 +16,6 @@ from fairfrontier.train.fit.group import FitGroup
 from fairfrontier.train.fit.input import load_split
 
 SHOWN = 200
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def list_text_changes(groups: Sequence[FitGroup], home: Path) -> pd.DataFrame | None:
@@ -35,13 +34,4 @@ def list_text_changes(groups: Sequence[FitGroup], home: Path) -> pd.DataFrame | 
     if table.empty:
         return None
     drawn = derive_generator("changes", split.dataset).permutation(len(table))[:SHOWN]
-    return guard_formulas(table.iloc[np.sort(drawn)])
-
-
-def guard_formulas(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table in which texts that a spreadsheet would evaluate begin with an apostrophe."""
-    texts = {str(name): table[name].astype(str) for name in table.select_dtypes(exclude="number")}
-    guarded = {
-        name: text.mask(text.str.startswith(FORMULA), "'" + text) for name, text in texts.items()
-    }
-    return table.assign(**guarded)
+    return table.iloc[np.sort(drawn)]

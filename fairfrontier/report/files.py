@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import shutil
@@ -25,6 +24,7 @@ from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.finder import list_names
 from fairfrontier.runtime.source import PACKAGES, file_digest
 from fairfrontier.runtime.store import MANIFEST, Store, hash_file
+from fairfrontier.runtime.text_file import to_csv
 from fairfrontier.runtime.writer import filling
 from fairfrontier.study import drawing
 from fairfrontier.study.frontier import name_columns
@@ -86,18 +86,18 @@ def write_results(
     report = render_report(results, summary, figure, reproduction, pictures, exposed)
     files = {
         "points.parquet": _to_parquet(points),
-        "frontier.csv": _to_csv(name_columns(frontier, study.frontier.accuracy)),
+        "frontier.csv": to_csv(name_columns(frontier, study.frontier.accuracy)),
         "frontier.png": figure,
         "report.html": report.encode(),
         "summary.json": (json.dumps(summary, indent=2, ensure_ascii=False) + "\n").encode(),
     }
     files |= {f"{name}.png": picture.png for name, picture in pictures.items()}
     if models is not None:
-        files["models.csv"] = _to_csv(models)
+        files["models.csv"] = to_csv(models)
     if changes is not None:
-        files["changes.csv"] = _to_csv(changes, quoting=csv.QUOTE_NONNUMERIC)
+        files["changes.csv"] = to_csv(changes)
     if reproduction.published is not None:
-        files["published.csv"] = _to_csv(reproduction.published)
+        files["published.csv"] = to_csv(reproduction.published)
     return _replace_files(folder, files)
 
 
@@ -150,11 +150,6 @@ def _to_parquet(points: pd.DataFrame) -> bytes:
     sink = io.BytesIO()
     pq.write_table(table.replace_schema_metadata(None), sink, compression="zstd", version="2.6")
     return sink.getvalue()
-
-
-def _to_csv(table: pd.DataFrame, **options: Any) -> bytes:
-    """Return CSV in which every float reads back as itself."""
-    return str(table.to_csv(index=False, lineterminator="\n", **options)).encode()
 
 
 def _replace_files(folder: Path, files: Mapping[str, bytes]) -> dict[str, Path]:

@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from fairfrontier.figure.certified import Exposure
-from fairfrontier.report.template import embed, open_template
+from fairfrontier.report.template import embed, name_pool, open_template
 from fairfrontier.study import drawing
 from fairfrontier.study.config import split_name
 from fairfrontier.study.expand import Planned
@@ -185,7 +185,7 @@ def _make_cards(
             {
                 "method": method,
                 "setting": _show_setting(str(setting)),
-                "attributes": _audit_attributes(found, split),
+                "attributes": _audit_attributes(found, split, results.study.minimum),
                 "consistency": consistency,
                 "certificates": sorted(certified, key=lambda row: float(row["budget"])),
                 "exposure": exposed.get((str(method), str(setting))),
@@ -196,9 +196,12 @@ def _make_cards(
 
 
 def _audit_attributes(
-    found: Mapping[str, Mapping[Any, Any]], split: Mapping[str, tuple[str, str]]
+    found: Mapping[str, Mapping[Any, Any]], split: Mapping[str, tuple[str, str]], minimum: int
 ) -> list[dict[str, Any]]:
-    """Return the rates of every level and the aggregates, by attribute; crossed ones last."""
+    """Return the rates of every level and the aggregates, by attribute; crossed ones last.
+
+    Levels with fewer rows than the minimum have no rates, and are one row.
+    """
     levels: dict[str, dict[str, str]] = {}
     for measure, group in split.values():
         if measure in RATES and "=" in group:
@@ -208,20 +211,26 @@ def _audit_attributes(
     for attribute, groups in sorted(levels.items(), key=lambda item: ("×" in item[0], item[0])):
         rates = [rate for rate in RATES if any(f"{rate}:{group}" in found for group in groups)]
         cells = {group: [found.get(f"{rate}:{group}") for rate in rates] for group in groups}
+        rows = [
+            {
+                "level": level,
+                "n": max(cell["n"] for cell in cells[group] if cell is not None),
+                "rates": cells[group],
+            }
+            for group, level in groups.items()
+        ]
+        small = [row for row in rows if row["n"] < minimum]
+        if small:
+            pooled = {"level": name_pool(len(small)), "n": sum(row["n"] for row in small)}
+            rows = [row for row in rows if row["n"] >= minimum]
+            rows.append({**pooled, "rates": [None] * len(rates)})
         ratio = found.get(f"selection_rate_ratio:{attribute}")
         names = {name: f"{name}:{attribute}" for name in AGGREGATES}
         audited.append(
             {
                 "attribute": attribute,
                 "rates": rates,
-                "levels": [
-                    {
-                        "level": level,
-                        "n": max(cell["n"] for cell in cells[group] if cell is not None),
-                        "rates": cells[group],
-                    }
-                    for group, level in groups.items()
-                ],
+                "levels": rows,
                 "aggregates": {
                     short: found[name] for short, name in names.items() if name in found
                 },

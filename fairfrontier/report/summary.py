@@ -8,10 +8,12 @@ import platform
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fairfrontier.runtime.finder import is_path
 from fairfrontier.study.results import StudyResults
 
 # xgboost and xgboost-cpu provide the same module.
@@ -49,7 +51,8 @@ def build_summary(
     return {
         "study": study.study,
         "profile": study.profile,
-        "dataset": study.dataset,
+        # The folders of a path are those of this machine.
+        "dataset": Path(study.dataset).name if is_path(study.dataset) else study.dataset,
         "seconds": round(float(seconds), 3),
         "versions": list_versions(),
         "counts": {

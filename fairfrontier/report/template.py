@@ -21,7 +21,7 @@ FOLDER = Path(__file__).parent
 def open_template(path: Path) -> Template:
     """Return an HTML template, which may include files beside it and in this folder.
 
-    What is inserted is escaped; ``number`` and ``measure`` are filters.
+    What is inserted is escaped; ``number``, ``measure`` and ``pool`` are filters.
     """
     environment = Environment(
         loader=FileSystemLoader([path.parent, FOLDER]),
@@ -30,7 +30,7 @@ def open_template(path: Path) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=show_number, measure=name_measure)
+    environment.filters.update(number=show_number, measure=name_measure, pool=name_pool)
     return environment.get_template(path.name)
 
 
@@ -41,6 +41,11 @@ def show_number(value: float | None, digits: int = 3) -> str:
     text = f"{value:.{digits}f}"
     # -0.0001 rounds to 0, not to -0.
     return text.lstrip("-") if float(text) == 0 else text.replace("-", "−")
+
+
+def name_pool(count: int) -> str:
+    """Return the name under which levels with too few rows are reported as one."""
+    return f"other ({count} {'level' if count == 1 else 'levels'})"
 
 
 def embed(picture: Picture) -> dict[str, str]:

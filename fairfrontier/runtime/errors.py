@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import unicodedata
 from collections.abc import Iterable
 
 
@@ -14,8 +15,8 @@ class FairfrontierError(Exception):
     """
 
     def __init__(self, fault: str, mend: str) -> None:
-        self.fault = _make_printable(fault)
-        self.mend = _make_printable(mend)
+        self.fault = _shorten(escape_controls(fault))
+        self.mend = _shorten(escape_controls(mend))
         super().__init__(f"{self.fault} {self.mend}")
 
     def __reduce__(self) -> tuple[type, tuple[str, str]]:
@@ -23,11 +24,18 @@ class FairfrontierError(Exception):
         return type(self), (self.fault, self.mend)
 
 
-def _make_printable(text: str) -> str:
-    """Escape what would steer a terminal, and shorten long words: both can come from a table."""
-    text = "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+def escape_controls(text: str) -> str:
+    """Escape what would steer a terminal: control characters, and those that turn text around."""
+    return "".join(
+        char
+        if char.isprintable() or unicodedata.category(char) == "Zs"
+        else char.encode("unicode_escape").decode()
+        for char in text
     )
+
+
+def _shorten(text: str) -> str:
+    """Shorten long words, which can come from a table."""
     return re.sub(r"\S{200,}", lambda word: f"{word[0][:80]}…{word[0][-20:]}", text)
 
 

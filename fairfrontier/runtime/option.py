@@ -62,6 +62,7 @@ class ResultOptions(ProjectOptions):
         default=None,
         description="The folder that gets the files; data/results/COMMAND/NAME by default.",
     )
+    minimum: int = Field(default=10, ge=1, description="Rows that a group needs to be reported on.")
 
     @property
     def name(self) -> str:

@@ -135,10 +135,13 @@ class CertificateConfig(Model):
     rows : int or None
         Size of the sample of a part that is certified, the same for every model. Parts are test,
         and validation where the frontier or a claim reads it.
+    worst_moves : {"hide", "show"}
+        Whether the report shows the worst moves, which are pairs of rows of the table.
     """
 
     budgets: tuple[Annotated[float, Field(ge=0)], ...] = Field(min_length=1)
     rows: int | None = Field(default=2000, gt=1)
+    worst_moves: Literal["hide", "show"] = "hide"
 
     @field_validator("budgets")
     @classmethod

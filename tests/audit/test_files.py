@@ -14,6 +14,7 @@ from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.figure import GROUPS_AT_MOST, draw_bounds
 from fairfrontier.audit.files import FILES, say, write_audit
 from fairfrontier.runtime.errors import StoreError
+from fairfrontier.runtime.text_file import read_csv
 from tests.audit.noisy_rows import make_table
 
 PNG = b"\x89PNG\r\n"
@@ -147,8 +148,29 @@ def test_a_rate_without_rows_is_not_known(tmp_path):
     assert summary["overall"]["tpr"] is None
     tpr = [each for each in summary["conclusions"] if each["measure"] == "tpr"]
     assert {each["verdict"] for each in tpr} == {"open"}
-    assert "may have no such row" in tpr[0]["sentence"]
+    assert "may have too few such rows" in tpr[0]["sentence"]
     assert "nan" not in read_report(tmp_path).text
+
+
+def test_groups_with_few_rows_have_no_bounds(tmp_path):
+    frame = make_table(300)
+    frame.loc[:8, "group"] = "=1+1"
+    summary = run(frame, tmp_path)
+    bounds = read_csv(tmp_path / "bounds.csv")
+    assert set(bounds["group"].dropna()) == {"blue", "green", "red", "=1+1"}
+    small = bounds[bounds["group"].notna() & bounds["n"].lt(10)]
+    assert {*small["group"]} == {"=1+1"}
+    assert small[["value", "low", "high"]].isna().all(axis=None)
+    assert bounds.drop(small.index)[["value", "low", "high"]].notna().all(axis=None)
+    rests = [each for each in summary["conclusions"] if "=1+1" in (each["group"], each["other"])]
+    assert (
+        {each["verdict"] for each in rests} == {each["seen_verdict"] for each in rests} == {"open"}
+    )
+    assert {each["low"] for each in rests} == {each["seen"] for each in rests} == {None}
+    assert "nan" not in read_report(tmp_path).text
+    cells = (tmp_path / "bounds.csv").read_text().replace("\n", ",").split(",")
+    assert "'=1+1" in cells
+    assert "=1+1" not in cells
 
 
 def test_nothing_open_and_nothing_held_are_said(tmp_path):

@@ -38,6 +38,7 @@ def test_the_command_line_agrees_with_brute_force_over_all_assignments(fresh):
     write_confusion(fresh / "confusion.csv")
     options = ["--decisions", "decision", "--labels", "label", "--positive", "yes"]
     options += ["--group", "group", "--confusion", "confusion.csv", "--out", "out"]
+    options += ["--minimum", "1"]
     result = call(fresh, "audit", "twelve.csv", *options)
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
@@ -54,6 +55,26 @@ def test_the_command_line_agrees_with_brute_force_over_all_assignments(fresh):
     shown = result.stdout.replace("\n", "")
     assert "stays open, against all rows" in shown
     assert f"Report: {fresh / 'out' / 'report.html'}" in shown
+
+
+def test_levels_cannot_steer_the_terminal(tmp_path, capsys):
+    path = tmp_path / "rows.csv"
+    frame = make_table(200)
+    frame["group"] = frame["group"].map(
+        {
+            "blue": "\x1b]0;title\x07\x1b]52;c;cHduZWQ=\x07",
+            "green": "[bold]x[/]",
+            "red": "\u202egreen",
+        }
+    )
+    frame.to_csv(path, index=False)
+    audit_command.audit(read({"table": path, **COLUMNS, "level": 0.05, "out": tmp_path / "out"}))
+    shown = capsys.readouterr().out
+    assert shown.replace("\n", "").isprintable()
+    # A cell may break between its letters.
+    joined = "".join(shown.split())
+    for text in (r"\x1b]0;title\x07", "[bold]x[/]", r"\u202egreen"):
+        assert text in joined
 
 
 def test_a_saved_model_is_audited_on_a_dataset_with_noise(tmp_path):

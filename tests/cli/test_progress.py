@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from rich.console import Console
 
 from fairfrontier.cli import progress
@@ -48,6 +49,25 @@ def test_what_fits_warn_of_is_shown_once_for_each_method():
         "sensei: The level 2 need not hold [b].",
         "sensei: λ stayed.",
     ]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_names_are_neither_markup_nor_commands(terminal):
+    evil = "[bold]x[/] [link=http://a]y[/link] :boom: \x1b]52;c;YQ==\x07 \u202ez"
+    shown = r"[bold]x[/] [link=http://a]y[/link] :boom: \x1b]52;c;YQ==\x07 \u202ez"
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=400)
+    with FitProgress(evil, console) as bar:
+        bar.expect(1)
+        with bar.watch(evil):
+            bar._bar.refresh()
+        bar.advance()
+        bar.note(evil, [evil])
+    written = console.file.getvalue()
+    assert f"{shown}: {shown}" in written
+    # The title, and on a terminal the running fit as well.
+    assert written.count(shown) >= 3
+    for control in ("\x1b]", "\x07", "\u202e"):
+        assert control not in written
 
 
 def test_nothing_to_do_is_all_done():

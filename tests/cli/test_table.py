@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from fairfrontier.cli.table import choose_widths, join_interval, print_table, wrap, write_settings
+from fairfrontier.cli.table import (
+    SOFT_BREAK,
+    choose_widths,
+    join_interval,
+    print_table,
+    wrap,
+    write_settings,
+)
 
 
 def show(table, width=80, **options):
@@ -102,3 +109,13 @@ def test_widths_never_exceed_the_terminal(columns, width):
 )
 def test_settings_show_what_differs_within_a_method(settings, written):
     assert write_settings(["m"] * len(settings), map(json.dumps, settings)) == written
+
+
+def test_cells_are_neither_markup_nor_commands():
+    evil = "[bold]x[/] \x1b]0;title\x07 \x9b2J \u202ey \x7f"
+    shown = show(pd.DataFrame({evil: [evil]}), width=200, complete=evil)
+    assert shown.count(r"[bold]x[/] \x1b]0;title\x07 \x9b2J \u202ey \x7f") == 2
+    assert shown.replace("\n", "").replace(SOFT_BREAK, "").isprintable()
+    titled = io.StringIO()
+    print_table(evil, pd.DataFrame({"a": ["word " * 20]}), console=Console(file=titled, width=200))
+    assert r"[bold]x[/] \x1b]0;title\x07" in titled.getvalue()

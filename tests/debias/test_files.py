@@ -17,6 +17,7 @@ from fairfrontier.debias.figure import PANELS_AT_MOST, ROWS_AT_MOST
 from fairfrontier.debias.files import FILES, write_debiasing
 from fairfrontier.prepare.table import score_table
 from fairfrontier.runtime.errors import DataError
+from fairfrontier.runtime.text_file import read_csv
 from tests.debias.scored import make_scores
 
 PNG = b"\x89PNG\r\n"
@@ -272,3 +273,37 @@ def test_memory_does_not_grow_with_the_rows(tmp_path, root):
     short, long = (int(line) / 1024 for line in told.stdout.split())
     # 2,400,000 more rows are 79 MB as the fit would keep them.
     assert long - short < 30, (short, long)
+
+
+def test_levels_with_few_rows_are_one(tmp_path):
+    frame = make_scores(600)
+    for level, rows in (("=1+1", slice(0, 6)), ("[bold]x", slice(7, 13)), ("-1", slice(14, 60))):
+        frame.loc[rows, "race"] = level
+    run(frame, tmp_path, labels="y", holdout=0.0)
+    text = (tmp_path / "groups.csv").read_text()
+    assert "=1+1" not in text
+    assert "[bold]x" not in text
+    assert ",'-1," in text
+    groups = read_csv(tmp_path / "groups.csv", keep_default_na=False).query("attribute == 'race'")
+    assert groups["level"].tolist() == ["-1", "A", "B", "other (2 levels)"]
+    pooled = groups.iloc[-1]
+    rare = frame[frame["race"].isin(["=1+1", "[bold]x"])]
+    assert pooled["n"] == 14
+    assert float(pooled["rate_before"]) == pytest.approx((rare["s"] >= 0.5).mean())
+    report = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "=1+1" not in report
+    assert "with fewer than 10 rows: thresholds.json has their rules" in report
+    # The rule itself is complete.
+    book = json.loads((tmp_path / "thresholds.json").read_text())
+    assert {each["group"]["race"] for each in book["thresholds"]} >= {"=1+1", "[bold]x"}
+
+
+def test_too_few_rows_together_have_no_rates(tmp_path):
+    summary = run(make_scores(30), tmp_path, labels="y", holdout=0.0, groups=["sex"], minimum=100)
+    groups = read_csv(tmp_path / "groups.csv", keep_default_na=False)
+    assert groups["level"].tolist() == ["", "other (2 levels)"]
+    assert (groups.iloc[0] != "").sum() == len(groups.columns) - 2
+    assert (groups.iloc[1, 4:] == "").all()
+    assert summary["counts"]["rows"] == 30
+    assert {path.name for path in tmp_path.glob("*.png")} == {"curve.png"}
+    assert ">nan<" not in (tmp_path / "report.html").read_text(encoding="utf-8")

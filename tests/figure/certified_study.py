@@ -28,7 +28,7 @@ STUDY = {
         "tree": {"method": "gbdt", "n_estimators": [3, 6]},
         "threshold": {"method": "linear", "then": {"method": "randomized_threshold"}},
     },
-    "certificate": {"budgets": [0.0, 0.05, 0.5], "rows": 80},
+    "certificate": {"budgets": [0.0, 0.05, 0.5], "rows": 80, "worst_moves": "show"},
     "frontier": {
         "accuracy": "auc",
         "fairness": ["dif:budget=0.05", "adversarial_error_gap:budget=0.05"],

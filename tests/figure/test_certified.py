@@ -9,6 +9,7 @@ from fairfrontier.figure.certified import certify_chosen, expose_chosen
 from fairfrontier.report.files import write_results
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.store import Store
+from fairfrontier.study.config import CertificateConfig
 from fairfrontier.study.results import build_results
 from fairfrontier.train.fit.input import load_split
 from fairfrontier.train.fit.kept import KIND
@@ -82,6 +83,12 @@ def test_without_the_table_encoded_columns_are_shown(certified, monkeypatch):
     }
     assert columns <= {"skill", "<i>years", "job", f"sex_{EVIL}"}
     assert "skill" in columns
+
+
+def test_no_row_is_exposed_unless_the_study_says_so(certified):
+    plain = CertificateConfig(budgets=[0.05], rows=80)
+    hidden = certified.study.model_copy(update={"certificate": plain})
+    assert expose_chosen(replace(certified, study=hidden)) == {}
 
 
 def test_a_study_without_a_certificate_or_fits_exposes_nothing(certified, tmp_path):

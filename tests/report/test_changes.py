@@ -10,7 +10,6 @@ import yaml
 from fairfrontier import load
 from fairfrontier.prepare.description import describe_split
 from fairfrontier.prepare.embedding.latent import LatentSemantic
-from fairfrontier.report.changes import guard_formulas
 from fairfrontier.runner import run_plain
 from fairfrontier.study.expand import expand, load_study
 from fairfrontier.study.option import RunOptions
@@ -79,14 +78,6 @@ def test_texts_are_encoded_before_anything_is_trained(home, monkeypatch):
     (folder / "points.parquet").unlink()
     run_plain(start_study(asked))
     assert pd.read_csv(folder / "changes.csv").equals(changes)
-
-
-@pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t", "\r"])
-def test_texts_are_no_formulas_of_a_spreadsheet(begin):
-    table = pd.DataFrame({"row": [-1, 2], "before": [f"{begin}1+1", f"1{begin}"]})
-    guarded = guard_formulas(table)
-    assert guarded["before"].tolist() == [f"'{begin}1+1", f"1{begin}"]
-    assert guarded["row"].tolist() == [-1, 2]
 
 
 @pytest.fixture

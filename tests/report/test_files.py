@@ -160,3 +160,12 @@ def test_two_points_with_one_key_and_missing_columns(made):
         sort_points(pd.concat([points, points.tail(1)]))
     with pytest.raises(DataError, match="lack the column high"):
         sort_points(points.drop(columns="high"))
+
+
+def test_no_file_names_a_folder_of_this_machine(made, tmp_path):
+    _, plan, points = made
+    study, store = make_study(dataset=str(tmp_path / "toy.yaml")), Store(tmp_path / "store")
+    paths = write(study, points, tmp_path / "a", 1.0, plan=plan, store=store)
+    for path in paths.values():
+        assert str(tmp_path).encode() not in path.read_bytes()
+    assert json.loads(paths["summary.json"].read_text())["dataset"] == "toy.yaml"

@@ -98,6 +98,18 @@ def test_text_from_data_and_configuration_is_escaped():
     assert reader.text.count("<script>alert('x')</script>") >= 5
 
 
+def test_levels_with_few_rows_are_one():
+    _, reader = render(minimum=3000)
+    text = " ".join(reader.text.split())
+    assert "Female" in text
+    _, reader = render(female="Rare", minimum=3016)
+    text = " ".join(reader.text.split())
+    assert "Rare" not in text
+    assert "non-White" not in text
+    assert "other (2 levels)" in text
+    assert "not estimable" in text
+
+
 def test_a_trend_is_shown_with_its_means():
     trend = {
         "row": "budro",

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from fairfrontier.prepare.simulate.synthetic import write_csv
 from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.seeds import uniforms
+from fairfrontier.runtime.text_file import to_csv
 
 PATH = "data/raw/neighbourhoods.csv"
 SEED = 2020
@@ -69,4 +69,4 @@ def draw_table(parts: dict[str, int] | None = None, seed: int = SEED) -> pd.Data
 
 
 if __name__ == "__main__":
-    (find_home() / PATH).write_bytes(write_csv(draw_table()))
+    (find_home() / PATH).write_bytes(to_csv(draw_table(), float_format="%.2f"))

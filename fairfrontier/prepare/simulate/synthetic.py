@@ -6,13 +6,12 @@ byte.
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pandas as pd
 
 from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.seeds import uniforms
+from fairfrontier.runtime.text_file import to_csv
 
 PATH = "data/raw/synthetic.csv"
 ROWS = 400
@@ -46,12 +45,5 @@ def draw_table(rows: int = ROWS, seed: int = SEED) -> pd.DataFrame:
     return pd.DataFrame({"horizontal": horizontal + 0, "vertical": vertical + 0, "label": label})
 
 
-def write_csv(table: pd.DataFrame) -> bytes:
-    """Return the table as CSV with two decimals and Unix line ends."""
-    buffer = io.StringIO()
-    table.to_csv(buffer, index=False, float_format="%.2f", lineterminator="\n")
-    return buffer.getvalue().encode("ascii")
-
-
 if __name__ == "__main__":
-    (find_home() / PATH).write_bytes(write_csv(draw_table()))
+    (find_home() / PATH).write_bytes(to_csv(draw_table(), float_format="%.2f"))

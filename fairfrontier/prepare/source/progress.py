@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from fairfrontier.runtime.errors import escape_controls
+
 # Called with a name, how much is done, and how much in all where that is known.
 Progress = Callable[[str, int, int | None], None]
 # What a bar shows of bytes, and of things counted one by one.
@@ -27,7 +29,7 @@ def show_progress(also: Progress | None, shown: tuple[str, ...]) -> Iterator[Pro
     from rich.console import Console
 
     columns = (
-        bars.TextColumn("[bold]{task.description}"),
+        bars.TextColumn("{task.description}", style="bold", markup=False),
         bars.BarColumn(bar_width=24),
         *(getattr(bars, name)() for name in shown),
         bars.TimeRemainingColumn(),
@@ -37,7 +39,7 @@ def show_progress(also: Progress | None, shown: tuple[str, ...]) -> Iterator[Pro
 
         def move(name: str, arrived: int, total: int | None) -> None:
             if name not in rows:
-                rows[name] = bar.add_task(name, total=total)
+                rows[name] = bar.add_task(escape_controls(name), total=total)
             bar.update(rows[name], completed=arrived, total=total)
             if also is not None:
                 also(name, arrived, total)

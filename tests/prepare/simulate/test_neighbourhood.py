@@ -6,13 +6,13 @@ import numpy as np
 
 from fairfrontier import load
 from fairfrontier.prepare.simulate.neighbourhood import MINORITY, PARTS, PATH, SHIFT, draw_table
-from fairfrontier.prepare.simulate.synthetic import write_csv
+from fairfrontier.runtime.text_file import to_csv
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_tracked_file_is_what_the_script_writes():
-    assert (ROOT / PATH).read_bytes() == write_csv(draw_table())
+    assert (ROOT / PATH).read_bytes() == to_csv(draw_table(), float_format="%.2f")
 
 
 def test_labels_follow_the_diagonals_of_the_training_rows():

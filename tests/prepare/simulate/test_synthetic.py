@@ -6,13 +6,14 @@ from pathlib import Path
 import numpy as np
 
 from fairfrontier import load
-from fairfrontier.prepare.simulate.synthetic import PATH, draw_table, write_csv
+from fairfrontier.prepare.simulate.synthetic import PATH, draw_table
+from fairfrontier.runtime.text_file import to_csv
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_tracked_file_is_what_the_script_writes():
-    assert (ROOT / PATH).read_bytes() == write_csv(draw_table())
+    assert (ROOT / PATH).read_bytes() == to_csv(draw_table(), float_format="%.2f")
 
 
 def test_the_label_is_biased_along_the_horizontal_alone_and_follows_both():
