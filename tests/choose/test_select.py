@@ -11,6 +11,7 @@ import pytest
 import fairfrontier as ff
 from fairfrontier.choose.select import Study, select
 from fairfrontier.runtime.errors import ConfigError, StoreError
+from fairfrontier.runtime.text_file import to_csv
 from fairfrontier.train.postprocess.model import PostProcessed
 
 # method -> accuracy and difference on validation, then the same on test; means of two seeds.
@@ -61,6 +62,14 @@ def test_the_objective_of_the_study_is_maximised_by_default(study):
     bounds = {DIFFERENCE: 0.05}
     assert select(study, subject_to=bounds).method == select(study, ACCURACY, bounds).method
     assert study.select().selected == {ACCURACY: pytest.approx(0.9)}
+
+
+def test_labels_that_were_guarded_are_read_as_they_are(study):
+    table = pd.DataFrame({"method": ["=1+1"], "setting": ["{}"], "seed": [0], "model": ["-m"]})
+    for name in ("frontier.csv", "models.csv"):
+        (study.folder / name).write_bytes(to_csv(table))
+    assert study.frontier.method.tolist() == study.models.method.tolist() == ["=1+1"]
+    assert study.models.model.tolist() == ["-m"]
 
 
 def test_without_bounds_the_best_is_chosen(study):

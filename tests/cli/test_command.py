@@ -81,6 +81,15 @@ def test_every_kind_is_listed_as_table_and_as_json(kind, root, monkeypatch, caps
     assert entries[0]["name"][:5] in capsys.readouterr().out
 
 
+def test_a_list_for_programs_cannot_steer_the_terminal(monkeypatch, capsys):
+    entries = [{"name": "\x1b]0;title\x07 \x9b2J \x7f \u202eü", "about": "[bold]x[/]"}]
+    monkeypatch.setattr("fairfrontier.cli.catalog.list_entries", lambda *_: entries)
+    cli.list_known("studies", as_json=True)
+    text = capsys.readouterr().out
+    assert text.replace("\n", "").isprintable()
+    assert json.loads(text) == entries
+
+
 def test_an_unknown_kind_gets_the_nearest(project):
     with pytest.raises(ConfigError, match="Did you mean 'methods'"):
         cli.list_known("method", conf=project)

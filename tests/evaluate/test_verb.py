@@ -44,6 +44,15 @@ def test_evaluate_gives_a_tidy_table():
     pd.testing.assert_frame_equal(table, tabulate(predict_part(model, part), part))
 
 
+def test_levels_with_few_rows_have_no_numbers():
+    model, part = make_fitted()
+    assert max(map(np.max, map(np.bincount, part.groups.T))) < 250
+    table = tabulate(predict_part(model, part), part, minimum=250)
+    levels = table[table["group"].str.contains("=")]
+    assert levels["measure"].nunique() > 10
+    assert levels[["value", "low", "high"]].isna().all(axis=None)
+
+
 def test_only_what_is_asked_in_that_order():
     model, part = make_fitted()
     table = evaluate(model, part, ["gap_rms", "accuracy"])

@@ -48,6 +48,14 @@ def test_things_are_counted_one_by_one(monkeypatch):
     assert seen == [("encoding", 400, 1000), ("encoding", 1000, 1000)]
 
 
+def test_names_are_neither_markup_nor_commands(monkeypatch):
+    terminal = open_terminal(monkeypatch)
+    with show_progress(None, COUNT) as tell:
+        tell("[bold]x[/] \x1b]0;title\x07", 1, 2)
+    assert r"[bold]x[/] \x1b]0;title\x07" in terminal.getvalue()
+    assert "\x1b]0" not in terminal.getvalue()
+
+
 def test_other_threads_are_quiet(monkeypatch):
     terminal = open_terminal(monkeypatch)
     seen = []
