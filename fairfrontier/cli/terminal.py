@@ -28,17 +28,19 @@ def find_project(conf: Path | None) -> Path:
 
 
 def log_to_terminal() -> None:
-    """Show warnings of the library on standard error."""
+    """Show warnings of the library, and Python's, on standard error."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Printable())
-    logging.getLogger("fairfrontier").addHandler(handler)
+    logging.captureWarnings(True)
+    for name in ("fairfrontier", "py.warnings"):
+        logging.getLogger(name).addHandler(handler)
 
 
 class _Printable(logging.Formatter):
     """Escapes what would steer the terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return escape_controls(super().format(record))
+        return "\n".join(map(escape_controls, super().format(record).split("\n")))
 
 
 def run_app(app: typer.Typer) -> None:
