@@ -183,12 +183,6 @@ def _predict(config: AuditConfig) -> tuple[Split, DecisionRows, dict[str, Any]]:
             "Audit a classifier.",
         )
     attribute = _choose_attribute(config.attribute, part)
-    if model.n_features_in_ != part.X.shape[1]:
-        raise ConfigError(
-            f"The model in {config.model} takes {model.n_features_in_} features, and "
-            f"{split.dataset} has {part.X.shape[1]}.",
-            "Name the dataset that it was trained on.",
-        )
     prediction = predict_part(model, replace(part, counterfactuals={}))
     column = list(part.attributes).index(attribute)
     rows = DecisionRows(

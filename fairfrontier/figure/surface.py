@@ -28,6 +28,7 @@ from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.study.drawing import Picture, Scene, figure
 from fairfrontier.train.individual.budro.estimator import BuDRO
+from fairfrontier.train.prediction import check_features
 from fairfrontier.train.registry import METHODS
 
 if TYPE_CHECKING:
@@ -179,7 +180,8 @@ def _evaluate(
     scene: Scene, plane: Plane, stored: StoredModel, label: str, swept: Sequence[str]
 ) -> Surface:
     """Evaluate a stored model at every point of the plane."""
-    model = stored.model()
+    model, split = stored.model(), stored.split(scene.home)
+    check_features(model, split.train)
     probability = model.predict_proba(plane.points)[:, 1].reshape(GRID, GRID)
     setting: Mapping[str, Any] = stored.member.setting
     title = ", ".join(
@@ -188,7 +190,7 @@ def _evaluate(
     moves = None
     request = stored.group.find_metric(stored.member)
     if isinstance(model, BuDRO) and model.n_estimators > 1 and request is not None:
-        train = stored.split(scene.home).train
+        train = split.train
         metric = load_metric(request, scene.store, scene.home)
         moves = recall_last_moves(model, train.X, train.y, metric, train.weight)
     return Surface(title or label, probability, find_tilt(plane, probability), moves)

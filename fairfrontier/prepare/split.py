@@ -88,6 +88,8 @@ class Part:
         Groups before noise was injected; None without noise.
     counterfactuals : mapping of str to CounterfactualSet
         Named sets of variants.
+    feature_names : tuple of str
+        Names of the columns of X; empty where they have none.
     """
 
     dataset: str
@@ -102,6 +104,7 @@ class Part:
     classes: tuple[str, ...]
     true_groups: np.ndarray | None = None
     counterfactuals: Mapping[str, CounterfactualSet] = field(default_factory=dict)
+    feature_names: tuple[str, ...] = ()
 
     @property
     def n_samples(self) -> int:

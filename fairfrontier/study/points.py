@@ -32,7 +32,7 @@ from fairfrontier.train.fit.key import WITHIN as TRAINING
 from fairfrontier.train.fit.score_file import read_scores
 from fairfrontier.train.neural.estimator import NeuralNetwork
 from fairfrontier.train.objective import read_costs
-from fairfrontier.train.prediction import Prediction
+from fairfrontier.train.prediction import Prediction, check_features
 from fairfrontier.train.registry import load_model
 
 KIND = "points"
@@ -160,6 +160,7 @@ def _certify(
         "gaps": certify_losses(group, metric, scores, part),
     }
     if part.name == "test" and isinstance(model := load_model(folder), NeuralNetwork):
+        check_features(model, part)
         certified["boxes"] = bound_part(model.network_, part, split.train, metric, budgets)
     return certified
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -23,6 +24,9 @@ from fairfrontier.train.persistence import State, read_state, restoring, write_s
 # scikit-learn's attributes that a saved model keeps beside its own.
 SHAPE, NAMES, CLASSES = "n_features_in_", "feature_names_in_", "classes_"
 CUT = "cut_"
+MOST_FEATURES = 10_000_000
+# Rows that a restored model predicts: a number that is rarely that of features or classes.
+TRIED = 7
 
 
 class UnfittedError(FairfrontierError, NotFittedError):  # type: ignore[misc]
@@ -167,14 +171,24 @@ class Estimator(BaseEstimator):
         """Check the rows of a prediction against those of the fit; return as `validate_training`.
 
         UnfittedError is raised before ``fit``, InputError for rows that are not numeric or have
-        other features.
+        other features: another number of columns, or columns of other names or in another order.
+        An array has no names, and is taken to have the columns of the fit.
         """
         if not hasattr(self, SHAPE):
             raise UnfittedError(f"This {type(self).__name__} is not fitted yet.", "Call fit first.")
+        fitted = self
+        if NAMES in vars(self) and not hasattr(X, "columns"):
+            # Studies train and predict on arrays whose names are known; scikit-learn would warn.
+            fitted = copy(self)
+            delattr(fitted, NAMES)
         with explaining():
             rules = {**self._table_rules(), "ensure_min_samples": 0}
-            rows: np.ndarray = validate_data(self, X, reset=False, **rules)
+            rows: np.ndarray = validate_data(fitted, X, reset=False, **rules)
         return rows
+
+    def name_features(self, names: Sequence[str]) -> None:
+        """Set ``feature_names_in_`` after a fit on an array whose columns have names."""
+        self.feature_names_in_ = np.asarray(names, dtype=object)
 
     def learn_target(self, y: np.ndarray) -> np.ndarray:
         """Return the labels of a fit as the method learns them."""
@@ -279,9 +293,11 @@ class Estimator(BaseEstimator):
         )
 
     def unpack_state(self, state: State) -> None:
-        """Restore what ``pack_state`` returned."""
+        """Restore what ``pack_state`` returned, and try a prediction; any exception is a fault."""
         arrays, facts = dict(state.arrays), dict(state.facts)
         self.n_features_in_ = facts.pop(SHAPE)
+        if type(self.n_features_in_) is not int or not 0 < self.n_features_in_ <= MOST_FEATURES:
+            raise ValueError(f"it cannot have {self.n_features_in_} features")
         if CUT in facts:
             self.cut_ = float(facts.pop(CUT))
         for key in (NAMES, CLASSES):
@@ -289,7 +305,16 @@ class Estimator(BaseEstimator):
                 setattr(self, key, arrays.pop(key))
         if NAMES in vars(self):
             self.feature_names_in_ = self.feature_names_in_.astype(object)
+            if self.feature_names_in_.shape != (self.n_features_in_,):
+                raise ValueError("it has not one name for every feature")
         self.set_state(replace(state, arrays=arrays, facts=facts))
+        self.try_prediction()
+
+    def try_prediction(self) -> None:
+        """Predict rows of zeros, which refuses restored attributes that do not fit each other."""
+        predicted = self.predict(np.zeros((TRIED, self.n_features_in_)))
+        if predicted.shape != (TRIED,):
+            raise ValueError("it has not one prediction for every row")
 
     def get_state(self) -> State:
         """Return the method's own fitted attributes as arrays, boosters and plain values."""
@@ -354,6 +379,13 @@ class Classifier(ClassifierMixin, Estimator):
         """Set ``cut_`` to the best one on rows that were not trained on; see `choose_cut`."""
         self.cut_ = choose_cut(score, y, weight, objective)
         return self
+
+    def try_prediction(self) -> None:
+        """Predict rows of zeros, with a probability for every class."""
+        super().try_prediction()
+        probability = self.predict_proba(np.zeros((TRIED, self.n_features_in_)))
+        if probability.shape != (TRIED, *self.classes_.shape):
+            raise ValueError("it has not a probability for every class")
 
     def encode_labels(self, y: Any) -> np.ndarray:
         """Return the codes of labels among ``classes_``, int64; InputError for unknown labels."""

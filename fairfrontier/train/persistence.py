@@ -9,18 +9,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from zipfile import ZIP_DEFLATED, BadZipFile
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
 
-from fairfrontier.runtime.errors import StoreError
+from fairfrontier.runtime.errors import FairfrontierError, StoreError
 from fairfrontier.runtime.writer import filling, recover
 from fairfrontier.train.booster import read_booster
+from fairfrontier.train.node import is_tree
 
 MANIFEST = "manifest.json"
-# What reading a damaged model raises, JSON that is nested too deep and a broken archive included.
-DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, BadZipFile)
 FORMAT = 2
+# What an archive may unpack to: so many times its own bytes, where that is more than this many.
+MOST_EXPANSION, SMALL_BYTES = 100, 2**26
 # In addition to NumPy's and scikit-learn's types, which skops trusts. Code that loads trees checks
 # their nodes: scikit-learn follows the indices in them unchecked.
 TRUSTED = (
@@ -79,7 +80,7 @@ def read_state(folder: Path, name: str) -> tuple[dict[str, Any], State]:
     """Read a model's parameters and state, checking the method's name and every digest."""
     mend = "Train it again, or restore the folder from where it was saved."
     recover(folder)
-    try:
+    with reading(folder, mend):
         manifest = json.loads((folder / MANIFEST).read_text())
         arrays: dict[str, np.ndarray] = {}
         boosters: dict[str, Any] = {}
@@ -99,24 +100,39 @@ def read_state(folder: Path, name: str) -> tuple[dict[str, Any], State]:
             elif path.suffix == ".skops":
                 learners[path.stem] = _read_learner(path)
         if "arrays.npz" in manifest["files"]:
-            with (
-                (folder / "arrays.npz").open("rb") as file,
-                np.load(file, allow_pickle=False) as stored,
-            ):
-                arrays = {key: stored[key] for key in stored.files}
+            path = folder / "arrays.npz"
+            _check_expansion(path)
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+                arrays = {key: _check_array(stored[key]) for key in stored.files}
         return manifest["parameters"], State(arrays, boosters, learners, manifest["facts"])
-    except DAMAGED as error:
+
+
+@contextmanager
+def reading(folder: Path, mend: str) -> Iterator[None]:
+    """Raise StoreError where the files of a model cannot be read."""
+    try:
+        yield
+    except FairfrontierError:
+        raise
+    # Libraries raise almost anything for bytes that nobody wrote: zlib.error, SyntaxError, …
+    except Exception as error:
         raise StoreError(f"{folder} holds no complete model.", mend) from error
 
 
 @contextmanager
 def restoring(folder: Path) -> Iterator[None]:
-    """Raise StoreError where parameters or state do not fit this version's class."""
+    """Raise StoreError where parameters or state fit neither this version's class nor each other.
+
+    Predictions are tried in the block: altered arrays make NumPy raise almost anything.
+    """
     try:
-        yield
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        with np.errstate(all="ignore"):
+            yield
+    except StoreError:
+        raise
+    except Exception as error:
         raise StoreError(
-            f"{folder} holds a model of another version of fairfrontier.",
+            f"{folder} holds a model that was altered, or is of another version of fairfrontier.",
             "Train it again with this one.",
         ) from error
 
@@ -130,15 +146,58 @@ def find_strangers(learner: Any) -> list[str]:
 
 def _read_learner(path: Path) -> Any:
     """Read a learner of trusted types only, which are checked before anything is built."""
-    import skops.io
+    from skops.io import get_untrusted_types
+    from skops.io._audit import get_tree
+    from skops.io._numpy import NdArrayNode
+    from skops.io._sklearn import TreeNode
+    from skops.io._utils import LoadContext
 
-    try:
-        strangers = sorted(set(skops.io.get_untrusted_types(file=path)) - set(TRUSTED))
-        if not strangers:
-            return skops.io.load(path, trusted=list(TRUSTED))
-    except (BadZipFile, ImportError, AttributeError) as error:
-        raise ValueError(f"{path} was not written by skops") from error
-    raise StoreError(
-        f"The file {path} holds types that are not trusted: {', '.join(strangers)}.",
-        "Load only models that you saved yourself; train this one again.",
-    )
+    _check_expansion(path)
+    strangers = sorted(set(get_untrusted_types(file=path)) - set(TRUSTED))
+    if strangers:
+        raise StoreError(
+            f"The file {path} holds types that are not trusted: {', '.join(strangers)}.",
+            "Load only models that you saved yourself; train this one again.",
+        )
+    # What skops.io.load does, with a look at trees before their native code gets what they are of.
+    with ZipFile(path) as archive:
+        schema = json.loads(archive.read("schema.json"))
+        context = LoadContext(src=archive, protocol=schema["protocol"])
+        root = get_tree(schema, context, trusted=list(TRUSTED))
+        for node in _find_nodes(root, set()):
+            if isinstance(node, NdArrayNode) and node.type == "numpy":
+                _check_array(np.asarray(node.construct()))
+            if isinstance(node, TreeNode) and not is_tree(
+                node.children["args"].construct(), node.children["attrs"].construct()
+            ):
+                raise StoreError(
+                    f"The file {path} has trees with nodes that lead nowhere.",
+                    "Train the model again, or restore the folder from where it was saved.",
+                )
+        return root.construct()
+
+
+def _find_nodes(node: Any, seen: set[int]) -> Iterator[Any]:
+    """Yield a node of skops and, recursively, all nodes below."""
+    if id(node) not in seen:
+        seen.add(id(node))
+        yield node
+        children = getattr(node, "children", node)
+        if isinstance(children, dict | list):
+            for child in children.values() if isinstance(children, dict) else children:
+                yield from _find_nodes(child, seen)
+
+
+def _check_expansion(path: Path) -> None:
+    """Raise ValueError for an archive that unpacks to much more than its own size."""
+    with ZipFile(path) as archive:
+        total = sum(member.file_size for member in archive.infolist())
+    if total > max(SMALL_BYTES, MOST_EXPANSION * path.stat().st_size):
+        raise ValueError(f"{path} would unpack to {total} bytes")
+
+
+def _check_array(array: np.ndarray) -> np.ndarray:
+    """Return an array; ValueError where entries of no bytes let a small file claim any number."""
+    if array.size and not array.dtype.itemsize:
+        raise ValueError(f"it has an array of {array.size} entries without bytes")
+    return array

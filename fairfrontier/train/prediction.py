@@ -86,7 +86,8 @@ def predict_part(model: Any, part: Part) -> Prediction:
     ------
     DataError
         When predictions have the wrong shape, are not finite or no probabilities, or name classes
-        that the part does not have; for a regression on labels that are classes.
+        that the part does not have; for a regression on labels that are classes; when the model was
+        fitted on other features than the part has, or on the same in another order.
 
     Notes
     -----
@@ -94,6 +95,7 @@ def predict_part(model: Any, part: Part) -> Prediction:
     does not change are not predicted again. A rule that depends on groups gets the variant's
     groups. Regressors with probability 0 are omitted from ``components``.
     """
+    check_features(model, part)
     components, probability = _predict_components(model, part)
     if task_of(part) == "regression" and components is not None:
         score = decision = components @ probability
@@ -105,6 +107,30 @@ def predict_part(model: Any, part: Part) -> Prediction:
     if components is None:
         return Prediction(score, decision, variants, counterfactual_scores=scores)
     return Prediction(score, decision, variants, components, probability, scores)
+
+
+def check_features(model: Any, part: Part) -> None:
+    """Raise DataError unless a part has the features that a model was fitted on, in their order."""
+    count = getattr(model, "n_features_in_", part.X.shape[1])
+    fitted = [str(name) for name in getattr(model, "feature_names_in_", part.feature_names)]
+    names = part.feature_names or fitted
+    differing = next(
+        (pair for pair in zip(fitted, names, strict=False) if len(set(pair)) > 1), None
+    )
+    if count != part.X.shape[1]:
+        difference = f"takes {count} features, and {part.dataset} has {part.X.shape[1]}"
+    elif differing:
+        order = "in another order than" if sorted(fitted) == sorted(names) else "that are not"
+        difference = (
+            f"was fitted on features {order} those of {part.dataset}: {differing[0]!r} stood where "
+            f"{differing[1]!r} stands"
+        )
+    else:
+        return
+    raise DataError(
+        f"This {type(model).__name__} {difference}.",
+        "Name the dataset that it was trained on, or train it again on this one.",
+    )
 
 
 def predict_variants(model: Any, part: Part) -> tuple[Mapping[str, Variants], Mapping[str, Scores]]:

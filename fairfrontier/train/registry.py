@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fairfrontier.runtime.errors import ConfigError, StoreError, nearest
+from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.registry import Registry
 from fairfrontier.train.base import Estimator
-from fairfrontier.train.persistence import DAMAGED, MANIFEST
+from fairfrontier.train.persistence import MANIFEST, reading
 
 Class = TypeVar("Class", bound=type[Estimator])
 METHODS: Registry[type[Estimator]] = Registry(
@@ -55,12 +55,8 @@ def create(name: str, **parameters: Any) -> Estimator:
 
 def load_model(folder: str | Path) -> Estimator:
     """Load a saved estimator of the registered method that its manifest names."""
-    try:
-        name = json.loads((Path(folder) / MANIFEST).read_text())["method"]
-    except DAMAGED as error:
-        raise StoreError(
-            f"{folder} holds no complete model.", "Name a folder that save() wrote."
-        ) from error
+    with reading(Path(folder), "Name a folder that save() wrote."):
+        name = str(json.loads((Path(folder) / MANIFEST).read_text())["method"])
     return METHODS.find(name).load(folder)
 
 

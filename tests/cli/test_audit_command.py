@@ -12,7 +12,7 @@ from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.files import check_options, write_audit
 from fairfrontier.cli import audit_command
 from fairfrontier.cli.option import build_command, read_options
-from fairfrontier.runtime.errors import ConfigError, StoreError
+from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from tests.audit.noisy_rows import COUNTS, deal, find_rate, make_table, make_twelve, write_confusion
 from tests.project import DATASET, call, make_project
 
@@ -125,8 +125,14 @@ def test_a_model_of_other_rows_is_refused(fresh):
     split = load("loans", home=fresh)
     create("linear").fit(split.train.X[:, :3], split.train.y).save(fresh / "model")
     asked = {"model": str(fresh / "model"), "dataset": "loans", "conf": fresh}
-    with pytest.raises(ConfigError, match="takes 3 features, and loans has"):
+    with pytest.raises(DataError, match="takes 3 features, and loans has"):
         run_audit(read({**asked, "attribute": "origin", "level": 0.1}))
+    names = list(split.feature_names)
+    for columns, told in (([*names[:-1], "wealth"], "that are not"), (names[::-1], "in another")):
+        named = create("linear").fit(pd.DataFrame(split.train.X, columns=columns), split.train.y)
+        named.save(fresh / columns[0])
+        with pytest.raises(DataError, match=f"features {told}.*those of loans"):
+            run_audit(read({**asked, "model": str(fresh / columns[0]), "level": 0.1}))
     y = split.train.y.astype(float)
     create("linear_regression").fit(split.train.X, y).save(fresh / "line")
     with pytest.raises(ConfigError, match="'linear_regression', which learns no decisions"):

@@ -1,4 +1,6 @@
+import io
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -6,7 +8,7 @@ import skops.io
 from sklearn.preprocessing import FunctionTransformer
 
 from fairfrontier import create
-from fairfrontier.runtime.errors import ConfigError, StoreError
+from fairfrontier.runtime.errors import ConfigError, FairfrontierError, StoreError
 from fairfrontier.train.persistence import State, _digest, find_strangers, read_state, write_state
 from fairfrontier.train.registry import METHODS, load_model
 from tests.train.tables import make_split
@@ -142,6 +144,91 @@ def test_functions_are_refused(forest):
     sign(forest)
     with pytest.raises(StoreError, match=r"not trusted.*make_split"):
         load_model(forest)
+
+
+def rewrite(path, change):
+    """Write an archive again, its members changed by ``change(name, content)``."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, change(name, content))
+    sign(path.parent)
+
+
+def as_npy(array, header=None):
+    """Return the bytes of an array's file, with other words in its header."""
+    stream = io.BytesIO()
+    np.save(stream, array)
+    content = stream.getvalue()
+    old, new = header or (b"", b"")
+    return content.replace(old, new, 1)
+
+
+def test_nodes_that_would_end_the_process_are_refused(forest):
+    # scikit-learn reads the length of an array of no dimensions from elsewhere in memory.
+    def flatten(name, content):
+        array = np.load(io.BytesIO(content)) if name.endswith(".npy") else None
+        return content if array is None or array.dtype.names is None else as_npy(array[0])
+
+    rewrite(forest / "forest.skops", flatten)
+    with pytest.raises(StoreError, match="lead nowhere"):
+        load_model(forest)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        as_npy(np.zeros(0, "V1"), (b"|V1", b"|V0")).replace(b"(0,)", b"(9,)"),
+        as_npy(np.zeros(3), (b"(3,), }        ", b"(3000000000,), }")),
+        as_npy(np.zeros(3), (b"(3,), }             ", b"(999999999999999999,)")),
+        as_npy(np.array(["no", "yes", "maybe"])),
+        as_npy(np.zeros((2, 2))),
+        as_npy(np.zeros(2))[:-9],
+        b"nothing",
+    ],
+)
+def test_arrays_that_cannot_be_are_refused(saved, content):
+    rewrite(saved[2] / "arrays.npz", lambda *_: content)
+    with pytest.raises(StoreError, match=r"no complete model|was altered"):
+        load_model(saved[2])
+
+
+def test_an_archive_that_unpacks_to_gigabytes_is_refused(forest):
+    with zipfile.ZipFile(forest / "forest.skops", "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("zeros", bytes(2**27))
+    sign(forest)
+    with pytest.raises(StoreError, match="no complete model") as refused:
+        load_model(forest)
+    assert "would unpack" in str(refused.value.__cause__)
+
+
+@pytest.mark.parametrize(
+    "alter",
+    [
+        lambda manifest: manifest.update(method=["gbdt"]),
+        lambda manifest: manifest.update(files=3),
+        lambda manifest: manifest.update(parameters=[]),
+        lambda manifest: manifest.update(facts="x"),
+        lambda manifest: manifest["facts"].update(n_features_in_="5"),
+        lambda manifest: manifest["facts"].update(n_features_in_=True),
+        lambda manifest: manifest["facts"].update(n_features_in_=6),
+        lambda manifest: manifest["facts"].update(n_features_in_=10**12),
+    ],
+)
+def test_a_manifest_of_other_types_is_refused_in_a_sentence(saved, alter):
+    manifest = json.loads((saved[2] / "manifest.json").read_text())
+    alter(manifest)
+    (saved[2] / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(FairfrontierError) as refused:
+        load_model(saved[2])
+    assert "\n" not in str(refused.value)
+
+
+def test_a_manifest_nested_too_deep_is_refused(saved):
+    (saved[2] / "manifest.json").write_text('{"method": ' + "[" * 100_000)
+    with pytest.raises(StoreError, match="no complete model"):
+        load_model(saved[2])
 
 
 def test_state_holds_several_kinds_at_once(tmp_path):

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.svm import LinearSVC
 
 from fairfrontier.prepare.split import Variant
 from fairfrontier.runtime.errors import DataError
+from fairfrontier.train.baseline.linear import Linear
+from fairfrontier.train.postprocess.hardt import Hardt
+from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.prediction import predict_part, task_of
 from tests.evaluate.made import MadeSet, make_part
 
@@ -41,6 +47,22 @@ def test_foreign_classifier():
     assert [name for name, _ in found.counterfactuals["shift"]] == ["down", "up"]
     assert (found.counterfactuals["shift"][0][1] == 0).all()
     assert (found.counterfactuals["shift"][1][1] == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [(["age", "size"], "in another order than"), (["age", "sizes"], "that are not")],
+)
+def test_a_model_of_other_features_is_refused(columns, told):
+    part = replace(PART, X=np.hstack([X, X]), feature_names=("size", "age"), counterfactuals={})
+    frame = pd.DataFrame(np.hstack([X, X]), columns=columns)
+    for model in (Linear(), PostProcessed(Linear(), Hardt())):
+        inner = getattr(model, "model", model)
+        inner.fit(frame, Y)
+        with pytest.raises(DataError, match=f"{told} those of made: 'age' stood where 'size'"):
+            predict_part(model, part)
+    named = replace(part, feature_names=tuple(columns))
+    assert predict_part(inner, named).decision.shape == (20,)
 
 
 def test_one_half_is_decided_one():

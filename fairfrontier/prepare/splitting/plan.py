@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -142,16 +142,19 @@ class Plan:
 
     def split(self, encoder: Encoder, parts: Mapping[str, Part], digest: str) -> Split:
         """Put the split together."""
+        names = encoder.feature_names
         return Split(
             dataset=self.config.dataset,
             seed=self.seed,
             task=self.config.label.task,
-            feature_names=encoder.feature_names,
+            feature_names=names,
             protected_columns=self._protected_columns(encoder),
             protected_kinds=dict(self.protected_kinds),
             digest=digest,
             favourable=self.target.favourable,
-            **dict(parts),  # type: ignore[arg-type]
+            **{  # type: ignore[arg-type]
+                key: replace(part, feature_names=names) for key, part in parts.items()
+            },
         )
 
     def _protected_columns(self, encoder: Encoder) -> dict[str, tuple[int, ...]]:

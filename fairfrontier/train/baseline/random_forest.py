@@ -8,8 +8,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.tree import DecisionTreeClassifier
 
 from fairfrontier.prepare.split import Task
+from fairfrontier.runtime.errors import StoreError
 from fairfrontier.train.base import Classifier, training_weight
 from fairfrontier.train.node import refuse_broken_trees
 from fairfrontier.train.persistence import State
@@ -102,6 +104,14 @@ class RandomForest(Classifier):
         return State(learners={"forest": self.forest_})
 
     def set_state(self, state: State) -> None:
-        """Restore the forest; StoreError when a node names no existing child or feature."""
-        self.forest_ = state.learners["forest"]
-        refuse_broken_trees(self.forest_)
+        """Restore the forest; StoreError for another class, child or feature than there can be."""
+        forest = state.learners["forest"]
+        classes = {type(forest), *(type(tree) for tree in forest.estimators_)}
+        if classes != {RandomForestClassifier, DecisionTreeClassifier}:
+            raise StoreError(
+                f"The saved learner is of {', '.join(sorted(cls.__name__ for cls in classes))}, "
+                "not a forest of classification trees.",
+                "Train it again, or restore the folder from where it was saved.",
+            )
+        refuse_broken_trees(forest)
+        self.forest_ = forest

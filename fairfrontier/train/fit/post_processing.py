@@ -9,7 +9,7 @@ from fairfrontier.prepare.split import Part, Split
 from fairfrontier.train.base import Estimator
 from fairfrontier.train.postprocess.base import PostProcessor, score_part
 from fairfrontier.train.postprocess.model import PostProcessed, fit_processor, require_calibration
-from fairfrontier.train.prediction import Prediction, predict_part, predict_variants
+from fairfrontier.train.prediction import Prediction, check_features, predict_part, predict_variants
 
 
 def fit_behind(
@@ -20,6 +20,7 @@ def fit_behind(
     It is fitted on the calibration part, which is required, and tuned on the validation part.
     """
     require_calibration(split)
+    check_features(model, split.train)
     validation = stored["validation"].score if "validation" in stored else None
     fit_processor(processor, split, stored["calibration"].score, validation)
     chain = PostProcessed(model, processor)

@@ -85,6 +85,8 @@ def train(
     if objective is not None and chooses_cut(type(models[0])):
         for model, split, keywords in zip(models, splits, data, strict=True):
             _tune_cut(model, split, keywords, objective)
+    for model, split in zip(models, splits, strict=True):
+        model.name_features(split.feature_names)
     predictions = [
         {name: predict_part(model, part) for name, part in split.parts()}
         for model, split in zip(models, splits, strict=True)

@@ -13,7 +13,7 @@ from scipy.special import expit
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.seeds import uniforms
-from fairfrontier.train.base import Classifier
+from fairfrontier.train.base import TRIED, Classifier
 
 Scale = Literal["probability", "margin", "signed"]
 SCALES = ("probability", "margin", "signed")
@@ -139,6 +139,20 @@ class PostProcessor(Classifier):
     def probability(self, signed: np.ndarray, code: np.ndarray) -> np.ndarray:
         """Return P(decision = 1) for scores f ∈ [−1, 1] and codes of ``cells_``, float64."""
         raise NotImplementedError
+
+    def try_prediction(self) -> None:
+        """Decide on scores of zero in every group."""
+        count, width = self.cells_.shape
+        columns = list(range(width)) if self.attributes is None else np.ravel(self.attributes)
+        groups = np.zeros((count + TRIED, max(columns) + 1), dtype=np.int64)
+        groups[:, columns] = self.cells_[np.arange(len(groups)) % count]
+        score, ids = np.zeros(len(groups)), np.arange(len(groups))
+        decision, chance = (
+            self.predict(score, groups=groups, ids=ids),
+            self.predict_proba(score, groups=groups),
+        )
+        if decision.shape != score.shape or chance.shape != (*score.shape, 2):
+            raise ValueError("it has not one decision for every row")
 
     def learn_cells(self, groups: np.ndarray) -> np.ndarray:
         """Set ``cells_`` from the rows of a fit and return their codes, int64, (n_samples,)."""
@@ -267,4 +281,5 @@ def read_scores(X: np.ndarray, scale: Scale, name: str) -> np.ndarray:
 
 def score_part(part: Part, score: np.ndarray) -> Part:
     """Return a part whose one feature is a score, without counterfactuals."""
-    return replace(part, X=np.asarray(score, dtype=np.float64)[:, None], counterfactuals={})
+    X = np.asarray(score, dtype=np.float64)[:, None]
+    return replace(part, X=X, counterfactuals={}, feature_names=("score",))

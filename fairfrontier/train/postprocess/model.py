@@ -9,6 +9,7 @@ import numpy as np
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.train.postprocess.base import PostProcessor, score_part
+from fairfrontier.train.prediction import check_features
 from fairfrontier.train.registry import METHODS, create, name_columns
 
 
@@ -45,6 +46,12 @@ class PostProcessed:
         return self.processor.classes_
 
     @property
+    def feature_names_in_(self) -> np.ndarray:
+        """The names of the model's features; AttributeError where it has none."""
+        names: np.ndarray = self.model.feature_names_in_
+        return names
+
+    @property
     def predict_needs(self) -> frozenset[str]:
         """Keywords of ``predict_proba``: the post-processor's and the model's."""
         return self.processor.predict_needs | _needs(self.model)
@@ -63,6 +70,7 @@ class PostProcessed:
 
     def score_part(self, part: Part) -> np.ndarray:
         """Return the model's P(Y = 1 | x) on the rows of a part, float64, (n_samples,)."""
+        check_features(self.model, part)
         return self._score(part.X, part.groups, part.ids)
 
     def _score(self, X: np.ndarray, groups: np.ndarray, ids: np.ndarray | None) -> np.ndarray:

@@ -4,7 +4,7 @@ import warnings
 import numpy as np
 import pytest
 import skops.io
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier, RandomForestRegressor
 
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.train.baseline.random_forest import RandomForest
@@ -73,6 +73,16 @@ def test_trees_that_lead_nowhere_are_refused(tmp_path, field, value):
     replace_forest(folder, model.forest_)
     with pytest.raises(StoreError, match="lead nowhere"):
         RandomForest.load(folder)
+
+
+def test_another_learner_is_refused(tmp_path):
+    split, model = fit()
+    folder = model.save(tmp_path / "model")
+    y = split.train.y.astype(float)
+    for other in (ExtraTreesClassifier(2), RandomForestRegressor(2)):
+        replace_forest(folder, other.fit(split.train.X, y))
+        with pytest.raises(StoreError, match="not a forest of classification trees"):
+            RandomForest.load(folder)
 
 
 def test_a_leaf_with_one_child_is_refused(tmp_path):

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
+import os
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -11,7 +15,7 @@ import pytest
 from sklearn.model_selection import StratifiedKFold
 
 from fairfrontier import create, load
-from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.runtime.errors import ConfigError, DataError, InputError
 from fairfrontier.runtime.store import Store
 from fairfrontier.train.fit import fitting
 from fairfrontier.train.fit.fitting import fit, fit_with_warnings
@@ -26,7 +30,7 @@ from fairfrontier.train.objective import choose_cut
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.prediction import predict_part
 from fairfrontier.train.registry import METHODS, load_model
-from tests.project import DATASET, make_project
+from tests.project import DATASET, environment, make_project
 
 FRESH = "split: {kind: random, train: 0.4, calibration: 0.2, validation: 0.2, test: 0.2}"
 
@@ -172,6 +176,51 @@ def test_a_batch_may_hold_splits_of_different_width(tmp_path, store):
     entry = store.path(KIND, fit(group, store, tmp_path))
     widths = [load_model(entry / f"model-{number}").n_features_in_ for number in range(2)]
     assert widths[0] == widths[1] + 1
+
+
+def test_a_stored_model_keeps_the_names_of_its_features(home, store):
+    entry = store.path(KIND, fit(make_group(then=None), store, home))
+    split, model = (
+        load("loans", 0, select_on="validation", home=home),
+        load_model(entry / "model-0"),
+    )
+    assert tuple(model.feature_names_in_) == split.feature_names
+    frame = pd.DataFrame(split.test.X, columns=split.feature_names)
+    # An array has no names to compare, and is no reason for a warning.
+    assert np.array_equal(model.predict(frame), model.predict(split.test.X))
+    with pytest.raises(InputError, match="feature names should match"):
+        model.predict(frame[frame.columns[::-1]])
+    other = load("loans", 0, select_on="validation", home=home).test
+    with pytest.raises(DataError, match="in another order than those of loans"):
+        predict_part(model, dataclasses.replace(other, feature_names=other.feature_names[::-1]))
+
+
+DECIDE = """
+import hashlib, sys
+from fairfrontier import load, load_model
+from fairfrontier.train.prediction import predict_part
+split, model = load("loans", 0, select_on="validation"), load_model(sys.argv[1])
+print(hashlib.sha256(predict_part(model, split.test).score.tobytes()).hexdigest())
+"""
+
+
+def test_a_process_with_another_hash_seed_decides_alike(tmp_path, store):
+    table = make_project(tmp_path) / "data" / "raw" / "loans.csv"
+    frame = pd.read_csv(table)
+    frame["region"] = np.resize(["nan", "NaN", "NAN", "a", "1.0", "1"], len(frame))
+    frame.to_csv(table, index=False)
+    entry = store.path(KIND, fit(make_group(then=None), store, tmp_path))
+    seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
+    answer = subprocess.run(
+        [sys.executable, "-c", DECIDE, str(entry / "model-0")],
+        env=environment(tmp_path, PYTHONHASHSEED=seed),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    part = load("loans", 0, select_on="validation", home=tmp_path).test
+    score = predict_part(load_model(entry / "model-0"), part).score
+    assert answer == hashlib.sha256(score.tobytes()).hexdigest()
 
 
 def test_a_corrected_score_is_kept(home, store):

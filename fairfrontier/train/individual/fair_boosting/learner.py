@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -13,13 +13,13 @@ from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.tree import DecisionTreeRegressor
-from sklearn.tree._tree import Tree
 from sklearn.utils.validation import has_fit_parameter
 
 from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.train import node
 from fairfrontier.train.individual.fair_boosting.newton_tree import LEAF, NewtonTree
 from fairfrontier.train.individual.fair_boosting.spline import Spline
-from fairfrontier.train.node import is_downward
+from fairfrontier.train.node import find_parts
 
 LEARNERS: Mapping[str, Callable[..., Any]] = {
     "k_neighbors": partial(KNeighborsRegressor, n_neighbors=25, algorithm="brute"),
@@ -126,44 +126,13 @@ def predict_rows(learner: Any, X: np.ndarray) -> np.ndarray:
 
 
 def is_valid(learner: Any) -> bool:
-    """Return whether every tree in a learner leads to leaves, and splits on features that exist.
-
-    scikit-learn follows the nodes of its trees unchecked, so learners read from files are checked
-    here.
-    """
-    return all(_is_valid_part(part) for part in _parts(learner, set()))
+    """Return whether scikit-learn's trees in a learner, and ours, lead to leaves."""
+    own = (part for part in find_parts(learner) if isinstance(part, NewtonTree))
+    return node.is_valid(learner) and all(_is_downward(tree) for tree in own)
 
 
-def _is_valid_part(part: Any) -> bool:
-    if isinstance(part, NewtonTree):
-        arrays = (part.feature_, part.threshold_, part.left_, part.right_, part.value_)
-        return len({len(array) for array in arrays}) == 1 and is_downward(
-            part.left_, part.right_, part.feature_ != LEAF, part.feature_, part.n_features_in_
-        )
-    if isinstance(part, Tree):
-        inner = part.children_left != LEAF
-        return is_downward(
-            part.children_left, part.children_right, inner, part.feature, part.n_features
-        )
-    # The rows that reach a tree are checked against what its owners say, not against the tree.
-    below = [part.tree_.n_features] if hasattr(part, "tree_") else []
-    below += [tree.n_features_in_ for tree in np.ravel(getattr(part, "estimators_", []))]
-    return all(n_features <= part.n_features_in_ for n_features in below)
-
-
-def _parts(owner: Any, seen: set[int]) -> Iterator[Any]:
-    """Yield an object and, recursively, all objects in it."""
-    if id(owner) in seen or isinstance(owner, str | bytes | int | float | type(None)):
-        return
-    seen.add(id(owner))
-    if isinstance(owner, np.ndarray):
-        parts = owner.ravel().tolist() if owner.dtype == object else []
-    elif isinstance(owner, Mapping):
-        parts = list(owner.values())
-    elif isinstance(owner, list | tuple):
-        parts = list(owner)
-    else:
-        yield owner
-        parts = list(getattr(owner, "__dict__", {}).values())
-    for part in parts:
-        yield from _parts(part, seen)
+def _is_downward(tree: NewtonTree) -> bool:
+    arrays = (tree.feature_, tree.threshold_, tree.left_, tree.right_, tree.value_)
+    return len({len(array) for array in arrays}) == 1 and node.is_downward(
+        tree.left_, tree.right_, tree.feature_ != LEAF, tree.feature_, tree.n_features_in_
+    )

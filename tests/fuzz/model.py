@@ -1,0 +1,223 @@
+"""Altered model folders, as someone who can write to them may leave them.
+
+``python -m tests.fuzz.model FOLDER COUNT SEED`` saves models in FOLDER and alters a copy of one,
+FOLDER/work, COUNT times: a crash leaves there what caused it.
+"""
+
+from __future__ import annotations
+
+import collections
+import io
+import json
+import random
+import resource
+import shutil
+import sys
+import time
+import traceback
+import warnings
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from fairfrontier import create
+from fairfrontier.metric.registry import learn
+from fairfrontier.runtime.errors import FairfrontierError
+from fairfrontier.train.persistence import MANIFEST, _digest
+from fairfrontier.train.registry import load_model
+from tests.train.tables import make_split
+
+SPLIT = make_split(100)
+VALUES = [0, 1, -1, 2, 2**31, -(2**63), 10**12, 1e308, 0.5, True, None, "", "x", [], {}, [1], "\0"]
+NUMBERS = [0, 1, -1, 2, 7, 255, 2**31 - 1, -(2**31), 2**62]
+BYTES = [0, 1, 2, 127, 128, 255, ord("L"), ord("["), ord("9"), ord("{")]
+# Method, its parameters, and how many of a hundred mutations are its.
+MODELS = {
+    "gbdt": ({"n_estimators": 3}, 25),
+    "random_forest": ({"n_estimators": 2, "max_depth": 3}, 30),
+    "fair_boosting": ({"n_estimators": 2, "budget": 0.0, "learner": "tree"}, 15),
+    "nn": ({"steps": 5, "hidden": [4]}, 8),
+    "k_neighbors": ({"n_neighbors": 3}, 4),
+    "linear": ({}, 4),
+    "hardt": ({}, 7),
+    "randomized_threshold": ({}, 7),
+}
+
+
+def save_models(base: Path) -> dict[str, Path]:
+    """Save a fitted model of every kind of file."""
+    train = SPLIT.train
+    folders = {}
+    for name, (parameters, _) in MODELS.items():
+        model = create(name, **parameters)
+        score = np.clip(train.X[:, 1] / 4 + 0.5, 0, 1)
+        X = score if "groups" in model.predict_needs else train.X
+        offered = {"groups": train.groups, "metric": learn("subspace", SPLIT)}
+        given = {key: value for key, value in offered.items() if key in model.fit_needs}
+        folders[name] = model.fit(X, train.y, **given).save(base / name)
+    return folders
+
+
+def mangle_json(text: str, rng: random.Random) -> str:
+    """Change, remove, add or nest a value of a JSON text, or some of its characters."""
+    if rng.random() < 0.2:
+        return mangle_bytes(text.encode(), rng).decode("latin-1")
+    tree = json.loads(text)
+    owner, key = tree, rng.choice(list(tree))
+    while isinstance(owner[key], dict | list) and owner[key] and rng.random() < 0.85:
+        owner = owner[key]
+        key = rng.choice(list(owner)) if isinstance(owner, dict) else rng.randrange(len(owner))
+    kind = rng.randrange(6)
+    if kind == 0:
+        del owner[key]
+    elif kind == 1 and isinstance(owner, dict):
+        owner[rng.choice([*map(str, VALUES), *owner])] = owner[key]
+    elif kind == 2 and isinstance(owner[key], int | float):
+        owner[key] = owner[key] + rng.choice([-1, 1, 0.5, 1000])
+    elif kind == 3:
+        other = rng.choice(list(tree))
+        owner[key] = json.loads(json.dumps(tree[other]))
+    else:
+        owner[key] = rng.choice(VALUES)
+    changed = json.dumps(tree)
+    if rng.random() < 0.02:
+        depth = rng.choice([900, 100_000])
+        changed = changed[:-1] + ', "deep": ' + "[" * depth + "]" * depth + "}"
+    return changed
+
+
+def mangle_bytes(content: bytes, rng: random.Random) -> bytes:
+    """Change some bytes; sometimes cut or repeat."""
+    changed = bytearray(content)
+    for _ in range(rng.randint(1, 4)):
+        changed[rng.randrange(len(changed))] = rng.choice(BYTES)
+    if rng.random() < 0.1:
+        start = rng.randrange(len(changed))
+        return bytes(changed[:start] + changed[: rng.randrange(start + 1)])
+    return bytes(changed)
+
+
+def mangle_array(content: bytes, rng: random.Random) -> bytes:
+    """Change the header of an array, its values, shape or type."""
+    kind = rng.randrange(6)
+    if kind == 0:
+        return mangle_bytes(content, rng)
+    if kind == 1:
+        shape = tuple(rng.choice(NUMBERS) for _ in range(rng.randrange(4)))
+        header = f"{{'descr': '{rng.choice(['<f8', '<i8', '|O', '<U9', '|V0', '<f2'])}', "
+        header += f"'fortran_order': {rng.choice([True, False])}, 'shape': {shape}, }}"
+        size = int.from_bytes(content[8:10], "little")
+        return content[:10] + header.ljust(size)[:size].encode() + content[10 + size :]
+    array = np.load(io.BytesIO(content)).copy()
+    if kind == 2 and array.size and array.dtype.kind in "iufb":
+        flat = array.reshape(-1)
+        with np.errstate(all="ignore"):
+            flat[rng.randrange(flat.size)] = np.array(rng.choice([*NUMBERS, 0.5])).astype(
+                flat.dtype
+            )
+    elif kind == 3 and array.dtype.names and array.size:
+        name = rng.choice(array.dtype.names)
+        array[name][rng.randrange(array.size)] = rng.choice(
+            NUMBERS[:5] if name[0] == "m" else NUMBERS
+        )
+    elif kind == 4:
+        shapes = [(), (0,), (1,), (array.size,), (1, *array.shape), array.shape[::-1], (3, 2)]
+        array = np.resize(array, rng.choice(shapes))
+    elif not array.dtype.names:
+        with np.errstate(all="ignore"):
+            array = array.astype(rng.choice(["<f8", ">i4", "?", "<U3", "<c16", "<f2", "u1"]))
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
+
+
+def mangle_archive(content: bytes, rng: random.Random) -> bytes:
+    """Change a member of an archive, or the archive."""
+    if rng.random() < 0.15:
+        return mangle_bytes(content, rng)
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    name = rng.choice(list(members))
+    if "schema.json" in members and rng.random() < 0.5:
+        name = "schema.json"
+    kind = rng.randrange(12)
+    if kind == 0:
+        del members[name]
+    elif kind == 1:
+        members[name] = rng.choice(list(members.values()))
+    elif name == "schema.json":
+        members[name] = mangle_json(members[name].decode(), rng).encode()
+    else:
+        members[name] = mangle_array(members[name], rng)
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", rng.choice([0, 0, 0, 8])) as archive:
+        for key, value in members.items():
+            archive.writestr(key, value)
+    return out.getvalue()
+
+
+def mangle_model(folder: Path, rng: random.Random) -> str:
+    """Change one file of a model, with the digest that its manifest then needs; return its name."""
+    names = sorted(path.name for path in folder.iterdir())
+    heavy = [name for name in names if name != MANIFEST] * 3
+    name = rng.choice([MANIFEST, *heavy])
+    path = folder / name
+    if name == MANIFEST:
+        path.write_bytes(mangle_json(path.read_text(), rng).encode())
+        return name
+    mangle = mangle_bytes if path.suffix == ".ubj" else mangle_archive
+    path.write_bytes(mangle(path.read_bytes(), rng))
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest["files"][name] = _digest(path)
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    return name
+
+
+def ask(folder: Path) -> str:
+    """Return what loading and predicting came to: its kind, an error that is no sentence raised."""
+    rows = SPLIT.test
+    try:
+        model = load_model(folder)
+    except FairfrontierError:
+        return "refused"
+    groups = "groups" in model.predict_needs
+    keywords = {"groups": rows.groups} if groups else {}
+    X = np.linspace(0, 1, len(rows.X)) if groups else rows.X
+    try:
+        with np.errstate(all="ignore"):
+            model.predict_proba(X, **keywords)
+    except FairfrontierError:
+        return "refused when asked"
+    return "answered"
+
+
+def run(base: Path, count: int, seed: int) -> collections.Counter[str]:
+    """Alter models ``count`` times, one random state each; return how often each outcome came."""
+    rng = random.Random(seed)  # noqa: S311
+    folders = save_models(base / "saved")
+    shares = [share for _, share in MODELS.values()]
+    outcomes: collections.Counter[str] = collections.Counter()
+    work = base / "work"
+    for number in range(count):
+        method = rng.choices(list(folders), shares)[0]
+        shutil.rmtree(work, ignore_errors=True)
+        shutil.copytree(folders[method], work)
+        name = mangle_model(work, random.Random(f"{seed}/{number}"))  # noqa: S311
+        started = time.monotonic()
+        try:
+            outcome = ask(work)
+        except Exception as error:
+            outcome = f"{type(error).__name__}: {method}/{name} {number}: {error}"[:200]
+            traceback.print_exc()
+        if time.monotonic() - started > 10:
+            outcome = f"slow: {method}/{name} {number}"
+        outcomes[outcome] += 1
+    return outcomes
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    resource.setrlimit(resource.RLIMIT_AS, (2**32, 2**32))
+    found = run(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    print(json.dumps(found))
