@@ -9,10 +9,12 @@ import contextlib
 import io
 import json
 import os
+import resource
 import signal
 import warnings
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import pytest
 import yaml
@@ -38,7 +40,7 @@ from tests.fuzz.edit import edited_arguments, edited_table, edited_tree
 from tests.project import DATASET, ROOT, STUDY, make_project, make_table
 
 EXAMPLES = int(os.environ.get("FUZZ", "500")) // 7
-SECONDS = 10
+SECONDS, BYTES = 10, 1 << 30
 # Between them they have every key, and few claims that are alike: YAML takes most of the time.
 STUDIES = (
     *("adult-noisy-choice", "adult-regression-all", "celeba-parity", "compas", "german"),
@@ -58,7 +60,7 @@ fuzzed = settings(
 
 @contextmanager
 def answered():
-    """Let a fault of the user's pass, which is one sentence; end what takes too long."""
+    """Let a fault of the user's pass, which is one sentence; end what takes too long or much."""
 
     def stop(*_):
         raise TimeoutError(f"more than {SECONDS} s")
@@ -66,6 +68,9 @@ def answered():
     said = "a fault and a mend"
     before = signal.signal(signal.SIGALRM, stop)
     signal.alarm(SECONDS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    limit = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + BYTES, limit[1]))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -73,6 +78,7 @@ def answered():
     except FairfrontierError as error:
         said = str(error)
     finally:
+        resource.setrlimit(resource.RLIMIT_AS, limit)
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
     assert said.isprintable(), said[:300]
