@@ -81,6 +81,8 @@ def _refuse_measures(study: StudyConfig, dataset: DatasetConfig, where: str) -> 
         # of another "sex inside race=Black".
         attribute = group.partition("=")[0]
         parts = attribute.split(" inside ") if " inside " in attribute else attribute.split("×")
+        if len(set(parts)) < len(parts):
+            raise ConfigError(f"{prefix} {name!r}, with an attribute twice.", "Name each once.")
         for part in parts if attribute not in declared else ():
             if part and part not in declared:
                 raise ConfigError(

@@ -172,6 +172,7 @@ def test_a_study_is_frozen(home):
         (("frontier", "fairness"), ["counterfactual_fairness:sex"], r"under counterfactuals"),
         (("frontier", "fairness"), ["gap_rms:sexe"], r"under groups.*Did you mean 'sex'"),
         (("frontier", "fairness"), ["gap_rms:sex×rce"], r"no 'rce'.*Did you mean 'race'"),
+        (("frontier", "fairness"), ["gap_rms:sex×sex"], r"an attribute twice"),
         (("frontier", "fairness"), ["consistency:sex"], r"under counterfactuals.*spouse"),
         (("claims", "0", "compare", "left"), "fiar", r"no row of the published block.*'fair'"),
         (("claims", "0", "compare", "value"), 1.0, r"one right side"),
