@@ -83,6 +83,8 @@ def set_environment(home: Path, *, console_level: str | None = None) -> None:
         os.environ[name] = ",".join(dict.fromkeys([*hosts, *HOSTS]))
     try:
         make_private(folder)
+    except StoreError as error:
+        raise StoreError(error.fault, f"{error.mend[:-1]}: PREFECT_HOME names it.") from None
     except OSError as error:
         raise _not_writable(folder, error) from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import nbformat
@@ -44,6 +45,9 @@ def test_is_committed_as_it_ran(path):
     # Warnings would stand on stderr.
     assert not [each for each in outputs if each.get("name") == "stderr"]
     assert path.stat().st_size < 150_000
+    # Nor do outputs name folders of the machine that made them.
+    texts = [each.get("text", "") + each.get("data", {}).get("text/plain", "") for each in outputs]
+    assert not [text for text in texts if re.search(r"/(home|root|tmp|Users|work)/", text)]
 
 
 def _kinds(cell: nbformat.NotebookNode) -> list[str]:

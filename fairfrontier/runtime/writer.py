@@ -85,7 +85,7 @@ def make_private(folder: Path) -> None:
     if facts.st_uid != os.geteuid() or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise StoreError(
             f"{folder} belongs to another user, or others may write to it.",
-            f"Make it yours alone (chmod go-w {folder}), or remove it.",
+            f"Make it yours alone (chmod go-w {folder}), or use another.",
         )
 
 
@@ -173,7 +173,8 @@ def _move(complete: Path) -> None:
 
 def _lock(folder: Path, *, wait: bool) -> int:
     """Lock a folder until the handle is closed; raise OSError when another process has it."""
-    handle = os.open(folder, os.O_RDONLY)
+    # A pipe of that name would be waited for.
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError:

@@ -52,7 +52,7 @@ def test_a_home_that_cannot_be_written_is_told(clean):
 def test_a_folder_that_others_could_write_to_is_refused(clean, tmp_path, monkeypatch):
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
     tmp_path.chmod(0o777)
-    with pytest.raises(StoreError, match="others may write to it"):
+    with pytest.raises(StoreError, match=r"others may write to it.*PREFECT_HOME"):
         set_environment(tmp_path)
     tmp_path.chmod(0o755)
     set_environment(tmp_path)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -117,6 +118,7 @@ def test_a_list_of_removed_files_leads_to_none_outside(tmp_path):
     draft.mkdir(parents=True)
     (draft / ".removed").write_text(f"../kept\n{kept}\nold")
     (tmp_path / "shared" / "old").write_text("old")
+    os.mkfifo(tmp_path / "shared" / ".unfinished@pipe")
     recover(tmp_path / "shared")
     assert kept.read_text() == "mine"
-    assert list((tmp_path / "shared").iterdir()) == []
+    assert [path.name for path in (tmp_path / "shared").iterdir()] == [".unfinished@pipe"]
