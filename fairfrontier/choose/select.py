@@ -13,8 +13,11 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.runtime.errors import ConfigError, StoreError, nearest
+from fairfrontier.runtime.secret import find_key
 from fairfrontier.runtime.text_file import read_csv
 from fairfrontier.study.frontier import orient, summarise
+from fairfrontier.study.run import open_store
+from fairfrontier.train.fit.kept import KIND
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.registry import load_model
 
@@ -211,7 +214,13 @@ def _describe(
                 f"Give one of {', '.join(map(str, models['seed']))}.",
             )
         models = models[models["seed"] == seed]
-    if models.empty or not (study.home / str(models["model"].iloc[0])).is_dir():
+    folders = [
+        study.home / str(folder)
+        for name in ("model", "post_processor")
+        for folder in models[name].iloc[:1]
+        if folder
+    ]
+    if not folders or not all(_is_stored(folder, study.home) for folder in folders):
         raise StoreError(
             f"The model of {_name((method, setting))} is no longer in the store.",
             "Run the study again.",
@@ -224,9 +233,16 @@ def _describe(
         seed=int(row["seed"]),
         selected={str(name): float(value) for name, value in selected.items()},
         measures=summarise(study.points, own, "test")[COLUMNS],
-        folder=study.home / str(row["model"]),
-        post_processor=study.home / str(row["post_processor"]) if row["post_processor"] else None,
+        folder=folders[0],
+        post_processor=folders[1] if len(folders) > 1 else None,
     )
+
+
+def _is_stored(folder: Path, home: Path) -> bool:
+    """Return whether the store has a model, with its signature where entries are signed."""
+    if find_key() is None:
+        return folder.is_dir()
+    return open_store(home).read(KIND, folder.parent.name) is not None
 
 
 def _name(key: Any) -> str:

@@ -2,13 +2,15 @@
 
 An entry is a folder, ``KIND/ab/KEY/``, of plain files and a ``manifest.json`` with their digests.
 It appears all at once by a rename and is never changed afterwards, so that a reader sees a complete
-entry or none, even if a writer is killed.
+entry or none, even if a writer is killed. Digests find damage, not forgery: where the variable
+FAIRFRONTIER_SECRET names a file with a secret, entries are signed, and others count as damaged.
 """
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import hmac
 import json
 import logging
 from collections.abc import Iterator, Mapping
@@ -20,6 +22,7 @@ import numpy as np
 
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.recall import note_file
+from fairfrontier.runtime.secret import find_key, sign
 from fairfrontier.runtime.writer import drafting, flush
 
 MANIFEST = "manifest.json"
@@ -189,6 +192,9 @@ def _write_manifest(work: Path, kind: str, key: str, description: Mapping[str, A
         },
     }
     manifest["digest"] = hashlib.sha256(canonical_json(manifest).encode()).hexdigest()
+    secret = find_key()
+    if secret is not None:
+        manifest["signature"] = sign(secret, str(manifest["digest"]).encode()).hex()
     path = work / MANIFEST
     path.write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     return [*files, path]
@@ -196,9 +202,11 @@ def _write_manifest(work: Path, kind: str, key: str, description: Mapping[str, A
 
 def _find_fault(entry: Path, kind: str, key: str) -> str | None:
     """Return what is wrong with an entry, or None."""
+    secret = find_key()
     try:
         manifest = json.loads((entry / MANIFEST).read_text(encoding="utf-8"))
         claimed = manifest.pop("digest")
+        signature = str(manifest.pop("signature", ""))
         listed = dict(manifest["files"])
         actual = hashlib.sha256(canonical_json(manifest).encode()).hexdigest()
     except FileNotFoundError:
@@ -207,6 +215,10 @@ def _find_fault(entry: Path, kind: str, key: str) -> str | None:
         return f"{MANIFEST} cannot be read"
     if actual != claimed or manifest["kind"] != kind or manifest["key"] != key:
         return f"{MANIFEST} was altered"
+    if secret and not hmac.compare_digest(
+        signature.encode(), sign(secret, claimed.encode()).hex().encode()
+    ):
+        return f"{MANIFEST} is not signed with the project's secret"
     for name, facts in listed.items():
         path = entry / name
         try:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import logging
 import os
@@ -16,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairfrontier.runtime.errors import StoreError
+from fairfrontier.runtime.secret import VARIABLE
 from fairfrontier.runtime.store import MANIFEST, Store, canonical_json
 
 PLAIN = st.recursive(
@@ -146,6 +148,44 @@ def test_a_damaged_entry_is_said_removed_and_made_again(tmp_path, caplog, damage
     assert write(store) == key
     assert store.read("fit", key) is not None
     assert leftovers(store) == []
+
+
+def forge(entry):
+    """Change a file, and the digests with it, as anybody can who may write."""
+    (entry / "facts.json").write_text('{"forged": true}')
+    manifest = json.loads((entry / MANIFEST).read_text())
+    fact = manifest["files"]["facts.json"]
+    fact["bytes"] = len('{"forged": true}')
+    fact["sha256"] = hashlib.sha256(b'{"forged": true}').hexdigest()
+    signature = manifest.pop("signature", None)
+    manifest.pop("digest")
+    manifest["digest"] = hashlib.sha256(canonical_json(manifest).encode()).hexdigest()
+    if signature is not None:
+        manifest["signature"] = signature
+    (entry / MANIFEST).write_text(json.dumps(manifest))
+
+
+def test_what_is_not_signed_with_the_secret_is_made_again(tmp_path, monkeypatch, caplog):
+    store = Store(tmp_path / "store")
+    monkeypatch.delenv(VARIABLE, raising=False)
+    unsigned = write(store, {"a": 1})
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "one"))
+    assert store.read("fit", unsigned) is None
+    assert "not signed with the project's secret" in caplog.text
+    key = write(store, {"a": 1})
+    entry = store.read("fit", key)
+    assert entry is not None
+    # Who does not sign reads what is signed, and cannot tell a forgery.
+    monkeypatch.delenv(VARIABLE)
+    digest = store.digest("fit", key)
+    forge(entry)
+    assert store.read("fit", key) == entry
+    assert store.digest("fit", key) != digest
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "one"))
+    assert store.read("fit", key) is None
+    key = write(store, {"a": 1})
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "other"))
+    assert store.read("fit", key) is None
 
 
 def test_an_entry_under_another_key_is_not_taken(tmp_path, caplog):

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from fairfrontier.runtime.errors import StoreError
+from fairfrontier.runtime.secret import find_key, sign
 
 FOLDER = Path("data", "cache", "embeddings")
 STORED = np.dtype("<f2")
@@ -20,18 +21,13 @@ PATIENCE_SECONDS = 60.0
 CHUNK = 500
 _TABLE = """CREATE TABLE IF NOT EXISTS keyed_vector
 (key BLOB NOT NULL UNIQUE, value BLOB NOT NULL, checksum INTEGER NOT NULL)"""
-_LENGTH = "SELECT length(value) FROM keyed_vector WHERE crc32(key, value) = checksum LIMIT 1"
+_LENGTH = "SELECT length(value) FROM keyed_vector WHERE checksum_of(key, value) = checksum LIMIT 1"
 _HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE name = 'keyed_vector'"
 # The first intact row wins; only one that is damaged or of another length is replaced.
 _INSERT = """INSERT INTO keyed_vector AS kept VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE
 SET value = excluded.value, checksum = excluded.checksum
-WHERE crc32(kept.key, kept.value) != kept.checksum
+WHERE checksum_of(kept.key, kept.value) != kept.checksum
 OR length(kept.value) != length(excluded.value)"""
-
-
-def _checksum(key: bytes, value: bytes) -> int:
-    """Cover the key too: a damaged index could lead to an intact vector of another text."""
-    return zlib.crc32(value, zlib.crc32(key))
 
 
 class VectorCache:
@@ -47,6 +43,7 @@ class VectorCache:
         self.path = folder / f"{digest}.sqlite"
         self.digest = digest
         self.dimension = dimension
+        self._secret = find_key()
 
     @classmethod
     def stored_dimension(cls, folder: Path, digest: str) -> int | None:
@@ -63,6 +60,15 @@ class VectorCache:
     def key(self, text: str) -> bytes:
         """Return the key of a text: sha256 of the encoder's digest and the text."""
         return hashlib.sha256(f"{self.digest}\n{text}".encode()).digest()
+
+    def _checksum(self, key: bytes, value: bytes) -> int:
+        """Cover the key too: a damaged index could lead to an intact vector of another text.
+
+        Eight bytes of a signature where there is a secret; see `Store`.
+        """
+        if self._secret is None:
+            return zlib.crc32(value, zlib.crc32(key))
+        return int.from_bytes(sign(self._secret, key + value)[:8], "big", signed=True)
 
     def read(self, keys: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
         """Look vectors up by distinct keys.
@@ -82,7 +88,8 @@ class VectorCache:
         """
         values = [row.tobytes() for row in np.ascontiguousarray(vectors, STORED)]
         rows = [
-            (key, value, _checksum(key, value)) for key, value in zip(keys, values, strict=True)
+            (key, value, self._checksum(key, value))
+            for key, value in zip(keys, values, strict=True)
         ]
         with self._open("rwc") as database:
             database.execute("BEGIN IMMEDIATE")
@@ -133,7 +140,7 @@ class VectorCache:
             query = f"SELECT key, value, checksum FROM keyed_vector WHERE key IN ({marks})"  # noqa: S608
             for key, value, checksum in database.execute(query, some):
                 complete = len(value) == STORED.itemsize * self.dimension
-                if complete and _checksum(key, value) == checksum:
+                if complete and self._checksum(key, value) == checksum:
                     vectors[row[key]] = np.frombuffer(value, STORED)
                     found[row[key]] = True
         return vectors, found
@@ -147,7 +154,7 @@ class VectorCache:
             with closing(
                 sqlite3.connect(address, PATIENCE_SECONDS, isolation_level=None, uri=True)
             ) as database:
-                database.create_function("crc32", 2, _checksum, deterministic=True)
+                database.create_function("checksum_of", 2, self._checksum, deterministic=True)
                 yield database
         except (sqlite3.Error, OSError) as error:
             raise StoreError(

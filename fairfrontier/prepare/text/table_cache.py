@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -12,11 +11,11 @@ import pandas as pd
 
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.source import source_digest
-from fairfrontier.runtime.store import canonical_json
+from fairfrontier.runtime.store import Store
 from fairfrontier.runtime.version import version
-from fairfrontier.runtime.writer import filling
 
 FOLDER = Path("data", "cache", "tables")
+KIND, FILE = "table", "table.parquet"
 # Below, reading and preparing take less than a second.
 WORTH_BYTES = 8 * 2**20
 
@@ -27,18 +26,17 @@ def recall_table(
     """Return a table that was made before, or make it and keep it in the project's cache.
 
     ``description`` is all that the table depends on, except for the source of ``module``, which
-    makes it. The table is numbered from 0, with columns of numbers and level text. When a file
-    cannot be read or written, the table is made again.
+    makes it. The table is numbered from 0, with columns of numbers and level text. When its file
+    is damaged or cannot be written, the table is made again.
     """
     libraries = {name: version(name) for name in ("pandas", "pyarrow")}
-    key = {**description, "source": source_digest([module]), "libraries": libraries}
-    name = hashlib.sha256(canonical_json(key).encode()).hexdigest()
-    path = home / FOLDER / f"{name}.parquet"
-    if path.is_file():
-        # A damaged file is made again.
-        with suppress(OSError, ValueError):
-            return pd.read_parquet(path)
+    whole = {**description, "source": source_digest([module]), "libraries": libraries}
+    store = Store(home / FOLDER)
+    key = store.key(KIND, whole)
+    entry = store.read(KIND, key)
+    if entry is not None:
+        return pd.read_parquet(entry / FILE)
     frame = make()
-    with suppress(StoreError), filling(path.parent, what="table") as work:
-        frame.to_parquet(work / path.name)
+    with suppress(OSError, StoreError), store.writing(KIND, key, whole) as work:
+        frame.to_parquet(work / FILE)
     return frame

@@ -1,0 +1,34 @@
+import stat
+
+import pytest
+
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.runtime.secret import VARIABLE, find_key, read_secret
+
+
+def test_a_secret_is_made_once_for_its_owner_alone(tmp_path):
+    secret = read_secret(tmp_path / "secret")
+    assert len(secret) > 40
+    assert read_secret(tmp_path / "secret") == secret
+    assert read_secret(tmp_path / "other") != secret
+    assert stat.S_IMODE((tmp_path / "secret").stat().st_mode) == 0o600
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "secret"]
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "told"), [("s", 0o640, "by others"), ("", 0o600, "empty")]
+)
+def test_a_secret_that_is_none_is_refused(tmp_path, monkeypatch, content, mode, told):
+    (tmp_path / "secret").write_text(content)
+    (tmp_path / "secret").chmod(mode)
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "secret"))
+    with pytest.raises(ConfigError, match=told):
+        find_key()
+
+
+def test_without_the_variable_nothing_is_signed(tmp_path, monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert find_key() is None
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "no" / "folder"))
+    with pytest.raises(ConfigError, match="cannot be used"):
+        find_key()
