@@ -1,6 +1,6 @@
 # Needs make, Python 3.11 or 3.12 and pip; everything else is put into .venv by .ci/setup.
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce test test-all test-seeds test-blas fuzz smoke lint format bench serve lock wheel clean develop
+.PHONY: help setup reproduce test test-all test-seeds test-blas fuzz faults smoke lint format bench serve lock wheel clean develop
 
 # PYTHON=/path/to/python3.12 picks the interpreter of a new .venv; empty: the first that fits.
 PYTHON ?=
@@ -51,6 +51,9 @@ test-seeds: develop  ## run the tests under three seeds of Python's hashes, and 
 
 fuzz: develop  ## edit valid files at random, FUZZ=100000 times: every edit gets a result or a sentence
 	@FUZZ=$(FUZZ) $(RUN) -m pytest $(SPREAD) tests/fuzz
+
+faults: develop  ## kill commands 200 times, fill disks, stop workers; figures into docs/reliability.md
+	@$(RUN) -m tests.faults
 
 test-blas: develop  ## run the tests marked blas on each kind of kernels of OpenBLAS
 	@for kernels in $(KERNELS); do \

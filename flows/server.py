@@ -17,6 +17,7 @@ import fcntl
 import os
 import re
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -32,11 +33,13 @@ from typing import IO, Literal
 
 from fairfrontier.runtime.errors import ClusterError, StoreError
 from fairfrontier.runtime.home import read_path
-from fairfrontier.runtime.writer import make_private
+from fairfrontier.runtime.writer import filling, make_private
 
 LOOPBACK = "127.0.0.1"
 HOSTS = (LOOPBACK, "localhost")
 START_SECONDS = 120.0
+# An empty database with its log takes 6 MiB, a run some more.
+ROOM_BYTES = 16 << 20
 # Within which a server of the user's has to answer.
 ANSWER_SECONDS = 10.0
 # How often a server asks whether the last run that uses it has ended.
@@ -124,6 +127,24 @@ def read_secret(folder: Path) -> str:
     return secret
 
 
+def check_room(folder: Path) -> None:
+    """Raise StoreError when there is no room for Prefect's database in a folder."""
+    free = shutil.disk_usage(folder).free
+    if free < ROOM_BYTES:
+        raise StoreError(
+            f"The disk of {folder} is full: it has {free / 2**20:.1f} MiB left, and Prefect's "
+            f"database needs {ROOM_BYTES / 2**20:g}.",
+            "Free some space, or set PREFECT_HOME to a folder on another disk.",
+        )
+
+
+def read_error(log: Path) -> str:
+    """Return the last error in a server's log, after a colon; "" without one."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    errors = [line for line in lines if re.match(r"[\w.]+(Error|Exception): ", line)]
+    return f": {errors[-1].rstrip('.')}" if errors else ""
+
+
 def lock(path: Path, how: int) -> IO[str] | None:
     """Lock a file, which is closed to release it; return None when another process has it.
 
@@ -160,7 +181,8 @@ class Server:
     Raises
     ------
     StoreError
-        When Prefect's folder cannot be written, or ``serve`` finds the server of a run there.
+        When Prefect's folder cannot be written or its disk is full, or ``serve`` finds the server
+        of a run there.
     ClusterError
         When the port is taken.
     """
@@ -174,6 +196,7 @@ class Server:
         if given and scope == "run":
             self.url = given
             return
+        check_room(folder)
         try:
             self._use = lock(folder / "runs.lock", fcntl.LOCK_SH)
             starting = lock(folder / "start.lock", fcntl.LOCK_EX)
@@ -245,8 +268,10 @@ class Server:
                     "Start that server, or unset PREFECT_API_URL: a run then starts its own.",
                 )
             self.stop()
+            check_room(self.log.parent)
+            fault = "ended" if ended else f"did not start within {seconds:g} s"
             raise ClusterError(
-                f"The Prefect server did not start within {seconds:g} s.", f"Its log is {self.log}."
+                f"The Prefect server {fault}{read_error(self.log)}.", f"Its log is {self.log}."
             )
 
     def stop(self) -> None:
@@ -325,7 +350,8 @@ def serve(scope: str, port: int, folder: Path) -> None:
     for page in Path(os.environ["PREFECT_UI_STATIC_DIRECTORY"]).glob("*/index.html"):
         text = page.read_text(encoding="utf-8")
         if SIGN_IN not in text:
-            page.write_text(text.replace("</head>", SIGN_IN), encoding="utf-8")
+            with filling(page.parent, what="page") as work:
+                (work / page.name).write_text(text.replace("</head>", SIGN_IN), encoding="utf-8")
     uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])
 
 

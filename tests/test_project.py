@@ -282,7 +282,7 @@ def test_tests_mirror_the_tree():
         tested = path.relative_to(ROOT / "tests").with_name(path.name.removeprefix("test_"))
         homes = (ROOT / "fairfrontier" / tested, ROOT / tested)
         found = any(home.exists() or home.with_suffix("").is_dir() for home in homes)
-        if not found and tested.parts[0] not in ("contracts", "fuzz", "security"):
+        if not found and tested.parts[0] not in ("contracts", "faults", "fuzz", "security"):
             lost.add(path.relative_to(ROOT).as_posix())
     assert not lost - others
 

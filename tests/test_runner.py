@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
+import stat
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from fairfrontier.audit.auditing import run_audit
+from fairfrontier.audit.config import AuditConfig
+from fairfrontier.audit.files import write_audit
+from fairfrontier.debias.config import DebiasConfig
+from fairfrontier.debias.debiasing import fit_debiasing
+from fairfrontier.debias.files import write_debiasing
 from fairfrontier.prepare.loader import load
 from fairfrontier.runner import run_plain
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.run import start_study
 from fairfrontier.train.registry import load_model
+from tests.audit.noisy_rows import make_table as make_decisions
+from tests.debias.scored import make_scores
 from tests.project import DATASET, STUDY, make_project
 
 FILES = {
@@ -78,6 +88,33 @@ def test_a_lost_file_is_restored_without_drawing_again(done, home, monkeypatch):
     monkeypatch.setattr("fairfrontier.runner.write_results", None)
     assert run(home)["trained"] == 0
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_modes_are_those_that_the_user_asked_for(tmp_path):
+    old = os.umask(0o027)
+    try:
+        home = make_project(tmp_path / "home")
+        run(home, profile="short")
+        make_scores(200).to_csv(home / "scores.csv", index=False)
+        config = DebiasConfig(table=home / "scores.csv", scores="s", groups=("sex",))
+        write_debiasing(fit_debiasing(config), home / "debiased", 0.0)
+        make_decisions().to_csv(home / "decisions.csv", index=False)
+        columns = {"decisions": "decision", "labels": "y", "group": "group", "level": 0.1}
+        audited = run_audit(AuditConfig(table=home / "decisions.csv", **columns))
+        write_audit(audited, home / "audited", 0.0)
+    finally:
+        os.umask(old)
+    for path in home.rglob("*"):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o750 if path.is_dir() else 0o640), path
+
+
+def test_what_a_killed_writer_left_is_cleared_where_nothing_is_written(done, home):
+    folder = home / "data" / "results" / "loans"
+    left = folder / ".complete@0"
+    left.mkdir()
+    (left / ".removed").touch()
+    run(home)
+    assert {path.name for path in folder.iterdir()} == FILES
 
 
 def test_changed_notes_are_written_without_training(fresh):

@@ -19,7 +19,7 @@ from fairfrontier.prepare.table.audit_table import (
     read_decisions,
     read_pairs,
 )
-from fairfrontier.prepare.table.stream import check_table, digest_table
+from fairfrontier.prepare.table.stream import check_stamps, check_table, digest_table, stamp_table
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.train.noisy.noise import NoiseModel
 from fairfrontier.train.noisy.rate import count_cells, find_rate, sum_cells
@@ -118,6 +118,8 @@ def run_audit(config: AuditConfig, progress: Progress | None = None) -> Findings
     O(n log n), memory 32 bytes a row of a table.
     """
     report = progress or (lambda *_: None)
+    tables = [path for path in (config.table, config.confusion, config.auxiliary) if path]
+    stamps = {path: stamp_table(path) for path in tables}
     split: Split | None = None
     if config.table is not None:
         path = config.table
@@ -131,6 +133,8 @@ def run_audit(config: AuditConfig, progress: Progress | None = None) -> Findings
     report(READING, 1.0)
     _check_count(len(rows.levels), "noisy")
     noise, source = _find_noise(config, rows, noisy, split)
+    for path, before in stamps.items():
+        check_stamps(path, before)
     _check_count(len(noise.names), "true")
     rows = _recode(rows, noise)
     bounds, conclusions = audit_decisions(

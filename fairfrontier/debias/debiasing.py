@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,9 @@ import pandas as pd
 from fairfrontier.debias.config import DebiasConfig
 from fairfrontier.prepare.table.column import sort_levels
 from fairfrontier.prepare.table.score_table import ScoreBatch, ScoreColumns, ScoreTable
+from fairfrontier.prepare.table.stream import check_stamps, stamp_table
 from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.runtime.recall import Stamp
 from fairfrontier.runtime.seeds import derive_integer, uniforms
 from fairfrontier.train.postprocess.base import read_scores
 from fairfrontier.train.postprocess.choice import WIDTHS, choose_parity, list_rates, trace_budgets
@@ -54,8 +57,8 @@ class Debiasing:
         Columns budget, bias and accuracy, or agreement without labels.
     fitted : dict
         Plain facts: solver, number of settings to choose from, bound of the parity error by bins.
-    rows : int
-        Rows of the table; 0 if they are not counted yet.
+    stamps : dict
+        The files of the table as they were before they were read.
     """
 
     config: DebiasConfig
@@ -64,7 +67,7 @@ class Debiasing:
     alone: dict[str, ThresholdRule]
     curve: pd.DataFrame
     fitted: dict[str, float | int | str]
-    rows: int = 0
+    stamps: dict[Path, Stamp]
 
     @property
     def labelled(self) -> bool:
@@ -130,9 +133,9 @@ def fit_debiasing(config: DebiasConfig, progress: Progress | None = None) -> Deb
     models. NeurIPS 2021, equation 6 and section 5.
     """
     table, rulebook = check_config(config)
-    columns = table.columns
+    columns, stamps = table.columns, stamp_table(config.table)
     if rulebook is not None:
-        return Debiasing(config, columns, rulebook, {}, pd.DataFrame(), {})
+        return Debiasing(config, columns, rulebook, {}, pd.DataFrame(), {}, stamps)
     collector = Collector(config.solver, config.bins, str(config.table))
     rows = 0
     for batch in table.batches():
@@ -146,7 +149,7 @@ def fit_debiasing(config: DebiasConfig, progress: Progress | None = None) -> Deb
             progress(READING, batch.share)
     sample = collector.finish()
     check_sample(sample, config)
-    return _solve(sample, config, table, rows)
+    return _solve(sample, config, table, rows, stamps)
 
 
 def check_config(config: DebiasConfig) -> tuple[ScoreTable, Rulebook | None]:
@@ -155,7 +158,9 @@ def check_config(config: DebiasConfig) -> tuple[ScoreTable, Rulebook | None]:
     return ScoreTable(config.table, config.columns(rulebook)), rulebook
 
 
-def _solve(sample: Sample, config: DebiasConfig, table: ScoreTable, rows: int) -> Debiasing:
+def _solve(
+    sample: Sample, config: DebiasConfig, table: ScoreTable, rows: int, stamps: dict[Path, Stamp]
+) -> Debiasing:
     if config.width == 0 and not sample.exact:
         raise ConfigError(
             f"width is 0, and {table.path} has so many rows that scores are counted in bins.",
@@ -201,7 +206,7 @@ def _solve(sample: Sample, config: DebiasConfig, table: ScoreTable, rows: int) -
         fitted |= {"bins": config.bins, "parity_error_at_most": 1.0 / (config.bins * width)}
     budget, bias, accuracy = trace_budgets(problem, labelled, width, rate)
     curve = pd.DataFrame({"budget": budget, "bias": bias, "accuracy": accuracy})
-    return Debiasing(config, columns, rulebook, alone, curve, fitted, rows)
+    return Debiasing(config, columns, rulebook, alone, curve, fitted, stamps)
 
 
 def list_grid(config: DebiasConfig, base: float) -> tuple[list[float], list[float]]:
@@ -272,16 +277,11 @@ def decide_rows(
 
 
 def read_again(debiasing: Debiasing) -> Iterator[ScoreBatch]:
-    """Yield the rows of the table again; raise DataError if their number has changed."""
-    rows = 0
-    for batch in ScoreTable(debiasing.config.table, debiasing.columns).batches():
-        rows += batch.n_samples
-        yield batch
-    if debiasing.rows not in (0, rows):
-        raise DataError(
-            f"{debiasing.config.table} had {debiasing.rows} rows and now has {rows}.",
-            "Run again when no other program writes to it.",
-        )
+    """Yield the rows of the table again; raise DataError if it has changed since the first time."""
+    path = debiasing.config.table
+    check_stamps(path, debiasing.stamps)
+    yield from ScoreTable(path, debiasing.columns).batches()
+    check_stamps(path, debiasing.stamps)
 
 
 def _base_rate(problem: ThresholdProblem, config: DebiasConfig) -> float:

@@ -15,6 +15,7 @@ from fairfrontier.prepare.source.progress import Progress
 from fairfrontier.prepare.split import Split
 from fairfrontier.prepare.splitting.plan import SelectOn
 from fairfrontier.prepare.table.table import list_files
+from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.recall import recall
 from fairfrontier.runtime.store import canonical_json, hash_file
@@ -62,11 +63,17 @@ class Unseen:
 def _load(
     request: SplitRequest,
     home: Path,
-    digest: str,  # noqa: ARG001 - an edited table or YAML is another split
+    digest: str,  # an edited table or YAML is another split
     progress: Unseen,
 ) -> Split:
     arguments = asdict(request)
-    return load(arguments.pop("dataset"), home=home, progress=progress.value, **arguments)
+    split = load(arguments.pop("dataset"), home=home, progress=progress.value, **arguments)
+    if request.fingerprint(home) != digest:
+        raise DataError(
+            f"The table or the YAML of {request.dataset} changed while it was read.",
+            "Run again when no other program writes to it.",
+        )
+    return split
 
 
 @recall

@@ -25,7 +25,7 @@ from fairfrontier.runtime.finder import list_names
 from fairfrontier.runtime.source import PACKAGES, file_digest
 from fairfrontier.runtime.store import MANIFEST, Store, hash_file
 from fairfrontier.runtime.text_file import to_csv
-from fairfrontier.runtime.writer import filling
+from fairfrontier.runtime.writer import filling, recover
 from fairfrontier.study import drawing
 from fairfrontier.study.frontier import name_columns
 from fairfrontier.study.publication import Reproduction
@@ -134,6 +134,7 @@ def keep_results(files: Mapping[str, Path], store: Store, description: Mapping[s
 
 def restore_results(folder: Path, store: Store, description: Mapping[str, Any]) -> bool:
     """Restore the kept files of a study to its folder; False where none are kept."""
+    recover(folder)
     entry = store.read(KIND, store.key(KIND, description))
     if entry is None:
         return False

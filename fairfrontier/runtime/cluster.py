@@ -7,7 +7,8 @@ import logging
 import os
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ CLUSTER_CLASSES: dict[str, tuple[str, str]] = {
 }
 # Seconds within which restarted workers are expected.
 RETURN = 20.0
+# Seconds between checks that the scheduler is there.
+LOOK = 1.0
 OWN_KINDS = ("inline", "local", "cuda", "scheduler")
 # Kinds that a project may not take for something else under the same name: `auto` chooses them.
 PLAIN_KINDS = ("inline", "local", "cuda")
@@ -72,6 +75,9 @@ class ClusterConfig(Model):
         Paths of the certificates, for a ``tls://`` scheduler.
     timeout : float
         Seconds to wait for the scheduler and the first worker.
+    silence : float
+        Seconds without a sign of life after which a local worker is restarted and its fits run
+        again; noticed within twice that time. Dask takes no less than 5.
     options : mapping
         Keyword arguments of the cluster's class; those of ``LOCAL_OPTIONS`` on this machine.
     """
@@ -86,6 +92,7 @@ class ClusterConfig(Model):
     tls_cert: str | None = None
     tls_key: str | None = None
     timeout: float = Field(default=60.0, gt=0)
+    silence: float = Field(default=60.0, gt=0)
     options: Mapping[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -149,14 +156,16 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
     import dask
     from distributed import Client
 
-    # Its messages about every connection do not belong in a run's terminal.
-    logging.getLogger("distributed").setLevel(logging.WARNING)
+    # Its messages about every connection do not belong in a run's terminal; errors are raised.
+    for name in ("distributed", "distributed.client"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     environment = thread_environment(config.threads or _threads_each(config))
     # Nannies set these before a worker imports NumPy, as OpenBLAS requires.
     settings: dict[str, Any] = {"distributed.nanny.pre-spawn-environ": environment}
     if config.kind in ("local", "cuda"):
         # Dask gives up a dead worker after 15 s, but a busy machine needs longer to start another.
         settings["distributed.deploy.lost-worker-timeout"] = f"{config.timeout}s"
+        settings["distributed.scheduler.worker-ttl"] = f"{config.silence}s"
         settings["temporary-directory"] = _find_scratch()
     if config.kind != "scheduler" and not config.dashboard:
         # Its pages list tasks and memory to everybody who reaches this machine.
@@ -194,6 +203,45 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
             yield client
         finally:
             _close(client, cluster)
+
+
+def call_worker(client: Any, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a function returns on a worker.
+
+    Raises
+    ------
+    ClusterError
+        When the scheduler is gone, or several workers in a row were lost with the function.
+    """
+    from distributed import KilledWorker
+    from distributed.comm import CommClosedError
+
+    def check() -> None:
+        # A client that has lost its scheduler would keep what is submitted, and wait for ever.
+        if client.status != "running":
+            raise CommClosedError("the connection is closed")
+
+    try:
+        check()
+        future = client.submit(function, *arguments, pure=False)
+        try:
+            while not future.done():
+                check()
+                with suppress(TimeoutError):
+                    future.exception(timeout=LOOK)
+            return future.result()
+        finally:
+            future.release()
+    except KilledWorker as error:
+        raise ClusterError(
+            f"{error.allowed_failures + 1} workers in a row were lost at the same work.",
+            "Check their memory and their logs, and run it again.",
+        ) from error
+    except (CancelledError, CommClosedError) as error:
+        raise ClusterError(
+            "The scheduler of the cluster does not answer any more.",
+            "Start it, and run this again, or choose another cluster with --cluster.",
+        ) from error
 
 
 @contextmanager

@@ -22,7 +22,7 @@ def note_file(path: Path) -> None:
     """
     noted = _NOTED.get()
     if noted is not None:
-        noted.setdefault(path.absolute(), _stamp(path))
+        noted.setdefault(path.absolute(), stamp(path))
 
 
 def recall(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -38,7 +38,7 @@ def recall(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]
     def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         key = (args, tuple(sorted(kwargs.items())))
         cached = cache.get(key)
-        if cached is None or any(_stamp(path) != stamp for path, stamp in cached[1].items()):
+        if cached is None or any(stamp(path) != before for path, before in cached[1].items()):
             files: dict[Path, Stamp] = {}
             token = _NOTED.set(files)
             try:
@@ -49,14 +49,15 @@ def recall(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]
         noted = _NOTED.get()
         if noted is not None:
             # The result of an enclosing call depends on these files, too.
-            for path, stamp in files.items():
-                noted.setdefault(path, stamp)
+            for path, before in files.items():
+                noted.setdefault(path, before)
         return result
 
     return call
 
 
-def _stamp(path: Path) -> Stamp:
+def stamp(path: Path) -> Stamp:
+    """Return what changes when a file is written or replaced: time, size, inode; None without."""
     try:
         facts = path.stat()
     except OSError:

@@ -50,7 +50,7 @@ def _make_draft(folder: Path) -> tuple[Path, int]:
         work.mkdir()
         # Before it is locked, another process takes it for a dead one's and removes it.
         with suppress(FileNotFoundError):
-            lock = _lock(work, wait=True)
+            lock = lock_folder(work, wait=True)
             if work.is_dir():
                 return work, lock
             os.close(lock)
@@ -60,7 +60,7 @@ def recover(folder: Path) -> None:
     """Remove the drafts of killed processes from a folder; move the files of complete ones."""
     for draft in (*folder.glob(f"{_COMPLETE}*"), *folder.glob(f"{_UNFINISHED}*")):
         with suppress(OSError):
-            lock = _lock(draft, wait=False)
+            lock = lock_folder(draft, wait=False)
             try:
                 if draft.name.startswith(_COMPLETE):
                     _move(draft)
@@ -171,7 +171,7 @@ def _move(complete: Path) -> None:
     shutil.rmtree(complete)
 
 
-def _lock(folder: Path, *, wait: bool) -> int:
+def lock_folder(folder: Path, *, wait: bool) -> int:
     """Lock a folder until the handle is closed; raise OSError when another process has it."""
     # A pipe of that name would be waited for.
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -16,6 +16,7 @@ from fairfrontier.prepare.digest import digest_split
 from fairfrontier.prepare.embedding.choice import determine_encoder
 from fairfrontier.prepare.request import SplitRequest
 from fairfrontier.prepare.source.progress import Progress
+from fairfrontier.runtime.cluster import call_worker
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.store import Store
@@ -98,11 +99,7 @@ class RunContext:
         """Call a function on a worker, or in this process without a cluster."""
         if self.client is None:
             return function(*arguments)
-        future = self.client.submit(function, *arguments, pure=False)
-        try:
-            return future.result()
-        finally:
-            future.release()
+        return call_worker(self.client, function, *arguments)
 
     def stop(self) -> None:
         """Start no further fit, and do not wait for those that run on workers."""

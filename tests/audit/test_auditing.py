@@ -34,6 +34,19 @@ def bounds_of(findings, bound="assignment", noise="model"):
     return kept.set_index(["measure", "group"])[["low", "high"]]
 
 
+def test_a_table_that_is_replaced_meanwhile_is_refused(tmp_path):
+    path, other = tmp_path / "table.csv", tmp_path / "other.csv"
+    make_table().to_csv(path, index=False)
+    make_table(seed=1).to_csv(other, index=False)
+
+    def replace(*_):
+        if other.exists():
+            other.replace(path)
+
+    with pytest.raises(DataError, match="changed while it was read"):
+        run_audit(AuditConfig(table=str(path), level=0.1, **COLUMNS), replace)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_table_agrees_with_brute_force_over_all_assignments(seed, tmp_path):
     frame = make_twelve(seed)

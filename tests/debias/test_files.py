@@ -224,14 +224,20 @@ def test_many_groups_are_drawn_as_far_as_they_can_be_read(tmp_path):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(PNG)
 
 
-def test_a_table_that_grows_meanwhile_is_refused(tmp_path):
-    frame = make_scores(500)
-    path = tmp_path / "scores.parquet"
-    frame.to_parquet(path)
+@pytest.mark.parametrize("late", [False, True])
+def test_a_table_that_is_replaced_meanwhile_is_refused(tmp_path, late):
+    path, other = tmp_path / "scores.parquet", tmp_path / "other.parquet"
+    make_scores(500).to_parquet(path)
+    make_scores(500, seed=1).to_parquet(other)
     found = fit_debiasing(DebiasConfig(table=str(path), scores="s", groups=("sex",)))
-    pd.concat([frame, frame]).to_parquet(path)
-    with pytest.raises(DataError, match="had 500 rows and now has 1000"):
-        write_debiasing(found, tmp_path / "out", time.monotonic())
+
+    def replace(*_):
+        other.replace(path)
+
+    if not late:
+        replace()
+    with pytest.raises(DataError, match="changed while it was read"):
+        write_debiasing(found, tmp_path / "out", time.monotonic(), replace if late else None)
     assert not (tmp_path / "out").exists()
 
 

@@ -91,6 +91,24 @@ def test_a_server_that_does_not_start_points_at_its_log(clean, tmp_path):
     assert "PREFECT_API_URL" not in os.environ
 
 
+def test_a_full_disk_is_said_before_anything_starts(clean, tmp_path, monkeypatch):
+    set_environment(tmp_path)
+    full = shutil._ntuple_diskusage(1 << 30, 1 << 30, 0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+    with pytest.raises(StoreError, match=r"disk of .*prefect is full: it has 0\.0 MiB left"):
+        Server(tmp_path)
+    assert not list((tmp_path / "data" / "prefect").iterdir())
+
+
+@pytest.mark.slow
+def test_a_server_that_ends_says_why(clean, tmp_path):
+    set_environment(tmp_path)
+    (tmp_path / "data" / "prefect" / "prefect.db").mkdir()
+    cause = r"server ended: .*unable to open database"
+    with start_server(tmp_path) as server, pytest.raises(ClusterError, match=cause):
+        server.wait()
+
+
 def test_runs_of_a_project_share_one_server_that_ends_with_the_last(clean, tmp_path, database):
     set_environment(tmp_path)
     folder = tmp_path / "data" / "prefect"

@@ -3,9 +3,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from types import SimpleNamespace
 
 import dask
@@ -13,7 +17,13 @@ import pytest
 from pydantic import ValidationError
 
 from fairfrontier.runtime import cluster
-from fairfrontier.runtime.cluster import ClusterConfig, load_cluster, open_cluster, renew
+from fairfrontier.runtime.cluster import (
+    ClusterConfig,
+    call_worker,
+    load_cluster,
+    open_cluster,
+    renew,
+)
 from fairfrontier.runtime.errors import ClusterError, ConfigError
 
 
@@ -106,12 +116,53 @@ def test_workers_are_started_afresh():
     with open_cluster(ClusterConfig(kind="local", workers=1, timeout=90)) as client:
         # So long is a worker that died waited for.
         assert dask.config.get("distributed.deploy.lost-worker-timeout") == "90.0s"
+        # And one that is silent.
+        assert client.cluster.scheduler.worker_ttl == 60
         process = client.submit(os.getpid, pure=False).result(30)
         with renew(client, 1, timeout=90) as fresh:
             assert fresh is not client
             assert fresh.submit(os.getpid, pure=False).result(30) != process
         assert fresh.status == "closed"
         assert client.submit(os.getpid, pure=False).result(30) != process
+
+
+def stop_once(path):
+    """Run on a worker: stop its process, as SIGSTOP from elsewhere would, the first time."""
+    with suppress(FileExistsError):
+        path.touch(exist_ok=False)
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return os.getpid()
+
+
+@pytest.mark.slow
+def test_a_stopped_worker_is_replaced(tmp_path):
+    with open_cluster(ClusterConfig(kind="local", workers=1, silence=1)) as client:
+        first = client.submit(os.getpid, pure=False).result(30)
+        assert call_worker(client, stop_once, tmp_path / "stopped") != first
+
+
+SCHEDULER = """
+import time
+from distributed import LocalCluster
+with LocalCluster(n_workers=1, processes=False, dashboard_address=None, protocol="tcp") as cluster:
+    print(cluster.scheduler_address, flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_scheduler_that_is_killed_is_noticed_at_once():
+    command = [sys.executable, "-c", SCHEDULER]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        config = ClusterConfig(kind="scheduler", address=process.stdout.readline().strip())
+        with open_cluster(config) as client:
+            with ThreadPoolExecutor() as threads:
+                waiting = threads.submit(call_worker, client, time.sleep, 60)
+                assert call_worker(client, abs, -1) == 1
+                process.kill()
+                with pytest.raises(ClusterError, match="does not answer any more"):
+                    waiting.result(20)
+            with pytest.raises(ClusterError, match="does not answer any more"):
+                call_worker(client, abs, -1)
 
 
 def test_a_registered_class_is_opened_by_its_short_name(monkeypatch):

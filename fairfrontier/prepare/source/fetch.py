@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import logging
+import os
 import re
 import shutil
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,10 +22,9 @@ from fairfrontier.prepare.source.progress import BYTES, Progress, show_progress
 from fairfrontier.runtime.errors import DataError, FetchError, UnreachableError
 from fairfrontier.runtime.home import read_path
 from fairfrontier.runtime.store import hash_file
+from fairfrontier.runtime.writer import drafting, lock_folder
 
 FOLDER = Path("data", "cache", "downloads")
-# Errors of file systems without locks; there only the digest detects two writers.
-LOCKLESS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 _log = logging.getLogger(__name__)
 
 
@@ -136,8 +134,11 @@ def _check_digest(path: Path, sha256: str, name: str, mend: str) -> None:
 def _keep(cache: Path, sha256: str, make: Callable[[], Path]) -> Path:
     """Return the file in a folder of the cache; a missing one is made under the folder's lock."""
     cache.mkdir(parents=True, exist_ok=True)
-    with _lock(cache):
+    lock = lock_folder(cache, wait=True)
+    try:
         return _find_kept(cache, sha256) or make()
+    finally:
+        os.close(lock)
 
 
 def _find_kept(cache: Path, sha256: str) -> Path | None:
@@ -218,8 +219,8 @@ def _fetch_wheel(origin: Origin, cache: Path, progress: Progress) -> Path:
         return _download(url, cache, name, sha256, origin, progress)
     except UnreachableError as refused:
         _log.info("%s Now pip fetches it.", refused.fault)
-        with tempfile.TemporaryDirectory(dir=cache, prefix=".pip-") as work:
-            return _admit(download_wheel(package, sha256, Path(work)), cache, sha256)
+        with drafting(cache) as work:
+            return _admit(download_wheel(package, sha256, work), cache, sha256)
 
 
 def _download(
@@ -274,18 +275,6 @@ def clean_name(path: str) -> str:
     """Return the last component of a path or URL as a plain, visible file name."""
     name = re.sub(r"[^\w.+=-]", "_", PurePosixPath(unquote(path)).name)
     return name.lstrip(".")[-100:] or "file"
-
-
-@contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """Hold a folder's lock, which the system releases whenever the process ends."""
-    with (folder / ".lock").open("a") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX)
-        except OSError as error:
-            if error.errno not in LOCKLESS:
-                raise
-        yield
 
 
 @contextmanager

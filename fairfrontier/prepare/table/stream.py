@@ -18,6 +18,7 @@ from pyarrow import csv
 from fairfrontier.prepare.table.batch_column import BatchColumn
 from fairfrontier.prepare.table.table import check_header, list_parquet, nearest_file, unpack
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+from fairfrontier.runtime.recall import Stamp, stamp
 from fairfrontier.runtime.store import hash_file
 
 BATCH_ROWS = 1 << 17
@@ -64,6 +65,19 @@ def digest_table(path: Path) -> str:
     if len(digests) == 1:
         return digests[0]
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+
+def stamp_table(path: Path) -> dict[Path, Stamp]:
+    """Return the files of a table with what changes when they are written; see `check_stamps`."""
+    return {file: stamp(file) for file in list_files(path)}
+
+
+def check_stamps(path: Path, stamps: Mapping[Path, Stamp]) -> None:
+    """Raise a DataError when a table has changed since `stamp_table`."""
+    if stamp_table(path) != stamps:
+        raise DataError(
+            f"{path} changed while it was read.", "Run again when no other program writes to it."
+        )
 
 
 def name_used(columns: object, options: Sequence[str]) -> dict[str, str]:

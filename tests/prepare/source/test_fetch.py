@@ -36,7 +36,7 @@ PINNED = digest(CONTENT)
 
 def kept(home, content=CONTENT):
     folder = home / FOLDER / digest(content)
-    return sorted(path.name for path in folder.iterdir() if path.name != ".lock")
+    return sorted(path.name for path in folder.iterdir())
 
 
 def test_a_download_is_kept_and_used_without_a_network(tmp_path):
@@ -219,10 +219,10 @@ def test_a_lock_dies_with_its_process(server, tmp_path):
     folder.mkdir(parents=True)
     code = (
         "import fcntl, sys, os\n"
-        "stream = open(sys.argv[1], 'a'); fcntl.flock(stream, fcntl.LOCK_EX)\n"
+        "fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX)\n"
         "print('held', flush=True); os.kill(os.getpid(), 9)\n"
     )
-    subprocess.run([sys.executable, "-c", code, str(folder / ".lock")], capture_output=True)
+    subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True)
     (folder / ".part").write_bytes(CONTENT[:777])
     origin = Origin(url=server.add("/people.csv", CONTENT))
     assert fetch([origin], PINNED, tmp_path).read_bytes() == CONTENT
