@@ -14,7 +14,7 @@ import hmac
 import json
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -125,14 +125,11 @@ class Store:
             When the folder cannot be made or written.
         """
         described = json.loads(canonical_json(description))
-        with ExitStack() as stack:
-            with self._explaining():
-                work = stack.enter_context(drafting(self.folder))
+        with self._explaining(), drafting(self.folder) as work:
             yield work
-            with self._explaining():
-                for path in (*_write_manifest(work, kind, key, described), work):
-                    flush(path)
-                self._publish(work, self.path(kind, key))
+            for path in (*_write_manifest(work, kind, key, described), work):
+                flush(path)
+            self._publish(work, self.path(kind, key))
 
     def check_writable(self) -> None:
         """Raise StoreError now rather than after the first hour of computing."""

@@ -48,7 +48,7 @@ def mask_modes(folder: Path, template: Path, undisturbed: Undisturbed) -> tuple[
 
 
 def fill_disk(folder: Path, template: Path, undisturbed: Undisturbed) -> tuple[int, str]:
-    """Give commands a disk of 24 sizes from too small to almost enough, then a larger one."""
+    """Give commands disks of sizes from too small to almost enough, then a larger one."""
     script = """
 mount -t tmpfs -o size={full}k none {data} && cp -a {kept}/. {data} || exit 99
 mount -o remount,size=$(( $(du -sk --apparent-size {data} | cut -f1) + {room} ))k {data} || exit 98
@@ -58,7 +58,7 @@ mount -o remount,size={full}k {data}
 "$@" 2>> {second} || code="$code again $?"
 cp -a {data}/. {kept}; umount {data}; echo $code > {code}"""
     counts = dict.fromkeys(("refused", "sentence", "partly", "differences", "leftovers"), 0)
-    names, sizes = ("run", "debias", "audit"), 8
+    names, sizes = ("run", "debias", "audit"), 6
     for name in names:
         needed = 100 if name == "audit" else 500
         for step in range(sizes):

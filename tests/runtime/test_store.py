@@ -280,6 +280,19 @@ def test_many_writers_and_readers_at_once(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["file/store", "/proc/store"])
+def test_a_disk_that_is_full_is_said_while_an_entry_is_made(tmp_path):
+    store = Store(tmp_path)
+
+    def write_much():
+        with store.writing("fit", store.key("fit", {}), {}) as work:
+            (work / "scores").symlink_to("/dev/full")
+            (work / "scores").write_text("more than nothing")
+
+    with pytest.raises(StoreError, match="cannot be written: No space left"):
+        write_much()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_folder_that_cannot_be_written_is_explained(tmp_path, place):
     (tmp_path / "file").write_text("in the way")
     store = Store(tmp_path / place)
