@@ -10,6 +10,7 @@ import argparse
 import json
 import random
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -54,11 +55,9 @@ def find_undisturbed(template: Path) -> dict[str, Row]:
     rows = {row["job"]: row for row in read_rows("undisturbed")}
     for name, job in JOBS.items():
         if name not in rows:
-            # The first run is slower: it reads what later ones find in memory.
-            for _ in range(2):
-                scene = Scene(FOLDER / "scene", template)
-                code, seconds = scene.run(job)
-                assert code == 0, scene.said()
+            scene = Scene(FOLDER / "scene", template)
+            code, seconds = scene.run(job)
+            assert code == 0, scene.said()
             row = {"job": name, "seconds": seconds, "files": scene.results()}
             rows[name] = keep_row("undisturbed", {**row, "leftovers": scene.leftovers()})
     return rows
@@ -69,13 +68,17 @@ def kill_jobs(template: Path, undisturbed: dict[str, Row], kills: int, seed: int
     done = read_rows("kills")
     for name, job in JOBS.items():
         before = [row for row in done if row["job"] == name]
-        count = sum(row["kills"] for row in before)
-        trial = len(before)
+        count, trial = sum(row["kills"] for row in before), len(before)
+        seconds = undisturbed[name]["seconds"]
         while count < round(job.kills * kills / 200):
             draw = random.Random(f"{seed} {name} {trial}")  # noqa: S311
             scene = Scene(FOLDER / "scene", template)
-            seconds = undisturbed[name]["seconds"]
-            killed = sum(scene.kill(job, draw.uniform(0, seconds)) for _ in range(IN_A_ROW))
+            killed, started = 0, time.monotonic()
+            while killed < IN_A_ROW and scene.kill(job, draw.uniform(0, seconds)):
+                killed += 1
+            if killed == 0:
+                # The machine is faster now: later moments would kill nothing.
+                seconds = min(seconds, time.monotonic() - started)
             code, needed = scene.run(job)
             row = {
                 "job": name,

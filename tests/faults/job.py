@@ -125,7 +125,7 @@ class Scene:
         main()
 
     def kill(self, job: Job, delay: float) -> bool:
-        """Kill a command after a time, and wait for its processes; False if it ended before."""
+        """Kill a command after a time, and wait for its processes; False where it ended before."""
         if job.module == LIBRARY:
             killed = self.run_forked(job, delay) == -signal.SIGKILL
         else:
