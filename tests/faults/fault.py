@@ -7,6 +7,7 @@ returns how often it was tried, and a sentence of figures.
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import random
 import shutil
@@ -51,7 +52,7 @@ def fill_disk(folder: Path, template: Path, undisturbed: Undisturbed) -> tuple[i
     """Give commands disks of sizes from too small to almost enough, then a larger one."""
     script = """
 mount -t tmpfs -o size={full}k none {data} && cp -a {kept}/. {data} || exit 99
-mount -o remount,size=$(( $(du -sk --apparent-size {data} | cut -f1) + {room} ))k {data} || exit 98
+mount -o remount,size=$(( $(df -k --output=used {data} | tail -1) + {room} ))k {data} || exit 98
 "$@"; code=$?
 cp -a {data}/results {first} 2>/dev/null
 mount -o remount,size={full}k {data}
@@ -187,7 +188,7 @@ def kill_scheduler(folder: Path, template: Path, _: Undisturbed) -> tuple[int, s
 
 
 def replace_table(folder: Path, template: Path, undisturbed: Undisturbed) -> tuple[int, str]:
-    """Replace the table of scores, or of decisions, at a random moment of a command."""
+    """Replace the table of scores, or of decisions, now and then while a command runs."""
     counts = {"old": 0, "new": 0, "refused": 0, "other": 0}
     draw, tables = random.Random(0), {"debias": "scores.csv", "audit": "decisions.csv"}  # noqa: S311
     for name, table in tables.items():
@@ -199,11 +200,13 @@ def replace_table(folder: Path, template: Path, undisturbed: Undisturbed) -> tup
         new, old = scene.results(), undisturbed[name]["files"]
         for _ in range(10):
             scene = Scene(folder / "scene", template)
-            (scene.home / "next").write_text(changed)
+            contents = itertools.cycle([changed, (scene.home / table).read_text()])
             process = scene.start(JOBS[name])
-            time.sleep(draw.uniform(0, undisturbed[name]["seconds"]))
-            (scene.home / "next").replace(scene.home / table)
-            code, found = process.wait(), scene.results()
+            while process.poll() is None:
+                (scene.home / "next").write_text(next(contents))
+                (scene.home / "next").replace(scene.home / table)
+                time.sleep(draw.uniform(0, 0.5))
+            code, found = process.returncode, scene.results()
             if code == 2 and is_sentence(scene.said()) and not found:
                 counts["refused"] += 1
             else:
