@@ -279,7 +279,6 @@ def test_many_writers_and_readers_at_once(tmp_path):
     assert leftovers(store) == []
 
 
-@pytest.mark.parametrize("place", ["file/store", "/proc/store"])
 def test_a_disk_that_is_full_is_said_while_an_entry_is_made(tmp_path):
     store = Store(tmp_path)
 
@@ -293,6 +292,7 @@ def test_a_disk_that_is_full_is_said_while_an_entry_is_made(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("place", ["file/store", "/proc/store"])
 def test_a_folder_that_cannot_be_written_is_explained(tmp_path, place):
     (tmp_path / "file").write_text("in the way")
     store = Store(tmp_path / place)
