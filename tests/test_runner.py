@@ -21,6 +21,7 @@ from fairfrontier.debias.files import write_debiasing
 from fairfrontier.prepare.loader import load
 from fairfrontier.runner import run_plain
 from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.study import search
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.run import start_study
 from fairfrontier.train.registry import load_model
@@ -177,3 +178,38 @@ def test_a_table_unlike_its_description_fails_before_anything_is_written(tmp_pat
         run(home)
     assert not (home / "data" / "results").exists()
     assert not (home / "data" / "cache" / "store" / "fit").exists()
+
+
+def test_a_search_is_the_same_on_two_workers_and_after_a_stop(tmp_path, monkeypatch):
+    parts = "split: {kind: random, train: 0.4, calibration: 0.2, validation: 0.2, test: 0.2}"
+    dataset = DATASET.replace("split: {kind: random, train: 0.6, test: 0.4}", parts)
+    study = """
+dataset: loans
+methods: {linear: {}, parity: {method: linear, then: group_thresholds}}
+search: {trials: 10}
+frontier: {fairness: ["selection_rate_difference:origin"]}
+"""
+    bytes_of = {}
+    for name, cluster in (("stopped", "inline"), ("spread", "local")):
+        home = make_project(tmp_path / name, dataset=dataset, study=study)
+        if name == "stopped":
+            measure, done = search._Tuner.tell, []
+
+            def tell(tuner, *told, measure=measure, done=done):
+                done.append(told)
+                if len(done) == 3:
+                    raise KeyboardInterrupt
+                measure(tuner, *told)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(search._Tuner, "tell", tell)
+                with pytest.raises(KeyboardInterrupt):
+                    run(home)
+        facts = run(home, cluster=cluster)
+        assert facts["fits"] == 10
+        # The round before the stop is found in the store.
+        assert facts["trained"] == (6 if name == "stopped" else 10)
+        assert facts["failed_trials"] == []
+        bytes_of[name] = (home / "data/results/loans/points.parquet").read_bytes()
+        assert run(home)["trained"] == 0
+    assert bytes_of["stopped"] == bytes_of["spread"]

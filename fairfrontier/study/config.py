@@ -125,6 +125,35 @@ class FrontierConfig(Model):
     fairness: tuple[str, ...] = Field(min_length=1)
 
 
+class SearchConfig(Model):
+    """How settings are searched: see `fairfrontier.study.search`.
+
+    Attributes
+    ----------
+    trials : int or None
+        Settings that are tried in all: half of them are tuned for the objective, evenly over the
+        methods; the others are budgets.
+    minutes : float or None
+        Time in place of trials; what is found then depends on the machine.
+    resolution : float
+        A step between adjacent budgets, in the objective and every fairness measure, is divided
+        until it is smaller.
+    seed : int
+        Of the proposals.
+    """
+
+    trials: int | None = Field(default=None, gt=0, le=MOST_SEEDS)
+    minutes: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    resolution: float = Field(default=0.01, gt=0, allow_inf_nan=False)
+    seed: int = Field(default=0, ge=0, lt=2**32 - 10_000)
+
+    @model_validator(mode="after")
+    def _ends(self) -> Self:
+        if (self.trials is None) == (self.minutes is None):
+            raise fault("it has trials and minutes, or neither", "Give one: {trials: 40}.")
+        return self
+
+
 class CertificateConfig(Model):
     """How the models are certified under the study's fair metric.
 
@@ -193,6 +222,8 @@ class StudyConfig(MethodBlock):
         false_negative: 5}}``, or a measure of a regression. Class weights, cuts of scores and
         post-processors serve it; it is ``frontier.accuracy`` by default. ``own`` leaves every
         method its own weights and cuts, as papers have them; the published block always does.
+    search : SearchConfig or None
+        Searches parameters that rows leave open, in the spaces of ``conf/methods``.
     frontier : FrontierConfig
         The measures that are traded.
     published : PublishedConfig or None
@@ -221,6 +252,7 @@ class StudyConfig(MethodBlock):
     threads: int = Field(default=1, ge=1, le=MOST_THREADS)
     select_on: Literal["train", "validation"] = "validation"
     objective: str | dict[str, Any] = OWN
+    search: SearchConfig | None = None
     frontier: FrontierConfig
     published: PublishedConfig | None = None
     certificate: CertificateConfig | None = None

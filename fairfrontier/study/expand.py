@@ -46,7 +46,12 @@ def load_study(
 
 
 def expand(resolved: ResolvedStudy) -> tuple[Planned, ...]:
-    """Return the fit groups of a study, those of the published block first.
+    """Return the fit groups of a study; see `expand_rows`."""
+    return expand_rows(resolved.study.study, resolved.rows)
+
+
+def expand_rows(study: str, rows: Sequence[ResolvedRow]) -> tuple[Planned, ...]:
+    """Return the fit groups of resolved rows, those of the published block first.
 
     There is one per row × sweep value × seed; a batched method has groups of up to BATCH_SIZE
     values and seeds of a row that share their structure. A fit that both blocks ask for comes once,
@@ -55,11 +60,11 @@ def expand(resolved: ResolvedStudy) -> tuple[Planned, ...]:
     method, setting, seed) names one fit, whatever the profile. A ConfigError refuses two different
     fits with the same name.
     """
-    where = f"Study {resolved.study.study}"
+    where = f"Study {study}"
     batches: dict[str, tuple[ResolvedRow, list[Member], list[Block]]] = {}
     names: dict[tuple[str, str, int], tuple[ResolvedRow, str]] = {}
     shared: Counter[tuple[str, Block]] = Counter()
-    for row in resolved.rows:
+    for row in rows:
         for seed in row.seeds:
             name = (row.shared["method"], canonical_json(row.setting), seed)
             together: dict[str, Any] = {

@@ -4,23 +4,81 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from fairfrontier.runtime.config import Model, parse, read_yaml
+from fairfrontier.runtime.config import Model, fault, parse, read_yaml
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.finder import list_names
 
 
+class Dimension(Model):
+    """A parameter that a search may choose: a range of numbers, or a list of values.
+
+    Attributes
+    ----------
+    low, high : number
+        Both ends count; two integers range over integers.
+    log : bool
+        Whether the range is one of magnitudes.
+    choices : list
+        Values without an order, in place of a range.
+    loose : {"low", "high"} or None
+        For a parameter that trades the objective for fairness: its end of least fairness.
+    """
+
+    low: int | float | None = None
+    high: int | float | None = None
+    log: bool = False
+    choices: tuple[Any, ...] | None = None
+    loose: Literal["low", "high"] | None = None
+
+    @model_validator(mode="after")
+    def _is_a_range_or_a_list(self) -> Self:
+        ranged = self.low is not None and self.high is not None and self.low < self.high
+        if self.choices and (self.low, self.high, self.loose) == (None, None, None):
+            return self
+        if self.choices is not None or not ranged or (self.log and not float(self.low or 0) > 0):
+            raise fault(
+                "it is no range and no list", "Give low and high, above 0 where log, or choices."
+            )
+        return self
+
+    @property
+    def distribution(self) -> Any:
+        """What Optuna draws from."""
+        from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+        if self.choices is not None:
+            return CategoricalDistribution(self.choices)
+        if isinstance(self.low, int) and isinstance(self.high, int):
+            return IntDistribution(self.low, self.high, log=self.log)
+        return FloatDistribution(float(self.low or 0), float(self.high or 0), log=self.log)
+
+    def read(self, value: Any) -> Any:
+        """Return a drawn value with four digits."""
+        return float(f"{value:.4g}") if isinstance(value, float) else value
+
+    def at(self, position: float) -> Any:
+        """Return the value at a position from 0, the tight end, to 1, the loose end."""
+        low, high = float(self.low or 0), float(self.high or 0)
+        share = position if self.loose != "low" else 1 - position
+        value = low * (high / low) ** share if self.log else low + (high - low) * share
+        whole = isinstance(self.low, int) and isinstance(self.high, int)
+        return round(value) if whole else self.read(value)
+
+
 class MethodFile(Model):
-    """``conf/methods/METHOD.yaml``: named presets and grids of one method."""
+    """``conf/methods/METHOD.yaml``: named presets and grids of one method, and what is searched."""
 
     method: str
     # preset -> dataset or "any" -> parameters
     presets: dict[str, dict[str, dict[str, Any]]] = Field(default_factory=dict)
     # grid -> parameter -> values
     grids: dict[str, dict[str, list[Any]]] = Field(default_factory=dict)
+    # parameter -> where a search looks
+    space: dict[str, Dimension] = Field(default_factory=dict)
     notes: str = ""
 
     @classmethod

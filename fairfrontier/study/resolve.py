@@ -22,7 +22,7 @@ from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.study.argument import check_names, check_types
 from fairfrontier.study.claim import Block
 from fairfrontier.study.config import MethodBlock, MethodRow, StudyConfig, ThenRow, split_name
-from fairfrontier.study.method_file import MethodFile
+from fairfrontier.study.method_file import Dimension, MethodFile
 from fairfrontier.study.publication import read_publication
 from fairfrontier.train.objective import RANKED, Objective, list_serving
 
@@ -79,7 +79,7 @@ def resolve(study: StudyConfig, home: Path, path: Path | None = None) -> Resolve
     exist, and values that a method does not accept.
     """
     where = str(path) if path else f"Study {study.study}"
-    context = _Context(study, home, where)
+    context = Resolver(study, home, where)
     rows = [
         resolved
         for block, block_rows, select_on in study.blocks()
@@ -89,8 +89,8 @@ def resolve(study: StudyConfig, home: Path, path: Path | None = None) -> Resolve
     return ResolvedStudy(study, where, context.dataset, tuple(rows))
 
 
-class _Context:
-    """The names that the rows of a study may use."""
+class Resolver:
+    """Looks up the names in the rows of a study, and expands them."""
 
     def __init__(self, study: StudyConfig, home: Path, where: str) -> None:
         from fairfrontier.train.registry import METHODS
@@ -181,6 +181,21 @@ class _Context:
                 f"{key}: with this row the study has {self.fits:,} fits, more than {MOST_FITS:,}.",
                 "Sweep fewer values, or use fewer seeds.",
             )
+
+    def resolve_frontier_row(self, label: str, row: MethodRow) -> tuple[ResolvedRow, ...]:
+        """Return a row of the frontier's block at every value of its sweep."""
+        study, self.fits = self.study, 0
+        return tuple(self.resolve_row("frontier", label, row, study, study.select_on))
+
+    def read_space(self, method: str) -> dict[str, Dimension]:
+        """Return what a search may choose of a method."""
+        space = MethodFile.read(method, self.home).space
+        _check_names(self.methods[method], space, f"conf/methods/{method}.yaml: space", ())
+        return space
+
+    def read_preset(self, method: str, preset: str | None) -> dict[str, Any]:
+        """Return the parameters of a method's preset."""
+        return MethodFile.read(method, self.home).preset(preset, self.lineage, self.where)
 
     def _resolve_metric(
         self, method: str, own: Mapping[str, Any], row: MethodRow, key: str

@@ -6,10 +6,11 @@ process, on the workers of a Dask cluster, or as tasks of a Prefect flow. No sta
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,14 +21,15 @@ from fairfrontier.metric.kept import knows_metric
 from fairfrontier.prepare.digest import knows_split
 from fairfrontier.prepare.request import SplitRequest
 from fairfrontier.runtime.cluster import ClusterConfig, load_cluster
-from fairfrontier.runtime.errors import FairfrontierError, StoreError
+from fairfrontier.runtime.errors import ConfigError, FairfrontierError, StoreError
 from fairfrontier.runtime.store import Store
 from fairfrontier.runtime.writer import check_folder
-from fairfrontier.study.config import StudyConfig
+from fairfrontier.study.config import SearchConfig, StudyConfig
 from fairfrontier.study.expand import Planned, expand, load_study
 from fairfrontier.study.option import FEW, RunOptions
 from fairfrontier.study.points import KIND as POINTS
 from fairfrontier.study.points import points_key
+from fairfrontier.study.resolve import ResolvedStudy, Resolver
 from fairfrontier.study.results import StudyResults, build_results
 from fairfrontier.study.stage import (
     RunContext,
@@ -63,16 +65,27 @@ class Runner(Protocol):
 
 
 @dataclass(frozen=True)
+class Searched:
+    """Counts of a search: trials, those of its fits that the store did not hold, and failures."""
+
+    trials: int
+    trained: int
+    failed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class StudyRun:
     """A checked study, its fits, and how many of them the store held from the start.
 
-    ``started`` is when it was asked for, by the monotonic clock.
+    ``started`` is when it was asked for, by the monotonic clock; ``searched`` counts what a search
+    tried, whose fits are in the plan.
     """
 
     options: RunOptions
     study: StudyConfig
     plan: tuple[Planned, ...]
     started: float
+    searched: Searched | None = None
 
     @cached_property
     def is_known(self) -> bool:
@@ -160,6 +173,7 @@ class StudyRun:
         """Where fits run."""
         if self.options.cluster == "auto":
             fits = len(self.missing) if self.is_known else len(self.plan)
+            fits += FEW if self.study.search else 0
             return ClusterConfig(kind="inline" if fits <= FEW else "local")
         return load_cluster(self.options.cluster, self.home)
 
@@ -187,9 +201,10 @@ class StudyRun:
             "profile": self.study.profile,
             "folder": str(self.folder),
             "fits": len(self.plan),
-            "trained": len(self.missing),
+            "trained": len(self.missing) + (self.searched.trained if self.searched else 0),
             "skipped": self.list_skipped(),
             "seconds": round(self.seconds, 3),
+            **({"failed_trials": list(self.searched.failed)} if self.searched else {}),
         }
 
 
@@ -198,10 +213,32 @@ def check_options(options: RunOptions) -> tuple[StudyConfig, tuple[Planned, ...]
     resolved = load_study(options.study, options.profile, options.home)
     if options.cluster != "auto":
         load_cluster(options.cluster, options.home)
-    plan = expand(resolved)
+    plan = _leave_out_searched(expand(resolved), resolved, options.home)
     check_folder(options.find_folder(resolved.study))
     open_store(options.home).check_writable()
     return resolved.study, plan
+
+
+def _leave_out_searched(
+    plan: tuple[Planned, ...], resolved: ResolvedStudy, home: Path
+) -> tuple[Planned, ...]:
+    """Return the fits of a plan whose settings are no matter of the study's search, if any."""
+    if resolved.study.search is None:
+        return plan
+    from fairfrontier.study.search import list_searched
+
+    rows = list_searched(resolved.study, Resolver(resolved.study, home, resolved.where))
+    if not rows:
+        raise ConfigError(
+            f"{resolved.where}: search has nothing to choose.",
+            "Leave parameters of a row open that its conf/methods has under space, or take it out.",
+        )
+    labels = {row.label for row in rows}
+    return tuple(
+        planned
+        for planned in plan
+        if "frontier" not in planned.blocks or planned.group.method not in labels
+    )
 
 
 def start_study(options: RunOptions) -> StudyRun:
@@ -219,22 +256,10 @@ def run_stages(study: StudyRun, runner: Runner) -> dict[str, Any]:
 
     After an error, finished stages are kept, and the same call resumes.
     """
-    unprepared = list(study.missing.values()) if study.is_known else study.groups
-    inputs: dict[Any, Any] = {
-        request: runner.submit("prepare", request, label=_name_split(request))
-        for request in list_splits(unprepared)
-    }
-    inputs |= {
-        request: runner.submit(
-            "metric",
-            request,
-            label=f"{request.parameters['name']} of {_name_split(request.split)}",
-            after=[inputs[request.split]],
-        )
-        for request in list_metrics(unprepared)
-    }
-    for future in inputs.values():
-        future.result()
+    inputs: dict[Any, Any] = {}
+    _prepare(list(study.missing.values()) if study.is_known else study.groups, runner, inputs)
+    if study.study.search is not None:
+        study = _search(study, study.study.search, runner, inputs)
     runner.context.observer.expect(len(study.jobs))
     fits = _submit_fits(study, runner, inputs)
     _watch_fits(fits, study.jobs, runner)
@@ -316,6 +341,61 @@ class ThreadRunner:
     def as_completed(self, futures: Sequence[Future[Any]]) -> Iterable[Future[Any]]:
         """Yield futures as they finish."""
         return as_completed(futures)
+
+
+def _prepare(groups: Sequence[FitGroup], runner: Runner, inputs: dict[Any, Any]) -> None:
+    """Prepare the splits and learn the metrics of groups, and add their futures to the inputs."""
+    for request in list_splits(groups):
+        if request not in inputs:
+            inputs[request] = runner.submit("prepare", request, label=_name_split(request))
+    for asked in list_metrics(groups):
+        if asked not in inputs:
+            label = f"{asked.parameters['name']} of {_name_split(asked.split)}"
+            after = [inputs[asked.split]]
+            inputs[asked] = runner.submit("metric", asked, label=label, after=after)
+    for future in inputs.values():
+        future.result()
+
+
+def _search(
+    study: StudyRun, config: SearchConfig, runner: Runner, inputs: dict[Any, Any]
+) -> StudyRun:
+    """Return the run with the fits of its search in the plan."""
+    from fairfrontier.study.search import Search
+
+    resolver = Resolver(study.study, study.home, f"Study {study.study.study}")
+    new: set[str] = set()
+
+    def evaluate(plans: Sequence[Sequence[Planned]]) -> list[pd.DataFrame | str]:
+        together = replace(study, plan=tuple(itertools.chain(*plans)))
+        _prepare(together.groups, runner, inputs)
+        new.update(together.missing)
+        runner.context.observer.expect(len(together.jobs))
+        fits = _submit_fits(together, runner, inputs)
+        for _ in runner.as_completed(list(fits.values())):
+            runner.context.observer.advance()
+        keys = iter(together.keys)
+        measures = [
+            [
+                runner.submit("measure", p.group, label=_name_group(p.group), after=[fits[name]])
+                for p, name in zip(plan, keys, strict=False)
+            ]
+            for plan in plans
+        ]
+        return [_collect(tables) for tables in measures]
+
+    outcome = Search(study.study, config, resolver).run(evaluate)
+    searched = Searched(outcome.trials, len(new), tuple(outcome.failed))
+    return replace(study, plan=(*study.plan, *outcome.planned.values()), searched=searched)
+
+
+def _collect(measures: Sequence[Any]) -> pd.DataFrame | str:
+    """Return the points of a trial, or why it has none."""
+    try:
+        points = pd.concat([future.result() for future in measures], ignore_index=True)
+    except FairfrontierError as error:
+        return error.fault
+    return points
 
 
 def _submit_fits(study: StudyRun, runner: Runner, inputs: Mapping[Any, Any]) -> dict[str, Any]:

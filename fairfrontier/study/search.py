@@ -1,0 +1,297 @@
+"""Searching a study's settings: first those that serve its objective, then the budgets between."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from fairfrontier.runtime.store import canonical_json
+from fairfrontier.study.config import MethodRow, SearchConfig, StudyConfig
+from fairfrontier.study.expand import Planned, expand_rows
+from fairfrontier.study.frontier import orient, summarise
+from fairfrontier.study.method_file import Dimension
+from fairfrontier.study.resolve import Resolver
+
+if TYPE_CHECKING:
+    import optuna
+
+# Settings of a row that are tried at once: a constant, so that none depends on the workers.
+BATCH = 4
+# The share of the trials that looks for the best settings where others look for budgets.
+TUNING = 0.5
+# Adjacent budgets closer than this, as a share of their range, are not divided again.
+CLOSEST = 1 / 512
+
+# The points of every trial, or why it failed.
+Evaluate = Callable[[Sequence[Sequence[Planned]]], Sequence[pd.DataFrame | str]]
+
+
+@dataclass(frozen=True, eq=False)
+class SearchedRow:
+    """A row of a study with parameters that its YAML leaves to the search.
+
+    ``space`` are those that are tuned for the objective. ``dial`` trades the objective for
+    fairness: a parameter of the method, or of the post-processor where ``of_rule``; ``listed`` are
+    its values, where the study lists them.
+    """
+
+    label: str
+    method: str
+    row: MethodRow
+    space: Mapping[str, Dimension]
+    dial: tuple[str, Dimension] | None
+    of_rule: bool
+    listed: tuple[float, ...] = ()
+
+    @property
+    def base(self) -> str:
+        """What rows have in common that are tuned together: all but the dial of their rules."""
+        own = self.row.model_dump(exclude={"then"}, exclude_unset=True) | {"method": self.method}
+        return canonical_json(own)
+
+    def tune(self, tuned: Mapping[str, Any]) -> MethodRow:
+        """Return the row without its rule at tuned parameters, its own dial at its loose end."""
+        loosest = {} if self.of_rule else self.set_dial(1.0)
+        return self._replace({**tuned, **loosest}, None)
+
+    def trade(self, tuned: Mapping[str, Any], position: float) -> MethodRow:
+        """Return the row at tuned parameters and a position of its dial, from 0, tight, to 1."""
+        dialled = self.set_dial(position)
+        if not self.of_rule:
+            return self._replace({**tuned, **dialled}, self._dump_rule({}))
+        return self._replace(tuned, self._dump_rule(dialled))
+
+    def set_dial(self, position: float) -> dict[str, Any]:
+        """Return the dial's parameter at a position."""
+        if self.dial is None:
+            return {}
+        name, dimension = self.dial
+        if not self.listed:
+            return {name: dimension.at(position)}
+        ordered = sorted(self.listed, reverse=dimension.loose == "low")
+        return {name: ordered[round(position * (len(ordered) - 1))]}
+
+    def _dump_rule(self, dialled: Mapping[str, Any]) -> dict[str, Any] | None:
+        if self.row.then is None:
+            return None
+        return {**self.row.then.model_dump(exclude_unset=True), **dialled}
+
+    def _replace(self, parameters: Mapping[str, Any], rule: Mapping[str, Any] | None) -> MethodRow:
+        own = self.row.model_dump(exclude={"then"}, exclude_unset=True)
+        then = {} if rule is None else {"then": dict(rule)}
+        return MethodRow.model_validate({**own, "method": self.method, **parameters, **then})
+
+
+@dataclass(eq=False)
+class Outcome:
+    """What a search tried: its fits that the study shows, and counts of trials.
+
+    ``failed`` has the label of each trial that failed, with its reason.
+    """
+
+    planned: dict[str, Planned] = field(default_factory=dict)
+    trials: int = 0
+    failed: list[str] = field(default_factory=list)
+
+
+def list_searched(study: StudyConfig, resolver: Resolver) -> list[SearchedRow]:
+    """Return the rows with anything to search: no grid, and parameters in a space that are free."""
+    rows = []
+    for label, row in study.methods.items():
+        if row.grid is not None:
+            continue
+        method = row.method or label
+        fixed = {*row.parameters, *resolver.read_preset(method, row.preset)}
+        own = resolver.read_space(method)
+        space = {key: value for key, value in own.items() if key not in fixed and not value.loose}
+        rule = row.then
+        knobs = own if rule is None else resolver.read_space(rule.method)
+        parameters = row.parameters if rule is None else rule.parameters
+        dial, listed = None, ()
+        for name, dimension in knobs.items():
+            value = parameters.get(name)
+            if dimension.loose and (isinstance(value, list) or name not in {*parameters, *fixed}):
+                dial = (name, dimension)
+                listed = tuple(value) if isinstance(value, list) else ()
+        if space or dial:
+            rows.append(SearchedRow(label, method, row, space, dial, rule is not None, listed))
+    return rows
+
+
+class Search:
+    """The state of a search.
+
+    Trials are proposed in rounds of a fixed size and told in order: what is tried depends on the
+    study and its seed, not on the number of workers, and a killed search finds all its trials in
+    the store again. With ``minutes`` the clock decides when the last round begins.
+    """
+
+    def __init__(self, study: StudyConfig, config: SearchConfig, resolver: Resolver) -> None:
+        self.study, self.config, self.resolver = study, config, resolver
+        self.rows = list_searched(study, resolver)
+        self.outcome = Outcome()
+        self.deadline = time.monotonic() + 60 * config.minutes if config.minutes else None
+
+    def run(self, evaluate: Evaluate) -> Outcome:
+        """Tune every base for the objective, then divide the largest steps between budgets."""
+        best = self._tune(evaluate)
+        self._trade(best, evaluate)
+        return self.outcome
+
+    @property
+    def _is_over(self) -> bool:
+        if self.deadline is not None:
+            return time.monotonic() >= self.deadline
+        return self.outcome.trials >= (self.config.trials or 0)
+
+    def _tune(self, evaluate: Evaluate) -> dict[str, dict[str, Any]]:
+        """Return the best parameters of each base; none where all its trials failed."""
+        tuners: dict[str, _Tuner] = {}
+        for number, row in enumerate(self.rows):
+            tuners.setdefault(row.base, _Tuner(row, self.config.seed + number))
+            if row.row.then is None:
+                tuners[row.base].shown = row
+        share, half = None, time.monotonic() + 60 * TUNING * (self.config.minutes or 0)
+        if self.config.trials:
+            tuning = TUNING if any(row.dial for row in self.rows) else 1.0
+            share = max(1, int(self.config.trials * tuning) // max(1, len(tuners)))
+        while share is not None or time.monotonic() < half:
+            asked = [
+                (tuner, proposal)
+                for tuner in tuners.values()
+                for proposal in tuner.ask(BATCH if share is None else share - tuner.asked)
+            ]
+            if not asked:
+                break
+            rows = [(tuner.shown or tuner.row, tuner.shown is not None) for tuner, _ in asked]
+            tried = [
+                (row.label, row.tune(tuner.read(proposal)), shown)
+                for (row, shown), (tuner, proposal) in zip(rows, asked, strict=True)
+            ]
+            for (tuner, proposal), value in zip(asked, self._try(tried, evaluate), strict=True):
+                tuner.tell(proposal, None if value is None else float(value[0]))
+        return {base: tuner.best for base, tuner in tuners.items() if tuner.best is not None}
+
+    def _trade(self, best: Mapping[str, Mapping[str, Any]], evaluate: Evaluate) -> None:
+        """Try budgets of every row: its ends and middle, then the middles of the largest steps."""
+        rows = [row for row in self.rows if row.dial is not None and row.base in best]
+        known: dict[str, dict[float, np.ndarray]] = {row.label: {} for row in rows}
+        waiting = {row.label: list(np.linspace(0, 1, len(row.listed) or 3)[::-1]) for row in rows}
+        while True:
+            proposals = [(row, at) for row in rows for at in waiting.pop(row.label, [])]
+            if not proposals:
+                steps = [step for row in rows for step in self._list_steps(row, known[row.label])]
+                steps.sort(key=lambda step: -step[0])
+                proposals = [(row, at) for _, row, at in steps[:BATCH]]
+            if self.config.trials:
+                proposals = proposals[: self.config.trials - self.outcome.trials]
+            if not proposals or self._is_over:
+                return
+            tried = [(row.label, row.trade(best[row.base], at), True) for row, at in proposals]
+            for (row, at), value in zip(proposals, self._try(tried, evaluate), strict=True):
+                known[row.label][at] = np.array([]) if value is None else value
+
+    def _list_steps(
+        self, row: SearchedRow, known: Mapping[float, np.ndarray]
+    ) -> Iterator[tuple[float, SearchedRow, float]]:
+        """Yield (size, row, middle) of the steps above the resolution between adjacent budgets."""
+        if row.listed:
+            return
+        measured = sorted(at for at, value in known.items() if value.size)
+        for low, high in itertools.pairwise(measured):
+            size = float(np.abs(known[high] - known[low]).max())
+            middle = (low + high) / 2
+            taken = row.set_dial(middle) in (row.set_dial(low), row.set_dial(high))
+            coarse = size > self.config.resolution and high - low > CLOSEST
+            if coarse and not taken and middle not in known:
+                yield size, row, middle
+
+    def _try(
+        self, tried: Sequence[tuple[str, MethodRow, bool]], evaluate: Evaluate
+    ) -> list[np.ndarray | None]:
+        """Evaluate rows, keep the fits of those shown, and return their oriented measures."""
+        plans = [
+            expand_rows(self.study.study, self.resolver.resolve_frontier_row(label, row))
+            for label, row, _ in tried
+        ]
+        values: list[np.ndarray | None] = []
+        for (label, _, shown), plan, result in zip(tried, plans, evaluate(plans), strict=True):
+            self.outcome.trials += 1
+            if isinstance(result, str):
+                self.outcome.failed.append(f"{label}: {result}")
+                values.append(None)
+                continue
+            if shown:
+                for planned in plan:
+                    member = planned.group.members[0]
+                    name = canonical_json([label, member.setting, member.seed])
+                    self.outcome.planned.setdefault(name, planned)
+            values.append(self._read(result) if len(result) else None)
+        return values
+
+    def _read(self, points: pd.DataFrame) -> np.ndarray | None:
+        """Return the objective and the fairness measures of one setting, more is better."""
+        names = [self.study.frontier.accuracy, *self.study.frontier.fairness]
+        fits = points[["method", "setting", "seed"]].drop_duplicates()
+        means = summarise(points, fits, self.study.select_on).set_index("name")["value"]
+        values = np.array([orient(name, np.array([means.get(name, np.nan)]))[0] for name in names])
+        if np.isnan(values[0]):
+            return None
+        return np.nan_to_num(values)
+
+
+class _Tuner:
+    """Proposes settings of a row by the tree-structured Parzen estimator, seeded.
+
+    The first proposal is the row's own parameters.
+    """
+
+    def __init__(self, row: SearchedRow, seed: int) -> None:
+        self.row, self.asked, self.best_value = row, 0, -np.inf
+        self.best: dict[str, Any] | None = None
+        self.shown: SearchedRow | None = None
+        self._seed = seed
+        self._sampler: optuna.Study | None = None
+
+    def ask(self, count: int) -> list[Any]:
+        """Return at most ``BATCH`` proposals; one in all where nothing is tuned."""
+        count = min(count, BATCH) if self.row.space else 1 - self.asked
+        if count <= 0:
+            return []
+        first = [] if self.asked else [None]
+        self.asked += count
+        return [*first, *(self._sample() for _ in range(count - len(first)))]
+
+    def read(self, proposal: Any) -> dict[str, Any]:
+        """Return the parameters of a proposal."""
+        if proposal is None:
+            return {}
+        return {name: self.row.space[name].read(value) for name, value in proposal.params.items()}
+
+    def tell(self, proposal: Any, value: float | None) -> None:
+        """Record the objective of a proposal; None where it failed."""
+        if proposal is not None:
+            from optuna.trial import TrialState
+
+            failed = {"state": TrialState.FAIL} if value is None else {"values": value}
+            self._sampler.tell(proposal, **failed)  # type: ignore[union-attr]
+        if value is not None and value > self.best_value:
+            self.best, self.best_value = self.read(proposal), value
+
+    def _sample(self) -> Any:
+        if self._sampler is None:
+            import optuna
+
+            optuna.logging.set_verbosity(optuna.logging.ERROR)
+            sampler = optuna.samplers.TPESampler(
+                seed=self._seed, n_startup_trials=2 * BATCH, multivariate=True, constant_liar=True
+            )
+            self._sampler = optuna.create_study(direction="maximize", sampler=sampler)
+        space = {name: dimension.distribution for name, dimension in self.row.space.items()}
+        return self._sampler.ask(space)

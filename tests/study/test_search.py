@@ -1,0 +1,209 @@
+"""Settings are searched for the objective first, then budgets between the largest steps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.study.config import SearchConfig
+from fairfrontier.study.method_file import Dimension
+from fairfrontier.study.option import RunOptions
+from fairfrontier.study.read import read_study
+from fairfrontier.study.resolve import Resolver
+from fairfrontier.study.run import start_study
+from fairfrontier.study.search import BATCH, Search, list_searched
+from tests.project import DATASET, make_project
+
+STUDY = {
+    "dataset": "loans",
+    "methods": {
+        "gbdt": {},
+        "shallow": {"method": "gbdt", "max_depth": 2},
+        "parity": {
+            "method": "gbdt",
+            "then": {"method": "group_thresholds", "attributes": "origin"},
+        },
+        "listed": {"method": "gbdt", "then": {"method": "group_thresholds", "bound": [0.0, 0.1]}},
+    },
+    "search": {"trials": 40},
+    "frontier": {"fairness": ["selection_rate_difference:origin"]},
+}
+FRESH = "split: {kind: random, train: 0.4, calibration: 0.2, validation: 0.2, test: 0.2}"
+
+
+@pytest.fixture
+def home(tmp_path) -> Path:
+    dataset = DATASET.replace("split: {kind: random, train: 0.6, test: 0.4}", FRESH)
+    return make_project(tmp_path, dataset=dataset)
+
+
+def begin(home: Path, **changes) -> tuple[Search, list]:
+    content = STUDY | changes
+    (home / "conf/studies/made.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    study, path = read_study("made", "default", home)
+    return Search(study, study.search, Resolver(study, home, str(path)))
+
+
+def pretend(trials):
+    """Return what measures settings by a formula: a peak at depth 5, and a dial that costs."""
+
+    def evaluate(plans):
+        assert len(plans) <= 4 * BATCH
+        results = []
+        for plan in plans:
+            group = plan[0].group
+            member = group.members[0]
+            depth = member.parameters.get("max_depth", 6)
+            rate = member.parameters.get("learning_rate", 0.3)
+            bound = (group.then or {}).get("bound", 0.2)
+            trials.append((group.method, dict(member.setting)))
+            accuracy = 0.9 - 0.01 * (depth - 5) ** 2 - abs(np.log10(rate / 0.05)) / 10
+            accuracy -= 2 * (0.2 - bound) ** 2
+            values = {"balanced_accuracy": accuracy, "selection_rate_difference": bound}
+            results.append(
+                pd.DataFrame(
+                    [
+                        (group.method, json.dumps(dict(member.setting)), 0, "validation", name,
+                         "" if name == "balanced_accuracy" else "origin", value, 9, value, value)
+                        for name, value in values.items()
+                    ],
+                    columns=["method", "setting", "seed", "part", "measure", "group", "value", "n",
+                             "low", "high"],
+                )
+            )  # fmt: skip
+        return results
+
+    return evaluate
+
+
+def test_half_of_the_trials_tune_and_the_others_divide_the_largest_steps(home):
+    search, tried = begin(home), []
+    outcome = search.run(pretend(tried))
+    assert outcome.trials == len(tried) == 40
+    assert not outcome.failed
+    tuned = [setting for label, setting in tried if label == "gbdt"]
+    # Two bases share the first half, and the rows of one base share its settings.
+    assert len(tuned) == 10
+    assert tuned[0] == {"select_on": "validation"}
+    assert sum(label == "shallow" for label, _ in tried) == 10
+    assert all(setting["max_depth"] == 2 for label, setting in tried if label == "shallow")
+    assert [s["then.bound"] for label, s in tried if label == "listed"] == [0.1, 0.0]
+
+    def objective(setting):
+        depth, rate = setting.get("max_depth", 6), setting.get("learning_rate", 0.3)
+        return -0.01 * (depth - 5) ** 2 - abs(np.log10(rate / 0.05)) / 10
+
+    best = max(tuned, key=objective)
+    ruled = [setting for label, setting in tried if label == "parity"]
+    assert all(s.get("max_depth") == best.get("max_depth") for s in ruled)
+    bounds = [setting["then.bound"] for setting in ruled]
+    assert bounds[:3] == [0.2, 0.1, 0.0]
+    assert len(set(bounds)) == len(bounds) == 18
+    # The curve is steepest at its tight end, where budgets stand closest.
+    gaps = np.diff(sorted(bounds))
+    assert gaps[0] <= gaps[-1]
+
+
+def test_it_ends_when_steps_are_below_the_resolution(home):
+    search, tried = begin(home, search={"trials": 400, "resolution": 0.06}), []
+    search.run(pretend(tried))
+    bounds = sorted(setting["then.bound"] for label, setting in tried if label == "parity")
+    assert bounds == pytest.approx([0.0, 0.05, 0.1, 0.15, 0.2])
+
+
+def test_the_same_seed_tries_the_same(home):
+    runs = []
+    for seed in (0, 0, 1):
+        runs.append([])
+        begin(home, search={"trials": 40, "seed": seed}).run(pretend(runs[-1]))
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_a_trial_that_fails_is_skipped_and_counted(home):
+    search, tried = begin(home, methods={"gbdt": {}}), []
+    measure = pretend(tried)
+
+    def evaluate(plans):
+        results = measure(plans)
+        return ["it diverged" if tried[0] is tried[-len(plans)] else results[0], *results[1:]]
+
+    outcome = search.run(evaluate)
+    assert outcome.failed == ["gbdt: it diverged"]
+    # Without budgets all trials tune.
+    assert outcome.trials == 40
+    # It is none of the study's settings.
+    assert len(outcome.planned) == 39
+
+
+def test_a_row_that_nothing_supports_is_shown_as_skipped(home):
+    search = begin(home)
+    outcome = search.run(lambda plans: [pd.DataFrame() for _ in plans])
+    assert not outcome.failed
+    assert {planned.group.method for planned in outcome.planned.values()} == {"gbdt", "shallow"}
+
+
+def test_a_search_with_nothing_to_choose_is_refused(home):
+    fixed = {"n_estimators": 9, "max_depth": 3, "learning_rate": 0.1, "reg_lambda": 1.0}
+    content = STUDY | {"methods": {"gbdt": {**fixed, "min_child_weight": 1.0}}}
+    (home / "conf/studies/made.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(ConfigError, match="search has nothing to choose"):
+        start_study(RunOptions(study="made", conf=home))
+
+
+def test_a_space_that_names_no_parameter_is_refused(home):
+    folder = home / "conf/methods"
+    folder.mkdir(exist_ok=True)
+    (folder / "gbdt.yaml").write_text("method: gbdt\nspace: {max_deph: {low: 1, high: 3}}\n")
+    with pytest.raises(ConfigError, match=r"gbdt.yaml: space: gbdt takes no parameter 'max_deph'"):
+        begin(home)
+
+
+@pytest.mark.parametrize(
+    "search", [{}, {"trials": 3, "minutes": 1}, {"trials": 0}, {"minutes": -1}, {"trials": 2.5}],
+    ids=str,
+)  # fmt: skip
+def test_a_search_ends_by_trials_or_by_minutes(home, search):
+    with pytest.raises(ConfigError, match="search"):
+        begin(home, search=search)
+
+
+def test_by_minutes_it_ends(home):
+    search, tried = begin(home, search={"minutes": 0.003}), []
+    search.run(pretend(tried))
+    assert {label for label, _ in tried} == {"gbdt", "shallow"}
+
+
+def test_a_grid_is_not_searched(home):
+    swept = {"method": "budro", "grid": "figure3", "metric": {"name": "subspace"}}
+    search = begin(home, methods={"gbdt": {}, "swept": swept})
+    labels = [row.label for row in list_searched(search.study, search.resolver)]
+    assert labels == ["gbdt"]
+
+
+def test_positions_of_a_dial():
+    low = Dimension(low=0.001, high=1.0, log=True, loose="low")
+    assert [low.at(p) for p in (0.0, 0.5, 1.0)] == pytest.approx([1.0, 0.03162, 0.001])
+    high = Dimension(low=0.0, high=0.2, loose="high")
+    assert [high.at(p) for p in (0.0, 0.5, 1.0)] == pytest.approx([0.0, 0.1, 0.2])
+    assert Dimension(low=2, high=8, loose="high").at(0.4) == 4
+
+
+@pytest.mark.parametrize(
+    "content",
+    [{}, {"low": 1}, {"low": 2, "high": 1}, {"low": 0, "high": 1, "log": True}, {"choices": []},
+     {"choices": [1], "low": 0, "high": 1}, {"choices": [1, 2], "loose": "low"}],
+    ids=str,
+)  # fmt: skip
+def test_what_is_no_space_is_refused(content):
+    with pytest.raises(ValueError, match="no range and no list"):
+        Dimension.model_validate(content)
+
+
+def test_config_has_defaults():
+    assert SearchConfig(trials=5).resolution == 0.01
