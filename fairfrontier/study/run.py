@@ -392,7 +392,9 @@ def _search(
 def _collect(measures: Sequence[Any]) -> pd.DataFrame | str:
     """Return the points of a trial, or why it has none."""
     try:
-        points = pd.concat([future.result() for future in measures], ignore_index=True)
+        points: pd.DataFrame = pd.concat(
+            [future.result() for future in measures], ignore_index=True
+        )
     except FairfrontierError as error:
         return error.fault
     return points

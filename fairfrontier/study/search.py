@@ -243,7 +243,7 @@ class Search:
         values = np.array([orient(name, np.array([means.get(name, np.nan)]))[0] for name in names])
         if np.isnan(values[0]):
             return None
-        return np.nan_to_num(values)
+        return np.asarray(np.nan_to_num(values))
 
 
 class _Tuner:
