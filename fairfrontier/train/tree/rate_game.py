@@ -1,0 +1,174 @@
+"""Boosting against multipliers on the gaps between the groups' rates: a game of two players."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import xgboost
+from scipy.special import expit
+
+# The labels among which a criterion compares the groups' rates of decision 1; None for all rows.
+EVENTS: Mapping[str, tuple[int | None, ...]] = MappingProxyType(
+    {
+        "parity": (None,),
+        "equal_opportunity": (1,),
+        "predictive_equality": (0,),
+        "equalized_odds": (0, 1),
+    }
+)
+
+
+@dataclass(frozen=True, eq=False)
+class RateCells:
+    """The cells of event and group whose rates are compared, and the rows in them.
+
+    ``code``, int64 (n_samples,), is event · n_groups + group, and n_cells for rows in no event;
+    ``weight``, (n_samples,), are case weights, and ``share``, (n_events, n_groups), those of a
+    cell's rows over those of all rows.
+    """
+
+    code: np.ndarray
+    weight: np.ndarray
+    share: np.ndarray
+
+    def measure(self, decision: np.ndarray) -> np.ndarray:
+        """Return the weighted mean of ``decision`` in each cell, NaN in one without weight."""
+        n_cells = self.share.size
+        total = np.bincount(self.code, weights=self.weight * decision, minlength=n_cells + 1)
+        reached = total[:-1].reshape(self.share.shape) / self.weight.sum()
+        rate = np.full(self.share.shape, np.nan)
+        return np.divide(reached, self.share, out=rate, where=self.share > 0)
+
+    def spread(self, value: np.ndarray) -> np.ndarray:
+        """Return each row's value of a table of cells, 0 for rows in no event."""
+        return np.append(value.reshape(-1), 0.0)[self.code]
+
+
+def build_cells(
+    y: np.ndarray, group: np.ndarray, n_groups: int, weight: np.ndarray, criterion: str
+) -> RateCells:
+    """Return the cells of a criterion for rows with labels 0 and 1 and groups 0, …, K − 1."""
+    events = EVENTS[criterion]
+    code = np.full(len(y), len(events) * n_groups, dtype=np.int64)
+    for event, label in enumerate(events):
+        rows = np.full(len(y), True) if label is None else y == label
+        code[rows] = event * n_groups + group[rows]
+    total = np.bincount(code, weights=weight, minlength=len(events) * n_groups + 1)[:-1]
+    return RateCells(code, weight, total.reshape(len(events), n_groups) / weight.sum())
+
+
+def find_gap(rate: np.ndarray) -> float:
+    """Return the largest difference between two groups' rates in one event; NaN rates are none."""
+    low, high = (np.where(np.isnan(rate), none, rate) for none in (np.inf, -np.inf))
+    return max(0.0, float(np.max(high.max(axis=1) - low.min(axis=1))))
+
+
+def ascend(
+    price: np.ndarray, rate: np.ndarray, share: np.ndarray, step: float, budget: float
+) -> np.ndarray:
+    """Return the prices after a step of the ascent player at these rates.
+
+    In each event u maximises, with Σ_c s_c u_c = 0 for the shares s,
+
+        Σ_c s_c [u_c r_c − (ε/2) |u_c| − (u_c − u⁰_c)² / (2η)],
+
+    so u_c = S(u⁰_c + η (r_c − ν), ηε/2) with S the soft threshold: the step of FairGBM's
+    multipliers s_c u_c on max_c r_c − min_c r_c ≤ ε, in proportion to the cells' shares, so that a
+    row's price does not depend on its group's size. O(K² n_events).
+    """
+    threshold = step * budget / 2.0
+    raised = price + step * np.nan_to_num(rate)
+    for event, (value, part) in enumerate(zip(raised, share, strict=True)):
+        # The sum falls piecewise linearly in ν, between the points where a group's price is 0.
+        nu = np.sort(np.append(value - threshold, value + threshold))
+        total = _shrink(value - nu[:, None], threshold) @ part
+        raised[event] = _shrink(value - np.interp(0.0, total[::-1], nu[::-1]), threshold)
+    return np.where(share > 0, raised, 0.0)
+
+
+def _shrink(value: np.ndarray, threshold: float) -> np.ndarray:
+    return np.sign(value) * np.maximum(np.abs(value) - threshold, 0.0)
+
+
+def differentiate(
+    margin: np.ndarray, y: np.ndarray, weight: np.ndarray, price: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return first and second derivatives of w ℓ(f, y) + u⁺ log(1 + eᶠ) + u⁻ log(1 + e⁻ᶠ).
+
+    ``price``, u, is a row's price of the decision 1; u log(1 + eᶠ) alone, and likewise of the
+    decision 0, is the cross-entropy that stands for 1{f ≥ 0} in the rates.
+    """
+    p = expit(margin)
+    gradient = weight * (p - y) + price * np.where(price > 0, p, 1.0 - p)
+    # That of p (1 − p) in XGBoost's logistic loss.
+    return gradient, (weight + np.abs(price)) * np.maximum(p * (1.0 - p), 1e-16)
+
+
+@dataclass(frozen=True, eq=False)
+class GameRows:
+    """Rows of the game: their table, labels 0 and 1, weights in the loss, and cells."""
+
+    data: xgboost.DMatrix
+    y: np.ndarray
+    weight: np.ndarray
+    cells: RateCells
+
+
+@dataclass(frozen=True, eq=False)
+class Played:
+    """The trees, the last prices, and each round's share of errors and rates on the judges' rows.
+
+    Shapes (n_events, n_groups), (n_rounds,) and (n_rounds, n_events, n_groups).
+    """
+
+    booster: xgboost.Booster
+    price: np.ndarray
+    error: np.ndarray
+    rate: np.ndarray
+
+    def choose_round(self, share: np.ndarray) -> int:
+        """Return the round of the least Lagrangian, error + Σ s u r, at the last prices."""
+        paid = (share * self.price * np.nan_to_num(self.rate)).sum(axis=(1, 2))
+        return int(np.argmin(self.error + paid))
+
+
+def play(
+    parameters: Mapping[str, Any],
+    train: GameRows,
+    judges: GameRows,
+    *,
+    rounds: int,
+    step: float,
+    budget: float,
+) -> Played:
+    """Boost while prices follow the rates; errors and rates are those of ``judges``.
+
+    A round moves the prices by the true rates of the present decisions f ≥ 0, then adds a tree for
+    the loss and the priced proxies of the rates. The first tree is plain, since no price has
+    moved: XGBoost estimates the intercept with it.
+    """
+    booster = xgboost.Booster(dict(parameters), [train.data, judges.data])
+    booster.update(train.data, 0)
+    price, errors, rates = np.zeros_like(train.cells.share), [], []
+    for number in range(1, rounds + 1):
+        margin = _predict(booster, train.data)
+        decision = (margin if judges is train else _predict(booster, judges.data)) >= 0
+        errors.append(judges.weight @ (decision != judges.y) / judges.cells.weight.sum())
+        rates.append(judges.cells.measure(decision))
+        if number < rounds:
+            rate = rates[-1] if judges is train else train.cells.measure(margin >= 0)
+            price = ascend(price, rate, train.cells.share, step, budget)
+            priced = train.cells.weight * train.cells.spread(price)
+            gradient, curvature = differentiate(margin, train.y, train.weight, priced)
+            booster.boost(train.data, number, grad=gradient, hess=curvature)
+    return Played(booster, price, np.array(errors), np.array(rates))
+
+
+def _predict(booster: xgboost.Booster, data: xgboost.DMatrix) -> np.ndarray:
+    """Return margins, which XGBoost keeps from round to round for the rows that it was made for."""
+    margin: np.ndarray = booster.predict(data, output_margin=True, training=True)
+    return margin

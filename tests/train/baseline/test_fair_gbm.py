@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fairfrontier import create
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.train.baseline.fair_gbm import FairGBM
+from fairfrontier.train.tree.rate_game import EVENTS
+from tests.train.tables import make_split
+
+TREES = {"n_estimators": 60, "max_depth": 3, "learning_rate": 0.2}
+
+
+@pytest.fixture(scope="module")
+def table():
+    """Four groups, of two attributes, whose rates differ."""
+    rng = np.random.default_rng(0)
+    n = 2000
+    groups = rng.integers(2, size=(n, 2))
+    kind = rng.integers(10, size=n)
+    chance = np.clip(0.05 + 0.09 * kind + 0.3 * groups[:, 0] - 0.2 * groups[:, 1], 0, 1)
+    X = np.column_stack([kind, groups, rng.normal(size=n)]).astype(np.float64)
+    return X, (rng.random(n) < chance).astype(np.int64), groups
+
+
+def measure_gap(decision, y, group, criterion):
+    gaps = []
+    for label in EVENTS[criterion]:
+        rows = np.full(len(y), True) if label is None else y == label
+        rates = [decision[rows & (group == code)].mean() for code in np.unique(group)]
+        gaps.append(max(rates) - min(rates))
+    return max(gaps)
+
+
+@pytest.mark.parametrize("criterion", EVENTS)
+def test_the_bound_is_reached_on_the_training_rows(table, criterion):
+    X, y, groups = table
+    free = create("gbdt", **TREES).fit(X, y)
+    apart = measure_gap(free.predict(X), y, groups[:, 0], criterion)
+    model = create("fair_gbm", criterion=criterion, budget=0.05, attributes=0, **TREES)
+    decision = model.fit(X, y, groups=groups).predict(X)
+    gap = measure_gap(decision, y, groups[:, 0], criterion)
+    assert apart > 0.12
+    assert gap < 0.07
+    assert model.report_["rate_gap"] == pytest.approx(gap)
+    assert model.report_["error"] == pytest.approx((decision != y).mean())
+    assert (decision == y).mean() > max(y.mean(), 1 - y.mean()) + 0.05
+
+
+def test_groups_that_columns_of_the_table_cross(table):
+    X, y, groups = table
+    crossed = groups @ [2, 1]
+    one = create("fair_gbm", criterion="parity", budget=0.05, attributes=0, **TREES)
+    both = create("fair_gbm", criterion="parity", budget=0.05, **TREES)
+    one.fit(X, y, groups=groups)
+    both.fit(X, y, groups=groups)
+    assert both.cells_.tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
+    assert measure_gap(both.predict(X), y, crossed, "parity") < 0.1
+    assert measure_gap(one.predict(X), y, crossed, "parity") > 0.2
+    np.testing.assert_allclose(both.multiplier_.sum(axis=1), 0, atol=1e-12)
+    # The same four groups as levels of one attribute.
+    named = create("fair_gbm", criterion="parity", budget=0.05, **TREES)
+    named.fit(X, y, groups=crossed[:, None])
+    np.testing.assert_array_equal(named.predict_proba(X), both.predict_proba(X))
+
+
+@pytest.mark.parametrize("scale", [1.0, "balanced"])
+def test_a_bound_that_never_binds_leaves_plain_boosting(table, scale):
+    X, y, groups = table
+    settings = {**TREES, "scale_pos_weight": scale}
+    weight = np.random.default_rng(1).uniform(0.5, 2.0, len(y))
+    plain = create("gbdt", **settings).fit(X, y, sample_weight=weight)
+    ours = create("fair_gbm", budget=1.0, **settings)
+    ours.fit(X, y, groups=groups, sample_weight=weight)
+    np.testing.assert_allclose(ours.predict_proba(X), plain.predict_proba(X), atol=1e-6)
+
+
+def test_weights_count_rows(table):
+    # Ten values and no noise: repeated rows do not move the quantiles at which hist cuts.
+    X, y, groups = (array[:800] for array in table)
+    X = X[:, :3]
+    counts = np.random.default_rng(2).integers(1, 4, len(y))
+    repeated = [np.repeat(array, counts, axis=0) for array in (X, y, groups)]
+    settings = {**TREES, "n_estimators": 20, "attributes": 0}
+    one = create("fair_gbm", **settings).fit(repeated[0], repeated[1], groups=repeated[2])
+    other = create("fair_gbm", **settings).fit(X, y, groups=groups, sample_weight=counts)
+    np.testing.assert_allclose(one.predict_proba(X), other.predict_proba(X), atol=1e-3)
+    np.testing.assert_allclose(one.multiplier_, other.multiplier_, atol=1e-3)
+
+
+def test_trees_end_where_the_validation_rows_say():
+    split = make_split(400)
+    train, part = split.train, split.test
+    settings = {"n_estimators": 80, "max_depth": 2, "budget": 0.2}
+    whole = FairGBM(**settings).fit(train.X, train.y, groups=train.groups)
+    ended = FairGBM(**settings).fit(train.X, train.y, groups=train.groups, validation=part)
+    rounds = ended.report_["iterations"]
+    assert 1 < rounds < whole.report_["iterations"] == 80
+    assert ended.booster_.num_boosted_rounds() == rounds
+    # The trees themselves do not depend on the validation rows.
+    first = whole.booster_[:rounds]
+    assert first.save_raw() == ended.booster_.save_raw()
+    decision = ended.predict(part.X)
+    assert ended.report_["error"] == pytest.approx((decision != part.y).mean())
+    gap = measure_gap(decision, part.y, part.groups[:, 0], "equalized_odds")
+    assert ended.report_["rate_gap"] == pytest.approx(gap)
+
+
+def test_a_group_of_the_validation_rows_alone_has_no_multiplier():
+    split = make_split(200)
+    train, part = split.train, split.test
+    strange = replace(part, groups=np.where(part.ids[:, None] % 5 == 0, 7, part.groups))
+    model = FairGBM(n_estimators=5).fit(train.X, train.y, groups=train.groups, validation=strange)
+    assert model.cells_.tolist() == [[0], [1], [7]]
+    assert (model.multiplier_[:, 2] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"criterion": "odds"}, "criterion"),
+        ({"budget": 1.5}, "budget"),
+        ({"multiplier_rate": 0.0}, "multiplier_rate"),
+        ({"attributes": 3}, "columns"),
+    ],
+)
+def test_invalid_parameters_are_named(table, wrong, message):
+    X, y, groups = table
+    with pytest.raises(ConfigError, match=message):
+        FairGBM(**wrong).fit(X, y, groups=groups)
