@@ -7,9 +7,10 @@ Every seed is another random split of ``adult-all``, trained on its train and ca
 of 48,842 rows, without the column of sex: decisions ask for no group. The odds gap is the larger of
 the gaps in true and in false positive rates. One budget is chosen for all seeds, on their
 validation parts alone (20%): the most accurate of those whose mean gap there is at most .029; or
-that of the least gap where none is. Cases tell accuracy and gap on the test parts (20%), ours
-first: the means over the seeds, then the gap between rates that are averaged over the seeds first,
-from which the sampling error of some 350 women of the positive class in a test part is mostly gone.
+that of the least gap where none is. Cases tell accuracy and gap on the test parts (20%), means over
+the seeds, and last the gap between rates that are averaged over the seeds first, from which the
+sampling error of some 350 women of the positive class in a test part is mostly gone. Seconds are
+medians over the seeds.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.thread import limited_threads
 from fairfrontier.train.registry import create
 
-BUDGETS = (0.0, 0.005, 0.01, 0.015, 0.02, 0.03)
+# The last never binds: its row is plain boosting.
+BUDGETS = (0.0, 0.005, 0.01, 0.015, 0.02, 0.03, 1.0)
 LARGEST_GAP = 0.029
 TREES: Mapping[str, Any] = {"max_depth": 4, "learning_rate": 0.1}
 
@@ -112,7 +114,7 @@ def summarise(fits: Sequence[Tried]) -> str:
 
 
 def measure(splits: Sequence[Split], rounds: int, threads: int) -> list[Record]:
-    """Return a record of every budget, the chosen one first; seconds are means over the splits."""
+    """Return a record of every budget, the chosen one first."""
     plain, tried = [], {budget: [] for budget in BUDGETS}
     for split in splits:
         plain.append(try_fit(split, rounds, threads, None))
@@ -122,8 +124,7 @@ def measure(splits: Sequence[Split], rounds: int, threads: int) -> list[Record]:
     theirs = time_fits(plain)
     return [
         compare(
-            f"{'chosen ' if budget == chosen else ''}budget {budget:g}: {summarise(tried[budget])}"
-            f" ({summarise(plain)})",
+            f"{'chosen ' if budget == chosen else ''}budget {budget:g}: {summarise(tried[budget])}",
             len(splits[0].train.y) + len(splits[0].calibration.y),
             time_fits(tried[budget]),
             "gbdt",
@@ -134,8 +135,8 @@ def measure(splits: Sequence[Split], rounds: int, threads: int) -> list[Record]:
 
 
 def time_fits(fits: Sequence[Tried]) -> Timed[None]:
-    """Return the mean seconds of fits; their memory is XGBoost's and is not measured."""
-    return Timed(float(np.mean([fit.seconds for fit in fits])), float("nan"), None)
+    """Return the median seconds of fits; their memory is XGBoost's and is not measured."""
+    return Timed(float(np.median([fit.seconds for fit in fits])), float("nan"), None)
 
 
 def main() -> None:

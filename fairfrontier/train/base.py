@@ -81,6 +81,8 @@ class Estimator(BaseEstimator):
         Keywords of predictions that are required, ``groups`` or ``ids``: from their signatures.
     group_parameters : tuple of str
         Parameters that name a group attribute; a name is turned into the column of ``groups``.
+    learner_parameter : str or None
+        Parameter that names another registered method, whose source the key of a fit covers, too.
     randomized : bool
         Whether decisions are random; then ``predict_proba`` is their exact probability.
     weights_are_counts : bool
@@ -118,6 +120,7 @@ class Estimator(BaseEstimator):
     fit_takes: ClassVar[frozenset[str]] = frozenset()
     predict_needs: ClassVar[frozenset[str]] = frozenset()
     group_parameters: ClassVar[tuple[str, ...]] = ()
+    learner_parameter: ClassVar[str | None] = None
     randomized: ClassVar[bool] = False
     weights_are_counts: ClassVar[bool] = True
     takes_missing: ClassVar[bool] = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ def describe(group: FitGroup, store: Store, home: Path) -> dict[str, Any]:
             "base": key(group.base, store, home),
             "then": group.then,
             "data": [_digest_scored(group, member, store, home) for member in group.members],
-            "source": _digest_source(post_processing.__name__, rule, store),
+            "source": _digest_source(post_processing.__name__, [rule], store),
         }
     cls = METHODS.find(group.estimator)
     return {
@@ -67,7 +68,7 @@ def describe(group: FitGroup, store: Store, home: Path) -> dict[str, Any]:
         "threads": group.threads,
         **({"objective": group.objective} if _chooses_cut(group, cls) else {}),
         "device": "cupy" if "cupy" in cls.backends and device_present() else "numpy",
-        "source": _digest_source(training.__name__, cls, store),
+        "source": _digest_source(training.__name__, [cls, *_find_learners(group, cls)], store),
         "libraries": _versions(),
     }
 
@@ -81,8 +82,19 @@ def key(group: FitGroup, store: Store, home: Path) -> str:
     return store.key(KIND, describe(group, store, home))
 
 
-def _digest_source(module: str, cls: type[Estimator], store: Store) -> str:
-    modules = [module, score_file.__name__, cls.__module__]
+def _find_learners(group: FitGroup, cls: type[Estimator]) -> list[type[Estimator]]:
+    """Return the methods that the members' parameters name as learners."""
+    if cls.learner_parameter is None:
+        return []
+    name, default = cls.learner_parameter, getattr(cls(), cls.learner_parameter)
+    return [
+        METHODS.find(learner)
+        for learner in sorted({member.parameters.get(name, default) for member in group.members})
+    ]
+
+
+def _digest_source(module: str, methods: Sequence[type[Estimator]], store: Store) -> str:
+    modules = [module, score_file.__name__, *(cls.__module__ for cls in methods)]
     return source_digest(modules, within=WITHIN, store=store)
 
 

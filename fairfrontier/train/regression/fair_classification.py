@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
@@ -17,11 +16,11 @@ from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.errors import InputError
 from fairfrontier.train.base import Regressor, take_attribute
 from fairfrontier.train.baseline.linear_regression import shrink_margin
+from fairfrontier.train.baseline.reductions import SOLVERS, choose_classifiers, search_classifiers
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
 
 LEARNERS = ("linear", "xgboost")
-SOLVERS = ("exponentiated_gradient", "grid_search")
 
 
 @method("fair_classification")
@@ -190,20 +189,17 @@ class FairClassification(Regressor):
             X, y, groups = table["X"], table["y"], table["groups"]
             key = (id(X), id(y), id(groups), model.structure())
             X, y = model.validate_training(X, y, groups)
-            with warnings.catch_warnings():
-                # fairlearn 0.15 uses what pandas 4 removes.
-                warnings.filterwarnings("ignore", category=DeprecationWarning, module="fairlearn")
-                search = grids.get(key) or model._search(X, y, groups)
+            search = grids.get(key) or model._search(X, y, groups)
             if isinstance(search, GridSearch):
                 grids[key] = search
-                drawn, probability = model._choose(search)
-            else:
-                drawn, probability = model._list_drawn(search)
-            parts = [_read_classifier(classifier, model.n_features_in_) for classifier in drawn]
+            reduced = choose_classifiers(search, model.budget)
+            model.report_ = reduced.report
+            model.n_iter_ = reduced.report.get("iterations", 1)
+            parts = [_read_classifier(each, model.n_features_in_) for each in reduced.classifiers]
             model.coefficient_ = np.array([part[0] for part in parts])
             model.intercept_ = np.array([part[1] for part in parts])
             model.boosters_ = tuple(part[2] for part in parts)
-            model.probability_ = probability / probability.sum()
+            model.probability_ = reduced.probability
 
     def _search(
         self, X: np.ndarray, y: np.ndarray, groups: np.ndarray
@@ -216,18 +212,17 @@ class FairClassification(Regressor):
                 f"{self.name} was given targets of one class only: {side} {self.threshold:g}.",
                 "Give a threshold that separates them, or more rows.",
             )
-        learner = self._make_learner(len(y))
-        if self.solver == "grid_search":
-            search = GridSearch(learner, DemographicParity(), grid_size=self.grid_size)
-        else:
-            search = ExponentiatedGradient(
-                learner,
-                DemographicParity(difference_bound=self.budget),
-                eps=self.tolerance,
-                max_iter=self.max_iter,
-            )
-        search.fit(X, label, sensitive_features=take_attribute(groups, self.attribute))
-        return search
+        return search_classifiers(
+            self._make_learner(len(y)),
+            DemographicParity(difference_bound=self.budget),
+            X,
+            label,
+            take_attribute(groups, self.attribute),
+            solver=self.solver,
+            grid_size=self.grid_size,
+            tolerance=self.tolerance,
+            max_iter=self.max_iter,
+        )
 
     def _make_learner(self, n_samples: int) -> Any:
         if self.learner == "linear":
@@ -243,31 +238,6 @@ class FairClassification(Regressor):
             n_jobs=self.n_jobs,
             random_state=self.random_state,
         )
-
-    def _list_drawn(self, search: ExponentiatedGradient) -> tuple[Sequence[Any], np.ndarray]:
-        """Return the classifiers that are drawn, and their probabilities."""
-        self.n_iter_ = int(search.last_iter_) + 1
-        self.report_ = {
-            "oracle_calls": int(search.n_oracle_calls_),
-            "oracle_seconds": float(sum(search.oracle_execution_times_)),
-            "iterations": self.n_iter_,
-            "gap": float(search.best_gap_),
-        }
-        drawn = {k: share for k, share in search.weights_.items() if share > 0}
-        return [search.predictors_[k] for k in drawn], np.array([*drawn.values()], dtype=np.float64)
-
-    def _choose(self, grid: GridSearch) -> tuple[Sequence[Any], np.ndarray]:
-        """Return the grid's most accurate classifier within the budget, of probability 1."""
-        self.n_iter_ = 1
-        self.report_ = {
-            "oracle_calls": len(grid.predictors_),
-            "oracle_seconds": float(sum(grid.oracle_execution_times_)),
-        }
-        error = np.array(grid.objectives_)
-        excess = np.array([gamma.max() for _, gamma in grid.gammas_.items()]) - self.budget
-        within = np.flatnonzero(excess <= 0)
-        best = within[error[within].argmin()] if within.size else excess.argmin()
-        return [grid.predictors_[int(best)]], np.ones(1)
 
     def predict_components(self, X: np.ndarray) -> np.ndarray:
         """Return every classifier's prediction, float64, shape (n_samples, n_components)."""

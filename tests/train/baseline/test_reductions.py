@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fairlearn.reductions import EqualizedOdds, GridSearch
+from scipy.optimize import linprog
+
+from fairfrontier import create
+from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.train.baseline.reductions import Reductions
+from fairfrontier.train.registry import load_model
+from fairfrontier.train.tree.rate_game import EVENTS
+from tests.train.tables import make_split
+
+# Learns any function of few values: one tree for each round, without penalties.
+SATURATED = {
+    "learner": "gbdt",
+    "learner_parameters": {
+        "n_estimators": 4,
+        "max_depth": 5,
+        "learning_rate": 1.0,
+        "reg_lambda": 0.0,
+        "min_child_weight": 0.0,
+    },
+}
+
+
+def draw_cells(n=600, seed=0):
+    """Two groups and eight kinds of rows, whose shares and chances differ by group."""
+    rng = np.random.default_rng(seed)
+    group = rng.integers(2, size=n)
+    kind = np.minimum(rng.binomial(7, 0.35 + 0.25 * group), 7)
+    y = (rng.random(n) < 0.1 + 0.11 * kind).astype(np.int64)
+    return kind[:, None].astype(np.float64), y, group[:, None]
+
+
+def measure(positive, y, group, criterion):
+    """Return the largest distance of a group's rate from that of all rows."""
+    distances = []
+    for label in EVENTS[criterion]:
+        event = np.full(len(y), True) if label is None else y == label
+        overall = positive[event].mean()
+        distances += [
+            abs(positive[event & (group == code)].mean() - overall) for code in np.unique(group)
+        ]
+    return max(distances)
+
+
+def solve_program(kind, y, group, criterion, budget):
+    """Return the least error of P(h=1 | kind) within the budget, by a linear programme."""
+    is_kind = kind[:, None] == np.unique(kind)
+    rows = []
+    for label in EVENTS[criterion]:
+        event = np.full(len(y), True) if label is None else y == label
+        for code in np.unique(group):
+            difference = is_kind[event & (group == code)].mean(axis=0) - is_kind[event].mean(axis=0)
+            rows += [difference, -difference]
+    gain = (is_kind * (1 - 2 * y)[:, None]).mean(axis=0)
+    found = linprog(gain, A_ub=np.array(rows), b_ub=np.full(len(rows), budget), bounds=(0, 1))
+    return y.mean() + found.fun
+
+
+@pytest.mark.parametrize("criterion", EVENTS)
+def test_the_mixture_is_near_the_linear_programme_s(criterion):
+    X, y, groups = draw_cells()
+    model = create("reductions", criterion=criterion, budget=0.03, max_iter=15, **SATURATED)
+    model.fit(X, y, groups=groups)
+    positive = model.predict_proba(X)[:, 1]
+    gap = model.report_["gap"]
+    assert measure(positive, y, groups[:, 0], criterion) <= 2 * (0.03 + gap)
+    least = solve_program(X[:, 0], y, groups[:, 0], criterion, 0.03)
+    error = np.where(y == 1, 1 - positive, positive).mean()
+    assert error <= least + 2 * gap + 1e-9
+    assert gap < 0.02
+    free = create("reductions", criterion=criterion, budget=1.0, **SATURATED)
+    free.fit(X, y, groups=groups)
+    assert measure(free.predict_proba(X)[:, 1], y, groups[:, 0], criterion) > 0.06
+
+
+def test_the_grid_s_is_the_most_accurate_within_the_budget():
+    X, y, groups = draw_cells()
+    model = create(
+        "reductions", criterion="equalized_odds", solver="grid_search", budget=0.05, **SATURATED
+    )
+    model.fit(X, y, groups=groups)
+    learner = create("gbdt", **SATURATED["learner_parameters"])
+    grid = GridSearch(learner, EqualizedOdds(), grid_size=20)
+    grid.fit(X, y, sensitive_features=groups[:, 0])
+    within = [
+        (np.mean(each.predict(X) != y))
+        for each in grid.predictors_
+        if measure(each.predict(X), y, groups[:, 0], "equalized_odds") <= 0.05
+    ]
+    assert model.probability_.tolist() == [1.0]
+    assert np.mean(model.predict(X) != y) == min(within)
+
+
+@pytest.mark.parametrize("learner", ["linear", "gbdt", "random_forest"])
+def test_mixtures_of_any_learner_are_saved(learner, tmp_path):
+    train = make_split(200).train
+    parameters = None if learner == "linear" else {"n_estimators": 3, "max_depth": 2}
+    model = create(
+        "reductions", learner=learner, learner_parameters=parameters, budget=0.01, max_iter=6
+    )
+    model.fit(train.X, train.y, groups=train.groups)
+    assert len(model.classifiers_) > 1
+    loaded = load_model(model.save(tmp_path / "model"))
+    assert loaded.predict_proba(train.X).tobytes() == model.predict_proba(train.X).tobytes()
+    assert not list((tmp_path / "model").glob("*.pkl"))
+
+
+def test_one_label_for_all_rows_is_a_classifier(tmp_path):
+    X, y, groups = draw_cells(60)
+    # Without a feature nothing can be learnt, and the game is between the two labels.
+    model = create("reductions", budget=0.0, max_iter=6, **SATURATED)
+    model.fit(np.zeros_like(X), y, groups=groups)
+    model.classifiers_, model.probability_ = (0, 1), np.array([0.25, 0.75])
+    assert model.predict_proba(X)[:, 1].tolist() == [0.75] * 60
+    loaded = load_model(model.save(tmp_path / "model"))
+    assert loaded.classifiers_ == (0, 1)
+
+
+def test_draws_follow_the_row_ids():
+    X, y, groups = draw_cells()
+    names = np.where(y == 1, "yes", "no")
+    model = create("reductions", budget=0.01, max_iter=10, **SATURATED)
+    model.fit(X, names, groups=groups)
+    chance = model.predict_proba(X)[:, 1]
+    assert ((chance > 0.05) & (chance < 0.95)).any()
+    ids = np.random.default_rng(1).permutation(10 * len(X))[: len(X)]
+    drawn = model.predict(X, ids=ids)
+    some = np.arange(0, len(X), 7)
+    np.testing.assert_array_equal(model.predict(X[some], ids=ids[some]), drawn[some])
+    share = np.mean([model.predict(X, ids=ids + k * 10_000) == "yes" for k in range(300)], axis=0)
+    np.testing.assert_allclose(share, chance, atol=0.15)
+    assert np.abs(share - chance).mean() < 0.03
+
+
+def test_groups_are_crossed():
+    X, y, group = draw_cells()
+    other = np.random.default_rng(2).integers(3, size=len(y))
+    settings = {"budget": 0.02, "max_iter": 8, **SATURATED}
+    both = create("reductions", **settings).fit(X, y, groups=np.column_stack([group, other]))
+    named = create("reductions", **settings).fit(X, y, groups=3 * group + other[:, None])
+    np.testing.assert_array_equal(both.predict_proba(X), named.predict_proba(X))
+    positive = both.predict_proba(X)[:, 1]
+    reached = measure(positive, y, 3 * group[:, 0] + other, "parity")
+    assert reached <= 2 * (0.02 + both.report_["gap"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"criterion": "odds"}, "criterion"),
+        ({"solver": "newton"}, "solver"),
+        ({"budget": -0.1}, "budget"),
+        ({"tolerance": 0.0}, "tolerance"),
+        ({"learner": "gbtd"}, "no method 'gbtd'"),
+        ({"learner": "budro"}, "needs metric"),
+        ({"learner": "reductions"}, "needs groups"),
+        ({"learner": "linear_regression"}, "no weighted classes"),
+        ({"learner": "gbdt", "learner_parameters": {"depth": 3}}, "no parameter 'depth'"),
+        ({"learner": "gbdt", "learner_parameters": {"max_depth": -1}}, "max_depth"),
+    ],
+)
+def test_invalid_parameters_are_named(wrong, message):
+    X, y, groups = draw_cells(40)
+    with pytest.raises(ConfigError, match=message):
+        Reductions(**wrong).fit(X, y, groups=groups)
+
+
+@pytest.mark.parametrize("solver", ["exponentiated_gradient", "grid_search"])
+def test_one_group_alone_is_refused(solver):
+    X, y, groups = draw_cells(40)
+    with pytest.raises(DataError, match="in one group"):
+        Reductions(solver=solver).fit(X, y, groups=0 * groups)
