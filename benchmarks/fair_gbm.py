@@ -30,6 +30,7 @@ from benchmarks.record import Record, Timed, compare, show_records, write_record
 from fairfrontier import load
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.thread import limited_threads
+from fairfrontier.train.postprocess.model import require_calibration
 from fairfrontier.train.registry import create
 
 # The last never binds: its row is plain boosting.
@@ -71,7 +72,7 @@ def judge(decision: np.ndarray, part: Part) -> Judged:
 def try_fit(split: Split, rounds: int, threads: int, budget: float | None) -> Tried:
     """Fit plain boosting, or with a budget ours, on the train and calibration parts."""
     kept = [i for i, name in enumerate(split.feature_names) if not name.startswith("sex_")]
-    parts = [part for part in (split.train, split.calibration) if part is not None]
+    parts = [split.train, require_calibration(split)]
     X, y, sex = (
         np.concatenate([take(part) for part in parts])
         for take in (lambda p: p.X[:, kept], lambda p: p.y, lambda p: p.group("sex"))
@@ -83,13 +84,10 @@ def try_fit(split: Split, rounds: int, threads: int, budget: float | None) -> Tr
     else:
         model = create("fair_gbm", **settings, budget=budget).fit(X, y, groups=sex[:, None])
     seconds = time.perf_counter() - start
-    judged = [judge(model.predict(part.X[:, kept]), part) for part in held_out(split)]
+    judged = (
+        judge(model.predict(part.X[:, kept]), part) for part in (split.validation, split.test)
+    )
     return Tried(seconds, *judged)
-
-
-def held_out(split: Split) -> list[Part]:
-    """Return the validation and the test part."""
-    return [part for part in (split.validation, split.test) if part is not None]
 
 
 def choose_budget(tried: Mapping[float, Sequence[Tried]]) -> float:
@@ -125,7 +123,7 @@ def measure(splits: Sequence[Split], rounds: int, threads: int) -> list[Record]:
     return [
         compare(
             f"{'chosen ' if budget == chosen else ''}budget {budget:g}: {summarise(tried[budget])}",
-            len(splits[0].train.y) + len(splits[0].calibration.y),
+            splits[0].train.n_samples + require_calibration(splits[0]).n_samples,
             time_fits(tried[budget]),
             "gbdt",
             theirs,

@@ -12,11 +12,11 @@ from fairfrontier.train.registry import load_model
 from fairfrontier.train.tree.rate_game import EVENTS
 from tests.train.tables import make_split
 
-# Learns any function of few values: one tree for each round, without penalties.
+# Learns any function of few values: one tree without penalties.
 SATURATED = {
     "learner": "gbdt",
     "learner_parameters": {
-        "n_estimators": 4,
+        "n_estimators": 1,
         "max_depth": 5,
         "learning_rate": 1.0,
         "reg_lambda": 0.0,
@@ -63,28 +63,32 @@ def solve_program(kind, y, group, criterion, budget):
 @pytest.mark.parametrize("criterion", EVENTS)
 def test_the_mixture_is_near_the_linear_programme_s(criterion):
     X, y, groups = draw_cells()
-    model = create("reductions", criterion=criterion, budget=0.03, max_iter=15, **SATURATED)
-    model.fit(X, y, groups=groups)
-    positive = model.predict_proba(X)[:, 1]
+    free = create("gbdt", **SATURATED["learner_parameters"]).fit(X, y)
+    assert measure(free.predict(X), y, groups[:, 0], criterion) > 0.2
+    model = create("reductions", criterion=criterion, budget=0.03, max_iter=4, **SATURATED)
+    positive = model.fit(X, y, groups=groups).predict_proba(X)[:, 1]
     gap = model.report_["gap"]
-    assert measure(positive, y, groups[:, 0], criterion) <= 2 * (0.03 + gap)
+    assert gap < 0.01
+    assert measure(positive, y, groups[:, 0], criterion) <= 0.03 + gap + 1e-9
     least = solve_program(X[:, 0], y, groups[:, 0], criterion, 0.03)
     error = np.where(y == 1, 1 - positive, positive).mean()
-    assert error <= least + 2 * gap + 1e-9
-    assert gap < 0.02
-    free = create("reductions", criterion=criterion, budget=1.0, **SATURATED)
-    free.fit(X, y, groups=groups)
-    assert measure(free.predict_proba(X)[:, 1], y, groups[:, 0], criterion) > 0.06
+    assert least - 1e-9 <= error <= least + 2 * gap + 1e-9
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_grid_s_is_the_most_accurate_within_the_budget():
     X, y, groups = draw_cells()
     model = create(
-        "reductions", criterion="equalized_odds", solver="grid_search", budget=0.05, **SATURATED
+        "reductions",
+        criterion="equalized_odds",
+        solver="grid_search",
+        budget=0.05,
+        grid_size=9,
+        **SATURATED,
     )
     model.fit(X, y, groups=groups)
     learner = create("gbdt", **SATURATED["learner_parameters"])
-    grid = GridSearch(learner, EqualizedOdds(), grid_size=20)
+    grid = GridSearch(learner, EqualizedOdds(), grid_size=9)
     grid.fit(X, y, sensitive_features=groups[:, 0])
     within = [
         (np.mean(each.predict(X) != y))
@@ -95,12 +99,12 @@ def test_the_grid_s_is_the_most_accurate_within_the_budget():
     assert np.mean(model.predict(X) != y) == min(within)
 
 
-@pytest.mark.parametrize("learner", ["linear", "gbdt", "random_forest"])
+@pytest.mark.parametrize("learner", ["linear", "gbdt"])
 def test_mixtures_of_any_learner_are_saved(learner, tmp_path):
     train = make_split(200).train
     parameters = None if learner == "linear" else {"n_estimators": 3, "max_depth": 2}
     model = create(
-        "reductions", learner=learner, learner_parameters=parameters, budget=0.01, max_iter=6
+        "reductions", learner=learner, learner_parameters=parameters, budget=0.01, max_iter=3
     )
     model.fit(train.X, train.y, groups=train.groups)
     assert len(model.classifiers_) > 1
@@ -112,7 +116,7 @@ def test_mixtures_of_any_learner_are_saved(learner, tmp_path):
 def test_one_label_for_all_rows_is_a_classifier(tmp_path):
     X, y, groups = draw_cells(60)
     # Without a feature nothing can be learnt, and the game is between the two labels.
-    model = create("reductions", budget=0.0, max_iter=6, **SATURATED)
+    model = create("reductions", budget=0.0, max_iter=2, **SATURATED)
     model.fit(np.zeros_like(X), y, groups=groups)
     model.classifiers_, model.probability_ = (0, 1), np.array([0.25, 0.75])
     assert model.predict_proba(X)[:, 1].tolist() == [0.75] * 60
@@ -123,10 +127,10 @@ def test_one_label_for_all_rows_is_a_classifier(tmp_path):
 def test_draws_follow_the_row_ids():
     X, y, groups = draw_cells()
     names = np.where(y == 1, "yes", "no")
-    model = create("reductions", budget=0.01, max_iter=10, **SATURATED)
+    model = create("reductions", budget=0.1, max_iter=4, **SATURATED)
     model.fit(X, names, groups=groups)
     chance = model.predict_proba(X)[:, 1]
-    assert ((chance > 0.05) & (chance < 0.95)).any()
+    assert ((chance > 0.1) & (chance < 0.9)).any()
     ids = np.random.default_rng(1).permutation(10 * len(X))[: len(X)]
     drawn = model.predict(X, ids=ids)
     some = np.arange(0, len(X), 7)
@@ -139,7 +143,7 @@ def test_draws_follow_the_row_ids():
 def test_groups_are_crossed():
     X, y, group = draw_cells()
     other = np.random.default_rng(2).integers(3, size=len(y))
-    settings = {"budget": 0.02, "max_iter": 8, **SATURATED}
+    settings = {"budget": 0.02, "max_iter": 4, **SATURATED}
     both = create("reductions", **settings).fit(X, y, groups=np.column_stack([group, other]))
     named = create("reductions", **settings).fit(X, y, groups=3 * group + other[:, None])
     np.testing.assert_array_equal(both.predict_proba(X), named.predict_proba(X))

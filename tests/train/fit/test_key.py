@@ -297,6 +297,21 @@ def test_a_key_holds_the_arrays_that_the_method_takes(
     assert key(behind, store, home)
 
 
+def test_a_key_holds_the_source_of_a_learner(home, store, monkeypatch):
+    seen = []
+    monkeypatch.setattr(keys, "source_digest", lambda modules, **_: seen.append(list(modules)))
+    for learners in (("gbdt",), ("gbdt", "linear")):
+        members = tuple(Member(0, {"learner": learner}, {}) for learner in learners)
+        key(make_group("reductions", members=members), store, home)
+    key(make_group("reductions", members=(Member(0, {}, {}),)), store, home)
+    room = "fairfrontier.train.baseline."
+    assert [[name.removeprefix(room) for name in names[3:]] for names in seen] == [
+        ["gbdt"],
+        ["gbdt", "linear"],
+        ["linear"],
+    ]
+
+
 def test_points_hold_all_arrays(home, store):
     noisy = [make_group(members=(Member(seed, {}, {}),)) for seed in (0, 1)]
     assert len({points_key("fit", each, store, home) for each in noisy}) == 2
