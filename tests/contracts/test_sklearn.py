@@ -40,7 +40,7 @@ PARAMETERS: Mapping[str, Mapping[str, Any]] = {
     "noisy_naive": {"criterion": "demographic_parity"},
     "noisy_true_groups": {"criterion": "demographic_parity"},
     "randomized_threshold": {"scale": "margin"},
-    "reductions": {"solver": "grid_search"},
+    "reductions": {"solver": "grid_search", "grid_size": 3},
     "reject_option": {"scale": "margin", "budget": 1.0},
     "sensei": {"steps": 40, "learning_rate": 0.1, "subspace_steps": 1, "full_steps": 1},
     "sensr": {"steps": 40, "learning_rate": 0.1, "subspace_steps": 1, "full_steps": 1},

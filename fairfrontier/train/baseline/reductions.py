@@ -162,7 +162,7 @@ class Reductions(Classifier):
     group_parameters: ClassVar[tuple[str, ...]] = ("attributes",)
     learner_parameter: ClassVar[str | None] = "learner"
     paper: ClassVar[str] = "Agarwal et al., A reductions approach to fair classification, ICML 2018"
-    example: ClassVar[Mapping[str, Any]] = {"max_iter": 5}
+    example: ClassVar[Mapping[str, Any]] = {"max_iter": 2}
 
     classifiers_: tuple[Any, ...] = field(init=False)
     probability_: np.ndarray = field(init=False)
