@@ -5,7 +5,7 @@ boosting with the same trees (300 of depth 4, rate .1) on the same rows, in the 
 
 Every seed is another random split of ``adult-all``, trained on its train and calibration parts, 60%
 of 48,842 rows, without the column of sex: decisions ask for no group. The odds gap is the larger of
-the gaps in true and in false positive rates. One budget is chosen for all seeds, on their
+the gaps in true and in false positive rates. One bound is chosen for all seeds, on their
 validation parts alone (20%): the most accurate of those whose mean gap there is at most .029; or
 that of the least gap where none is. Cases tell accuracy and gap on the test parts (20%), means over
 the seeds, and last the gap between rates that are averaged over the seeds first, from which the
@@ -34,7 +34,7 @@ from fairfrontier.train.postprocess.model import require_calibration
 from fairfrontier.train.registry import create
 
 # The last never binds: its row is plain boosting.
-BUDGETS = (0.0, 0.005, 0.01, 0.015, 0.02, 0.03, 1.0)
+BOUNDS = (0.0, 0.005, 0.01, 0.015, 0.02, 0.03, 1.0)
 LARGEST_GAP = 0.029
 TREES: Mapping[str, Any] = {"max_depth": 4, "learning_rate": 0.1}
 
@@ -69,8 +69,8 @@ def judge(decision: np.ndarray, part: Part) -> Judged:
     return Judged(float((decision == part.y).mean()), (false, true))
 
 
-def try_fit(split: Split, rounds: int, threads: int, budget: float | None) -> Tried:
-    """Fit plain boosting, or with a budget ours, on the train and calibration parts."""
+def try_fit(split: Split, rounds: int, threads: int, bound: float | None) -> Tried:
+    """Fit plain boosting, or with a bound ours, on the train and calibration parts."""
     kept = [i for i, name in enumerate(split.feature_names) if not name.startswith("sex_")]
     parts = [split.train, require_calibration(split)]
     X, y, sex = (
@@ -79,10 +79,10 @@ def try_fit(split: Split, rounds: int, threads: int, budget: float | None) -> Tr
     )
     settings = {**TREES, "n_estimators": rounds, "n_jobs": threads}
     start = time.perf_counter()
-    if budget is None:
+    if bound is None:
         model = create("gbdt", **settings).fit(X, y)
     else:
-        model = create("fair_gbm", **settings, budget=budget).fit(X, y, groups=sex[:, None])
+        model = create("fair_gbm", **settings, bound=bound).fit(X, y, groups=sex[:, None])
     seconds = time.perf_counter() - start
     judged = (
         judge(model.predict(part.X[:, kept]), part) for part in (split.validation, split.test)
@@ -90,16 +90,16 @@ def try_fit(split: Split, rounds: int, threads: int, budget: float | None) -> Tr
     return Tried(seconds, *judged)
 
 
-def choose_budget(tried: Mapping[float, Sequence[Tried]]) -> float:
-    """Return the budget with the best mean accuracy on validation within `LARGEST_GAP` there."""
+def choose_bound(tried: Mapping[float, Sequence[Tried]]) -> float:
+    """Return the bound with the best mean accuracy on validation within `LARGEST_GAP` there."""
     accuracy, gap = (
         {
-            budget: float(np.mean([getattr(fit.validation, name) for fit in fits]))
-            for budget, fits in tried.items()
+            bound: float(np.mean([getattr(fit.validation, name) for fit in fits]))
+            for bound, fits in tried.items()
         }
         for name in ("accuracy", "gap")
     )
-    within = [budget for budget in tried if gap[budget] <= LARGEST_GAP]
+    within = [bound for bound in tried if gap[bound] <= LARGEST_GAP]
     return max(within, key=accuracy.__getitem__) if within else min(tried, key=gap.__getitem__)
 
 
@@ -112,23 +112,23 @@ def summarise(fits: Sequence[Tried]) -> str:
 
 
 def measure(splits: Sequence[Split], rounds: int, threads: int) -> list[Record]:
-    """Return a record of every budget, the chosen one first."""
-    plain, tried = [], {budget: [] for budget in BUDGETS}
+    """Return a record of every bound, the chosen one first."""
+    plain, tried = [], {bound: [] for bound in BOUNDS}
     for split in splits:
         plain.append(try_fit(split, rounds, threads, None))
-        for budget in BUDGETS:
-            tried[budget].append(try_fit(split, rounds, threads, budget))
-    chosen = choose_budget(tried)
+        for bound in BOUNDS:
+            tried[bound].append(try_fit(split, rounds, threads, bound))
+    chosen = choose_bound(tried)
     theirs = time_fits(plain)
     return [
         compare(
-            f"{'chosen ' if budget == chosen else ''}budget {budget:g}: {summarise(tried[budget])}",
+            f"{'chosen ' if bound == chosen else ''}bound {bound:g}: {summarise(tried[bound])}",
             splits[0].train.n_samples + require_calibration(splits[0]).n_samples,
-            time_fits(tried[budget]),
+            time_fits(tried[bound]),
             "gbdt",
             theirs,
         )
-        for budget in sorted(BUDGETS, key=lambda budget: budget != chosen)
+        for bound in sorted(BOUNDS, key=lambda bound: bound != chosen)
     ]
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.fair_gbm import BUDGETS, Judged, Tried, choose_budget, judge, measure, try_fit
+from benchmarks.fair_gbm import BOUNDS, Judged, Tried, choose_bound, judge, measure, try_fit
 from tests.train.tables import make_split
 
 
@@ -31,14 +31,12 @@ def test_rates_are_women_s_less_men_s():
     assert judged.gap == pytest.approx(0.5)
 
 
-def test_the_budget_is_chosen_on_validation_alone():
+def test_the_bound_is_chosen_on_validation_alone():
     def tried(accuracy, gap):
         return [Tried(1.0, Judged(accuracy, (gap, 0.0)), Judged(1 - accuracy, (0.0, 0.0)))] * 2
 
-    assert (
-        choose_budget({0.0: tried(0.8, 0.01), 0.1: tried(0.9, 0.02), 1.0: tried(1.0, 0.2)}) == 0.1
-    )
-    assert choose_budget({0.0: tried(0.8, 0.05), 0.1: tried(0.9, 0.06)}) == 0.0
+    assert choose_bound({0.0: tried(0.8, 0.01), 0.1: tried(0.9, 0.02), 1.0: tried(1.0, 0.2)}) == 0.1
+    assert choose_bound({0.0: tried(0.8, 0.05), 0.1: tried(0.9, 0.06)}) == 0.0
 
 
 def test_decisions_do_not_see_the_column_of_sex():
@@ -51,8 +49,8 @@ def test_decisions_do_not_see_the_column_of_sex():
     assert (found.validation, found.test) == (again.validation, again.test)
 
 
-def test_every_budget_is_measured_beside_plain_boosting():
+def test_every_bound_is_measured_beside_plain_boosting():
     records = measure([make_parts(seed) for seed in (0, 1)], rounds=3, threads=1)
-    assert len(records) == len(BUDGETS)
-    assert records[0].case.startswith("chosen budget")
+    assert len(records) == len(BOUNDS)
+    assert records[0].case.startswith("chosen bound")
     assert all(each.n == 300 and each.ratio > 0 for each in records)

@@ -35,8 +35,8 @@ class FairGBM(BoostedTrees):
     criterion : {"parity", "equal_opportunity", "predictive_equality", "equalized_odds"}
         Which rows make the events: all; those of class 1 (true positive rates); those of class 0
         (false positive rates); each class for itself.
-    budget : float
-        ε, from 0 to 1, on the training rows.
+    bound : float
+        ε, from 0 to 1: largest difference between two groups, on the training rows.
     attributes : int, list of int or None
         Columns of ``groups`` whose cross product makes the groups; None crosses all. A study's YAML
         may name them.
@@ -75,6 +75,7 @@ class FairGBM(BoostedTrees):
     fairness constraints. ICLR 2023, Algorithm 1.
     """
 
+    constrains_decisions: ClassVar[bool] = True
     group_parameters: ClassVar[tuple[str, ...]] = ("attributes",)
     paper: ClassVar[str] = "Cruz et al., FairGBM, ICLR 2023"
 
@@ -85,7 +86,7 @@ class FairGBM(BoostedTrees):
     criterion: Literal["parity", "equal_opportunity", "predictive_equality", "equalized_odds"] = (
         "equalized_odds"
     )
-    budget: float = 0.05
+    bound: float = 0.05
     attributes: int | list[int] | None = None
     multiplier_rate: float = 1.0
 
@@ -93,7 +94,7 @@ class FairGBM(BoostedTrees):
         """Raise ConfigError for invalid parameters."""
         super().check()
         self.require("criterion", self.criterion in EVENTS, " or ".join(EVENTS))
-        self.require("budget", 0 <= self.budget <= 1, "a number from 0 to 1")
+        self.require("bound", 0 <= self.bound <= 1, "a number from 0 to 1")
         rate = self.multiplier_rate
         self.require("multiplier_rate", 0 < rate < np.inf, "a finite number above 0")
 
@@ -150,7 +151,7 @@ class FairGBM(BoostedTrees):
             judges,
             rounds=self.n_estimators,
             step=self.multiplier_rate,
-            budget=self.budget,
+            bound=self.bound,
         )
         last = self.n_estimators - 1
         if validation is not None:

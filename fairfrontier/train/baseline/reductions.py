@@ -75,7 +75,7 @@ def search_classifiers(
 def choose_classifiers(search: GridSearch | ExponentiatedGradient, budget: float) -> Reduced:
     """Return what is drawn: the gradient's mixture, or one classifier of the grid.
 
-    The grid's is the most accurate within the budget, else the nearest to it.
+    The grid's is the most accurate within the budget of the constraints, else the nearest to it.
     """
     report: dict[str, Any] = {"oracle_seconds": float(sum(search.oracle_execution_times_))}
     if isinstance(search, GridSearch):
@@ -100,7 +100,7 @@ def choose_classifiers(search: GridSearch | ExponentiatedGradient, budget: float
 class Reductions(Classifier):
     """A randomised classifier with bounded group rates, made of any method's classifiers.
 
-    min_Q  P(h(X) ≠ Y)   subject to   |P(h(X) = 1 | A = k, e) − P(h(X) = 1 | e)| ≤ ε  for all k, e,
+    min_Q  P(h(X) ≠ Y)  s.t.  |P(h(X) = 1 | A = k, e) − P(h(X) = 1 | e)| ≤ bound / 2  for all k, e,
 
     over distributions Q of classifiers h, where the events e are all rows or those of a label. A
     game of multipliers against a learner without constraints, which is fitted again and again to
@@ -115,14 +115,14 @@ class Reductions(Classifier):
         Its parameters that differ from its defaults.
     criterion : {"parity", "equal_opportunity", "predictive_equality", "equalized_odds"}
         Which rates: among all rows; those of class 1; those of class 0; those of each class.
-    budget : float
-        ε, from 0 to 1: how far a group's rate may be from that of all rows. Two groups may differ
-        by up to twice as much.
+    bound : float
+        Largest difference between two groups' rates, from 0 to 1. fairlearn bounds the distance
+        of each from that of all rows, and half of it is always enough.
     attributes : int, list of int or None
         Columns of ``groups`` whose cross product makes the groups; None crosses all. A study's YAML
         may name them.
     solver : {"exponentiated_gradient", "grid_search"}
-        fairlearn's; the grid gives a single classifier: of those within the budget the most
+        fairlearn's; the grid gives a single classifier: of those within the bound the most
         accurate, else the nearest to it.
     max_iter : int
         Iterations of the exponentiated gradient.
@@ -148,7 +148,7 @@ class Reductions(Classifier):
     -----
     One fit of the learner per iteration, and some more. fairlearn takes no case weights: tables
     whose weights differ are refused. When the gradient ends after ``max_iter`` iterations, the
-    bound holds up to 2 (ε + gap) only.
+    bound holds up to twice itself and four times the gap only.
 
     References
     ----------
@@ -173,7 +173,7 @@ class Reductions(Classifier):
     criterion: Literal["parity", "equal_opportunity", "predictive_equality", "equalized_odds"] = (
         "parity"
     )
-    budget: float = 0.05
+    bound: float = 0.05
     attributes: int | list[int] | None = None
     solver: Literal["exponentiated_gradient", "grid_search"] = "exponentiated_gradient"
     max_iter: int = 50
@@ -186,7 +186,7 @@ class Reductions(Classifier):
         """Raise ConfigError for invalid parameters, those of the learner included."""
         self.require("criterion", self.criterion in CONSTRAINTS, " or ".join(CONSTRAINTS))
         self.require("solver", self.solver in SOLVERS, " or ".join(SOLVERS))
-        self.require("budget", 0 <= self.budget <= 1, "a number from 0 to 1")
+        self.require("bound", 0 <= self.bound <= 1, "a number from 0 to 1")
         self.require("max_iter", self.max_iter >= 1, "1 or more")
         self.require("grid_size", self.grid_size >= 2, "2 or more")
         self.require("tolerance", 0 < self.tolerance < np.inf, "a finite number above 0")
@@ -215,7 +215,7 @@ class Reductions(Classifier):
             )
         search = search_classifiers(
             self._make_learner(),
-            CONSTRAINTS[self.criterion](difference_bound=self.budget),
+            CONSTRAINTS[self.criterion](difference_bound=self.bound / 2),
             X,
             codes,
             group,
@@ -224,7 +224,7 @@ class Reductions(Classifier):
             tolerance=self.tolerance,
             max_iter=self.max_iter,
         )
-        reduced = choose_classifiers(search, self.budget)
+        reduced = choose_classifiers(search, self.bound / 2)
         self.classifiers_ = tuple(
             int(each.constant) if isinstance(each, DummyClassifier) else each
             for each in reduced.classifiers

@@ -68,7 +68,7 @@ def find_gap(rate: np.ndarray) -> float:
 
 
 def ascend(
-    price: np.ndarray, rate: np.ndarray, share: np.ndarray, step: float, budget: float
+    price: np.ndarray, rate: np.ndarray, share: np.ndarray, step: float, bound: float
 ) -> np.ndarray:
     """Return the prices after a step of the ascent player at these rates.
 
@@ -80,7 +80,7 @@ def ascend(
     multipliers s_c u_c on max_c r_c − min_c r_c ≤ ε, in proportion to the cells' shares, so that a
     row's price does not depend on its group's size. O(K² n_events).
     """
-    threshold = step * budget / 2.0
+    threshold = step * bound / 2.0
     raised = price + step * np.nan_to_num(rate)
     for event, (value, part) in enumerate(zip(raised, share, strict=True)):
         # The sum falls piecewise linearly in ν, between the points where a group's price is 0.
@@ -143,7 +143,7 @@ def play(
     *,
     rounds: int,
     step: float,
-    budget: float,
+    bound: float,
 ) -> Played:
     """Boost while prices follow the rates; errors and rates are those of ``judges``.
 
@@ -161,7 +161,7 @@ def play(
         rates.append(judges.cells.measure(decision))
         if number < rounds:
             rate = rates[-1] if judges is train else train.cells.measure(margin >= 0)
-            price = ascend(price, rate, train.cells.share, step, budget)
+            price = ascend(price, rate, train.cells.share, step, bound)
             priced = train.cells.weight * train.cells.spread(price)
             gradient, curvature = differentiate(margin, train.y, train.weight, priced)
             booster.boost(train.data, number, grad=gradient, hess=curvature)

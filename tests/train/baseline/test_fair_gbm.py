@@ -40,7 +40,7 @@ def test_the_bound_is_reached_on_the_training_rows(table, criterion):
     X, y, groups = table
     free = create("gbdt", **TREES).fit(X, y)
     apart = measure_gap(free.predict(X), y, groups[:, 0], criterion)
-    model = create("fair_gbm", criterion=criterion, budget=0.05, attributes=0, **TREES)
+    model = create("fair_gbm", criterion=criterion, bound=0.05, attributes=0, **TREES)
     decision = model.fit(X, y, groups=groups).predict(X)
     gap = measure_gap(decision, y, groups[:, 0], criterion)
     assert apart > 0.12
@@ -53,8 +53,8 @@ def test_the_bound_is_reached_on_the_training_rows(table, criterion):
 def test_groups_that_columns_of_the_table_cross(table):
     X, y, groups = table
     crossed = groups @ [2, 1]
-    one = create("fair_gbm", criterion="parity", budget=0.05, attributes=0, **TREES)
-    both = create("fair_gbm", criterion="parity", budget=0.05, **TREES)
+    one = create("fair_gbm", criterion="parity", bound=0.05, attributes=0, **TREES)
+    both = create("fair_gbm", criterion="parity", bound=0.05, **TREES)
     one.fit(X, y, groups=groups)
     both.fit(X, y, groups=groups)
     assert both.cells_.tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
@@ -62,7 +62,7 @@ def test_groups_that_columns_of_the_table_cross(table):
     assert measure_gap(one.predict(X), y, crossed, "parity") > 0.2
     np.testing.assert_allclose(both.multiplier_.sum(axis=1), 0, atol=1e-12)
     # The same four groups as levels of one attribute.
-    named = create("fair_gbm", criterion="parity", budget=0.05, **TREES)
+    named = create("fair_gbm", criterion="parity", bound=0.05, **TREES)
     named.fit(X, y, groups=crossed[:, None])
     np.testing.assert_array_equal(named.predict_proba(X), both.predict_proba(X))
 
@@ -73,7 +73,7 @@ def test_a_bound_that_never_binds_leaves_plain_boosting(table, scale):
     settings = {**TREES, "scale_pos_weight": scale}
     weight = np.random.default_rng(1).uniform(0.5, 2.0, len(y))
     plain = create("gbdt", **settings).fit(X, y, sample_weight=weight)
-    ours = create("fair_gbm", budget=1.0, **settings)
+    ours = create("fair_gbm", bound=1.0, **settings)
     ours.fit(X, y, groups=groups, sample_weight=weight)
     np.testing.assert_allclose(ours.predict_proba(X), plain.predict_proba(X), atol=1e-6)
 
@@ -94,7 +94,7 @@ def test_weights_count_rows(table):
 def test_trees_end_where_the_validation_rows_say():
     split = make_split(400)
     train, part = split.train, split.test
-    settings = {"n_estimators": 80, "max_depth": 2, "budget": 0.2}
+    settings = {"n_estimators": 80, "max_depth": 2, "bound": 0.2}
     whole = FairGBM(**settings).fit(train.X, train.y, groups=train.groups)
     ended = FairGBM(**settings).fit(train.X, train.y, groups=train.groups, validation=part)
     rounds = ended.report_["iterations"]
@@ -122,7 +122,7 @@ def test_a_group_of_the_validation_rows_alone_has_no_multiplier():
     ("wrong", "message"),
     [
         ({"criterion": "odds"}, "criterion"),
-        ({"budget": 1.5}, "budget"),
+        ({"bound": 1.5}, "bound"),
         ({"multiplier_rate": 0.0}, "multiplier_rate"),
         ({"attributes": 3}, "columns"),
     ],

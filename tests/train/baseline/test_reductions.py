@@ -65,7 +65,7 @@ def test_the_mixture_is_near_the_linear_programme_s(criterion):
     X, y, groups = draw_cells()
     free = create("gbdt", **SATURATED["learner_parameters"]).fit(X, y)
     assert measure(free.predict(X), y, groups[:, 0], criterion) > 0.2
-    model = create("reductions", criterion=criterion, budget=0.03, max_iter=4, **SATURATED)
+    model = create("reductions", criterion=criterion, bound=0.06, max_iter=4, **SATURATED)
     positive = model.fit(X, y, groups=groups).predict_proba(X)[:, 1]
     gap = model.report_["gap"]
     assert gap < 0.01
@@ -82,7 +82,7 @@ def test_the_grid_s_is_the_most_accurate_within_the_budget():
         "reductions",
         criterion="equalized_odds",
         solver="grid_search",
-        budget=0.05,
+        bound=0.1,
         grid_size=9,
         **SATURATED,
     )
@@ -104,7 +104,7 @@ def test_mixtures_of_any_learner_are_saved(learner, tmp_path):
     train = make_split(200).train
     parameters = None if learner == "linear" else {"n_estimators": 3, "max_depth": 2}
     model = create(
-        "reductions", learner=learner, learner_parameters=parameters, budget=0.01, max_iter=3
+        "reductions", learner=learner, learner_parameters=parameters, bound=0.02, max_iter=3
     )
     model.fit(train.X, train.y, groups=train.groups)
     assert len(model.classifiers_) > 1
@@ -116,7 +116,7 @@ def test_mixtures_of_any_learner_are_saved(learner, tmp_path):
 def test_one_label_for_all_rows_is_a_classifier(tmp_path):
     X, y, groups = draw_cells(60)
     # Without a feature nothing can be learnt, and the game is between the two labels.
-    model = create("reductions", budget=0.0, max_iter=2, **SATURATED)
+    model = create("reductions", bound=0.0, max_iter=2, **SATURATED)
     model.fit(np.zeros_like(X), y, groups=groups)
     model.classifiers_, model.probability_ = (0, 1), np.array([0.25, 0.75])
     assert model.predict_proba(X)[:, 1].tolist() == [0.75] * 60
@@ -127,7 +127,7 @@ def test_one_label_for_all_rows_is_a_classifier(tmp_path):
 def test_draws_follow_the_row_ids():
     X, y, groups = draw_cells()
     names = np.where(y == 1, "yes", "no")
-    model = create("reductions", budget=0.1, max_iter=4, **SATURATED)
+    model = create("reductions", bound=0.2, max_iter=4, **SATURATED)
     model.fit(X, names, groups=groups)
     chance = model.predict_proba(X)[:, 1]
     assert ((chance > 0.1) & (chance < 0.9)).any()
@@ -143,7 +143,7 @@ def test_draws_follow_the_row_ids():
 def test_groups_are_crossed():
     X, y, group = draw_cells()
     other = np.random.default_rng(2).integers(3, size=len(y))
-    settings = {"budget": 0.02, "max_iter": 4, **SATURATED}
+    settings = {"bound": 0.04, "max_iter": 4, **SATURATED}
     both = create("reductions", **settings).fit(X, y, groups=np.column_stack([group, other]))
     named = create("reductions", **settings).fit(X, y, groups=3 * group + other[:, None])
     np.testing.assert_array_equal(both.predict_proba(X), named.predict_proba(X))
@@ -157,7 +157,7 @@ def test_groups_are_crossed():
     [
         ({"criterion": "odds"}, "criterion"),
         ({"solver": "newton"}, "solver"),
-        ({"budget": -0.1}, "budget"),
+        ({"bound": -0.1}, "bound"),
         ({"tolerance": 0.0}, "tolerance"),
         ({"learner": "gbtd"}, "no method 'gbtd'"),
         ({"learner": "budro"}, "needs metric"),

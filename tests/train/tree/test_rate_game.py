@@ -72,26 +72,26 @@ def test_derivatives_are_those_of_the_lagrangian():
 def test_two_groups_by_hand():
     share, rate = np.array([[0.25, 0.25]]), np.array([[0.7, 0.3]])
     # η (r − ν) with ν = ½, and η ε / 2 = .05 less.
-    price = ascend(np.zeros((1, 2)), rate, share, step=0.5, budget=0.2)
+    price = ascend(np.zeros((1, 2)), rate, share, step=0.5, bound=0.2)
     np.testing.assert_allclose(price, [[0.05, -0.05]])
     # Equal rates lower the prices by η ε / 2, down to 0.
-    later = ascend(price, np.array([[0.5, 0.5]]), share, step=0.5, budget=0.1)
+    later = ascend(price, np.array([[0.5, 0.5]]), share, step=0.5, bound=0.1)
     np.testing.assert_allclose(later, [[0.025, -0.025]])
-    assert not ascend(later, np.array([[0.5, 0.5]]), share, step=0.5, budget=0.2).any()
+    assert not ascend(later, np.array([[0.5, 0.5]]), share, step=0.5, bound=0.2).any()
 
 
-@pytest.mark.parametrize("budget", [0.0, 0.1, 0.4])
-def test_a_step_solves_its_problem(budget):
+@pytest.mark.parametrize("bound", [0.0, 0.1, 0.4])
+def test_a_step_solves_its_problem(bound):
     rng = np.random.default_rng(3)
     share, rate = rng.uniform(0.1, 0.5, (1, 4)), rng.random((1, 4))
     start = rng.normal(size=4)
     start -= share[0] @ start / share.sum()
-    price = ascend(start[None], rate, share, 0.7, budget)[0]
+    price = ascend(start[None], rate, share, 0.7, bound)[0]
 
     def value(halves):
         u = halves[:4] - halves[4:]
         gain = u * rate[0] - (u - start) ** 2 / 1.4
-        return -(share[0] @ gain - budget / 2 * share[0] @ halves.reshape(2, 4).sum(axis=0))
+        return -(share[0] @ gain - bound / 2 * share[0] @ halves.reshape(2, 4).sum(axis=0))
 
     best = minimize(
         value,
@@ -110,7 +110,7 @@ def test_prices_of_a_toy_settle_where_the_rates_meet():
     share, free = np.array([[0.2, 0.3, 0.5]]), np.array([[0.8, 0.5, 0.2]])
     price = np.zeros((1, 3))
     for _ in range(400):
-        price = ascend(price, free - 0.1 * price, share, step=0.5, budget=0.1)
+        price = ascend(price, free - 0.1 * price, share, step=0.5, bound=0.1)
     rate = free - 0.1 * price
     assert find_gap(rate) == pytest.approx(0.1, abs=1e-6)
     assert (share * price).sum() == pytest.approx(0.0, abs=1e-12)
