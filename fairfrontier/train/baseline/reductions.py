@@ -6,6 +6,7 @@ import inspect
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self
 
@@ -13,6 +14,7 @@ import numpy as np
 from fairlearn.reductions import (
     DemographicParity,
     EqualizedOdds,
+    ErrorRate,
     ExponentiatedGradient,
     FalsePositiveRateParity,
     GridSearch,
@@ -25,6 +27,7 @@ from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.seeds import uniforms
 from fairfrontier.train.base import Classifier
+from fairfrontier.train.objective import SUMS, Objective, read_costs, weigh_rows
 from fairfrontier.train.persistence import State
 from fairfrontier.train.postprocess.base import choose_columns, number_cells
 from fairfrontier.train.registry import METHODS, create, method
@@ -100,7 +103,8 @@ def choose_classifiers(search: GridSearch | ExponentiatedGradient, budget: float
 class Reductions(Classifier):
     """A randomised classifier with bounded group rates, made of any method's classifiers.
 
-    min_Q  P(h(X) ≠ Y)  s.t.  |P(h(X) = 1 | A = k, e) − P(h(X) = 1 | e)| ≤ bound / 2  for all k, e,
+    min_Q  E[c_Y 1{h(X) ≠ Y}]
+    s.t.   |P(h(X) = 1 | A = k, e) − P(h(X) = 1 | e)| ≤ bound / 2   for all groups k and events e,
 
     over distributions Q of classifiers h, where the events e are all rows or those of a label. A
     game of multipliers against a learner without constraints, which is fitted again and again to
@@ -115,6 +119,9 @@ class Reductions(Classifier):
         Its parameters that differ from its defaults.
     criterion : {"parity", "equal_opportunity", "predictive_equality", "equalized_odds"}
         Which rates: among all rows; those of class 1; those of class 0; those of each class.
+    objective : {"accuracy", "balanced_accuracy"} or mapping
+        What the mixture serves: errors count alike, by the inverse of their class's share, or by
+        ``{"costs": {"false_positive": 1, "false_negative": 5}}``.
     bound : float
         Largest difference between two groups' rates, from 0 to 1. fairlearn bounds the distance
         of each from that of all rows, and half of it is always enough.
@@ -173,6 +180,7 @@ class Reductions(Classifier):
     criterion: Literal["parity", "equal_opportunity", "predictive_equality", "equalized_odds"] = (
         "parity"
     )
+    objective: Objective = "accuracy"
     bound: float = 0.05
     attributes: int | list[int] | None = None
     solver: Literal["exponentiated_gradient", "grid_search"] = "exponentiated_gradient"
@@ -186,6 +194,9 @@ class Reductions(Classifier):
         """Raise ConfigError for invalid parameters, those of the learner included."""
         self.require("criterion", self.criterion in CONSTRAINTS, " or ".join(CONSTRAINTS))
         self.require("solver", self.solver in SOLVERS, " or ".join(SOLVERS))
+        known = not isinstance(self.objective, str) or self.objective in SUMS.values()
+        self.require("objective", known, "accuracy, balanced_accuracy or costs")
+        read_costs(self.objective)
         self.require("bound", 0 <= self.bound <= 1, "a number from 0 to 1")
         self.require("max_iter", self.max_iter >= 1, "1 or more")
         self.require("grid_size", self.grid_size >= 2, "2 or more")
@@ -213,9 +224,14 @@ class Reductions(Classifier):
             raise DataError(
                 "All training rows are in one group.", "Name an attribute with two groups or more."
             )
+        constraint = CONSTRAINTS[self.criterion](difference_bound=self.bound / 2)
+        gain = weigh_rows(self.objective, codes, np.ones(len(codes))) * len(codes)
+        costs = {"fp": gain[codes == 0][0], "fn": gain[codes == 1][0]}
+        # Both solvers ask the constraint; the grid search takes no other objective.
+        constraint.default_objective = partial(ErrorRate, costs=costs)
         search = search_classifiers(
             self._make_learner(),
-            CONSTRAINTS[self.criterion](difference_bound=self.bound / 2),
+            constraint,
             X,
             codes,
             group,

@@ -99,6 +99,27 @@ def test_the_grid_s_is_the_most_accurate_within_the_budget():
     assert np.mean(model.predict(X) != y) == min(within)
 
 
+@pytest.mark.parametrize(
+    ("objective", "costs"),
+    [
+        ("balanced_accuracy", None),
+        ({"costs": {"false_positive": 1, "false_negative": 4}}, (1.0, 4.0)),
+    ],
+)
+@pytest.mark.parametrize("solver", ["exponentiated_gradient", "grid_search"])
+def test_errors_have_the_objective_s_costs(solver, objective, costs):
+    X, y, groups = draw_cells()
+    false_positive, false_negative = costs or (1 / (y == 0).sum(), 1 / (y == 1).sum())
+    model = create(
+        "reductions", objective=objective, solver=solver, bound=1.0, max_iter=2, **SATURATED
+    )
+    positive = model.fit(X, y, groups=groups).predict_proba(X)[:, 1]
+    for kind in np.unique(X):
+        rows = X[:, 0] == kind
+        worth = false_negative * y[rows].sum() > false_positive * (1 - y[rows]).sum()
+        assert (positive[rows] == worth).all()
+
+
 @pytest.mark.parametrize("learner", ["linear", "gbdt"])
 def test_mixtures_of_any_learner_are_saved(learner, tmp_path):
     train = make_split(200).train
@@ -157,6 +178,7 @@ def test_groups_are_crossed():
     [
         ({"criterion": "odds"}, "criterion"),
         ({"solver": "newton"}, "solver"),
+        ({"objective": "auc"}, "objective"),
         ({"bound": -0.1}, "bound"),
         ({"tolerance": 0.0}, "tolerance"),
         ({"learner": "gbtd"}, "no method 'gbtd'"),
