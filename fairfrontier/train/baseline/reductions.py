@@ -147,6 +147,8 @@ class Reductions(Classifier):
         Fitted learners, or the one label of all rows, where the game asked for that.
     probability_ : ndarray of float64, shape (n_classifiers,)
         Q.
+    n_iter_ : int
+        Iterations of the exponentiated gradient; 1 for a grid.
     report_ : dict
         ``oracle_calls``, ``oracle_seconds``, and of the exponentiated gradient ``iterations`` and
         ``gap``, which is relative to the learner. Not saved.
@@ -173,6 +175,7 @@ class Reductions(Classifier):
 
     classifiers_: tuple[Any, ...] = field(init=False)
     probability_: np.ndarray = field(init=False)
+    n_iter_: int = field(init=False)
     report_: dict[str, Any] = field(init=False)
 
     learner: str = "linear"
@@ -246,6 +249,7 @@ class Reductions(Classifier):
             for each in reduced.classifiers
         )
         self.probability_, self.report_ = reduced.probability, reduced.report
+        self.n_iter_ = reduced.report.get("iterations", 1)
         return self
 
     def _make_learner(self) -> Any:
@@ -302,7 +306,7 @@ class Reductions(Classifier):
             for each, state in zip(self.classifiers_, states, strict=True)
         ]
         merged["arrays"]["probability"] = self.probability_
-        return State(**merged, facts={"classifiers": facts})
+        return State(**merged, facts={"classifiers": facts, "n_iter": self.n_iter_})
 
     def set_state(self, state: State) -> None:
         """Restore the classifiers and Q."""
@@ -325,3 +329,4 @@ class Reductions(Classifier):
             classifiers.append(learner)
         self.classifiers_ = tuple(classifiers)
         self.probability_ = state.arrays["probability"]
+        self.n_iter_ = state.facts["n_iter"]
