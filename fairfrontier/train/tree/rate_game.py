@@ -41,11 +41,13 @@ class RateCells:
         total = np.bincount(self.code, weights=self.weight * decision, minlength=n_cells + 1)
         reached = total[:-1].reshape(self.share.shape) / self.weight.sum()
         rate = np.full(self.share.shape, np.nan)
-        return np.divide(reached, self.share, out=rate, where=self.share > 0)
+        np.divide(reached, self.share, out=rate, where=self.share > 0)
+        return rate
 
     def spread(self, value: np.ndarray) -> np.ndarray:
         """Return each row's value of a table of cells, 0 for rows in no event."""
-        return np.append(value.reshape(-1), 0.0)[self.code]
+        spread: np.ndarray = np.append(value.reshape(-1), 0.0)[self.code]
+        return spread
 
 
 def build_cells(
@@ -91,7 +93,8 @@ def ascend(
 
 
 def _shrink(value: np.ndarray, threshold: float) -> np.ndarray:
-    return np.sign(value) * np.maximum(np.abs(value) - threshold, 0.0)
+    shrunk: np.ndarray = np.sign(value) * np.maximum(np.abs(value) - threshold, 0.0)
+    return shrunk
 
 
 def differentiate(
