@@ -20,7 +20,7 @@ from dask.delayed import Delayed, delayed
 
 from fairfrontier.prepare.config.dataset import DatasetConfig, check_columns, expand_rest
 from fairfrontier.prepare.config.section import Source
-from fairfrontier.prepare.source.archive import ZIP_START
+from fairfrontier.prepare.source.archive import ZIP_START, most_unpacked, refuse_growth
 from fairfrontier.prepare.split import Split
 from fairfrontier.prepare.splitting.encoder import (
     Statistics,
@@ -45,6 +45,7 @@ from fairfrontier.prepare.table.table import (
     check_same,
     check_start,
     list_files,
+    make_frame,
     parquet_errors,
     read_text,
     strip_text,
@@ -80,7 +81,7 @@ def read_blocks(source: Source, home: Path, folder: Path) -> Blocks:
             digest = hash_file(path)
             check_digest(path, digest, file.sha256 or source.sha256)
             if source.format == "parquet":
-                names, pieces = _parquet(path)
+                names, pieces = _parquet(path, source)
             else:
                 names, pieces = _text(path, source, file.skip_rows)
             check_same(names, columns or names, path)
@@ -94,22 +95,22 @@ def read_blocks(source: Source, home: Path, folder: Path) -> Blocks:
     return Blocks(tuple(frames), tuple(columns), tuple(digests))
 
 
-def _parquet(path: Path) -> tuple[list[str], list[Delayed]]:
+def _parquet(path: Path, source: Source) -> tuple[list[str], list[Delayed]]:
     import pyarrow.parquet as pq
 
     with parquet_errors(path):
         file = pq.ParquetFile(path)
     with file:
         names = list(file.schema_arrow.names)
-        check_header(names, path)
+        check_header(names, path, source.width)
         return names, [delayed(_row_group)(path, group) for group in range(file.num_row_groups)]
 
 
 def _row_group(path: Path, group: int) -> pd.DataFrame:
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path) as file:
-        return cast(pd.DataFrame, file.read_row_group(group).to_pandas(ignore_metadata=True))
+    with parquet_errors(path), pq.ParquetFile(path) as file:
+        return make_frame(file.read_row_group(group))
 
 
 def _text(path: Path, source: Source, skip_rows: int) -> tuple[list[str], list[Delayed]]:
@@ -123,6 +124,9 @@ def _text(path: Path, source: Source, skip_rows: int) -> tuple[list[str], list[D
     with text_errors(path, source):
         with _open(path, zipped=zipped) as stream:
             unpack(stream.read(65536), path)
+            most = most_unpacked(path.stat().st_size, source.unpacked)
+            if zipped and stream.seek(most + 1) > most:
+                raise refuse_growth(path, most)
         with _open(path, zipped=zipped) as stream:
             check_start(stream, path, source, skip_rows)
         frame = dd.read_csv(

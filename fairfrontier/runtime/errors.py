@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable
 
 
@@ -83,6 +84,11 @@ def nearest(word: str, known: Iterable[str]) -> str:
         return f"Did you mean {near[0]!r}?"
     listed = ", ".join([*names[:LISTED], "…"] if len(names) > LISTED else names)
     return f"Known are: {listed}." if names else "Nothing is registered there."
+
+
+def repeated(names: Iterable[str]) -> list[str]:
+    """Return the names that occur more than once, sorted."""
+    return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
 # Library -> the extra of this package that installs it; XGBoost has two.

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from fairfrontier.prepare.config.section import (
     REST,
+    Count,
     Features,
     Group,
     Identifier,
@@ -20,6 +21,7 @@ from fairfrontier.prepare.config.section import (
     Noise,
     Perturb,
     RowFilter,
+    SetName,
     Source,
     SplitRule,
     listed,
@@ -31,14 +33,37 @@ from fairfrontier.runtime.finder import find_yaml
 
 
 def _protected(value: Any) -> Any:
-    named = isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
-    return dict.fromkeys(value, "auto") if named else value
+    if not isinstance(value, list | tuple):
+        return value
+    if not all(isinstance(name, str) for name in value):
+        raise fault("a list of protected attributes holds names", "Write kinds as {name: kind}.")
+    return dict.fromkeys(value, "auto")
+
+
+class Limits(Model):
+    """The most that a dataset may ask for: more is refused before it fills the memory.
+
+    ``levels``: of a categorical column and of an attribute, crossed ones included, and variants of
+    a counterfactual set; ``features``: columns of X.
+    """
+
+    levels: Count = 1000
+    features: Count = 10_000
+
+    def check(self, kind: str, number: int, where: str, mend: str) -> None:
+        """Raise a ConfigError when ``where`` asks for more than one of the limits."""
+        most = getattr(self, kind)
+        if number > most:
+            raise ConfigError(
+                f"{where}, and limits.{kind} is {most:,}.", f"{mend}, or raise limits.{kind}."
+            )
 
 
 Values = Annotated[
     tuple[Level, ...] | None,
     BeforeValidator(lambda value: None if value == "all" else listed(value)),
 ]
+Edited = Annotated[Mapping[Name, Values], Field(min_length=1)]
 
 
 class DatasetConfig(Model):
@@ -63,15 +88,14 @@ class DatasetConfig(Model):
     protected: Annotated[
         Mapping[Name, Literal["auto", "continuous", "categorical"]], BeforeValidator(_protected)
     ] = Field(default_factory=dict)
-    counterfactuals: Mapping[Name, Annotated[Mapping[Name, Values], Field(min_length=1)]] = Field(
-        default_factory=dict
-    )
+    counterfactuals: Mapping[SetName, Edited] = Field(default_factory=dict)
     rows: RowFilter = RowFilter()
     missing: Missing = Missing()
     weight: Name | None = None
     text: Text | None = None
     split: SplitRule
     perturb: Perturb = Perturb()
+    limits: Limits = Limits()
     notes: str = ""
 
     @model_validator(mode="after")
@@ -139,9 +163,12 @@ class DatasetConfig(Model):
             exclude={
                 "notes": True,
                 "description": True,
+                "limits": True,
                 "label": {"meaning"},
                 "source": {
                     "sha256": True,
+                    "width": True,
+                    "unpacked": True,
                     "path": {"__all__": location},
                     "votes": {"path": location},
                 },
@@ -229,7 +256,7 @@ def _extend(path: Path, home: Path | None) -> Any:
 
 def check_columns(config: DatasetConfig, columns: Iterable[str], file: Path | str) -> None:
     """Raise a ConfigError when a configuration names a column that the table lacks."""
-    present = list(columns)
+    present = set(columns)
     for key, names in _mention_columns(config).items():
         for name in names:
             if name not in present:

@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from fairfrontier.prepare.split import PART_NAMES
 from fairfrontier.runtime.config import Model, fault
+from fairfrontier.runtime.errors import repeated
 
 OTHERS = "others"
 REST = "rest"
@@ -46,6 +47,8 @@ Level = Annotated[str, BeforeValidator(level_text)]
 Levels = Annotated[tuple[Level, ...], BeforeValidator(listed), Field(min_length=1)]
 Name = Annotated[str, Field(min_length=1)]
 Names = tuple[Name, ...]
+# Scores are kept under the names of part, field, set and variant, with slashes between them.
+SetName = Annotated[Name, Field(pattern=r"^[^/]*$")]
 # What a file calls itself, and is named after.
 Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 Character = Annotated[str, Field(min_length=1, max_length=1)]
@@ -100,7 +103,7 @@ class SourceFile(Model):
 
     path: Name | None = None
     sources: tuple[Origin, ...] = ()
-    skip_rows: Annotated[int, Field(ge=0)] = 0
+    skip_rows: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     part: PartName | None = None
     sha256: Sha256 | None = None
 
@@ -142,16 +145,19 @@ class Source(Model):
 
     ``columns`` names the columns of files without a header; ``missing`` lists markers of missing
     cells beside the empty one; ``part`` of a file becomes a column named ``part``; ``votes`` adds
-    a column made from many people's opinions.
+    a column made from many people's opinions. A file has at most ``width`` columns, and a
+    compressed one may grow to 64 MiB, or to ``unpacked`` times its size.
     """
 
     path: Annotated[tuple[File, ...], BeforeValidator(listed), Field(min_length=1)]
     format: Literal["csv", "parquet", "whitespace"] = "csv"
-    separator: Character = ","
+    separator: Annotated[Character, Field(pattern=r"[^\r\n]")] = ","
     sha256: Sha256 | None = None
     columns: Names | None = None
     missing: tuple[Level, ...] = MISSING_MARKERS
     votes: Votes | None = None
+    width: Count = 10_000
+    unpacked: Count = 100
 
     @property
     def files(self) -> tuple[SourceFile, ...]:
@@ -171,7 +177,7 @@ class Source(Model):
         if self.sha256 and len(self.path) > 1:
             raise fault("sha256 here is that of a single file; with several, give one to each")
         columns = self.columns or ()
-        if double := sorted({name for name in columns if columns.count(name) > 1}):
+        if double := repeated(columns):
             raise fault(f"columns names {', '.join(double)} more than once")
         if self.format == "parquet" and (self.columns or any(f.skip_rows for f in self.path)):
             raise fault("a parquet file names its own columns: leave out columns and skip_rows")
@@ -295,7 +301,10 @@ class Features(Model):
 
 def _group_levels(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return {level_text(level): [level] for level in value}
+        value = [level_text(level) for level in value]
+        if all(isinstance(level, str) for level in value):
+            return {level: [level] for level in value}
+        raise fault("a list of levels holds text and numbers", "Merge levels as {name: [a, b]}.")
     return value
 
 
@@ -426,6 +435,9 @@ class SplitRule(Model):
             if other not in self.parts:
                 raise fault(f"others adds rows to {other}, and there is no such part")
         if self.kind == "column":
+            for name, levels in self.parts.items():
+                if not levels or not all(isinstance(level, str) for level in levels):
+                    raise fault(f"{name} must be a level of {self.column}, or a list of levels")
             return self
         amounts = list(self.parts.values())
         shares = 0.0

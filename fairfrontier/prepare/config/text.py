@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from fairfrontier.prepare.config.section import Character, Count, Name, PartName
+from fairfrontier.prepare.config.section import Character, Count, Name, PartName, SetName
 from fairfrontier.prepare.config.vocabulary import Swap, Terms
 from fairfrontier.runtime.config import Model, fault, read_yaml
 from fairfrontier.runtime.finder import find_yaml
@@ -99,7 +99,7 @@ class Text(Model):
     mask: Mask | None = None
     first: Count | None = None
     mentions: Terms | None = None
-    versions: Mapping[Name, VersionRule] = Field(default_factory=dict)
+    versions: Mapping[SetName, VersionRule] = Field(default_factory=dict)
 
     @property
     def reads(self) -> tuple[str, ...]:

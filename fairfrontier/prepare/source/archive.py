@@ -1,7 +1,8 @@
-"""Zip archives: one member out of many, or the only one, never more bytes than a limit."""
+"""Gzip and zip: one member out of many, or the only one, never more bytes than a limit."""
 
 from __future__ import annotations
 
+import gzip
 import io
 import lzma
 import zipfile
@@ -16,6 +17,11 @@ from fairfrontier.runtime.errors import DataError, nearest
 ZIP_START = b"PK\x03\x04"
 # A few bytes could unpack to all of the memory or disk.
 LIMIT_BYTES = 4 * 2**30
+# A compressed table may grow to this whatever its size, or to TIMES its size.
+UNPACKED_BYTES = 64 * 2**20
+TIMES = 100
+RAISE = "If it is right, raise source.unpacked in the dataset's YAML."
+GZIP_START = b"\x1f\x8b"
 # What macOS adds to every archive beside the files.
 SHADOW = "__MACOSX/"
 SPREADSHEET = "[Content_Types].xml"
@@ -29,6 +35,34 @@ DAMAGE = (
     OverflowError,
     ValueError,
 )
+
+
+def most_unpacked(size: int, times: int = TIMES) -> int:
+    """Return how many bytes a compressed table of ``size`` bytes may grow to."""
+    return max(UNPACKED_BYTES, times * size)
+
+
+def refuse_growth(path: Path, most: int, mend: str = RAISE) -> DataError:
+    """Return the error for a compressed table that grows to more than ``most`` bytes."""
+    return DataError(
+        f"{path} unpacks to more than {most / 1e6:,.0f} MB, which is too much for its size.", mend
+    )
+
+
+def ungzip_table(raw: bytes, path: Path, limit: int) -> bytes | None:
+    """Return the bytes of a gzip file; None for another file."""
+    if raw[: len(GZIP_START)] != GZIP_START:
+        return None
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(raw)) as file:
+            text = file.read(limit + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(
+            f"{path} is a damaged gzip file: {error}.", "Fetch the file again."
+        ) from None
+    if len(text) > limit:
+        raise refuse_growth(path, limit)
+    return text
 
 
 def unzip_table(raw: bytes, path: Path, limit: int = LIMIT_BYTES) -> bytes | None:
@@ -54,7 +88,9 @@ def unzip_table(raw: bytes, path: Path, limit: int = LIMIT_BYTES) -> bytes | Non
                 f"{path} is a zip archive of {len(names)} files ({shown or 'it is empty'}).",
                 "Extract the table, or name it with `file` beside the archive's url.",
             )
-        with open_member(archive, names[0], path, limit) as member:
+        if archive.getinfo(names[0]).file_size > limit:
+            raise refuse_growth(path, limit)
+        with open_member(archive, names[0], path) as member:
             return member.read()
 
 

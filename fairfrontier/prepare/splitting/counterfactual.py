@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.split import Variant
 from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX, Encoder
 from fairfrontier.prepare.splitting.group import Attribute, cross_codes
@@ -91,7 +93,7 @@ def set_columns(array: np.ndarray, values: Mapping[int, float]) -> np.ndarray:
 
 
 def make_edits(
-    sets: Mapping[str, Mapping[str, tuple[str, ...] | None]],
+    config: DatasetConfig,
     levels: Mapping[str, tuple[str, ...]],
     encoder: Encoder,
     attributes: tuple[Attribute, ...],
@@ -99,11 +101,11 @@ def make_edits(
 ) -> dict[str, tuple[Edit, ...]]:
     """Encode every combination of levels of every set.
 
-    ``sets``: set -> column -> levels, None standing for all levels that occur; ``levels``: column
-    -> levels that occur. A variant re-encodes only the columns of X that the edited columns make.
+    ``levels``: column -> levels that occur. A variant re-encodes only the columns of X that the
+    edited columns make.
     """
     made: dict[str, tuple[Edit, ...]] = {}
-    for name, columns in sets.items():
+    for name, columns in config.counterfactuals.items():
         choices: list[list[tuple[str, str]]] = []
         for column, wanted in columns.items():
             key = f"{file}: counterfactuals.{name}.{column}"
@@ -119,7 +121,15 @@ def make_edits(
             for level in wanted or ():
                 if present is not None and level not in present:
                     raise ConfigError(f"{key}: no row has {level!r}.", nearest(level, present))
+                if present is None and not np.isfinite(pd.to_numeric(level, errors="coerce")):
+                    raise ConfigError(
+                        f"{key}: {level!r} is no number, and the column has numbers.",
+                        "List numbers.",
+                    )
             choices.append([(column, level) for level in wanted or present or ()])
+        count = math.prod(map(len, choices))
+        where = f"{file}: counterfactuals.{name} makes {count:,} variants of a row"
+        config.limits.check("levels", count, where, "List fewer levels")
         made[name] = tuple(_edit(dict(cells), encoder, attributes) for cells in product(*choices))
     return made
 

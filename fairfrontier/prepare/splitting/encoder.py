@@ -12,7 +12,7 @@ import pandas as pd
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.table.column import as_levels, policy_of, unique_levels
-from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.runtime.errors import ConfigError, DataError, repeated
 
 GROUP_PREFIX = "group:"
 
@@ -51,6 +51,14 @@ class Standard(Block):
         return ((self.numbers(column) - self.mean) / self.scale)[:, None]
 
 
+def mark_codes(codes: np.ndarray, size: int) -> np.ndarray:
+    """Return 1 in the column of each row's code, shape (n_samples, size); −1 has none."""
+    marked = np.zeros((codes.size, size))
+    rows = np.flatnonzero(codes >= 0)
+    marked[rows, codes[rows]] = 1.0
+    return marked
+
+
 @dataclass(frozen=True, eq=False)
 class Bins(Block):
     """One column per interval between the ``edges``: bin k is [edge k−1, edge k).
@@ -65,7 +73,7 @@ class Bins(Block):
         """Return the one-hot bins, shape (n_samples, len(edges) + 1)."""
         side: Literal["left", "right"] = "left" if self.upper else "right"
         codes = np.searchsorted(np.asarray(self.edges), self.numbers(column), side=side)
-        return np.eye(len(self.names))[codes]
+        return mark_codes(codes, len(self.names))
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +85,7 @@ class OneHot(Block):
     def encode(self, column: pd.Series) -> np.ndarray:
         """Return the one-hot levels, shape (n_samples, len(levels))."""
         codes = pd.Index(self.levels).get_indexer(pd.Index(as_levels(column)))
-        # The last row of zeros is what code −1 (unseen) picks.
-        return np.eye(len(self.levels) + 1, len(self.levels))[codes]
+        return mark_codes(codes, len(self.levels))
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,6 +224,10 @@ def make_encoder(
 ) -> Encoder:
     """Put the blocks of an encoder together, in the order of ``features``; ``text`` comes last."""
     features = config.features
+    for name in features.categorical:
+        count = len(features.levels.get(name) or statistics.levels[name])
+        where = f"{file}: features.categorical: column {name!r} has {count:,} levels"
+        config.limits.check("levels", count, where, "Leave it out, or merge levels")
     fill = dict.fromkeys(features.binned + features.passthrough + tuple(features.numeric), np.nan)
     fill |= statistics.fill
 
@@ -255,8 +266,9 @@ def make_encoder(
             f"{file}: features names no column.",
             "List columns under numeric, categorical, binary, quantile, cut or passthrough.",
         )
-    double = sorted({name for name in names if names.count(name) > 1})
-    if double:
+    where = f"{file}: features makes {len(names):,} columns of X"
+    config.limits.check("features", len(names), where, "Leave columns out")
+    if double := repeated(names):
         raise ConfigError(
             f"{file}: features would give two columns the name {double[0]!r}.",
             "List each column once.",

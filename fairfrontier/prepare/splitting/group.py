@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from fairfrontier.prepare.config.dataset import Limits
 from fairfrontier.prepare.config.section import OTHERS, Group
 from fairfrontier.prepare.table.column import as_levels, sort_levels
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
@@ -51,7 +53,10 @@ class Attribute:
 
 
 def fit_attributes(
-    groups: Mapping[str, Group], levels: Mapping[str, tuple[str, ...]], file: Path | str
+    groups: Mapping[str, Group],
+    levels: Mapping[str, tuple[str, ...]],
+    file: Path | str,
+    limits: Limits,
 ) -> tuple[Attribute, ...]:
     """Return the attributes in the order of the YAML, with their levels.
 
@@ -67,8 +72,13 @@ def fit_attributes(
             made[name] = Attribute(name, names, column=group.column, below=group.below)
         else:
             made[name] = _by_level(name, group, levels[group.column or ""], file)
+            where = f"{file}: groups.{name}: column {group.column!r} has {len(made[name].names):,}"
+            limits.check("levels", len(made[name].names), f"{where} levels", "Merge some of them")
     for name, group in groups.items():
         if group.cross:
+            count = math.prod(len(made[other].names) for other in group.cross)
+            where = f"{file}: groups.{name}: cross makes {count:,} combinations of levels"
+            limits.check("levels", count, where, "Cross fewer attributes")
             cells = product(*(made[other].names for other in group.cross))
             made[name] = Attribute(name, tuple(map("×".join, cells)), cross=group.cross)
     return tuple(made[name] for name in groups)

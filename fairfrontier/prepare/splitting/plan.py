@@ -109,9 +109,7 @@ class Plan:
 
     def edits(self, encoder: Encoder) -> dict[str, tuple[Edit, ...]]:
         """Encode the counterfactual sets."""
-        return make_edits(
-            self.config.counterfactuals, self.levels, encoder, self.attributes, self.file
-        )
+        return make_edits(self.config, self.levels, encoder, self.attributes, self.file)
 
     def part(
         self,
@@ -189,7 +187,9 @@ def make_plan(frame: pd.DataFrame, request: Request) -> Plan:
                 f"{file}: features.binary.{name}: no row has {level!r}.",
                 nearest(level, levels[name]),
             )
-    attributes = fit_attributes(config.groups, levels, file)
+    where = f"{file}: label.column: {config.label.column!r} has {len(target.classes):,} classes"
+    config.limits.check("levels", len(target.classes), where, "Merge some of them")
+    attributes = fit_attributes(config.groups, levels, file, config.limits)
     groups = encode_attributes(attributes, frame, file)
     rule = config.split
     eligible = np.flatnonzero(find_rows(frame, rule.of, "split.of", file))
@@ -274,7 +274,8 @@ def _protected(
             column = groups[:, names.index(name)]
         else:
             kinds[name] = "categorical"
-            (attribute,) = fit_attributes({name: Group(column=name)}, levels, file)
+            group = {name: Group(column=name)}
+            (attribute,) = fit_attributes(group, levels, file, config.limits)
             column = attribute.encode(frame[name], file)
             check_attributes((attribute,), column[:, None], parts, file)
         values.append(column.astype(np.float64))

@@ -19,7 +19,7 @@ from fairfrontier.prepare.table.stream import (
     read_names,
     read_rows,
 )
-from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+from fairfrontier.runtime.errors import ConfigError, DataError, nearest, repeated
 
 Share = Callable[[float], None]
 
@@ -204,8 +204,7 @@ def read_confusion(path: Path) -> Confusion:
     chance = np.concatenate(rows)
     noisy = [str(level_text(name)) for name in header[1:]]
     for kind, levels in (("row", names), ("column", noisy)):
-        double = sorted({level for level in levels if levels.count(level) > 1})
-        if double:
+        if double := repeated(levels):
             raise DataError(f"{path} has two {kind}s {double[0]!r}.", "Give each group one.")
     for name, row in zip(names, chance, strict=True):
         if row.min() < 0 or abs(row.sum() - 1) > 1e-6:

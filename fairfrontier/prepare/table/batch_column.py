@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -38,15 +37,11 @@ class BatchColumn:
         """Return an error about this column; ``fault`` continues "column 'x' "."""
         return DataError(f"{self.path}: column {self.name!r} {fault}.", mend)
 
-    def refuse(
-        self, wrong: np.ndarray, values: np.ndarray | Sequence[object], reason: str, mend: str
-    ) -> None:
+    def refuse(self, wrong: np.ndarray, values: np.ndarray, reason: str, mend: str) -> None:
         """Raise a DataError about the first row that is wrong, with its value."""
         if wrong.any():
             row = int(wrong.argmax())
-            value = values[row]
-            shown = repr(value) if isinstance(value, str) else f"{value:g}"
-            raise self.error(f"holds {shown} in row {self.start + row}{reason}", mend)
+            raise self.error(f"holds {values[row]:g} in row {self.start + row}{reason}", mend)
 
     def present(self, mend: str = f"{FILL_IN}.") -> pa.Array:
         """Return the cells, decoded and stripped of blanks; a missing one raises a DataError."""
@@ -67,11 +62,12 @@ class BatchColumn:
         try:
             cells = column.cast(pa.float64(), safe=is_text(kind))
         except pa.ArrowInvalid:
-            texts = column.to_pylist()
-            wrong = pd.to_numeric(pd.Series(texts), errors="coerce").isna().to_numpy()
-            mend = "Correct it, or name a column of numbers."
-            self.refuse(wrong, texts, ", which is no number", mend)
-            raise
+            # The first cell that cannot be read ends the shortest head that cannot.
+            row = bisect_left(range(len(column)), True, key=lambda i: _holds_words(column[: i + 1]))
+            raise self.error(
+                f"holds {column[row].as_py()!r} in row {self.start + row}, which is no number",
+                "Correct it, or name a column of numbers.",
+            ) from None
         numbers = np.asarray(cells.to_numpy(False))
         mend = "Every row needs a finite number: correct it, or leave the row out."
         self.refuse(~np.isfinite(numbers), numbers, "", mend)
@@ -86,12 +82,14 @@ class BatchColumn:
 
     def levels(self) -> tuple[np.ndarray, tuple[str, ...]]:
         """Return the codes, int64, and the levels; missing cells are a level."""
-        if pa.types.is_nested(self.values.type):
-            raise self.error(
-                f"holds {self.values.type}, which is no level", "Name a column of text or numbers."
-            )
-        encoded = pc.dictionary_encode(_decode(self.values))
-        values = encoded.dictionary.to_pylist()
+        try:
+            encoded = pc.dictionary_encode(_decode(self.values))
+            values = encoded.dictionary.to_pylist()
+        # A KeyError is a time zone that there is not, an OverflowError a date.
+        except (pa.ArrowNotImplementedError, KeyError, OverflowError):
+            kind = self.values.type
+            mend = "Name a column of text or numbers."
+            raise self.error(f"holds {kind}, which is no level", mend) from None
         if len(values) > MAX_LEVELS:
             raise self.error(
                 f"has more than {MAX_LEVELS} levels, too many for --{self.option}",
@@ -138,6 +136,15 @@ def is_text(kind: pa.DataType) -> bool:
 def is_number(kind: pa.DataType) -> bool:
     """Return whether an Arrow type is that of integers or floating-point numbers."""
     return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
+
+
+def _holds_words(cells: pa.Array) -> bool:
+    """Return whether any of the cells is no number."""
+    try:
+        cells.cast(pa.float64())
+    except pa.ArrowInvalid:
+        return True
+    return False
 
 
 def _decode(column: pa.Array) -> pa.Array:

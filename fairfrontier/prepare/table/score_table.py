@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from fairfrontier.prepare.table.stream import (
     name_used,
     read_rows,
 )
-from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 
 Scale = Literal["probability", "margin", "signed"]
 BOUNDS = {"probability": (0.0, 1.0), "margin": (-np.inf, np.inf), "signed": (-1.0, 1.0)}
@@ -167,7 +168,13 @@ class ScoreTable:
             f", and a {columns.scale} score lies in {low:g} to {high:g}",
             "Set the scale of the scores with --scale: probability, margin or signed.",
         )
-        cell, levels = cross([batch.column(name).levels() for name in columns.groups])
+        groups = [batch.column(name).levels() for name in columns.groups]
+        if math.prod(len(levels) for _, levels in groups) >= 2**63:
+            raise DataError(
+                f"{self.path}: {len(groups)} columns of groups have 2^63 combinations or more.",
+                "Name fewer columns with --groups, or merge their levels first.",
+            )
+        cell, levels = cross(groups)
         weight = batch.column(columns.weights).weights() if columns.weights else np.ones(n)
         names = pa.array(np.arange(start, start + n))
         ids = names.to_numpy().view(np.uint64)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import re
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
 
+from fairfrontier.prepare.source.archive import most_unpacked, refuse_growth
 from fairfrontier.prepare.table.batch_column import BatchColumn
 from fairfrontier.prepare.table.table import check_header, list_parquet, nearest_file, unpack
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
@@ -23,6 +26,7 @@ from fairfrontier.runtime.store import hash_file
 
 BATCH_ROWS = 1 << 17
 BLOCK_BYTES = 1 << 22
+PLAIN = "If it is right, write it as a plain CSV file."
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,8 +149,14 @@ def _read_file(
             yield from _read_text(path, wanted)
             return
         with _open_parquet(path) as file:
+            most = most_unpacked(path.stat().st_size)
+            # As text a cell takes two bytes or more.
+            if 2 * file.metadata.num_rows * len(wanted) > most:
+                raise refuse_growth(path, most, PLAIN)
             size, count, read = path.stat().st_size, file.metadata.num_rows or 1, 0
             for batch in file.iter_batches(rows, columns=list(wanted)):
+                # Text that is no UTF-8 is found here.
+                batch.validate(full=True)
                 read += batch.num_rows
                 yield batch, size * read / count
 
@@ -161,14 +171,34 @@ def _open_parquet(path: Path) -> pq.ParquetFile:
     return pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
 
 
+DAMAGE = (
+    pa.ArrowInvalid,
+    pa.ArrowNotImplementedError,
+    OSError,
+    UnicodeDecodeError,
+    EOFError,
+    zlib.error,
+)
+
+
+class _Unpacked(gzip.GzipFile):
+    """The text of a gzip file, until it is more than tables grow to."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        most = most_unpacked(Path(self.name).stat().st_size)
+        if self.tell() > most:
+            raise refuse_growth(Path(self.name), most, PLAIN)
+        return super().read(size)
+
+
 @contextmanager
 def _open_text(path: Path) -> Iterator[tuple[pa.NativeFile, IO[bytes]]]:
     """Yield the text of a file, unzipped, and the file itself, whose position is read."""
     with path.open("rb") as file:
         zipped = file.read(2) == b"\x1f\x8b"
         file.seek(0)
-        stream = pa.PythonFile(file, mode="r")
-        yield (pa.CompressedInputStream(stream, "gzip") if zipped else stream), file
+        text = _Unpacked(path, fileobj=file) if zipped else file
+        yield pa.PythonFile(text, mode="r"), file
 
 
 def _parse_options(path: Path) -> csv.ParseOptions:
@@ -216,7 +246,7 @@ def _explain(path: Path) -> Iterator[None]:
     """Turn Arrow's errors about a damaged file into a DataError."""
     try:
         yield
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, UnicodeDecodeError) as error:
+    except DAMAGE as error:
         if isinstance(error, PermissionError):
             raise DataError(
                 f"{path} cannot be read: {error.strerror}.", "Change its permissions."

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import pandas as pd
 
 from fairfrontier.prepare.config.section import Source, SourceFile
-from fairfrontier.prepare.source.archive import unzip_table
+from fairfrontier.prepare.source.archive import (
+    TIMES,
+    most_unpacked,
+    refuse_growth,
+    ungzip_table,
+    unzip_table,
+)
 from fairfrontier.prepare.table.column import tidy
 from fairfrontier.prepare.table.vote import count_votes, join_votes
-from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+from fairfrontier.runtime.errors import ConfigError, DataError, nearest, repeated
 from fairfrontier.runtime.home import SHIPPED, read_path
 from fairfrontier.runtime.recall import note_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 PART_COLUMN = "part"
 # First bytes of what people take for a CSV file.
@@ -119,7 +126,7 @@ def read_table(source: Source, home: Path, folder: Path) -> Table:
             digest = hashlib.sha256(raw).hexdigest()
             check_digest(path, digest, file.sha256 or source.sha256)
             if source.format == "parquet":
-                frame = read_parquet(raw, path)
+                frame = read_parquet(raw, path, source)
             else:
                 frame = read_text(raw, path, source, file.skip_rows)
             if file.part is not None:
@@ -153,17 +160,14 @@ def _read_bytes(path: Path) -> bytes:
         raise DataError(f"{path} cannot be read: {error}.", "Check the path.") from None
 
 
-def unpack(raw: bytes, path: Path) -> bytes:
-    """Return the text of a CSV file, out of gzip or a zip of one file; refuse what is no text."""
-    unzipped = unzip_table(raw, path)
-    raw = raw if unzipped is None else unzipped
-    if raw[:2] == b"\x1f\x8b":
-        try:
-            raw = gzip.decompress(raw)
-        except (OSError, EOFError, zlib.error) as error:
-            raise DataError(
-                f"{path} is a damaged gzip file: {error}.", "Fetch the file again."
-            ) from None
+def unpack(raw: bytes, path: Path, times: int = TIMES) -> bytes:
+    """Return the text of a CSV file, out of gzip or a zip of one file; refuse what is no text.
+
+    Either may grow to ``times`` its size, or to 64 MiB.
+    """
+    for unpack_table in (unzip_table, ungzip_table):
+        unpacked = unpack_table(raw, path, most_unpacked(len(raw), times))
+        raw = raw if unpacked is None else unpacked
     start = raw[:512].lstrip()
     for mark, what in FOREIGN.items():
         if start[: len(mark)].lower() == mark.lower():
@@ -179,10 +183,14 @@ def unpack(raw: bytes, path: Path) -> bytes:
     return raw
 
 
-def check_header(names: Sequence[Any], path: Path) -> None:
-    """Raise a DataError when column names occur more than once."""
-    double = sorted({str(name) for name in names if list(names).count(name) > 1})
-    if double:
+def check_header(names: Sequence[Any], path: Path, width: int | None = None) -> None:
+    """Raise a DataError for more than ``width`` columns, and when names occur more than once."""
+    if width is not None and len(names) > width:
+        raise DataError(
+            f"{path} has {len(names):,} columns, and source.width is {width:,}.",
+            "Leave some out, or raise source.width in the dataset's YAML.",
+        )
+    if double := repeated(map(str, names)):
         raise DataError(
             f"{path} has more than one column named {', '.join(map(repr, double))}.",
             "Rename them so that every column has a different name.",
@@ -208,7 +216,7 @@ def check_start(stream: IO[bytes], path: Path, source: Source, skip_rows: int) -
     options = text_options(source, skip_rows) | {"header": None, "names": None, "na_values": []}
     first = pd.read_csv(stream, nrows=1, **options)
     if source.columns is None:
-        check_header([str(name).strip() for name in first.iloc[0]], path)
+        check_header([str(name).strip() for name in first.iloc[0]], path, source.width)
     elif first.shape[1] != len(source.columns):
         raise DataError(
             f"{path} has {first.shape[1]} columns, and source.columns names {len(source.columns)}.",
@@ -236,7 +244,7 @@ def text_errors(path: Path, source: Source) -> Iterator[None]:
 
 def read_text(raw: bytes, path: Path, source: Source, skip_rows: int = 0) -> pd.DataFrame:
     """Parse CSV or whitespace-separated bytes; every cell stays text, missing ones become NaN."""
-    raw = unpack(raw, path)
+    raw = unpack(raw, path, source.unpacked)
     with text_errors(path, source):
         check_start(io.BytesIO(raw), path, source, skip_rows)
         frame = pd.read_csv(io.BytesIO(raw), **text_options(source, skip_rows))
@@ -254,15 +262,25 @@ def strip_text(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
     return pd.DataFrame(stripped, index=frame.index)
 
 
-def read_parquet(raw: bytes, path: Path) -> pd.DataFrame:
+def read_parquet(raw: bytes, path: Path, source: Source) -> pd.DataFrame:
     """Parse Parquet bytes."""
     import pyarrow.parquet as pq
 
     with parquet_errors(path):
-        check_header(pq.read_schema(io.BytesIO(raw)).names, path)
-        table = pq.read_table(io.BytesIO(raw))
+        file = pq.ParquetFile(io.BytesIO(raw))
+        check_header(file.schema_arrow.names, path, source.width)
+        most = most_unpacked(len(raw), source.unpacked)
+        if 8 * file.metadata.num_rows * file.metadata.num_columns > most:
+            raise refuse_growth(path, most)
+        return tidy(make_frame(file.read()))
+
+
+def make_frame(table: pa.Table) -> pd.DataFrame:
+    """Return what was read of a Parquet file as a frame."""
+    # Text that is no UTF-8 is found here, and nowhere before it is used.
+    table.validate(full=True)
     # Metadata of pandas would hide a column that was its index.
-    return tidy(table.to_pandas(ignore_metadata=True))
+    return table.to_pandas(ignore_metadata=True)
 
 
 @contextmanager
@@ -272,8 +290,9 @@ def parquet_errors(path: Path) -> Iterator[None]:
 
     try:
         yield
-    except (pa.ArrowInvalid, OSError) as error:
+    # A KeyError is a time zone that there is not.
+    except (pa.ArrowInvalid, OSError, KeyError) as error:
         raise DataError(
-            f"{path} is not a Parquet file: {str(error).splitlines()[0]}",
+            f"{path} is not a Parquet file that can be read: {str(error).splitlines()[0]}",
             "Check source.format and fetch the file again.",
         ) from None

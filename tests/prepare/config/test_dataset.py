@@ -7,6 +7,7 @@ import yaml
 
 from fairfrontier.prepare.config.dataset import DatasetConfig, expand_rest, read_dataset
 from fairfrontier.prepare.config.section import level_text
+from fairfrontier.prepare.loader import load
 from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.errors import ConfigError
 from tests.prepare.conftest import HOUSING
@@ -172,3 +173,71 @@ def test_rest_leaves_out_what_is_used():
     config = parse(DatasetConfig, change("features.numeric", "rest"), "x")
     columns = ["income", "age", "city", "owner", "origin", "verdict", "points"]
     assert expand_rest(config, columns).features.numeric == ("income", "points")
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"protected": [{}]}, "protected: a list of protected attributes holds names"),
+        ({"groups": {"o": {"column": "origin", "levels": [["x"]]}}}, "holds text and numbers"),
+        (
+            {"split": {"kind": "column", "column": "city", "train": [["Ulm"]], "test": "Bonn"}},
+            "train must be a level of city, or a list of levels",
+        ),
+        (
+            {"split": {"kind": "column", "column": "city", "train": [None], "test": "Bonn"}},
+            "train must be a level of city, or a list of levels",
+        ),
+        ({"source": {"path": "people.csv", "separator": "\n"}}, "source.separator"),
+        ({"source": {"path": {"path": "people.csv", "skip_rows": 10**30}}}, "skip_rows"),
+        ({"counterfactuals": {"a/b": {"city": "all"}}}, "counterfactuals.a/b"),
+    ],
+)
+def test_values_that_no_table_can_have_are_refused_when_the_file_is_read(
+    project, sections, message
+):
+    with pytest.raises(ConfigError, match=message):
+        read_dataset(project(**sections))
+
+
+def cross(attributes):
+    groups = {f"g{k}": {"column": "city"} for k in range(attributes)}
+    return groups | {"all": {"cross": list(groups)}}
+
+
+@pytest.mark.parametrize(
+    ("sections", "limit", "message"),
+    [
+        ({"groups": cross(24)}, None, "groups.all: cross makes 282,429,536,481 combinations"),
+        ({"groups": {"city": {"column": "city"}}}, {"levels": 3}, "column 'city' has 4 levels"),
+        ({}, {"levels": 3}, "features.categorical: column 'city' has 4 levels"),
+        ({}, {"features": 6}, "features makes 7 columns of X, and limits.features is 6"),
+        ({"label": {"column": "points", "task": "multiclass"}}, {"levels": 49}, "has 50 classes"),
+        (
+            {"counterfactuals": {"c": {"age": [*range(40)], "income": [*range(40)]}}},
+            None,
+            "counterfactuals.c makes 1,600 variants of a row, and limits.levels is 1,000",
+        ),
+    ],
+)
+def test_what_would_fill_the_memory_is_refused_with_the_key_that_raises_the_limit(
+    project, tmp_path, sections, limit, message
+):
+    few = {"groups": {"origin": {"column": "origin"}}, "protected": [], "counterfactuals": {}}
+    limits = {} if limit is None else {"limits": limit}
+    path = project(**{**few, **sections, **limits})
+    with pytest.raises(ConfigError, match=f"{message}.*raise limits"):
+        load(path, home=tmp_path)
+
+
+def test_limits_do_not_change_the_digest_of_a_split(project):
+    before = read_dataset(project()).shape()
+    source = {**HOUSING["source"], "unpacked": 7, "width": 500}
+    assert read_dataset(project(source=source, limits={"levels": 50})).shape() == before
+
+
+@pytest.mark.parametrize("level", ["old", "nan", "1_0"])
+def test_a_counterfactual_of_a_numeric_column_is_a_number(project, tmp_path, level):
+    path = project(counterfactuals={"c": {"income": [level]}})
+    with pytest.raises(ConfigError, match=f"counterfactuals.c.income: '{level}' is no number"):
+        load(path, home=tmp_path)

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fairfrontier.prepare.config.dataset import Limits
 from fairfrontier.prepare.config.section import Group
 from fairfrontier.prepare.splitting.group import (
     check_attributes,
@@ -20,7 +21,9 @@ LEVELS = {"race": ("b", "w", "x"), "code": ("2", "9", "10")}
 
 
 def fit(**groups):
-    return fit_attributes({name: Group(**each) for name, each in groups.items()}, LEVELS, "f")
+    return fit_attributes(
+        {name: Group(**each) for name, each in groups.items()}, LEVELS, "f", Limits()
+    )
 
 
 @pytest.mark.parametrize(

@@ -191,3 +191,51 @@ def test_other_columns_are_not_read(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes(b's,note,sex,y\n.1,"a\nb",F,0\n.2,\xff,M,1\n')
     assert read(path)[1] == [("F",), ("M",)]
+
+
+@pytest.mark.parametrize("cell", ["1_000", "0x1", "x"])
+def test_a_score_that_is_no_number_is_named_with_its_row(tmp_path, cell):
+    path = tmp_path / "t.csv"
+    path.write_text(f"s,sex,y\n0.5,F,1\n0.2,M,0\n{cell},M,0\n0.1,F,1\n")
+    with pytest.raises(DataError, match=f"column 's' holds '{cell}' in row 2, which is no number"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pa.array([b"0" * 16] * 2, pa.uuid()), "column 'sex' holds .*uuid.*, which is no level"),
+        (pa.array(["1", "{}"], pa.json_()), "column 'sex' holds .*json.*, which is no level"),
+        (pa.array([0, 1], pa.timestamp("us", "Mars/Base")), "Mars/Base.*, which is no level"),
+        (pa.array([0, 2**62], pa.timestamp("us")), "timestamp.*, which is no level"),
+        (
+            pa.StringArray.from_buffers(2, *pa.array([b"\xff", b"a"]).buffers()[1:]),
+            "is not a complete Parquet or CSV file: .*UTF8",
+        ),
+    ],
+)
+def test_parquet_columns_that_are_no_levels_are_refused(tmp_path, column, message):
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"s": [0.1, 0.9], "sex": column, "y": [0, 1]}), path)
+    with pytest.raises(DataError, match=message):
+        read(path)
+
+
+def test_streams_that_grow_far_beyond_their_size_are_refused(tmp_path):
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(gzip.compress(b"s,sex,y\n.5,F,1\n" + b"\n" * 80_000_000, 1))
+    with pytest.raises(DataError, match="unpacks to more than 67 MB"):
+        read(path)
+    rows = np.zeros(12_000_000, dtype=np.int8)
+    pq.write_table(pa.table({"s": rows, "sex": rows, "y": rows}), tmp_path / "t.parquet")
+    with pytest.raises(DataError, match="unpacks to more than 67 MB"):
+        read(tmp_path / "t.parquet")
+
+
+def test_more_combinations_of_groups_than_can_be_counted_are_refused(tmp_path):
+    codes = np.arange(600)
+    names = [f"g{k}" for k in range(7)]
+    table = {"s": np.full(600, 0.5)} | dict.fromkeys(names, codes)
+    pd.DataFrame(table).to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(DataError, match=r"7 columns of groups have 2\^63 combinations"):
+        read(tmp_path / "t.parquet", ScoreColumns("s", tuple(names)))

@@ -4,9 +4,13 @@ import gzip
 import hashlib
 import itertools
 import os
+import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
@@ -18,7 +22,7 @@ from fairfrontier.prepare.table.column import (
     make_columns,
     sort_levels,
 )
-from fairfrontier.prepare.table.table import read_table
+from fairfrontier.prepare.table.table import check_header, read_table
 from fairfrontier.runtime.errors import ConfigError, DataError
 
 TEXT = "a,b,c\n1,x,2.5\n2, y ,\n"
@@ -220,3 +224,36 @@ def test_levels_that_read_as_nan_have_an_order():
     wanted = tuple(sorted(wanted[:2])) + wanted[2:]
     for order in itertools.islice(itertools.permutations(wanted), 0, None, 1009):
         assert sort_levels(order) == wanted
+
+
+def test_a_table_that_grows_far_beyond_its_size_is_refused(tmp_path):
+    text = gzip.compress(b"a,b\n" + b" " * 70_000_000, 1)
+    with pytest.raises(DataError, match="unpacks to more than 67 MB.*raise source.unpacked"):
+        read(tmp_path, text, "t.csv.gz")
+    rows = np.zeros(9_000_000, dtype=np.int8)
+    pq.write_table(pa.table({"a": rows}), tmp_path / "t.parquet")
+    with pytest.raises(DataError, match="unpacks to more than 67 MB.*raise source.unpacked"):
+        read_table(Source(path="t.parquet", format="parquet"), tmp_path, tmp_path)
+
+
+def test_wide_tables_are_refused_with_the_key_that_lets_them_in(tmp_path):
+    text = ",".join(f"c{k}" for k in range(30)) + "\n" + "1," * 29 + "1\n"
+    with pytest.raises(DataError, match="has 30 columns, and source.width is 29.*raise source"):
+        read(tmp_path, text, width=29)
+    assert read(tmp_path, text, width=30).frame.shape == (1, 30)
+
+
+def test_the_check_of_a_header_is_linear():
+    seconds = time.perf_counter()
+    with pytest.raises(DataError, match="more than one column named 'c0'"):
+        check_header([*(f"c{k}" for k in range(40_000)), "c0"], Path("t"))
+    assert time.perf_counter() - seconds < 2
+
+
+def test_parquet_text_that_is_no_text_and_zones_that_there_are_not_are_refused(tmp_path):
+    buffers = pa.array([b"\xff", b"a"]).buffers()
+    text = pa.StringArray.from_buffers(2, *buffers[1:])
+    for column in (text, pa.array([0, 1], pa.timestamp("us", "Mars/Base"))):
+        pq.write_table(pa.table({"a": column}), tmp_path / "t.parquet")
+        with pytest.raises(DataError, match="is not a Parquet file that can be read"):
+            read_table(Source(path="t.parquet", format="parquet"), tmp_path, tmp_path)
