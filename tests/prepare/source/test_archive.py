@@ -74,7 +74,7 @@ def test_what_unpacks_to_too_much_is_refused_before_it_does():
     raw = pack({"t.csv": b"0" * 1_000_000})
     assert len(raw) < 2_000
     assert unzip_table(raw, Path("t"), limit=1_000_000) == b"0" * 1_000_000
-    with pytest.raises(DataError, match="unpacks to more than 1 MB.*raise source.unpacked"):
+    with pytest.raises(DataError, match=r"unpacks to more than 1 MB.*raise source.unpacked"):
         unzip_table(raw, Path("t"), limit=999_999)
 
 

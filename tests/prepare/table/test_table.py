@@ -228,17 +228,17 @@ def test_levels_that_read_as_nan_have_an_order():
 
 def test_a_table_that_grows_far_beyond_its_size_is_refused(tmp_path):
     text = gzip.compress(b"a,b\n" + b" " * 70_000_000, 1)
-    with pytest.raises(DataError, match="unpacks to more than 67 MB.*raise source.unpacked"):
+    with pytest.raises(DataError, match=r"unpacks to more than 67 MB.*raise source.unpacked"):
         read(tmp_path, text, "t.csv.gz")
     rows = np.zeros(9_000_000, dtype=np.int8)
     pq.write_table(pa.table({"a": rows}), tmp_path / "t.parquet")
-    with pytest.raises(DataError, match="unpacks to more than 67 MB.*raise source.unpacked"):
+    with pytest.raises(DataError, match=r"unpacks to more than 67 MB.*raise source.unpacked"):
         read_table(Source(path="t.parquet", format="parquet"), tmp_path, tmp_path)
 
 
 def test_wide_tables_are_refused_with_the_key_that_lets_them_in(tmp_path):
     text = ",".join(f"c{k}" for k in range(30)) + "\n" + "1," * 29 + "1\n"
-    with pytest.raises(DataError, match="has 30 columns, and source.width is 29.*raise source"):
+    with pytest.raises(DataError, match=r"has 30 columns, and source.width is 29.*raise source"):
         read(tmp_path, text, width=29)
     assert read(tmp_path, text, width=30).frame.shape == (1, 30)
 
