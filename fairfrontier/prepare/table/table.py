@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import pandas as pd
 
@@ -280,7 +280,7 @@ def make_frame(table: pa.Table) -> pd.DataFrame:
     # Text that is no UTF-8 is found here, and nowhere before it is used.
     table.validate(full=True)
     # Metadata of pandas would hide a column that was its index.
-    return table.to_pandas(ignore_metadata=True)
+    return cast(pd.DataFrame, table.to_pandas(ignore_metadata=True))
 
 
 @contextmanager
