@@ -21,12 +21,11 @@ from fairfrontier.prepare.config.section import (
     Noise,
     Perturb,
     RowFilter,
-    SetName,
     Source,
     SplitRule,
     listed,
 )
-from fairfrontier.prepare.config.text import Text, resolve_vocabulary
+from fairfrontier.prepare.config.text import SetName, Text, resolve_vocabulary
 from fairfrontier.runtime.config import Model, fault, parse, read_yaml
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.finder import find_yaml

@@ -47,8 +47,6 @@ Level = Annotated[str, BeforeValidator(level_text)]
 Levels = Annotated[tuple[Level, ...], BeforeValidator(listed), Field(min_length=1)]
 Name = Annotated[str, Field(min_length=1)]
 Names = tuple[Name, ...]
-# Scores are kept under the names of part, field, set and variant, with slashes between them.
-SetName = Annotated[Name, Field(pattern=r"^[^/]*$")]
 # What a file calls itself, and is named after.
 Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 Character = Annotated[str, Field(min_length=1, max_length=1)]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from fairfrontier.prepare.config.section import Character, Count, Name, PartName, SetName
+from fairfrontier.prepare.config.section import Character, Count, Name, PartName
 from fairfrontier.prepare.config.vocabulary import Swap, Terms
 from fairfrontier.runtime.config import Model, fault, read_yaml
 from fairfrontier.runtime.finder import find_yaml
@@ -17,6 +17,8 @@ MASK = "[MASK]"
 PREFIX = "mention:"
 TERMS = "text:terms"
 WORDS = "text:words"
+# Scores are kept under the names of part, field, set and variant, with slashes between them.
+SetName = Annotated[Name, Field(pattern=r"^[^/]*$")]
 
 
 class Mask(Model):
