@@ -52,6 +52,11 @@ class DebiasConfig(ResultOptions):
     rate: Share | None = Field(
         default=None, description="ρ: the share decided 1; near the base rate by default."
     )
+    unseen: Name | None = Field(
+        default=None,
+        description="Groups without a threshold: refuse (the default), pooled (the threshold of "
+        "all rows together), or the group whose threshold they get, as Female×White.",
+    )
     seed: Seed = Field(default=0, description="Of the draws, and of the held-out rows.")
     holdout: float = Field(
         default=HOLDOUT,

@@ -20,8 +20,9 @@ from fairfrontier.train.postprocess.base import read_scores
 from fairfrontier.train.postprocess.choice import WIDTHS, choose_parity, list_rates, trace_budgets
 from fairfrontier.train.postprocess.rule import ThresholdRule
 from fairfrontier.train.postprocess.rulebook import (
+    UNSEEN,
+    DecisionRule,
     Rulebook,
-    encode_cells,
     make_rulebook,
     name_cell,
     read_rulebook,
@@ -86,12 +87,12 @@ class Debiasing:
             attributes["×".join(columns)] = (np.arange(len(cells)), crossed)
         return attributes
 
-    def rules(self) -> dict[str, ThresholdRule]:
+    def rules(self) -> dict[str, DecisionRule]:
         """Return every rule that is measured, the unmodified one first."""
         size = len(self.rulebook.cells)
         before = ThresholdRule(0.0, np.zeros(size), np.ones(size))
         alone = {name_alone(column): rule for column, rule in self.alone.items()}
-        return {BEFORE: before, **alone, AFTER: self.rulebook.threshold_rule}
+        return {BEFORE: before, **alone, AFTER: self.rulebook.decision_rule}
 
 
 def fit_debiasing(config: DebiasConfig, progress: Progress | None = None) -> Debiasing:
@@ -155,6 +156,8 @@ def fit_debiasing(config: DebiasConfig, progress: Progress | None = None) -> Deb
 def check_config(config: DebiasConfig) -> tuple[ScoreTable, Rulebook | None]:
     """Open the table, and the earlier rule if one is applied; no row is read."""
     rulebook = None if config.apply is None else read_rulebook(config.apply)
+    if rulebook is not None and config.unseen is not None:
+        rulebook = rulebook.decide_unseen(config.unseen)
     return ScoreTable(config.table, config.columns(rulebook)), rulebook
 
 
@@ -175,20 +178,28 @@ def _solve(
         problem, labelled, widths=widths, rates=rates, budget=config.budget, centre=base
     )
     width = found.rule.width
-    alone = {}
-    for i, column in enumerate(columns.groups if len(columns.groups) > 1 else ()):
-        merged, _ = merge_codes(sample.cells, i)
-        single = sample.calibration.problem(merged)
-        rule = solve_exact(single, width, rate, config.budget).rule
-        alone[column] = ThresholdRule(width, rule.threshold[merged], rule.coin[merged])
+    cells, counts, rates_found, rule = sample.cells, sample.counts[0], found.rate, found.rule
+    if config.unseen == "pooled":
+        whole = solve_exact(
+            sample.calibration.problem(np.zeros(len(cells), dtype=np.int64)),
+            width, rate, config.budget,
+        )  # fmt: skip
+        cells = (*cells, (UNSEEN,) * len(columns.groups))
+        counts, rates_found = np.append(counts, 0), np.append(rates_found, whole.rate)
+        rule = ThresholdRule(
+            width,
+            np.append(rule.threshold, whole.rule.threshold),
+            np.append(rule.coin, whole.rule.coin),
+        )
     rulebook = make_rulebook(
-        found.rule,
+        rule,
         score=columns.scores,
         scale=columns.scale,
         columns=columns.groups,
-        cells=sample.cells,
-        counts=sample.counts[0],
-        rates=found.rate,
+        cells=cells,
+        counts=counts,
+        rates=rates_found,
+        unseen=config.unseen or "refuse",
         rate=rate,
         budget=config.budget,
         seed=config.seed,
@@ -197,6 +208,20 @@ def _solve(
         sha256=table.digest(),
         rows=rows,
     )
+    alone = {}
+    for i, column in enumerate(columns.groups if len(columns.groups) > 1 else ()):
+        merged, _ = merge_codes(sample.cells, i)
+        single = sample.calibration.problem(merged)
+        own = solve_exact(single, width, rate, config.budget).rule
+        alone[column] = ThresholdRule(width, own.threshold[merged], own.coin[merged])
+        if config.unseen == "pooled":
+            # Rows of unseen groups are decided alike by every rule.
+            threshold, coin = (values[-1:] for values in (rule.threshold, rule.coin))
+            alone[column] = ThresholdRule(
+                width,
+                np.append(own.threshold[merged], threshold),
+                np.append(own.coin[merged], coin),
+            )
     fitted: dict[str, float | int | str] = {
         "solver": "exact" if sample.exact else "histogram",
         "settings": len(widths) * len(rates),
@@ -264,9 +289,7 @@ def decide_rows(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the group codes, the scores f ∈ [−1, 1] and the part codes of a batch's rows."""
     columns, book = debiasing.columns, debiasing.rulebook
-    code = encode_cells(
-        batch.cell, batch.levels, book.cells, columns.groups, str(debiasing.config.table)
-    )
+    code = book.encode(batch.cell, batch.levels, str(debiasing.config.table))
     signed = read_scores(batch.score, columns.scale, columns.scores)
     if debiasing.config.apply is not None:
         # No row is known to have been used in the fit.

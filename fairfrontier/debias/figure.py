@@ -24,6 +24,7 @@ from fairfrontier.figure.frontier import (
 )
 from fairfrontier.study.drawing import Picture
 from fairfrontier.train.postprocess.rule import ThresholdRule
+from fairfrontier.train.postprocess.rulebook import DecisionRule
 
 if TYPE_CHECKING:
     from matplotlib.lines import Line2D
@@ -49,11 +50,11 @@ class Bar:
     after: Estimate
 
 
-def draw_groups(bars: Sequence[Bar], rate: float) -> Picture:
+def draw_groups(bars: Sequence[Bar], rate: Any) -> Picture:
     """Draw the share decided 1 in every group, before and after, with 95% intervals.
 
-    Bars are sorted by attribute; ``rate`` is ρ, the target. Beyond ``ROWS_AT_MOST`` the smallest
-    groups are omitted.
+    Bars are sorted by attribute; ``rate`` is ρ, the target, or None. Beyond ``ROWS_AT_MOST`` the
+    smallest groups are omitted.
     """
     largest = sorted(range(len(bars)), key=lambda i: -bars[i].n)[:ROWS_AT_MOST]
     kept = [bars[i] for i in sorted(largest)]
@@ -76,7 +77,8 @@ def draw_groups(bars: Sequence[Bar], rate: float) -> Picture:
                     )
                     axes.plot(estimate.value, y, ms=6, zorder=3, **look)
             y -= 1.25
-        axes.axvline(rate, color=COLOURS[2], lw=1.0, ls="--", zorder=0)
+        if rate is not None:
+            axes.axvline(rate, color=COLOURS[2], lw=1.0, ls="--", zorder=0)
         heights, names = zip(*ticks, strict=True)
         axes.set_yticks(heights, names)
         for label in axes.get_yticklabels():
@@ -90,8 +92,10 @@ def draw_groups(bars: Sequence[Bar], rate: float) -> Picture:
         omitted = len(bars) - len(kept)
         more = f" ({omitted} smaller groups are in the table)" if omitted else ""
         axes.set_xlabel(f"share decided 1, with 95% intervals{more}")
-        target = make_key(f"target rate {rate:.3f}", color=COLOURS[2], lw=1.0, ls="--")
-        add_legend(figure, [*_list_keys(6), target], 3, loc=ABOVE)
+        keys = _list_keys(6)
+        if rate is not None:
+            keys.append(make_key(f"target rate {rate:.3f}", color=COLOURS[2], lw=1.0, ls="--"))
+        add_legend(figure, keys, 3, loc=ABOVE)
         png = encode_png(figure)
     shares = "; ".join(
         f"{bar.attribute} {bar.level} {bar.before.value:.3f} and {bar.after.value:.3f}"
@@ -105,7 +109,7 @@ def draw_rules(
     names: Sequence[str],
     counts: np.ndarray,
     groups: np.ndarray,
-    rule: ThresholdRule,
+    rule: DecisionRule,
     scale: str,
 ) -> Picture:
     """Draw the scores of some groups, by number, with their rules over them.
@@ -135,7 +139,7 @@ def draw_rules(
             axes.stairs(mass / max(mass.max(), 1e-300), convert(edges), fill=True, color="#b6c8d9")
             h = rule.probability(fine, np.full(fine.shape, group))
             axes.plot(convert(fine), h, color=COLOURS[2], lw=2.0)
-            if rule.width == 0:
+            if isinstance(rule, ThresholdRule) and rule.width == 0:
                 at = convert(rule.threshold[group : group + 1])
                 axes.plot(at, rule.coin[group], "o", color=COLOURS[2], ms=5, zorder=3)
             axes.axvline(convert(np.zeros(1))[0], color=INK, lw=1.0, ls=":")
@@ -153,8 +157,15 @@ def draw_rules(
         ]
         add_legend(figure, keys, columns, loc=ABOVE, fontsize=8.8)
         png = encode_png(figure)
-    thresholds = convert(np.asarray(rule.threshold))
-    listed = "; ".join(f"{names[group]} {thresholds[group]:.3f}" for group in shown)
+    if isinstance(rule, ThresholdRule):
+        starts = rule.threshold[shown]
+    else:
+        chosen = [rule.probability(fine, np.full(fine.shape, group)) > 0 for group in shown]
+        starts = fine[np.argmax(chosen, axis=1)]
+    begins = convert(np.asarray(starts))
+    listed = "; ".join(
+        f"{names[group]} {start:.3f}" for group, start in zip(shown, begins, strict=True)
+    )
     return Picture(png, f"Scores of each group and where its rule begins to decide 1: {listed}.")
 
 

@@ -34,6 +34,8 @@ from fairfrontier.report.template import embed, name_pool, open_template
 from fairfrontier.runtime.text_file import to_csv, write_json
 from fairfrontier.runtime.writer import filling
 from fairfrontier.study.drawing import Picture
+from fairfrontier.train.postprocess.rule import MixtureRule, RampRule
+from fairfrontier.train.postprocess.rulebook import Rulebook
 
 FILES = (
     "thresholds.json",
@@ -243,9 +245,11 @@ def draw_pictures(
     shown = np.flatnonzero(counts >= debiasing.config.minimum)
     pictures = {}
     if bars:
-        pictures["groups"] = draw_groups(bars, book.target.rate)
+        pictures["groups"] = draw_groups(
+            bars, book.target.rate if book.target.criterion == "parity" else None
+        )
     if shown.size:
-        rule = book.threshold_rule
+        rule = book.decision_rule
         pictures["rules"] = draw_rules(findings.histogram, names, counts, shown, rule, scale)
     if not curve.empty:
         pictures["curve"] = draw_curve(
@@ -289,6 +293,8 @@ def summarise(debiasing: Debiasing, findings: Findings, name: str) -> dict[str, 
             "width": book.rule.width,
             "rate": book.target.rate,
             "budget": book.target.budget,
+            "criterion": book.target.criterion,
+            "unseen": book.groups.unseen,
             "seed": book.draw.seed,
             "scale": book.score.scale,
         },
@@ -304,6 +310,18 @@ def summarise(debiasing: Debiasing, findings: Findings, name: str) -> dict[str, 
         "overall": overall,
         "versions": list_versions(),
     }
+
+
+def _name_fields(book: Rulebook) -> dict[str, str]:
+    """Return the fields of the groups' rules that the report lists, and their titles."""
+    if isinstance(book.decision_rule, MixtureRule):
+        scale = f"{book.score.scale}: t"
+        return {"thresholds": "t, on [−1, 1]", "shares": "Share of each t", "cuts": scale}
+    if isinstance(book.decision_rule, RampRule):
+        return {"centre": "Centre, on [−1, 1]", "level": "h there", "slope": "Slope"}
+    fields = {"threshold": "t, on [−1, 1]", "zero_up_to": f"{book.score.scale}: decided 0 up to"}
+    fields["one_from"] = "decided 1 from"
+    return fields if book.rule.width > 0 else {**fields, "coin": "Coin at t"}
 
 
 def _find_point(findings: Findings, rule: str, labelled: bool) -> tuple[Estimate, Estimate]:
@@ -349,6 +367,7 @@ def render_debiasing(
         config=debiasing.config,
         columns=debiasing.columns,
         book=debiasing.rulebook,
+        shown_fields=_name_fields(debiasing.rulebook),
         labelled=debiasing.labelled,
         pictures={name: embed(picture) for name, picture in pictures.items()},
         rules=[BEFORE, *map(name_alone, debiasing.alone), AFTER],

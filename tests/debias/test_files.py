@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -15,10 +16,14 @@ import pytest
 from fairfrontier.debias.debiasing import DebiasConfig, fit_debiasing
 from fairfrontier.debias.figure import PANELS_AT_MOST, ROWS_AT_MOST
 from fairfrontier.debias.files import FILES, write_debiasing
+from fairfrontier.prepare.split import Split
 from fairfrontier.prepare.table import score_table
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.text_file import read_csv
+from fairfrontier.train.postprocess.roc.group_thresholds import GroupThresholds
+from fairfrontier.train.postprocess.rulebook import export_rulebook
 from tests.debias.scored import make_scores
+from tests.train.postprocess.made import make_part
 
 PNG = b"\x89PNG\r\n"
 
@@ -156,6 +161,46 @@ def test_a_rule_is_applied_to_new_rows(done, tmp_path):
         run(fresh.assign(sex="X", race="A"), tmp_path, apply=str(folder / "thresholds.json"),
             groups=None)  # fmt: skip
     assert len(pd.read_parquet(tmp_path / "decisions.parquet")) == 4000
+
+
+def test_unseen_groups_are_pooled_or_take_a_groups_threshold(tmp_path):
+    summary = run(make_scores(), tmp_path, unseen="pooled", width=0.2)
+    assert summary["rule"]["unseen"] == "pooled"
+    fresh = make_scores(600, seed=9).assign(race="C")
+    options = {"apply": str(tmp_path / "thresholds.json"), "groups": None, "width": None}
+    decided = []
+    for name, unseen in {"a": None, "b": "Male×A", "c": "refuse"}.items():
+        if unseen == "refuse":
+            with pytest.raises(DataError, match=r"rows of the group sex×race=(Fem|M)ale×C"):
+                run(fresh, tmp_path / name, unseen=unseen, **options)
+            continue
+        run(fresh, tmp_path / name, unseen=unseen, **options)
+        decided.append(pd.read_parquet(tmp_path / name / "decisions.parquet"))
+    rate = [each["probability"].mean() for each in decided]
+    assert rate[0] == pytest.approx(summary["rule"]["rate"], abs=0.1)
+    assert decided[0]["group"].unique().tolist() == ["(unseen)×(unseen)"]
+    assert decided[1]["group"].unique().tolist() == ["Male×A"]
+
+
+def test_a_rule_of_a_study_is_applied_to_a_table(tmp_path):
+    table = make_scores()
+    groups = np.column_stack([table["sex"] == "Male", table["race"] == "B"]).astype(np.int64)
+    levels = {"sex": ("Female", "Male"), "race": ("A", "B")}
+    part = replace(
+        make_part(), X=table[["s"]].to_numpy(), y=table["y"].to_numpy(), groups=groups,
+        attributes=levels, ids=table["id"].to_numpy(), weight=np.ones(len(table)),
+    )  # fmt: skip
+    split = Split("made", 0, "binary", ("score",), {}, {}, train=part, digest="1" * 64)
+    model = GroupThresholds(criterion="equalized_odds", bound=0.02)
+    model.fit(part.X, part.y, groups=groups)
+    export_rulebook(model, split, score="s").write(tmp_path / "rule.json")
+    summary = run(table, tmp_path / "out", apply=str(tmp_path / "rule.json"), groups=None,
+                  labels="y", ids="id")  # fmt: skip
+    decided = pd.read_parquet(tmp_path / "out" / "decisions.parquet")
+    chance = model.predict_proba(part.X, groups=groups)[:, 1]
+    np.testing.assert_array_equal(decided["probability"], chance)
+    assert summary["rule"]["criterion"] == "equalized_odds"
+    assert "equalized odds" in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_without_labels_changes_stand_for_accuracy(tmp_path):

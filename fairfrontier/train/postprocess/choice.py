@@ -9,9 +9,15 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from fairfrontier.train.postprocess.conditional import solve_covariance, solve_opportunity
-from fairfrontier.train.postprocess.criterion import Solution
-from fairfrontier.train.postprocess.odds import propose_rates, solve_odds
+from fairfrontier.train.postprocess.conditional import (
+    draw_covariance,
+    draw_opportunity,
+    solve_covariance,
+    solve_opportunity,
+)
+from fairfrontier.train.postprocess.criterion import ACCURACY, Solution
+from fairfrontier.train.postprocess.line import Lines, judge_lines
+from fairfrontier.train.postprocess.odds import draw_odds, propose_for, solve_odds
 from fairfrontier.train.postprocess.rule import RampRule, ThresholdRule
 from fairfrontier.train.postprocess.sample import ScoredRows
 from fairfrontier.train.postprocess.threshold import (
@@ -98,17 +104,16 @@ def choose_conditional(
     ``cells``, (n_cells, n_attributes), has for covariance the members of S as 1 in its first column
     and the subgroups in the others. Without a ``rate`` those of `odds.propose_rates` are the
     candidates, except under covariance; the first is preferred among equals. Returns the solution
-    with its rule by cell, width, rate and the candidates as `choose_parity` does. One solution for
-    each candidate.
+    with its rule by cell, width, rate and the candidates as `choose_parity` does. All candidates
+    with widths above 0 come from one sort.
     """
-    rates: list[Rate] = [rate]
+    rows = rows.drop_weightless()
+    merged = _cross_subgroups(cells) if criterion == "covariance" else None
+    problem, rates = rows.problem(merged), [rate]
     if rate is None and criterion != "covariance":
-        proposed = propose_rates(
-            rows.signed, rows.code, rows.n_groups, criterion=criterion, weight=rows.weight
-        )
+        proposed = propose_for(problem, criterion)
         rates = [tuple(row) if isinstance(row, list) else row for row in proposed.tolist()]
     tried = [(width, rate) for width in widths for rate in rates]
-    solutions = [_solve(rows, cells, criterion, *pair, budget) for pair in tried]
     width = np.array([pair[0] for pair in tried])
     names = {"covariance": [], "equal_opportunity": ["rate"], "equalized_odds": ["tpr", "fpr"]}
     columns = np.array([pair[1] for pair in tried], dtype=np.float64).reshape(len(tried), -1)
@@ -116,14 +121,22 @@ def choose_conditional(
     table |= {"accuracy": np.zeros(len(tried)), "gap": np.zeros(len(tried))}
     best = 0
     if len(tried) > 1 and fresh.y is not None:
-        judged = np.array([judge_rule(solution.rule, fresh) for solution in solutions])
-        table["accuracy"], table["gap"] = judged.T
+        met = np.ones(len(tried), dtype=bool)
+        ramp = width > 0
+        if ramp.any():
+            lines = _draw_lines(problem, merged, criterion, width[ramp], columns[ramp], budget)
+            judged = judge_lines(fresh.labelled(), lines)
+            table["accuracy"][ramp], table["gap"][ramp] = judged
+            met[ramp] = np.max([line.relaxed for line in lines], axis=0) <= ACCURACY
+        for i in np.flatnonzero(~ramp).tolist():
+            rule = _solve(rows, problem, merged, criterion, *tried[i], budget).rule
+            table["accuracy"][i], table["gap"][i] = judge_rule(rule, fresh)
         first = np.nan_to_num(columns[:, -1])
-        met = np.array([solution.converged for solution in solutions])
         best = choose_best(width, first, table["accuracy"], float(first[0]), met)
     else:
         table = {name: column[:0] for name, column in table.items()}
-    return solutions[best], float(width[best]), tried[best][1], pd.DataFrame(table)
+    solution = _solve(rows, problem, merged, criterion, *tried[best], budget)
+    return solution, float(width[best]), tried[best][1], pd.DataFrame(table)
 
 
 def trace_budgets(
@@ -165,9 +178,35 @@ def measure_rates(h: np.ndarray, rows: ScoredRows) -> np.ndarray:
     return np.asarray(chosen / total)
 
 
+def _draw_lines(
+    problem: ThresholdProblem,
+    merged: np.ndarray | None,
+    criterion: Conditional,
+    widths: np.ndarray,
+    rates: np.ndarray,
+    budget: float,
+) -> list[Lines]:
+    """Return the optimal lines of every cell for candidates of widths > 0, (G,), and rates."""
+    if criterion == "equal_opportunity":
+        return draw_opportunity(problem, widths, rates[:, 0], budget)
+    if merged is None:
+        return draw_odds(problem, widths, rates, budget)
+    drawn = draw_covariance(problem, widths, budget)
+    return [drawn[code] for code in merged.tolist()]
+
+
+def _cross_subgroups(cells: np.ndarray) -> np.ndarray:
+    """Return 2 · subgroup + member of every cell."""
+    subgroup = np.zeros(len(cells), dtype=np.int64)
+    if cells.shape[1] > 1:
+        subgroup = np.unique(cells[:, 1:], axis=0, return_inverse=True)[1].reshape(-1)
+    return 2 * subgroup + (cells[:, 0] > 0)
+
+
 def _solve(
     rows: ScoredRows,
-    cells: np.ndarray,
+    problem: ThresholdProblem,
+    merged: np.ndarray | None,
     criterion: Conditional,
     width: float,
     rate: Any,
@@ -175,17 +214,17 @@ def _solve(
 ) -> Solution:
     """Return the solution of one candidate, its rule by cell."""
     options: dict[str, Any] = {"width": width, "budget": budget, "weight": rows.weight}
+    options["problem"] = problem
     groups = (rows.signed, rows.code, rows.n_groups)
     if criterion == "equal_opportunity":
         return solve_opportunity(*groups, rate=rate, **options)
-    if criterion == "equalized_odds":
+    if merged is None:
         return solve_odds(*groups, rates=rate, **options)
-    member = cells[:, 0] > 0
-    subgroup = np.zeros(len(cells), dtype=np.int64)
-    if cells.shape[1] > 1:
-        subgroup = np.unique(cells[:, 1:], axis=0, return_inverse=True)[1].reshape(-1)
+    code = merged[rows.code]
     solution = solve_covariance(
-        rows.signed, member[rows.code], subgroup[rows.code], int(subgroup.max()) + 1, **options
+        rows.signed, code % 2 > 0, code // 2, len(problem.segments) // 2, **options
     )
-    code, rule = 2 * subgroup + member, solution.rule
-    return replace(solution, rule=RampRule(rule.centre[code], rule.level[code], rule.slope[code]))
+    rule = solution.rule
+    return replace(
+        solution, rule=RampRule(rule.centre[merged], rule.level[merged], rule.slope[merged])
+    )

@@ -5,8 +5,8 @@
 for scores f ∈ [−1, 1], an estimate of 2η − 1 with η = P(Y=1|x). Each group is a separate problem,
 solved by h = clip((f − w z)/γ, 0, 1): the mean of z h falls as the multiplier w grows, whatever
 the signs of z, so w is 0 where that meets the bounds, and else the root nearest to 0 of the mean =
-the nearest bound. It lies between two neighbouring breakpoints f/z or (f − γ)/z, where the mean is
-linear: exact up to rounding.
+the nearest bound. Between two neighbouring breakpoints f/z or (f − γ)/z the mean is linear, and
+Newton's steps end at the root, up to rounding. Each takes O(log n) by running sums of the scores.
 
 `odds.solve_odds` has two such constraints per group.
 
@@ -21,13 +21,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fairfrontier.runtime.arrays import array_namespace
-from fairfrontier.train.postprocess.criterion import Line, Solution, conclude, cross, read_rows
-from fairfrontier.train.postprocess.threshold import TOLERANCE
+from fairfrontier.train.postprocess.criterion import Solution, conclude, cross, read_rows
+from fairfrontier.train.postprocess.line import Line, Lines, find_roots, host_share, integrate
+from fairfrontier.train.postprocess.threshold import (
+    TOLERANCE,
+    Segment,
+    ThresholdProblem,
+    build_problem,
+)
 
 Array = Any
 
@@ -41,6 +48,7 @@ def solve_covariance(
     width: float,
     budget: float,
     weight: Array | None = None,
+    problem: ThresholdProblem | None = None,
 ) -> Solution:
     """Bound the covariance of the decision and of membership in S inside each subgroup.
 
@@ -51,29 +59,62 @@ def solve_covariance(
     can always be met. At γ = 0 each threshold may carry a coin, the limit of γ → 0; where a member
     and another row tie at w up to rounding, either may toss it, with the same objective.
 
-    O(n log n + n K): a sort of the breakpoints of each group, and one pass over its rows for each
-    step of a binary search among them. A subgroup without members, or of members only, has
-    covariance 0 under any rule. ValueError is raised as by `read_rows`.
+    O(n log n) for a sort within each group; at γ = 0 O(n log n + n K). A subgroup without members,
+    or of members only, has covariance 0 under any rule. ``problem`` has the sorted scores by code
+    2 · subgroup + member, where they are there. ValueError is raised as by `read_rows`.
     """
     rows = read_rows(score, subgroup, n_subgroups, weight, ("width", width), ("budget", budget))
     xp = array_namespace(rows.score)
     inside = member if weight is None else member[weight > 0]
-    lines, z, iterations = [], xp.astype(inside, xp.float64), 0
+    cells, z, lines = cross(inside, rows.code), xp.astype(inside, xp.float64), []
+    if width > 0:
+        problem = problem or build_problem(rows.score, cells, 2 * n_subgroups, rows.weight)
+        drawn = draw_covariance(problem, np.array([width]), budget)
+        lines = [each.pick(0) for each in drawn]
     for group, (positions, share) in enumerate(rows.groups()):
-        own, f = xp.take(inside, positions), xp.take(rows.score, positions)
+        own = xp.take(inside, positions)
         rho = float(xp.sum(xp.where(own, share, xp.zeros_like(share))))
+        z = xp.where(rows.code == group, z - rho, z)
+        if width > 0:
+            continue
+        f = xp.take(rows.score, positions)
         centred = xp.where(own, xp.full_like(share, 1.0 - rho), xp.full_like(share, -rho))
-        root = _find_root(f, centred, share, width, -budget, budget)
-        iterations += root.iterations
+        root = _find_threshold(f, centred, share, -budget, budget)
         for cell, pull, coin in ((~own, -rho, root.coins[1]), (own, 1.0 - rho, root.coins[0])):
             threshold = root.value * pull
-            lines.append(_draw_line(f[cell], centred[cell], root.value, coin, width, threshold))
-        z = xp.where(rows.code == group, z - rho, z)
+            lines.append(_draw_threshold(f[cell], centred[cell], root.value, coin, threshold))
     return conclude(
-        rows, lines, cross(inside, rows.code), [z], np.ones((n_subgroups, 1)),
+        rows, lines, cells, [z], np.ones((n_subgroups, 1)),
         np.array([line.multiplier for line in lines[::2]]),
-        width=width, targets=[0.0], half=budget, iterations=iterations,
+        width=width, targets=[0.0], half=budget,
     )  # fmt: skip
+
+
+def draw_covariance(problem: ThresholdProblem, width: np.ndarray, budget: float) -> list[Lines]:
+    """Return the optimal lines for candidates (G,) of widths > 0, by code 2 · subgroup + member."""
+    cells = problem.segments
+    pairs = zip(cells[::2], cells[1::2], strict=True)
+    return [lines for pair in pairs for lines in _solve_subgroup(pair, width, budget)]
+
+
+def _solve_subgroup(pair: tuple[Segment, Segment], width: np.ndarray, budget: float) -> list[Lines]:
+    """Return the lines of a subgroup's others and members."""
+    others, members = (segment.total for segment in pair)
+    share = (others / (others + members), members / (others + members))
+    pulls = (-share[1], share[0])
+    hosts = [host_share(segment) for segment in pair]
+
+    def mean(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        value, slope = np.zeros_like(w), np.zeros_like(w)
+        for segment, pull, part in zip(hosts, pulls, share, strict=True):
+            seen = integrate(segment, -w * pull / width, 1.0 / width)
+            value += part * pull * seen.chosen
+            slope -= part * pull**2 * seen.mass / width
+        return value, slope
+
+    bound = np.full(width.shape, budget)
+    root, zeros = find_roots(mean, -bound, bound), np.zeros_like(width)
+    return [Lines(root * pull, zeros, 1.0 / width, root[:, None], zeros) for pull in pulls]
 
 
 def solve_opportunity(
@@ -85,6 +126,7 @@ def solve_opportunity(
     rate: float,
     budget: float,
     weight: Array | None = None,
+    problem: ThresholdProblem | None = None,
 ) -> Solution:
     """Hold the true positive rates of all groups, as the scores estimate them, near one rate.
 
@@ -98,65 +140,80 @@ def solve_opportunity(
     settings = (("width", width), ("rate", rate), ("budget", budget))
     rows = read_rows(score, code, n_groups, weight, *settings)
     xp = array_namespace(rows.score)
-    lines, scales, iterations = [], [], 0
-    for positions, share in rows.groups():
-        f = xp.take(rows.score, positions)
-        eta = (1.0 + f) / 2.0
-        scales.append([float(xp.sum(share * eta))])
-        scale = scales[-1][0] or 1.0
-        root = _find_root(f, eta / scale, share, width, rate - budget / 2, rate + budget / 2)
-        iterations += root.iterations
-        w = root.value / scale
-        line = _draw_line(f, eta / scale, root.value, root.coins[0], width, w / (2.0 - w))
-        slope = (1.0 - w / 2.0) / width if width > 0 else math.inf
-        lines.append(Line(line.centre, line.level, slope, (w,)))
+    if width > 0:
+        problem = problem or build_problem(rows.score, rows.code, n_groups, rows.weight)
+        drawn = draw_opportunity(problem, np.array([width]), np.array([rate]), budget)
+        lines, scales = [each.pick(0) for each in drawn], _scale(problem)
+    else:
+        lines, scales = [], np.zeros(n_groups)
+        for group, (positions, share) in enumerate(rows.groups()):
+            f = xp.take(rows.score, positions)
+            eta = (1.0 + f) / 2.0
+            scales[group] = float(xp.sum(share * eta))
+            scale = float(scales[group]) or 1.0
+            root = _find_threshold(f, eta / scale, share, rate - budget / 2, rate + budget / 2)
+            w = root.value / scale
+            line = _draw_threshold(f, eta / scale, root.value, root.coins[0], w / (2.0 - w))
+            lines.append(replace(line, multiplier=(w,)))
     return conclude(
-        rows, lines, rows.code, [(1.0 + rows.score) / 2.0], np.array(scales),
+        rows, lines, rows.code, [(1.0 + rows.score) / 2.0], scales[:, None],
         np.array([line.multiplier for line in lines]),
-        width=width, targets=[rate], half=budget / 2, iterations=iterations,
+        width=width, targets=[rate], half=budget / 2,
     )  # fmt: skip
 
 
-class _Root(NamedTuple):
-    """The multiplier w nearest to 0 that meets a criterion.
+def draw_opportunity(
+    problem: ThresholdProblem, width: np.ndarray, rate: np.ndarray, budget: float
+) -> list[Lines]:
+    """Return the optimal lines of each group for candidates (G,) of widths > 0 and rates."""
+    pairs = zip(map(host_share, problem.segments), _scale(problem).tolist(), strict=True)
+    return [_solve_group(*pair, width, rate, budget / 2) for pair in pairs]
 
-    At width 0 ``coins`` are for ties with z > 0 and with z < 0.
+
+def _solve_group(
+    segment: Segment, scale: float, width: np.ndarray, rate: np.ndarray, half: float
+) -> Lines:
+    """Return the lines of one group, whose E[η] is ``scale``."""
+
+    def mean(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        seen = integrate(segment, -w / (2.0 * width), (1.0 - w / 2.0) / width)
+        steep = (seen.mass + 2.0 * seen.moment + seen.square) / (4.0 * width)
+        return (seen.chosen + seen.pull) / (2.0 * scale), -steep / scale
+
+    zeros = np.zeros_like(width)
+    w = find_roots(mean, rate - half, rate + half) if scale > 0 else zeros
+    return Lines(w / (2.0 - w), zeros, (1.0 - w / 2.0) / width, w[:, None], zeros)
+
+
+def _scale(problem: ThresholdProblem) -> np.ndarray:
+    """Return E[η | k] of every group."""
+    means = [float(segment.moment[-1]) / segment.total for segment in problem.segments]
+    return (1.0 + np.array(means)) / 2.0
+
+
+class _Root(NamedTuple):
+    """The multiplier w nearest to 0 that meets a criterion at width 0.
+
+    ``coins`` are for ties with z > 0 and with z < 0.
     """
 
     value: float
-    iterations: int
     coins: tuple[float, float] = (0.0, 0.0)
 
 
-def _find_root(f: Array, z: Array, share: Array, width: float, low: float, high: float) -> _Root:
-    """Return the w nearest to 0 with low ≤ Σ share z h ≤ high, h = clip((f − w z)/γ, 0, 1).
+def _find_threshold(f: Array, z: Array, share: Array, low: float, high: float) -> _Root:
+    """Return the w nearest to 0 with low ≤ Σ share z h ≤ high, h = 1{f > w z} with coins.
 
-    The mean falls in w. Where it is above ``high`` at 0, find the first breakpoint w > 0 with a
-    mean within ``high``; the other case is its mirror image.
+    The mean falls in w: the case of a mean below ``low`` at 0 is the mirror image of the other.
     """
     xp = array_namespace(f)
-
-    def mean(w: float) -> float:
-        h = xp.clip((f - w * z) / width, 0.0, 1.0) if width > 0 else xp.astype(f > 0, f.dtype)
-        return float(xp.sum(share * z * h))
-
-    start, moving = mean(0.0), z != 0
+    start, moving = float(xp.sum(share * z * xp.astype(f > 0, f.dtype))), z != 0
     if start < low - TOLERANCE:
-        mirrored = _find_root(f, -z, share, width, -high, -low)
-        return _Root(-mirrored.value, mirrored.iterations, mirrored.coins[::-1])
+        mirrored = _find_threshold(f, -z, share, -high, -low)
+        return _Root(-mirrored.value, mirrored.coins[::-1])
     if start <= high + TOLERANCE or not bool(xp.any(moving)):
-        return _Root(0.0, 1)
-    f, z, share = f[moving], z[moving], share[moving]
-    if width == 0:
-        return _find_coin(f, z, share, high)
-    breaks = xp.concat([f / z, (f - width) / z])
-    breaks = xp.sort(breaks[breaks > 0])
-    position, iterations = _search(breaks, mean, high + TOLERANCE)
-    left = float(breaks[position - 1]) if position else 0.0
-    right = float(breaks[position])
-    top, bottom = mean(left), mean(right)
-    fall = min(1.0, (top - high) / (top - bottom)) if top > bottom else 1.0
-    return _Root(left + fall * (right - left), iterations + 3)
+        return _Root(0.0)
+    return _find_coin(f[moving], z[moving], share[moving], high)
 
 
 def _find_coin(f: Array, z: Array, share: Array, high: float) -> _Root:
@@ -175,8 +232,7 @@ def _find_coin(f: Array, z: Array, share: Array, high: float) -> _Root:
         return add((positive & (ratio > w)) | (~positive & (ratio <= w)))
 
     breaks = xp.sort(ratio[ratio >= 0])
-    position, iterations = _search(breaks, after, high + TOLERANCE)
-    w = float(breaks[position])
+    w = float(breaks[_search(breaks, after, high + TOLERANCE)])
     tied = ratio == w
     middle = add((positive & (ratio > w)) | (~positive & (ratio < w)))
     gain, loss = add(tied & positive), -add(tied & ~positive)
@@ -184,33 +240,27 @@ def _find_coin(f: Array, z: Array, share: Array, high: float) -> _Root:
         coins = (min(1.0, max(0.0, high - middle) / gain) if gain > 0 else 0.0, 0.0)
     else:
         coins = (0.0, min(1.0, (middle - high) / loss) if loss > 0 else 0.0)
-    return _Root(w, iterations + 2, coins)
+    return _Root(w, coins)
 
 
-def _search(breaks: Array, mean: Callable[[float], float], limit: float) -> tuple[int, int]:
-    """Return the first breakpoint whose mean, which falls, is at most ``limit``, else the last.
-
-    The second number counts the means evaluated.
-    """
-    first, last, count = 0, int(breaks.shape[0]) - 1, 0
+def _search(breaks: Array, mean: Callable[[float], float], limit: float) -> int:
+    """Return the first breakpoint whose mean, which falls, is at most ``limit``, else the last."""
+    first, last = 0, int(breaks.shape[0]) - 1
     while first < last:
         middle = (first + last) // 2
-        count += 1
         if mean(float(breaks[middle])) <= limit:
             last = middle
         else:
             first = middle + 1
-    return first, count
+    return first
 
 
-def _draw_line(f: Array, z: Array, w: float, coin: float, width: float, threshold: float) -> Line:
-    """Return the line of rows whose z have one sign: h = clip((f − w z)/γ, 0, 1) or its limit.
+def _draw_threshold(f: Array, z: Array, w: float, coin: float, threshold: float) -> Line:
+    """Return the threshold with a coin of rows whose z have one sign.
 
-    At width 0 the centre is the score that ties, or else separates the same rows as w z does:
-    rounding in w z must not move a row across it.
+    Its centre is the score that ties, or else separates the same rows as w z does: rounding in w z
+    must not move a row across it.
     """
-    if width > 0:
-        return Line(threshold, 0.0, 1.0 / width, (w,))
     xp = array_namespace(f)
     free = z == 0
     ratio = f / xp.where(free, xp.ones_like(z), z)

@@ -1,4 +1,4 @@
-"""Shared parts of the conditional criteria: rows, lines, and solutions with their certificates."""
+"""Shared parts of the conditional criteria: rows, and solutions with their certificates."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from array_api_compat import device
 
 from fairfrontier.runtime.arrays import array_namespace, segment_sum, to_numpy
+from fairfrontier.train.postprocess.line import Line
 from fairfrontier.train.postprocess.rule import RampRule, conjugate
 
 Array = Any
@@ -38,8 +39,6 @@ class Solution:
     gap : float
         ``objective`` minus the Lagrangian dual at ``multiplier``, 0 up to rounding; with relaxed
         bounds for groups that cannot meet the original ones.
-    iterations : int
-        Evaluations of a group's mean, over all groups.
     converged : bool
         Whether every group meets its bounds and the gap is closed, both up to rounding.
     """
@@ -50,7 +49,6 @@ class Solution:
     violation: np.ndarray
     objective: float
     gap: float
-    iterations: int
     converged: bool
 
     def describe(self) -> dict[str, Any]:
@@ -68,20 +66,6 @@ def cross(member: Array, subgroup: Array) -> Array:
     """Return the codes 2 · subgroup + member, int64."""
     xp = array_namespace(subgroup)
     return 2 * xp.astype(subgroup, xp.int64) + xp.astype(member, xp.int64)
-
-
-@dataclass(frozen=True)
-class Line:
-    """A group's line of a `RampRule`, with its multipliers.
-
-    ``relaxed`` is the amount by which the bounds were widened so that the group can meet them.
-    """
-
-    centre: float
-    level: float
-    slope: float
-    multiplier: tuple[float, ...]
-    relaxed: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,10 +98,12 @@ def read_rows(
     for name, value in settings:
         if not (value >= 0 and (value <= 1 or name != "rate")):
             raise ValueError(f"{name} is {value}")
-    score, code = xp.astype(score, xp.float64), xp.astype(code, xp.int64)
-    weight = xp.ones_like(score) if weight is None else xp.astype(weight, xp.float64)
+    score, code = xp.astype(score, xp.float64, copy=False), xp.astype(code, xp.int64, copy=False)
+    weight = xp.ones_like(score) if weight is None else xp.astype(weight, xp.float64, copy=False)
     kept = weight > 0
-    rows = CodedScores(score[kept], code[kept], weight[kept], n_groups)
+    if not bool(xp.all(kept)):
+        score, code, weight = score[kept], code[kept], weight[kept]
+    rows = CodedScores(score, code, weight, n_groups)
     counts = to_numpy(segment_sum(xp.ones_like(rows.code), rows.code, n_groups))
     if not counts.all():
         raise ValueError(f"no row with weight in the groups {np.flatnonzero(counts == 0).tolist()}")
@@ -135,7 +121,6 @@ def conclude(
     width: float,
     targets: Sequence[float],
     half: float,
-    iterations: int,
 ) -> Solution:
     """Return the solution with the quantities measured on all rows.
 
@@ -183,6 +168,5 @@ def conclude(
         violation=violation,
         objective=float(objective),
         gap=float(gap),
-        iterations=iterations,
         converged=bool(closed and violation.max() <= ACCURACY),
     )

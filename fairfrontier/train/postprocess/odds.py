@@ -19,66 +19,22 @@ trained machine learning models. NeurIPS 2021, appendix E, for the form of the r
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from itertools import combinations, pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
-from fairfrontier.train.postprocess.criterion import Line, Solution, conclude, read_rows
-from fairfrontier.train.postprocess.threshold import TOLERANCE, Segment, build_problem
+from fairfrontier.train.postprocess.criterion import Solution, conclude, read_rows
+from fairfrontier.train.postprocess.line import Lines, find_roots, host_share, integrate
+from fairfrontier.train.postprocess.threshold import (
+    TOLERANCE,
+    Segment,
+    ThresholdProblem,
+    build_problem,
+)
 
 Array = Any
-
-# The search for a root ends at this accuracy of the mean, or at neighbouring numbers.
-FINEST = 1e-15
-MOST_STEPS = 400
-
-
-class Moments(NamedTuple):
-    """Sums over the rows of a group under h = clip(level + slope f, 0, 1).
-
-    ``chosen`` and ``pull`` are Σ w h and Σ w f h; ``mass``, ``moment`` and ``square`` are Σ w,
-    Σ w f and Σ w f² over the rows with 0 < h < 1.
-    """
-
-    chosen: float
-    pull: float
-    mass: float
-    moment: float
-    square: float
-
-
-def integrate(segment: Segment, level: float, slope: float) -> Moments:
-    """Return the moments of h = clip(level + slope f, 0, 1), from NumPy segments; O(log n)."""
-    n = segment.score.size
-    if slope == 0:
-        first, last, ones = (0, n if 0 < level < 1 else 0, (0, n if level >= 1 else 0))
-    else:
-        ends = sorted([-level / slope, (1.0 - level) / slope])
-        first, last = np.searchsorted(segment.score, ends).tolist()
-        ones = (last, n) if slope > 0 else (0, first)
-
-    def add(sums: np.ndarray, start: int, stop: int) -> float:
-        return float(sums[stop] - sums[start])
-
-    sums = (segment.mass, segment.moment, segment.square)
-    mass, moment, square = (add(total, first, last) for total in sums)
-    return Moments(
-        add(segment.mass, *ones) + level * mass + slope * moment,
-        add(segment.moment, *ones) + level * moment + slope * square,
-        mass,
-        moment,
-        square,
-    )
-
-
-def host_share(segment: Segment) -> Segment:
-    """Return a segment as NumPy arrays, its weights divided by their total."""
-    host = segment.on_host()
-    total = host.mass[-1]
-    return Segment(host.score, host.mass / total, host.moment / total, host.square / total)
 
 
 def solve_odds(
@@ -90,6 +46,7 @@ def solve_odds(
     rates: tuple[float, float],
     budget: float,
     weight: Array | None = None,
+    problem: ThresholdProblem | None = None,
 ) -> Solution:
     """Hold the true and the false positive rates of all groups, as scores estimate them, near two.
 
@@ -101,36 +58,46 @@ def solve_odds(
     true (false) positive rate is 0/0, NaN, and not bounded.
 
     O(n log n + K s² log n) for s = 10 to 30 steps of a search for b, each with a search for a, over
-    running sums of the sorted scores on the host. On the curve itself the rule is a threshold with
-    a coin, drawn as the line through the neighbouring scores (and no flatter than the unconstrained
-    ramp), whose multipliers grow as those scores get closer. ValueError as from `read_rows`.
+    running sums of the sorted scores on the host; `draw_odds` takes them for many candidates at
+    once. On the curve itself the rule is a threshold with a coin, drawn as the line through the
+    neighbouring scores (and no flatter than the unconstrained ramp), whose multipliers grow as
+    those scores get closer. ``problem`` has the sorted scores, where they are there. ValueError as
+    from `read_rows`.
     """
     if not width > 0:
         raise ValueError(f"equalised odds need a width above 0, not {width}")
     settings = [("rate", rate) for rate in rates]
     rows = read_rows(score, code, n_groups, weight, *settings, ("budget", budget))
-    problem = build_problem(rows.score, rows.code, n_groups, rows.weight)
-    groups = [_Group(host_share(segment), width) for segment in problem.segments]
-    lines = [group.solve(*rates, budget / 2) for group in groups]
+    problem = problem or build_problem(rows.score, rows.code, n_groups, rows.weight)
+    groups = draw_odds(problem, np.array([width]), np.array([rates]), budget)
+    lines = [group.pick(0) for group in groups]
     eta = (1.0 + rows.score) / 2.0
     return conclude(
         rows, lines, rows.code, [eta, 1.0 - eta],
-        np.array([(group.p, group.q) for group in groups]),
+        np.array([(curve.p, curve.q) for curve in map(_Curve, problem.segments)]),
         np.array([line.multiplier for line in lines]),
         width=width, targets=rates, half=budget / 2,
-        iterations=sum(group.iterations for group in groups),
     )  # fmt: skip
 
 
-class _Group:
-    """One group's problem. p = E[η], q = E[1 − η], and the vertices of the ROC curve.
+def draw_odds(
+    problem: ThresholdProblem, width: np.ndarray, rates: np.ndarray, budget: float
+) -> list[Lines]:
+    """Return the optimal lines of each group for candidates (G,) of widths > 0, (G, 2) of rates."""
+    curves = map(_Curve, problem.segments)
+    tpr, fpr = rates.T
+    return [_solve_group(curve, width, tpr, fpr, budget / 2) for curve in curves]
+
+
+class _Curve:
+    """One group: p = E[η], q = E[1 − η], and the vertices of its ROC curve.
 
     ``tpr`` and ``fpr``, shapes (n + 1,), are the rates of choosing all scores from the i-th on:
     they fall from 1 to 0.
     """
 
-    def __init__(self, segment: Segment, width: float) -> None:
-        self.segment, self.width, self.iterations = segment, width, 0
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment = host_share(segment)
         positive = (segment.mass + segment.moment) / 2.0
         negative = (segment.mass - segment.moment) / 2.0
         self.p, self.q = float(positive[-1]), float(negative[-1])
@@ -139,131 +106,130 @@ class _Group:
         # Rounding must not leave a remainder.
         self.tpr[-1] = self.fpr[-1] = 0.0
 
-    def solve(self, tpr: float, fpr: float, half: float) -> Line:
-        """Return the optimal line."""
-        if self.p == 0 or self.q == 0:
-            return self._solve_one_sided(*((fpr, -1.0) if self.p == 0 else (tpr, 1.0)), half)
-        # The corner of the box that is nearest to the curve moves along tpr + fpr = constant as
-        # the box grows, and so meets the curve where the curve meets that line.
-        for sign, total, start in ((1.0, tpr + fpr, fpr), (-1.0, 2.0 - tpr - fpr, 1.0 - fpr)):
-            centre, coin, reached = self._cross_curve(total)
-            if reached - start >= half - TOLERANCE:
-                relaxed = max(0.0, reached - start - half)
-                return self._draw_curve(centre, coin, sign, relaxed)
-        b = _find_root(lambda b: self._respond(b, tpr, half), fpr - half, fpr + half)
-        a = self._best_a(b, tpr, half)
-        level, slope = self._line(a, b)
-        return Line(0.0, level, slope, (a, b))
 
-    def _solve_one_sided(self, rate: float, f: float, half: float) -> Line:
-        """Solve a group whose scores are all f = ±1: one rate only, and h is one number."""
-        free = min(1.0, max(0.0, f / self.width))
-        h = min(max(free, rate - half), rate + half)
-        shift = 0.0 if h == free else f - self.width * h
-        a, b = (shift, 0.0) if f > 0 else (0.0, shift)
-        level, slope = self._line(a, b)
-        return Line(0.0, level, slope, (a, b))
+def _solve_group(
+    curve: _Curve, width: np.ndarray, tpr: np.ndarray, fpr: np.ndarray, half: float
+) -> Lines:
+    """Return the optimal lines of one group."""
+    if curve.p == 0 or curve.q == 0:
+        return _solve_one_sided(width, *((fpr, -1.0) if curve.p == 0 else (tpr, 1.0)), half)
+    score, drawn, inside = curve.segment.score, [], np.ones(width.shape, dtype=bool)
+    # The corner of the box that is nearest to the curve moves along tpr + fpr = constant as
+    # the box grows, and so meets the curve where the curve meets that line.
+    for sign, total, start in ((1.0, tpr + fpr, fpr), (-1.0, 2.0 - tpr - fpr, 1.0 - fpr)):
+        row, coin, reached = _cross_curve(curve, total)
+        beyond = inside & (reached - start >= half - TOLERANCE)
+        relaxed = np.maximum(0.0, reached - start - half)
+        drawn.append((beyond, _draw_curve(score, width, row, coin, sign, relaxed)))
+        inside &= ~beyond
+    # Without bounds there is nothing to search for.
+    tpr, fpr = (np.where(inside, rate, np.nan) for rate in (tpr, fpr))
+    lines = _solve_inside(curve, width, tpr, fpr, half)
+    for beyond, others in drawn:
+        for values, chosen in zip(lines, others, strict=True):
+            values[beyond] = chosen[beyond]
+    return lines
 
-    def _line(self, a: float, b: float) -> tuple[float, float]:
-        """Return level and slope at f = 0 of (f − a (1+f)/2 − b (1−f)/2)/γ."""
-        return -(a + b) / (2.0 * self.width), (1.0 - (a - b) / 2.0) / self.width
 
-    def _cross_curve(self, total: float) -> tuple[int, float, float]:
-        """Return where tpr + fpr = total on the ROC curve: a row, the coin at its score, fpr."""
-        both = self.tpr + self.fpr
-        n = self.segment.score.size
-        # The sums fall: the last row from which on they reach the total.
-        row = min(n - 1, max(0, int(np.searchsorted(-both, -total, side="right")) - 1))
-        first, last = self._ties(row)
-        step = float(both[first] - both[last])
-        coin = min(1.0, max(0.0, (total - float(both[last])) / step))
-        return row, coin, float(self.fpr[last] + coin * (self.fpr[first] - self.fpr[last]))
+def _draw_line(width: np.ndarray, a: np.ndarray, b: np.ndarray) -> Lines:
+    """Return the lines (f − a (1+f)/2 − b (1−f)/2)/γ, given at f = 0."""
+    level, slope = -(a + b) / (2.0 * width), (1.0 - (a - b) / 2.0) / width
+    zeros = np.zeros((2, width.size))
+    return Lines(zeros[0], level, slope, np.stack([a, b], axis=1), zeros[1])
 
-    def _ties(self, row: int) -> tuple[int, int]:
-        """Return the range of rows with the score of ``row``."""
-        score = self.segment.score
-        first = int(np.searchsorted(score, score[row], side="left"))
-        return first, int(np.searchsorted(score, score[row], side="right"))
 
-    def _draw_curve(self, row: int, coin: float, sign: float, relaxed: float) -> Line:
-        """Return a line that chooses all scores above that of ``row`` (below, where sign is −1).
+def _solve_one_sided(width: np.ndarray, rate: np.ndarray, f: float, half: float) -> Lines:
+    """Solve a group whose scores are all f = ±1: one rate only, and h is one number."""
+    free = np.clip(f / width, 0.0, 1.0)
+    h = np.clip(free, rate - half, rate + half)
+    shift = np.where(h == free, 0.0, f - width * h)
+    zero = np.zeros_like(width)
+    return _draw_line(width, *((shift, zero) if f > 0 else (zero, shift)))
 
-        It is steep enough to choose no others, and to have multipliers with the signs that belong
-        to the corner of the box that it reaches.
-        """
-        score, width = self.segment.score, self.width
-        first, last = self._ties(row)
-        t, level = float(score[row]), coin if sign > 0 else 1.0 - coin
-        slopes = [0.0]
-        if last < score.size:
-            slopes.append((1.0 - coin) / (float(score[last]) - t))
-        if first > 0:
-            slopes.append(coin / (t - float(score[first - 1])))
-        if t < 1:
-            slopes.append(sign * (1.0 / width - level) / (1.0 - t))
-        if t > -1:
-            slopes.append(sign * (1.0 / width + level) / (1.0 + t))
-        slope = sign * max(slopes)
-        a = 1.0 - width * (level + slope * (1.0 - t))
-        b = -1.0 - width * (level - slope * (1.0 + t))
-        return Line(t, level, slope, (a, b), relaxed)
 
-    def _evaluate(self, a: float, b: float) -> tuple[float, float, float, float, float]:
+def _solve_inside(
+    curve: _Curve, width: np.ndarray, tpr: np.ndarray, fpr: np.ndarray, half: float
+) -> Lines:
+    """Return the lines of points inside of the curve: a search for b, each with a search for a."""
+
+    def evaluate(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return tpr and fpr, and −∂tpr/∂a, −∂fpr/∂b and −∂tpr/∂b · p."""
-        self.iterations += 1
-        level, slope = self._line(a, b)
-        seen = integrate(self.segment, level, slope)
-        tpr = (seen.chosen + seen.pull) / 2.0 / self.p
-        fpr = (seen.chosen - seen.pull) / 2.0 / self.q
-        four = 4.0 * self.width
-        steep_a = (seen.mass + 2.0 * seen.moment + seen.square) / four / self.p
-        steep_b = (seen.mass - 2.0 * seen.moment + seen.square) / four / self.q
-        return tpr, fpr, steep_a, steep_b, (seen.mass - seen.square) / four
+        seen = integrate(curve.segment, *_draw_line(width, a, b)[1:3])
+        four = 4.0 * width
+        return (
+            (seen.chosen + seen.pull) / 2.0 / curve.p,
+            (seen.chosen - seen.pull) / 2.0 / curve.q,
+            (seen.mass + 2.0 * seen.moment + seen.square) / four / curve.p,
+            (seen.mass - 2.0 * seen.moment + seen.square) / four / curve.q,
+            (seen.mass - seen.square) / four,
+        )
 
-    def _best_a(self, b: float, tpr: float, half: float) -> float:
-        """Return the a nearest to 0 with tpr within its bounds, for this b."""
+    last = np.zeros_like(width)
 
-        def rate(a: float) -> tuple[float, float]:
-            reached, _, steep, _, _ = self._evaluate(a, b)
+    def best_a(b: np.ndarray) -> np.ndarray:
+        """Return the a nearest to 0 with tpr within its bounds; it is near that of the last b."""
+        nonlocal last
+
+        def rate(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            reached, _, steep, _, _ = evaluate(a, b)
             return reached, -steep
 
-        return _find_root(rate, tpr - half, tpr + half)
+        last = find_roots(rate, tpr - half, tpr + half, last, exact=False)
+        return last
 
-    def _respond(self, b: float, tpr: float, half: float) -> tuple[float, float]:
+    def respond(b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return fpr and its slope in b, when a follows b."""
-        a = self._best_a(b, tpr, half)
-        _, fpr, steep_a, steep_b, mixed = self._evaluate(a, b)
-        follow = mixed**2 / (self.p * self.q * steep_a) if a != 0 and steep_a > 0 else 0.0
-        return fpr, min(0.0, follow - steep_b)
+        a = best_a(b)
+        _, reached, steep_a, steep_b, mixed = evaluate(a, b)
+        moves = (a != 0) & (steep_a > 0)
+        scale = np.where(moves, curve.p * curve.q * steep_a, 1.0)
+        follow = np.where(moves, mixed**2 / scale, 0.0)
+        return reached, np.minimum(0.0, follow - steep_b)
+
+    b = find_roots(respond, fpr - half, fpr + half, exact=False)
+    return _draw_line(width, best_a(b), b)
 
 
-def _find_root(mean: Callable[[float], tuple[float, float]], low: float, high: float) -> float:
-    """Return the w nearest to 0 at which a falling, piecewise linear mean is within its bounds.
+def _cross_curve(curve: _Curve, total: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return where tpr + fpr = total on the ROC curve: a row, the coin at its score, fpr."""
+    both, score = curve.tpr + curve.fpr, curve.segment.score
+    # The sums fall: the last row from which on they reach the total.
+    row = np.clip(np.searchsorted(-both, -total, side="right") - 1, 0, score.size - 1)
+    first = np.searchsorted(score, score[row], side="left")
+    last = np.searchsorted(score, score[row], side="right")
+    coin = np.clip((total - both[last]) / (both[first] - both[last]), 0.0, 1.0)
+    fpr = curve.fpr
+    return row, coin, fpr[last] + coin * (fpr[first] - fpr[last])
 
-    ``mean`` returns value and slope. Newton's steps, exact on the root's own piece, are kept
-    between the known points on both sides, and every third one is a bisection.
+
+def _draw_curve(
+    score: np.ndarray,
+    width: np.ndarray,
+    row: np.ndarray,
+    coin: np.ndarray,
+    sign: float,
+    relaxed: np.ndarray,
+) -> Lines:
+    """Return lines that choose all scores above that of ``row`` (below, where sign is −1).
+
+    They are steep enough to choose no others, and to have multipliers with the signs that belong
+    to the corner of the box that they reach.
     """
-    value, slope = mean(0.0)
-    if low - TOLERANCE <= value <= high + TOLERANCE:
-        return 0.0
-    sign, target = (1.0, high) if value > high else (-1.0, low)
-    left, right, point = 0.0, math.inf, 0.0
-    for step in range(MOST_STEPS):
-        surplus = sign * (value - target)
-        if abs(surplus) <= FINEST:
-            break
-        left, right = (point, right) if surplus > 0 else (left, point)
-        newton = point - surplus / slope if slope < 0 else math.inf
-        if right == math.inf:
-            point = min(newton, 8.0 * max(left, 1.0))
-        elif left < newton < right and step % 3:
-            point = newton
-        else:
-            point = (left + right) / 2.0
-        if not left < point < right:
-            break
-        value, slope = mean(sign * point)
-    return sign * point
+    t, level = score[row], coin if sign > 0 else 1.0 - coin
+    first = np.searchsorted(score, t, side="left")
+    last = np.searchsorted(score, t, side="right")
+    infinite = np.array([np.inf])
+    above = np.concatenate([score, infinite])[last] - t
+    below = t - np.concatenate([-infinite, score])[first]
+    up, down = np.where(t < 1, 1.0 - t, np.inf), np.where(t > -1, 1.0 + t, np.inf)
+    steepest = np.max([
+        np.zeros_like(t), (1.0 - coin) / above, coin / below,
+        sign * (1.0 / width - level) / up, sign * (1.0 / width + level) / down,
+    ], axis=0)  # fmt: skip
+    slope = sign * steepest
+    a = 1.0 - width * (level + slope * (1.0 - t))
+    b = -1.0 - width * (level - slope * (1.0 + t))
+    return Lines(t, level, slope, np.stack([a, b], axis=1), relaxed)
 
 
 def propose_rates(
@@ -291,27 +257,39 @@ def propose_rates(
     if criterion not in ("equal_opportunity", "equalized_odds"):
         raise ValueError(f"no rates are proposed for {criterion!r}")
     rows = read_rows(score, code, n_groups, weight)
-    problem = build_problem(rows.score, rows.code, n_groups, rows.weight)
-    groups = [_Group(host_share(segment), 1.0) for segment in problem.segments]
+    return propose_for(
+        build_problem(rows.score, rows.code, n_groups, rows.weight), criterion, count
+    )
+
+
+def propose_for(
+    problem: ThresholdProblem,
+    criterion: Literal["equal_opportunity", "equalized_odds"],
+    count: int = 5,
+) -> np.ndarray:
+    """Propose rates for scores that are sorted already; see `propose_rates`."""
+    groups = [_Curve(segment) for segment in problem.segments]
     share = np.array([segment.total for segment in problem.segments]) / problem.total
     share = share[[group.p > 0 and group.q > 0 for group in groups]]
     groups = [group for group in groups if group.p > 0 and group.q > 0]
     if not groups:
         return np.full((count + 1,) if criterion == "equal_opportunity" else (count + 1, 2), 0.5)
-    curves = [(group.fpr[::-1], group.tpr[::-1]) for group in groups]
+    curves = [(group.fpr[::-1].copy(), group.tpr[::-1].copy()) for group in groups]
     own = [np.searchsorted(group.segment.score, 0.0) for group in groups]
     p, q = share * [group.p for group in groups], share * [group.q for group in groups]
     if criterion == "equal_opportunity":
         reached = [group.tpr[row] for group, row in zip(groups, own, strict=True)]
         spread = np.linspace(min(reached), max(reached), count)
+        # Of several points with one tpr the one with the least fpr comes first.
+        first = [np.append(True, tpr[1:] != tpr[:-1]) for _, tpr in curves]
+        curves = [(fpr[one], tpr[one]) for (fpr, tpr), one in zip(curves, first, strict=True)]
+
+        def gain(tpr: np.ndarray) -> np.ndarray:
+            price = [np.interp(tpr, *curve[::-1]) for curve in curves]
+            return np.asarray(p.sum() * tpr - q @ np.array(price))
+
         vertices = np.unique(np.concatenate([tpr for _, tpr in curves]))
-        price = np.zeros_like(vertices)
-        for mass, (fpr, tpr) in zip(q, curves, strict=True):
-            # Of several points with one tpr the one with the least fpr comes first.
-            rising, first = np.unique(tpr, return_index=True)
-            price += mass * np.interp(vertices, rising, fpr[first])
-        best = vertices[np.argmax(p.sum() * vertices - price)]
-        return np.concatenate([[best], spread])
+        return np.concatenate([[vertices[_find_top(gain, vertices)]], spread])
 
     def lowest(fpr: np.ndarray) -> np.ndarray:
         return np.asarray(np.min([np.interp(fpr, *curve) for curve in curves], axis=0))
@@ -320,12 +298,22 @@ def propose_rates(
         return np.asarray(p.sum() * lowest(fpr) - q.sum() * fpr)
 
     vertices = np.unique(np.concatenate([fpr for fpr, _ in curves]))
-    top = int(np.argmax(accuracy(vertices)))
+    top = _find_top(accuracy, vertices)
     candidates = np.append(vertices[top], _crossings(curves, vertices[max(top - 1, 0) : top + 2]))
     best = candidates[np.argmax(accuracy(candidates))]
     reached = [group.fpr[row] for group, row in zip(groups, own, strict=True)]
     fpr = np.concatenate([[best], np.linspace(min(reached), max(reached), count)])
     return np.stack([lowest(fpr), fpr], axis=1)
+
+
+def _find_top(value: Callable[[np.ndarray], np.ndarray], points: np.ndarray) -> int:
+    """Return the first of ascending points at which a concave function is largest."""
+    left, right = 0, points.size - 1
+    while left < right:
+        middle = (left + right) // 2
+        here, after = value(points[middle : middle + 2])
+        left, right = (left, middle) if after <= here else (middle + 1, right)
+    return left
 
 
 def _crossings(curves: list[tuple[np.ndarray, np.ndarray]], ends: np.ndarray) -> np.ndarray:

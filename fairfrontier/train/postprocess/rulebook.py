@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -19,9 +19,11 @@ from fairfrontier.runtime.config import Model, fault, parse
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.seeds import uniforms
 from fairfrontier.runtime.writer import recover
+from fairfrontier.train.postprocess.choice import Rate
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.postprocess.randomized_threshold import RandomizedThreshold
-from fairfrontier.train.postprocess.rule import ThresholdRule
+from fairfrontier.train.postprocess.roc.group_thresholds import GroupThresholds
+from fairfrontier.train.postprocess.rule import MixtureRule, RampRule, ThresholdRule
 
 FORMAT = "fairfrontier thresholds"
 VERSION = 1
@@ -32,6 +34,18 @@ SIGNED = {
 }
 RAMP = "h = min(1, max(0, (f - threshold) / width))"
 STEP = "h = 1 if f > threshold, h = coin if f == threshold, else h = 0"
+MIXTURE = "h = the sum of the shares whose threshold is below f"
+LINE = (
+    "h = min(1, max(0, level + slope * (f - centre))); without a slope h = 1 if f > centre, "
+    "h = level if f == centre, else h = 0"
+)
+# The level of every column that stands for groups without a threshold of their own.
+UNSEEN = "(unseen)"
+UNSEEN_GROUPS = (
+    "A group that is not in thresholds is refused where unseen is 'refuse'; else it is decided by "
+    "the threshold of that group, its levels joined by '×', or where unseen is 'pooled' by the "
+    f"threshold whose levels are all '{UNSEEN}'. Missing values are a level like others."
+)
 MIX = (
     "mix(z): z = (z XOR (z >> 30)) * 0xBF58476D1CE4E5B9; "
     "z = (z XOR (z >> 27)) * 0x94D049BB133111EB; return z XOR (z >> 31)"
@@ -55,6 +69,7 @@ LEVELS = (
 CHECKED_IDS = (0, 1, 2, 3)
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
+DecisionRule = ThresholdRule | MixtureRule | RampRule
 
 
 class ScoreSection(Model):
@@ -71,10 +86,12 @@ class GroupSection(Model):
     columns: Annotated[tuple[str, ...], Field(min_length=1)]
     levels: str = LEVELS
     missing: Literal["missing"] = MISSING_LEVEL  # type: ignore[assignment]
+    unseen: str = "refuse"
+    unseen_groups: str = UNSEEN_GROUPS
 
 
 class RuleSection(Model):
-    """The formula."""
+    """The formula; ``width`` is that of a ramp, 0 where there is none."""
 
     width: Annotated[float, Field(ge=0.0)]
     formula: str
@@ -97,11 +114,55 @@ class GroupThreshold(Model):
     rate: Share
 
 
-class TargetSection(Model):
-    """The constraint |E[h | group] − rate| ≤ budget/2 on the fitted rows."""
+class GroupMixture(Model):
+    """One group's thresholds on the scale of f ∈ [−1, 1], of which one is drawn by its share.
 
+    ``cuts`` are they on the input's scale, None for those beyond it: all or no scores are chosen.
+    ``group``, ``n`` and ``rate`` are as in `GroupThreshold`.
+    """
+
+    group: Mapping[str, str]
+    thresholds: Annotated[tuple[float, ...], Field(min_length=1)]
+    shares: tuple[Share, ...]
+    cuts: tuple[float | None, ...]
+    n: Annotated[int, Field(ge=0)]
     rate: Share
+
+    @model_validator(mode="after")
+    def _check(self) -> GroupMixture:
+        aligned = len(self.thresholds) == len(self.shares)
+        if not (aligned and abs(sum(self.shares) - 1.0) < 1e-9):
+            raise fault(
+                "the shares of a group are not one for each threshold, or do not add up to 1",
+                "Give every threshold the probability with which it is drawn.",
+            )
+        return self
+
+
+class GroupLine(Model):
+    """One group's clipped line of f ∈ [−1, 1]; None is an infinite slope.
+
+    ``group``, ``n`` and ``rate`` are as in `GroupThreshold`.
+    """
+
+    group: Mapping[str, str]
+    centre: float
+    level: float
+    slope: float | None
+    n: Annotated[int, Field(ge=0)]
+    rate: Share
+
+
+class TargetSection(Model):
+    """The constraint on the fitted rows: by how much the criterion's rate may differ (budget).
+
+    Where ``rate`` is given, every group's rate lies within budget/2 of it; a pair is those of true
+    and false positives.
+    """
+
+    rate: Share | tuple[Share, Share] | None
     budget: Annotated[float, Field(ge=0.0)]
+    criterion: str = "parity"
 
 
 class DrawSection(Model):
@@ -128,8 +189,9 @@ class InputSection(Model):
 class Rulebook(Model):
     """Everything that is needed to decide on new scores.
 
-    h = clip((f − t_k)/γ, 0, 1) for a score f of group k; the decision is 1{u < h} with u drawn by
-    seed and row id. ``thresholds`` are in ascending order of the groups' levels.
+    h = clip((f − t_k)/γ, 0, 1) for a score f of group k, or the probability of a `MixtureRule` or
+    `RampRule`; the decision is 1{u < h} with u drawn by seed and row id. ``thresholds`` are in
+    ascending order of the groups' levels.
     """
 
     format: Literal["fairfrontier thresholds"] = FORMAT  # type: ignore[assignment]
@@ -137,7 +199,10 @@ class Rulebook(Model):
     score: ScoreSection
     groups: GroupSection
     rule: RuleSection
-    thresholds: Annotated[tuple[GroupThreshold, ...], Field(min_length=1)]
+    thresholds: Annotated[
+        tuple[GroupThreshold, ...] | tuple[GroupMixture, ...] | tuple[GroupLine, ...],
+        Field(min_length=1),
+    ]
     target: TargetSection
     draw: DrawSection
     input: InputSection
@@ -153,6 +218,11 @@ class Rulebook(Model):
                 )
         if len(set(self.cells)) < len(self.cells):
             raise fault("two thresholds are for one group", "Leave one of them out.")
+        if self.groups.unseen != "refuse" and self.unseen_cell not in self.cells:
+            raise fault(
+                f"groups.unseen is {self.groups.unseen}, which has no threshold",
+                "Say refuse, pooled with a threshold for it, or a group of the thresholds.",
+            )
         for where, stated, meant in self._list_statements():
             if stated != meant:
                 raise fault(
@@ -163,18 +233,27 @@ class Rulebook(Model):
 
     def _list_statements(self) -> Iterator[tuple[str, Any, Any]]:
         """Yield what the file says of how decisions are made: its key, its value, and the truth."""
-        width, scale = self.rule.width, self.score.scale
+        rule, scale = self.decision_rule, self.score.scale
         yield "score.signed", self.score.signed, SIGNED[scale]
         yield "groups.levels", self.groups.levels, LEVELS
-        yield "rule.formula", self.rule.formula, RAMP if width > 0 else STEP
+        yield "rule.formula", self.rule.formula, _state_formula(rule)
         yield "draw.algorithm", self.draw.algorithm, DRAW
         yield "draw.ids", self.draw.ids, IDS
         yield "draw.check", dict(self.draw.check), check_draws(self.draw.seed)
         for position, group in enumerate(self.thresholds):
-            for key, signed in {"zero_up_to": 0.0, "one_from": width}.items():
-                value, meant = getattr(group, key), rescale(group.threshold + signed, scale)
-                if value is None or meant is None or not math.isclose(value, meant, abs_tol=1e-9):
+            for key, meant in _describe_group(rule, position, scale).items():
+                value = getattr(group, key)
+                if not _agree(value, meant):
                     yield f"thresholds.{position}.{key}", value, meant
+
+    @property
+    def unseen_cell(self) -> tuple[str, ...]:
+        """The group by whose threshold others are decided; empty where they are refused."""
+        if self.groups.unseen == "refuse":
+            return ()
+        if self.groups.unseen == "pooled":
+            return (UNSEEN,) * len(self.groups.columns)
+        return tuple(self.groups.unseen.split("×"))
 
     @property
     def cells(self) -> tuple[tuple[str, ...], ...]:
@@ -182,13 +261,45 @@ class Rulebook(Model):
         return tuple(tuple(threshold.group.values()) for threshold in self.thresholds)
 
     @cached_property
-    def threshold_rule(self) -> ThresholdRule:
+    def decision_rule(self) -> DecisionRule:
         """The rule by group code."""
-        return ThresholdRule(
-            self.rule.width,
-            np.array([threshold.threshold for threshold in self.thresholds]),
-            np.array([threshold.coin for threshold in self.thresholds]),
-        )
+
+        def gather(name: str) -> np.ndarray:
+            rows = [getattr(each, name) for each in self.thresholds]
+            return np.array([np.inf if row is None else row for row in rows], dtype=np.float64)
+
+        if isinstance(self.thresholds[0], GroupMixture):
+            return MixtureRule(gather("thresholds"), gather("shares"))
+        if isinstance(self.thresholds[0], GroupLine):
+            return RampRule(gather("centre"), gather("level"), gather("slope"))
+        return ThresholdRule(self.rule.width, gather("threshold"), gather("coin"))
+
+    def encode(
+        self, cell: np.ndarray, levels: tuple[tuple[str, ...], ...], where: str
+    ) -> np.ndarray:
+        """Return the positions of rows' combinations of levels among ``cells``, int64.
+
+        ``cell`` is each row's position in ``levels``. Unknown combinations have the position of
+        those that ``groups.unseen`` names; where it refuses them they are a DataError.
+        """
+        codes = {group: code for code, group in enumerate(self.cells)}
+        columns, other = self.groups.columns, self.unseen_cell
+        unknown = [group for group in levels if group not in codes]
+        if unknown and not other:
+            raise DataError(
+                f"{where} has rows of the group {name_cell(columns, unknown[0])}, for which the "
+                "rule has no threshold.",
+                "Fit thresholds on rows of every group, merge small groups in the table, or say "
+                "in the rule's groups.unseen by which threshold others are decided.",
+            )
+        positions = [codes[group if group in codes else other] for group in levels]
+        return np.asarray(np.array(positions, dtype=np.int64)[cell])
+
+    def decide_unseen(self, unseen: str) -> Rulebook:
+        """Return the rule with another policy for groups without a threshold, or ConfigError."""
+        data = self.model_dump(mode="json")
+        data["groups"]["unseen"] = unseen
+        return parse(Rulebook, data, "the rule")
 
     def decide(self, probability: np.ndarray, ids: np.ndarray) -> np.ndarray:
         """Return decisions drawn by row id, int8."""
@@ -201,13 +312,14 @@ class Rulebook(Model):
 
 
 def export_rulebook(
-    fitted: RandomizedThreshold | PostProcessed,
+    fitted: RandomizedThreshold | GroupThresholds | PostProcessed,
     split: Split,
     *,
     score: str = "score",
     ids: str = "id",
+    unseen: str | None = None,
 ) -> Rulebook:
-    """Return a fitted randomised threshold as a document, with the names of a split's levels.
+    """Return fitted thresholds as a document, with the names of a split's levels.
 
     The document gives a table the decisions of ``fitted.predict`` where its column ``score`` holds
     the scores that the rule takes (probabilities, behind `post_process`), ``ids`` the row ids, and
@@ -215,29 +327,33 @@ def export_rulebook(
 
     Parameters
     ----------
-    fitted : RandomizedThreshold or PostProcessed
-        With the criterion parity, without calibration of the scores.
+    fitted : RandomizedThreshold, GroupThresholds or PostProcessed
+        Without calibration of the scores.
     split : Split
         The one it was fitted on.
     score, ids : str
         Names of the columns of scores and row ids.
+    unseen : str, optional
+        What becomes of groups without a threshold: ``refuse``, ``pooled`` (for thresholds fitted
+        with it), or the group by whose threshold they are decided, such as ``Female×White``. By
+        default what the thresholds were fitted with.
 
     Raises
     ------
     ConfigError
-        When the rule is of another kind, or was fitted on other groups than those of the split.
+        When the rule is of another kind, was fitted on other groups than those of the split, or
+        has no threshold for ``unseen``.
     """
     rule = fitted.processor if isinstance(fitted, PostProcessed) else fitted
-    if not isinstance(rule, RandomizedThreshold):
+    if not isinstance(rule, RandomizedThreshold | GroupThresholds):
         raise ConfigError(
-            f"A rulebook holds randomised thresholds, but {type(rule).__name__} has another rule.",
-            "Post-process with randomized_threshold.",
+            f"A rulebook holds thresholds by group, but {type(rule).__name__} has another rule.",
+            "Post-process with randomized_threshold or group_thresholds.",
         )
-    if not isinstance(rule.rule_, ThresholdRule) or rule.calibration_ is not None:
-        kind = "of calibrated scores" if rule.calibration_ is not None else f"for {rule.criterion}"
+    if isinstance(rule, RandomizedThreshold) and rule.calibration_ is not None:
         raise ConfigError(
-            f"A rulebook holds thresholds for parity on uncalibrated scores, not those {kind}.",
-            "Fit with criterion parity and without calibrate.",
+            "A rulebook holds thresholds on scores as they are, not those of calibrated scores.",
+            "Fit without calibrate.",
         )
     try:
         cells = [rule.name_cell(cell, split.train.attributes) for cell in rule.cells_]
@@ -246,16 +362,26 @@ def export_rulebook(
             f"The thresholds were fitted on other groups than those of {split.dataset}.",
             "Pass the split that they were fitted on.",
         ) from None
+    names, counts = [tuple(cell.values()) for cell in cells], list(rule.result_["rows"])
+    if isinstance(rule, GroupThresholds):
+        rates, target, budget = [row[0] for row in rule.result_["rates"]], None, rule.bound
+    else:
+        rates, target, budget = rule.result_["rates"], rule.rate_, rule.budget
+    if rule.takes_unseen:
+        names, counts = [*names, (UNSEEN,) * len(names[0])], [*counts, 0]
+        rates = [*rates, float(np.average(rates, weights=counts[:-1]))]
     return make_rulebook(
         rule.rule_,
         score=score,
         scale=rule.scale,
         columns=tuple(cells[0]),
-        cells=tuple(tuple(cell.values()) for cell in cells),
-        counts=np.array(rule.result_["rows"]),
-        rates=np.array(rule.result_["rates"]),
-        rate=cast("float", rule.rate_),
-        budget=rule.budget,
+        cells=tuple(names),
+        counts=np.array(counts),
+        rates=np.array(rates),
+        rate=target,
+        budget=budget,
+        criterion=rule.criterion,
+        unseen=unseen or ("pooled" if rule.takes_unseen else "refuse"),
         seed=int(rule.random_state),
         ids=ids,
         file=split.dataset,
@@ -265,7 +391,7 @@ def export_rulebook(
 
 
 def make_rulebook(
-    rule: ThresholdRule,
+    rule: DecisionRule,
     *,
     score: str,
     scale: Scale,
@@ -273,13 +399,15 @@ def make_rulebook(
     cells: tuple[tuple[str, ...], ...],
     counts: np.ndarray,
     rates: np.ndarray,
-    rate: float,
+    rate: Rate,
     budget: float,
     seed: int,
     ids: str | None,
     file: str,
     sha256: str,
     rows: int,
+    criterion: str = "parity",
+    unseen: str = "refuse",
 ) -> Rulebook:
     """Return a fitted rule as a document.
 
@@ -287,30 +415,61 @@ def make_rulebook(
     group and E[h | group] on them; ``rate`` and ``budget`` are ρ and ε, ``ids`` the column of row
     ids, and ``file``, ``sha256`` and ``rows`` describe the table of the fit.
     """
-    thresholds = []
-    for code, cell in enumerate(cells):
-        threshold, coin = float(rule.threshold[code]), float(rule.coin[code])
-        thresholds.append(
-            GroupThreshold(
-                group=dict(zip(columns, cell, strict=True)),
-                threshold=threshold,
-                coin=coin,
-                zero_up_to=rescale(threshold, scale),
-                one_from=rescale(threshold + rule.width, scale),
-                n=int(counts[code]),
-                # Rounding must not move a share out of 0 to 1.
-                rate=min(1.0, max(0.0, float(rates[code]))),
-            )
-        )
-    return Rulebook(
-        score=ScoreSection(column=score, scale=scale, signed=SIGNED[scale]),
-        groups=GroupSection(columns=columns),
-        rule=RuleSection(width=rule.width, formula=RAMP if rule.width > 0 else STEP),
-        thresholds=tuple(thresholds),
-        target=TargetSection(rate=rate, budget=budget),
-        draw=DrawSection(seed=seed, column=ids, check=check_draws(seed)),
-        input=InputSection(file=file, sha256=sha256, rows=rows),
-    )
+    width = rule.width if isinstance(rule, ThresholdRule) else 0.0
+    # Rounding must not move a share out of 0 to 1.
+    shares = np.clip(rates, 0.0, 1.0).tolist()
+    thresholds = tuple(
+        _describe_group(rule, code, scale) | {"group": dict(zip(columns, cell, strict=True)),
+                                              "n": int(counts[code]), "rate": shares[code]}
+        for code, cell in enumerate(cells)
+    )  # fmt: skip
+    data = {
+        "score": ScoreSection(column=score, scale=scale, signed=SIGNED[scale]),
+        "groups": GroupSection(columns=columns, unseen=unseen),
+        "rule": RuleSection(width=width, formula=_state_formula(rule)),
+        "thresholds": thresholds,
+        "target": TargetSection(rate=rate, budget=budget, criterion=criterion),
+        "draw": DrawSection(seed=seed, column=ids, check=check_draws(seed)),
+        "input": InputSection(file=file, sha256=sha256, rows=rows),
+    }
+    return parse(Rulebook, data, "the rule")
+
+
+def _state_formula(rule: DecisionRule) -> str:
+    """Return the formula of a rule in words."""
+    if isinstance(rule, MixtureRule):
+        return MIXTURE
+    if isinstance(rule, RampRule):
+        return LINE
+    return RAMP if rule.width > 0 else STEP
+
+
+def _agree(stated: Any, meant: Any) -> bool:
+    """Return whether numbers, lists of them or None are the same up to rounding."""
+    if isinstance(stated, tuple):
+        return len(stated) == len(meant) and all(map(_agree, stated, meant))
+    if stated is None or meant is None:
+        return stated is meant
+    return math.isclose(stated, meant, abs_tol=1e-9)
+
+
+def _describe_group(rule: DecisionRule, code: int, scale: Scale) -> dict[str, Any]:
+    """Return the fields of one group's rule."""
+    if isinstance(rule, MixtureRule):
+        own = rule.threshold[code].tolist()
+        cuts = [rescale(threshold, scale) for threshold in own]
+        return {"thresholds": own, "shares": rule.share[code].tolist(), "cuts": cuts}
+    if isinstance(rule, RampRule):
+        slope = float(rule.slope[code])
+        line = {"centre": float(rule.centre[code]), "level": float(rule.level[code])}
+        return {**line, "slope": slope if math.isfinite(slope) else None}
+    threshold = float(rule.threshold[code])
+    return {
+        "threshold": threshold,
+        "coin": float(rule.coin[code]),
+        "zero_up_to": rescale(threshold, scale),
+        "one_from": rescale(threshold + rule.width, scale),
+    }
 
 
 def check_draws(seed: int) -> dict[str, tuple[int | float, ...]]:
@@ -331,28 +490,6 @@ def read_rulebook(path: Path) -> Rulebook:
             f"{path} cannot be read as JSON: {error}.", "Name the thresholds.json of a debias run."
         ) from None
     return parse(Rulebook, data, path)
-
-
-def encode_cells(
-    cell: np.ndarray,
-    levels: tuple[tuple[str, ...], ...],
-    cells: tuple[tuple[str, ...], ...],
-    columns: tuple[str, ...],
-    where: str,
-) -> np.ndarray:
-    """Return the positions of rows' combinations of levels among ``cells``, int64.
-
-    ``cell`` is each row's position in ``levels``. DataError is raised for unknown combinations.
-    """
-    codes = {group: code for code, group in enumerate(cells)}
-    unknown = [group for group in levels if group not in codes]
-    if unknown:
-        raise DataError(
-            f"{where} has rows of the group {name_cell(columns, unknown[0])}, for which the rule "
-            "has no threshold.",
-            "Fit thresholds on rows of every group, or merge small groups in the table.",
-        )
-    return np.asarray(np.array([codes[group] for group in levels], dtype=np.int64)[cell])
 
 
 def name_cell(columns: tuple[str, ...], cell: tuple[str, ...]) -> str:

@@ -38,6 +38,14 @@ class ScoredRows:
     y: np.ndarray | None
     n_groups: int
 
+    def drop_weightless(self) -> ScoredRows:
+        """Return the rows of weight > 0."""
+        kept = self.weight > 0
+        if kept.all():
+            return self
+        y = None if self.y is None else self.y[kept]
+        return ScoredRows(self.signed[kept], self.code[kept], self.weight[kept], y, self.n_groups)
+
     def problem(self, merged: np.ndarray | None = None) -> ThresholdProblem:
         """Return the solver's problem; ``merged`` has the new code of each group."""
         if merged is None:

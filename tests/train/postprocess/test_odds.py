@@ -10,8 +10,7 @@ from scipy.optimize import linprog
 
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.train.postprocess.conditional import solve_opportunity
-from fairfrontier.train.postprocess.odds import host_share, integrate, propose_rates, solve_odds
-from fairfrontier.train.postprocess.threshold import build_problem
+from fairfrontier.train.postprocess.odds import propose_rates, solve_odds
 from tests.runtime.test_arrays import namespaces
 from tests.train.postprocess.made import Rows, make_rows, objective
 from tests.train.postprocess.programme import find_best, group_means, least_violation
@@ -116,7 +115,7 @@ def test_one_binding_rate_is_equal_opportunity():
     tpr, fpr = odds.reached[0]
     assert tpr == pytest.approx(0.675)
     assert odds.multiplier[0, 0] > 0
-    if abs(fpr - 0.4) < 0.075:
+    if abs(fpr - 0.4) < 0.075 - 1e-9:
         assert odds.multiplier[0] == pytest.approx([one.multiplier[0], 0.0])
     else:
         assert fpr == pytest.approx(0.325)
@@ -255,24 +254,3 @@ def test_input_stays_as_it_is():
     for array in (rows.score, rows.code, rows.weight):
         array.flags.writeable = False
     solve(rows, propose(rows, "equalized_odds")[0])
-
-
-@pytest.mark.parametrize("slope", [3.0, -3.0, 0.0, 1e6, -0.2])
-@pytest.mark.parametrize("level", [-0.4, 0.0, 0.3, 1.0, 1.7])
-def test_moments_are_sums_over_rows(level, slope):
-    generator = np.random.default_rng(3)
-    score = np.round(generator.uniform(-1, 1, 60), 1)
-    weight = generator.integers(0, 3, 60).astype(float)
-    (segment,) = build_problem(score, np.zeros(60, dtype=np.int64), 1, weight).segments
-    seen = integrate(host_share(segment), level, slope)
-    line = level + slope * score
-    h, share = np.clip(line, 0, 1), weight / weight.sum()
-    on = (line > 0) & (line < 1)
-    # Rows at an end of the ramp may count as on it.
-    ends = np.isclose(line, 0, atol=1e-9) | np.isclose(line, 1, atol=1e-9)
-    assert seen.chosen == pytest.approx(share @ h, abs=1e-9)
-    assert seen.pull == pytest.approx(share @ (score * h), abs=1e-9)
-    assert share @ (on & ~ends) - 1e-12 <= seen.mass <= share @ (on | ends) + 1e-12
-    if not ends.any():
-        assert seen.moment == pytest.approx(share @ (score * on))
-        assert seen.square == pytest.approx(share @ (score**2 * on))

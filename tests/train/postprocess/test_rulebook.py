@@ -17,7 +17,6 @@ from fairfrontier.train.postprocess.base import read_scores
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.postprocess.rule import ThresholdRule
 from fairfrontier.train.postprocess.rulebook import (
-    encode_cells,
     export_rulebook,
     make_rulebook,
     read_rulebook,
@@ -76,7 +75,7 @@ def decide(book, score, group, row_id):
 
 def decide_rows(book, score, code):
     signed = read_scores(score, book.score.scale, "The rule")
-    return book.threshold_rule.probability(signed, code)
+    return book.decision_rule.probability(signed, code)
 
 
 @pytest.mark.parametrize("scale", ["probability", "signed", "margin"])
@@ -129,10 +128,20 @@ def test_written_and_read_it_is_the_same(tmp_path):
 def test_unknown_groups_are_named():
     levels = (("M",), ("X",))
     with pytest.raises(DataError, match=r"new\.csv has rows of the group sex=X"):
-        encode_cells(np.array([0, 1]), levels, make().cells, ("sex",), "new.csv")
-    cells, levels = make().cells, (("M",), ("F",))
-    codes = encode_cells(np.array([0, 1, 0]), levels, cells, ("sex",), "new.csv")
+        make().encode(np.array([0, 1]), levels, "new.csv")
+    codes = make().encode(np.array([0, 1, 0]), (("M",), ("F",)), "new.csv")
     assert codes.tolist() == [1, 0, 1]
+
+
+def test_unknown_groups_are_decided_as_the_rule_says(tmp_path):
+    levels, rows = (("M",), ("X",), ("missing",)), np.array([0, 1, 2])
+    book = make().decide_unseen("F")
+    assert book.encode(rows, levels, "new.csv").tolist() == [1, 0, 0]
+    book.write(tmp_path / "thresholds.json")
+    assert read_rulebook(tmp_path / "thresholds.json").unseen_cell == ("F",)
+    for policy in ("X", "pooled"):
+        with pytest.raises(ConfigError, match=f"unseen is {policy}, which has no threshold"):
+            make().decide_unseen(policy)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +217,7 @@ def test_a_rule_fitted_on_arrays_decides_alike_on_tables(parameters, tmp_path):
         book.score.column, book.groups.columns, ids=book.draw.column, scale=book.score.scale
     )
     (batch,) = ScoreTable(tmp_path / "new.csv", read).batches()
-    code = encode_cells(batch.cell, batch.levels, book.cells, book.groups.columns, "new.csv")
+    code = book.encode(batch.cell, batch.levels, "new.csv")
     h = decide_rows(book, batch.score, code)
     np.testing.assert_array_equal(h, model.predict_proba(part.X, groups=part.groups)[:, 1])
     np.testing.assert_array_equal(
@@ -220,17 +229,63 @@ def test_a_rule_fitted_on_arrays_decides_alike_on_tables(parameters, tmp_path):
     assert (book.input.file, book.input.sha256) == ("made", "1" * 64)
 
 
+def test_calibrated_scores_have_no_place_in_a_rulebook():
+    with pytest.raises(ConfigError, match="of calibrated scores"):
+        export_rulebook(fit(calibrate="sigmoid", width=0.1, rate=0.4), SPLIT)
+
+
 @pytest.mark.parametrize(
-    ("parameters", "told"),
+    ("method", "parameters"),
     [
-        ({"criterion": "equal_opportunity", "width": 0.1, "rate": 0.5}, "for equal_opportunity"),
-        ({"criterion": "covariance", "attributes": 0, "width": 0.1}, "for covariance"),
-        ({"calibrate": "sigmoid", "width": 0.1, "rate": 0.4}, "of calibrated scores"),
+        ("group_thresholds", {"bound": 0.02}),
+        ("group_thresholds", {"criterion": "equalized_odds", "attributes": 1}),
+        ("group_thresholds", {"criterion": "parity", "randomized": False, "bound": 0.1}),
+        ("randomized_threshold", {"criterion": "equal_opportunity", "width": 0.1, "rate": 0.5}),
+        ("randomized_threshold", {"criterion": "equal_opportunity", "width": 0.0, "rate": 0.5}),
+        ("randomized_threshold", {"criterion": "equalized_odds", "width": 0.2}),
+        ("randomized_threshold", {"criterion": "covariance", "attributes": 0, "width": 0.1}),
     ],
 )
-def test_what_has_no_place_in_a_rulebook_is_refused(parameters, told):
-    with pytest.raises(ConfigError, match=told):
-        export_rulebook(fit(**parameters), SPLIT)
+def test_every_rule_by_group_has_a_document(method, parameters, tmp_path):
+    part, fresh = SPLIT.train, make_part(1, 400)
+    model = create(method, random_state=3, **parameters).fit(part.X, part.y, groups=part.groups)
+    export_rulebook(model, SPLIT).write(tmp_path / "thresholds.json")
+    book = read_rulebook(tmp_path / "thresholds.json")
+    names = np.stack([np.array(fresh.attributes[name])[fresh.group(name)]
+                      for name in book.groups.columns], axis=1)  # fmt: skip
+    cells, cell = np.unique(names, axis=0, return_inverse=True)
+    code = book.encode(cell.reshape(-1), tuple(map(tuple, cells.tolist())), "new.csv")
+    h = decide_rows(book, fresh.X[:, 0], code)
+    np.testing.assert_array_equal(h, model.predict_proba(fresh.X, groups=fresh.groups)[:, 1])
+    assert book.target.criterion == parameters.get("criterion", "parity")
+    # The formula in words, from the JSON alone.
+    described = json.loads((tmp_path / "thresholds.json").read_text())
+    for i in range(50):
+        group, f = described["thresholds"][code[i]], 2 * float(fresh.X[i, 0]) - 1
+        if method == "group_thresholds":
+            pairs = zip(group["thresholds"], group["shares"], strict=True)
+            wanted = sum(share for threshold, share in pairs if f > threshold)
+        elif group["slope"] is None:
+            wanted = float(f > group["centre"])
+        else:
+            line = group["level"] + group["slope"] * (f - group["centre"])
+            wanted = min(1.0, max(0.0, line))
+        assert h[i] == pytest.approx(wanted, abs=1e-9)
+
+
+def test_pooled_thresholds_are_for_groups_that_were_not_seen():
+    part = SPLIT.train.take(np.flatnonzero(SPLIT.train.group("race") < 2))
+    model = create("group_thresholds", attributes=1, unseen="pooled")
+    model.fit(part.X, part.y, groups=part.groups)
+    book = export_rulebook(model, SPLIT)
+    assert book.cells == (("A",), ("B",), ("(unseen)",))
+    asked = SPLIT.train.take(np.flatnonzero(SPLIT.train.group("race") == 2))
+    code = book.encode(np.zeros(asked.n_samples, dtype=np.int64), (("C",),), "new.csv")
+    np.testing.assert_array_equal(
+        decide_rows(book, asked.X[:, 0], code),
+        model.predict_proba(asked.X, groups=asked.groups)[:, 1],
+    )
+    assert export_rulebook(model, SPLIT, unseen="B").encode(code * 0, (("C",),), "").max() == 1
 
 
 def test_other_processors_and_other_groups_are_refused():
