@@ -34,7 +34,7 @@ def decide(debiasing, frame):
     book = debiasing.rulebook
     cells = {cell: code for code, cell in enumerate(book.cells)}
     code = np.array([cells[cell] for cell in zip(frame["sex"], frame["race"], strict=True)])
-    return book.threshold_rule.probability(2 * frame["s"].to_numpy() - 1, code)
+    return book.decision_rule.probability(2 * frame["s"].to_numpy() - 1, code)
 
 
 def test_every_group_gets_the_rate_on_the_rows_of_the_fit(scored):
@@ -96,7 +96,7 @@ def test_width_and_rate_are_chosen_as_the_estimator_chooses_them(scored, tmp_pat
     assert (np.ptp(model.candidates_.accuracy) < 1e-9) == tied
     assert found.rulebook.rule.width == model.width_
     assert found.rulebook.target.rate == pytest.approx(model.rate_)
-    np.testing.assert_allclose(found.rulebook.threshold_rule.threshold, model.rule_.threshold)
+    np.testing.assert_allclose(found.rulebook.decision_rule.threshold, model.rule_.threshold)
     assert found.fitted["settings"] == len(model.candidates_) == 65
 
 

@@ -85,7 +85,7 @@ class PostProcessor(Classifier):
 
     def learn_target(self, y: np.ndarray) -> np.ndarray:
         """Set ``classes_`` and return the labels' codes; a sample may lack one of 0 and 1."""
-        if y.dtype.kind in "iuf" and np.isin(y, (0, 1)).all():
+        if y.dtype.kind in "iuf" and ((y == 0) | (y == 1)).all():
             self.classes_ = np.arange(2, dtype=y.dtype)
             return y.astype(np.int64)
         return super().learn_target(y)

@@ -132,7 +132,9 @@ def _build_curve(score: np.ndarray, y: np.ndarray, weight: np.ndarray | None = N
     # Equal scores are chosen together. Both classes are summed on their own: a score of one class
     # adds an exact 0 to the other.
     first = np.append(0, np.flatnonzero(score[1:] != score[:-1]) + 1)
-    positive, negative = (np.add.reduceat(sums, first) for sums in (positive, mass - positive))
+    negative = mass - positive
+    if first.size < score.size:
+        positive, negative = (np.add.reduceat(sums, first) for sums in (positive, negative))
     share = positive + negative
     hull = isotonic_regression(positive / share, weights=share, increasing=False).blocks
     positive, negative = (np.append(0.0, np.cumsum(sums)) for sums in (positive, negative))
