@@ -279,6 +279,17 @@ def read_scores(X: np.ndarray, scale: Scale, name: str) -> np.ndarray:
     return 2.0 * score - 1.0 if scale == "probability" else score
 
 
+def rescale(signed: float, scale: Scale) -> float | None:
+    """Return a point of [−1, 1] on the scale of the scores; None outside."""
+    if not -1.0 <= signed <= 1.0:
+        return None
+    if scale == "probability":
+        return (signed + 1.0) / 2.0
+    if scale == "margin":
+        return None if abs(signed) == 1.0 else 2.0 * math.atanh(signed)
+    return signed
+
+
 def score_part(part: Part, score: np.ndarray) -> Part:
     """Return a part whose one feature is a score, without counterfactuals."""
     X = np.asarray(score, dtype=np.float64)[:, None]

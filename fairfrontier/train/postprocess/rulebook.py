@@ -19,6 +19,7 @@ from fairfrontier.runtime.config import Model, fault, parse
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.seeds import uniforms
 from fairfrontier.runtime.writer import recover
+from fairfrontier.train.postprocess.base import rescale
 from fairfrontier.train.postprocess.choice import Rate
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.postprocess.randomized_threshold import RandomizedThreshold
@@ -495,14 +496,3 @@ def read_rulebook(path: Path) -> Rulebook:
 def name_cell(columns: tuple[str, ...], cell: tuple[str, ...]) -> str:
     """Return a group's name: ``sex×race=Female×White``."""
     return f"{'×'.join(columns)}={'×'.join(cell)}"
-
-
-def rescale(signed: float, scale: Scale) -> float | None:
-    """Return a point of [−1, 1] on the scale of the scores; None outside."""
-    if not -1.0 <= signed <= 1.0:
-        return None
-    if scale == "probability":
-        return (signed + 1.0) / 2.0
-    if scale == "margin":
-        return None if abs(signed) == 1.0 else 2.0 * math.atanh(signed)
-    return signed

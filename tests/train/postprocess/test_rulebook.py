@@ -13,15 +13,10 @@ from fairfrontier.prepare.split import Split
 from fairfrontier.prepare.table.score_table import ScoreColumns, ScoreTable
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.seeds import uniforms
-from fairfrontier.train.postprocess.base import read_scores
+from fairfrontier.train.postprocess.base import read_scores, rescale
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.postprocess.rule import ThresholdRule
-from fairfrontier.train.postprocess.rulebook import (
-    export_rulebook,
-    make_rulebook,
-    read_rulebook,
-    rescale,
-)
+from fairfrontier.train.postprocess.rulebook import export_rulebook, make_rulebook, read_rulebook
 from fairfrontier.train.registry import create
 from tests.train.postprocess.made import make_part
 
