@@ -124,7 +124,7 @@ def _find_lack(measure: Measure, audit: Audit) -> str | None:
         "counterfactuals": (part.counterfactuals, "counterfactuals"),
         "counterfactual_score": (
             audit.prediction.counterfactual_scores,
-            "scores of counterfactual versions, which sets of texts keep",
+            "scores of counterfactual versions",
         ),
         "membership": (
             len(find_memberships(part.attributes)) > 1,

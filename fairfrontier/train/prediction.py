@@ -36,8 +36,8 @@ class Prediction:
     probability : ndarray of float64, shape (n_components,), or None
         Probability of each regressor, the same in every row; above 0, adding up to 1.
     counterfactual_scores : mapping of str to tuple of ndarray of float64
-        Name of a set that says which rows have versions -> the score on each of its variants, in
-        order, of these rows: (n_rows,) or (n_rows, n_classes), rounded to 32 bits.
+        Name of a counterfactual set -> the score on each of its variants, in order, of the rows
+        that have versions: (n_rows,) or (n_rows, n_classes), rounded to 32 bits.
     """
 
     score: np.ndarray
@@ -144,12 +144,9 @@ def predict_variants(model: Any, part: Part) -> tuple[Mapping[str, Variants], Ma
         for variant in rows.counterfactuals[name]:
             score, decision = _predict(model, rows, variant.X, variant.groups)
             decided.append((variant.name, decision))
-            if variants.rows is not None:
-                # Rounded as they are stored, so that they are measured alike now and later.
-                scored.append(score.astype(np.float32).astype(np.float64))
-        counterfactuals[name] = tuple(decided)
-        if variants.rows is not None:
-            scores[name] = tuple(scored)
+            # Rounded as they are stored, so that they are measured alike now and later.
+            scored.append(score.astype(np.float32).astype(np.float64))
+        counterfactuals[name], scores[name] = tuple(decided), tuple(scored)
     return MappingProxyType(counterfactuals), MappingProxyType(scores)
 
 

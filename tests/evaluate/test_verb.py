@@ -24,7 +24,7 @@ def make_fitted() -> tuple[LogisticRegression, Part]:
 
 
 # What the made part has not.
-ABSENT = ("certificate", "gap", "box", "true_group", "counterfactual_score", "membership")
+ABSENT = ("certificate", "gap", "box", "true_group", "membership", "costs")
 
 
 def test_evaluate_gives_a_tidy_table():

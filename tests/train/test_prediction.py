@@ -229,8 +229,8 @@ def test_rows_without_versions_are_not_asked_again(n_classes):
     model = Rule(answer)
     model.predict_needs = frozenset({"groups", "ids"})
     found = predict_part(model, part)
-    # Only a set that says which rows have versions keeps their scores.
-    assert list(found.counterfactual_scores) == ["some"]
+    assert list(found.counterfactual_scores) == ["some", "all"]
+    assert found.counterfactual_scores["all"][0].shape[0] == 20
     assert found.counterfactuals["all"][0][1].shape == (20,)
     for position, sign in enumerate((-2, 2)):
         wanted = answer(X[having] + sign)

@@ -77,7 +77,7 @@ def measure_f1(audit: Audit) -> Iterator[MeasureRow]:
 @measure(
     "error_cost",
     what="mean cost of the errors, at the costs of the study's objective",
-    needs=("costs",),
+    needs=("decision", "costs"),
     direction="lower",
     reference="Elkan, The foundations of cost-sensitive learning, 2001",
 )

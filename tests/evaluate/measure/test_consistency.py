@@ -83,7 +83,10 @@ def test_rows_without_versions_do_not_count():
     assert row["n"] == 3
 
 
-def measure(scores, rows=None, weight=None, n=60, classes=("no", "yes")):
+def measure(
+    scores, rows=None, weight=None, n=60, classes=("no", "yes"), name="counterfactual_fairness",
+    own=None,
+):  # fmt: skip
     """Return the measure's row for a set whose rows with versions got these scores."""
     X = np.zeros((n, 1))
     variants = tuple(Variant(str(v), X, X[:, :0].astype(int)) for v in range(len(scores)))
@@ -91,8 +94,9 @@ def measure(scores, rows=None, weight=None, n=60, classes=("no", "yes")):
         np.zeros(n, dtype=int), np.zeros((n, 0)), {}, weight=weight, classes=classes,
         counterfactuals={"term": MadeSet(variants, rows)},
     )  # fmt: skip
-    asked = Prediction(X[:, 0], X[:, 0], counterfactual_scores={"term": tuple(scores)})
-    return tabulate(asked, part, ["counterfactual_fairness"]).iloc[0]
+    own = X[:, 0] if own is None else own
+    asked = Prediction(own, X[:, 0], counterfactual_scores={"term": tuple(scores)})
+    return tabulate(asked, part, [name]).iloc[0]
 
 
 def test_two_classes_give_the_standard_deviation_over_versions():
@@ -161,3 +165,41 @@ def test_weights_of_the_rows_with_versions():
     )  # fmt: skip
     assert weigh_versions(part, "all").tolist() == [1, 2, 3, 4]
     assert weigh_versions(part, "some").tolist() == [2, 4]
+
+
+def test_gap_is_the_largest_difference_over_versions():
+    scores = np.random.default_rng(5).random((4, 60))
+    gap = np.sort(scores.max(axis=0) - scores.min(axis=0))
+    mean = measure(scores, name="counterfactual_score_gap")
+    assert mean["value"] == pytest.approx(gap.mean())
+    assert mean["high"] - mean["value"] == pytest.approx(1.959964 * gap.std() / np.sqrt(60))
+    tail = measure(scores, name="counterfactual_score_gap_95")
+    # The 57th of 60 rows in ascending order: 95% of them exactly.
+    assert tail["value"] == gap[56]
+    low, high = binomtest(57, 60).proportion_ci(method="wilson")
+    assert (tail["low"], tail["high"]) == (gap[int(np.ceil(60 * low)) - 1], gap[-1])
+    assert np.ceil(60 * high) == 60
+
+
+def test_gap_of_several_classes_is_that_of_the_class_that_moves_most():
+    scores = np.random.default_rng(6).dirichlet(np.ones(3), (2, 60))
+    row = measure(scores, name="counterfactual_score_gap", classes=("a", "b", "c"))
+    assert row["value"] == pytest.approx(np.abs(scores[0] - scores[1]).max(axis=1).mean())
+
+
+def test_gap_in_rank_does_not_depend_on_the_scale_of_scores():
+    rng = np.random.default_rng(7)
+    own, weight = rng.random(60).astype(np.float32), rng.integers(1, 5, 60).astype(float)
+    scores = [own[rng.permutation(60)].astype(np.float64) for _ in range(3)]
+
+    def find_rank(s):
+        return (weight[own < s].sum() + weight[own <= s].sum()) / (2 * weight.sum())
+
+    ranks = np.array([[find_rank(s) for s in version] for version in scores])
+    gap = np.average(np.ptp(ranks, axis=0), weights=weight)
+    for change in (lambda s: s, lambda s: s / 8 + 0.5):
+        row = measure(
+            [change(version) for version in scores], own=change(own.astype(np.float64)),
+            weight=weight, name="counterfactual_rank_gap",
+        )  # fmt: skip
+        assert row["value"] == pytest.approx(gap)
