@@ -16,6 +16,10 @@ from fairfrontier.train.base import Classifier, training_weight
 from fairfrontier.train.registry import method
 
 
+SOLVERS = {"newton": "newton-cholesky", "lbfgs": "lbfgs"}
+MOST_NEWTON = 500
+
+
 @method("linear")
 @dataclass(kw_only=True, eq=False, repr=False)
 class Linear(Classifier):
@@ -35,6 +39,9 @@ class Linear(Classifier):
     penalties : sequence of float or None
         Candidates, with ``folds``; None is 1/(C Σ_i s_i) for ten C from 1e-4 to 1e4, evenly spaced
         in the logarithm: the grid usual in scikit-learn, where C weighs the sum of the losses.
+    solver : {"auto", "newton", "lbfgs"}
+        ``auto`` takes Newton steps for up to 500 coefficients, whatever the columns' scales, and
+        L-BFGS for more.
 
     Attributes
     ----------
@@ -47,7 +54,8 @@ class Linear(Classifier):
 
     Notes
     -----
-    O(n d) per step of L-BFGS; the cross-validation O(n d²) per Newton step, candidate and fold
+    O(n d²) per Newton step, of which few are needed; O(n d) per step of L-BFGS, of which columns of
+    unlike scales need thousands. The cross-validation takes Newton steps per candidate and fold
     (5 s for 20,000 rows, 90 features, 10 folds and 10 candidates on one thread).
 
     References
@@ -71,11 +79,13 @@ class Linear(Classifier):
     class_weight: Literal["balanced"] | None = None
     folds: int | None = None
     penalties: Sequence[float] | None = None
+    solver: Literal["auto", "newton", "lbfgs"] = "auto"
 
     def check(self) -> None:
         """Raise ConfigError for invalid parameters."""
         self.require("penalty", self.penalty > 0, "a number above 0")
         self.require("class_weight", self.class_weight in (None, "balanced"), "balanced or null")
+        self.require("solver", self.solver in ("auto", *SOLVERS), "auto, newton or lbfgs")
         self.require("folds", self.folds is None or self.folds >= 2, "2 or more, or null")
         if self.penalties is not None:
             several = len(self.penalties) > 0 and min(self.penalties) > 0
@@ -83,7 +93,7 @@ class Linear(Classifier):
             self.require("penalties", self.folds is not None, "folds too, to choose among them")
 
     def fit(self, X: np.ndarray, y: np.ndarray, *, sample_weight: np.ndarray | None = None) -> Self:
-        """Solve by L-BFGS; DataError when a class has fewer rows than there are folds."""
+        """Solve the problem; DataError when a class has fewer rows than there are folds."""
         self.check()
         X, y = self.validate_training(X, y)
         weight = training_weight(sample_weight, len(y))
@@ -96,13 +106,19 @@ class Linear(Classifier):
         else:
             C = self._choose(X, y, weight, self.folds)
             self.penalty_ = 1.0 / (C * total)
-        model = LogisticRegression(C=C, max_iter=10_000, tol=1e-6).fit(X, y, sample_weight=weight)
+        model = LogisticRegression(C=C, max_iter=10_000, tol=1e-6, solver=self._choose_solver(X))
+        model.fit(X, y, sample_weight=weight)
         if len(model.classes_) == 2:
             self.coefficient_ = np.vstack([np.zeros_like(model.coef_), model.coef_])
             self.intercept_ = np.concatenate([np.zeros(1), model.intercept_])
         else:
             self.coefficient_, self.intercept_ = model.coef_, model.intercept_
         return self
+
+    def _choose_solver(self, X: np.ndarray) -> str:
+        coefficients = X.shape[1] * (self.classes_.size if self.classes_.size > 2 else 1)
+        few = "newton" if coefficients <= MOST_NEWTON else "lbfgs"
+        return SOLVERS[few if self.solver == "auto" else self.solver]
 
     def _choose(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray, folds: int) -> float:
         """Return the C of the best accuracy over the folds; of ties the strongest penalty."""

@@ -93,3 +93,24 @@ def test_what_cannot_be():
     rare[:3] = 1
     with pytest.raises(DataError, match="5 folds, and a class has 3 rows"):
         Linear(folds=5).fit(X, rare)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_solvers_agree_where_columns_have_unlike_scales(n_classes):
+    generator = np.random.default_rng(2)
+    X = generator.normal(size=(300, 4)) * [1.0, 10.0, 0.1, 100.0]
+    y = np.digitize(
+        X[:, 0] + X[:, 1] / 10 + generator.normal(size=300), [-1.0, 1.0][: n_classes - 1]
+    )
+    newton, lbfgs = (Linear(solver=solver).fit(X, y) for solver in ("auto", "lbfgs"))
+    assert newton.predict_proba(X) == pytest.approx(lbfgs.predict_proba(X), abs=1e-3)
+    # The mean gradient is zero at the minimum, however large a column is.
+    wrong = newton.predict_proba(X) - np.eye(n_classes)[y]
+    last = n_classes - 1
+    slope = X.T @ wrong[:, last] / 300 + 1e-4 * newton.coefficient_[last]
+    assert np.abs(slope / np.abs(X).mean(axis=0)).max() < 1e-5
+
+
+def test_the_solver_is_a_known_one():
+    with pytest.raises(ConfigError, match="'solver' of 'linear' is 'sag'"):
+        Linear(solver="sag").fit(np.eye(4), np.array([0, 1, 0, 1]))
