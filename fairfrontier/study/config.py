@@ -17,6 +17,7 @@ Reference = Annotated[str, Field(pattern=r"^[a-z0-9_-]+\.[a-z0-9_-]+$")]
 Share = Annotated[float, Field(ge=0, le=1)]
 DEFAULT_PROFILE = "default"
 ACCURACY = "balanced_accuracy"
+BEST = "best"
 MOST_SEEDS = 10_000
 MOST_THREADS = 1024
 SLUG = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$"
@@ -53,7 +54,8 @@ class MethodRow(ParameterRow):
     Attributes
     ----------
     method : str or None
-        Registered name; the row's label by default.
+        Registered name; the row's label by default. In a study with a search ``best`` is the one
+        whose rows were best in the objective, for a post-processor behind it.
     preset, grid : str or None
         Names in ``conf/methods/METHOD.yaml``; the row's own parameters override both.
     metric : mapping
@@ -61,7 +63,8 @@ class MethodRow(ParameterRow):
     noise : tuple of float or None
         Shares of rows whose group is wrong, a sweep; None uses the dataset's YAML.
     then : ThenRow or None
-        A post-processor fitted on this row's scores of the calibration part: its name, or
+        A post-processor fitted on this row's scores of the calibration part, or of the validation
+        part where there is none: its name, or
         ``{method: NAME, **parameters}``.
     """
 

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.runtime.config import parse, read_yaml
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.finder import FOLDERS, find_yaml, is_path
 from fairfrontier.study.config import DEFAULT_PROFILE, FIXED_KEYS, StudyConfig
+from fairfrontier.study.default import TRIALS, choose_measures, choose_methods
 
 
 def list_studies(home: Path) -> list[str]:
@@ -29,7 +31,11 @@ def read_study(name_or_path: str | Path, profile: str, home: Path) -> tuple[Stud
         raise ConfigError(f"{path} holds no keys and values.", "Write it as `key: value` lines.")
     if "profile" in content:
         raise ConfigError(f"{path}: there is no key 'profile' here.", "Did you mean 'profiles'?")
+    if "label" in content:
+        # A dataset's own YAML, which the study is about.
+        content = {"dataset": str(path), "study": f"{path.stem}-default"}
     content.setdefault("study", path.stem)
+    _complete(content, path, home)
     profiles = content.get("profiles") or {}
     if not isinstance(profiles, dict) or not all(
         isinstance(name, str) and isinstance(changes, dict) for name, changes in profiles.items()
@@ -56,6 +62,24 @@ def read_study(name_or_path: str | Path, profile: str, home: Path) -> tuple[Stud
     if is_path(study.dataset):
         study = study.model_copy(update={"dataset": str(file)})
     return study, path
+
+
+def _complete(content: dict[str, Any], path: Path, home: Path) -> None:
+    """Add what a study leaves to its dataset: methods with a search, and measures of fairness."""
+    frontier = content.get("frontier", {})
+    stated = "methods" in content and isinstance(frontier, dict) and "fairness" in frontier
+    if stated or not isinstance(frontier, dict) or not isinstance(content.get("dataset"), str):
+        return
+    where = f"{path}: dataset"
+    dataset = read_dataset(
+        find_yaml("dataset", content["dataset"], home, beside=path.parent, where=where), home
+    )
+    content["frontier"] = {"fairness": choose_measures(dataset), **frontier}
+    if dataset.label.task == "regression":
+        content["frontier"].setdefault("accuracy", "rmse")
+    if "methods" not in content:
+        content["methods"] = choose_methods(dataset, bool(content.get("metric")))
+        content.setdefault("search", {"trials": TRIALS})
 
 
 def _merge(content: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

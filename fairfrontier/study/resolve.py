@@ -21,7 +21,7 @@ from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.study.argument import check_names, check_types
 from fairfrontier.study.claim import Block
-from fairfrontier.study.config import MethodBlock, MethodRow, StudyConfig, ThenRow, split_name
+from fairfrontier.study.config import BEST, MethodBlock, MethodRow, StudyConfig, ThenRow, split_name
 from fairfrontier.study.method_file import Dimension, MethodFile
 from fairfrontier.study.publication import read_publication
 from fairfrontier.train.objective import RANKED, Objective, list_serving
@@ -84,6 +84,7 @@ def resolve(study: StudyConfig, home: Path, path: Path | None = None) -> Resolve
         resolved
         for block, block_rows, select_on in study.blocks()
         for label, row in block_rows.methods.items()
+        if not _waits(row, block, study, where, label)
         for resolved in context.resolve_row(block, label, row, block_rows, select_on)
     ]
     return ResolvedStudy(study, where, context.dataset, tuple(rows))
@@ -243,6 +244,19 @@ class Resolver:
             if row.preset:
                 shown["then.preset"] = row.preset
             yield {"method": row.method, **parameters}, {"then": row.method, **shown}
+
+
+def _waits(row: MethodRow, block: Block, study: StudyConfig, where: str, label: str) -> bool:
+    """Return whether a row waits for the method that a search finds best."""
+    if row.method != BEST:
+        return False
+    if block != "frontier" or study.search is None or row.then is None:
+        raise ConfigError(
+            f"{where}: methods.{label}: method: best is for a post-processor in a study with a "
+            "search.",
+            "Name a method, or add search: {trials: 40} and then: group_thresholds.",
+        )
+    return True
 
 
 def _find_objective(study: StudyConfig, dataset: DatasetConfig) -> Objective | None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from fairfrontier.runtime.store import canonical_json
-from fairfrontier.study.config import MethodRow, SearchConfig, StudyConfig
+from fairfrontier.study.config import BEST, MethodRow, SearchConfig, StudyConfig
 from fairfrontier.study.expand import Planned, expand_rows
 from fairfrontier.study.frontier import orient, summarise
 from fairfrontier.study.method_file import Dimension
@@ -54,6 +54,16 @@ class SearchedRow:
         """What rows have in common that are tuned together: all but the dial of their rules."""
         own = self.row.model_dump(exclude={"then"}, exclude_unset=True) | {"method": self.method}
         return canonical_json(own)
+
+    def stand_behind(self, winner: SearchedRow) -> SearchedRow:
+        """Return the row behind the best method, whose name it gets, if it waits for that."""
+        if self.method != BEST:
+            return self
+        own = winner.row.model_dump(exclude={"then"}, exclude_unset=True)
+        then = self.row.model_dump(include={"then"}, exclude_unset=True)
+        row = MethodRow.model_validate({**own, "method": winner.method, **then})
+        label = f"{self.label} ({winner.label})"
+        return replace(self, label=label, method=winner.method, row=row)
 
     def tune(self, tuned: Mapping[str, Any]) -> MethodRow:
         """Return the row without its rule at tuned parameters, its own dial at its loose end."""
@@ -107,8 +117,10 @@ def list_searched(study: StudyConfig, resolver: Resolver) -> list[SearchedRow]:
         if row.grid is not None:
             continue
         method = row.method or label
-        fixed = {*row.parameters, *resolver.read_preset(method, row.preset)}
-        own = resolver.read_space(method)
+        fixed, own = set(row.parameters), {}
+        if method != BEST:
+            fixed |= set(resolver.read_preset(method, row.preset))
+            own = resolver.read_space(method)
         space = {key: value for key, value in own.items() if key not in fixed and not value.loose}
         rule = row.then
         knobs = own if rule is None else resolver.read_space(rule.method)
@@ -154,6 +166,8 @@ class Search:
         """Return the best parameters of each base; none where all its trials failed."""
         tuners: dict[str, _Tuner] = {}
         for number, row in enumerate(self.rows):
+            if row.method == BEST:
+                continue
             tuners.setdefault(row.base, _Tuner(row, self.config.seed + number))
             if row.row.then is None:
                 tuners[row.base].shown = row
@@ -176,7 +190,11 @@ class Search:
             ]
             for (tuner, proposal), value in zip(asked, self._try(tried, evaluate), strict=True):
                 tuner.tell(proposal, None if value is None else float(value[0]))
-        return {base: tuner.best for base, tuner in tuners.items() if tuner.best is not None}
+        fitted = {base: tuner for base, tuner in tuners.items() if tuner.best is not None}
+        if fitted:
+            winner = max(fitted.values(), key=lambda tuner: tuner.best_value).row
+            self.rows = [row.stand_behind(winner) for row in self.rows]
+        return {base: tuner.best or {} for base, tuner in fitted.items()}
 
     def _trade(self, best: Mapping[str, Mapping[str, Any]], evaluate: Evaluate) -> None:
         """Try budgets of every row: its ends and middle, then the middles of the largest steps."""

@@ -179,6 +179,30 @@ def test_by_minutes_it_ends(home):
     assert {label for label, _ in tried} == {"gbdt", "shallow"}
 
 
+def test_a_rule_stands_behind_the_best_method(home):
+    methods = {"linear": {}, "gbdt": {}, "parity": {"method": "best", "then": "group_thresholds"}}
+    search, tried = begin(home, methods=methods), []
+    outcome = search.run(pretend(tried))
+    # Of the formula trees can reach the peak, and a linear model has no depth.
+    labels = {label for label, _ in tried}
+    assert labels == {"linear", "gbdt", "parity (gbdt)"}
+    shown = {p.group.estimator for p in outcome.planned.values() if p.group.then}
+    assert shown == {"gbdt"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"search": None}, {"methods": {"parity": {"method": "best"}}}],
+    ids=["without a search", "without a rule"],
+)
+def test_best_is_for_rules_in_a_search(home, changes):
+    methods = {"parity": {"method": "best", "then": "group_thresholds"}}
+    content = STUDY | {"methods": methods} | changes
+    (home / "conf/studies/made.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(ConfigError, match=r"methods.parity: method: best is for a post-processor"):
+        start_study(RunOptions(study="made", conf=home))
+
+
 def test_a_grid_is_not_searched(home):
     swept = {"method": "budro", "grid": "figure3", "metric": {"name": "subspace"}}
     search = begin(home, methods={"gbdt": {}, "swept": swept})

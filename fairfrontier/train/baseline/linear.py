@@ -15,7 +15,6 @@ from fairfrontier.runtime.errors import DataError
 from fairfrontier.train.base import Classifier, training_weight
 from fairfrontier.train.registry import method
 
-
 SOLVERS = {"newton": "newton-cholesky", "lbfgs": "lbfgs"}
 MOST_NEWTON = 500
 

@@ -17,12 +17,12 @@ def fit_behind(
 ) -> dict[str, Prediction]:
     """Fit a post-processor on the stored scores of a model; return its predictions by part.
 
-    It is fitted on the calibration part, which is required, and tuned on the validation part.
+    It is fitted on the part of `require_calibration`, and tuned on the validation part.
     """
-    require_calibration(split)
+    fitted = require_calibration(split).name
     check_features(model, split.train)
     validation = stored["validation"].score if "validation" in stored else None
-    fit_processor(processor, split, stored["calibration"].score, validation)
+    fit_processor(processor, split, stored[fitted].score, validation)
     chain = PostProcessed(model, processor)
     return {name: _decide(chain, part, stored[name]) for name, part in split.parts()}
 

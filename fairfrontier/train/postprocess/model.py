@@ -96,7 +96,8 @@ def post_process(
     model : estimator
         Fitted on ``split.train``; any with a ``predict_proba``.
     split : Split
-        With a calibration part, and a validation part where parameters are to be chosen.
+        With a calibration part, and a validation part where parameters are to be chosen; with a
+        validation part alone rules are fitted on it, too.
     method : str
         A registered post-processor.
     **parameters
@@ -105,9 +106,9 @@ def post_process(
     Raises
     ------
     ConfigError
-        For an unknown post-processor, parameter or attribute, or a split without calibration rows.
+        For an unknown post-processor, parameter or attribute, or a split without such rows.
     DataError
-        When a group has validation or test rows and no calibration row.
+        When a group has validation or test rows and none to be fitted on.
     """
     cls = METHODS.find(method)
     if not issubclass(cls, PostProcessor):
@@ -135,7 +136,7 @@ def post_process(
 def fit_processor(
     processor: PostProcessor, split: Split, calibration: np.ndarray, validation: np.ndarray | None
 ) -> None:
-    """Fit a post-processor on P(Y=1|x) of the calibration part and, if any, the validation part."""
+    """Fit a post-processor on P(Y=1|x) of the part it takes and, if any, the validation part."""
     refuse_unknown_groups(split, processor)
     part, checked = score_part(require_calibration(split), calibration), None
     if split.validation is not None and validation is not None:
@@ -150,21 +151,26 @@ def fit_processor(
 
 
 def require_calibration(split: Split) -> Part:
-    """Return the calibration part, or raise ConfigError where there is none."""
-    if split.calibration is None:
+    """Return the part that rules are fitted on: calibration, or validation where there is none.
+
+    ConfigError is raised where there is neither.
+    """
+    part = split.calibration or split.validation
+    if part is None:
         raise ConfigError(
             f"{split.dataset} has no calibration part, on which a post-processor is fitted.",
             "Give its YAML one: split: {kind: random, train: 0.4, calibration: 0.2, "
             "validation: 0.2, test: 0.2}, for example.",
         )
-    return split.calibration
+    return part
 
 
 def refuse_unknown_groups(split: Split, processor: PostProcessor) -> None:
     """Raise DataError for a group with validation or test rows, but no calibration row."""
     if processor.takes_unseen:
         return
-    seen = set(map(tuple, processor.cross(require_calibration(split).groups).tolist()))
+    fitted = require_calibration(split)
+    seen = set(map(tuple, processor.cross(fitted.groups).tolist()))
     for part in (split.validation, split.test):
         if part is None:
             continue
@@ -172,7 +178,7 @@ def refuse_unknown_groups(split: Split, processor: PostProcessor) -> None:
             if tuple(cell.tolist()) not in seen:
                 group = processor.describe_cell(cell, part.attributes)
                 raise DataError(
-                    f"No calibration row of {part.dataset} is of the group {group}, but "
+                    f"No {fitted.name} row of {part.dataset} is of the group {group}, but "
                     f"{part.name} rows are.",
-                    "Merge small levels in the dataset's groups, or enlarge the calibration part.",
+                    "Merge small levels in the dataset's groups, or enlarge that part.",
                 )

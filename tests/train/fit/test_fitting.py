@@ -133,7 +133,18 @@ def test_attributes_are_named_alone_or_in_lists(home, store):
 def test_without_calibration_rows_the_mend_is_said(tmp_path, store):
     home = make_project(tmp_path)
     with pytest.raises(ConfigError, match=r"no calibration part.*calibration: 0.2"):
-        fit(make_group(), store, home)
+        fit(make_group(select_on="train"), store, home)
+
+
+def test_without_calibration_rows_a_rule_is_fitted_on_validation_rows(tmp_path, store):
+    home = make_project(tmp_path)
+    entry = store.path(KIND, fit(make_group(members=(Member(0, {}, {}),)), store, home))
+    split = load("loans", 0, select_on="validation", home=home)
+    assert split.calibration is None
+    decision = read_scores(entry / "scores-0.npz")["validation"].decision
+    origin = split.validation.group("origin")
+    rates = [decision[origin == level].mean() for level in np.unique(origin)]
+    assert np.ptp(rates) == pytest.approx(0.0, abs=1e-9)
 
 
 def test_a_group_without_calibration_rows_is_named(home, store, monkeypatch):

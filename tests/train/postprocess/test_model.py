@@ -85,7 +85,7 @@ def test_equals_the_parts_put_together_by_hand(split):
 @pytest.mark.parametrize(
     ("changes", "parameters", "message"),
     [
-        ({"calibration": None}, {}, "no calibration part"),
+        ({"calibration": None, "validation": None}, {}, "no calibration part"),
         ({}, {"attributes": "orgin"}, r"orgin.*Did you mean 'origin'"),
         ({}, {"method": "linear"}, "does not decide from scores"),
         ({}, {"widht": 1}, r"widht.*Did you mean 'width'"),
