@@ -81,8 +81,9 @@ def test_own_table_of_the_readme(tmp_path):
     assert list(blocks) == ["loans.yaml", "loans-study.yaml"]
     lines = sum(block.count("\n") for block in blocks.values())
     assert lines <= 15
+    assert blocks["loans-study.yaml"].count("trials: 40") == 1
     for name, text in blocks.items():
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_text(text.replace("trials: 40", "trials: 12"))
     make_loans().to_csv(tmp_path / "loans.csv", index=False)
     out = tmp_path / "results"
     command = [
@@ -98,12 +99,8 @@ def test_own_table_of_the_readme(tmp_path):
     folder = out / "loans-study"
     named = ("report.html", "frontier.csv", "frontier.png", "points.parquet", "summary.json")
     assert {each for each in named if (folder / each).is_file()} == set(named)
-    assert set(pd.read_csv(folder / "frontier.csv").method) == {
-        "gbdt",
-        "reweigh",
-        "project",
-        "budro",
-    }
+    assert set(pd.read_csv(folder / "frontier.csv").method) >= {"gbdt", "budro"}
+    assert pd.read_csv(folder / "frontier.csv").method.str.startswith("parity (").any()
 
 
 def test_verbs_of_the_readme(tmp_path):
