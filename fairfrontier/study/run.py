@@ -66,9 +66,10 @@ class Runner(Protocol):
 
 @dataclass(frozen=True)
 class Searched:
-    """Counts of a search: trials, those of its fits that the store did not hold, and failures."""
+    """Counts of a search: trials, fits, those that the store did not hold, and failures."""
 
     trials: int
+    fits: int
     trained: int
     failed: tuple[str, ...]
 
@@ -260,7 +261,8 @@ def run_stages(study: StudyRun, runner: Runner) -> dict[str, Any]:
     _prepare(list(study.missing.values()) if study.is_known else study.groups, runner, inputs)
     if study.study.search is not None:
         study = _search(study, study.study.search, runner, inputs)
-    runner.context.observer.expect(len(study.jobs))
+    earlier = study.searched.fits if study.searched else 0
+    runner.context.observer.expect(earlier + len(study.jobs))
     fits = _submit_fits(study, runner, inputs)
     _watch_fits(fits, study.jobs, runner)
     measures = [
@@ -365,15 +367,18 @@ def _search(
 
     resolver = Resolver(study.study, study.home, f"Study {study.study.study}")
     new: set[str] = set()
+    watched = 0
 
     def evaluate(plans: Sequence[Sequence[Planned]]) -> list[pd.DataFrame | str]:
+        nonlocal watched
         together = replace(study, plan=tuple(itertools.chain(*plans)))
         _prepare(together.groups, runner, inputs)
         new.update(together.missing)
-        runner.context.observer.expect(len(together.jobs))
         fits = _submit_fits(together, runner, inputs)
-        for _ in runner.as_completed(list(fits.values())):
-            runner.context.observer.advance()
+        watched += len(fits)
+        # As many fits for each trial to come as in this round.
+        total = (config.trials or 0) * len(together.groups) // len(plans)
+        runner.context.observer.expect(max(total, watched))
         keys = iter(together.keys)
         measures = [
             [
@@ -382,10 +387,12 @@ def _search(
             ]
             for plan in plans
         ]
+        for _ in runner.as_completed(list(fits.values())):
+            runner.context.observer.advance()
         return [_collect(tables) for tables in measures]
 
     outcome = Search(study.study, config, resolver).run(evaluate)
-    searched = Searched(outcome.trials, len(new), tuple(outcome.failed))
+    searched = Searched(outcome.trials, watched, len(new), tuple(outcome.failed))
     return replace(study, plan=(*study.plan, *outcome.planned.values()), searched=searched)
 
 
