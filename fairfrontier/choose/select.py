@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
+from fairfrontier.choose.assurance import bound_scores, find_needed_rows, find_reach
+from fairfrontier.choose.mixture import Mixture, find_mixture, list_margins
 from fairfrontier.runtime.errors import ConfigError, StoreError, nearest
 from fairfrontier.runtime.secret import find_key
+from fairfrontier.runtime.store import canonical_json
 from fairfrontier.runtime.text_file import read_csv
-from fairfrontier.study.frontier import orient, summarise
+from fairfrontier.study.config import split_name
+from fairfrontier.study.frontier import name_measures, orient, summarise
+from fairfrontier.study.mixture import is_linear, is_mixable, mix_measure, pivot_measures
 from fairfrontier.study.run import open_store
 from fairfrontier.train.fit.kept import KIND
 from fairfrontier.train.postprocess.model import PostProcessed
@@ -43,6 +49,9 @@ class Choice:
     measures : DataFrame
         Every measure on the test rows: name, value (the mean over the seeds), sd, low, high, n,
         n_seeds.
+    certified : mapping of str to float
+        Where a confidence was asked for, the bound on each bounded measure that holds for all
+        settings at once.
     folder : Path
         Where the model is stored.
     post_processor : Path or None
@@ -56,6 +65,7 @@ class Choice:
     measures: pd.DataFrame
     folder: Path
     post_processor: Path | None
+    certified: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def model(self) -> Any:
@@ -64,6 +74,40 @@ class Choice:
         if self.post_processor is None:
             return model
         return PostProcessed(model, load_model(self.post_processor))
+
+
+@dataclass(frozen=True, eq=False)
+class MixedChoice:
+    """Two chosen settings of which one, drawn for every row, decides.
+
+    Attributes
+    ----------
+    first, second : Choice
+        The two settings, with their own models and measures.
+    share : float
+        The probability that the second decides.
+    selected, certified : mapping of str to float
+        As of a `Choice`, of the mixture, in expectation over the draws.
+    measures : DataFrame
+        name and value on the test rows of every measure that follows from the rates of both.
+    """
+
+    first: Choice
+    second: Choice
+    share: float
+    selected: Mapping[str, float]
+    measures: pd.DataFrame
+    certified: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def seed(self) -> int:
+        """The split of both models."""
+        return self.first.seed
+
+    @cached_property
+    def model(self) -> Mixture:
+        """Both models, with the draw by row id."""
+        return Mixture(self.first.model, self.second.model, self.share)
 
 
 @dataclass(frozen=True)
@@ -109,11 +153,10 @@ class Study:
         self,
         measure: str | None = None,
         subject_to: Mapping[str, float] | None = None,
-        *,
-        seed: int | None = None,
-    ) -> Choice:
-        """Choose the best setting within bounds; see `select`."""
-        return select(self, measure, subject_to, seed=seed)
+        **options: Any,
+    ) -> Choice | MixedChoice:
+        """Choose the best setting within bounds; see `select` for the options."""
+        return select(self, measure, subject_to, **options)
 
 
 def select(
@@ -122,7 +165,9 @@ def select(
     subject_to: Mapping[str, float] | None = None,
     *,
     seed: int | None = None,
-) -> Choice:
+    confidence: float | None = None,
+    mixture: bool = False,
+) -> Choice | MixedChoice:
     """Choose the best setting of a study within bounds.
 
         maximise  s(measure)  subject to  s_k(value_k) >= s_k(bound_k)  for every k
@@ -141,24 +186,40 @@ def select(
         Measure -> bound.
     seed : int, optional
         Which split's model is returned; the first by default.
+    confidence : float, optional
+        In (0, 1). The bounds are asked of a confidence bound on each measure in place of its
+        estimate. All hold at once for all settings of the frontier's table, so that with this
+        probability the chosen one keeps its bounds on fresh rows. The models of one split are
+        compared, since it is a model that keeps a bound, not a mean over several.
+    mixture : bool, default False
+        Whether two models of one split may be mixed: one of them, drawn by row id, decides. Every
+        point between theirs is attained in expectation; a gap may be smaller than both of theirs.
 
     Returns
     -------
-    Choice
+    Choice or MixedChoice
+        The latter where a mixture is better than any one setting.
 
     Raises
     ------
     ConfigError
         When a measure is unknown or was not estimated, no setting satisfies the bounds (the message
-        names the nearest one), or there is no such seed.
+        names the nearest one), none is certified to (it says about how many rows that takes), a
+        bounded measure has no intervals, a mixture's does not follow from rates, or there is no
+        such seed.
     StoreError
         When the store no longer holds the model.
 
     Notes
     -----
-    O(points). The reported measures were not used for choosing, but they are those of the best of
-    several settings on one table. Of equally good settings the first by method and setting is
-    taken.
+    O(points), and O(settings²) for a mixture. The reported measures were not used for choosing, but
+    they are those of the best of several settings on one table. Of equally good settings the first
+    by method and setting is taken.
+
+    Confidence bounds share their error by Bonferroni's inequality. They are Wilson's for rates,
+    Newcombe's for differences of levels, and others' intervals in proportion. Rows on which cuts
+    and post-processors were tuned are not quite fresh: the bounds cover the choice between
+    settings, not what was tuned within one.
     """
     measure = study.objective if measure is None else measure
     bounds = dict(subject_to or {})
@@ -166,44 +227,160 @@ def select(
     rows = study.frontier[KEYS].drop_duplicates()
     fits = study.points[[*KEYS, "seed"]].drop_duplicates().merge(rows, on=KEYS)
     part = str(json.loads(rows["setting"].iloc[0])["select_on"])
-    means = summarise(study.points, fits, part).set_index(KEYS)
+    if confidence is not None or mixture:
+        _check_options(part, measure, bounds, confidence, mixture)
+        seed = int(fits["seed"].min()) if seed is None else seed
+        if seed not in set(fits["seed"]):
+            raise ConfigError(f"The study has no split of seed {seed}.", "Give one of its seeds.")
+        fits = fits[fits["seed"] == seed]
+    means = summarise(study.points, fits, part)
     known = set(means["name"])
     for name in names:
         if name not in known:
             raise ConfigError(
                 f"The study holds no measure {name!r} on its {part} rows.", nearest(name, known)
             )
-    table = pd.concat({name: means.loc[means["name"] == name, "value"] for name in names}, axis=1)
-    table = table.dropna().sort_index()
-    if table.empty:
+    tables = {column: pivot_measures(means, KEYS, column) for column in ("value", "low", "high")}
+    kept = tables["value"][names].notna().all(axis=1)
+    if not kept.any():
         raise ConfigError(
             f"No setting of the study has estimates of all of {', '.join(names)}.",
             "Choose by measures of larger groups.",
         )
+    if confidence is not None:
+        kept &= tables["high"][[*bounds]].notna().all(axis=1)
+        if not kept.any():
+            raise ConfigError(
+                f"No setting of the study has intervals of all of {', '.join(bounds)} on its "
+                f"{part} rows, so that no bound on them is certain.",
+                "Bound other measures, or select without confidence.",
+            )
+    tables = {column: table[kept] for column, table in tables.items()}
+    table = tables["value"][names]
     scores = {name: orient(name, table[name].to_numpy()) for name in names}
+    limits = {name: float(orient(name, np.array([bound]))[0]) for name, bound in bounds.items()}
+    held, certified = scores, pd.DataFrame(index=table.index)
+    if confidence is not None:
+        reach = find_reach(confidence, len(table) * len(bounds))
+        held = {name: bound_scores(name, tables, reach) for name in bounds}
+        # A bound on the measure itself, not on the turned one.
+        certified = pd.DataFrame(
+            {name: held[name] * orient(name, np.ones(1)) for name in bounds}, index=table.index
+        )
+    if mixture:
+        margins = [np.zeros((len(table), 0))]
+        for name, bound in bounds.items():
+            # What is convex in the decision rule is at most the mean of two bounds.
+            margins.append(
+                list_margins(name, bound, tables["value"])
+                if confidence is None
+                else held[name][:, None] - limits[name]
+            )
+        found = find_mixture(scores[measure], np.hstack(margins))
+        if found is not None and 0 < found[2] < 1:
+            first, second = (
+                _describe(study, table.iloc[position], certified.iloc[position], seed, fits)
+                for position in found[:2]
+            )
+            return _mix(study, first, second, found[2], part)
     # How far each setting exceeds the bound that it violates most.
     excess = np.zeros(len(table))
-    for name, bound in bounds.items():
-        excess = np.maximum(excess, orient(name, np.array([bound])) - scores[name])
+    for name, limit in limits.items():
+        excess = np.maximum(excess, limit - held[name])
     best = int(np.lexsort((-scores[measure], excess))[0])
-    if excess[best] > 0:
+    if excess[best] <= 0:
+        return _describe(study, table.iloc[best], certified.iloc[best], seed, fits)
+    needed = None if confidence is None else find_needed_rows(scores, held, limits)
+    if needed is not None:
+        position, times = needed
+        rows_held = int(means["n"].max())
         raise ConfigError(
-            f"No setting satisfies {_write(bounds)} on the {part} rows.",
-            f"Loosen the bounds: {_name(table.index[best])} comes nearest, with "
-            f"{_write(table.iloc[best].to_dict())}.",
+            f"No setting is certifiable to satisfy {_write(bounds)} with the {rows_held:,} {part} "
+            f"rows at a confidence of {confidence:g}: about {math.ceil(rows_held * times):,} would "
+            f"be needed.",
+            f"Loosen the bounds, hold out more rows, or compare fewer settings: "
+            f"{_name(table.index[position])} comes nearest, with an estimate of "
+            f"{_write(table.iloc[position].to_dict())}, and at worst "
+            f"{_write(certified.iloc[position].to_dict())}.",
         )
-    method, setting = table.index[best]
-    return _describe(study, str(method), str(setting), seed, table.iloc[best].to_dict(), fits)
+    raise ConfigError(
+        f"No setting satisfies {_write(bounds)} on the {part} rows.",
+        f"Loosen the bounds: {_name(table.index[best])} comes nearest, with "
+        f"{_write(table.iloc[best].to_dict())}.",
+    )
+
+
+def _check_options(
+    part: str, measure: str, bounds: Mapping[str, float], confidence: float | None, mixture: bool
+) -> None:
+    """Raise ConfigError for a confidence or a mixture that cannot be had."""
+    if confidence is not None:
+        if not 0.0 < confidence < 1.0:
+            raise ConfigError(f"confidence is {confidence:g}.", "Give a number between 0 and 1.")
+        if not bounds:
+            raise ConfigError(
+                "A confidence is asked for, and no bound that it could be of.",
+                "Give bounds with subject_to.",
+            )
+        if part == "train":
+            raise ConfigError(
+                "The frontier was chosen on train, whose rows the models have seen: no bound on "
+                "fresh rows follows.",
+                "Choose on validation (select_on), or select without confidence.",
+            )
+    if mixture and not is_linear(measure):
+        raise ConfigError(
+            f"What {measure} a mixture of two settings has does not follow from those of both.",
+            "Maximise a rate, balanced_accuracy or error_cost, or select without mixture.",
+        )
+    for name in bounds if mixture else ():
+        # A ratio is neither convex nor concave: two bounds do not make one of their mixture.
+        ratio = confidence is not None and split_name(name)[0].endswith("_ratio")
+        if ratio or not is_mixable(name):
+            raise ConfigError(
+                f"A mixture of two settings cannot be bounded in {name}"
+                f"{' with confidence' if ratio else ''}.",
+                "Bound rates or their differences between groups, or select without mixture.",
+            )
+
+
+def _mix(study: Study, first: Choice, second: Choice, share: float, part: str) -> MixedChoice:
+    """Return a mixture, with its measures on the rows of the choice and on test."""
+    points, keys = (
+        study.points,
+        pd.MultiIndex.from_tuples(
+            [(each.method, canonical_json(each.setting)) for each in (first, second)]
+        ),
+    )
+    values = {}
+    for rows in dict.fromkeys((part, "test")):
+        own = points[(points["part"] == rows) & (points["seed"] == first.seed)]
+        table = pivot_measures(own.assign(name=name_measures(own)), KEYS).loc[keys]
+        ends = (table.iloc[:1], table.iloc[1:])
+        values[rows] = {
+            str(name): float(mix_measure(str(name), *ends, np.array([share]))[0, 0])
+            for name in table.columns[table.notna().all()]
+            if is_mixable(str(name))
+        }
+
+    def mean(name: str) -> float:
+        return (1.0 - share) * first.certified[name] + share * second.certified[name]
+
+    return MixedChoice(
+        first=first,
+        second=second,
+        share=share,
+        selected={name: values[part][name] for name in first.selected},
+        measures=pd.DataFrame(values["test"].items(), columns=["name", "value"]),
+        certified={name: mean(name) for name in first.certified},
+    )
 
 
 def _describe(
-    study: Study,
-    method: str,
-    setting: str,
-    seed: int | None,
-    selected: dict[Any, float],
-    fits: pd.DataFrame,
+    study: Study, selected: pd.Series, certified: pd.Series, seed: int | None, fits: pd.DataFrame
 ) -> Choice:
+    """Return a setting, which names the row of what it was selected by, with its stored model."""
+    method, setting = cast("tuple[str, str]", selected.name)
     models = study.models
     models = models[(models["method"] == method) & (models["setting"] == setting)]
     models = models.sort_values("seed")
@@ -235,6 +412,7 @@ def _describe(
         measures=summarise(study.points, own, "test")[COLUMNS],
         folder=folders[0],
         post_processor=folders[1] if len(folders) > 1 else None,
+        certified={str(name): float(value) for name, value in certified.items()},
     )
 
 

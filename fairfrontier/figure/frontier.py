@@ -209,13 +209,15 @@ def draw_frontier(
     select_on: str,
     published: pd.DataFrame | None = None,
     title: str = "",
+    mixtures: pd.DataFrame | None = None,
 ) -> bytes:
     """Return the PNG of a frontier: a panel for each fairness measure, better towards top right.
 
     ``frontier`` is as from `build_frontier`, chosen on the part ``select_on``; ``published`` is as
     from `compare`, and shows the paper's results as large hollow markers and ours as filled ones.
     The step line joins the chosen settings at their values on the reported part; a chosen setting
-    that another one dominates there lies below it.
+    that another one dominates there lies below it. ``mixtures``, as from `trace_mixtures`, are a
+    dashed line: what two settings attain of which one, drawn for every row, decides.
     """
     fairness = list(dict.fromkeys(frontier["fairness"]))
     shown = set(frontier["method"])
@@ -232,6 +234,10 @@ def draw_frontier(
             table = frontier.loc[frontier["fairness"] == name]
             _draw_panel(axes, table, name, accuracy, looks)
             _name_chosen(axes, table, looks, swept)
+            if mixtures is not None:
+                for _, piece in mixtures.loc[mixtures["fairness"] == name].groupby("piece"):
+                    line: Any = {"color": INK, "lw": 0.9, "ls": "--", "alpha": 0.6, "zorder": 2}
+                    axes.plot(piece["accuracy"], piece["fairness_value"], **line)
             if not table["on_frontier"].any():
                 axes.set_title(
                     f"not estimable on {select_on}: nothing chosen", fontsize=9, color=GREY
@@ -241,7 +247,8 @@ def draw_frontier(
             _fit_to_points(axes)
             _label_panel(axes, name, accuracy)
         figure.suptitle(title, fontsize=13, fontweight="bold", x=0.012, ha="left")
-        _draw_legend(figure, looks, swept, select_on, published is not None)
+        mixed = mixtures is not None and not mixtures.empty
+        _draw_legend(figure, looks, swept, select_on, published is not None, mixed)
         return encode_png(figure)
 
 
@@ -350,7 +357,12 @@ def _label_panel(axes: Axes, name: str, accuracy: str) -> None:
 
 
 def _draw_legend(
-    figure: Figure, looks: Looks, swept: Mapping[str, list[str]], select_on: str, published: bool
+    figure: Figure,
+    looks: Looks,
+    swept: Mapping[str, list[str]],
+    select_on: str,
+    published: bool,
+    mixed: bool,
 ) -> None:
     """Put keys below the panels: the methods, then what sizes and outlines mean."""
     methods = []
@@ -363,6 +375,8 @@ def _draw_legend(
         make_key(chosen, markeredgecolor=INK, ms=7, ls="-", **grey),
         make_key("other settings", alpha=0.5, ms=5, ls="none", **grey),
     ]
+    if mixed:
+        meaning.append(make_key("mixtures of two settings", color=INK, lw=0.9, ls="--", alpha=0.6))
     if published:
         large: Any = {**grey, "mew": 1.6, "ms": 9, "ls": "none"}
         meaning += [

@@ -36,8 +36,8 @@ from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.config import StudyConfig, split_name
 from fairfrontier.study.drawing import Picture, Scene, figure
-from fairfrontier.study.envelope import find_envelope
 from fairfrontier.study.frontier import list_fits, summarise
+from fairfrontier.study.mixture import find_envelope
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

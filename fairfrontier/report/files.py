@@ -27,7 +27,8 @@ from fairfrontier.runtime.store import MANIFEST, Store, hash_file
 from fairfrontier.runtime.text_file import to_csv
 from fairfrontier.runtime.writer import filling, recover
 from fairfrontier.study import drawing
-from fairfrontier.study.frontier import name_columns
+from fairfrontier.study.frontier import list_fits, name_columns
+from fairfrontier.study.mixture import trace_mixtures
 from fairfrontier.study.publication import Reproduction
 from fairfrontier.study.results import SCHEMA, StudyResults
 from fairfrontier.study.run import StudyRun
@@ -73,20 +74,20 @@ def write_results(
             changes = list_text_changes([planned.group for planned in plan], home)
         encoder = name_encoder(study.dataset, home)
         summary |= {} if encoder is None else {"encoder": encoder}
-    title = f"{study.study}: {study.frontier.accuracy.replace('_', ' ')} against fairness"
+    accuracy = study.frontier.accuracy
+    title = f"{study.study}: {accuracy.replace('_', ' ')} against fairness"
     pictures: dict[str, drawing.Picture] = {}
     exposed: dict[tuple[str, str], Exposure] = {}
     if store is not None:
         scene = drawing.Scene(study, plan, points, frontier, store, home)
         pictures = {name: drawing.FIGURES.find(name).draw(scene) for name in study.figures}
         exposed = expose_chosen(scene)
-    figure = draw_frontier(
-        frontier, study.frontier.accuracy, study.select_on, reproduction.rows, title
-    )
+    mixtures = trace_mixtures(points, list_fits(plan, "frontier"), frontier, accuracy)
+    figure = draw_frontier(frontier, accuracy, study.select_on, reproduction.rows, title, mixtures)
     report = render_report(results, summary, figure, reproduction, pictures, exposed)
     files = {
         "points.parquet": _to_parquet(points),
-        "frontier.csv": to_csv(name_columns(frontier, study.frontier.accuracy)),
+        "frontier.csv": to_csv(name_columns(frontier, accuracy)),
         "frontier.png": figure,
         "report.html": report.encode(),
         "summary.json": (json.dumps(summary, indent=2, ensure_ascii=False) + "\n").encode(),

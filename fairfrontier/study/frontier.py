@@ -93,6 +93,12 @@ def list_fits(plan: Sequence[Planned], block: Block) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["method", "setting", "seed"])
 
 
+def name_measures(points: pd.DataFrame) -> pd.Series:
+    """Return the name of every point's measure: ``measure``, or ``measure:group``."""
+    group = points["group"].astype(str)
+    return points["measure"].astype(str).where(group == "", points["measure"] + ":" + group)
+
+
 def summarise(points: pd.DataFrame, fits: pd.DataFrame, part: str) -> pd.DataFrame:
     """Average the measures of fits (columns method, setting, seed) on a part over their seeds.
 
@@ -112,8 +118,7 @@ def summarise(points: pd.DataFrame, fits: pd.DataFrame, part: str) -> pd.DataFra
     """
     kept = points.loc[points["part"] == part].merge(fits, on=["method", "setting", "seed"])
     kept = kept.sort_values(["method", "setting", "measure", "group", "seed"], kind="stable")
-    group = kept["group"].astype(str)
-    kept["name"] = kept["measure"].astype(str).where(group == "", kept["measure"] + ":" + group)
+    kept["name"] = name_measures(kept)
     grouped = kept.groupby(["method", "setting", "name"], sort=True)
     own = {side: grouped[side].mean(skipna=False) for side in ("low", "high")}
     table = pd.DataFrame(

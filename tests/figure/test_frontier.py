@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fairfrontier.figure.frontier import choose_looks, draw_frontier, find_swept, name_measure
@@ -37,6 +38,17 @@ def test_the_same_picture_is_the_same_bytes(frontier):
 def test_a_frontier_without_a_single_number_is_still_drawn(frontier):
     empty = frontier.assign(accuracy=np.nan, fairness_value=np.nan, on_frontier=False)
     assert draw_frontier(empty, "balanced_accuracy", "validation").startswith(PNG)
+
+
+def test_mixtures_are_drawn(frontier):
+    name = "gap_rms:sex"
+    mixtures = pd.DataFrame(
+        {"fairness": name, "piece": 0, "accuracy": [0.7, 0.8], "fairness_value": [0.1, 0.2]}
+    )
+    one = frontier.loc[frontier["fairness"] == name]
+    drawn = draw_frontier(one, "balanced_accuracy", "validation", mixtures=mixtures)
+    assert drawn.startswith(PNG)
+    assert drawn != draw_frontier(one, "balanced_accuracy", "validation")
 
 
 def test_one_measure_makes_one_panel(frontier):

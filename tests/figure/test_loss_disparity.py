@@ -11,7 +11,7 @@ from fairfrontier.prepare.config.section import Label
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.drawing import FIGURES
-from fairfrontier.study.envelope import find_envelope
+from fairfrontier.study.mixture import find_envelope
 from fairfrontier.train.fit.input import load_split
 from fairfrontier.train.registry import create
 from tests.figure.regressed import METHODS, ROOT, make_scene

@@ -9,11 +9,11 @@ CONFIDENCE = 0.95
 Z = float(ndtri(0.5 + CONFIDENCE / 2))
 
 
-def wilson(value: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def wilson(value: np.ndarray, size: np.ndarray, reach: float = Z) -> tuple[np.ndarray, np.ndarray]:
     """Return Wilson's score interval of shares: the p with |value − p| ≤ z·sqrt(p(1 − p)/size).
 
-    ``size`` may be effective, see `effective_size`; where it is 0, or the value NaN, both ends are
-    NaN.
+    ``reach`` is z, that of a 95% interval by default. ``size`` may be effective, see
+    `effective_size`; where it is 0, or the value NaN, both ends are NaN.
 
     References
     ----------
@@ -21,9 +21,10 @@ def wilson(value: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     """
     value, size = np.asarray(value, dtype=np.float64), np.asarray(size, dtype=np.float64)
     size = np.where(size > 0, size, np.nan)
-    shrink = 1.0 + Z**2 / size
-    centre = (value + Z**2 / (2 * size)) / shrink
-    half = Z / shrink * np.sqrt(np.maximum(value * (1 - value), 0) / size + (Z / size) ** 2 / 4)
+    shrink = 1.0 + reach**2 / size
+    centre = (value + reach**2 / (2 * size)) / shrink
+    variance = np.maximum(value * (1 - value), 0) / size
+    half = reach / shrink * np.sqrt(variance + (reach / size) ** 2 / 4)
     # Rounding must not push a bound past the share itself, nor outside 0 to 1.
     low = np.clip(np.minimum(centre - half, value), 0.0, 1.0)
     return low, np.clip(np.maximum(centre + half, value), 0.0, 1.0)

@@ -174,9 +174,9 @@ def aggregate(cells: Cells, table: RateTable, replicates: int) -> Aggregates:
     O(replicates × cells), whatever the number of rows.
     """
     estimable = ~np.isnan(table.value)
-    value = _aggregate(table.value)
+    value = aggregate_rates(table.value)
     blocks = [
-        _aggregate(np.where(estimable, compute_rates(mass), np.nan))
+        aggregate_rates(np.where(estimable, compute_rates(mass), np.nan))
         for mass in cells.draw(replicates)
     ]
     draws = {
@@ -190,6 +190,7 @@ def aggregate(cells: Cells, table: RateTable, replicates: int) -> Aggregates:
     return Aggregates(value, draws)
 
 
-def _aggregate(rates: np.ndarray) -> dict[str, np.ndarray]:
+def aggregate_rates(rates: np.ndarray) -> dict[str, np.ndarray]:
+    """Return every aggregate of rates of shape (..., n_levels, n_rates), by name."""
     values = {each.name: each.compute(rates) for each in AGGREGATIONS}
     return {**values, "gap_max": compute_gap_max(rates), "gap_rms": compute_gap_rms(rates)}

@@ -1,0 +1,222 @@
+"""Two models of which one, drawn for every row, decides."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+
+from fairfrontier.evaluate.measure.registry import MEASURES
+from fairfrontier.evaluate.statistic.rate import TNR, TPR
+from fairfrontier.runtime.errors import ConfigError, StoreError
+from fairfrontier.runtime.seeds import derive_integer, uniforms
+from fairfrontier.runtime.text_file import write_json
+from fairfrontier.study.config import split_name
+from fairfrontier.study.mixture import AGGREGATES, find_rates, is_linear
+from fairfrontier.train.base import read_keywords
+from fairfrontier.train.persistence import reading
+from fairfrontier.train.postprocess.model import PostProcessed
+from fairfrontier.train.registry import load_model
+
+FILE = "mixture.json"
+MODEL, RULE = "model", "post_processor"
+COMPONENTS = ("first", "second")
+# Margins within rounding of 0 are met.
+TOLERANCE = 1e-12
+
+
+class Mixture:
+    """Two models of which one, drawn for every row, decides.
+
+        P(decision = 1 | x) = (1 − share) h₁(x) + share h₂(x)
+
+    with h the decision of a model, or its probability where that is random. Every rate is then the
+    same mean of the two models' rates, in expectation: a mixture attains every point between them.
+
+    Parameters
+    ----------
+    first, second : estimator or PostProcessed
+        Fitted on the same two classes and features.
+    share : float
+        The probability that ``second`` decides, in [0, 1].
+    random_state : int, default 0
+        Seed of the draws.
+
+    Raises
+    ------
+    ConfigError
+        For another share, or models of other classes or of more than two.
+
+    Notes
+    -----
+    Which model decides on a row depends on (``random_state``, row id) alone: the same row is
+    decided by the same model in any batch or order. Prediction costs what both models cost.
+    """
+
+    randomized = True
+
+    def __init__(self, first: Any, second: Any, share: float, random_state: int = 0) -> None:
+        if not 0.0 <= share <= 1.0:
+            raise ConfigError(f"The share of the second model is {share}.", "Give 0 to 1.")
+        if len(first.classes_) != 2 or not np.array_equal(first.classes_, second.classes_):
+            raise ConfigError(
+                "Models of a mixture decide between the same two classes.",
+                "Mix models of two classes that were fitted on the same labels.",
+            )
+        self.first, self.second = first, second
+        self.share, self.random_state = float(share), int(random_state)
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The labels in ascending order; the last one is the positive one."""
+        return np.asarray(self.first.classes_)
+
+    @property
+    def feature_names_in_(self) -> np.ndarray:
+        """The names of the first model's features; AttributeError where it has none."""
+        names: np.ndarray = self.first.feature_names_in_
+        return names
+
+    @property
+    def predict_needs(self) -> frozenset[str]:
+        """Keywords of ``predict_proba``: those of both models."""
+        return frozenset(self.first.predict_needs | self.second.predict_needs)
+
+    def predict_proba(
+        self, X: np.ndarray, *, groups: np.ndarray | None = None, ids: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Return the exact probabilities of the decisions 0 and 1, float64, (n_samples, 2)."""
+        keywords = {"groups": groups, "ids": ids}
+        first, second = (_decide(model, X, keywords) for model in (self.first, self.second))
+        chance = (1.0 - self.share) * first + self.share * second
+        return np.column_stack([1.0 - chance, chance])
+
+    def predict(
+        self, X: np.ndarray, *, ids: np.ndarray, groups: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Return decisions as labels, shape (n_samples,), drawn by the rows' ``ids``, integers."""
+        keywords = {"groups": groups, "ids": ids}
+        first, second = (_predict(model, X, keywords) for model in (self.first, self.second))
+        # Models that draw by the same seed must not draw with the same numbers.
+        drawn = uniforms(derive_integer("mixture", self.random_state), ids)
+        return np.where(drawn < self.share, second, first)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write both models and the share to a new folder, without pickle.
+
+        Raises
+        ------
+        StoreError
+            When the folder is not empty or cannot be written.
+        """
+        folder = Path(folder)
+        if folder.is_dir() and any(folder.iterdir()):
+            raise StoreError(f"The folder {folder} is not empty.", "Save the mixture to a new one.")
+        for name, model in zip(COMPONENTS, (self.first, self.second), strict=True):
+            chain = isinstance(model, PostProcessed)
+            (model.model if chain else model).save(folder / name / MODEL)
+            if chain:
+                model.processor.save(folder / name / RULE)
+        # Last, so that a folder with this file is complete.
+        write_json({"share": self.share, "random_state": self.random_state}, folder / FILE)
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read what ``save`` wrote; nothing is unpickled.
+
+        Raises
+        ------
+        StoreError
+            When a file is missing, or one of a model was altered.
+        """
+        folder = Path(folder)
+        models = []
+        with reading(folder, "Name a folder that Mixture.save() wrote."):
+            facts = json.loads((folder / FILE).read_text(encoding="utf-8"))
+            for name in COMPONENTS:
+                model: Any = load_model(folder / name / MODEL)
+                if (folder / name / RULE).is_dir():
+                    model = PostProcessed(model, load_model(folder / name / RULE))
+                models.append(model)
+            return cls(models[0], models[1], float(facts["share"]), facts["random_state"])
+
+
+def _decide(model: Any, X: np.ndarray, keywords: dict[str, Any]) -> np.ndarray:
+    """Return the probability of deciding 1, which is 0 or 1 where nothing is random."""
+    if not model.randomized:
+        return np.asarray(_predict(model, X, keywords) == model.classes_[-1], dtype=np.float64)
+    given = {name: keywords[name] for name in model.predict_needs}
+    return np.asarray(model.predict_proba(X, **given)[:, 1])
+
+
+def _predict(model: Any, X: np.ndarray, keywords: dict[str, Any]) -> np.ndarray:
+    known, _ = read_keywords(type(model), "predict")
+    return np.asarray(model.predict(X, **{name: keywords[name] for name in known & {*keywords}}))
+
+
+def list_margins(name: str, bound: float, values: pd.DataFrame) -> np.ndarray:
+    """Return numbers linear in the decision rule, all ≥ 0 where a measure keeps its bound.
+
+    ``values`` is as for `find_rates`; the result has shape (n_settings, n_margins). ConfigError for
+    a measure that no finite number of linear ones bounds.
+    """
+    measure, group = split_name(name)
+    direction = MEASURES.find(measure).direction
+    if is_linear(name):
+        value = values[[name]].to_numpy(dtype=np.float64)
+        above, below = value - bound, bound - value
+        if direction == "zero":
+            return np.hstack([value + bound, below])
+        return np.asarray(above if direction == "higher" else below)
+    aggregation, position = AGGREGATES.get(measure, ("", None))
+    kept = [TNR, TPR] if position is None else [position]
+    rates = find_rates(values, group)[..., kept]
+    rates = rates[:, ~np.isnan(rates).any(axis=(0, 2))]
+    first, second = rates[:, :, None], rates[:, None]
+    match aggregation, direction:
+        case ("difference" | "gap_max", _):
+            margins = bound - (first - second)
+        case ("ratio", _):
+            margins = first - bound * second
+        case ("max", "lower"):
+            margins = bound - rates
+        case ("min", "higher"):
+            margins = rates - bound
+        case _:
+            raise ConfigError(
+                f"A mixture of two settings cannot be bounded in {name}.",
+                "Bound rates, or their largest difference, smallest ratio, maximum or minimum.",
+            )
+    return np.asarray(margins.reshape(len(values), -1))
+
+
+def find_mixture(objective: np.ndarray, margins: np.ndarray) -> tuple[int, int, float] | None:
+    """Return the best mixture of two settings: the first, the second and its share.
+
+        maximise (1 − p) s_i + p s_j   subject to   (1 − p) m_i + p m_j >= 0
+
+    ``objective``, shape (n_settings,), and ``margins``, (n_settings, n_margins), are linear in the
+    decision rule, so that for each pair the shares that meet the bounds are an interval. A share of
+    0 is the first setting alone; None where no pair meets the bounds. O(n_settings² n_margins).
+    """
+    margins = margins + TOLERANCE
+    best, found = -np.inf, None
+    for first, start in enumerate(margins):
+        step = margins - start
+        with np.errstate(divide="ignore", invalid="ignore"):
+            root = -start / step
+        least = np.where(step > 0, root, 0.0).max(axis=1, initial=0.0)
+        most = np.where(step < 0, root, 1.0).min(axis=1, initial=1.0)
+        feasible = (least <= most) & ~((step == 0) & (start < 0)).any(axis=1)
+        # The order of a pair in which the second is better stands for both.
+        feasible &= objective >= objective[first]
+        value = objective[first] + np.maximum(most, 0.0) * (objective - objective[first])
+        value = np.where(feasible, value, -np.inf)
+        second = int(value.argmax())
+        if value[second] > best + TOLERANCE:
+            best, found = value[second], (first, second, float(most[second]))
+    return found
