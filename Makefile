@@ -1,6 +1,6 @@
 # Needs make, Python 3.11 or 3.12 and pip; everything else is put into .venv by .ci/setup.
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce test test-all test-seeds test-blas fuzz faults smoke lint format bench serve lock wheel clean develop
+.PHONY: help setup reproduce test test-all test-seeds test-blas fuzz faults smoke lint format bench peers serve lock wheel clean develop
 
 # PYTHON=/path/to/python3.12 picks the interpreter of a new .venv; empty: the first that fits.
 PYTHON ?=
@@ -17,6 +17,8 @@ BENCH ?=
 export OMP_WAIT_POLICY := PASSIVE
 export PYTHON
 RUN := .venv/bin/python
+# Environments of the scoreboard's peers, each by its .in and .lock in benchmarks/peer.
+PEERS := fairlearn fairgbm
 # Tests of a file share servers and tables: a file goes to one process, the longest files first.
 SPREAD := -n 2 --dist loadfile --no-loadscope-reorder
 # Kinds of OpenBLAS's kernels, with what a processor needs for them by its name in /proc/cpuinfo.
@@ -72,7 +74,7 @@ lint: develop  ## check style, types, import layers and locks
 	@$(RUN) -m ruff format --check .
 	@$(RUN) -m mypy
 	@$(RUN) -c "from importlinter.cli import lint_imports_command; lint_imports_command()" --no-logo
-	@if grep -n '://' requirements.lock requirements-dev.lock; then \
+	@if grep -n '://' requirements.lock requirements-dev.lock benchmarks/peer/*.lock; then \
 		echo "A lock names a host: run make lock."; exit 1; fi
 
 format: develop  ## format the code and apply the linter's safe fixes
@@ -82,6 +84,9 @@ format: develop  ## format the code and apply the linter's safe fixes
 bench: develop  ## measure against named peers (BENCH="budro --backend cupy")
 	@$(RUN) -m benchmarks $(BENCH)
 
+peers:  ## make the environments of the scoreboard's peers in .peers
+	@for peer in $(PEERS); do .ci/setup benchmarks/peer/$$peer.lock .peers/$$peer || exit 1; done
+
 serve: setup  ## start the Prefect server, the deployments and a worker on loopback
 	@$(RUN) -m flows serve
 
@@ -89,6 +94,9 @@ lock:  ## resolve the dependencies again (needs uv)
 	$(UV_COMPILE) pyproject.toml --extra build --extra cpu --extra dask --extra flows \
 		--extra notebook --extra text -o requirements.lock
 	$(UV_COMPILE) pyproject.toml --extra dev -c requirements.lock -o requirements-dev.lock
+	for peer in $(PEERS); do \
+		$(UV_COMPILE) benchmarks/peer/$$peer.in -o benchmarks/peer/$$peer.lock || exit 1; \
+	done
 
 wheel: develop  ## build the wheel into dist/
 	@$(RUN) -m pip wheel -qq --no-deps --no-build-isolation --wheel-dir dist .

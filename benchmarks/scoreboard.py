@@ -1,0 +1,244 @@
+"""From kept results of the contenders to wins, ties and losses."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import ttest_1samp
+
+from fairfrontier.figure.frontier import COLOURS, STYLE
+from fairfrontier.runtime.writer import filling
+
+CRITERIA = ("parity", "equal_opportunity", "equalized_odds")
+OBJECTIVES = ("accuracy", "balanced_accuracy")
+BUDGETS = (0.0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.1, 0.15)
+TOLERANCES = (0.02, 0.05, 0.1)
+# Ours by track; `PLAIN` is no peer but the base model.
+OURS = {"thresholds": "group_thresholds"}
+PLAIN = "plain"
+CELL = ["track", "table", "criterion", "objective", "tolerance"]
+REACHED = ["value", "gap", "held", "volume", "seconds"]
+LEVEL = 0.05
+VERDICTS = {"win": COLOURS[2], "tie": "#8b949e", "loss": COLOURS[1]}
+
+
+def measure(probability: np.ndarray, y: np.ndarray, group: np.ndarray) -> dict[str, np.ndarray]:
+    """Return objectives and gaps in expectation.
+
+    Parameters
+    ----------
+    probability : ndarray, shape (n_criteria, n_objectives, n_budgets, n_samples)
+        P(decision 1).
+    y, group : ndarray of int64, shape (n_samples,)
+
+    Returns
+    -------
+    dict of ndarray
+        ``objective`` and ``gap``, (n_criteria, n_objectives, n_budgets). A group without rows of a
+        class has no rate there, and counts for no gap.
+    """
+    n_groups = group.max() + 1
+    cell = 2 * group + y
+    mass = np.bincount(cell, minlength=2 * n_groups).reshape(n_groups, 2).astype(float)
+    chosen = probability @ np.eye(2 * n_groups)[cell]
+    chosen = chosen.reshape(*probability.shape[:-1], n_groups, 2)
+    negatives, positives = mass.sum(axis=0)
+    false, true = np.moveaxis(chosen.sum(axis=-2), -1, 0)
+    accuracy = (true + negatives - false) / len(y)
+    balanced = (true / positives + 1.0 - false / negatives) / 2.0
+    with np.errstate(invalid="ignore"):
+        rate = chosen / mass
+        selection = chosen.sum(axis=-1) / mass.sum(axis=1)
+
+    def spread(values: np.ndarray) -> np.ndarray:
+        return np.fmax.reduce(values, axis=-1) - np.fmin.reduce(values, axis=-1)
+
+    odds = np.maximum(spread(rate[2, ..., 0]), spread(rate[2, ..., 1]))
+    return {
+        "objective": np.stack([accuracy[:, 0], balanced[:, 1]], axis=1),
+        "gap": np.stack([spread(selection[0]), spread(rate[1, ..., 1]), odds]),
+    }
+
+
+def measure_constant(y: np.ndarray, decision: int) -> list[float]:
+    """Return the objectives of one decision for all, whose gaps are 0."""
+    return [float((y == decision).mean()), 0.5]
+
+
+def choose(objective: np.ndarray, gap: np.ndarray, tolerance: float) -> int:
+    """Return the best rule on validation whose gap there is within the tolerance.
+
+    Of equally good ones, that with the smallest gap. The last rule has no gap.
+    """
+    within = np.flatnonzero(gap <= tolerance)
+    return int(within[np.lexsort([gap[within], -objective[within]])[0]])
+
+
+def sum_volume(objective: np.ndarray, gap: np.ndarray, reference: tuple[float, float]) -> float:
+    """Return the area that rules dominate up to a reference objective and gap."""
+    area, best = 0.0, reference[0]
+    for i in np.argsort(gap):
+        if gap[i] < reference[1] and objective[i] > best:
+            area += (objective[i] - best) * (reference[1] - gap[i])
+            best = objective[i]
+    return area
+
+
+def find_undominated(objective: np.ndarray, gap: np.ndarray) -> np.ndarray:
+    """Return the positions of rules that no other surpasses in both."""
+    order = np.lexsort([-objective, gap])
+    best = np.maximum.accumulate(np.append(-np.inf, objective[order]))[:-1]
+    return order[objective[order] > best]
+
+
+def judge(result: Mapping[str, Any], plain: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield what a contender reaches on test, by criterion, objective and tolerance."""
+    for i, criterion in enumerate(CRITERIA):
+        for j, objective in enumerate(OBJECTIVES):
+            if result["seconds"][i][j] is None:  # it has no such constraint
+                continue
+            seen, true = (
+                tuple(
+                    np.array([*result[f"{part}_{name}"][i][j], last], dtype=float)
+                    for name, last in (("objective", result[f"{part}_constant"][j]), ("gap", 0.0))
+                )
+                for part in ("validation", "test")
+            )
+            made = np.flatnonzero(~np.isnan(seen[0]))
+            seen, true = ([each[made] for each in pair] for pair in (seen, true))
+            reference = (result["test_constant"][j], plain["test_gap"][i][j][0])
+            undominated = find_undominated(*seen)
+            for tolerance in TOLERANCES:
+                best = choose(*seen, tolerance)
+                yield {
+                    "criterion": criterion,
+                    "objective": objective,
+                    "tolerance": tolerance,
+                    "value": true[0][best],
+                    "gap": true[1][best],
+                    "held": float(true[1][best] <= tolerance),
+                    "volume": sum_volume(*(each[undominated] for each in true), reference),
+                    "seconds": result["seconds"][i][j],
+                }
+
+
+def read_results(folder: Path) -> pd.DataFrame:
+    """Return what all contenders whose results are kept reach, by seed."""
+    rows = []
+    for path in sorted(folder.glob("*/*/*.json")):
+        track, table = path.parts[-3:-1]
+        seed, _, contender = path.stem.partition("-")
+        plain = path.with_name(f"{seed}-{PLAIN}.json")
+        if not plain.exists():
+            continue
+        fixed = {"track": track, "table": table, "contender": contender, "seed": int(seed)}
+        result, base = (json.loads(each.read_text()) for each in (path, plain))
+        rows += [fixed | row for row in judge(result, base)]
+    return pd.DataFrame(rows)
+
+
+def correct(p: pd.Series) -> pd.Series:
+    """Return p-values corrected for their number by Holm's steps; those that are missing stay."""
+    rising = p.dropna().sort_values()
+    steps = (len(rising) - np.arange(len(rising))) * rising
+    return steps.cummax().clip(upper=1.0).reindex(p.index)
+
+
+def compare(ours: pd.Series, peer: pd.Series) -> dict[str, float]:
+    """Return the mean difference over seeds that both have, its 95% interval and p-value.
+
+    Splits of one table share rows, so that the intervals are narrower than those of new tables.
+    """
+    difference = (ours - peer).dropna().to_numpy()
+    mean = float(difference.mean()) if difference.size else np.nan
+    if difference.size < 2 or np.ptp(difference) == 0:
+        return {"difference": mean, "low": mean, "high": mean, "p": 1.0}
+    test = ttest_1samp(difference, 0.0)
+    low, high = test.confidence_interval()
+    return {"difference": mean, "low": low, "high": high, "p": float(test.pvalue)}
+
+
+def summarise(results: pd.DataFrame) -> pd.DataFrame:
+    """Return the means over seeds by cell and contender, and how ours compares to each peer."""
+    rows = []
+    for cell, found in results.groupby(CELL, sort=False):
+        track = found["track"].iloc[0]
+        values = found.pivot_table("value", index="seed", columns="contender")
+        means = found.groupby("contender", sort=False)[REACHED].mean()
+        for contender, mean in means.iterrows():
+            row = dict(zip(CELL, cell, strict=True)) | {"contender": contender}
+            row |= {"seeds": int(values[contender].count()), **mean}
+            if contender not in (OURS[track], PLAIN) and OURS[track] in values:
+                row |= compare(values[OURS[track]], values[contender])
+            rows.append(row)
+    summary = pd.DataFrame(rows)
+    summary["p"] = summary.groupby("track")["p"].transform(correct)
+    compared = summary["p"].notna()
+    outcome = np.where(summary["difference"] > 0, "win", "loss")
+    summary["verdict"] = np.where(summary["p"] < LEVEL, outcome, np.where(compared, "tie", ""))
+    return summary
+
+
+def count_verdicts(summary: pd.DataFrame) -> pd.DataFrame:
+    """Return "wins / ties / losses" by track, table and peer."""
+    compared = summary[summary["verdict"] != ""]
+    return compared.pivot_table(
+        "verdict",
+        index=["track", "table"],
+        columns="contender",
+        aggfunc=lambda each: " / ".join(str((each == verdict).sum()) for verdict in VERDICTS),
+        sort=False,
+    )
+
+
+def draw(summary: pd.DataFrame, path: Path) -> None:
+    """Draw the mean differences of ours to each peer, a panel each."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    compared = summary[summary["verdict"] != ""]
+    panels = list(compared.groupby(["track", "contender"], sort=False))
+    tables = list(dict.fromkeys(compared["table"]))
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(3.0 * len(panels) + 1.5, 0.4 * len(tables) + 1.6))
+        axes = np.atleast_1d(figure.subplots(1, len(panels), sharey=True))
+        for panel, ((track, peer), cells) in zip(axes, panels, strict=True):
+            for verdict, colour in VERDICTS.items():
+                some = cells[cells["verdict"] == verdict]
+                heights = [tables.index(name) for name in some["table"]]
+                panel.scatter(some["difference"], heights, s=14, alpha=0.6, c=colour, label=verdict)
+            panel.axvline(0.0, color="#30363d", linewidth=0.8)
+            panel.set_title(f"{track}: {peer}", fontsize=10, loc="left")
+            panel.set_xlabel("ours − peer, objective on test")
+        axes[0].set_yticks(range(len(tables)), tables)
+        axes[-1].legend(frameon=False, fontsize=8)
+        figure.tight_layout()
+        figure.savefig(path, dpi=110, metadata={"Software": None})
+
+
+def record(folder: Path, home: Path) -> str:
+    """Write the kept run and its figure, and return the table of wins, ties and losses."""
+    summary = summarise(read_results(folder))
+    reference = home / "data" / "reference"
+    rounded = summary.round({"p": 4} | dict.fromkeys(["value", "gap", "held", "volume"], 5))
+    rounded = rounded.round(dict.fromkeys(["difference", "low", "high", "seconds"], 5))
+    lines = [json.dumps(row) for row in json.loads(rounded.to_json(orient="values"))]
+    about = {
+        "run": "python -m benchmarks.frontier",
+        "machine": f"{platform.machine()}, 2 threads",
+        "versions": {name: version(name) for name in ("fairfrontier", "numpy", "xgboost-cpu")},
+        "columns": list(summary),
+    }
+    head = json.dumps(about, indent=1)[:-2]
+    text = f'{head},\n "cells": [\n  ' + ",\n  ".join(lines) + "\n ]\n}\n"
+    with filling(reference / "runs", what="the run", mend="Mend its permissions.") as work:
+        (work / "scoreboard.json").write_text(text)
+    draw(summary, reference / "figures" / "scoreboard.png")
+    return count_verdicts(summary).to_string()
