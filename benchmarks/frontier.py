@@ -181,8 +181,8 @@ OURS: dict[str, dict[str, Callable[[Given, str, str], Iterator[Rule]]]] = {
 class Peer:
     """A peer in its environment, which waits for tables until it is closed."""
 
-    def __init__(self, name: str, python: Path) -> None:
-        if not python.exists():
+    def __init__(self, name: str, python: Path | str) -> None:
+        if not Path(python).exists():
             raise SystemExit(f"There is no {python}. Run: make peers")
         self.name = name
         self.process = subprocess.Popen(
@@ -195,9 +195,8 @@ class Peer:
     def __enter__(self) -> Peer:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.process.stdin.close()
-        self.process.wait()
+    def __exit__(self, *fault: Any) -> None:
+        self.process.__exit__(*fault)
 
     def decide(self, given: Given) -> dict[str, np.ndarray]:
         """Return what the peer decides."""
