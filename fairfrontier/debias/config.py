@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from fairfrontier.prepare.table.score_table import Scale, ScoreColumns
 from fairfrontier.runtime.config import fault
+from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.option import File, Name, Names, ResultOptions, Seed, Share
+from fairfrontier.train.objective import COSTS, Objective, read_costs
 from fairfrontier.train.postprocess.histogram import BINS
 from fairfrontier.train.postprocess.randomized_threshold import LEAST_WIDTH
+from fairfrontier.train.postprocess.roc.curve import Criterion
+from fairfrontier.train.postprocess.roc.group_thresholds import OBJECTIVES
 from fairfrontier.train.postprocess.rulebook import Rulebook
 from fairfrontier.train.postprocess.sample import Solver
 
 HOLDOUT = 0.5
 # Parameters that an earlier rule determines.
-FITTED = ("bins", "budget", "groups", "holdout", "rate", "scale", "seed", "solver", "width")
+EXACT = ("criterion", "objective", "certain", "no_harm")
+NEAR_OPTIMAL = ("bins", "rate", "width")
+FITTED = (
+    *("budget", "groups", "holdout", "rule", "scale", "seed", "solver"),
+    *(*EXACT, *NEAR_OPTIMAL),
+)
 
 
 class DebiasConfig(ResultOptions):
@@ -40,8 +49,28 @@ class DebiasConfig(ResultOptions):
         default=None, description="Column of row ids; the row number by default."
     )
     scale: Scale = Field(default="probability", description="What scores are.")
+    rule: Literal["randomized_threshold", "group_thresholds"] = Field(
+        default="randomized_threshold",
+        description="A ramp by group, near-optimal for parity; or the exact optimum for an "
+        "objective under a criterion, on the rows of the fit.",
+    )
+    criterion: Criterion = Field(
+        default="parity", description="The rates that groups share; of group_thresholds."
+    )
+    objective: Name = Field(
+        default="accuracy",
+        description="What group_thresholds maximise: accuracy, balanced_accuracy, f1, or the least "
+        "costs of a false positive and a false negative, as 1,5.",
+    )
+    certain: bool = Field(
+        default=False, description="No draws: group_thresholds with one threshold a group."
+    )
+    no_harm: bool = Field(
+        default=False, description="With group_thresholds no group's rate gets worse than without."
+    )
     budget: Share = Field(
-        default=0.0, description="ε: the bias allowed between groups, |E[h | group] − ρ| ≤ ε/2."
+        default=0.0,
+        description="ε: the bias allowed between groups; of a ramp, |E[h | group] − ρ| ≤ ε/2.",
     )
     width: float | None = Field(
         default=None,
@@ -76,15 +105,27 @@ class DebiasConfig(ResultOptions):
     )
 
     @property
+    def exact(self) -> bool:
+        """Whether thresholds are to be the exact optimum."""
+        return self.rule == "group_thresholds"
+
+    @property
+    def served(self) -> Objective:
+        """The objective, with its costs as numbers."""
+        if "," not in self.objective:
+            return self.objective
+        return {"costs": dict(zip(COSTS, map(float, self.objective.split(",")), strict=True))}
+
+    @property
     def name(self) -> str:
         """The table's name without its suffixes."""
         return Path(self.table.resolve().name.removesuffix(".gz")).stem or "table"
 
     @model_validator(mode="after")
     def _check(self) -> DebiasConfig:
+        defaults = {name: field.default for name, field in type(self).model_fields.items()}
         if self.apply is not None:
-            fields = type(self).model_fields
-            unused = [name for name in FITTED if getattr(self, name) != fields[name].default]
+            unused = [name for name in FITTED if getattr(self, name) != defaults[name]]
             if unused:
                 raise fault(
                     f"{unused[0]} is given beside apply, whose rule determines it",
@@ -94,6 +135,33 @@ class DebiasConfig(ResultOptions):
             raise fault(
                 "scores and groups are needed to fit a rule",
                 "Name the column of scores with --scores and those of groups with --groups.",
+            )
+        others = NEAR_OPTIMAL if self.exact else EXACT
+        given = [name for name in others if getattr(self, name) != defaults[name]]
+        if given:
+            other = "randomized_threshold" if self.exact else "group_thresholds"
+            raise fault(
+                f"{given[0]} is given with the rule {self.rule}, which has none",
+                f"Leave out {', '.join(given)}, or give --rule {other}.",
+            )
+        if self.exact and self.solver == "histogram":
+            raise fault(
+                "group_thresholds are solved exactly, and solver is histogram",
+                "Leave out --solver, or give --rule randomized_threshold.",
+            )
+        if self.criterion != "parity" and self.labels is None:
+            raise fault(
+                f"{self.criterion} is of rows with a known outcome, and there are no labels",
+                "Name their column with --labels.",
+            )
+        try:
+            known = self.objective in OBJECTIVES or read_costs(self.served) is not None
+        except (ConfigError, ValueError):
+            known = False
+        if not known:
+            raise fault(
+                f"objective is {self.objective}",
+                f"Give {', '.join(OBJECTIVES)}, or two costs above 0, as 1,5.",
             )
         if len(set(self.groups)) < len(self.groups):
             raise fault("groups names a column twice", "Name each column once.")

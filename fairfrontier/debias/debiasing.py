@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
 
 from fairfrontier.debias.config import DebiasConfig
+from fairfrontier.debias.tally import RATES, measure_objective
 from fairfrontier.prepare.table.column import sort_levels
 from fairfrontier.prepare.table.score_table import ScoreBatch, ScoreColumns, ScoreTable
 from fairfrontier.prepare.table.stream import check_stamps, stamp_table
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.recall import Stamp
 from fairfrontier.runtime.seeds import derive_integer, uniforms
+from fairfrontier.train.objective import COST_MEASURE
 from fairfrontier.train.postprocess.base import read_scores
 from fairfrontier.train.postprocess.choice import WIDTHS, choose_parity, list_rates, trace_budgets
-from fairfrontier.train.postprocess.rule import ThresholdRule
+from fairfrontier.train.postprocess.roc.curve import BOUNDED, Curve, build_curves
+from fairfrontier.train.postprocess.roc.group_thresholds import ALL, NONE
+from fairfrontier.train.postprocess.roc.solve import (
+    GroupSolution,
+    apply_rule,
+    find_rates,
+    measure_gap,
+    pool_groups,
+    solve_curves,
+)
+from fairfrontier.train.postprocess.rule import MixtureRule, ThresholdRule
 from fairfrontier.train.postprocess.rulebook import (
     UNSEEN,
     DecisionRule,
@@ -27,7 +40,7 @@ from fairfrontier.train.postprocess.rulebook import (
     name_cell,
     read_rulebook,
 )
-from fairfrontier.train.postprocess.sample import Collector, Sample
+from fairfrontier.train.postprocess.sample import Collector, Sample, ScoredRows
 from fairfrontier.train.postprocess.threshold import ThresholdProblem, solve_exact
 
 # Without labels there is nothing to choose a width by.
@@ -37,6 +50,24 @@ BEFORE, AFTER = "unmodified", "debiased"
 
 READING, DECIDING = PASSES = ("reading scores", "deciding")
 Progress = Callable[[str, float], None]
+Facts = dict[str, float | int | str]
+# Bounds of which the curve of exact thresholds has a point.
+TRACED = 25
+
+
+class Fit(NamedTuple):
+    """A fitted rule, with its rates E[h | group], and ρ where rates are near one number.
+
+    ``alone``, ``curve`` and ``facts`` are as in `Debiasing`. A last row of ``rule`` and ``rates``,
+    and of the rules in ``alone``, is for unseen groups, if they are pooled.
+    """
+
+    rule: DecisionRule
+    rates: np.ndarray
+    rate: float | None
+    alone: dict[str, DecisionRule]
+    curve: pd.DataFrame
+    facts: Facts
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,13 +82,14 @@ class Debiasing:
         The columns that are read.
     rulebook : Rulebook
         The rule.
-    alone : dict of str to ThresholdRule
+    alone : dict of str to DecisionRule
         By column of groups, the rule for the groups of that column alone, by code of the crossed
         groups. Empty with one column, or for an earlier rule.
     curve : DataFrame
-        Columns budget, bias and accuracy, or agreement without labels.
+        Columns budget, bias and ``measure``, or agreement without labels.
     fitted : dict
-        Plain facts: solver, number of settings to choose from, bound of the parity error by bins.
+        Plain facts: solver, number of settings to choose from, bound of the parity error by bins;
+        of exact thresholds the ``value`` of the objective and its upper bound ``dual_value``.
     stamps : dict
         The files of the table as they were before they were read.
     """
@@ -65,15 +97,34 @@ class Debiasing:
     config: DebiasConfig
     columns: ScoreColumns
     rulebook: Rulebook
-    alone: dict[str, ThresholdRule]
+    alone: dict[str, DecisionRule]
     curve: pd.DataFrame
-    fitted: dict[str, float | int | str]
+    fitted: Facts
     stamps: dict[Path, Stamp]
 
     @property
     def labelled(self) -> bool:
         """Whether there are labels."""
         return self.config.labels is not None
+
+    @property
+    def criterion(self) -> str:
+        """The criterion whose rates are compared: parity where others cannot be measured."""
+        criterion = self.rulebook.target.criterion
+        return criterion if self.labelled and criterion in BOUNDED else "parity"
+
+    @property
+    def rates(self) -> list[str]:
+        """Names of the rates that the criterion bounds, as of `RATES`."""
+        return [RATES[column] for column in BOUNDED[self.criterion]]
+
+    @property
+    def measure(self) -> str:
+        """What is lost by equal rates: a name of an objective, or ``changed`` without labels."""
+        if not self.labelled:
+            return "changed"
+        served = self.config.served
+        return served if isinstance(served, str) else COST_MEASURE
 
     def attributes(self) -> dict[str, tuple[np.ndarray, tuple[str, ...]]]:
         """Return each column of groups, and their cross product ``sex×race``.
@@ -91,8 +142,12 @@ class Debiasing:
         """Return every rule that is measured, the unmodified one first."""
         size = len(self.rulebook.cells)
         before = ThresholdRule(0.0, np.zeros(size), np.ones(size))
-        alone = {name_alone(column): rule for column, rule in self.alone.items()}
+        alone = {self.name_alone(column): rule for column, rule in self.alone.items()}
         return {BEFORE: before, **alone, AFTER: self.rulebook.decision_rule}
+
+    def name_alone(self, column: str) -> str:
+        """Return the name of the rule that equalises the levels of one column alone."""
+        return f"{self.criterion.replace('_', ' ')} on {column} alone"
 
 
 def fit_debiasing(config: DebiasConfig, progress: Progress | None = None) -> Debiasing:
@@ -100,9 +155,9 @@ def fit_debiasing(config: DebiasConfig, progress: Progress | None = None) -> Deb
 
     min (γ/2) E h² − E[h f]   s.t.  |E[h | group k] − ρ| ≤ ε/2 for every group k,
 
-    on the calibration rows. Where γ or ρ is not given and there are labels, each pair of the
-    paper's grid is solved and the one with the highest expected accuracy on the validation rows is
-    used; see `choose_best` for ties.
+    on the calibration rows; or the exact optimum of `solve_curves`. Where γ or ρ is not given and
+    there are labels, each pair of the paper's grid is solved and the one with the highest expected
+    accuracy on the validation rows is used; see `choose_best` for ties.
 
     Parameters
     ----------
@@ -122,11 +177,12 @@ def fit_debiasing(config: DebiasConfig, progress: Progress | None = None) -> Deb
         When a file or column does not exist, or the rule cannot be read.
     DataError
         For a cell that cannot be used; when there are fewer than two groups, or one has no row of
-        the fit.
+        the fit, or none of a class whose rate is to be equal.
 
     Notes
     -----
-    One pass, O(n) and a sort up to 2,000,000 rows; memory as `Collector`.
+    One pass, O(n) and a sort up to 2,000,000 rows; memory as `Collector`. Exact thresholds sort
+    any number of rows in memory.
 
     References
     ----------
@@ -137,7 +193,8 @@ def fit_debiasing(config: DebiasConfig, progress: Progress | None = None) -> Deb
     columns, stamps = table.columns, stamp_table(config.table)
     if rulebook is not None:
         return Debiasing(config, columns, rulebook, {}, pd.DataFrame(), {}, stamps)
-    collector = Collector(config.solver, config.bins, str(config.table))
+    solver = "exact" if config.exact else config.solver
+    collector = Collector(solver, config.bins, str(config.table))
     rows = 0
     for batch in table.batches():
         signed = read_scores(batch.score, columns.scale, columns.scores)
@@ -164,12 +221,39 @@ def check_config(config: DebiasConfig) -> tuple[ScoreTable, Rulebook | None]:
 def _solve(
     sample: Sample, config: DebiasConfig, table: ScoreTable, rows: int, stamps: dict[Path, Stamp]
 ) -> Debiasing:
+    fit = _fit_thresholds(sample, config) if config.exact else _fit_ramps(sample, config)
+    cells, counts = sample.cells, sample.counts[0]
+    if config.unseen == "pooled":
+        cells, counts = (*cells, (UNSEEN,) * len(config.groups)), np.append(counts, 0)
+    columns = table.columns
+    rulebook = make_rulebook(
+        fit.rule,
+        score=columns.scores,
+        scale=columns.scale,
+        columns=columns.groups,
+        cells=cells,
+        counts=counts,
+        rates=fit.rates,
+        unseen=config.unseen or "refuse",
+        rate=fit.rate,
+        budget=config.budget,
+        criterion=config.criterion,
+        seed=config.seed,
+        ids=config.ids,
+        file=table.path.name,
+        sha256=table.digest(),
+        rows=rows,
+    )
+    return Debiasing(config, columns, rulebook, fit.alone, fit.curve, fit.facts, stamps)
+
+
+def _fit_ramps(sample: Sample, config: DebiasConfig) -> Fit:
+    """Fit near-optimal thresholds with a ramp, which hold parity."""
     if config.width == 0 and not sample.exact:
         raise ConfigError(
-            f"width is 0, and {table.path} has so many rows that scores are counted in bins.",
+            f"width is 0, and {config.table} has so many rows that scores are counted in bins.",
             "Give a positive width, or --solver exact where memory suffices.",
         )
-    columns = table.columns
     problem = sample.calibration.problem()
     labelled = (sample.validation or sample.calibration).labelled()
     base = _base_rate(sample.calibration.labelled() if config.labels else problem, config)
@@ -178,38 +262,20 @@ def _solve(
         problem, labelled, widths=widths, rates=rates, budget=config.budget, centre=base
     )
     width = found.rule.width
-    cells, counts, rates_found, rule = sample.cells, sample.counts[0], found.rate, found.rule
+    rates_found, rule = found.rate, found.rule
     if config.unseen == "pooled":
         whole = solve_exact(
-            sample.calibration.problem(np.zeros(len(cells), dtype=np.int64)),
+            sample.calibration.problem(np.zeros(len(sample.cells), dtype=np.int64)),
             width, rate, config.budget,
         )  # fmt: skip
-        cells = (*cells, (UNSEEN,) * len(columns.groups))
-        counts, rates_found = np.append(counts, 0), np.append(rates_found, whole.rate)
+        rates_found = np.append(rates_found, whole.rate)
         rule = ThresholdRule(
             width,
             np.append(rule.threshold, whole.rule.threshold),
             np.append(rule.coin, whole.rule.coin),
         )
-    rulebook = make_rulebook(
-        rule,
-        score=columns.scores,
-        scale=columns.scale,
-        columns=columns.groups,
-        cells=cells,
-        counts=counts,
-        rates=rates_found,
-        unseen=config.unseen or "refuse",
-        rate=rate,
-        budget=config.budget,
-        seed=config.seed,
-        ids=config.ids,
-        file=table.path.name,
-        sha256=table.digest(),
-        rows=rows,
-    )
-    alone = {}
-    for i, column in enumerate(columns.groups if len(columns.groups) > 1 else ()):
+    alone: dict[str, DecisionRule] = {}
+    for i, column in enumerate(config.groups if len(config.groups) > 1 else ()):
         merged, _ = merge_codes(sample.cells, i)
         single = sample.calibration.problem(merged)
         own = solve_exact(single, width, rate, config.budget).rule
@@ -222,16 +288,79 @@ def _solve(
                 np.append(own.threshold[merged], threshold),
                 np.append(own.coin[merged], coin),
             )
-    fitted: dict[str, float | int | str] = {
+    facts: Facts = {
         "solver": "exact" if sample.exact else "histogram",
         "settings": len(widths) * len(rates),
         "base_rate": base,
     }
     if not sample.exact:
-        fitted |= {"bins": config.bins, "parity_error_at_most": 1.0 / (config.bins * width)}
+        facts |= {"bins": config.bins, "parity_error_at_most": 1.0 / (config.bins * width)}
     budget, bias, accuracy = trace_budgets(problem, labelled, width, rate)
     curve = pd.DataFrame({"budget": budget, "bias": bias, "accuracy": accuracy})
-    return Debiasing(config, columns, rulebook, alone, curve, fitted, stamps)
+    return Fit(rule, rates_found, rate, alone, curve, facts)
+
+
+def _fit_thresholds(sample: Sample, config: DebiasConfig) -> Fit:
+    """Fit exact thresholds for an objective under a criterion; without labels scores are labels."""
+    rows = cast("ScoredRows", sample.calibration)
+    judge = cast("ScoredRows", sample.validation or rows)
+    y = cast("np.ndarray", rows.y) if config.labels else (1.0 + rows.signed) / 2.0
+    objective: Any = config.served
+    criterion, draws = config.criterion, not config.certain
+
+    def build(code: np.ndarray) -> tuple[Curve, ...]:
+        """Return the curves of groups with new codes."""
+        return build_curves(rows.signed, y, code[rows.code], int(code.max()) + 1, rows.weight)
+
+    def solve(curves: Sequence[Curve], bound: float) -> GroupSolution:
+        return solve_curves(
+            curves, objective=objective, criterion=criterion, bound=bound,
+            randomized=draws, no_harm=config.no_harm,
+        )  # fmt: skip
+
+    own = np.arange(len(sample.cells))
+    curves = build(own)
+    solution = solve(curves, config.budget)
+    lacking = np.isnan(solution.rates[:, BOUNDED[criterion]]).any(axis=1)
+    if lacking.any():
+        raise DataError(
+            f"{config.table}: all fitted rows of the group "
+            f"{name_cell(config.groups, sample.cells[int(lacking.argmax())])} have one label.",
+            "Merge small groups in the table, or fit on all rows with --holdout 0.",
+        )
+    whole = build(0 * own)[0] if config.unseen == "pooled" else None
+
+    def draw_rule(found: GroupSolution, code: np.ndarray) -> MixtureRule:
+        rule = found.rule
+        if whole is not None:
+            rule = pool_groups(whole, found, objective, criterion, randomized=draws)
+            code = np.append(code, code.max() + 1)
+        return MixtureRule(np.clip(rule.threshold, ALL, NONE)[code], rule.share[code])
+
+    alone: dict[str, DecisionRule] = {}
+    for i, column in enumerate(config.groups if len(config.groups) > 1 else ()):
+        merged, _ = merge_codes(sample.cells, i)
+        alone[column] = draw_rule(solve(build(merged), config.budget), merged)
+    rates = solution.rates[:, 0]
+    if whole is not None:
+        rates = np.append(rates, np.average(rates, weights=sample.counts[0]))
+    judged = build_curves(
+        judge.signed, cast("np.ndarray", judge.y), judge.code, own.size, judge.weight
+    )
+    totals = [
+        sum(getattr(curve, side)[-1] for curve in judged) for side in ("positive", "negative")
+    ]
+    measured = objective if config.labels else "accuracy"
+    points = []
+    for bound in np.linspace(0.0, solve(curves, 1.0).gap, TRACED).tolist():
+        chosen = apply_rule(judged, solve(curves, bound).rule)
+        gap = measure_gap(find_rates(judged, chosen), criterion)
+        points.append((bound, gap, measure_objective(measured, *chosen.sum(axis=0), *totals)))
+    name = measured if isinstance(measured, str) else COST_MEASURE
+    facts: Facts = {"solver": "exact", "settings": 1}
+    facts |= {"value": solution.value, "dual_value": solution.dual_value}
+    curve = pd.DataFrame(points, columns=["budget", "bias", name])
+    return Fit(draw_rule(solution, own), rates, None, alone, curve, facts)
 
 
 def list_grid(config: DebiasConfig, base: float) -> tuple[list[float], list[float]]:
@@ -277,11 +406,6 @@ def merge_codes(
     """Return the code of each group's level in one column, int64, and the sorted levels."""
     levels = sort_levels({cell[column] for cell in cells})
     return np.array([levels.index(cell[column]) for cell in cells], dtype=np.int64), levels
-
-
-def name_alone(column: str) -> str:
-    """Return the name of the rule that equalises the levels of one column alone."""
-    return f"parity on {column} alone"
 
 
 def decide_rows(

@@ -41,7 +41,7 @@ ABOVE = "outside upper left"
 
 @dataclass(frozen=True)
 class Bar:
-    """A group, such as Female of sex: its rows, and shares decided 1 before and after."""
+    """A group, such as Female of sex: its rows, and a rate before and after."""
 
     attribute: str
     level: str
@@ -50,8 +50,8 @@ class Bar:
     after: Estimate
 
 
-def draw_groups(bars: Sequence[Bar], rate: Any) -> Picture:
-    """Draw the share decided 1 in every group, before and after, with 95% intervals.
+def draw_groups(bars: Sequence[Bar], rate: Any, title: str) -> Picture:
+    """Draw a rate, named by ``title``, of every group, before and after, with 95% intervals.
 
     Bars are sorted by attribute; ``rate`` is ρ, the target, or None. Beyond ``ROWS_AT_MOST`` the
     smallest groups are omitted.
@@ -91,7 +91,7 @@ def draw_groups(bars: Sequence[Bar], rate: Any) -> Picture:
         axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
         omitted = len(bars) - len(kept)
         more = f" ({omitted} smaller groups are in the table)" if omitted else ""
-        axes.set_xlabel(f"share decided 1, with 95% intervals{more}")
+        axes.set_xlabel(f"{title}, with 95% intervals{more}")
         keys = _list_keys(6)
         if rate is not None:
             keys.append(make_key(f"target rate {rate:.3f}", color=COLOURS[2], lw=1.0, ls="--"))
@@ -101,7 +101,7 @@ def draw_groups(bars: Sequence[Bar], rate: Any) -> Picture:
         f"{bar.attribute} {bar.level} {bar.before.value:.3f} and {bar.after.value:.3f}"
         for bar in kept
     )
-    return Picture(png, f"Share decided 1 by group, before and after: {shares}.")
+    return Picture(png, f"{title.capitalize()} by group, before and after: {shares}.")
 
 
 def draw_rules(
@@ -175,12 +175,14 @@ def draw_curve(
     after: tuple[Estimate, Estimate],
     measure: str,
     groups: str,
+    rate: str,
 ) -> Picture:
     """Draw what a looser constraint gains: bias against accuracy, for ε from 0 on.
 
-    ``curve`` has the columns bias and ``measure``: "accuracy", or "changed" where there are no
-    labels. ``before`` and ``after`` are the bias and the measure of the unmodified and of the
-    debiased classifier; the bias is between ``groups``, such as sex×race.
+    ``curve`` has the columns bias and ``measure``: an objective such as "accuracy", or "changed"
+    where there are no labels. ``before`` and ``after`` are the bias and the measure of the
+    unmodified and of the debiased classifier; the bias is that of a ``rate`` between ``groups``,
+    such as sex×race.
     """
     with open_figure(6.4, 4.3, **LAYOUT) as figure:
         axes = figure.subplots()
@@ -192,8 +194,10 @@ def draw_curve(
             axes.plot(bias.value, value.value, ms=8, zorder=4, **look)
         axes.set_xlim(left=0.0)
         over = shorten(groups, NAME_LENGTH)
-        axes.set_xlabel(f"bias: largest minus smallest share decided 1, over {over}")
-        label = "expected accuracy" if measure == "accuracy" else "share of decisions changed"
+        axes.set_xlabel(f"bias: largest minus smallest {rate}, over {over}")
+        label = "share of decisions changed"
+        if measure != "changed":
+            label = f"expected {measure.replace('_', ' ')}"
         axes.set_ylabel(label)
         other = make_key("other bounds ε", color=COLOURS[2], lw=2.2)
         add_legend(figure, [*_list_keys(7), other], 3, loc=ABOVE)

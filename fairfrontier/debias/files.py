@@ -24,11 +24,10 @@ from fairfrontier.debias.debiasing import (
     Progress,
     check_config,
     decide_rows,
-    name_alone,
     read_again,
 )
 from fairfrontier.debias.figure import Bar, draw_curve, draw_groups, draw_rules
-from fairfrontier.debias.tally import Estimate, Tally
+from fairfrontier.debias.tally import GIVEN, RATES, Estimate, Tally
 from fairfrontier.report.summary import list_versions
 from fairfrontier.report.template import embed, name_pool, open_template
 from fairfrontier.runtime.text_file import to_csv, write_json
@@ -164,8 +163,9 @@ def tabulate_groups(debiasing: Debiasing, findings: Findings) -> pd.DataFrame:
 
     Columns part, attribute, level ("" for all rows), n, and value, ``_low`` and ``_high`` of
     rate_before, rate_after, changed and, where there are labels, base_rate, accuracy_before
-    and accuracy_after. Levels with fewer rows than the minimum are one level, and have no rates
-    where they are too few together, or in a part.
+    and accuracy_after; under a criterion on error rates true_positive_rate and false_positive_rate
+    before and after, as it bounds them. Levels with fewer rows than the minimum are one level, and
+    have no rates where they are too few together, or in a part.
     """
     tally, minimum = findings.tally, debiasing.config.minimum
     everyone = {"": (np.zeros(tally.n_groups, dtype=np.int64), ("",))}
@@ -174,11 +174,12 @@ def tabulate_groups(debiasing: Debiasing, findings: Findings) -> pd.DataFrame:
         for attribute, (codes, levels) in {**everyone, **debiasing.attributes()}.items():
             if attribute:
                 codes, levels = _pool(codes, levels, tally.rows(PARTS, codes) < minimum)
-            shares = {
-                "rate_before": tally.rates(BEFORE, parts, codes),
-                "rate_after": tally.rates(AFTER, parts, codes),
-                "changed": tally.changes(AFTER, parts, codes),
-            }
+            shares = {}
+            for name in dict.fromkeys(("rate", *debiasing.rates)):
+                given = GIVEN[RATES.index(name)]
+                for when, rule in (("before", BEFORE), ("after", AFTER)):
+                    shares[f"{name}_{when}"] = tally.rates(rule, parts, codes, given)
+            shares["changed"] = tally.changes(AFTER, parts, codes)
             if tally.labelled:
                 shares["base_rate"] = tally.base_rates(parts, codes)
                 shares["accuracy_before"] = tally.accuracies(BEFORE, parts, codes)
@@ -208,17 +209,18 @@ def _pool(
 def tabulate_curve(debiasing: Debiasing, findings: Findings) -> pd.DataFrame:
     """Return bias against accuracy for every ε, and the unmodified classifier in the last row.
 
-    Columns rule, budget (NaN for the unmodified classifier), bias and accuracy, or changed
-    (the share of decisions that differ from it) without labels. Empty for an earlier rule.
+    Columns rule, budget (NaN for the unmodified classifier), bias and the objective, such as
+    accuracy, or changed (the share of decisions that differ from it) without labels. Empty for an
+    earlier rule.
     """
     if debiasing.curve.empty:
         return debiasing.curve
     curve = debiasing.curve.assign(rule=AFTER)
-    bias, value = _find_point(findings, BEFORE, debiasing.labelled)
+    bias, value = _find_point(debiasing, findings, BEFORE)
     if not debiasing.labelled:
         # The decisions of the unmodified classifier served as labels.
         curve["changed"] = 1.0 - curve.pop("accuracy")
-    measure = "accuracy" if debiasing.labelled else "changed"
+    measure = debiasing.measure
     last = {"rule": BEFORE, "budget": np.nan, "bias": bias.value, measure: value.value}
     curve = pd.concat([curve, pd.DataFrame([last])], ignore_index=True)
     return curve[["rule", "budget", "bias", measure]]
@@ -228,16 +230,17 @@ def draw_pictures(
     debiasing: Debiasing, findings: Findings, groups: pd.DataFrame, curve: pd.DataFrame
 ) -> dict[str, Picture]:
     """Return the figures by name."""
-    book, labelled = debiasing.rulebook, debiasing.labelled
+    book, rates = debiasing.rulebook, debiasing.rates
     rows = groups.loc[(groups["part"] == findings.shown) & (groups["attribute"] != "")]
     bars = [
         Bar(
-            row["attribute"],
+            row["attribute"] if len(rates) == 1 else f"{row['attribute']}, {title_rate(rate)}",
             row["level"],
             row["n"],
-            _estimate(row, "before"),
-            _estimate(row, "after"),
+            _estimate(row, f"{rate}_before"),
+            _estimate(row, f"{rate}_after"),
         )
+        for rate in rates
         for row in rows.loc[rows["n"] >= debiasing.config.minimum].to_dict("records")
     ]
     names = ["×".join(cell) for cell in book.cells]
@@ -245,19 +248,20 @@ def draw_pictures(
     shown = np.flatnonzero(counts >= debiasing.config.minimum)
     pictures = {}
     if bars:
-        pictures["groups"] = draw_groups(
-            bars, book.target.rate if book.target.criterion == "parity" else None
-        )
+        target = book.target.rate if book.target.criterion == "parity" else None
+        title = title_rate(rates[0]) if len(rates) == 1 else "rates of error and success"
+        pictures["groups"] = draw_groups(bars, target, title)
     if shown.size:
         rule = book.decision_rule
         pictures["rules"] = draw_rules(findings.histogram, names, counts, shown, rule, scale)
     if not curve.empty:
         pictures["curve"] = draw_curve(
             curve.loc[curve["rule"] == AFTER],
-            _find_point(findings, BEFORE, labelled),
-            _find_point(findings, AFTER, labelled),
-            "accuracy" if labelled else "changed",
+            _find_point(debiasing, findings, BEFORE),
+            _find_point(debiasing, findings, AFTER),
+            debiasing.measure,
             "×".join(debiasing.columns.groups),
+            " or ".join(map(title_rate, rates)),
         )
     return pictures
 
@@ -268,7 +272,7 @@ def summarise(debiasing: Debiasing, findings: Findings, name: str) -> dict[str, 
     everyone = np.zeros(len(book.cells), dtype=np.int64)
     bias = [
         {"part": part, "attribute": attribute, "rule": rule}
-        | asdict(tally.bias(rule, parts, codes))
+        | asdict(tally.bias(rule, parts, codes, debiasing.criterion))
         for part, parts in findings.parts.items()
         for attribute, (codes, _) in debiasing.attributes().items()
         for rule in tally.rules
@@ -283,6 +287,9 @@ def summarise(debiasing: Debiasing, findings: Findings, name: str) -> dict[str, 
             if tally.labelled:
                 shares["accuracy"] = tally.accuracies(rule, parts, everyone)
             estimates = {name: asdict(rates.at(0)) for name, rates in shares.items()}
+            if tally.labelled:
+                objective = tally.expect(rule, parts, debiasing.config.served)
+                estimates[debiasing.measure] = asdict(objective)
             overall.append({"part": part, "rule": rule, **estimates})
     counts = tally.rows(findings.parts[findings.shown])
     return {
@@ -324,16 +331,22 @@ def _name_fields(book: Rulebook) -> dict[str, str]:
     return fields if book.rule.width > 0 else {**fields, "coin": "Coin at t"}
 
 
-def _find_point(findings: Findings, rule: str, labelled: bool) -> tuple[Estimate, Estimate]:
-    """Return the bias between all groups, and the accuracy or share of changes, of a rule."""
+def title_rate(name: str) -> str:
+    """Return one of `RATES` as it is shown."""
+    return "share decided 1" if name == "rate" else name.replace("_", " ")
+
+
+def _find_point(debiasing: Debiasing, findings: Findings, rule: str) -> tuple[Estimate, Estimate]:
+    """Return the bias between all groups, and the objective or share of changes, of a rule."""
     parts, tally = findings.parts[findings.shown], findings.tally
-    everyone = np.zeros(tally.n_groups, dtype=np.int64)
-    measure = tally.accuracies if labelled else tally.changes
-    return tally.bias(rule, parts), measure(rule, parts, everyone).at(0)
+    bias = tally.bias(rule, parts, criterion=debiasing.criterion)
+    if debiasing.labelled:
+        return bias, tally.expect(rule, parts, debiasing.config.served)
+    return bias, tally.changes(rule, parts, np.zeros(tally.n_groups, dtype=np.int64)).at(0)
 
 
-def _estimate(row: Mapping[Any, Any], when: str) -> Estimate:
-    return Estimate(*(row[f"rate_{when}{end}"] for end in ("", "_low", "_high")))
+def _estimate(row: Mapping[Any, Any], name: str) -> Estimate:
+    return Estimate(*(row[f"{name}{end}"] for end in ("", "_low", "_high")))
 
 
 def render_debiasing(
@@ -354,9 +367,9 @@ def render_debiasing(
     # What bias parity on one column alone leaves between the groups of all columns.
     lesson = [
         {
-            "column": column,
-            "own": bias[column][name_alone(column)]["value"],
-            "left": crossed[name_alone(column)]["value"],
+            "rule": debiasing.name_alone(column),
+            "own": bias[column][debiasing.name_alone(column)]["value"],
+            "left": crossed[debiasing.name_alone(column)]["value"],
             "before": crossed[BEFORE]["value"],
             "after": crossed[AFTER]["value"],
         }
@@ -369,8 +382,16 @@ def render_debiasing(
         book=debiasing.rulebook,
         shown_fields=_name_fields(debiasing.rulebook),
         labelled=debiasing.labelled,
+        rates={name: title_rate(name) for name in debiasing.rates},
+        shown_rates=[
+            f"{rate}_{when}"
+            for rate in debiasing.rates
+            if rate != "rate"
+            for when in ("before", "after")
+        ],
+        measure=debiasing.measure,
         pictures={name: embed(picture) for name, picture in pictures.items()},
-        rules=[BEFORE, *map(name_alone, debiasing.alone), AFTER],
+        rules=[BEFORE, *map(debiasing.name_alone, debiasing.alone), AFTER],
         bias=bias,
         lesson=lesson,
         overall={row["rule"]: row for row in summary["overall"] if row["part"] == part},

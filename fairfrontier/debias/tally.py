@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fairfrontier.evaluate.statistic.interval import effective_size, percentile, wilson
 from fairfrontier.evaluate.statistic.resampling import resample_sums
 from fairfrontier.runtime.seeds import derive_generator
+from fairfrontier.train.objective import Objective, read_costs
+from fairfrontier.train.postprocess.roc.curve import BOUNDED
 
+Array = Any
 REPLICATES = 2000
+# The rates that a criterion bounds, by their columns in BOUNDED, and the label that each is given.
+RATES = ("rate", "true_positive_rate", "false_positive_rate")
+GIVEN = (None, 1, 0)
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,7 @@ class Rates:
 
 
 class Tally:
-    """Sums of what rules decide, by part and group.
+    """Sums of what rules decide, by part, group and label.
 
     h is a rule's probability of deciding 1, y a label; the expected accuracy is
     E[y h + (1 − y)(1 − h)]. Changes are relative to the first rule. Parts are disjoint sets of
@@ -52,12 +59,12 @@ class Tally:
         self.rules, self.parts, self.n_groups = tuple(rules), tuple(parts), n_groups
         self.labelled = False
         self._seed = seed
-        self._size = len(self.parts) * n_groups
+        self._size = len(self.parts) * n_groups * 2
         self._rows = np.zeros(self._size, dtype=np.int64)
         zero = np.zeros((3, self._size))
-        self._unit = self._label = zero
+        self._unit = zero
         self._decision = dict.fromkeys(self.rules, zero)
-        self._right, self._changed = dict(self._decision), dict(self._decision)
+        self._changed = dict(self._decision)
 
     def add(
         self,
@@ -68,7 +75,10 @@ class Tally:
         label: np.ndarray | None,
     ) -> None:
         """Add rows: int64 codes of parts and groups, h of every rule, labels 0 and 1 as float64."""
-        cell = part * self.n_groups + code
+        cell = 2 * (part * self.n_groups + code)
+        if label is not None:
+            self.labelled = True
+            cell = cell + label.astype(np.int64)
 
         def total(value: np.ndarray) -> np.ndarray:
             mass = weight * value
@@ -82,12 +92,6 @@ class Tally:
             h = probability[rule]
             self._decision[rule] = self._decision[rule] + total(h)
             self._changed[rule] = self._changed[rule] + total(np.abs(h - start))
-            if label is not None:
-                right = label * h + (1.0 - label) * (1.0 - h)
-                self._right[rule] = self._right[rule] + total(right)
-        if label is not None:
-            self.labelled = True
-            self._label = self._label + total(label)
 
     def rows(self, parts: Sequence[str], codes: np.ndarray | None = None) -> np.ndarray:
         """Return the rows of each group, int64; groups with equal ``codes`` are merged."""
@@ -95,60 +99,134 @@ class Tally:
 
     def base_rates(self, parts: Sequence[str], codes: np.ndarray | None = None) -> Rates:
         """Return E[y | group]."""
-        return self._share(self._label, parts, codes)
+        return _share(*(self._merge(self._unit, parts, codes, label) for label in (None, 1)))
 
-    def rates(self, rule: str, parts: Sequence[str], codes: np.ndarray | None = None) -> Rates:
-        """Return E[h | group] of a rule."""
-        return self._share(self._decision[rule], parts, codes)
+    def rates(
+        self,
+        rule: str,
+        parts: Sequence[str],
+        codes: np.ndarray | None = None,
+        label: int | None = None,
+    ) -> Rates:
+        """Return E[h | group] of a rule, or E[h | group, y = label]."""
+        sums = (self._unit, self._decision[rule])
+        return _share(*(self._merge(each, parts, codes, label) for each in sums))
 
     def accuracies(self, rule: str, parts: Sequence[str], codes: np.ndarray | None = None) -> Rates:
         """Return the expected accuracy of a rule in each group."""
-        return self._share(self._right[rule], parts, codes)
+        w, ww, _ = self._merge(self._unit, parts, codes, 0)
+        wh, wwh, wwhh = self._merge(self._decision[rule], parts, codes, 0)
+        right = np.stack([w - wh, ww - wwh, ww - 2 * wwh + wwhh])
+        right += self._merge(self._decision[rule], parts, codes, 1)
+        return _share(self._merge(self._unit, parts, codes), right)
 
     def changes(self, rule: str, parts: Sequence[str], codes: np.ndarray | None = None) -> Rates:
         """Return E|h − h₀| in each group, h₀ the first rule: the share of decisions that change."""
-        return self._share(self._changed[rule], parts, codes)
+        sums = (self._unit, self._changed[rule])
+        return _share(*(self._merge(each, parts, codes) for each in sums))
 
-    def bias(self, rule: str, parts: Sequence[str], codes: np.ndarray | None = None) -> Estimate:
-        """Return max_k E[h | k] − min_k E[h | k] over the groups that have rows.
+    def bias(
+        self,
+        rule: str,
+        parts: Sequence[str],
+        codes: np.ndarray | None = None,
+        criterion: str = "parity",
+    ) -> Estimate:
+        """Return max_k − min_k of the rate that a criterion bounds, over groups that have rows.
 
-        The interval is the percentile interval of a bootstrap, see `resample_sums`. A largest
-        difference is never below 0, so that the interval hardly ever reaches 0: see `percentile`.
+        Of two rates it is the larger difference, or their mean for ``average_odds``. The interval
+        is the percentile interval of a bootstrap, see `resample_sums`. A largest difference is
+        never below 0, so that the interval hardly ever reaches 0: see `percentile`.
         """
-        unit = self._merge(self._unit, parts, codes)
-        decided = self._merge(self._decision[rule], parts, codes)[:, unit[0] > 0]
-        w, ww, _ = unit[:, unit[0] > 0]
-        wh, wwh, wwhh = decided
-        mass = np.stack([w - wh, wh], axis=-1)
-        both = wwh - wwhh
-        square = np.stack(
-            [np.stack([ww - 2 * wwh + wwhh, both], -1), np.stack([both, wwhh], -1)], -2
-        )
         rng = derive_generator("debias", "bias", self._seed)
-        drawn = resample_sums(np.maximum(mass, 0.0), np.maximum(square, 0.0), REPLICATES, rng)
-        total = drawn.sum(axis=-1)
-        shares = np.divide(drawn[..., 1], total, out=np.full_like(total, np.nan), where=total > 0)
-        value = float(np.ptp(wh / w))
-        return Estimate(value, *percentile(value, np.ptp(shares, axis=-1)))
+        join = np.mean if criterion == "average_odds" else np.max
+        gaps = []
+        for column in BOUNDED[criterion]:
+            label = GIVEN[column]
+            unit = self._merge(self._unit, parts, codes, label)
+            decided = self._merge(self._decision[rule], parts, codes, label)[:, unit[0] > 0]
+            unit = unit[:, unit[0] > 0]
+            drawn = _draw_sums(unit, decided, rng)
+            total = drawn.sum(axis=-1)
+            shares = np.full_like(total, np.nan)
+            np.divide(drawn[..., 1], total, out=shares, where=total > 0)
+            found = decided[0] / unit[0]
+            gaps.append(np.append(np.ptp(found) if found.size else 0.0, np.ptp(shares, axis=-1)))
+        value, *others = join(gaps, axis=0)
+        return Estimate(float(value), *percentile(float(value), np.array(others)))
 
-    def _share(self, sums: np.ndarray, parts: Sequence[str], codes: np.ndarray | None) -> Rates:
-        w, ww, _ = self._merge(self._unit, parts, codes)
-        wa, wwa, wwaa = self._merge(sums, parts, codes)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            value = wa / w
-            variance = np.maximum(wwaa - 2 * value * wwa + value**2 * ww, 0.0) / w**2
-            size = effective_size(value, variance, w**2 / ww)
-        return Rates(value, *wilson(value, np.nan_to_num(size)))
+    def expect(self, rule: str, parts: Sequence[str], objective: Objective) -> Estimate:
+        """Return the expected value of an objective on all rows; intervals are as in `bias`."""
+        everyone = np.zeros(self.n_groups, dtype=np.int64)
+        if objective == "accuracy":
+            return self.accuracies(rule, parts, everyone).at(0)
+        unit, decided = (
+            np.hstack([self._merge(sums, parts, everyone, label) for label in (0, 1)])
+            for sums in (self._unit, self._decision[rule])
+        )
+        drawn = _draw_sums(unit, decided, derive_generator("debias", "objective", self._seed))
+        value = float(measure_objective(objective, decided[0, 1], decided[0, 0], *unit[0, ::-1]))
+        chosen, totals = drawn[..., 1], drawn.sum(axis=-1)
+        others = measure_objective(
+            objective, chosen[:, 1], chosen[:, 0], totals[:, 1], totals[:, 0]
+        )
+        return Estimate(value, *percentile(value, others))
 
     def _merge(
-        self, table: np.ndarray, parts: Sequence[str], codes: np.ndarray | None
+        self,
+        table: np.ndarray,
+        parts: Sequence[str],
+        codes: np.ndarray | None,
+        label: int | None = None,
     ) -> np.ndarray:
-        """Sum the last axis of a table over parts, and over groups with equal codes."""
+        """Sum the last axis of a table over parts, labels, and groups with equal codes."""
         positions = [self.parts.index(part) for part in parts]
-        shape = (*table.shape[:-1], len(self.parts), self.n_groups)
-        summed: np.ndarray = table.reshape(shape)[..., positions, :].sum(axis=-2)
+        shape = (*table.shape[:-1], len(self.parts), self.n_groups, 2)
+        kept = slice(None) if label is None else slice(label, label + 1)
+        by_part = table.reshape(shape)[..., kept].sum(axis=-1)
+        summed: np.ndarray = by_part[..., positions, :].sum(axis=-2)
         if codes is None:
             return summed
         merged = np.zeros((*table.shape[:-1], int(codes.max()) + 1), dtype=table.dtype)
         np.add.at(merged.T, codes, summed.T)
         return merged
+
+
+def measure_objective(
+    objective: Objective, true: Array, false: Array, positive: Array, negative: Array
+) -> Array:
+    """Return an objective, or the mean cost of errors, from the weights chosen in each class.
+
+    ``true`` and ``false`` are those of true and false positives, ``positive`` and ``negative``
+    those of the classes. A balanced accuracy without one of the classes is the other's rate.
+    """
+    costs, missed, total = read_costs(objective), positive - true, positive + negative
+    if costs is not None:
+        return (costs[0] * false + costs[1] * missed) / total
+    if objective == "accuracy":
+        return (total - false - missed) / total
+    with np.errstate(invalid="ignore"):
+        if objective == "f1":
+            return 2.0 * true / (true + false + positive)
+        rates = np.divide([true, negative - false], [positive, negative])
+    return np.nanmean(rates, axis=0)
+
+
+def _share(unit: np.ndarray, sums: np.ndarray) -> Rates:
+    """Return the shares of sums in those of the rows, both of shape (3, n_groups)."""
+    w, ww, _ = unit
+    wa, wwa, wwaa = sums
+    with np.errstate(invalid="ignore", divide="ignore"):
+        value = wa / w
+        variance = np.maximum(wwaa - 2 * value * wwa + value**2 * ww, 0.0) / w**2
+        size = effective_size(value, variance, w**2 / ww)
+    return Rates(value, *wilson(value, np.nan_to_num(size)))
+
+
+def _draw_sums(unit: np.ndarray, decided: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return bootstrap draws of Σ w (1 − h) and Σ w h by group, (REPLICATES, n_groups, 2)."""
+    (w, ww, _), (wh, wwh, wwhh) = unit, decided
+    mass = np.stack([w - wh, wh], axis=-1)
+    both = wwh - wwhh
+    square = np.stack([np.stack([ww - 2 * wwh + wwhh, both], -1), np.stack([both, wwhh], -1)], -2)
+    return resample_sums(np.maximum(mass, 0.0), np.maximum(square, 0.0), REPLICATES, rng)

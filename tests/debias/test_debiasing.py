@@ -10,6 +10,7 @@ from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.train.postprocess import sample
 from fairfrontier.train.postprocess.randomized_threshold import RandomizedThreshold
+from fairfrontier.train.postprocess.roc.group_thresholds import GroupThresholds
 from tests.debias.scored import make_scores
 
 
@@ -98,6 +99,53 @@ def test_width_and_rate_are_chosen_as_the_estimator_chooses_them(scored, tmp_pat
     assert found.rulebook.target.rate == pytest.approx(model.rate_)
     np.testing.assert_allclose(found.rulebook.decision_rule.threshold, model.rule_.threshold)
     assert found.fitted["settings"] == len(model.candidates_) == 65
+
+
+@pytest.mark.parametrize(
+    ("options", "parameters"),
+    [
+        ({"budget": 0.02}, {"bound": 0.02}),
+        ({"criterion": "equalized_odds", "unseen": "pooled"}, {"unseen": "pooled"}),
+        ({"criterion": "equal_opportunity", "certain": True}, {"randomized": False}),
+        ({"criterion": "predictive_equality", "no_harm": True}, {}),
+        ({"objective": "balanced_accuracy"}, {}),
+        (
+            {"objective": "1,4"},
+            {"objective": {"costs": {"false_positive": 1, "false_negative": 4}}},
+        ),
+        ({"labels": None}, {}),
+    ],
+)
+def test_exact_thresholds_are_those_of_the_estimator(scored, options, parameters):
+    frame = pd.read_parquet(scored)
+    found = fit_debiasing(ask(scored, **{"labels": "y", "rule": "group_thresholds"} | options))
+    kept = hold_out(frame["id"].to_numpy(), found.config)
+    groups = np.column_stack([frame["sex"] == "Male", frame["race"] == "B"]).astype(np.int64)
+    fitted = make_part(frame[~kept], groups[~kept])
+    shared = {
+        name: options[name] for name in ("criterion", "objective", "no_harm") if name in options
+    }
+    model = GroupThresholds(**shared | parameters)
+    model.fit(fitted.X, None if "labels" in options else fitted.y, groups=fitted.groups)
+    rule = found.rulebook.decision_rule
+    assert rule.to_json() == model.rule_.to_json()
+    assert found.rulebook.target.criterion == model.criterion
+    assert found.fitted["value"] == model.result_["value"]
+    assert (rule.share.shape[1] == 1) == bool(options.get("certain"))
+    assert found.curve["bias"].iloc[0] < found.curve["bias"].iloc[-1]
+    # On one column alone its own groups are equal, the crossed ones are not.
+    own = found.alone["sex"]
+    assert np.array_equal(own.threshold[0], own.threshold[1])
+    assert not np.array_equal(own.threshold[1], own.threshold[2])
+
+
+def test_a_group_of_one_class_has_no_true_positive_rate(tmp_path):
+    frame = make_scores(600)
+    frame.loc[frame["race"] == "B", "y"] = 0
+    frame.to_parquet(tmp_path / "a.parquet")
+    options = {"labels": "y", "rule": "group_thresholds", "criterion": "equal_opportunity"}
+    with pytest.raises(DataError, match="the group sex×race=Female×B have one label"):
+        fit_debiasing(ask(tmp_path / "a.parquet", **options))
 
 
 def test_a_histogram_is_within_its_bound_of_the_scores(scored):
@@ -199,6 +247,14 @@ def test_one_group_is_refused(tmp_path):
         ({"holdout": 1.0}, "less than 1"),
         ({"apply": "rule.json"}, "groups is given beside apply"),
         ({"scal": "margin"}, "no key 'scal'"),
+        ({"certain": True}, "certain is given with the rule randomized_threshold"),
+        ({"rule": "group_thresholds", "width": 0.1}, "width is given with the rule group_thresh"),
+        ({"rule": "group_thresholds", "solver": "histogram"}, "solver is histogram"),
+        ({"rule": "group_thresholds", "criterion": "equalized_odds"}, "there are no labels"),
+        ({"rule": "group_thresholds", "objective": "auc"}, "objective is auc"),
+        ({"rule": "group_thresholds", "objective": "1,2,3"}, "objective is 1,2,3"),
+        ({"rule": "group_thresholds", "objective": "1,-2"}, "objective is 1,-2"),
+        ({"rule": "group_thresholds", "objective": "1,x"}, "objective is 1,x"),
     ],
 )
 def test_what_cannot_be_asked_for_is_said(scored, options, told):

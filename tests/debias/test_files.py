@@ -203,6 +203,29 @@ def test_a_rule_of_a_study_is_applied_to_a_table(tmp_path):
     assert "equalized odds" in (tmp_path / "out" / "report.html").read_text()
 
 
+def test_the_rates_of_the_criterion_are_shown(tmp_path):
+    frame = make_scores()
+    options = {"rule": "group_thresholds", "criterion": "equalized_odds", "objective": "1,3"}
+    summary = run(frame, tmp_path, labels="y", holdout=0.0, groups=["sex"], **options)
+    frame["h"] = pd.read_parquet(tmp_path / "decisions.parquet")["probability"]
+    rates = frame.pivot_table("h", "sex", "y", aggfunc="mean")
+    assert np.ptp(rates, axis=0).to_numpy() == pytest.approx(0, abs=1e-12)
+    assert bias(summary, "sex", "debiased")["value"] == pytest.approx(0, abs=1e-12)
+    assert bias(summary, "sex", "unmodified")["value"] > 0.1
+    groups = pd.read_csv(tmp_path / "groups.csv", keep_default_na=False).query("attribute == 'sex'")
+    for label, name in enumerate(("false_positive_rate_after", "true_positive_rate_after")):
+        np.testing.assert_allclose(groups[name].astype(float), rates[label], atol=1e-12)
+    cost = (frame["y"] * 3 * (1 - frame["h"]) + (1 - frame["y"]) * frame["h"]).mean()
+    curve = pd.read_csv(tmp_path / "curve.csv")
+    assert curve["error_cost"].iloc[0] == pytest.approx(cost, abs=1e-12)
+    bounded = curve[curve["rule"] == "debiased"]
+    assert bounded["error_cost"].is_monotonic_decreasing
+    assert (np.diff(bounded["bias"]) > 0).all()
+    report = (tmp_path / "report.html").read_text()
+    for text in ("True positive rate before", "false positive rate", "error cost", "mean cost is"):
+        assert text in report
+
+
 def test_without_labels_changes_stand_for_accuracy(tmp_path):
     summary = run(make_scores(), tmp_path, groups=["sex"], holdout=0.0, scale="probability")
     assert summary["reported_on"] == "all"

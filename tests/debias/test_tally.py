@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score
 
 from fairfrontier.debias.tally import Tally
 from fairfrontier.evaluate.statistic.interval import wilson
@@ -94,3 +95,44 @@ def test_the_interval_of_the_bias_is_that_of_a_bootstrap_of_rows():
     low, high = np.quantile(draws, [0.025, 0.975])
     assert found.low == pytest.approx(low, abs=0.015)
     assert found.high == pytest.approx(high, abs=0.015)
+
+
+def test_the_bias_of_a_criterion_is_of_the_rows_with_its_label():
+    rows = make_rows()
+    tally = Tally(("before", "after"), PARTS, 3, 0)
+    add(tally, rows)
+    gap = {}
+    for label in (1, 0):
+        code, weight, h = (
+            rows[name][rows["label"] == label] for name in ("code", "weight", "after")
+        )
+        rate = np.bincount(code, weight * h) / np.bincount(code, weight)
+        gap[label] = np.ptp(rate)
+        found = tally.rates("after", PARTS, label=label).value
+        np.testing.assert_allclose(found, rate, atol=1e-12)
+    expected = {"equal_opportunity": gap[1], "predictive_equality": gap[0]}
+    expected |= {"equalized_odds": max(gap.values()), "average_odds": sum(gap.values()) / 2}
+    for criterion, value in expected.items():
+        found = tally.bias("after", PARTS, criterion=criterion)
+        assert found.value == pytest.approx(value, abs=1e-12)
+        assert found.low < value < found.high
+
+
+def test_objectives_are_those_of_the_rows():
+    rows = make_rows()
+    tally = Tally(("before", "after"), PARTS, 3, 0)
+    add(tally, rows)
+    y, h, weight = (rows[name] for name in ("label", "before", "weight"))
+    costs = {"costs": {"false_positive": 1.0, "false_negative": 4.0}}
+    assert tally.expect("before", PARTS, costs).value == pytest.approx(
+        np.average(np.where(y == 1, 4 * (1 - h), h), weights=weight)
+    )
+    for objective, score in {
+        "accuracy": accuracy_score,
+        "balanced_accuracy": balanced_accuracy_score,
+        "f1": f1_score,
+    }.items():
+        found = tally.expect("before", PARTS, objective)
+        assert found.value == pytest.approx(score(y, h, sample_weight=weight))
+        assert found.low < found.value < found.high
+        assert found.high - found.low == pytest.approx(0.07, abs=0.03)

@@ -65,6 +65,10 @@ class Curve:
         middle = low + (high - low) / 2.0
         return float(middle if middle < high else low)
 
+    def find_cuts(self, threshold: np.ndarray) -> np.ndarray:
+        """Return the cuts that are 1{score > t} for thresholds t."""
+        return self.score.size - np.searchsorted(self.score[::-1], threshold, side="right")
+
 
 @dataclass(frozen=True)
 class Gain:

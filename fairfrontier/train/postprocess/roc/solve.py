@@ -166,10 +166,7 @@ def solve_curves(
 
     base = [int(draw.cuts[0]) for draw in optimise(draw_base, None).draws] if no_harm else None
     optimum = optimise(solve, base)
-    totals = np.array([(curve.positive[-1], curve.negative[-1]) for curve in curves])
-    chosen = _measure(curves, optimum.draws)
-    chosen, mass = (np.column_stack([each.sum(axis=1), each]) for each in (chosen, totals))
-    rates = np.divide(chosen, mass, out=np.full_like(mass, np.nan), where=mass > 0)
+    rates = find_rates(curves, _measure(curves, optimum.draws))
     return GroupSolution(
         rule=_draw_rule(curves, optimum.draws),
         value=optimum.value,
@@ -201,6 +198,23 @@ def pool_groups(
         whole, gain, name, float(reached.min()), float(reached.max()), randomized=randomized
     )
     return _draw_rule([whole], [draw], solution.rule)
+
+
+def apply_rule(curves: Sequence[Curve], rule: MixtureRule) -> np.ndarray:
+    """Return the positives and negatives of each group that a rule chooses, (n_groups, 2)."""
+    cuts = [curve.find_cuts(own) for curve, own in zip(curves, rule.threshold, strict=True)]
+    return _measure(curves, [Draw(*pair) for pair in zip(cuts, rule.share, strict=True)])
+
+
+def find_rates(curves: Sequence[Curve], chosen: np.ndarray) -> np.ndarray:
+    """Return selection rate, true and false positive rate by group, (n_groups, 3), NaN for 0/0.
+
+    ``chosen`` has the chosen positives and negatives, (n_groups, 2).
+    """
+    totals = np.array([(curve.positive[-1], curve.negative[-1]) for curve in curves])
+    part, mass = (np.column_stack([each.sum(axis=1), each]) for each in (chosen, totals))
+    rates: np.ndarray = np.divide(part, mass, out=np.full_like(mass, np.nan), where=mass > 0)
+    return rates
 
 
 def measure_gap(rates: np.ndarray, criterion: Criterion) -> float:
