@@ -26,6 +26,8 @@ class Dimension(Model):
         Values without an order, in place of a range.
     loose : {"low", "high"} or None
         For a parameter that trades the objective for fairness: its end of least fairness.
+    instead_of : str or None
+        The parameter that says the same in other units, and takes precedence where a row gives it.
     """
 
     low: int | float | None = None
@@ -33,6 +35,7 @@ class Dimension(Model):
     log: bool = False
     choices: tuple[Any, ...] | None = None
     loose: Literal["low", "high"] | None = None
+    instead_of: str | None = None
 
     @model_validator(mode="after")
     def _is_a_range_or_a_list(self) -> Self:

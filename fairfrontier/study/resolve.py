@@ -191,7 +191,9 @@ class Resolver:
     def read_space(self, method: str) -> dict[str, Dimension]:
         """Return what a search may choose of a method."""
         space = MethodFile.read(method, self.home).space
-        _check_names(self.methods[method], space, f"conf/methods/{method}.yaml: space", ())
+        others = [each.instead_of for each in space.values() if each.instead_of]
+        key = f"conf/methods/{method}.yaml: space"
+        _check_names(self.methods[method], [*space, *others], key, ())
         return space
 
     def read_preset(self, method: str, preset: str | None) -> dict[str, Any]:

@@ -126,7 +126,9 @@ def list_searched(study: StudyConfig, resolver: Resolver) -> list[SearchedRow]:
         knobs = own if rule is None else resolver.read_space(rule.method)
         parameters = row.parameters if rule is None else rule.parameters
         dial, listed = None, ()
-        for name, dimension in knobs.items():
+        for own_name, dimension in knobs.items():
+            other = dimension.instead_of
+            name = other if other in {*parameters, *fixed} else own_name
             value = parameters.get(name)
             if dimension.loose and (isinstance(value, list) or name not in {*parameters, *fixed}):
                 dial = (name, dimension)

@@ -24,6 +24,8 @@ CLASS_WEIGHTS: dict[str, tuple[Any, Any]] = {
     "class_weight": ("balanced", None),
     "balanced": (True, False),
 }
+# Rounds without a lower log loss on validation rows, for methods with ``early_stopping``.
+PATIENCE = 20
 
 
 def read_costs(objective: Objective) -> tuple[float, float] | None:
@@ -57,7 +59,8 @@ def _is_price(cost: Any) -> bool:
 def list_serving(objective: Objective, known: Collection[str]) -> dict[str, Any]:
     """Return the parameters, of those that a method has, by which it serves an objective.
 
-    Classes count alike under the balanced accuracy, and rows under all else. Rules that maximise
+    Classes count alike under the balanced accuracy, and rows under all else. What can is stopped
+    early on validation rows, and has its budget in units of the data. Rules that maximise
     a sum over rows serve f1 and auc by the balanced accuracy, and log_loss by the accuracy.
     """
     position = 0 if objective == "balanced_accuracy" else 1
@@ -65,6 +68,9 @@ def list_serving(objective: Objective, known: Collection[str]) -> dict[str, Any]
     serving["objective"] = (
         SUMS.get(objective, objective) if isinstance(objective, str) else objective
     )
+    serving["early_stopping"] = PATIENCE
+    if "budget_share" in known:
+        serving["budget"] = None
     return {name: value for name, value in serving.items() if name in known}
 
 

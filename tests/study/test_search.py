@@ -210,6 +210,21 @@ def test_a_grid_is_not_searched(home):
     assert labels == ["gbdt"]
 
 
+def test_budgets_are_searched_as_shares_unless_a_row_gives_them(home):
+    rows = {
+        "free": {"method": "budro"},
+        "raw": {"method": "budro", "budget": 0.1},
+        "listed": {"method": "budro", "budget": [0.1, 0.4]},
+    }
+    search = begin(home, methods=rows, metric={"name": "subspace"})
+    dials = {row.label: (row.dial and row.dial[0], row.listed) for row in search.rows}
+    assert dials == {
+        "free": ("budget_share", ()), "raw": (None, ()), "listed": ("budget", (0.1, 0.4))
+    }  # fmt: skip
+    (free,) = (row for row in search.rows if row.label == "free")
+    assert 0 < free.set_dial(1.0)["budget_share"] < free.set_dial(0.0)["budget_share"] < 1
+
+
 def test_positions_of_a_dial():
     low = Dimension(low=0.001, high=1.0, log=True, loose="low")
     assert [low.at(p) for p in (0.0, 0.5, 1.0)] == pytest.approx([1.0, 0.03162, 0.001])

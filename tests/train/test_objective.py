@@ -94,10 +94,13 @@ def test_what_right_decisions_gain_orders_decisions_as_the_objective_does(object
 
 
 def test_class_weights_serve_the_objective():
-    known = ("scale_pos_weight", "balanced", "objective", "depth")
+    known = ("scale_pos_weight", "balanced", "objective", "depth", "early_stopping")
     assert list_serving("balanced_accuracy", known) == {
-        "scale_pos_weight": "balanced", "balanced": True, "objective": "balanced_accuracy"
+        "scale_pos_weight": "balanced", "balanced": True, "objective": "balanced_accuracy",
+        "early_stopping": 20,
     }  # fmt: skip
+    assert list_serving("f1", ["budget"]) == {}
+    assert list_serving("f1", ["budget", "budget_share"]) == {"budget": None}
     assert list_serving("accuracy", ["class_weight"]) == {"class_weight": None}
     assert list_serving("f1", ["objective"]) == {"objective": "balanced_accuracy"}
     assert list_serving(COSTS, known)["objective"] == COSTS

@@ -68,9 +68,10 @@ def train(
     reason = next((reason for reason in reasons if reason is not None), None)
     if reason is not None:
         return Fitted((), (), reason)
+    learnt = [_hold_out(model, split) for model, split in zip(models, splits, strict=True)]
     data = [
         select_keywords(type(model), split, give_metric(position), client)
-        for position, (model, split) in enumerate(zip(models, splits, strict=True))
+        for position, (model, split) in enumerate(zip(models, learnt, strict=True))
     ]
     # A rare level may be absent from a split: tables of different widths train apart.
     widths = [keywords["X"].shape[1] for keywords in data]
@@ -83,7 +84,7 @@ def train(
     if reason is not None:
         return Fitted((), (), reason)
     if objective is not None and chooses_cut(type(models[0])):
-        for model, split, keywords in zip(models, splits, data, strict=True):
+        for model, split, keywords in zip(models, learnt, data, strict=True):
             _tune_cut(model, split, keywords, objective)
     for model, split in zip(models, splits, strict=True):
         model.name_features(split.feature_names)
@@ -92,6 +93,19 @@ def train(
         for model, split in zip(models, splits, strict=True)
     ]
     return Fitted(models, predictions)
+
+
+def _hold_out(model: Estimator, split: Split) -> Split:
+    """Return the split, with a fifth of the training rows for validation to stop early on."""
+    if getattr(model, "early_stopping", None) is None or split.validation is not None:
+        return split
+    part = split.train
+    labels = part.y if part.classes else np.zeros_like(part.y)
+    if np.bincount(labels.astype(np.int64)).min() < FOLDS:
+        return split
+    shuffled = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
+    fitted, held_out = next(iter(shuffled.split(part.X, labels)))
+    return split.replace(train=part.take(fitted), validation=part.take(held_out))
 
 
 def chooses_cut(cls: type[Estimator]) -> bool:

@@ -10,9 +10,12 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from fairfrontier.metric.fair_metric import FairMetric
+from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.seeds import derive_generator
+from fairfrontier.train.base import unit_weight
 from fairfrontier.train.individual.attack import AttackedRows, AttackSetting, Objective, attack
+from fairfrontier.train.individual.budget import check_budget, find_budget, measure_spread
 from fairfrontier.train.neural.estimator import (
     Batch,
     NeuralNetwork,
@@ -35,8 +38,8 @@ class Robust(NeuralNetwork):
     """Base of the nets that are trained against an adversary, with their parameters."""
 
     varies: ClassVar[frozenset[str]] = frozenset(
-        {"learning_rate", "random_state", "budget", "subspace_rate", "full_rate", "dual_start"}
-        | {"dual_learning_rate"}
+        {"learning_rate", "random_state", "budget", "budget_share", "early_stopping"}
+        | {"subspace_rate", "full_rate", "dual_start", "dual_learning_rate"}
     )
     example: ClassVar[Mapping[str, Any]] = {
         "hidden": 8,
@@ -49,16 +52,19 @@ class Robust(NeuralNetwork):
         "full_rate": 0.01,
     }
 
-    budget: float = 0.01
+    budget: float | None = 0.01
+    budget_share: float = 1e-3
     variant: Literal["paper", "authors"] = "paper"
     hidden: int | Sequence[int] = 100
-    learning_rate: float = 1e-3
-    batch_size: int = 1000
+    learning_rate: float = 3e-3
+    batch_size: int = 250
     steps: int = 1000
     replacement: bool = True
-    subspace_steps: int = 50
-    subspace_rate: float = 10.0
-    full_steps: int = 50
+    balanced: bool = True
+    early_stopping: int | None = None
+    subspace_steps: int = 10
+    subspace_rate: float | None = None
+    full_steps: int = 10
     full_rate: float | None = None
     start_noise: float = 0.1
     dual_start: float = 2.0
@@ -76,10 +82,12 @@ class Robust(NeuralNetwork):
         super().check()
         number = "a number that is 0 or more"
         self.require("variant", self.variant in ("paper", "authors"), "paper or authors")
-        for name in ("budget", "subspace_rate", "start_noise", "dual_start", "dual_learning_rate"):
+        check_budget(self)
+        for name in ("start_noise", "dual_start", "dual_learning_rate"):
             self.require(name, 0 <= getattr(self, name) < np.inf, number)
-        rate = self.full_rate
-        self.require("full_rate", rate is None or 0 <= rate < np.inf, number + ", or null")
+        for name in ("subspace_rate", "full_rate"):
+            rate = getattr(self, name)
+            self.require(name, rate is None or 0 <= rate < np.inf, number + ", or null")
         self.require("subspace_steps", self.subspace_steps >= 0, "0 or more")
         self.require("full_steps", self.full_steps >= 0, "0 or more")
         self.require("dual_floor", 0 <= self.dual_floor <= self.dual_cap, "0 to dual_cap")
@@ -92,11 +100,28 @@ class Robust(NeuralNetwork):
         *,
         metric: FairMetric,
         sample_weight: np.ndarray | None = None,
+        validation: Part | None = None,
         progress: Progress | None = None,
     ) -> Self:
-        """Train on rows X with labels y under a fair metric."""
+        """Train on rows X with labels y under a fair metric; see ``early_stopping``."""
         data = {"X": X, "y": y, "metric": metric, "sample_weight": sample_weight}
-        return self._fit(data, progress)
+        return self._fit({**data, "validation": validation}, progress)
+
+    def _validate(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        table = super()._validate(data)
+        mass = unit_weight(table["sample_weight"], len(table["y"]))
+        z = np.asarray(table["metric"].embed(table["X"]))
+        mass = mass / mass.sum()
+        rate = self.subspace_rate
+        if rate is None:
+            # The steps together cross two standard deviations of the rows.
+            along = np.asarray(table["X"] @ table["metric"].directions.T)
+            spread = measure_spread(along, mass) / 2 / max(1, along.shape[1])
+            rate = 2 * np.sqrt(spread) / max(1, self.subspace_steps)
+        return {**table, "budget": find_budget(self, z, mass), "subspace_rate": float(rate)}
+
+    def _keep(self, data: Mapping[str, Any]) -> None:
+        self.report_ = data["budget"]._asdict()
 
     def _passes(self) -> float:
         return 1.0 + self.subspace_steps + self.full_steps
@@ -126,13 +151,14 @@ class Adversary:
         metrics: list[FairMetric] = [table["metric"] for table in data]
         self._free = [metric.directions for metric in metrics]
         self._noise = [derive_generator("network", "noise", model.random_state) for model in models]
-        self.budget, self.dual = column("budget"), column("dual_start")
+        self.budget = np.asarray([table["budget"].budget for table in data])
+        self.dual = column("dual_start")
         self._dual_rate = column("dual_learning_rate")
         # A tenth of ε by default: the step that SenSR and SenSeI were published with.
         self._full_rate = np.asarray(
             [
-                float(model.budget) / 10 if model.full_rate is None else float(model.full_rate)
-                for model in models
+                budget / 10 if model.full_rate is None else float(model.full_rate)
+                for model, budget in zip(models, self.budget, strict=True)
             ]
         )
         sigma = None
@@ -143,7 +169,7 @@ class Adversary:
             sigma=sigma,
             subspace_steps=leader.subspace_steps,
             full_steps=leader.full_steps,
-            subspace_rate=tables.stack(list(column("subspace_rate"))),
+            subspace_rate=tables.stack([table["subspace_rate"] for table in data]),
             discard_batch=leader.variant == "authors",
         )
 

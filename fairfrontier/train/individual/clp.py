@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from fairfrontier.prepare.split import CounterfactualSet, Split
+from fairfrontier.prepare.split import CounterfactualSet, Part, Split
 from fairfrontier.runtime.arrays import to_numpy
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.runtime.seeds import derive_generator
@@ -38,7 +38,9 @@ class CLP(NeuralNetwork):
     counterfactual_set : str or None
         Name of the set that the variants are drawn from; by default each row first draws one of
         all sets, each equally likely.
-    hidden, learning_rate, batch_size, steps, replacement, dtype, backend, record_every
+    early_stopping
+        As in `SenSR`.
+    hidden, learning_rate, batch_size, steps, replacement, balanced, dtype, backend, record_every
         As in `Net`.
     random_state : int
         Seed of the weights, the minibatches and the variants.
@@ -59,7 +61,11 @@ class CLP(NeuralNetwork):
     classification through robustness. AIES 2019, Section 4.3.
     """
 
-    varies: ClassVar[frozenset[str]] = NeuralNetwork.varies | {"strength", "counterfactual_set"}
+    varies: ClassVar[frozenset[str]] = NeuralNetwork.varies | {
+        "strength",
+        "counterfactual_set",
+        "early_stopping",
+    }
     paper: ClassVar[str] = "Garg et al., Counterfactual fairness in text classification, AIES 2019"
     example: ClassVar[Mapping[str, Any]] = {
         "hidden": 8,
@@ -75,6 +81,8 @@ class CLP(NeuralNetwork):
     batch_size: int = 1000
     steps: int = 1000
     replacement: bool = True
+    balanced: bool = True
+    early_stopping: int | None = None
     dtype: Literal["float32", "float64"] = "float32"
     backend: Literal["auto", "numpy", "cupy"] = "auto"
     record_every: int = 100
@@ -99,6 +107,7 @@ class CLP(NeuralNetwork):
         *,
         counterfactuals: Mapping[str, CounterfactualSet],
         sample_weight: np.ndarray | None = None,
+        validation: Part | None = None,
         progress: Progress | None = None,
     ) -> Self:
         """Train on rows X with labels y and their counterfactual sets.
@@ -111,7 +120,7 @@ class CLP(NeuralNetwork):
             For sets of other rows than X, as in cross-validation, which subsets X but not the sets.
         """
         data = {"X": X, "y": y, "counterfactuals": counterfactuals, "sample_weight": sample_weight}
-        return self._fit(data, progress)
+        return self._fit({**data, "validation": validation}, progress)
 
     @classmethod
     def _rule(

@@ -37,15 +37,17 @@ class SenSeI(Robust):
     variant : {"paper", "authors"}
         As in `SenSR`; besides, ``paper`` attacks by raising d_Y − λ d_X and has ρ in the step of
         λ, ``authors`` raises ρ d_Y − λ d_X.
-    hidden, learning_rate, batch_size, steps, replacement, dtype, backend, record_every
+    hidden, learning_rate, batch_size, steps, replacement, balanced, dtype, backend, record_every
         As in `Net`.
-    budget, subspace_steps, subspace_rate, full_steps, full_rate, start_noise, random_state
+    budget, budget_share, early_stopping, subspace_steps, subspace_rate, full_steps, full_rate
         As in `SenSR`.
-    dual_start, dual_learning_rate, dual_floor, dual_cap, failure_decay
+    start_noise, random_state, dual_start, dual_learning_rate, dual_floor, dual_cap, failure_decay
         As in `SenSR`.
 
     Attributes
     ----------
+    report_
+        As in `SenSR`.
     network_, history_
         As in `NeuralNetwork`; the history adds ``regularizer`` (mean d_Y), ``dual`` (λ),
         ``cost`` (mean d_X), ``subspace_gain`` and ``full_gain``.

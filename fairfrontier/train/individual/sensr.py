@@ -34,18 +34,26 @@ class SenSR(Robust):
 
     Parameters
     ----------
-    budget : float
-        ε ≥ 0: mean fair distance that rows may be moved, in squared units of the metric.
-        Moving along free directions costs nothing, so 0 is not plain training.
+    budget : float or None
+        ε ≥ 0: mean fair distance that rows may be moved, in squared units of the metric; None for
+        a share of how far apart rows are. Moving along free directions costs nothing, so 0 is not
+        plain training.
+    budget_share : float
+        Without a ``budget``, as in a study with an objective, ε over the mean fair distance
+        E d(X, X') of two training rows drawn at random.
     variant : {"paper", "authors"}
         ``paper``: attacks that lower their objective are discarded row by row, and λ makes a
         projected gradient step. ``authors``, as in their code: they are discarded for the whole
         minibatch, which is skipped if the full attack failed; the step of λ has a ratio factor
         and is clipped.
-    hidden, learning_rate, batch_size, steps, replacement, dtype, backend, record_every
+    early_stopping : int or None
+        Where ``fit`` is given validation rows, entries of the history without a lower log loss on
+        them after which training ends; the net of the lowest is kept.
+    hidden, learning_rate, batch_size, steps, replacement, balanced, dtype, backend, record_every
         As in `Net`; SenSR draws its minibatches without replacement.
-    subspace_steps, subspace_rate : int, float
-        Steps and rate of Adam on the coefficients of the free directions.
+    subspace_steps, subspace_rate : int, float or None
+        Steps and rate of Adam on the coefficients of the free directions; by default the steps
+        together cross two standard deviations of the rows along the directions.
     full_steps, full_rate : int, float or None
         Steps and rate of Adam on all features; the default rate is a tenth of the budget.
     start_noise : float
@@ -61,6 +69,8 @@ class SenSR(Robust):
 
     Attributes
     ----------
+    report_ : dict of str to float
+        ``budget`` and ``budget_share``, whichever was given.
     network_, history_
         As in `NeuralNetwork`; the history adds ``dual`` (λ), ``cost`` (mean d_X),
         ``subspace_gain`` and ``full_gain``. ``loss`` is that of the attacked rows.
@@ -79,9 +89,9 @@ class SenSR(Robust):
 
     paper: ClassVar[str] = "Yurochkin, Bower, Sun, Sensitive subspace robustness, ICLR 2020"
 
-    budget: float = 0.001
+    budget: float | None = 0.001
+    budget_share: float = 1e-4
     replacement: bool = False
-    full_steps: int = 40
 
     @classmethod
     def _rule(

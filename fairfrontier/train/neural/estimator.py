@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
-from fairfrontier.prepare.split import Task
+from fairfrontier.prepare.split import Part, Task
 from fairfrontier.runtime.arrays import (
     Backend,
     array_namespace,
@@ -32,6 +32,7 @@ from fairfrontier.train.neural.network import (
 )
 from fairfrontier.train.neural.optimiser import Adam
 from fairfrontier.train.persistence import State
+from fairfrontier.train.stopping import Watch, check_stopping, watch
 
 Array = Any
 Progress = Callable[[int, int], None]
@@ -211,6 +212,8 @@ class NeuralNetwork(Classifier):
     backend: Backend
     record_every: int
     random_state: int
+    # Entries of the history without a lower log loss on validation rows, after which a fit ends.
+    early_stopping: int | None = None
 
     network_: Network
     history_: dict[str, np.ndarray]
@@ -236,6 +239,7 @@ class NeuralNetwork(Classifier):
         self.require("batch_size", self.batch_size >= 2, "2 or more")
         self.require("steps", self.steps >= 1, "1 or more")
         self.require("record_every", self.record_every >= 1, "1 or more")
+        check_stopping(self)
         self.require("dtype", self.dtype in ("float32", "float64"), "float32 or float64")
 
     @classmethod
@@ -282,6 +286,12 @@ class NeuralNetwork(Classifier):
         )
         optimiser = Adam(network.arrays, store.stack([model.learning_rate for model in models]))
         rule = cls._rule(models, tables, store)
+        for model, table in zip(models, tables, strict=True):
+            model._keep(table)
+        stops = [
+            model._begin_stop(table.get("validation"))
+            for model, table in zip(models, tables, strict=True)
+        ]
         records: list[dict[str, np.ndarray]] = []
         for step in range(1, leader.steps + 1):
             slope = rule(network, store.take([sampler.draw() for sampler in samplers]))
@@ -295,15 +305,23 @@ class NeuralNetwork(Classifier):
                 records.append({"step": np.full(len(models), float(step)), **slope.facts})
                 if progress is not None:
                     progress(step, leader.steps)
-        arrays = [to_numpy(array).astype(np.float64) for array in network.arrays]
-        for position, (model, table) in enumerate(zip(models, tables, strict=True)):
-            own = slice(position, position + 1)
-            model.network_ = Network.of([array[own].copy() for array in arrays])
+                for position, (model, watched) in enumerate(zip(models, stops, strict=True)):
+                    if watched is not None and not watched.is_over:
+                        net = take_model(network, position)
+                        watched.add(model._predict_logits(net, watched.X))
+                        if watched.best == len(watched.losses):
+                            model.network_ = net
+                if all(watched is not None and watched.is_over for watched in stops):
+                    break
+        for position, (model, watched) in enumerate(zip(models, stops, strict=True)):
+            if watched is None:
+                model.network_ = take_model(network, position)
+            # What others of the batch needed beyond its own end is not this model's.
+            own = records if watched is None else records[: len(watched.losses)]
             model.history_ = {
-                key: np.asarray([record[key][position] for record in records], dtype=np.float64)
-                for key in records[0]
+                key: np.asarray([record[key][position] for record in own], dtype=np.float64)
+                for key in own[0]
             }
-            model._keep(table)
             rule.warn(model.history_, position)
 
     def _validate(self, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -313,6 +331,16 @@ class NeuralNetwork(Classifier):
         if weight is not None:
             weight = training_weight(weight, len(codes))
         return {**data, "X": X, "y": codes, "sample_weight": weight}
+
+    def _begin_stop(self, validation: Part | None) -> Watch | None:
+        """Return the watch of a fit with validation rows, whose classes count as in training."""
+        begun = watch(self, validation)
+        if begun is not None:
+            if self.balanced:
+                total = np.bincount(begun.y, weights=begun.weight)
+                begun.weight /= np.maximum(total, np.finfo(float).tiny)[begun.y]
+            begun.X = self._project(begun.X)
+        return begun
 
     def _fit(self, data: Mapping[str, Any], progress: Progress | None) -> Self:
         type(self).fit_batch([self], [data], progress=progress)
@@ -352,12 +380,16 @@ class NeuralNetwork(Classifier):
         depend on the other rows.
         """
         rows = self._project(self.validate_rows(X))
+        return np.asarray(softmax(self._predict_logits(self.network_, rows)))
+
+    def _predict_logits(self, network: Network, rows: np.ndarray) -> np.ndarray:
+        """Return the logits of a net's inputs, float64, shape (n_samples, n_classes)."""
         blocks = (
             # Block by block, so that the embeddings of many texts are never copied at once.
             rows[start : start + PREDICTION_ROWS].astype(np.float64, copy=False)
             for start in range(0, len(rows), PREDICTION_ROWS)
         )
-        parts = [softmax(forward(self.network_, block).logits[0]) for block in blocks]
+        parts = [forward(network, block).logits[0] for block in blocks]
         return np.concatenate(parts) if parts else np.zeros((0, self.classes_.size))
 
     def _project(self, X: np.ndarray) -> np.ndarray:
@@ -379,6 +411,12 @@ class NeuralNetwork(Classifier):
             for key, array in state.arrays.items()
             if key.startswith("history_")
         }
+
+
+def take_model(network: Network, position: int) -> Network:
+    """Return the net of one model as float64 on NumPy, with a model axis of length 1."""
+    own = slice(position, position + 1)
+    return Network.of([to_numpy(array).astype(np.float64)[own].copy() for array in network.arrays])
 
 
 def _check_alike(models: Sequence[NeuralNetwork]) -> None:

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from sklearn.model_selection import StratifiedKFold
 
-from fairfrontier import create, load
+from fairfrontier import create, learn, load
 from fairfrontier.runtime.errors import ConfigError, DataError, InputError
 from fairfrontier.runtime.store import Store
 from fairfrontier.train.fit import fitting
@@ -399,3 +399,27 @@ def test_rules_that_constrain_or_draw_decisions_keep_their_cut():
     kept = {name for name, method in METHODS.all().items() if not chooses_cut(method)}
     assert {"randomized_threshold", "noisy_dro", "noisy_naive"} <= kept
     assert not {"gbdt", "linear", "budro", "sensei", "noisy_unconstrained"} & kept
+
+
+def test_without_validation_rows_some_of_training_are_held_out_to_stop_early(tmp_path, store):
+    make_project(tmp_path)
+    many = {"n_estimators": 40, "max_depth": 6, "learning_rate": 0.5, "early_stopping": 3}
+    group = make_group(
+        estimator="budro", then=None, select_on="train", metric={"name": "subspace"},
+        members=(Member(0, many, {}),),
+    )  # fmt: skip
+    entry = store.path(KIND, fit(group, store, tmp_path))
+    split = load("loans", 0, home=tmp_path)
+    assert split.validation is None
+    part, metric = split.train, learn("subspace", split)
+    folds = StratifiedKFold(5, shuffle=True, random_state=0)
+    fitted, held_out = next(iter(folds.split(part.X, part.y)))
+    mine = part.take(fitted)
+    model = create("budro", **many).fit(
+        mine.X, mine.y, metric=metric, sample_weight=mine.weight, validation=part.take(held_out)
+    )
+    score = read_scores(entry / "scores-0.npz")["test"].score
+    assert np.array_equal(score, model.predict_proba(split.test.X)[:, 1])
+    (report,) = read_facts(entry)["reports"]
+    assert report == model.report_
+    assert report["rounds"] < 40

@@ -12,16 +12,17 @@ import xgboost
 from scipy.special import softmax
 
 from fairfrontier.metric.fair_metric import FairMetric
-from fairfrontier.prepare.split import Split, Task
+from fairfrontier.prepare.split import Part, Split, Task
 from fairfrontier.train.base import Classifier
 from fairfrontier.train.dask.collection import is_collection
 from fairfrontier.train.individual.budro.collection import fit_collection
 from fairfrontier.train.individual.budro.linear_program import LARGEST
-from fairfrontier.train.individual.budro.round import BoostingSetting, boost
+from fairfrontier.train.individual.budro.round import BoostingSetting, boost, follow, scale_classes
 from fairfrontier.train.individual.budro.rows import check_rows, take_rows
 from fairfrontier.train.individual.budro.solver import Setting, check_transport
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import method
+from fairfrontier.train.stopping import Watch, check_stopping, watch
 from fairfrontier.train.tree.boosting import PositiveWeight, check_trees, probabilities
 
 if TYPE_CHECKING:
@@ -44,8 +45,12 @@ class BuDRO(Classifier):
 
     Parameters
     ----------
-    budget : float
-        ε ≥ 0: mean fair distance that rows may be moved, in squared units of the metric.
+    budget : float or None
+        ε ≥ 0: mean fair distance that rows may be moved, in squared units of the metric; None for
+        a share of how far apart rows are.
+    budget_share : float
+        Without a ``budget``, ε over the mean fair distance E d(X, X') of two training rows drawn at
+        random. From .001 to .01 tables are moderately, from .1 on severely constrained.
     solver : {"exact", "sgd", "sinkhorn", "sinkhorn_sgd", "linear_program"}
         ``exact`` meets the budget in every round, to ``tolerance``; ``sgd`` takes the paper's
         stochastic steps on the dual, restarted from ``dual_start`` in every round; ``sinkhorn`` and
@@ -64,8 +69,11 @@ class BuDRO(Classifier):
     variant : {"paper", "authors"}
         First round: one plain step on the doubled rows, which is a constant (paper), or on the
         original rows with weight 1 (authors' code).
+    early_stopping : int or None
+        Where ``fit`` is given validation rows, rounds without a lower log loss on them after which
+        it ends; those up to the lowest are kept. Classes are weighted as in the boosting step.
     n_estimators : int
-        Boosting rounds, the first included.
+        Boosting rounds at most, the first included.
     max_depth, learning_rate, reg_lambda, tree_method
         As XGBoost's. All weights of a round sum to 1, so that ``reg_lambda`` acts on that scale.
     min_child_rows : float
@@ -84,7 +92,9 @@ class BuDRO(Classifier):
     ----------
     booster_ : xgboost.Booster
         The trees, which start from margin 0.
-    history_ : dict of str to ndarray of shape (n_estimators - 1,)
+    report_ : dict of str to float
+        ``budget`` and ``budget_share``, whichever was given, and ``rounds``, those that were kept.
+    history_ : dict of str to ndarray of shape (rounds - 1,)
         Per round: η, cost, objective, duality gap of (2.8) and passes (or steps) of the transport.
 
     Notes
@@ -107,7 +117,9 @@ class BuDRO(Classifier):
     paper: ClassVar[str] = "Vargo et al., Individually fair gradient boosting, ICLR 2021"
     example: ClassVar[Mapping[str, Any]] = {"n_estimators": 4, "max_depth": 3, "budget": 0.2}
 
-    budget: float = 0.4
+    budget: float | None = None
+    budget_share: float = 0.01
+    early_stopping: int | None = None
     solver: Literal["exact", "sgd", "sinkhorn", "sinkhorn_sgd", "linear_program"] = "exact"
     tolerance: float = 1e-3
     column_share: float | None = None
@@ -118,9 +130,9 @@ class BuDRO(Classifier):
     momentum: float = 0.9
     dual_learning_rate: float = 1e-4
     variant: Literal["paper", "authors"] = "paper"
-    n_estimators: int = 180
-    max_depth: int = 8
-    learning_rate: float = 0.05
+    n_estimators: int = 100
+    max_depth: int = 4
+    learning_rate: float = 0.1
     reg_lambda: float = 1e-4
     min_child_rows: float = 0.1
     scale_pos_weight: PositiveWeight = "balanced"
@@ -130,6 +142,7 @@ class BuDRO(Classifier):
     random_state: int = 0
     booster_: xgboost.Booster = field(init=False)
     history_: dict[str, np.ndarray] = field(init=False)
+    report_: dict[str, float] = field(init=False)
 
     def fit(
         self,
@@ -138,6 +151,7 @@ class BuDRO(Classifier):
         *,
         metric: FairMetric,
         sample_weight: np.ndarray | None = None,
+        validation: Part | None = None,
         client: Client | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Self:
@@ -154,6 +168,8 @@ class BuDRO(Classifier):
         sample_weight : ndarray or dask array of float64, shape (n_samples,), optional
             Case weights: the masses of the rows before they move. A row of weight 0 is left out,
             also as a destination.
+        validation : Part, optional
+            Rows for ``early_stopping``.
         client : distributed.Client, optional
             Required for Dask arrays, whose rows its workers hold; rows in memory are fitted in
             this process.
@@ -175,12 +191,30 @@ class BuDRO(Classifier):
         if is_collection(X):
             boosted = fit_collection(self.setting(), X, y, metric, sample_weight, client, progress)
             self.n_features_in_, self.classes_ = int(X.shape[1]), np.arange(boosted.n_classes)
+            watched = self._watch(validation)
+            if watched is not None:
+                follow(watched, boosted.booster, xgboost.DMatrix(watched.X, nthread=self.n_jobs))
+                boosted = boosted.take(watched.best)
         else:
             X, y, weight = take_rows(*self.validate_training(X, y), sample_weight)
             check_rows(y)
-            boosted = boost(self.setting(), X, y, np.asarray(metric.embed(X)), weight, progress)
+            z = np.asarray(metric.embed(X))
+            watched = self._watch(validation)
+            boosted = boost(self.setting(), X, y, z, weight, progress, watched)
         self.booster_, self.history_ = boosted.booster, dict(boosted.history)
+        self.report_ = {
+            **boosted.budget._asdict(),
+            "rounds": float(boosted.booster.num_boosted_rounds()),
+        }
         return self
+
+    def _watch(self, validation: Part | None) -> Watch | None:
+        watched = watch(self, validation)
+        if watched is not None:
+            n_classes = max(2, self.classes_.size)
+            scale = scale_classes(self.setting(), watched.y, watched.weight, n_classes)
+            watched.weight *= scale[watched.y]
+        return watched
 
     def setting(self) -> BoostingSetting:
         """Return the parameters for `boost`."""
@@ -192,6 +226,7 @@ class BuDRO(Classifier):
         """Raise ConfigError for invalid parameters."""
         check_trees(self)
         check_transport(self)
+        check_stopping(self)
         self.require("variant", self.variant in ("paper", "authors"), "paper or authors")
         finite = "a finite number above 0"
         self.require("learning_rate", 0 < self.learning_rate < math.inf, finite)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +12,7 @@ import xgboost
 
 from fairfrontier.runtime.arrays import Backend, as_backend, to_numpy
 from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.train.individual.budget import Budget, find_budget
 from fairfrontier.train.individual.budro.geometry import build_geometry, keep_columns
 from fairfrontier.train.individual.budro.objective import (
     balance_classes,
@@ -19,6 +20,7 @@ from fairfrontier.train.individual.budro.objective import (
     predict_margin,
 )
 from fairfrontier.train.individual.budro.solver import Setting, WorstCases
+from fairfrontier.train.stopping import Watch
 from fairfrontier.train.tree.boosting import PositiveWeight, positive_weight, tree_parameters
 
 
@@ -26,7 +28,8 @@ from fairfrontier.train.tree.boosting import PositiveWeight, positive_weight, tr
 class BoostingSetting:
     """Parameters of `BuDRO`; ``transport`` holds those of the solvers."""
 
-    budget: float
+    budget: float | None
+    budget_share: float
     solver: str
     variant: str
     n_estimators: int
@@ -49,6 +52,12 @@ class Boosted:
     booster: xgboost.Booster
     history: Mapping[str, np.ndarray]
     n_classes: int
+    budget: Budget
+
+    def take(self, rounds: int) -> Self:
+        """Return the first so many rounds."""
+        history = {name: values[: rounds - 1] for name, values in self.history.items()}
+        return replace(self, booster=self.booster[:rounds], history=history)
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,7 @@ class BoostingState:
         self.n_classes = max(2, int(y.max()) + 1)
         self.scale = scale_classes(setting, y, weight, self.n_classes)
         mass = weight / weight.sum()
+        self.budget = find_budget(setting, z, mass)
         work = float(len(y)) ** 2 * z.shape[1] * setting.n_estimators
         geometry = build_geometry(
             as_backend(z, setting.backend, work=work), y, n_labels=self.n_classes, mass=mass
@@ -98,7 +108,7 @@ class BoostingState:
             self.rows = workers.rows
         self.worst_cases = WorstCases(
             geometry,
-            setting.budget,
+            self.budget.budget,
             setting.solver,
             setting.transport,
             setting.backend,
@@ -134,7 +144,8 @@ class BoostingState:
 
     def finish(self) -> Boosted:
         """Return the trees and the history."""
-        return Boosted(self.booster, self.worst_cases.read_history(), self.n_classes)
+        history = self.worst_cases.read_history()
+        return Boosted(self.booster, history, self.n_classes, self.budget)
 
     def __sizeof__(self) -> int:
         # Dask estimates memory by it.
@@ -191,15 +202,26 @@ def boost(
     z: np.ndarray,
     weight: np.ndarray,
     progress: Callable[[int, int], None] | None = None,
+    watch: Watch | None = None,
 ) -> Boosted:
     """Boost on rows in memory; ``progress`` is called with (rounds done, rounds)."""
     state = BoostingState(setting, X, y, z, weight)
+    rows = None if watch is None else xgboost.DMatrix(watch.X, nthread=setting.n_jobs)
     while True:
         if progress is not None:
             progress(state.iteration, setting.n_estimators)
-        if state.iteration >= setting.n_estimators:
-            return state.finish()
+        if watch is not None:
+            follow(watch, state.booster, rows)
+        if state.iteration >= setting.n_estimators or (watch is not None and watch.is_over):
+            return state.finish() if watch is None else state.finish().take(watch.best)
         state.play()
+
+
+def follow(watch: Watch, booster: xgboost.Booster, rows: xgboost.DMatrix) -> None:
+    """Record the rounds of a booster that a watch has not seen, until it is over."""
+    while len(watch.losses) < booster.num_boosted_rounds() and not watch.is_over:
+        seen = (0, len(watch.losses) + 1)
+        watch.add(booster.predict(rows, output_margin=True, iteration_range=seen))
 
 
 def scale_classes(

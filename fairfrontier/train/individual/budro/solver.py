@@ -11,6 +11,7 @@ from array_api_compat import array_namespace, device
 
 from fairfrontier.runtime.arrays import Backend, as_backend, to_numpy
 from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.train.individual.budget import check_budget
 from fairfrontier.train.individual.budro.entropic import solve_sinkhorn, solve_sinkhorn_sgd
 from fairfrontier.train.individual.budro.geometry import Geometry, build_geometry
 from fairfrontier.train.individual.budro.linear_program import solve_linear_program
@@ -243,7 +244,7 @@ class WorstCases:
 def check_transport(model: Any) -> None:
     """Raise ConfigError for invalid parameters of an estimator that concern the transport."""
     finite, number = "a finite number above 0", "a finite number that is 0 or more"
-    model.require("budget", 0 <= model.budget < math.inf, number)
+    check_budget(model)
     model.require("solver", model.solver in SOLVERS, " or ".join(SOLVERS))
     for name in ("tolerance", "entropy_weight", "dual_learning_rate"):
         model.require(name, 0 < getattr(model, name) < math.inf, finite)

@@ -14,12 +14,13 @@ from scipy.special import expit
 from sklearn.base import clone
 
 from fairfrontier.metric.fair_metric import FairMetric
-from fairfrontier.prepare.split import Split
+from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.arrays import as_backend, to_numpy
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.seeds import derive_integer
 from fairfrontier.runtime.thread import limited_threads
 from fairfrontier.train.base import Classifier
+from fairfrontier.train.individual.budget import find_budget
 from fairfrontier.train.individual.budro.geometry import build_geometry
 from fairfrontier.train.individual.budro.linear_program import LARGEST
 from fairfrontier.train.individual.budro.rows import check_rows, take_rows
@@ -34,6 +35,7 @@ from fairfrontier.train.individual.fair_boosting.learner import (
 )
 from fairfrontier.train.persistence import State, find_strangers, read_state, restoring, write_state
 from fairfrontier.train.registry import method
+from fairfrontier.train.stopping import check_stopping, watch
 from fairfrontier.train.tree.boosting import PositiveWeight, positive_weight
 
 # That of p (1 − p) in XGBoost's logistic loss.
@@ -69,8 +71,8 @@ class FairBoosting(Classifier):
         requires a learner that takes weights.
     step : {"constant", "search"}
         Whether α is ``learning_rate``, or the best one up to that for the P* of the round.
-    budget : float
-        ε ≥ 0: mean fair distance that rows may be moved, in squared units of the metric.
+    budget, budget_share, early_stopping
+        As in `BuDRO`.
     n_estimators : int
         Maximum number of rounds; they end when the search finds no step that helps.
     learning_rate : float
@@ -92,6 +94,8 @@ class FairBoosting(Classifier):
         h_0, h_1, …
     rate_ : ndarray of float64, shape (n_rounds,)
         α_0, α_1, …
+    report_ : dict of str to float
+        As in `BuDRO`.
     history_ : dict of str to ndarray of shape (n_rounds,)
         Per round, before its step: η, cost, objective, duality gap and passes of the transport.
 
@@ -122,7 +126,9 @@ class FairBoosting(Classifier):
     learner_parameters: Mapping[str, Any] | None = None
     order: Literal[1, 2] = 1
     step: Literal["constant", "search"] = "constant"
-    budget: float = 0.4
+    budget: float | None = None
+    budget_share: float = 0.01
+    early_stopping: int | None = None
     n_estimators: int = 100
     learning_rate: float = 0.1
     start: float = 0.0
@@ -140,6 +146,7 @@ class FairBoosting(Classifier):
     learners_: list[Any] = field(init=False)
     rate_: np.ndarray = field(init=False)
     history_: dict[str, np.ndarray] = field(init=False)
+    report_: dict[str, float] = field(init=False)
 
     def check(self) -> None:
         """Raise ConfigError for invalid parameters."""
@@ -155,6 +162,7 @@ class FairBoosting(Classifier):
             "a number above 0, or balanced",
         )
         check_transport(self)
+        check_stopping(self)
         learner = make_learner(self.learner, self.learner_parameters)
         if self.order == 2 and weight_keyword(learner) is None:
             raise ConfigError(
@@ -176,11 +184,12 @@ class FairBoosting(Classifier):
         *,
         metric: FairMetric,
         sample_weight: np.ndarray | None = None,
+        validation: Part | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Self:
         """Boost on rows X with labels y of two classes under a fair metric.
 
-        ``sample_weight`` and ``progress`` as in `BuDRO`.
+        ``sample_weight``, ``validation`` and ``progress`` as in `BuDRO`.
 
         Raises
         ------
@@ -195,10 +204,12 @@ class FairBoosting(Classifier):
         check_rows(y)
         factor = np.array([1.0, positive_weight(self.scale_pos_weight, y, weight)])
         z = np.asarray(metric.embed(X))
+        mass = weight / weight.sum()
+        budget = find_budget(self, z, mass)
         z = as_backend(z, self.backend, work=float(len(y)) ** 2 * z.shape[1] * self.n_estimators)
         worst_cases = WorstCases(
-            build_geometry(z, y, n_labels=2, mass=weight / weight.sum()),
-            self.budget,
+            build_geometry(z, y, n_labels=2, mass=mass),
+            budget.budget,
             self.solver,
             Setting.of(self),
             self.backend,
@@ -208,6 +219,10 @@ class FairBoosting(Classifier):
         require_rows(template, len(y))
         rows = np.array(X, dtype=np.float64, order="C")
         margin = np.full(len(y), float(self.start))
+        watched = watch(self, validation)
+        if watched is not None:
+            watched_margin = np.full(watched.y.size, float(self.start))
+            watched.weight *= factor[watched.y]
         learners: list[Any] = []
         rates: list[float] = []
         for iteration in range(self.n_estimators):
@@ -234,9 +249,18 @@ class FairBoosting(Classifier):
                 )
             if progress is not None:
                 progress(iteration + 1, self.n_estimators)
+            if watched is not None:
+                with limited_threads(1):
+                    watched_margin += rate * predict_rows(learner, watched.X)
+                watched.add(watched_margin)
+                if watched.is_over:
+                    break
+        if watched is not None and learners:
+            learners, rates = learners[: watched.best], rates[: watched.best]
         if progress is not None and len(learners) < self.n_estimators:
             progress(self.n_estimators, self.n_estimators)
         self.learners_, self.rate_ = learners, np.asarray(rates, dtype=np.float64)
+        self.report_ = {**budget._asdict(), "rounds": float(len(rates))}
         # The last round has none when the search found no step.
         self.history_ = {
             name: values[: len(rates)] for name, values in worst_cases.read_history().items()
