@@ -177,7 +177,8 @@ class Search:
         if self.config.trials:
             tuning = TUNING if any(row.dial for row in self.rows) else 1.0
             share = max(1, int(self.config.trials * tuning) // max(1, len(tuners)))
-        while share is not None or time.monotonic() < half:
+        # However short the time, a first round gives the study its models.
+        while share is not None or not self.outcome.trials or time.monotonic() < half:
             asked = [
                 (tuner, proposal)
                 for tuner in tuners.values()

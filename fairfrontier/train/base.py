@@ -311,7 +311,8 @@ class Estimator(BaseEstimator):
             if self.feature_names_in_.shape != (self.n_features_in_,):
                 raise ValueError("it has not one name for every feature")
         self.set_state(replace(state, arrays=arrays, facts=facts))
-        self.try_prediction()
+        if getattr(self, "infeasible_", None) is None:
+            self.try_prediction()
 
     def try_prediction(self) -> None:
         """Predict rows of zeros, which refuses restored attributes that do not fit each other."""

@@ -282,7 +282,7 @@ def test_lists_records_and_empty_tables_are_said(tmp_path):
         ),
         ({"level": 1.0}, "less than 1"),
         ({"level": -0.1}, "greater than or equal to 0"),
-        ({"level": float("nan")}, "less than 1"),
+        ({"level": float("nan")}, "finite number"),
         ({"criterion": ["tpt"]}, "no criterion 'tpt'.*Did you mean 'tpr'"),
         ({"confidence": 1.0}, "less than 1"),
     ],

@@ -31,7 +31,7 @@ from fairfrontier.debias.files import check_options as check_debiasing
 from fairfrontier.debias.files import decide_table
 from fairfrontier.prepare.description import PrepareConfig
 from fairfrontier.prepare.loader import load
-from fairfrontier.runtime.errors import FairfrontierError
+from fairfrontier.runtime.errors import FairfrontierError, escape_controls
 from fairfrontier.study.expand import expand, load_study
 from fairfrontier.study.option import RunOptions, StudyOptions
 from fairfrontier.study.run import check_options as check_run
@@ -81,7 +81,8 @@ def answered():
         resource.setrlimit(resource.RLIMIT_AS, limit)
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
-    assert said.isprintable(), said[:300]
+    assert escape_controls(said) == said, said[:300]
+    assert len(said.splitlines()) <= 1, said[:300]
     assert 0 < len(said) < 2000, said[:300]
 
 

@@ -72,6 +72,7 @@ def make_scene(
         "dataset": str(dataset),
         "methods": dict(methods),
         "seeds": seeds,
+        "objective": "own",
         "frontier": {"accuracy": "accuracy", "fairness": ["selection_rate_difference:sex"]},
     }
     return run_study(folder / f"{name}.yaml", study)

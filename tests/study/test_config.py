@@ -143,7 +143,7 @@ def test_a_study_is_frozen(home):
         (("published", "row"), 3, r"published.*no key 'row'.*Did you mean 'rows'"),
         (("frontier", "fairnes"), [], r"Did you mean 'fairness'"),
         (("profile",), "paper", r"Did you mean 'profiles'"),
-        (("frontier",), None, r"frontier: this key is missing"),
+        (("dataset",), None, r"dataset: this key is missing"),
         (("threads",), 0, r"threads.*greater than or equal to 1"),
         (("rows",), 0, r"rows.*greater than 0"),
         (("seeds",), [], r"seeds: there is no seed"),

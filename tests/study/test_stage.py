@@ -13,6 +13,8 @@ from fairfrontier.study.stage import InterruptedRun, RunContext, fit_group
 class Client:
     """Runs what is submitted at once."""
 
+    status = "running"
+
     def submit(self, function, *arguments, pure):
         assert not pure
         future = Future()
