@@ -19,8 +19,9 @@ export PYTHON
 RUN := .venv/bin/python
 # Environments of the scoreboard's peers, each by its .in and .lock in benchmarks/peer.
 PEERS := fairlearn fairgbm
-# Tests of a file share servers and tables: a file goes to one process, the longest files first.
-SPREAD := -n 2 --dist loadfile --no-loadscope-reorder
+# Tests of a file share servers and tables: a file goes to one process, the longest files first. A
+# third process computes while others wait for servers and commands.
+SPREAD := -n 3 --dist loadfile --no-loadscope-reorder
 # Kinds of OpenBLAS's kernels, with what a processor needs for them by its name in /proc/cpuinfo.
 KERNELS := Haswell:avx2 SkylakeX:avx512vl Zen:avx2 Prescott:pni
 UV_COMPILE := uv pip compile -q --universal --python-version 3.11 --generate-hashes \
