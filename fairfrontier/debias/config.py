@@ -15,7 +15,7 @@ from fairfrontier.train.objective import COSTS, Objective, read_costs
 from fairfrontier.train.postprocess.histogram import BINS
 from fairfrontier.train.postprocess.randomized_threshold import LEAST_WIDTH
 from fairfrontier.train.postprocess.roc.curve import Criterion
-from fairfrontier.train.postprocess.roc.group_thresholds import OBJECTIVES
+from fairfrontier.train.postprocess.roc.group_thresholds import GroupThresholds
 from fairfrontier.train.postprocess.rulebook import Rulebook
 from fairfrontier.train.postprocess.sample import Solver
 
@@ -155,13 +155,15 @@ class DebiasConfig(ResultOptions):
                 "Name their column with --labels.",
             )
         try:
-            known = self.objective in OBJECTIVES or read_costs(self.served) is not None
+            known = (
+                self.objective in GroupThresholds.objectives or read_costs(self.served) is not None
+            )
         except (ConfigError, ValueError):
             known = False
         if not known:
             raise fault(
                 f"objective is {self.objective}",
-                f"Give {', '.join(OBJECTIVES)}, or two costs above 0, as 1,5.",
+                f"Give {', '.join(GroupThresholds.objectives)}, or two costs above 0, as 1,5.",
             )
         if len(set(self.groups)) < len(self.groups):
             raise fault("groups names a column twice", "Name each column once.")

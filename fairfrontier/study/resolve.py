@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -270,9 +269,7 @@ def _find_objective(study: StudyConfig, dataset: DatasetConfig) -> Objective | N
 
 def _serve(method: type[Estimator], objective: Objective | None) -> dict[str, Any]:
     """Return those parameters of a method by which it serves an objective."""
-    if objective is None:
-        return {}
-    return list_serving(objective, inspect.signature(method).parameters)
+    return {} if objective is None else list_serving(objective, method)
 
 
 def _follows_curve(study: StudyConfig, home: Path) -> bool:

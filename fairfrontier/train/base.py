@@ -353,6 +353,8 @@ class Classifier(ClassifierMixin, Estimator):
 
     # Whether ``fit`` constrains the decisions at 1/2, so that another cut would break what it kept.
     constrains_decisions: ClassVar[bool] = False
+    # The objectives with a name that its parameter ``objective`` takes, where it has one.
+    objectives: ClassVar[tuple[str, ...]] = ("accuracy", "balanced_accuracy")
 
     classes_: np.ndarray
     cut_: float = 0.5

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -56,19 +57,24 @@ def _is_price(cost: Any) -> bool:
     return number and 0 < cost < math.inf
 
 
-def list_serving(objective: Objective, known: Collection[str]) -> dict[str, Any]:
-    """Return the parameters, of those that a method has, by which it serves an objective.
+def list_serving(objective: Objective, method: Any) -> dict[str, Any]:
+    """Return the parameters of a class of classifiers by which it serves an objective.
 
-    Classes count alike under the balanced accuracy, and rows under all else. What can is stopped
-    early on validation rows, and has its budget in units of the data. Rules that maximise
-    a sum over rows serve f1 and auc by the balanced accuracy, and log_loss by the accuracy.
+    Classes count alike under the balanced accuracy, and rows under all else; under costs the
+    positives of a method whose decisions stay those at 1/2 count c_FN/c_FP times, which moves that
+    point to where both errors cost the same. What can is stopped early on validation rows, and has
+    its budget in units of the data. An objective that ``method.objectives`` lacks is replaced by a
+    sum over rows: f1 and auc by the balanced accuracy, and log_loss by the accuracy.
     """
+    costs = read_costs(objective)
     position = 0 if objective == "balanced_accuracy" else 1
     serving = {name: values[position] for name, values in CLASS_WEIGHTS.items()}
-    serving["objective"] = (
-        SUMS.get(objective, objective) if isinstance(objective, str) else objective
-    )
+    if costs is not None and method.constrains_decisions:
+        serving["scale_pos_weight"] = costs[1] / costs[0]
+    lacks = isinstance(objective, str) and objective not in method.objectives
+    serving["objective"] = SUMS[str(objective)] if lacks else objective
     serving["early_stopping"] = PATIENCE
+    known = inspect.signature(method).parameters
     if "budget_share" in known:
         serving["budget"] = None
     return {name: value for name, value in serving.items() if name in known}

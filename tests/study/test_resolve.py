@@ -70,6 +70,8 @@ def test_the_objective_is_the_measure_of_the_frontier(home):
     study, groups = read(home, accuracy)
     assert study.objective == "f1"
     assert groups["ruled"].then["objective"] == "balanced_accuracy"
+    _, groups = read(home, accuracy.replace("reject_option", "group_thresholds"))
+    assert groups["ruled"].then["objective"] == "f1"
     with pytest.raises(ConfigError, match=r"frontier\.accuracy is 'f1', and the objective"):
         read(home, f"objective: accuracy\n{accuracy}")
 
@@ -80,6 +82,13 @@ def test_costs_are_measured(home):
     assert study.frontier.accuracy == "error_cost"
     assert groups["gbdt"].objective == {"costs": {"false_positive": 1, "false_negative": 5}}
     assert groups["ruled"].then["objective"] == groups["gbdt"].objective
+    # The cut of gbdt serves the costs, and the class weight of fair_gbm, which keeps its cut.
+    _, groups = read(home, text.replace("nn: {}", "fair_gbm: {}"))
+    weights = {
+        name: groups[name].members[0].parameters["scale_pos_weight"]
+        for name in ("gbdt", "fair_gbm")
+    }
+    assert weights == {"gbdt": 1, "fair_gbm": 5}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score
 
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.train.objective import RANKED, choose_cut, list_serving, read_costs, weigh_rows
+from fairfrontier.train.registry import METHODS
 
 COSTS = {"costs": {"false_positive": 2.0, "false_negative": 7.0}}
 OBJECTIVES = ("accuracy", "balanced_accuracy", "f1", "auc", COSTS)
@@ -94,16 +95,27 @@ def test_what_right_decisions_gain_orders_decisions_as_the_objective_does(object
 
 
 def test_class_weights_serve_the_objective():
-    known = ("scale_pos_weight", "balanced", "objective", "depth", "early_stopping")
-    assert list_serving("balanced_accuracy", known) == {
-        "scale_pos_weight": "balanced", "balanced": True, "objective": "balanced_accuracy",
-        "early_stopping": 20,
-    }  # fmt: skip
-    assert list_serving("f1", ["budget"]) == {}
-    assert list_serving("f1", ["budget", "budget_share"]) == {"budget": None}
-    assert list_serving("accuracy", ["class_weight"]) == {"class_weight": None}
-    assert list_serving("f1", ["objective"]) == {"objective": "balanced_accuracy"}
-    assert list_serving(COSTS, known)["objective"] == COSTS
+    known = METHODS.all()
+    assert list_serving("balanced_accuracy", known["gbdt"]) == {"scale_pos_weight": "balanced"}
+    assert list_serving("balanced_accuracy", known["nn"]) == {"balanced": True}
+    assert list_serving("accuracy", known["linear"]) == {"class_weight": None}
+    budro = list_serving("f1", known["budro"])
+    assert (budro["budget"], budro["early_stopping"]) == (None, 20)
+    # A rule's budget is a share already.
+    assert "budget" not in list_serving("f1", known["reject_option"])
+    # Where the cut is chosen for the costs, rows count alike.
+    assert list_serving(COSTS, known["gbdt"]) == {"scale_pos_weight": 1.0}
+    assert list_serving(COSTS, known["fair_gbm"]) == {"scale_pos_weight": 3.5}
+
+
+def test_rules_serve_what_they_can():
+    rules = ("group_thresholds", "hardt", "reject_option", "reductions")
+    for objective, served in {"accuracy": "accuracy", "auc": "balanced_accuracy"}.items():
+        for name in rules:
+            assert list_serving(objective, METHODS.all()[name])["objective"] == served
+    found = [list_serving("f1", METHODS.all()[name])["objective"] for name in rules]
+    assert found == ["f1"] + 3 * ["balanced_accuracy"]
+    assert list_serving(COSTS, METHODS.all()["group_thresholds"])["objective"] == COSTS
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.seeds import uniforms
 from fairfrontier.train.base import Classifier
-from fairfrontier.train.objective import SUMS, Objective, read_costs, weigh_rows
+from fairfrontier.train.objective import Objective, read_costs, weigh_rows
 from fairfrontier.train.persistence import State
 from fairfrontier.train.postprocess.base import choose_columns, number_cells
 from fairfrontier.train.registry import METHODS, create, method
@@ -197,7 +197,7 @@ class Reductions(Classifier):
         """Raise ConfigError for invalid parameters, those of the learner included."""
         self.require("criterion", self.criterion in CONSTRAINTS, " or ".join(CONSTRAINTS))
         self.require("solver", self.solver in SOLVERS, " or ".join(SOLVERS))
-        known = not isinstance(self.objective, str) or self.objective in SUMS.values()
+        known = not isinstance(self.objective, str) or self.objective in self.objectives
         self.require("objective", known, "accuracy, balanced_accuracy or costs")
         read_costs(self.objective)
         self.require("bound", 0 <= self.bound <= 1, "a number from 0 to 1")

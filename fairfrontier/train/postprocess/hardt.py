@@ -1,4 +1,4 @@
-"""Randomised thresholds of Hardt et al., fitted by fairlearn."""
+"""Randomised thresholds of Hardt et al., fitted by fairlearn, or exactly where weights differ."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from fairlearn.postprocessing import ThresholdOptimizer
 from sklearn.base import BaseEstimator
 
 from fairfrontier.runtime.errors import InputError
+from fairfrontier.train.base import training_weight
 from fairfrontier.train.persistence import State
 from fairfrontier.train.postprocess.base import PostProcessor, Scale
+from fairfrontier.train.postprocess.roc.solve import solve_groups
 from fairfrontier.train.registry import method
 
 Criterion = Literal["parity", "equal_opportunity", "equalized_odds"]
@@ -38,7 +40,8 @@ class Hardt(PostProcessor):
     For every value of the equal rate, on a grid, each group takes the best point on the upper hull
     of what its thresholds reach: a mixture of two of them. The value that is best over all groups
     is kept. Equalised odds moves every group to the lowest of the groups' hulls by a decision that
-    ignores the score with probability c_k.
+    ignores the score with probability c_k. With case weights that differ, which fairlearn does not
+    take, thresholds are the optimum of the same problem without a grid, see `solve_curves`.
 
     Parameters
     ----------
@@ -48,7 +51,7 @@ class Hardt(PostProcessor):
         What is the same in all groups: E[h], E[h | y=1], or E[h | y=1] and E[h | y=0].
     objective : {"accuracy", "balanced_accuracy"}
         What is maximised on the fitted rows. Under parity and equal opportunity fairlearn averages
-        the groups' balanced accuracies by their sizes.
+        the groups' balanced accuracies by their sizes; with weights it is that of all rows.
     tolerance : float
         Largest difference of that rate between groups, in [0, 1]; 0 for equalised odds.
     grid_size : int
@@ -58,9 +61,9 @@ class Hardt(PostProcessor):
 
     Attributes
     ----------
-    share_, threshold_ : ndarray of float64, shape (n_groups, 2)
+    share_, threshold_ : ndarray of float64, shape (n_groups, 2), or up to 3 columns with weights
         p, and t on the signed scale [−1, 1]; t may be infinite.
-    above_ : ndarray of bool, shape (n_groups, 2)
+    above_ : ndarray of bool, of the same shape
         Whether decision 1 lies above the threshold, or below it.
     ignored_, constant_ : ndarray of float64, shape (n_groups,)
         c and q.
@@ -68,12 +71,13 @@ class Hardt(PostProcessor):
     Raises
     ------
     InputError
-        From ``fit``, when a group has rows of one label only: fairlearn's curves need both.
+        From ``fit``, when a group has rows of one label only: fairlearn's curves need both; and for
+        ``flip`` with weights that differ.
 
     Notes
     -----
-    O(n log n), with an iteration in Python over the distinct scores of every group (16 s for
-    1,000,000). Case weights are ignored: fairlearn has none.
+    O(n log n), by fairlearn with an iteration in Python over the distinct scores of every group (16
+    s for 1,000,000).
 
     References
     ----------
@@ -123,19 +127,32 @@ class Hardt(PostProcessor):
         self.require("tolerance", strict, "0: fairlearn relaxes parity and equal opportunity only")
         self.require("grid_size", self.grid_size >= 1, "1 or more")
 
-    def fit(self, X: np.ndarray, y: np.ndarray, *, groups: np.ndarray) -> Self:
+    def fit(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        *,
+        groups: np.ndarray,
+        sample_weight: np.ndarray | None = None,
+    ) -> Self:
         """Find the thresholds on scores X, labels y and group codes."""
         self.check()
         score, y = self.validate_training(X, y, groups)
+        weight = training_weight(sample_weight, len(score))
         code = self.learn_cells(groups)
-        positive = np.bincount(code, weights=y, minlength=len(self.cells_))
-        lacking = (positive == 0) | (positive == np.bincount(code))
+        positive, total = (
+            np.bincount(code, weights=mass, minlength=len(self.cells_))
+            for mass in (weight * y, weight)
+        )
+        lacking = (positive == 0) | (positive == total)
         if lacking.any():
             raise InputError(
                 f"{self.name} needs rows of both classes in every group, and all rows of the group "
                 f"{self.cells_[lacking][0].tolist()} are of one class.",
                 "Merge small groups in the dataset's YAML, or choose fewer attributes.",
             )
+        if np.ptp(weight) > 0:
+            return self._fit_weighted(score, y, code, weight)
         optimizer = ThresholdOptimizer(
             estimator=_Scores(),
             constraints=CONSTRAINTS[self.criterion],
@@ -154,6 +171,24 @@ class Hardt(PostProcessor):
         self.above_ = np.array([[step.operator == ">" for step in pair] for pair in pairs])
         self.ignored_ = np.array([float(rule.get("p_ignore", 0.0)) for rule in rules])
         self.constant_ = np.array([float(rule.get("prediction_constant", 0.0)) for rule in rules])
+        return self
+
+    def _fit_weighted(
+        self, score: np.ndarray, y: np.ndarray, code: np.ndarray, weight: np.ndarray
+    ) -> Self:
+        """Find the thresholds for rows that count differently."""
+        if self.flip:
+            raise InputError(
+                f"{self.name} cannot flip decisions where rows have different weights.",
+                "Leave out flip, or the weights.",
+            )
+        rule = solve_groups(
+            score, y, code, len(self.cells_), weight=weight, objective=self.objective,
+            criterion=self.criterion, bound=self.tolerance,
+        ).rule  # fmt: skip
+        self.share_, self.threshold_ = rule.share, rule.threshold
+        self.above_ = np.ones(rule.share.shape, dtype=bool)
+        self.ignored_ = self.constant_ = np.zeros(len(self.cells_))
         return self
 
     def probability(self, signed: np.ndarray, code: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fairfrontier.prepare.split import Part
 from fairfrontier.train.base import training_weight
-from fairfrontier.train.objective import SUMS, Objective, read_costs, weigh_rows
+from fairfrontier.train.objective import Objective, read_costs, weigh_rows
 from fairfrontier.train.persistence import State
 from fairfrontier.train.postprocess.base import PostProcessor, Scale
 from fairfrontier.train.registry import method
@@ -164,7 +164,7 @@ class RejectOption(PostProcessor):
         """Raise ConfigError for invalid parameters."""
         super().check()
         self.require("budget", self.budget >= 0, "0 or more")
-        known = not isinstance(self.objective, str) or self.objective in SUMS.values()
+        known = not isinstance(self.objective, str) or self.objective in self.objectives
         self.require("objective", known, "accuracy, balanced_accuracy or costs")
         read_costs(self.objective)
         grid = GRID if self.thetas is None else self.thetas

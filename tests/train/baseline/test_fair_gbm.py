@@ -8,6 +8,7 @@ import pytest
 from fairfrontier import create
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.train.baseline.fair_gbm import FairGBM
+from fairfrontier.train.objective import list_serving
 from fairfrontier.train.tree.rate_game import EVENTS
 from tests.train.tables import make_split
 
@@ -48,6 +49,18 @@ def test_the_bound_is_reached_on_the_training_rows(table, criterion):
     assert model.report_["rate_gap"] == pytest.approx(gap)
     assert model.report_["error"] == pytest.approx((decision != y).mean())
     assert (decision == y).mean() > max(y.mean(), 1 - y.mean()) + 0.05
+
+
+@pytest.mark.parametrize("costs", [(1.0, 5.0), (4.0, 1.0)])
+def test_a_class_weight_serves_costs(table, costs):
+    X, y, groups = table
+    objective = {"costs": dict(zip(("false_positive", "false_negative"), costs, strict=True))}
+    found = []
+    for parameters in ({}, list_serving(objective, FairGBM)):
+        model = create("fair_gbm", bound=0.1, attributes=0, **TREES, **parameters)
+        decision = model.fit(X, y, groups=groups).predict(X)
+        found.append(np.mean(np.array(costs)[y] * (decision != y)))
+    assert found[1] < 0.9 * found[0]
 
 
 def test_groups_that_columns_of_the_table_cross(table):

@@ -17,7 +17,6 @@ from fairfrontier.train.postprocess.roc.solve import pool_groups, solve_curves
 from fairfrontier.train.postprocess.rule import MixtureRule
 from fairfrontier.train.registry import method
 
-OBJECTIVES = ("accuracy", "balanced_accuracy", "f1")
 COSTS = {"false_positive", "false_negative"}
 # Outside of the scores' scale: chooses none, or all.
 NONE, ALL = 2.0, -2.0
@@ -89,6 +88,7 @@ class GroupThresholds(PostProcessor):
 
     paper: ClassVar[str] = "Hardt et al., Equality of opportunity, NeurIPS 2016"
     example: ClassVar[Mapping[str, Any]] = {"attributes": 0}
+    objectives: ClassVar[tuple[str, ...]] = ("accuracy", "balanced_accuracy", "f1")
 
     rule_: MixtureRule
     result_: dict[str, Any]
@@ -121,9 +121,11 @@ class GroupThresholds(PostProcessor):
         super().check()
         self.require(
             "objective",
-            self.objective in OBJECTIVES if isinstance(self.objective, str) else self._has_costs(),
-            f"{', '.join(OBJECTIVES)}, or costs: {{false_positive: 1, false_negative: 5}} with "
-            "numbers from 0 that are not both 0",
+            self.objective in self.objectives
+            if isinstance(self.objective, str)
+            else self._has_costs(),
+            f"{', '.join(self.objectives)}, or costs: {{false_positive: 1, false_negative: 5}} "
+            "with numbers from 0 that are not both 0",
         )
         self.require("criterion", self.criterion in BOUNDED, f"one of {', '.join(BOUNDED)}")
         self.require("bound", _is_number(self.bound) and self.bound >= 0, "a number from 0")
