@@ -20,7 +20,7 @@ from fairfrontier.runtime.errors import ClusterError, ConfigError, StoreError, n
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.thread import count_cores, thread_environment
-from fairfrontier.runtime.writer import make_private
+from fairfrontier.runtime.writer import drafting, make_private
 
 # Short name -> module and class; those of dask-jobqueue and dask-kubernetes take keywords.
 CLUSTER_CLASSES: dict[str, tuple[str, str]] = {
@@ -166,12 +166,11 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
         # Dask gives up a dead worker after 15 s, but a busy machine needs longer to start another.
         settings["distributed.deploy.lost-worker-timeout"] = f"{config.timeout}s"
         settings["distributed.scheduler.worker-ttl"] = f"{config.silence}s"
-        settings["temporary-directory"] = _find_scratch()
     if config.kind != "scheduler" and not config.dashboard:
         # Its pages list tasks and memory to everybody who reaches this machine.
         settings["distributed.scheduler.http.routes"] = []
         settings["distributed.worker.http.routes"] = []
-    with dask.config.set(settings):
+    with _scratch(config) as scratch, dask.config.set(settings):
         cluster = None
         client = None
         try:
@@ -183,7 +182,7 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
                     set_as_default=False,
                 )
             else:
-                cluster = _start(config)
+                cluster = _start(config, scratch)
                 client = Client(cluster, timeout=config.timeout, set_as_default=False)
             client.wait_for_workers(1, timeout=config.timeout)
             if config.kind in ("local", "cuda"):
@@ -288,11 +287,23 @@ def _threads_each(config: ClusterConfig) -> int:
     return max(1, count_cores() // (config.workers or count_cores()))
 
 
-def _find_scratch() -> str:
-    """Return a folder for workers' files that nobody else can write to.
+@contextmanager
+def _scratch(config: ClusterConfig) -> Iterator[Path | None]:
+    """Set a folder for a local cluster's files, removed at the end; killed clusters' go first."""
+    if config.kind not in ("local", "cuda"):
+        yield None
+        return
+    import dask
 
-    Dask would take a folder of the machine's temporary files whoever made it; workers import
-    modules from there and unpickle what they spilled.
+    with drafting(_find_private()) as scratch, dask.config.set(temporary_directory=str(scratch)):
+        yield scratch
+
+
+def _find_private() -> Path:
+    """Return a folder of temporary files that nobody else can read or write to.
+
+    Dask would take one that anybody made; workers import modules from there and unpickle what they
+    spilled.
     """
     import dask
 
@@ -301,18 +312,17 @@ def _find_scratch() -> str:
     try:
         make_private(folder)
     except (OSError, StoreError):
-        return tempfile.mkdtemp(prefix=f"{folder.name}-", dir=base)
-    return str(folder)
+        return Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=base))
+    return folder
 
 
-def _start(config: ClusterConfig) -> Any:
+def _start(config: ClusterConfig, scratch: Path | None) -> Any:
     from distributed import LocalCluster
-    from distributed.security import Security
 
     options = dict(config.options)
-    if config.kind in ("local", "cuda") and "protocol" not in options:
+    if scratch is not None and "protocol" not in options:
         # Else anybody on this machine could run functions in the workers. UCX has no TLS.
-        options["security"] = Security.temporary()
+        options["security"] = _make_certificate(scratch)
     if config.kind == "local":
         return LocalCluster(
             n_workers=config.workers or count_cores(),
@@ -345,6 +355,27 @@ def _start(config: ClusterConfig) -> Any:
     cluster = _import(module, name, config.kind)(**options)
     cluster.scale(config.workers or 1)
     return cluster
+
+
+def _make_certificate(folder: Path) -> Any:
+    """Return the security of a new certificate and its key, as files in a folder.
+
+    From memory Dask would write both to the machine's temporary files whenever it reads them, and
+    leave them there if it is killed.
+    """
+    from distributed.security import Security
+
+    made = Security.temporary()
+    certificate, key = folder / "cluster.crt", folder / "cluster.pem"
+    certificate.write_text(made.tls_ca_file)
+    key.write_text(made.tls_client_key)
+    roles = ("client", "scheduler", "worker")
+    return Security(
+        require_encryption=True,
+        tls_ca_file=str(certificate),
+        **{f"tls_{role}_cert": str(certificate) for role in roles},
+        **{f"tls_{role}_key": str(key) for role in roles},
+    )
 
 
 def _import(module: str, name: str, kind: str) -> Any:

@@ -164,7 +164,12 @@ class Store:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
+    """Return the files of a folder, without its manifest, links and pipes."""
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and not path.is_symlink() and path != folder / MANIFEST
+    )
 
 
 def hash_file(path: Path) -> str:
@@ -200,30 +205,42 @@ def _write_manifest(work: Path, kind: str, key: str, description: Mapping[str, A
 def _find_fault(entry: Path, kind: str, key: str) -> str | None:
     """Return what is wrong with an entry, or None."""
     secret = find_key()
+    if not (entry / MANIFEST).is_file():
+        return f"{MANIFEST} is missing"
     try:
         manifest = json.loads((entry / MANIFEST).read_text(encoding="utf-8"))
         claimed = manifest.pop("digest")
         signature = str(manifest.pop("signature", ""))
-        listed = dict(manifest["files"])
+        named = manifest["kind"], manifest["key"]
+        dict(manifest["description"])
+        listed = {
+            str(name): (facts["bytes"], facts["sha256"])
+            for name, facts in manifest["files"].items()
+        }
         actual = hashlib.sha256(canonical_json(manifest).encode()).hexdigest()
-    except FileNotFoundError:
-        return f"{MANIFEST} is missing"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return f"{MANIFEST} cannot be read"
-    if actual != claimed or manifest["kind"] != kind or manifest["key"] != key:
+    if actual != claimed or named != (kind, key):
         return f"{MANIFEST} was altered"
     if secret and not hmac.compare_digest(
         signature.encode(), sign(secret, claimed.encode()).hex().encode()
     ):
         return f"{MANIFEST} is not signed with the project's secret"
-    for name, facts in listed.items():
+    # Nothing else is opened: a manifest of somebody else's may name pipes, or files elsewhere.
+    present = {path.relative_to(entry).as_posix() for path in _files(entry)}
+    if absent := listed.keys() - present:
+        return f"{min(absent)} is missing"
+    # Entries of earlier versions, which nobody signed, do not list the manifests of models.
+    if secret and (added := present - listed.keys()):
+        return f"{min(added)} is not in {MANIFEST}"
+    for name, (bytes_, digest) in listed.items():
         path = entry / name
         try:
             size = path.stat().st_size
-            if size != facts["bytes"]:
-                return f"{name} has {size} bytes instead of {facts['bytes']}"
-            if hash_file(path) != facts["sha256"]:
+            if size != bytes_:
+                return f"{name} has {size} bytes instead of {bytes_}"
+            if hash_file(path) != digest:
                 return f"{name} was altered"
         except OSError:
-            return f"{name} is missing or cannot be read"
+            return f"{name} cannot be read"
     return None

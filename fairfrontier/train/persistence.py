@@ -46,7 +46,17 @@ class State:
 
 
 def _digest(path: Path) -> str:
+    if not path.is_file():
+        # A pipe would be waited for, and a device never end.
+        raise FileNotFoundError(path)
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def read_manifest(folder: Path) -> Any:
+    """Return the manifest of a saved model."""
+    if not (folder / MANIFEST).is_file():
+        raise FileNotFoundError(folder / MANIFEST)
+    return json.loads((folder / MANIFEST).read_text())
 
 
 def write_state(folder: Path, name: str, parameters: Mapping[str, Any], state: State) -> Path:
@@ -81,7 +91,7 @@ def read_state(folder: Path, name: str) -> tuple[dict[str, Any], State]:
     mend = "Train it again, or restore the folder from where it was saved."
     recover(folder)
     with reading(folder, mend):
-        manifest = json.loads((folder / MANIFEST).read_text())
+        manifest = read_manifest(folder)
         arrays: dict[str, np.ndarray] = {}
         boosters: dict[str, Any] = {}
         learners: dict[str, Any] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +10,7 @@ from typing import Any, TypeVar
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.registry import Registry
 from fairfrontier.train.base import Estimator
-from fairfrontier.train.persistence import MANIFEST, reading
+from fairfrontier.train.persistence import read_manifest, reading
 
 Class = TypeVar("Class", bound=type[Estimator])
 METHODS: Registry[type[Estimator]] = Registry(
@@ -56,7 +55,7 @@ def create(name: str, **parameters: Any) -> Estimator:
 def load_model(folder: str | Path) -> Estimator:
     """Load a saved estimator of the registered method that its manifest names."""
     with reading(Path(folder), "Name a folder that save() wrote."):
-        name = str(json.loads((Path(folder) / MANIFEST).read_text())["method"])
+        name = str(read_manifest(Path(folder))["method"])
     return METHODS.find(name).load(folder)
 
 

@@ -53,7 +53,7 @@ def test_inline_has_no_client():
         assert client is None
 
 
-def test_local_processes_have_their_own_thread_budget_and_a_scheduler_takes_callers(tmp_path):
+def test_local_processes_have_their_own_thread_budget_and_a_scheduler_takes_callers():
     from distributed import default_client
 
     with open_cluster(ClusterConfig(kind="local", workers=1, threads=1)) as client:
@@ -66,11 +66,11 @@ def test_local_processes_have_their_own_thread_budget_and_a_scheduler_takes_call
         address = client.cluster.scheduler_address
         assert address.startswith("tls://127.0.0.1:")
         security = client.cluster.security
-        files = {}
-        for name in ("tls_ca_file", "tls_cert", "tls_key"):
-            kept = getattr(security, name if name == "tls_ca_file" else f"tls_client_{name[4:]}")
-            (tmp_path / name).write_text(kept)
-            files[name] = str(tmp_path / name)
+        files = {
+            "tls_ca_file": security.tls_ca_file,
+            "tls_cert": security.tls_client_cert,
+            "tls_key": security.tls_client_key,
+        }
         with open_cluster(ClusterConfig(kind="scheduler", address=address, **files)) as other:
             assert other.submit(facts, pure=False).result(30)[0] == process
         assert client.submit(facts, pure=False).result(30)[0] == process
@@ -84,6 +84,32 @@ def test_two_clusters_live_side_by_side():
             os.getpid, pure=False
         ).result(30)
         assert one.cluster.scheduler.http_server.address == "127.0.0.1"
+
+
+KILLED = """
+import os, signal, sys
+import dask
+from fairfrontier.runtime.cluster import ClusterConfig, open_cluster
+with dask.config.set(temporary_directory=sys.argv[1]):
+    with open_cluster(ClusterConfig(kind="local", workers=1)):
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_cluster_leaves_goes_with_the_next_one(tmp_path):
+    # Certificates of running clusters lie in the same place as those that are left.
+    settings = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    assert subprocess.run(command, env=settings, check=False).returncode == -signal.SIGKILL
+    left = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert [path for path in left if path.suffix == ".pem"]
+    with (
+        dask.config.set(temporary_directory=str(tmp_path)),
+        open_cluster(ClusterConfig(kind="local", workers=1)),
+    ):
+        assert not [path for path in left if path.exists()]
+        assert list(tmp_path.rglob("*.pem"))
+    assert list(tmp_path.rglob("*")) == [tmp_path / f"fairfrontier-{os.getuid()}"]
 
 
 def test_other_processes_can_neither_call_nor_watch_a_local_cluster():

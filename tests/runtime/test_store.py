@@ -131,9 +131,65 @@ def list_manifest(entry):
     (entry / MANIFEST).write_text("[]")
 
 
+def nest_manifest(entry):
+    (entry / MANIFEST).write_text("[" * 100_000)
+
+
+def pipe_manifest(entry):
+    remove_manifest(entry)
+    os.mkfifo(entry / MANIFEST)
+
+
+def seal(entry, change):
+    """Change a manifest, and its digest with it, as anybody can who may write."""
+    manifest = json.loads((entry / MANIFEST).read_text())
+    del manifest["digest"]
+    change(manifest)
+    manifest["digest"] = hashlib.sha256(canonical_json(manifest).encode()).hexdigest()
+    (entry / MANIFEST).write_text(json.dumps(manifest))
+
+
+def list_elsewhere(entry):
+    (entry.parent / "elsewhere").write_text("{}")
+    facts = {"bytes": 2, "sha256": hashlib.sha256(b"{}").hexdigest()}
+    seal(entry, lambda manifest: manifest["files"].update({"../elsewhere": facts}))
+
+
+def pipe_file(entry):
+    remove(entry)
+    os.mkfifo(entry / "facts.json")
+    seal(entry, lambda manifest: manifest["files"]["facts.json"].update(bytes=0))
+
+
+def link_file(entry):
+    (entry / "facts.json").rename(entry.parent / "elsewhere")
+    (entry / "facts.json").symlink_to(entry.parent / "elsewhere")
+
+
+def link_folder(entry):
+    (entry / "scores").rename(entry.parent / "elsewhere")
+    (entry / "scores").symlink_to(entry.parent / "elsewhere")
+
+
+def list_numbers(entry):
+    seal(entry, lambda manifest: manifest.update(files={"facts.json": 1}))
+
+
+def leave_out_kind(entry):
+    seal(entry, lambda manifest: manifest.pop("kind"))
+
+
+def leave_out_description(entry):
+    seal(entry, lambda manifest: manifest.pop("description"))
+
+
 @pytest.mark.parametrize(
     "damage",
-    [alter, truncate, remove, remove_manifest, cut_manifest, forge_manifest, list_manifest],
+    [
+        *(alter, truncate, remove, remove_manifest, cut_manifest, forge_manifest, list_manifest),
+        *(nest_manifest, pipe_manifest, list_elsewhere, pipe_file, link_file, link_folder),
+        *(list_numbers, leave_out_kind, leave_out_description),
+    ],
 )
 def test_a_damaged_entry_is_said_removed_and_made_again(tmp_path, caplog, damage):
     store = Store(tmp_path)
@@ -186,6 +242,22 @@ def test_what_is_not_signed_with_the_secret_is_made_again(tmp_path, monkeypatch,
     key = write(store, {"a": 1})
     monkeypatch.setenv(VARIABLE, str(tmp_path / "other"))
     assert store.read("fit", key) is None
+
+
+def test_every_file_of_an_entry_is_signed(tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "secret"))
+    store = Store(tmp_path / "store")
+    description = {"a": 1}
+    key = store.key("fit", description)
+    # A model's own manifest has the same name, and says how it decides.
+    for name, content in (("model-0/manifest.json", "forged"), ("model-1/manifest.json", "added")):
+        with store.writing("fit", key, description) as folder:
+            (folder / "model-0").mkdir()
+            (folder / "model-0" / MANIFEST).write_text("{}")
+        entry = store.read("fit", key)
+        (entry / name).parent.mkdir(exist_ok=True)
+        (entry / name).write_text(content)
+        assert store.read("fit", key) is None
 
 
 def test_an_entry_under_another_key_is_not_taken(tmp_path, caplog):

@@ -1,5 +1,6 @@
 import io
 import json
+import os
 import zipfile
 
 import numpy as np
@@ -52,6 +53,15 @@ def test_the_manifest_names_no_file_outside_the_folder(saved, tmp_path):
     manifest["files"] = {"../trees.ubj": "0"}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(StoreError):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "trees.ubj"])
+def test_a_pipe_in_a_folder_is_not_waited_for(saved, name):
+    folder = saved[2]
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(StoreError, match="no complete model"):
         load_model(folder)
 
 
