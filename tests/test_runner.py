@@ -81,6 +81,18 @@ def test_a_model_of_the_frontier_can_be_loaded(done, home):
         assert test.loc[tuple(row[each] for each in keys)] == pytest.approx(right.mean())
 
 
+def test_a_level_that_no_row_has_is_refused_before_training(tmp_path):
+    home = make_project(tmp_path)
+    path = home / "conf" / "studies" / "loans.yaml"
+    for named, message in (("tpr:origin=nroth", "'north'"), ("gap_rms:origin=zz", "island, ")):
+        path.write_text(STUDY.replace("gap_rms:origin", named))
+        with pytest.raises(ConfigError, match=f"frontier.fairness names '{named}'.*{message}"):
+            run(home, profile="short")
+    assert not (home / "data" / "cache" / "store" / "fit").exists()
+    path.write_text(STUDY.replace("gap_rms:origin", "tpr:origin=north"))
+    assert run(home, profile="short")["fits"] == 4
+
+
 def test_a_lost_file_is_restored_without_drawing_again(done, home, monkeypatch):
     folder = home / "data" / "results" / "loans"
     before = {path.name: path.read_bytes() for path in folder.iterdir()}

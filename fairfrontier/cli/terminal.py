@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shlex
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,9 +45,13 @@ class _Printable(logging.Formatter):
 
 
 def run_app(app: typer.Typer) -> None:
-    """Run a command line; an error of the user's is printed in one line, with exit code 2."""
+    """Run a command line; an error of the user's is printed in one line, with exit code 2.
+
+    Of any other error the traceback is printed, without what would steer the terminal.
+    """
     try:
-        app()
+        # Else Typer prints errors itself, with whatever the arguments hold.
+        sys.exit(app(standalone_mode=False))
     except FairfrontierError as error:
         say_error(str(error))
         sys.exit(2)
@@ -55,6 +60,20 @@ def run_app(app: typer.Typer) -> None:
         if missing is None:
             raise
         say_error(str(missing))
+        sys.exit(2)
+    except typer.Abort:
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        # Typer's errors of usage have no base class that all its versions show.
+        if not hasattr(error, "format_message"):
+            for line in traceback.format_exc().splitlines():
+                say(line)
+            sys.exit(1)
+        message = error.format_message()
+        # None where help was asked for by giving no arguments.
+        if message:
+            end = "" if message.endswith((".", "?")) else "."
+            say_error(f"{message}{end} `--help` shows what is expected.")
         sys.exit(2)
 
 

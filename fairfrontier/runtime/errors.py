@@ -78,7 +78,7 @@ LISTED, COMPARED = 50, 5_000
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return "Did you mean 'x'?" if a known name is near to ``word``, else list the known names."""
-    names = sorted(known)
+    names = sorted(map(str, known))
     near = difflib.get_close_matches(word[:200], names[:COMPARED], n=1, cutoff=0.6)
     if near:
         return f"Did you mean {near[0]!r}?"

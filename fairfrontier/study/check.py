@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import product
 from typing import Any
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
@@ -22,17 +23,46 @@ def check(resolved: ResolvedStudy) -> None:
     refuse_claims(resolved.study, settings, resolved.where)
 
 
+def names_levels(study: StudyConfig) -> bool:
+    """Return whether a study mentions a measure of one level, such as ``tpr:sex=Female``."""
+    return any("=" in name for _, name in _list_mentions(study))
+
+
+def refuse_levels(study: StudyConfig, attributes: Mapping[str, tuple[str, ...]]) -> None:
+    """Raise a ConfigError for a mention of a level that no attribute of the dataset has."""
+    from fairfrontier.evaluate.measure.registry import MEASURES
+
+    for key, name in _list_mentions(study):
+        measure, group = split_name(name)
+        attribute, _, level = group.partition("=")
+        if "=" not in group or not MEASURES.all()[measure].needs & {"decision", "score", "group"}:
+            continue
+        crossed = attribute.rpartition(" inside ")[2]
+        parts = [crossed] if crossed in attributes else crossed.split("×")
+        levels = ["×".join(cell) for cell in product(*(attributes[part] for part in parts))]
+        if level not in levels:
+            raise ConfigError(
+                f"Study {study.study}: {key} names {name!r}, but no row of {study.dataset} has "
+                f"{crossed}={level}.",
+                nearest(level, levels),
+            )
+
+
+def _list_mentions(study: StudyConfig) -> Iterator[tuple[str, str]]:
+    """Yield each key that names a measure, and the name."""
+    accuracy = "objective" if study.objective == study.frontier.accuracy else "frontier.accuracy"
+    yield accuracy, study.frontier.accuracy
+    yield from (("frontier.fairness", name) for name in study.frontier.fairness)
+    yield from ((f"claims.{c.id}", name) for c in study.claims for name in c.check.measure)
+
+
 def _refuse_measures(study: StudyConfig, dataset: DatasetConfig, where: str) -> None:
     from fairfrontier.evaluate.certificate.certificate import name_budget
     from fairfrontier.evaluate.measure.registry import CERTIFIED, MEASURES
 
     known = MEASURES.all()
-    accuracy = "objective" if study.objective == study.frontier.accuracy else "frontier.accuracy"
-    mentions = [(accuracy, study.frontier.accuracy)]
-    mentions += [("frontier.fairness", name) for name in study.frontier.fairness]
-    mentions += [(f"claims.{c.id}", name) for c in study.claims for name in c.check.measure]
     task = dataset.label.task
-    for key, name in mentions:
+    for key, name in _list_mentions(study):
         prefix = f"{where}: {key} names"
         measure, group = split_name(name)
         if measure not in known:
@@ -84,7 +114,7 @@ def _refuse_measures(study: StudyConfig, dataset: DatasetConfig, where: str) -> 
         if len(set(parts)) < len(parts):
             raise ConfigError(f"{prefix} {name!r}, with an attribute twice.", "Name each once.")
         for part in parts if attribute not in declared else ():
-            if part and part not in declared:
+            if group and part not in declared:
                 raise ConfigError(
                     f"{prefix} {name!r}, but {study.dataset} has no {part!r} under {section}.",
                     nearest(part, declared),

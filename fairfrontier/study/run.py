@@ -24,6 +24,7 @@ from fairfrontier.runtime.cluster import ClusterConfig, load_cluster
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, StoreError
 from fairfrontier.runtime.store import Store
 from fairfrontier.runtime.writer import check_folder
+from fairfrontier.study.check import names_levels, refuse_levels
 from fairfrontier.study.config import SearchConfig, StudyConfig
 from fairfrontier.study.expand import Planned, expand, load_study
 from fairfrontier.study.option import FEW, RunOptions
@@ -259,6 +260,10 @@ def run_stages(study: StudyRun, runner: Runner) -> dict[str, Any]:
     """
     inputs: dict[Any, Any] = {}
     _prepare(list(study.missing.values()) if study.is_known else study.groups, runner, inputs)
+    if inputs and names_levels(study.study):
+        # Only the table knows which there are.
+        split = next(iter(list_splits(study.groups))).load(study.home)
+        refuse_levels(study.study, split.train.attributes)
     if study.study.search is not None:
         study = _search(study, study.study.search, runner, inputs)
     earlier = study.searched.fits if study.searched else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,8 +20,8 @@ def list_models(plan: Sequence[Planned], store: Store, home: Path) -> pd.DataFra
     """Return the folder of every stored model of a study: a frame with the columns ``COLUMNS``.
 
     ``model`` is a folder for `load_model` and ``post_processor`` that of the rule that decides from
-    the model's scores, empty without one; both are relative to ``home`` where they are inside it.
-    Skipped methods have no row.
+    the model's scores, empty without one; both are relative to ``home``. Skipped methods have no
+    row.
     """
     rows = []
     for planned in plan:
@@ -39,5 +40,4 @@ def list_models(plan: Sequence[Planned], store: Store, home: Path) -> pd.DataFra
 
 
 def _name(folder: Path, home: Path) -> str:
-    inside = folder.is_relative_to(home)
-    return (folder.relative_to(home) if inside else folder).as_posix()
+    return Path(os.path.relpath(folder, home)).as_posix()

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import logging
+import sys
 
 import pytest
+import typer
 
-from fairfrontier.cli.terminal import log_to_terminal, say, say_error, show
+from fairfrontier.cli.command import app
+from fairfrontier.cli.terminal import log_to_terminal, run_app, say, say_error, show
 
 EVIL, SHOWN = "\x1b]0;title\x07 \u202ea\xa0ü", "\\x1b]0;title\\x07 \\u202ea\xa0ü\n"
 
@@ -13,6 +16,40 @@ EVIL, SHOWN = "\x1b]0;title\x07 \u202ea\xa0ü", "\\x1b]0;title\\x07 \\u202ea\xa0
 def test_no_line_steers_the_terminal(write, capsys):
     write(EVIL)
     assert "".join(capsys.readouterr()) == SHOWN
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([EVIL], "No such command"),
+        (["list", f"--{EVIL}"], "No such option"),
+        (["list", "studies", EVIL], "unexpected extra argument"),
+        (["list"], "Missing argument 'kind'"),
+    ],
+)
+def test_errors_of_usage_are_one_line_that_steers_nothing(arguments, message, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["fairfrontier", *arguments])
+    with pytest.raises(SystemExit, match="2"):
+        run_app(app)
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert not set(said) & {"\x1b", "\x07", "\u202e"}
+
+
+def test_no_traceback_steers_the_terminal(monkeypatch, capsys):
+    broken = typer.Typer()
+
+    @broken.command()
+    def fail():
+        raise ValueError(EVIL)
+
+    monkeypatch.setattr(sys, "argv", ["fairfrontier"])
+    with pytest.raises(SystemExit, match="1"):
+        run_app(broken)
+    said = capsys.readouterr().err
+    assert said.startswith("Traceback")
+    assert said.endswith(f"ValueError: {SHOWN}")
 
 
 def test_no_warning_of_the_library_does(monkeypatch, capsys):

@@ -47,6 +47,8 @@ STUDIES = (
     *("neighbourhoods", "synthetic"),
 )
 
+# A dataset has the name of its file.
+EDITED = DATASET.replace("dataset: loans", "dataset: edited")
 COLUMNS = {"scores": "score", "groups": ("origin",), "labels": "outcome", "positive": "repaid"}
 
 fuzzed = settings(
@@ -96,11 +98,14 @@ def home(tmp_path_factory):
     os.mkfifo(home / "pipe.yaml")
     fitted = fit_debiasing(DebiasConfig(table=home / "scores.csv", **COLUMNS))
     fitted.rulebook.write(home / "thresholds.json")
+    # What is edited is right before it.
+    (home / "conf" / "datasets" / "edited.yaml").write_text(EDITED)
+    load("edited", home=home)
     return home
 
 
 @fuzzed
-@given(text=edited_tree(yaml.safe_load(DATASET)))
+@given(text=edited_tree(yaml.safe_load(EDITED)))
 def test_datasets(home, text):
     path = home / "conf" / "datasets" / "edited.yaml"
     path.write_text(text, encoding="utf-8", errors="surrogatepass")
@@ -137,8 +142,8 @@ def test_studies_that_are_shipped(tmp_path, name):
 @given(data=edited_table(make_table(120).to_csv(index=False)))
 def test_tables(home, data):
     (home / "data" / "raw" / "edited.csv").write_bytes(data)
-    path = home / "conf" / "datasets" / "table.yaml"
-    path.write_text(DATASET.replace("loans.csv", "edited.csv"))
+    path = home / "conf" / "datasets" / "edited.yaml"
+    path.write_text(EDITED.replace("loans.csv", "edited.csv"))
     with answered():
         load(path, home=home)
 

@@ -52,12 +52,15 @@ def test_models_and_the_rules_behind_them_have_their_folders(tmp_path, groups):
     assert ruled_folders == [rules / "model-0", rules / "model-1"]
 
 
-def test_methods_that_were_left_out_have_no_row_and_stores_elsewhere_whole_paths(tmp_path, groups):
+def test_methods_that_were_left_out_have_no_row_and_no_path_is_absolute(tmp_path, groups):
     plain, ruled = groups
     store = Store(tmp_path / "store")
     keep(store, plain, ())
     keep(store, ruled, (0,))
     plan = [Planned(("frontier",), each) for each in (plain, ruled)]
-    (row,) = list_models(plan, store, tmp_path / "home").to_dict("records")
+    home = tmp_path / "home"
+    home.mkdir()
+    (row,) = list_models(plan, store, home).to_dict("records")
     assert row["method"] == "ruled"
-    assert Path(row["post_processor"]).is_dir()
+    assert str(tmp_path) not in row["post_processor"]
+    assert (home / row["post_processor"]).is_dir()

@@ -50,7 +50,7 @@ Names = tuple[Name, ...]
 # What a file calls itself, and is named after.
 Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 Character = Annotated[str, Field(min_length=1, max_length=1)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=10**9)]
 Share = Annotated[float, Field(ge=0, le=1)]
 PartName = Literal["train", "calibration", "validation", "test"]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]

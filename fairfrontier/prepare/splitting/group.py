@@ -43,7 +43,7 @@ class Attribute:
             codes = codes.fillna(self.others)
         unknown = codes.isna()
         if unknown.any():
-            level = column.iloc[int(unknown.to_numpy().argmax())]
+            level = str(column.iloc[int(unknown.to_numpy().argmax())])
             raise DataError(
                 f"{file}: groups.{self.name}: column {self.column!r} holds level {level!r}, "
                 "which belongs to no group.",

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.prepare.config.section import REST, SplitRule
+from fairfrontier.prepare.table.column import as_levels
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 
 
@@ -90,6 +91,7 @@ def _cut(rows: np.ndarray, sizes: Mapping[Any, int]) -> dict[str, np.ndarray]:
 
 def _by_column(rule: SplitRule, column: pd.Series, file: Path | str) -> dict[str, np.ndarray]:
     parts: dict[str, np.ndarray] = {}
+    column = as_levels(column)
     present = set(column.unique())
     for name, levels in rule.parts.items():
         for level in levels:

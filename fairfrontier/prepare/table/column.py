@@ -161,7 +161,7 @@ def used_columns(config: DatasetConfig) -> tuple[dict[str, str], dict[str, str]]
     for name, kind in config.protected.items():
         if kind == "continuous":
             numbers[name] = f"protected.{name}"
-        elif name not in config.groups and name not in numbers:
+        elif name not in config.groups and (kind == "categorical" or name not in numbers):
             levels[name] = f"protected.{name}"
     if config.split.column:
         levels[config.split.column] = "split.column"

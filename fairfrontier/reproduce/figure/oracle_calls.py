@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +14,12 @@ from fairfrontier.figure.frontier import Looks, choose_looks, encode_png, open_f
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.store import Store
+from fairfrontier.study.config import StudyConfig
 from fairfrontier.study.drawing import Picture, Scene, figure
 from fairfrontier.study.expand import Planned
 from fairfrontier.train.fit.kept import KIND, read_facts
 from fairfrontier.train.fit.key import key
+from fairfrontier.train.registry import METHODS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,6 +48,25 @@ def _refuse(dataset: DatasetConfig) -> str | None:
     return f"reductions are for two classes or a number, and {dataset.dataset} has more classes"
 
 
+def _refuse_rows(study: StudyConfig) -> None:
+    """Refuse a study none of whose methods leaves a report; a method says so by annotation."""
+    methods = [METHODS.all().get(row.method or label) for label, row in study.methods.items()]
+    if not any(
+        method is None
+        or not method.__module__.startswith("fairfrontier.")
+        or any("report_" in inspect.get_annotations(cls) for cls in method.__mro__)
+        for method in methods
+    ):
+        raise _lack(study)
+
+
+def _lack(study: StudyConfig) -> ConfigError:
+    return ConfigError(
+        f"{study.study}: {NAME} shows calls of an oracle, and no row reports any.",
+        "Add a row of a method by reduction, fair_classification for example, or take it out.",
+    )
+
+
 @figure(
     NAME,
     title="Calls of the oracle",
@@ -52,15 +74,13 @@ def _refuse(dataset: DatasetConfig) -> str | None:
     "over the seeds. Right: the seconds that one of them takes, median over the fits, on the "
     "machine that ran them.",
     supports=_refuse,
+    needs=_refuse_rows,
 )
 def draw_calls(scene: Scene) -> Picture:
     """Draw the reports of the frontier's fits on their oracle."""
     calls = list_calls(scene.plan, scene.store, scene.home)
     if not calls:
-        raise ConfigError(
-            f"{scene.study.study}: {NAME} shows calls of an oracle, and no row reports any.",
-            "Add a row of a method by reduction, fair_classification for example, or take it out.",
-        )
+        raise _lack(scene.study)
     # The colours are those of the figures that show all rows.
     return Picture(_draw(calls, choose_looks(scene.study.methods)), _describe(calls))
 

@@ -50,7 +50,9 @@ def test_the_same_scene_is_the_same_picture(scene):
 def test_what_it_does_not_show(scene, tmp_path):
     with pytest.raises(ConfigError, match="no row reports any"):
         draw_calls(make_scene(tmp_path, {"seo": METHODS["seo"]}, "seo"))
-    supports = FIGURES.find("oracle_calls").supports
+    needs, supports = FIGURES.find("oracle_calls").needs, FIGURES.find("oracle_calls").supports
+    with pytest.raises(ConfigError, match="no row reports any"):
+        needs(make_scene(tmp_path, {"seo": METHODS["seo"]}, "seo").study)
     law = read_dataset(ROOT / "conf" / "datasets" / "law.yaml")
     assert supports(law) is None
     grades = law.model_copy(update={"label": Label(column="UGPA", task="multiclass")})
