@@ -368,6 +368,7 @@ def _make_certificate(folder: Path) -> Any:
     made = Security.temporary()
     certificate, key = folder / "cluster.crt", folder / "cluster.pem"
     certificate.write_text(made.tls_ca_file)
+    key.touch(mode=0o600)
     key.write_text(made.tls_client_key)
     roles = ("client", "scheduler", "worker")
     return Security(

@@ -225,7 +225,7 @@ def test_perturbations_act_before_encoding(project, tmp_path):
         ({"features": {"numeric": ["incom"]}}, ConfigError, "features.numeric.*'income'"),
         ({"groups": {"origin": {"column": "orign"}}}, ConfigError, "groups.*'origin'"),
         ({"weight": "wieght"}, ConfigError, "weight.*'weight'"),
-        ({"text": {"column": "city", "first": 1e23}}, ConfigError, "text.first: .*less than"),
+        ({"text": {"column": "city", "first": 2**63}}, ConfigError, "text.first: .*less than"),
         ({"split": {"kind": "column", "column": "age", "train": "x"}}, ConfigError, "no level 'x'"),
         ({"missing": {}}, DataError, "'city' has .* missing cells"),
         ({"missing": {"columns": {"city": "mean"}}}, ConfigError, "mean does not fit"),

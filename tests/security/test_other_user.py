@@ -77,6 +77,8 @@ def test_workers_keep_their_files_to_themselves_and_listen_to_this_machine_only(
     assert above
     assert above[-1].stat().st_mode & 0o777 == 0o700
     assert above[-1].stat().st_uid == os.getuid()
+    [key] = shared.rglob("*.pem")
+    assert key.stat().st_mode & 0o777 == 0o600
     assert list_listening([os.getpid(), process, *children(os.getpid())]) == {LOOPBACK}
     if os.getuid() == 0:
         assert attempt("ls", folder) == (False, b"")
