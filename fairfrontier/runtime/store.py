@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import json
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -161,6 +162,21 @@ class Store:
                 f"The store {self.folder} cannot be written: {error.strerror or error}.",
                 "Make the folder writable, free some space, or choose another project root.",
             ) from error
+
+
+def refuse_unsigned(entry: Path) -> None:
+    """Raise StoreError for an entry of a store that is not signed with the secret, if there is one.
+
+    It is for readers that know the folder of an entry, from models.csv; others have no such name.
+    """
+    entry = entry.absolute()
+    if find_key() is None or not re.fullmatch("[0-9a-f]{64}", entry.name):
+        return
+    fault = _find_fault(entry, entry.parents[1].name, entry.name)
+    if fault is not None:
+        raise StoreError(
+            f"{entry} is not to be trusted: {fault}.", "Remove it, and run its study again."
+        )
 
 
 def _files(folder: Path) -> list[Path]:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.registry import Registry
+from fairfrontier.runtime.store import refuse_unsigned
 from fairfrontier.train.base import Estimator
 from fairfrontier.train.persistence import read_manifest, reading
 
@@ -53,7 +54,12 @@ def create(name: str, **parameters: Any) -> Estimator:
 
 
 def load_model(folder: str | Path) -> Estimator:
-    """Load a saved estimator of the registered method that its manifest names."""
+    """Load a saved estimator of the registered method that its manifest names.
+
+    Where FAIRFRONTIER_SECRET is set, models of a store have to be signed with that secret; digests
+    alone do not protect a model against those who may write to its folder.
+    """
+    refuse_unsigned(Path(folder).parent)
     with reading(Path(folder), "Name a folder that save() wrote."):
         name = str(read_manifest(Path(folder))["method"])
     return METHODS.find(name).load(folder)

@@ -42,6 +42,10 @@ def test_a_deployed_run_works_and_the_user_interface_asks_the_right_server(fresh
                 [
                     *(sys.executable, "-m", "prefect", "deployment", "run", "frontier/adult"),
                     *("--param", 'run={"study":"loans","cluster":"inline"}', "--watch"),
+                    # What would run other code, were it listened to.
+                    *("--job-variable", f"command=touch {fresh}/owned"),
+                    *("--job-variable", "working_dir=/nowhere"),
+                    *("--job-variable", 'env={"PYTHONSTARTUP": "x", "PYTHONPATH": "/nowhere"}'),
                 ],
                 env={**surroundings, "PREFECT_API_URL": API, "PREFECT_API_AUTH_STRING": secret},
                 capture_output=True,
@@ -50,6 +54,7 @@ def test_a_deployed_run_works_and_the_user_interface_asks_the_right_server(fresh
                 timeout=120,
             )
             assert "'Completed'" in done.stdout, done.stdout + done.stderr
+            assert not (fresh / "owned").exists()
         finally:
             service.send_signal(signal.SIGINT)
             end = time.monotonic() + 20

@@ -10,6 +10,8 @@ from sklearn.preprocessing import FunctionTransformer
 
 from fairfrontier import create
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, StoreError
+from fairfrontier.runtime.secret import VARIABLE
+from fairfrontier.runtime.store import Store
 from fairfrontier.train.persistence import State, _digest, find_strangers, read_state, write_state
 from fairfrontier.train.registry import METHODS, load_model
 from tests.train.tables import make_split
@@ -54,6 +56,24 @@ def test_the_manifest_names_no_file_outside_the_folder(saved, tmp_path):
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(StoreError):
         load_model(folder)
+
+
+def test_a_model_of_a_store_is_signed_with_the_secret(saved, tmp_path, monkeypatch):
+    _, model, folder = saved
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "secret"))
+    load_model(folder)
+    store = Store(tmp_path / "store")
+    key = store.key("fit", {})
+    with store.writing("fit", key, {}) as work:
+        model.save(work / "model-0")
+    kept = store.path("fit", key) / "model-0"
+    load_model(kept)
+    facts = kept / "manifest.json"
+    facts.write_text(facts.read_text().replace('"facts"', ' "facts"'))
+    with pytest.raises(StoreError, match="not to be trusted"):
+        load_model(kept)
+    monkeypatch.delenv(VARIABLE)
+    load_model(kept)
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "trees.ubj"])
