@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -62,16 +63,66 @@ class Moments(NamedTuple):
     square: np.ndarray
 
 
-def integrate(segment: Segment, level: np.ndarray, slope: np.ndarray) -> Moments:
-    """Return the moments of G lines, from NumPy segments; O(G log n)."""
-    n, flat = segment.score.size, slope == 0
+@dataclass(eq=False)
+class Stack:
+    """NumPy segments of K groups, for lines of shape (K, G).
+
+    ``mass``, ``moment`` and ``square`` are those of all groups, one after the other; those of group
+    k begin at ``offset``, shape (K, 1), and ``size``, (K, 1), is the number of its scores.
+    """
+
+    scores: tuple[np.ndarray, ...]
+    mass: np.ndarray
+    moment: np.ndarray
+    square: np.ndarray
+    size: np.ndarray
+    offset: np.ndarray
+    searched: tuple[np.ndarray, np.ndarray] | None = None
+
+    def search(self, ends: np.ndarray) -> np.ndarray:
+        """Return the first positions of scores from some ends on, (2, K, G).
+
+        Most lines of a search for roots are settled: only ends that moved are looked up again.
+        """
+        before, found = self.searched or (np.full_like(ends, np.nan), np.empty(ends.shape, int))
+        moved = ends != before
+        for k, score in enumerate(self.scores):
+            rows = moved[:, k]
+            found[:, k][rows] = np.searchsorted(score, ends[:, k][rows])
+        self.searched = ends, found
+        return found
+
+
+def stack_segments(segments: Sequence[Segment]) -> Stack:
+    """Return NumPy segments as one."""
+    scores = tuple(segment.score for segment in segments)
+    mass, moment, square = (
+        np.concatenate([getattr(segment, name) for segment in segments])
+        for name in ("mass", "moment", "square")
+    )
+    size = np.array([[score.size] for score in scores])
+    return Stack(scores, mass, moment, square, size, np.cumsum(size + 1, axis=0) - size - 1)
+
+
+def integrate(segment: Segment | Stack, level: np.ndarray, slope: np.ndarray) -> Moments:
+    """Return the moments of lines, (G,) or (K, G), from NumPy segments; O(log n) for each."""
+    n: Any
+    offset: Any
+    search: Callable[[np.ndarray], Any]
+    if isinstance(segment, Stack):
+        n, offset, search = segment.size, segment.offset, segment.search
+    else:
+        n, offset, search = segment.score.size, 0, partial(np.searchsorted, segment.score)
+    flat = slope == 0
     steep = np.where(flat, 1.0, slope)
-    ends = np.sort([-level / steep, (1.0 - level) / steep], axis=0)
-    first, last = np.searchsorted(segment.score, ends)
+    ends = (-level / steep, (1.0 - level) / steep)
+    found: Any = search(np.stack([np.minimum(*ends), np.maximum(*ends)]))
+    first, last = found
     start, stop = np.where(slope > 0, last, 0), np.where(slope > 0, n, first)
     first = np.where(flat, 0, first)
     last = np.where(flat, np.where((level > 0) & (level < 1), n, 0), last)
     stop = np.where(flat, np.where(level >= 1, n, 0), stop)
+    first, last, start, stop = (each + offset for each in (first, last, start, stop))
     sums = (segment.mass, segment.moment, segment.square)
     mass, moment, square = (total[last] - total[first] for total in sums)
     chosen, pull = (total[stop] - total[start] for total in sums[:2])
@@ -101,7 +152,7 @@ def find_roots(
 ) -> np.ndarray:
     """Return the w nearest to 0 at which falling, piecewise linear means are within their bounds.
 
-    ``mean`` takes G numbers and returns values and slopes; ``low`` and ``high`` have shape (G,). A
+    ``mean`` takes numbers of the shape of ``low`` and ``high``, and returns values and slopes. A
     NaN is within its bounds. Newton's steps, exact on the root's own piece, are kept between the
     known points on both sides, and every third one is a bisection. A ``guess`` is tried first.
     Where the mean is flat at its root, the end of that piece is found by bisection, if ``exact``.

@@ -19,14 +19,20 @@ trained machine learning models. NeurIPS 2021, appendix E, for the form of the r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, pairwise
 from typing import Any, Literal
 
 import numpy as np
 
 from fairfrontier.train.postprocess.criterion import Solution, conclude, read_rows
-from fairfrontier.train.postprocess.line import Lines, find_roots, host_share, integrate
+from fairfrontier.train.postprocess.line import (
+    Lines,
+    find_roots,
+    host_share,
+    integrate,
+    stack_segments,
+)
 from fairfrontier.train.postprocess.threshold import (
     TOLERANCE,
     Segment,
@@ -58,11 +64,11 @@ def solve_odds(
     true (false) positive rate is 0/0, NaN, and not bounded.
 
     O(n log n + K s² log n) for s = 10 to 30 steps of a search for b, each with a search for a, over
-    running sums of the sorted scores on the host; `draw_odds` takes them for many candidates at
-    once. On the curve itself the rule is a threshold with a coin, drawn as the line through the
-    neighbouring scores (and no flatter than the unconstrained ramp), whose multipliers grow as
-    those scores get closer. ``problem`` has the sorted scores, where they are there. ValueError as
-    from `read_rows`.
+    running sums of the sorted scores on the host, of all groups at once; `draw_odds` takes them for
+    many candidates at once. On the curve itself the rule is a threshold with a coin, drawn as the
+    line through the neighbouring scores (and no flatter than the unconstrained ramp), whose
+    multipliers grow as those scores get closer. ``problem`` has the sorted scores, where they are
+    there. ValueError as from `read_rows`.
     """
     if not width > 0:
         raise ValueError(f"equalised odds need a width above 0, not {width}")
@@ -84,9 +90,17 @@ def draw_odds(
     problem: ThresholdProblem, width: np.ndarray, rates: np.ndarray, budget: float
 ) -> list[Lines]:
     """Return the optimal lines of each group for candidates (G,) of widths > 0, (G, 2) of rates."""
-    curves = map(_Curve, problem.segments)
+    curves = [_Curve(segment) for segment in problem.segments]
     tpr, fpr = rates.T
-    return [_solve_group(curve, width, tpr, fpr, budget / 2) for curve in curves]
+    mixed = _solve_mixed([c for c in curves if c.p > 0 and c.q > 0], width, tpr, fpr, budget / 2)
+    lines = []
+    for curve in curves:
+        if curve.p > 0 and curve.q > 0:
+            lines.append(next(mixed))
+        else:
+            side = (fpr, -1.0) if curve.p == 0 else (tpr, 1.0)
+            lines.append(_solve_one_sided(width, *side, budget / 2))
+    return lines
 
 
 class _Curve:
@@ -107,35 +121,43 @@ class _Curve:
         self.tpr[-1] = self.fpr[-1] = 0.0
 
 
-def _solve_group(
-    curve: _Curve, width: np.ndarray, tpr: np.ndarray, fpr: np.ndarray, half: float
-) -> Lines:
-    """Return the optimal lines of one group."""
-    if curve.p == 0 or curve.q == 0:
-        return _solve_one_sided(width, *((fpr, -1.0) if curve.p == 0 else (tpr, 1.0)), half)
-    score, drawn, inside = curve.segment.score, [], np.ones(width.shape, dtype=bool)
-    # The corner of the box that is nearest to the curve moves along tpr + fpr = constant as
-    # the box grows, and so meets the curve where the curve meets that line.
-    for sign, total, start in ((1.0, tpr + fpr, fpr), (-1.0, 2.0 - tpr - fpr, 1.0 - fpr)):
-        row, coin, reached = _cross_curve(curve, total)
-        beyond = inside & (reached - start >= half - TOLERANCE)
-        relaxed = np.maximum(0.0, reached - start - half)
-        drawn.append((beyond, _draw_curve(score, width, row, coin, sign, relaxed)))
-        inside &= ~beyond
+def _solve_mixed(
+    curves: Sequence[_Curve], width: np.ndarray, tpr: np.ndarray, fpr: np.ndarray, half: float
+) -> Iterator[Lines]:
+    """Yield the optimal lines of groups whose scores are not all −1, nor all 1."""
+    inside = np.ones((len(curves), *width.shape), dtype=bool)
+    drawn = []
+    for curve, within in zip(curves, inside, strict=True):
+        # The corner of the box that is nearest to the curve moves along tpr + fpr = constant as
+        # the box grows, and so meets the curve where the curve meets that line.
+        for sign, total, start in ((1.0, tpr + fpr, fpr), (-1.0, 2.0 - tpr - fpr, 1.0 - fpr)):
+            row, coin, reached = _cross_curve(curve, total)
+            beyond = within & (reached - start >= half - TOLERANCE)
+            relaxed = np.maximum(0.0, reached - start - half)
+            score = curve.segment.score
+            drawn.append((beyond, _draw_curve(score, width, row, coin, sign, relaxed)))
+            within &= ~beyond
     # Without bounds there is nothing to search for.
     tpr, fpr = (np.where(inside, rate, np.nan) for rate in (tpr, fpr))
-    lines = _solve_inside(curve, width, tpr, fpr, half)
-    for beyond, others in drawn:
-        for values, chosen in zip(lines, others, strict=True):
-            values[beyond] = chosen[beyond]
-    return lines
+    for k, multipliers in enumerate(
+        zip(*_solve_inside(curves, width, tpr, fpr, half), strict=True)
+    ):
+        lines = _draw_line(width, *multipliers)
+        for beyond, others in drawn[2 * k : 2 * k + 2]:
+            for values, chosen in zip(lines, others, strict=True):
+                values[beyond] = chosen[beyond]
+        yield lines
 
 
 def _draw_line(width: np.ndarray, a: np.ndarray, b: np.ndarray) -> Lines:
     """Return the lines (f − a (1+f)/2 − b (1−f)/2)/γ, given at f = 0."""
-    level, slope = -(a + b) / (2.0 * width), (1.0 - (a - b) / 2.0) / width
+    level, slope = _find_line(width, a, b)
     zeros = np.zeros((2, width.size))
     return Lines(zeros[0], level, slope, np.stack([a, b], axis=1), zeros[1])
+
+
+def _find_line(width: np.ndarray, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return -(a + b) / (2.0 * width), (1.0 - (a - b) / 2.0) / width
 
 
 def _solve_one_sided(width: np.ndarray, rate: np.ndarray, f: float, half: float) -> Lines:
@@ -148,23 +170,28 @@ def _solve_one_sided(width: np.ndarray, rate: np.ndarray, f: float, half: float)
 
 
 def _solve_inside(
-    curve: _Curve, width: np.ndarray, tpr: np.ndarray, fpr: np.ndarray, half: float
-) -> Lines:
-    """Return the lines of points inside of the curve: a search for b, each with a search for a."""
+    curves: Sequence[_Curve], width: np.ndarray, tpr: np.ndarray, fpr: np.ndarray, half: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return a and b, (K, G), of points inside of the curves: a search for b with one for a.
+
+    All groups are searched at once, which takes as many steps as the slowest of them.
+    """
+    stack = stack_segments([curve.segment for curve in curves])
+    p, q = (np.array([[getattr(curve, side)] for curve in curves]) for side in "pq")
 
     def evaluate(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return tpr and fpr, and −∂tpr/∂a, −∂fpr/∂b and −∂tpr/∂b · p."""
-        seen = integrate(curve.segment, *_draw_line(width, a, b)[1:3])
+        seen = integrate(stack, *_find_line(width, a, b))
         four = 4.0 * width
         return (
-            (seen.chosen + seen.pull) / 2.0 / curve.p,
-            (seen.chosen - seen.pull) / 2.0 / curve.q,
-            (seen.mass + 2.0 * seen.moment + seen.square) / four / curve.p,
-            (seen.mass - 2.0 * seen.moment + seen.square) / four / curve.q,
+            (seen.chosen + seen.pull) / 2.0 / p,
+            (seen.chosen - seen.pull) / 2.0 / q,
+            (seen.mass + 2.0 * seen.moment + seen.square) / four / p,
+            (seen.mass - 2.0 * seen.moment + seen.square) / four / q,
             (seen.mass - seen.square) / four,
         )
 
-    last = np.zeros_like(width)
+    last = np.zeros_like(tpr)
 
     def best_a(b: np.ndarray) -> np.ndarray:
         """Return the a nearest to 0 with tpr within its bounds; it is near that of the last b."""
@@ -182,12 +209,12 @@ def _solve_inside(
         a = best_a(b)
         _, reached, steep_a, steep_b, mixed = evaluate(a, b)
         moves = (a != 0) & (steep_a > 0)
-        scale = np.where(moves, curve.p * curve.q * steep_a, 1.0)
+        scale = np.where(moves, p * q * steep_a, 1.0)
         follow = np.where(moves, mixed**2 / scale, 0.0)
         return reached, np.minimum(0.0, follow - steep_b)
 
     b = find_roots(respond, fpr - half, fpr + half, exact=False)
-    return _draw_line(width, best_a(b), b)
+    return best_a(b), b
 
 
 def _cross_curve(curve: _Curve, total: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -7,6 +7,7 @@ from fairfrontier.train.postprocess.line import (
     host_share,
     integrate,
     judge_lines,
+    stack_segments,
 )
 from fairfrontier.train.postprocess.threshold import build_problem
 
@@ -30,6 +31,22 @@ def test_moments_are_sums_over_rows(level, slope):
     if not ends.any():
         assert seen.moment == pytest.approx(share @ (score * on))
         assert seen.square == pytest.approx(share @ (score**2 * on))
+
+
+def test_stacked_groups_have_the_moments_of_each_alone():
+    generator = np.random.default_rng(5)
+    score, code = generator.uniform(-1, 1, 90).round(2), generator.integers(3, size=90)
+    segments = [host_share(segment) for segment in build_problem(score, code, 3).segments]
+    stack = stack_segments(segments)
+    level, slope = generator.normal(size=(2, 3, 4))
+    slope[1, 2] = 0.0
+    for _ in range(3):
+        seen = integrate(stack, level, slope)
+        for k, segment in enumerate(segments):
+            for found, alone in zip(seen, integrate(segment, level[k], slope[k]), strict=True):
+                np.testing.assert_allclose(found[k], alone, rtol=0, atol=0)
+        # Only some of the lines move.
+        level[generator.random(level.shape) < 0.4] += 0.3
 
 
 def test_roots_are_those_nearest_to_zero_and_nan_bounds_nothing():
