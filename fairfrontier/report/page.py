@@ -10,12 +10,12 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from fairfrontier.figure.certified import Exposure
 from fairfrontier.report.template import embed, name_pool, open_template
+from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study import drawing
 from fairfrontier.study.config import split_name
 from fairfrontier.study.expand import Planned
@@ -52,7 +52,7 @@ def render_report(
     ``figure`` is the frontier's PNG, ``pictures`` are further figures by their registered names,
     and ``exposed`` has the worst moves behind the certificates by (method, setting).
     """
-    study, frontier = results.study, results.frontier
+    study = results.study
     return open_template(TEMPLATE).render(
         study=study,
         summary=summary,
@@ -61,7 +61,7 @@ def render_report(
             {"about": drawing.FIGURES.find(name), **embed(picture)}
             for name, picture in pictures.items()
         ],
-        settings=_tabulate_settings(frontier, study.frontier.accuracy),
+        settings=_tabulate_settings(results, summary["worse_than_plain"]),
         claims=reproduction.claims,
         published=_tabulate_published(reproduction),
         cards=_make_cards(results, exposed),
@@ -89,15 +89,25 @@ def _show_setting(setting: str) -> list[str]:
     ]
 
 
-def _tabulate_settings(frontier: pd.DataFrame, accuracy: str) -> list[dict[str, Any]]:
+def _tabulate_settings(
+    results: StudyResults, worse: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     """Return one row per setting with all its measures, the chosen ones first."""
+    frontier, accuracy = results.frontier, results.study.frontier.accuracy
+    remarks = {(row["method"], canonical_json(row["setting"])): row for row in worse}
     rows: list[dict[str, Any]] = []
     for (method, setting), table in frontier.groupby(["method", "setting"], sort=False):
         first = table.iloc[0]
         rows.append(
             {
                 "method": method,
-                "setting": _show_setting(str(setting)),
+                "setting": _show_setting(str(setting))
+                + [
+                    f"{name.replace('_', ' ')} {value:.3g}"
+                    for name, value in results.budgets.get((str(method), str(setting)), {}).items()
+                    if name not in json.loads(str(setting))
+                ],
+                "worse": remarks.get((str(method), str(setting))),
                 "chosen": bool(table["on_frontier"].any()),
                 "joint": bool(first["on_joint_frontier"]),
                 "accuracy": (first["accuracy"], first["accuracy_low"], first["accuracy_high"]),

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fairfrontier.report.plain import find_worse
 from fairfrontier.runtime.finder import is_path
 from fairfrontier.study.results import StudyResults
 
@@ -68,8 +69,16 @@ def build_summary(
         "accuracy": study.frontier.accuracy,
         "fairness": list(study.frontier.fairness),
         "frontier": [
-            {**{key: _plain(row[key]) for key in row}, "setting": json.loads(row["setting"])}
+            {
+                **{key: _plain(row[key]) for key in row},
+                "setting": json.loads(row["setting"]),
+                **results.budgets.get((row["method"], row["setting"]), {}),
+            }
             for row in chosen.to_dict("records")
+        ],
+        "worse_than_plain": [
+            {"method": method, "setting": json.loads(setting), **why}
+            for (method, setting), why in find_worse(study, results.plan, results.points).items()
         ],
         "claims": list(claims),
         "skipped": dict(results.skipped),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import pandas as pd
 import pyarrow as pa
@@ -27,7 +28,9 @@ class StudyResults:
     """The results of a study that was run.
 
     ``points`` has the columns of ``SCHEMA``, sorted by ``KEYS``; ``frontier`` is from
-    `build_frontier`; ``skipped`` maps a row's label to why its method could not be trained.
+    `build_frontier`; ``skipped`` maps a row's label to why its method could not be trained;
+    ``budgets`` maps (method, setting) to ``budget`` and ``budget_share`` of methods that report
+    them, means over the seeds.
     """
 
     study: StudyConfig
@@ -35,16 +38,21 @@ class StudyResults:
     points: pd.DataFrame
     frontier: pd.DataFrame
     skipped: Mapping[str, str]
+    budgets: Mapping[tuple[str, str], Mapping[str, float]]
 
 
 def build_results(
-    study: StudyConfig, plan: Sequence[Planned], points: pd.DataFrame, skipped: Mapping[str, str]
+    study: StudyConfig,
+    plan: Sequence[Planned],
+    points: pd.DataFrame,
+    skipped: Mapping[str, str],
+    budgets: Mapping[tuple[str, str], Mapping[str, float]] = MappingProxyType({}),
 ) -> StudyResults:
     """Sort the points of a study and find its frontier; see `sort_points` and `build_frontier`."""
     points = sort_points(points)
     fits, traded = list_fits(plan, "frontier"), study.frontier
     frontier = build_frontier(points, fits, traded.accuracy, traded.fairness, study.select_on)
-    return StudyResults(study, plan, points, frontier, skipped)
+    return StudyResults(study, plan, points, frontier, skipped, budgets)
 
 
 def sort_points(points: pd.DataFrame) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import pandas as pd
 
 from fairfrontier.metric.kept import knows_metric
@@ -22,7 +23,7 @@ from fairfrontier.prepare.digest import knows_split
 from fairfrontier.prepare.request import SplitRequest
 from fairfrontier.runtime.cluster import ClusterConfig, load_cluster
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, StoreError
-from fairfrontier.runtime.store import Store
+from fairfrontier.runtime.store import Store, canonical_json
 from fairfrontier.runtime.writer import check_folder
 from fairfrontier.study.check import names_levels, refuse_levels
 from fairfrontier.study.config import SearchConfig, StudyConfig
@@ -196,6 +197,18 @@ class StudyRun:
                 skipped[group.method] = str(reason)
         return skipped
 
+    def list_budgets(self) -> dict[tuple[str, str], dict[str, float]]:
+        """Return (method, setting) -> the mean budgets over the seeds that methods report."""
+        reported: dict[tuple[str, str], list[tuple[float, float]]] = {}
+        for group, name in zip(self.groups, self.keys, strict=True):
+            reports = read_facts(self.store.path(KIND, name))["reports"]
+            for member, report in zip(group.members, reports, strict=False):
+                if "budget_share" in report:
+                    row = (group.method, canonical_json(member.setting))
+                    reported.setdefault(row, []).append((report["budget"], report["budget_share"]))
+        means = {row: np.mean(values, axis=0).tolist() for row, values in reported.items()}
+        return {row: {"budget": raw, "budget_share": share} for row, (raw, share) in means.items()}
+
     def summarise(self) -> dict[str, Any]:
         """Return plain facts: study, profile, folder, fits, trained, skipped, seconds."""
         return {
@@ -289,7 +302,8 @@ def choose_frontier(
 ) -> StudyResults:
     """Concatenate the points of all fits and find the frontier."""
     points = pd.concat(tables, ignore_index=True)
-    return build_results(study.study, study.plan, points, study.list_skipped())
+    skipped, budgets = study.list_skipped(), study.list_budgets()
+    return build_results(study.study, study.plan, points, skipped, budgets)
 
 
 def open_store(home: Path) -> Store:

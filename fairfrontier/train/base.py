@@ -101,6 +101,8 @@ class Estimator(BaseEstimator):
         Whether that also pays for models of different splits.
     state_arrays, state_facts : tuple of str
         Fitted arrays and plain values that ``save`` writes, without the underscore at the end.
+    plain : str
+        The method that is left without what makes it fair, of which a study expects less fairness.
     paper : str
         Authors, title, year.
     example : mapping
@@ -130,6 +132,7 @@ class Estimator(BaseEstimator):
     across_splits: ClassVar[bool] = True
     state_arrays: ClassVar[tuple[str, ...]] = ()
     state_facts: ClassVar[tuple[str, ...]] = ()
+    plain: ClassVar[str] = ""
     paper: ClassVar[str] = ""
     example: ClassVar[Mapping[str, Any]] = {}
 

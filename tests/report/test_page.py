@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,6 +11,7 @@ from fairfrontier.report.page import render_notes, render_report
 from fairfrontier.report.summary import build_summary
 from fairfrontier.report.template import show_number
 from fairfrontier.reproduce.reproduction import hold_to_paper
+from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.results import build_results
 from tests.study.synthetic import make_plan, make_points, make_study
 
@@ -151,3 +153,22 @@ def test_notes():
 )
 def test_numbers(value, shown):
     assert show_number(value) == shown
+
+
+def test_a_row_that_is_worse_than_the_plain_one_says_so_and_budgets_have_both_units():
+    study = make_study()
+    plan = make_plan(study)
+    points = make_points(plan)
+    row = ("budro", canonical_json({"budget": 0.8, "rows": 8000, "select_on": "validation"}))
+    results = build_results(study, plan, points, {}, {row: {"budget": 0.8, "budget_share": 0.0123}})
+    compared = hold_to_paper(results, None, ROOT)
+    summary = build_summary(results, compared.claims, 5.0)
+    assert all(each["setting"] for each in summary["worse_than_plain"])
+    setting = json.loads(row[1])
+    summary["worse_than_plain"] = [
+        {"method": "budro", "setting": setting, "plain": "gbdt", "reason": EVIL}
+    ]
+    html = render_report(results, summary, b"\x89PNG", compared)
+    assert "worse than gbdt" in html
+    assert "budget share 0.0123" in html
+    assert "<script>" not in html

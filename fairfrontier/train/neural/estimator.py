@@ -198,6 +198,7 @@ class NeuralNetwork(Classifier):
     # Weights apply to the loss of drawn rows: repeating a row is another draw.
     weights_are_counts: ClassVar[bool] = False
     batched: ClassVar[bool] = True
+    plain: ClassVar[str] = "nn"
     # Parameters in which the models of a batch may differ.
     varies: ClassVar[frozenset[str]] = frozenset({"learning_rate", "random_state"})
 

@@ -115,6 +115,7 @@ class BoostedTrees(Classifier):
     """
 
     takes_missing: ClassVar[bool] = True
+    plain: ClassVar[str] = "gbdt"
     weights_are_counts: ClassVar[bool] = False  # weights move hist's quantile sketch
     example: ClassVar[Mapping[str, Any]] = {"n_estimators": 5, "max_depth": 3}
 

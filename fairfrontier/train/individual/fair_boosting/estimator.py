@@ -116,6 +116,7 @@ class FairBoosting(Classifier):
     Algorithm 1, (2.6) and Appendix A.1.
     """
 
+    plain: ClassVar[str] = "gbdt"
     backends: ClassVar[tuple[str, ...]] = ("numpy", "cupy")
     # Pseudo-residuals are fitted over rows, each counting once.
     weights_are_counts: ClassVar[bool] = False
@@ -127,7 +128,7 @@ class FairBoosting(Classifier):
     order: Literal[1, 2] = 1
     step: Literal["constant", "search"] = "constant"
     budget: float | None = None
-    budget_share: float = 0.01
+    budget_share: float = 0.003
     early_stopping: int | None = None
     n_estimators: int = 100
     learning_rate: float = 0.1
