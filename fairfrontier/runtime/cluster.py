@@ -37,6 +37,8 @@ CLUSTER_CLASSES: dict[str, tuple[str, str]] = {
 RETURN = 20.0
 # Seconds between checks that the scheduler is there.
 LOOK = 1.0
+# Workers of a cluster and threads of each; seconds that are waited.
+MOST, LONGEST = 10_000, 1e6
 OWN_KINDS = ("inline", "local", "cuda", "scheduler")
 # Kinds that a project may not take for something else under the same name: `auto` chooses them.
 PLAIN_KINDS = ("inline", "local", "cuda")
@@ -83,16 +85,16 @@ class ClusterConfig(Model):
     """
 
     kind: str = "local"
-    workers: int | None = Field(default=None, ge=1)
-    threads: int | None = Field(default=None, ge=1)
+    workers: int | None = Field(default=None, ge=1, le=MOST)
+    threads: int | None = Field(default=None, ge=1, le=MOST)
     memory: str | None = None
     dashboard: bool = False
     address: str | None = None
     tls_ca_file: str | None = None
     tls_cert: str | None = None
     tls_key: str | None = None
-    timeout: float = Field(default=60.0, gt=0)
-    silence: float = Field(default=60.0, gt=0)
+    timeout: float = Field(default=60.0, gt=0, le=LONGEST)
+    silence: float = Field(default=60.0, gt=0, le=LONGEST)
     options: Mapping[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -187,7 +189,8 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
             client.wait_for_workers(1, timeout=config.timeout)
             if config.kind in ("local", "cuda"):
                 client.run(_ignore_interrupts)
-        except (OSError, RuntimeError, TimeoutError) as error:
+        # The last two are for what the classes make of memory and options.
+        except (OSError, RuntimeError, TimeoutError, ValueError, TypeError) as error:
             _close(client, cluster)
             where = config.address or config.kind
             reason = " ".join(str(error).split())

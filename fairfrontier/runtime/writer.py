@@ -59,7 +59,8 @@ def _make_draft(folder: Path) -> tuple[Path, int]:
 def recover(folder: Path) -> None:
     """Remove the drafts of killed processes from a folder; move the files of complete ones."""
     for draft in (*folder.glob(f"{_COMPLETE}*"), *folder.glob(f"{_UNFINISHED}*")):
-        with suppress(OSError):
+        # ValueError: names that only somebody else can have written.
+        with suppress(OSError, ValueError):
             lock = lock_folder(draft, wait=False)
             try:
                 if draft.name.startswith(_COMPLETE):
@@ -160,6 +161,9 @@ def flush(path: Path) -> None:
 def _move(complete: Path) -> None:
     """Move the files of a complete draft into the folder around it."""
     folder = complete.parent
+    if not (complete / _REMOVED).is_file():
+        # Of somebody else's draft: a pipe would be waited for.
+        raise FileNotFoundError(complete / _REMOVED)
     gone = (complete / _REMOVED).read_text(encoding="utf-8").splitlines()
     for path in sorted(complete.iterdir()):
         if path.name != _REMOVED:

@@ -230,6 +230,12 @@ def test_a_silent_scheduler_is_named():
         pass
 
 
+def test_what_is_no_size_of_memory_is_said():
+    config = ClusterConfig(kind="local", workers=1, memory="lots")
+    with pytest.raises(ClusterError, match="lots"), open_cluster(config):
+        pass
+
+
 def test_a_missing_certificate_is_named():
     files = dict.fromkeys(("tls_ca_file", "tls_cert", "tls_key"), "nowhere.pem")
     config = ClusterConfig(kind="scheduler", address="tls://127.0.0.1:1", **files)
@@ -252,6 +258,8 @@ def test_a_missing_certificate_is_named():
         ({"kind": "cuda", "options": {"pre_import": "x"}}, "options.pre_import is none"),
         ({"kind": "cuda", "options": {"protocol": "tcp"}}, "for ucx"),
         ({"workers": 0}, "workers"),
+        ({"workers": 10**6}, "workers"),
+        ({"timeout": 1e300}, "timeout"),
     ],
 )
 def test_impossible_combinations_are_refused(fields, message):

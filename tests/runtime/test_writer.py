@@ -111,6 +111,18 @@ def test_a_folder_in_the_way_is_said_before_anything_is_moved(tmp_path):
     assert (tmp_path / "a.csv").read_text() == "old"
 
 
+@pytest.mark.parametrize("content", [b"\xff", b"a\0b", None])
+def test_a_draft_that_nobody_wrote_here_stays(tmp_path, content):
+    draft = tmp_path / ".complete@0"
+    draft.mkdir()
+    if content is None:
+        os.mkfifo(draft / ".removed")
+    else:
+        (draft / ".removed").write_bytes(content)
+    recover(tmp_path)
+    assert draft.is_dir()
+
+
 def test_a_list_of_removed_files_leads_to_none_outside(tmp_path):
     kept = tmp_path / "kept"
     kept.write_text("mine")
