@@ -9,17 +9,22 @@ data/results/benchmarks/frontier, so that a second run goes on where the first o
   XGBoost (300 trees of depth 4, rate .1, all features), and fits on the calibration part.
 - *training*: groups are known in training alone, and the protected columns are no features.
   Everybody fits on the training and calibration parts.
+- *tuned*: what a user gets in minutes, groups being known. Ours is the study of a dataset alone,
+  all of whose settings are candidates. Peers fit on the validation part, as its rules do, behind an
+  XGBoost that 40 random trials tuned for the objective there; the trials are in their seconds.
+  Without the tables of regression and without crossed groups, for which such a study has no rules.
 
-Splits are those of the datasets, whose rows outside the test part are shared out anew: six tenths
-for training, two for calibration, two for validation. Regression targets are cut at the median of
-the training rows. A contender gives one rule for every budget; `benchmarks.scoreboard` chooses
-among them on validation. Rates are expectations over the draws of randomised rules. Seconds are
-those of the fits for all budgets, on two threads, without the base model.
+Splits are those of the datasets. For the first two tracks, rows outside the test part are shared
+out anew: six tenths for training, two for calibration, two for validation. Regression targets are
+cut at the median of the training rows. A contender gives one rule for every budget;
+`benchmarks.scoreboard` chooses among them on validation. Rates are expectations over the draws of
+randomised rules. Seconds are those of the fits for all budgets, on two threads.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import subprocess
 import tempfile
@@ -44,7 +49,7 @@ from benchmarks.scoreboard import (
     measure_constant,
     record,
 )
-from fairfrontier import load
+from fairfrontier import load, run_study
 from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.thread import limited_threads
@@ -76,9 +81,11 @@ TABLES = {
     "adult-race": Table("adult", ("race",)),
     "adult-sex-race": Table("adult", ("sex", "race")),
 }
-# Contender -> the environment under .peers that it runs in.
+# By track, contender -> the environment under .peers that it runs in.
+RULES = {"fairlearn": "fairlearn", "oxonfair": "fairlearn", "error-parity": "fairgbm"}
 PEERS = {
-    "thresholds": {"fairlearn": "fairlearn", "oxonfair": "fairlearn", "error-parity": "fairgbm"},
+    "thresholds": RULES,
+    "tuned": RULES,
     "training": {
         "oxonfair-inferred": "fairlearn",
         "fairlearn-reductions": "fairlearn",
@@ -87,10 +94,18 @@ PEERS = {
 }
 
 
-@lru_cache(maxsize=2)
-def prepare(dataset: str, seed: int, *, blind: bool) -> tuple[Split, dict[str, np.ndarray]]:
-    """Return a split, and X, y, score and row numbers by part, ``blind`` to protected columns."""
-    split = load(dataset, seed=seed)
+TUNED = ("german", "compas", "credit", "adult-sex", "adult-race")
+TRIALS = 40
+# A criterion's gap among the measures of a study.
+GAPS = {
+    "parity": ["selection_rate_difference"],
+    "equal_opportunity": ["tpr_difference"],
+    "equalized_odds": ["tpr_difference", "fpr_difference"],
+}
+
+
+def share_out(split: Split, seed: int) -> dict[str, np.ndarray]:
+    """Return X, y and row numbers of all parts; those of test are after all others."""
     rest = [part for name, part in split.parts() if name != "test"]
     X, y = (np.concatenate([getattr(part, name) for part in rest]) for name in ("X", "y"))
     order = np.random.default_rng(seed).permutation(len(y))
@@ -98,33 +113,79 @@ def prepare(dataset: str, seed: int, *, blind: bool) -> tuple[Split, dict[str, n
     rows: dict[str, np.ndarray] = {}
     for part, chosen in zip(SHARES, np.split(order, stops), strict=True):
         rows |= {f"X_{part}": X[chosen], f"y_{part}": y[chosen], f"row_{part}": chosen}
-    rows |= {"X_test": split.test.X, "y_test": split.test.y}
+    last = np.arange(len(y), len(y) + split.test.n_samples)
+    rows |= {"X_test": split.test.X, "y_test": split.test.y, "row_test": last}
     if split.task == "regression":
         median = np.median(rows["y_train"])
         rows |= {name: (rows[name] > median).astype(int) for name in rows if name[:2] == "y_"}
-    if blind:
+    return rows
+
+
+def take_study_parts(split: Split) -> dict[str, np.ndarray]:
+    """Return X, y and row numbers as a study has them; rules are fitted on validation rows."""
+    rows, stop = {}, 0
+    for name, part in split.parts():
+        numbers = np.arange(stop, stop := stop + part.n_samples)
+        rows |= {f"X_{name}": part.X, f"y_{name}": part.y, f"row_{name}": numbers}
+    return rows | {f"{each}_calibration": rows[f"{each}_validation"] for each in ("X", "y", "row")}
+
+
+def tune(rows: Given, objective: str, seed: int) -> XGBClassifier:
+    """Return the best of random settings for the objective, at its best cut, on validation."""
+    draw = np.random.default_rng(seed)
+    best, best_value = None, -np.inf
+    for _ in range(TRIALS):
+        model = XGBClassifier(
+            n_estimators=int(np.exp(draw.uniform(np.log(50), np.log(800)))),
+            max_depth=int(draw.integers(2, 9)),
+            learning_rate=np.exp(draw.uniform(np.log(0.02), np.log(0.3))),
+            reg_lambda=np.exp(draw.uniform(np.log(0.1), np.log(100))),
+            min_child_weight=np.exp(draw.uniform(np.log(0.5), np.log(50))),
+            n_jobs=THREADS,
+        ).fit(rows["X_train"], rows["y_train"])
+        value = find_cut(
+            model.predict_proba(rows["X_validation"])[:, 1], rows["y_validation"], objective
+        )[1]
+        if value > best_value:
+            best, best_value = model, value
+    return best
+
+
+@lru_cache(maxsize=2)
+def prepare(dataset: str, seed: int, track: str) -> tuple[Split, dict[str, np.ndarray]]:
+    """Return a split, and X, y, row numbers and, by objective, scores by part."""
+    split = load(dataset, seed=seed, select_on="validation" if track == "tuned" else None)
+    rows = take_study_parts(split) if track == "tuned" else share_out(split, seed)
+    if track == "training":
         hidden = [column for each in split.protected_columns.values() for column in each]
         rows |= {f"X_{part}": np.delete(rows[f"X_{part}"], hidden, axis=1) for part in PARTS}
-    base = XGBClassifier(**TREES, n_jobs=THREADS).fit(rows["X_train"], rows["y_train"])
-    for part in PARTS:
-        rows[f"score_{part}"] = base.predict_proba(rows[f"X_{part}"])[:, 1].astype(float)
+    if track != "tuned":
+        base = XGBClassifier(**TREES, n_jobs=THREADS).fit(rows["X_train"], rows["y_train"])
+    for objective in OBJECTIVES:
+        start = time.perf_counter()
+        if track == "tuned":
+            base = tune(rows, objective, seed)
+        rows[f"tuning_{objective}"] = np.array(time.perf_counter() - start)
+        for part in PARTS:
+            score = base.predict_proba(rows[f"X_{part}"])[:, 1].astype(float)
+            rows[f"score_{part}_{objective}"] = score
     return split, rows
 
 
-def gather(table: Table, seed: int, *, blind: bool) -> dict[str, np.ndarray]:
-    """Return what every contender is given."""
-    split, rows = prepare(table.dataset, seed, blind=blind)
-    rest = [part for name, part in split.parts() if name != "test"]
-    columns = [list(rest[0].attributes).index(name) for name in table.attributes]
-    known = np.concatenate([part.groups[:, columns] for part in rest])
-    _, code = np.unique(
-        np.concatenate([known, split.test.groups[:, columns]]), axis=0, return_inverse=True
-    )
-    given = {name: values for name, values in rows.items() if not name.startswith("row_")}
-    given |= {f"group_{part}": code[rows[f"row_{part}"]] for part in SHARES}
-    given |= {"group_test": code[len(known) :], "threads": np.array(THREADS)}
-    asked = {"criteria": CRITERIA, "objectives": OBJECTIVES, "budgets": BUDGETS}
-    return given | {name: np.array(values) for name, values in asked.items()}
+def gather(table: Table, seed: int, track: str) -> dict[str, np.ndarray]:
+    """Return what every contender is given; scores for each objective."""
+    split, rows = prepare(table.dataset, seed, track)
+    names = list(split.test.attributes)
+    columns = [names.index(name) for name in table.attributes]
+    known = np.concatenate([part.groups[:, columns] for _, part in split.parts()])
+    _, code = np.unique(known, axis=0, return_inverse=True)
+    given = rows | {f"group_{part}": code[rows[f"row_{part}"]] for part in PARTS}
+    return given | {
+        "threads": np.array(THREADS),
+        "criteria": np.array(CRITERIA),
+        "objectives": np.array(OBJECTIVES),
+        "budgets": np.array(BUDGETS),
+    }
 
 
 def fit_thresholds(given: Given, criterion: str, objective: str) -> Iterator[Rule]:
@@ -144,15 +205,19 @@ def fit_thresholds(given: Given, criterion: str, objective: str) -> Iterator[Rul
         yield partial(decide, model)
 
 
-def fit_plain(given: Given, _criterion: str, objective: str) -> Iterator[Rule]:
-    """Yield the base model, cut where it is best on validation whatever the groups."""
-    score, y = given["score_validation"], given["y_validation"]
+def find_cut(score: np.ndarray, y: np.ndarray, objective: str) -> tuple[float, float]:
+    """Return the lowest score to choose for an objective, and the objective up to a constant."""
     order = np.argsort(-score, kind="stable")
     true, false = np.cumsum(y[order]), np.cumsum(1 - y[order])
     costs = (1.0, 1.0) if objective == "accuracy" else (1 / true[-1], 1 / false[-1])
     last = np.append(score[order][1:] != score[order][:-1], True)
-    best = np.argmax(np.where(last, costs[0] * true - costs[1] * false, -np.inf))
-    cut = score[order][best]
+    gain = np.where(last, costs[0] * true - costs[1] * false, -np.inf)
+    return float(score[order][gain.argmax()]), float(gain.max())
+
+
+def fit_plain(given: Given, _criterion: str, objective: str) -> Iterator[Rule]:
+    """Yield the base model, cut where it is best on validation whatever the groups."""
+    cut, _ = find_cut(given["score_validation"], given["y_validation"], objective)
     for _ in given["budgets"]:
         yield lambda part: (given[f"score_{part}"] >= cut).astype(float)
 
@@ -175,6 +240,7 @@ def fit_fair_gbm(given: Given, criterion: str, objective: str) -> Iterator[Rule]
 OURS: dict[str, dict[str, Callable[[Given, str, str], Iterator[Rule]]]] = {
     "thresholds": {PLAIN: fit_plain, "group_thresholds": fit_thresholds},
     "training": {PLAIN: fit_plain, "fair_gbm": fit_fair_gbm},
+    "tuned": {PLAIN: fit_plain},
 }
 
 
@@ -211,18 +277,49 @@ class Peer:
                 return dict(found)
 
 
-def keep(path: Path, given: Given, decided: Mapping[str, np.ndarray]) -> None:
-    """Write what a contender reached: objectives and gaps by criterion, objective and budget."""
-    result: dict[str, Any] = {"failed": decided["failed"].tolist()}
-    result["seconds"] = np.where(np.isnan(decided["seconds"]), None, decided["seconds"]).tolist()
+def describe(given: Given, decided: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Return what a contender reaches: objectives and gaps by criterion, objective and budget."""
+    tuning = [given[f"tuning_{objective}"] for objective in OBJECTIVES]
+    seconds = decided["seconds"] + tuning
+    result = {"failed": decided["failed"].tolist(), "seconds": clear(seconds)}
     likely = int(given["y_validation"].mean() > 0.5)
     for part in ("validation", "test"):
         result[f"{part}_constant"] = measure_constant(given[f"y_{part}"], likely)
         found = measure(decided[part], given[f"y_{part}"], given[f"group_{part}"])
-        for name, values in found.items():
-            result[f"{part}_{name}"] = np.where(np.isnan(values), None, values.round(7)).tolist()
-    with filling(path.parent, what="results", mend="Choose another folder.") as work:
-        (work / path.name).write_text(json.dumps(result, allow_nan=False) + "\n")
+        result |= {f"{part}_{name}": clear(values) for name, values in found.items()}
+    return result
+
+
+def clear(values: np.ndarray) -> list[Any]:
+    """Return nested lists with None for NaN."""
+    return np.where(np.isnan(values), None, values.round(7)).tolist()
+
+
+def search(table: Table, seed: int, given: Given) -> dict[str, Any]:
+    """Return what our study of a dataset alone reaches, by `describe`'s keys."""
+    result: dict[str, Any] = {"failed": [], "seconds": [[] for _ in CRITERIA]}
+    likely = int(given["y_validation"].mean() > 0.5)
+    for part in ("validation", "test"):
+        result[f"{part}_constant"] = measure_constant(given[f"y_{part}"], likely)
+        result |= {f"{part}_{name}": [[] for _ in CRITERIA] for name in ("objective", "gap")}
+    for objective in OBJECTIVES:
+        name = f"scoreboard-{table.dataset}-{seed}-{objective}"
+        asked = {"dataset": table.dataset, "objective": objective, "seeds": [seed]}
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / f"{name}.yaml"
+            path.write_text(json.dumps(asked))
+            study = run_study(path, home=find_home())
+        points = study.points[study.points["group"].isin(["", *table.attributes])]
+        reached = points.pivot_table(
+            "value", index=["method", "setting"], columns=["part", "measure"], sort=False
+        )
+        for i, measures in enumerate(GAPS.values()):
+            result["seconds"][i].append(study.facts["seconds"])
+            for part in ("validation", "test"):
+                gap = reached[part][measures].max(axis=1, skipna=False)
+                result[f"{part}_objective"][i].append(clear(reached[part][objective].to_numpy()))
+                result[f"{part}_gap"][i].append(clear(gap.to_numpy()))
+    return result
 
 
 def run(track: str, tables: Sequence[str], seeds: Sequence[int], folder: Path, peers: Path) -> None:
@@ -234,22 +331,23 @@ def run(track: str, tables: Sequence[str], seeds: Sequence[int], folder: Path, p
         for name, environment in PEERS[track].items():
             peer = stack.enter_context(Peer(name, peers / environment / "bin" / "python"))
             contenders[name] = peer.decide
+        names = [*contenders, "study"] if track == "tuned" else list(contenders)
         # Tables of one dataset share its models.
-        for seed in seeds:
-            for table in tables:
-                missing = {
-                    name: path
-                    for name in contenders
-                    if not (path := folder / track / table / f"{seed}-{name}.json").exists()
-                }
-                if not missing:
+        for seed, table in itertools.product(seeds, tables):
+            for name in names:
+                path = folder / track / table / f"{seed}-{name}.json"
+                if path.exists():
                     continue
-                given = gather(TABLES[table], seed, blind=track == "training")
-                for name, path in missing.items():
-                    start = time.perf_counter()
-                    keep(path, given, contenders[name](given))
-                    spent = time.perf_counter() - start
-                    print(f"{track}, {table}, seed {seed}, {name}: {spent:.1f} s", flush=True)
+                given = gather(TABLES[table], seed, track)
+                start = time.perf_counter()
+                if name in contenders:
+                    result = describe(given, contenders[name](given))
+                else:
+                    result = search(TABLES[table], seed, given)
+                with filling(path.parent, what="results", mend="Choose another folder.") as work:
+                    (work / path.name).write_text(json.dumps(result, allow_nan=False) + "\n")
+                spent = time.perf_counter() - start
+                print(f"{track}, {table}, seed {seed}, {name}: {spent:.1f} s", flush=True)
 
 
 def main() -> None:
@@ -263,7 +361,8 @@ def main() -> None:
     home = find_home()
     folder = home / "data" / "results" / "benchmarks" / "frontier"
     for track in chosen.tracks:
-        run(track, chosen.tables, range(chosen.seeds), folder, home / ".peers")
+        tables = [name for name in chosen.tables if track != "tuned" or name in TUNED]
+        run(track, tables, range(chosen.seeds), folder, home / ".peers")
     if chosen.record:
         print(record(folder, home))
 

@@ -21,7 +21,7 @@ OBJECTIVES = ("accuracy", "balanced_accuracy")
 BUDGETS = (0.0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.1, 0.15)
 TOLERANCES = (0.02, 0.05, 0.1)
 # Ours by track; `PLAIN` is no peer but the base model.
-OURS = {"thresholds": "group_thresholds", "training": "fair_gbm"}
+OURS = {"thresholds": "group_thresholds", "training": "fair_gbm", "tuned": "study"}
 PLAIN = "plain"
 CELL = ["track", "table", "criterion", "objective", "tolerance"]
 REACHED = ["value", "gap", "held", "volume", "seconds"]
@@ -111,7 +111,7 @@ def judge(result: Mapping[str, Any], plain: Mapping[str, Any]) -> Iterator[dict[
                 )
                 for part in ("validation", "test")
             )
-            made = np.flatnonzero(~np.isnan(seen[0]))
+            made = np.flatnonzero(~np.isnan([*seen, *true]).any(axis=0))
             seen, true = ([each[made] for each in pair] for pair in (seen, true))
             reference = (result["test_constant"][j], plain["test_gap"][i][j][0])
             undominated = find_undominated(*seen)

@@ -2,8 +2,8 @@
 
 Knows nothing of this project. Reads lines "IN.npz OUT.npz" until there are no more, and answers
 each with a line once OUT is written. IN holds ``criteria``, ``objectives``, ``budgets``,
-``threads``, and arrays ``X_PART``, ``y_PART``, ``group_PART`` and ``score_PART`` of the parts
-train, calibration, validation and test; `decide_all` says what OUT holds.
+``threads``, and arrays ``X_PART``, ``y_PART``, ``group_PART`` and ``score_PART_OBJECTIVE`` of the
+parts train, calibration, validation and test; `decide_all` says what OUT holds.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import logging
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-Given = Mapping[str, Any]
+Given = dict[str, Any]
 # From the name of a part to the probability of decision 1.
 Rule = Callable[[str], np.ndarray]
 
@@ -282,9 +282,13 @@ def decide_all(
         n_objectives), NaN where the contender has no such constraint. ``failed``: sentences.
     """
     criteria, objectives = given["criteria"].tolist(), given["objectives"].tolist()
+    scored = {
+        objective: given | {f"score_{part}": given[f"score_{part}_{objective}"] for part in PARTS}
+        for objective in objectives
+    }
     # The first fit also imports.
     with suppress(Exception):
-        next(fit(given, criteria[-1], objectives[0]), None)
+        next(fit(scored[objectives[0]], criteria[-1], objectives[0]), None)
     shape = (len(criteria), len(objectives), len(given["budgets"]))
     decided = {
         part: np.full((*shape, len(given[f"y_{part}"])), np.nan, dtype=np.float32)
@@ -296,7 +300,7 @@ def decide_all(
             start = time.perf_counter()
             rules, fault = [], ""
             try:
-                rules.extend(fit(given, criterion, objective))
+                rules.extend(fit(scored[objective], criterion, objective))
             except ImportError:
                 raise
             except Exception as error:  # what one fit lacks must not end the run

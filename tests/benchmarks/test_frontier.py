@@ -2,18 +2,20 @@ from __future__ import annotations
 
 import json
 import sys
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from benchmarks import frontier
-from benchmarks.frontier import OURS, PROGRAM, TABLES, Peer, gather, keep
+from benchmarks.frontier import OURS, PROGRAM, TABLES, Peer, describe, gather
 from benchmarks.peer.decide import PARTS, decide_all
 
 
 @pytest.fixture(scope="module")
 def given():
-    return gather(TABLES["communities"], seed=0, blind=False)
+    return gather(TABLES["communities"], 0, "thresholds")
 
 
 def test_rows_go_to_one_part_each_and_labels_are_cut_at_their_median(given):
@@ -23,12 +25,12 @@ def test_rows_go_to_one_part_each_and_labels_are_cut_at_their_median(given):
     # Rows at the median itself are below.
     assert 0.45 < given["y_train"].mean() <= 0.5
     assert set(given["group_test"]) == {0, 1}
-    assert all(len(given[f"{name}_{part}"]) == n for name in ("X", "score", "group")
+    assert all(len(given[f"{name}_{part}"]) == n for name in ("X", "row", "group")
                for part, n in zip(PARTS, sizes, strict=True))  # fmt: skip
 
 
 def test_protected_columns_are_hidden_where_groups_are_not_known(given):
-    blind = gather(TABLES["communities"], seed=0, blind=True)
+    blind = gather(TABLES["communities"], 0, "training")
     assert blind["X_test"].shape[1] < given["X_test"].shape[1]
     for part in PARTS:
         assert (blind[f"y_{part}"] == given[f"y_{part}"]).all()
@@ -37,8 +39,9 @@ def test_protected_columns_are_hidden_where_groups_are_not_known(given):
 
 @pytest.mark.parametrize(("track", "name"), [("thresholds", "group_thresholds")])
 def test_ours_keeps_its_budgets_on_the_rows_that_it_is_fitted_on(given, track, name):
+    arrays = ("y_{}", "group_{}", "score_{}_accuracy", "score_{}_balanced_accuracy")
     fitted = given | {
-        f"{kind}_validation": given[f"{kind}_calibration"] for kind in ("y", "score", "group")
+        each.format("validation"): given[each.format("calibration")] for each in arrays
     }
     decided = decide_all(fitted, OURS[track][name])
     assert not decided["failed"].size
@@ -67,17 +70,45 @@ def test_what_fails_is_a_sentence_and_what_is_not_offered_has_no_seconds(given):
     assert np.isnan(decided["test"][2, :, 1:]).all()
 
 
-def test_a_peer_answers_in_its_own_process_and_results_are_kept(given, tmp_path):
+def test_a_peer_answers_in_its_own_process_and_results_are_described(given):
     given = given | {"budgets": np.array([0.0, 0.05])}
     # fairlearn is in this environment too.
     with Peer("fairlearn", sys.executable) as peer:
         decided = peer.decide(given)
-    keep(tmp_path / "0-fairlearn.json", given, decided)
-    kept = json.loads((tmp_path / "0-fairlearn.json").read_text())
+    kept = json.loads(json.dumps(describe(given, decided), allow_nan=False))
     assert kept["failed"] == []
     assert np.array(kept["test_objective"])[0].min() > 0.5
     # It has one rule for equalized odds.
     assert kept["test_gap"][2][0][1:] == [None]
+
+
+def test_a_study_s_settings_are_candidates_with_the_gaps_of_their_criteria(given, monkeypatch):
+    measures = {"accuracy": "", "balanced_accuracy": "", "selection_rate_difference": "majority",
+                "tpr_difference": "majority", "fpr_difference": "majority"}  # fmt: skip
+    rows = [
+        {"method": "gbdt", "setting": setting, "part": part, "group": group, "measure": measure,
+         "value": 0.1 * i + (setting == "b") + 10 * (part == "test")}
+        for setting in "ab" for part in ("train", "validation", "test")
+        for i, (measure, group) in enumerate(measures.items())
+    ]  # fmt: skip
+    study = SimpleNamespace(points=pd.DataFrame(rows), facts={"seconds": 7.0})
+    monkeypatch.setattr(frontier, "run_study", lambda *_, **__: study)
+    found = frontier.search(TABLES["communities"], 0, given)
+    assert found["seconds"] == [[7.0, 7.0]] * 3
+    assert found["test_objective"][0] == [[10.0, 11.0], [10.1, 11.1]]
+    # Selection rates, true positive rates, the larger of both.
+    assert [row[0] for row in found["validation_gap"]] == [[0.2, 1.2], [0.3, 1.3], [0.4, 1.4]]
+
+
+def test_cuts_are_the_best_of_all():
+    generator = np.random.default_rng(0)
+    score, y = generator.integers(6, size=40) / 6, generator.integers(2, size=40)
+    for objective in ("accuracy", "balanced_accuracy"):
+        cut, _ = frontier.find_cut(score, y, objective)
+        weight = np.where(y == 1, 1 / y.mean(), 1 / (1 - y.mean()))
+        weight = weight if objective == "balanced_accuracy" else np.ones(40)
+        reached = [weight @ ((score >= each) == y) for each in np.unique(score)]
+        assert weight @ ((score >= cut) == y) == pytest.approx(max(reached), abs=1e-12)
 
 
 def test_a_missing_environment_says_what_makes_it(tmp_path):
