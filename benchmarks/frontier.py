@@ -188,7 +188,9 @@ def gather(table: Table, seed: int, track: str) -> dict[str, np.ndarray]:
     }
 
 
-def fit_thresholds(given: Given, criterion: str, objective: str) -> Iterator[Rule]:
+def fit_thresholds(
+    given: Given, criterion: str, objective: str, labels: Any = "observed"
+) -> Iterator[Rule]:
     """Yield our exact thresholds by group."""
 
     def decide(model: GroupThresholds, part: str) -> np.ndarray:
@@ -196,7 +198,9 @@ def fit_thresholds(given: Given, criterion: str, objective: str) -> Iterator[Rul
         return model.predict_proba(given[f"score_{part}"][:, None], groups=groups)[:, 1]
 
     for budget in given["budgets"].tolist():
-        model = GroupThresholds(objective=objective, criterion=criterion, bound=budget)
+        model = GroupThresholds(
+            objective=objective, criterion=criterion, bound=budget, labels=labels
+        )
         model.fit(
             given["score_calibration"][:, None],
             given["y_calibration"],
@@ -238,7 +242,11 @@ def fit_fair_gbm(given: Given, criterion: str, objective: str) -> Iterator[Rule]
 
 # Ours by track, and the base model.
 OURS: dict[str, dict[str, Callable[[Given, str, str], Iterator[Rule]]]] = {
-    "thresholds": {PLAIN: fit_plain, "group_thresholds": fit_thresholds},
+    "thresholds": {
+        PLAIN: fit_plain,
+        "group_thresholds": fit_thresholds,
+        "smoothed_thresholds": partial(fit_thresholds, labels="smoothed"),
+    },
     "training": {PLAIN: fit_plain, "fair_gbm": fit_fair_gbm},
     "tuned": {PLAIN: fit_plain},
 }

@@ -20,11 +20,13 @@ CRITERIA = ("parity", "equal_opportunity", "equalized_odds")
 OBJECTIVES = ("accuracy", "balanced_accuracy")
 BUDGETS = (0.0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.1, 0.15)
 TOLERANCES = (0.02, 0.05, 0.1)
-# Ours by track; `PLAIN` is no peer but the base model.
-OURS = {"thresholds": "group_thresholds", "training": "fair_gbm", "tuned": "study"}
+# Ours by track; `PLAIN` is no peer but the base model. That labels are smoothed was chosen on
+# validation rows, where it beat observed labels at equal gaps on five tables of six.
+OURS = {"thresholds": "smoothed_thresholds", "training": "fair_gbm", "tuned": "study"}
 PLAIN = "plain"
 CELL = ["track", "table", "criterion", "objective", "tolerance"]
 REACHED = ["value", "gap", "held", "volume", "seconds"]
+COMPARED = ["difference", "low", "high", "p"]
 LEVEL = 0.05
 VERDICTS = {"win": COLOURS[2], "tie": "#8b949e", "loss": COLOURS[1]}
 
@@ -178,7 +180,7 @@ def summarise(results: pd.DataFrame) -> pd.DataFrame:
             if contender not in (OURS[track], PLAIN) and OURS[track] in values:
                 row |= compare(values[OURS[track]], values[contender])
             rows.append(row)
-    summary = pd.DataFrame(rows)
+    summary = pd.DataFrame(rows, columns=[*CELL, "contender", "seeds", *REACHED, *COMPARED])
     summary["p"] = summary.groupby("track")["p"].transform(correct)
     compared = summary["p"].notna()
     outcome = np.where(summary["difference"] > 0, "win", "loss")

@@ -104,7 +104,7 @@ def test_kept_results_become_wins_and_losses_and_a_run(tmp_path):
     folder = tmp_path / "results"
     for seed in range(4):
         noise = seed / 1000
-        levels = {"plain": 0.8, "group_thresholds": 0.7 + noise, "weak": 0.6, "strong": 0.75}
+        levels = {"plain": 0.8, "smoothed_thresholds": 0.7 + noise, "weak": 0.6, "strong": 0.75}
         for contender, value in levels.items():
             keep_results(folder / "thresholds" / "table", contender, seed, value)
     results = read_results(folder)

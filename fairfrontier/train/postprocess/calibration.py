@@ -1,4 +1,4 @@
-"""Scores made into probabilities on request, by scikit-learn's isotonic or logistic regression."""
+"""Scores made into probabilities, by scikit-learn's isotonic or logistic regression."""
 
 from __future__ import annotations
 
@@ -67,6 +67,25 @@ def fit_calibration(
     line = LogisticRegression(C=np.inf, solver="newton-cholesky", max_iter=1000, tol=1e-8)
     line.fit(odds, labels, sample_weight=shares)
     return Calibration(kind, line.coef_.reshape(-1), line.intercept_.reshape(-1))
+
+
+def smooth_labels(
+    signed: np.ndarray, y: np.ndarray, code: np.ndarray, weight: np.ndarray | None = None
+) -> np.ndarray:
+    """Return P(y=1 | f, group) on the rows that it is fitted on, float64, shape (n_samples,).
+
+        logit p = a m + b + b_k,   minimising Σ loss + ½ (a² + Σ_k b_k²),
+
+    with log odds m of the scores f ∈ [−1, 1] and one intercept per code k = 0, …, K − 1. The
+    penalty pulls groups with few rows to the others. Labels of one class stay as they are.
+    """
+    if y.min() == y.max():
+        return y.astype(np.float64)
+    groups = np.eye(code.max() + 1)[code]
+    features = np.column_stack([log_odds(signed), groups])
+    line = LogisticRegression(C=1.0, solver="newton-cholesky", max_iter=1000, tol=1e-8)
+    probability: np.ndarray = line.fit(features, y, sample_weight=weight).predict_proba(features)
+    return probability[:, 1]
 
 
 def log_odds(signed: np.ndarray) -> np.ndarray:

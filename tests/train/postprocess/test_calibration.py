@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from fairfrontier.train.postprocess.calibration import fit_calibration, log_odds
+from fairfrontier.train.postprocess.calibration import fit_calibration, log_odds, smooth_labels
 
 
 def make_scores(n=400):
@@ -48,3 +48,20 @@ def test_ends_and_separable_scores_stay_in_range(kind):
     assert np.isfinite(applied).all()
     assert np.abs(applied).max() <= 1
     assert applied[0] < 0 < applied[-1]
+
+
+def test_smoothed_labels_minimise_the_penalised_loss():
+    generator = np.random.default_rng(3)
+    signed, code = generator.uniform(-0.95, 0.95, 80), generator.integers(3, size=80)
+    y = (generator.random(80) < (1 + signed) / 2).astype(np.int64)
+    weight = generator.uniform(0.5, 2.0, 80)
+    found = smooth_labels(signed, y, code, weight)
+    odds = np.log(found) - np.log1p(-found)
+    slopes = [np.polyfit(log_odds(signed)[code == k], odds[code == k], 1) for k in range(3)]
+    slope, level = slopes[0][0], np.array([each[1] for each in slopes])
+    assert np.ptp([each[0] for each in slopes]) < 1e-9
+    # The intercept b takes the mean of the groups', since that costs no penalty.
+    residual = weight * (y - found)
+    assert residual @ log_odds(signed) == pytest.approx(slope, abs=1e-5)
+    assert np.bincount(code, residual) == pytest.approx(level - level.mean(), abs=1e-5)
+    assert smooth_labels(signed, np.ones(80, int), code).tolist() == [1.0] * 80

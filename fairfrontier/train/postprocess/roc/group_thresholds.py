@@ -12,6 +12,7 @@ from fairfrontier.runtime.errors import InputError
 from fairfrontier.train.base import training_weight
 from fairfrontier.train.persistence import State
 from fairfrontier.train.postprocess.base import PostProcessor, Scale
+from fairfrontier.train.postprocess.calibration import smooth_labels
 from fairfrontier.train.postprocess.roc.curve import BOUNDED, Criterion, Objective, build_curves
 from fairfrontier.train.postprocess.roc.solve import pool_groups, solve_curves
 from fairfrontier.train.postprocess.rule import MixtureRule
@@ -54,6 +55,10 @@ class GroupThresholds(PostProcessor):
         Whether no group's rate may get worse than under the best thresholds without a bound: its
         selection rate, or its true positive rate under opportunity and odds, does not fall; its
         false positive rate does not rise under predictive equality.
+    labels : {"observed", "smoothed"}
+        What rates and objective are counted by. With ``smoothed`` a row counts as P(Y=1 | score,
+        group), from a logistic regression on the fitted rows with a slope that the groups share:
+        rules from some hundred rows vary less, and are biased where its shape is wrong.
     unseen : {"refuse", "pooled"}
         What becomes of groups without a row in the fit: an error, or the best threshold for all
         fitted rows together whose rate (under odds the true positive rate) is among the groups'.
@@ -103,6 +108,7 @@ class GroupThresholds(PostProcessor):
         bound: float = 0.0,
         randomized: bool = True,
         no_harm: bool = False,
+        labels: Literal["observed", "smoothed"] = "observed",
         unseen: Literal["refuse", "pooled"] = "refuse",
         random_state: int = 0,
     ) -> None:
@@ -113,6 +119,7 @@ class GroupThresholds(PostProcessor):
         self.bound = bound
         self.randomized = randomized  # type: ignore[misc]  # the base's is of the class
         self.no_harm = no_harm
+        self.labels = labels
         self.unseen = unseen
         self.random_state = random_state
 
@@ -131,6 +138,7 @@ class GroupThresholds(PostProcessor):
         self.require("bound", _is_number(self.bound) and self.bound >= 0, "a number from 0")
         for name in ("randomized", "no_harm"):
             self.require(name, isinstance(getattr(self, name), bool), "true or false")
+        self.require("labels", self.labels in ("observed", "smoothed"), "observed or smoothed")
         self.require("unseen", self.unseen in ("refuse", "pooled"), "refuse or pooled")
 
     def _has_costs(self) -> bool:
@@ -164,6 +172,8 @@ class GroupThresholds(PostProcessor):
         code = self.learn_cells(groups)
         size = len(self.cells_)
         self.require_weight(code, np.ones(len(code)) if weight is None else weight, "fitted")
+        if self.labels == "smoothed" and y is not None:
+            expected = smooth_labels(signed, labels, code, weight)
         curves = build_curves(signed, expected, code, size, weight)
         solution = solve_curves(
             curves,

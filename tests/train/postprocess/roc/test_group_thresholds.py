@@ -51,6 +51,27 @@ def test_calibrated_scores_stand_for_labels():
     assert np.ptp(expected) < 1e-12
 
 
+def test_smoothed_labels_serve_fresh_rows_better_when_rows_are_few():
+    fresh = make_rows(20_000, seed=99)
+    code = fresh[2][:, 0]
+
+    def reach(labels, seed):
+        score, y, groups = make_rows(120, seed=seed)
+        model = GroupThresholds(criterion="equal_opportunity", attributes=0, labels=labels)
+        model.fit(score, y, groups=groups)
+        chance = model.predict_proba(fresh[0], groups=fresh[2])[:, 1]
+        return model.score(fresh[0], fresh[1], groups=fresh[2]), np.ptp(
+            rates(chance, fresh[1], code)[:, 1]
+        )
+
+    observed, smoothed = (
+        np.mean([reach(labels, seed) for seed in range(20)], axis=0)
+        for labels in ("observed", "smoothed")
+    )
+    assert smoothed[0] > observed[0]
+    assert smoothed[1] < 0.8 * observed[1]
+
+
 def test_costs_move_the_thresholds():
     score, y, groups = make_rows()
     chosen = []
