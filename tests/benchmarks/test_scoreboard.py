@@ -107,14 +107,17 @@ def test_kept_results_become_wins_and_losses_and_a_run(tmp_path):
         levels = {"plain": 0.8, "smoothed_thresholds": 0.7 + noise, "weak": 0.6, "strong": 0.75}
         for contender, value in levels.items():
             keep_results(folder / "thresholds" / "table", contender, seed, value)
+        keep_results(folder / "training" / "table", "plain", seed, 0.8)
+        keep_results(folder / "training" / "table", "fair_gbm", seed, 0.65)
     results = read_results(folder)
     # Seeds x contenders x criteria x objectives x tolerances.
-    assert len(results) == 4 * 4 * 18
+    assert len(results) == 4 * 6 * 18
     (tmp_path / "data" / "reference" / "figures").mkdir(parents=True)
     shown = record(folder, tmp_path)
     assert "18 / 0 / 0" in shown
     assert "0 / 0 / 18" in shown
     run = json.loads((tmp_path / "data" / "reference" / "runs" / "scoreboard.json").read_text())
+    assert run["contained"] == {"table": {"fair_gbm": "18 / 0 / 0"}}
     cells = pd.DataFrame(run["cells"], columns=run["columns"])
     assert count_verdicts(cells).loc[("thresholds", "table"), "strong"] == "0 / 0 / 18"
     assert (cells.loc[cells["contender"] == "plain", "verdict"] == "").all()
