@@ -51,7 +51,8 @@ def run_app(app: typer.Typer) -> None:
     """
     try:
         # Else Typer prints errors itself, with whatever the arguments hold.
-        sys.exit(app(standalone_mode=False))
+        # Of a command that ends by itself there is no code.
+        sys.exit(app(standalone_mode=False) or 0)
     except FairfrontierError as error:
         say_error(str(error))
         sys.exit(2)
