@@ -75,7 +75,10 @@ def choose_widths(
     Columns hold their texts, including the name. Numeric ones are as wide as their widest text;
     those to keep are placed before the others.
     """
-    natural = [max(len(text.replace(SOFT_BREAK, "")) for text in column) for column in columns]
+    # A column of empty texts takes room, too.
+    natural = [
+        max(1, *(len(text.replace(SOFT_BREAK, "")) for text in column)) for column in columns
+    ]
     least = [
         full
         if fixed

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -92,6 +92,7 @@ def test_wrapped_lines_are_short_and_lose_no_letter(text, width):
     st.lists(st.lists(st.text("ab ", max_size=30), min_size=1, max_size=3), min_size=1, max_size=6),
     st.integers(10, 120),
 )
+@example([[""], ["a" * 30]], 24)
 def test_widths_never_exceed_the_terminal(columns, width):
     shown, widths = choose_widths(columns, [False] * len(columns), width, [False] * len(columns))
     assert shown == sorted(shown)
