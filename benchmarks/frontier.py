@@ -312,7 +312,8 @@ def search(table: Table, seed: int, given: Given) -> dict[str, Any]:
         result |= {f"{part}_{name}": [[] for _ in CRITERIA] for name in ("objective", "gap")}
     for objective in OBJECTIVES:
         name = f"scoreboard-{table.dataset}-{seed}-{objective}"
-        asked = {"dataset": table.dataset, "objective": objective, "seeds": [seed]}
+        # The gaps of peers have no minimum of rows either.
+        asked = {"dataset": table.dataset, "objective": objective, "seeds": [seed], "minimum": 1}
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / f"{name}.yaml"
             path.write_text(json.dumps(asked))
@@ -324,7 +325,7 @@ def search(table: Table, seed: int, given: Given) -> dict[str, Any]:
         for i, measures in enumerate(GAPS.values()):
             result["seconds"][i].append(study.facts["seconds"])
             for part in ("validation", "test"):
-                gap = reached[part][measures].max(axis=1, skipna=False)
+                gap = reached[part].reindex(columns=measures).max(axis=1, skipna=False)
                 result[f"{part}_objective"][i].append(clear(reached[part][objective].to_numpy()))
                 result[f"{part}_gap"][i].append(clear(gap.to_numpy()))
     return result

@@ -98,6 +98,10 @@ def test_a_study_s_settings_are_candidates_with_the_gaps_of_their_criteria(given
     assert found["test_objective"][0] == [[10.0, 11.0], [10.1, 11.1]]
     # Selection rates, true positive rates, the larger of both.
     assert [row[0] for row in found["validation_gap"]] == [[0.2, 1.2], [0.3, 1.3], [0.4, 1.4]]
+    # A rate of no rows is no measure of the study.
+    study.points = study.points[study.points["measure"] != "tpr_difference"]
+    found = frontier.search(TABLES["communities"], 0, given)
+    assert [row[0] for row in found["validation_gap"]] == [[0.2, 1.2], [None] * 2, [None] * 2]
 
 
 def test_cuts_are_the_best_of_all():
