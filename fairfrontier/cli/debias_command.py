@@ -31,14 +31,23 @@ def show_debiasing(folder: Path, summary: dict[str, Any]) -> None:
     """Print the bias before and after, on the reported rows."""
     import pandas as pd
 
+    from fairfrontier.debias.validation import describe_doubt
+
     shown: dict[str, dict[str, str]] = {}
     for bias in summary["bias"]:
         # Rules of parity on one column alone are in the report.
         if bias["part"] == summary["reported_on"] and bias["rule"] in ("unmodified", "debiased"):
             row = shown.setdefault(bias["attribute"], {"bias between": bias["attribute"]})
             row[bias["rule"]] = join_interval(bias["value"], bias["low"], bias["high"])
+    expected = summary["expected"]
+    for bias in expected.get("bias", ()):
+        shown[bias["attribute"]]["expected on fresh rows"] = (
+            f"{bias['before']:.3f} → {bias['after']:.3f}"
+        )
     rows = summary["counts"][summary["reported_on"]]
     print_table(f"{summary['name']}: bias on {rows:,} rows", pd.DataFrame(shown.values()))
+    for doubt in describe_doubt(expected):
+        show(f"Not recommended: {doubt[0].lower()}{doubt[1:]}")
     show(
         f"{summary['counts']['rows']:,} rows decided in {summary['seconds']:.0f} s. "
         f"Rule: {folder / 'thresholds.json'}. Report: {folder / 'report.html'}"

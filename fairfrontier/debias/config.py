@@ -22,7 +22,7 @@ from fairfrontier.train.postprocess.sample import Solver
 HOLDOUT = 0.5
 # Parameters that an earlier rule determines.
 EXACT = ("criterion", "objective", "certain", "no_harm")
-NEAR_OPTIMAL = ("bins", "rate", "width")
+NEAR_OPTIMAL = ("bins", "pool_below", "rate", "width")
 FITTED = (
     *("budget", "groups", "holdout", "rule", "scale", "seed", "solver"),
     *(*EXACT, *NEAR_OPTIMAL),
@@ -93,6 +93,12 @@ class DebiasConfig(ResultOptions):
         lt=1.0,
         description="Share of rows held out to choose γ and ρ and to measure on; with 0 all rows "
         "are used for everything.",
+    )
+    pool_below: int = Field(
+        default=1000,
+        ge=0,
+        description="Groups with fewer rows of the fit are pooled with those that they are part "
+        "of, as far as their difference may be chance; 0 pools none.",
     )
     solver: Solver = Field(
         default="auto", description="exact sorts in memory; auto does so up to 2,000,000 rows."

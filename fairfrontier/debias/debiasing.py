@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
 
 from fairfrontier.debias.config import DebiasConfig
+from fairfrontier.debias.pooling import fit_pooled
 from fairfrontier.debias.tally import RATES, measure_objective
+from fairfrontier.debias.validation import cross_validate
 from fairfrontier.prepare.table.column import sort_levels
 from fairfrontier.prepare.table.score_table import ScoreBatch, ScoreColumns, ScoreTable
 from fairfrontier.prepare.table.stream import check_stamps, stamp_table
@@ -21,6 +24,7 @@ from fairfrontier.runtime.seeds import derive_integer, uniforms
 from fairfrontier.train.objective import COST_MEASURE
 from fairfrontier.train.postprocess.base import read_scores
 from fairfrontier.train.postprocess.choice import WIDTHS, choose_parity, list_rates, trace_budgets
+from fairfrontier.train.postprocess.histogram import ScoreHistogram
 from fairfrontier.train.postprocess.roc.curve import BOUNDED, Curve, build_curves
 from fairfrontier.train.postprocess.roc.group_thresholds import ALL, NONE
 from fairfrontier.train.postprocess.roc.solve import (
@@ -41,7 +45,7 @@ from fairfrontier.train.postprocess.rulebook import (
     read_rulebook,
 )
 from fairfrontier.train.postprocess.sample import Collector, Sample, ScoredRows
-from fairfrontier.train.postprocess.threshold import ThresholdProblem, solve_exact
+from fairfrontier.train.postprocess.threshold import ThresholdProblem, solve_exact, weigh_rule
 
 # Without labels there is nothing to choose a width by.
 WIDTH = 0.1
@@ -58,8 +62,8 @@ TRACED = 25
 class Fit(NamedTuple):
     """A fitted rule, with its rates E[h | group], and ρ where rates are near one number.
 
-    ``alone``, ``curve`` and ``facts`` are as in `Debiasing`. A last row of ``rule`` and ``rates``,
-    and of the rules in ``alone``, is for unseen groups, if they are pooled.
+    ``alone``, ``curve``, ``facts`` and ``expected`` are as in `Debiasing`. A last row of ``rule``
+    and ``rates``, and of the rules in ``alone``, is for unseen groups, if they are pooled.
     """
 
     rule: DecisionRule
@@ -68,6 +72,7 @@ class Fit(NamedTuple):
     alone: dict[str, DecisionRule]
     curve: pd.DataFrame
     facts: Facts
+    expected: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +94,11 @@ class Debiasing:
         Columns budget, bias and ``measure``, or agreement without labels.
     fitted : dict
         Plain facts: solver, number of settings to choose from, bound of the parity error by bins;
-        of exact thresholds the ``value`` of the objective and its upper bound ``dual_value``.
+        of exact thresholds the ``value`` of the objective and its upper bound ``dual_value``; of
+        near-optimal ones how many groups are ``pooled``.
+    expected : mapping
+        What the rule is expected to do on fresh rows; see `cross_validate`. Empty for an earlier
+        rule, exact thresholds, and where scores are counted in bins.
     stamps : dict
         The files of the table as they were before they were read.
     """
@@ -100,6 +109,7 @@ class Debiasing:
     alone: dict[str, DecisionRule]
     curve: pd.DataFrame
     fitted: Facts
+    expected: Mapping[str, Any]
     stamps: dict[Path, Stamp]
 
     @property
@@ -157,7 +167,8 @@ def fit_debiasing(config: DebiasConfig, progress: Progress | None = None) -> Deb
 
     on the calibration rows; or the exact optimum of `solve_curves`. Where γ or ρ is not given and
     there are labels, each pair of the paper's grid is solved and the one with the highest expected
-    accuracy on the validation rows is used; see `choose_best` for ties.
+    accuracy on the validation rows is used; see `choose_best` for ties. Groups with few rows
+    are then pooled; see `fit_pooled`.
 
     Parameters
     ----------
@@ -192,7 +203,7 @@ def fit_debiasing(config: DebiasConfig, progress: Progress | None = None) -> Deb
     table, rulebook = check_config(config)
     columns, stamps = table.columns, stamp_table(config.table)
     if rulebook is not None:
-        return Debiasing(config, columns, rulebook, {}, pd.DataFrame(), {}, stamps)
+        return Debiasing(config, columns, rulebook, {}, pd.DataFrame(), {}, {}, stamps)
     solver = "exact" if config.exact else config.solver
     collector = Collector(solver, config.bins, str(config.table))
     rows = 0
@@ -244,7 +255,9 @@ def _solve(
         sha256=table.digest(),
         rows=rows,
     )
-    return Debiasing(config, columns, rulebook, fit.alone, fit.curve, fit.facts, stamps)
+    return Debiasing(
+        config, columns, rulebook, fit.alone, fit.curve, fit.facts, fit.expected, stamps
+    )
 
 
 def _fit_ramps(sample: Sample, config: DebiasConfig) -> Fit:
@@ -262,7 +275,18 @@ def _fit_ramps(sample: Sample, config: DebiasConfig) -> Fit:
         problem, labelled, widths=widths, rates=rates, budget=config.budget, centre=base
     )
     width = found.rule.width
-    rates_found, rule = found.rate, found.rule
+    levels = [merge_codes(sample.cells, i)[0] for i in range(len(config.groups))]
+
+    def pool(
+        part: ScoredRows | ScoreHistogram, counts: np.ndarray, budget: float
+    ) -> tuple[ThresholdRule, np.ndarray]:
+        return fit_pooled(
+            part, counts, levels, width=width, rate=rate, budget=budget, below=config.pool_below
+        )
+
+    counts = sample.counts[0]
+    rule, pooled = pool(sample.calibration, counts, config.budget)
+    rates_found = weigh_rule(problem, rule) / [segment.total for segment in problem.segments]
     if config.unseen == "pooled":
         whole = solve_exact(
             sample.calibration.problem(np.zeros(len(sample.cells), dtype=np.int64)),
@@ -292,12 +316,27 @@ def _fit_ramps(sample: Sample, config: DebiasConfig) -> Fit:
         "solver": "exact" if sample.exact else "histogram",
         "settings": len(widths) * len(rates),
         "base_rate": base,
+        "pooled": int((pooled > 0).sum()),
     }
     if not sample.exact:
         facts |= {"bins": config.bins, "parity_error_at_most": 1.0 / (config.bins * width)}
-    budget, bias, accuracy = trace_budgets(problem, labelled, width, rate)
+    budget, bias, accuracy = trace_budgets(
+        problem, labelled, width, rate, fit=lambda slack: pool(sample.calibration, counts, slack)[0]
+    )
     curve = pd.DataFrame({"budget": budget, "bias": bias, "accuracy": accuracy})
-    return Fit(rule, rates_found, rate, alone, curve, facts)
+    expected: dict[str, Any] = {}
+    if isinstance(sample.calibration, ScoredRows):
+        attributes = dict(zip(config.groups, levels, strict=True))
+        expected = cross_validate(
+            sample.calibration,
+            lambda part: pool(part, np.bincount(part.code, minlength=counts.size), config.budget)[
+                0
+            ],
+            attributes | {"×".join(config.groups): np.arange(counts.size)},
+            labelled=config.labels is not None,
+            seed=config.seed,
+        )
+    return Fit(rule, rates_found, rate, alone, curve, facts, expected)
 
 
 def _fit_thresholds(sample: Sample, config: DebiasConfig) -> Fit:

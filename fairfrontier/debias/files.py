@@ -28,6 +28,7 @@ from fairfrontier.debias.debiasing import (
 )
 from fairfrontier.debias.figure import Bar, draw_curve, draw_groups, draw_rules
 from fairfrontier.debias.tally import GIVEN, RATES, Estimate, Tally
+from fairfrontier.debias.validation import describe_doubt
 from fairfrontier.report.summary import list_versions
 from fairfrontier.report.template import embed, name_pool, open_template
 from fairfrontier.runtime.text_file import to_csv, write_json
@@ -306,6 +307,7 @@ def summarise(debiasing: Debiasing, findings: Findings, name: str) -> dict[str, 
             "scale": book.score.scale,
         },
         "fit": debiasing.fitted,
+        "expected": dict(debiasing.expected),
         "counts": {
             "rows": int(tally.rows(PARTS).sum()),
             **{part: int(tally.rows(parts).sum()) for part, parts in findings.parts.items()},
@@ -393,6 +395,8 @@ def render_debiasing(
         pictures={name: embed(picture) for name, picture in pictures.items()},
         rules=[BEFORE, *map(debiasing.name_alone, debiasing.alone), AFTER],
         bias=bias,
+        expected={each["attribute"]: each for each in debiasing.expected.get("bias", ())},
+        doubts=describe_doubt(debiasing.expected),
         lesson=lesson,
         overall={row["rule"]: row for row in summary["overall"] if row["part"] == part},
         groups=[

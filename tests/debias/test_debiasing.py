@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from fairfrontier.debias.debiasing import AFTER, DebiasConfig, fit_debiasing, hold_out
+from fairfrontier.debias.validation import _square_differences, describe_doubt
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.train.postprocess import sample
@@ -22,8 +23,10 @@ def scored(tmp_path_factory):
 
 
 def ask(path, **options):
-    given = {"table": str(path), "scores": "s", "groups": ["sex", "race"], "ids": "id", **options}
-    return DebiasConfig(**given)
+    given = {"table": str(path), "scores": "s", "groups": ["sex", "race"], "ids": "id"}
+    # Pooling has tests of its own; exact thresholds have none.
+    pooling = {} if options.get("rule") == "group_thresholds" else {"pool_below": 0}
+    return DebiasConfig(**given | pooling | options)
 
 
 def means(frame, h):
@@ -245,7 +248,7 @@ def test_one_group_is_refused(tmp_path):
         ({"bins": 7}, "multiple of 2"),
         ({"budget": -0.1}, "greater than or equal to 0"),
         ({"holdout": 1.0}, "less than 1"),
-        ({"apply": "rule.json"}, "groups is given beside apply"),
+        ({"apply": "rule.json", "pool_below": 1000}, "groups is given beside apply"),
         ({"scal": "margin"}, "no key 'scal'"),
         ({"certain": True}, "certain is given with the rule randomized_threshold"),
         ({"rule": "group_thresholds", "width": 0.1}, "width is given with the rule group_thresh"),
@@ -260,3 +263,61 @@ def test_one_group_is_refused(tmp_path):
 def test_what_cannot_be_asked_for_is_said(scored, options, told):
     with pytest.raises(ValidationError, match=told):
         ask(scored, **options)
+
+
+def test_groups_with_few_rows_are_pooled_and_the_curve_is_that_of_the_rule(scored):
+    frame = pd.read_parquet(scored)
+    found = fit_debiasing(ask(scored, width=0.1, rate=0.4, holdout=0.0, labels="y", pool_below=600))
+    sizes = frame.groupby(["sex", "race"]).size().to_numpy()
+    assert found.fitted["pooled"] == (sizes < 600).sum() > 0
+    rates = means(frame, decide(found, frame))
+    np.testing.assert_allclose(rates[sizes >= 600], 0.4, atol=1e-9)
+    assert (abs(rates[sizes < 600] - 0.4) > 1e-6).all()
+    np.testing.assert_allclose([each.rate for each in found.rulebook.thresholds], rates)
+    assert found.curve["bias"].iloc[0] == pytest.approx(np.ptp(rates), abs=1e-9)
+
+
+@pytest.mark.parametrize("helps", [True, False])
+def test_what_a_rule_does_to_fresh_rows_is_cross_validated(tmp_path, helps):
+    frame = make_scores(1300)
+    if not helps:
+        # Groups that say nothing about the score: there is no bias to be lowered.
+        rng = np.random.default_rng(5)
+        frame["sex"] = rng.choice(["Female", "Male"], len(frame))
+        frame["race"] = rng.choice(["A", "B", "C", "D"], len(frame))
+    frame.to_parquet(tmp_path / "a.parquet")
+    frame.sample(frac=1, random_state=1).to_parquet(tmp_path / "b.parquet")
+    found, other = (
+        fit_debiasing(ask(tmp_path / f"{name}.parquet", labels="y", width=0.1, holdout=0.0))
+        for name in "ab"
+    )
+    assert found.expected == other.expected
+    bias = {each["attribute"]: each for each in found.expected["bias"]}
+    crossed = bias["sex×race"]
+    # On the rows of the fit itself there is no bias at all.
+    assert np.ptp(means(frame, decide(found, frame))) < 1e-9 < 0.01 < crossed["after"]
+    before = (frame["s"] >= 0.5).astype(float)
+    # Less than it seems by what chance adds.
+    assert crossed["before"] < np.ptp(means(frame, before)) < crossed["before"] + 0.15
+    right = np.where(frame["y"] == 1, before, 1 - before).mean()
+    assert found.expected["accuracy"]["before"] == pytest.approx(right)
+    doubts = describe_doubt(found.expected)
+    assert any("levels of sex×race" in doubt for doubt in doubts) != helps
+    if helps:
+        assert crossed["after"] < crossed["before"] / 2
+
+
+def test_the_estimate_of_a_bias_is_free_of_what_chance_adds():
+    rng = np.random.default_rng(0)
+    code = np.repeat(np.arange(3), 40)
+    share, weight = np.array([0.3, 0.3, 0.5]), np.where(np.arange(120) % 3, 1.0, 2.0)
+    draws = (rng.random((4000, 120)) < share[code]).astype(float)
+    squares = np.mean([_square_differences(h, code, weight, 3) for h in draws], axis=0)
+    # The variance of a weighted rate is unbiased to second order only.
+    assert squares[0, 1] == pytest.approx(0.0, abs=0.003)
+    assert squares[0, 2] == pytest.approx(0.04, abs=0.003)
+    assert np.isnan(_square_differences(draws[0, :41], code[:41], weight[:41], 3)[1:, 1:]).all()
+
+
+def test_counted_scores_are_not_cross_validated(scored):
+    assert fit_debiasing(ask(scored, solver="histogram", width=0.1)).expected == {}

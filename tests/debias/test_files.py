@@ -41,7 +41,7 @@ def run(frame, folder, **options):
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run") / "scores"
-    return run(make_scores(), folder, labels="y"), folder
+    return run(make_scores(), folder, labels="y", pool_below=0), folder
 
 
 def bias(summary, attribute, rule):
@@ -122,7 +122,7 @@ def test_chunks_and_order_change_no_decision(done, tmp_path, monkeypatch):
     _, folder = done
     whole = pd.read_parquet(folder / "decisions.parquet")
     monkeypatch.setattr(score_table, "BATCH_ROWS", 10)
-    run(make_scores().sample(frac=1, random_state=3), tmp_path, labels="y")
+    run(make_scores().sample(frac=1, random_state=3), tmp_path, labels="y", pool_below=0)
     again = pd.read_parquet(tmp_path / "decisions.parquet")
     pd.testing.assert_frame_equal(
         whole.sort_values("id", ignore_index=True), again.sort_values("id", ignore_index=True)
@@ -279,6 +279,8 @@ def test_the_report_is_whole_and_escapes_what_comes_from_data(tmp_path, labels):
     assert evil in page.text
     assert "Parity on race alone" in page.text
     assert "n = " in page.text
+    assert "by cross-validation of the rows of the fit" in page.text
+    assert "are pooled with those" in page.text
     assert ("Accuracy before" in page.text) == (labels is not None)
 
 

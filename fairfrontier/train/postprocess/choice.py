@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -26,6 +26,7 @@ from fairfrontier.train.postprocess.threshold import (
     expect_accuracy,
     solve_exact,
     solve_grid,
+    weigh_rule,
 )
 
 Conditional = Literal["covariance", "equal_opportunity", "equalized_odds"]
@@ -145,19 +146,33 @@ def trace_budgets(
     width: float,
     rate: float,
     n_points: int = 25,
+    fit: Callable[[float], ThresholdRule] | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return ε, bias and expected accuracy, (n_points,), as ε grows from 0 until it never binds.
 
-    Thresholds of one width and rate are fitted on ``problem`` and measured on ``labelled``, by
-    codes 2 k + y. On the fitted rows the bias is at most ε and never decreases.
+    Thresholds of one width and rate are fitted on ``problem``, by ``fit`` of ε if it is given, and
+    measured on ``labelled``, by codes 2 k + y. On the fitted rows the bias is at most ε and never
+    decreases.
     """
     # At ε = 2 every |E[h | k] − ρ| ≤ ε/2, so that all thresholds are 0.
     free = solve_exact(problem, width, rate, 2.0)
     budgets = np.linspace(0.0, 2.0 * float(np.nanmax(np.abs(free.rate - rate))), n_points)
-    grids = [solve_grid(problem, [width], [rate], budget) for budget in budgets.tolist()]
-    points = np.array([expect_accuracy(labelled, grid) for grid in grids])
-    accuracy, bias = points.reshape(n_points, 2).T
+    points = []
+    for budget in budgets.tolist():
+        rule = fit(budget) if fit else solve_exact(problem, width, rate, budget).rule
+        points.append(judge_thresholds(labelled, rule))
+    accuracy, bias = np.array(points).T
     return budgets, bias, accuracy
+
+
+def judge_thresholds(labelled: ThresholdProblem, rule: ThresholdRule) -> tuple[float, float]:
+    """Return what `expect_accuracy` does, of one rule."""
+    pair = ThresholdRule(rule.width, np.repeat(rule.threshold, 2), np.repeat(rule.coin, 2))
+    chosen = weigh_rule(labelled, pair).reshape(-1, 2)
+    total = np.array([segment.total for segment in labelled.segments]).reshape(-1, 2)
+    right = float((chosen[:, 1] + total[:, 0] - chosen[:, 0]).sum()) / labelled.total
+    present = total.sum(axis=1) > 0
+    return right, float(np.ptp(chosen[present].sum(axis=1) / total[present].sum(axis=1)))
 
 
 def judge_rule(rule: ThresholdRule | RampRule, rows: ScoredRows) -> tuple[float, float]:

@@ -224,6 +224,22 @@ def solve_grid(
     )
 
 
+def weigh_rule(problem: ThresholdProblem, rule: ThresholdRule) -> np.ndarray:
+    """Return Σ w h of any rule over the rows of each group, float64, shape (n_groups,); exact."""
+    xp = array_namespace(problem.segments[0].score)
+
+    def move(values: Any) -> Array:
+        return xp.asarray(values, dtype=xp.float64, device=device(problem.segments[0].score))
+
+    settings = zip(problem.segments, rule.threshold, rule.coin, strict=True)
+    return np.array(
+        [
+            float(_measure(segment, move([rule.width]), move([threshold]), move([coin]))[0][0])
+            for segment, threshold, coin in settings
+        ]
+    )
+
+
 def expect_accuracy(
     labelled: ThresholdProblem, grid: ThresholdGrid
 ) -> tuple[np.ndarray, np.ndarray]:
