@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fairfrontier.audit.auditing import run_audit as audit
+    from fairfrontier.choose.bundle import load_bundle
     from fairfrontier.choose.select import Study, select
     from fairfrontier.debias.debiasing import fit_debiasing as debias
     from fairfrontier.evaluate.verb import evaluate
@@ -26,6 +27,7 @@ __all__ = [
     "evaluate",
     "learn",
     "load",
+    "load_bundle",
     "load_model",
     "post_process",
     "run_study",
@@ -37,6 +39,7 @@ _MODULES = {
     "create": "fairfrontier.train.registry",
     "learn": "fairfrontier.metric.registry",
     "load": "fairfrontier.prepare.loader",
+    "load_bundle": "fairfrontier.choose.bundle",
     "load_model": "fairfrontier.train.registry",
     "post_process": "fairfrontier.train.postprocess.model",
     "run_study": "fairfrontier.runner",

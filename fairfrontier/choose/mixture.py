@@ -100,9 +100,13 @@ class Mixture:
         """Return decisions as labels, shape (n_samples,), drawn by the rows' ``ids``, integers."""
         keywords = {"groups": groups, "ids": ids}
         first, second = (_predict(model, X, keywords) for model in (self.first, self.second))
+        return np.where(self.draw(ids), second, first)
+
+    def draw(self, ids: np.ndarray) -> np.ndarray:
+        """Return for which rows the second model decides, bool of shape (n_samples,)."""
         # Models that draw by the same seed must not draw with the same numbers.
         drawn = uniforms(derive_integer("mixture", self.random_state), ids)
-        return np.where(drawn < self.share, second, first)
+        return np.asarray(drawn < self.share)
 
     def save(self, folder: str | Path) -> Path:
         """Write both models and the share to a new folder, without pickle.

@@ -14,7 +14,9 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.choose.assurance import bound_scores, find_needed_rows, find_reach
+from fairfrontier.choose.bundle import export_choice
 from fairfrontier.choose.mixture import Mixture, find_mixture, list_margins
+from fairfrontier.prepare.request import SplitRequest
 from fairfrontier.runtime.errors import ConfigError, StoreError, nearest
 from fairfrontier.runtime.secret import find_key
 from fairfrontier.runtime.store import canonical_json
@@ -56,6 +58,8 @@ class Choice:
         Where the model is stored.
     post_processor : Path or None
         Where the rule that post-processes it is stored.
+    study : Study
+        What it was chosen from.
     """
 
     method: str
@@ -65,6 +69,7 @@ class Choice:
     measures: pd.DataFrame
     folder: Path
     post_processor: Path | None
+    study: Study
     certified: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
@@ -74,6 +79,21 @@ class Choice:
         if self.post_processor is None:
             return model
         return PostProcessed(model, load_model(self.post_processor))
+
+    @property
+    def components(self) -> tuple[tuple[Choice, float], ...]:
+        """Itself, with the probability 1 that it decides."""
+        return ((self, 1.0),)
+
+    def find_split(self) -> SplitRequest:
+        """Return the split that the model was trained on."""
+        rows, noise = self.setting.get("rows"), self.setting.get("noise")
+        select_on = self.setting["select_on"]
+        return SplitRequest(self.study.dataset, self.seed, rows, select_on, noise)
+
+    def export(self, folder: str | Path, **options: Any) -> Path:
+        """Write the bundle of this choice to a new folder; see `export_choice`."""
+        return export_choice(self, folder, **options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +124,20 @@ class MixedChoice:
         """The split of both models."""
         return self.first.seed
 
+    @property
+    def study(self) -> Study:
+        """What both were chosen from."""
+        return self.first.study
+
+    @property
+    def components(self) -> tuple[tuple[Choice, float], ...]:
+        """Both settings, each with the probability that it decides."""
+        return ((self.first, 1.0 - self.share), (self.second, self.share))
+
+    def export(self, folder: str | Path, **options: Any) -> Path:
+        """Write the bundle of this choice to a new folder; see `export_choice`."""
+        return export_choice(self, folder, **options)
+
     @cached_property
     def model(self) -> Mixture:
         """Both models, with the draw by row id."""
@@ -121,7 +155,8 @@ class Study:
     home : Path
         The project root.
     facts : mapping
-        ``study``, ``profile``, ``folder``, ``fits``, ``trained``, ``skipped``, ``seconds``.
+        ``study``, ``profile``, ``dataset``, ``minimum``, ``folder``, ``fits``, ``trained``,
+        ``skipped``, ``seconds``.
     """
 
     folder: Path
@@ -142,6 +177,11 @@ class Study:
     def models(self) -> pd.DataFrame:
         """The folder of every model, by method, setting and seed."""
         return read_csv(self.folder / "models.csv", keep_default_na=False)
+
+    @property
+    def dataset(self) -> str:
+        """The name of the dataset, or the path of its YAML."""
+        return str(self.facts["dataset"])
 
     @cached_property
     def objective(self) -> str:
@@ -412,6 +452,7 @@ def _describe(
         measures=summarise(study.points, own, "test")[COLUMNS],
         folder=folders[0],
         post_processor=folders[1] if len(folders) > 1 else None,
+        study=study,
         certified={str(name): float(value) for name, value in certified.items()},
     )
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import pandas as pd
 
 from fairfrontier.prepare.config.dataset import (
     check_columns,
@@ -14,14 +15,15 @@ from fairfrontier.prepare.config.dataset import (
     read_dataset,
     replace_noise,
 )
-from fairfrontier.prepare.embedding.feature import fit_text
+from fairfrontier.prepare.embedding.feature import TextFeatures, fit_text
 from fairfrontier.prepare.embedding.variant import add_versions
 from fairfrontier.prepare.source.fetch import fetch_source
 from fairfrontier.prepare.source.progress import Progress
 from fairfrontier.prepare.split import Split
-from fairfrontier.prepare.splitting.encoder import fit_statistics, make_encoder
-from fairfrontier.prepare.splitting.plan import Request, SelectOn, make_plan
+from fairfrontier.prepare.splitting.encoder import Encoder, fit_statistics, make_encoder
+from fairfrontier.prepare.splitting.plan import Plan, Request, SelectOn, make_plan
 from fairfrontier.prepare.table.column import keep_rows, make_columns
+from fairfrontier.prepare.table.table import Table
 from fairfrontier.prepare.text.corpus import read_corpus
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.finder import find_yaml, list_names
@@ -84,6 +86,25 @@ def load(
     An unseen level of an ordinary categorical column encodes as zeros; one of a protected
     attribute is an error.
     """
+    check_request(seed, rows, select_on, backend, partitions)
+    request = make_request(name, seed, rows, select_on, home, noise, progress)
+    if backend == "dask":
+        from fairfrontier.prepare.collection import load_collection
+
+        return load_collection(request, partitions)
+    return fit_table(request, progress).encode()
+
+
+def make_request(
+    name: str | Path,
+    seed: int = 0,
+    rows: int | None = None,
+    select_on: SelectOn | None = None,
+    home: Path | str | None = None,
+    noise: float | None = None,
+    progress: Progress | None = None,
+) -> Request:
+    """Read a dataset's YAML and fetch its files; the parameters are those of `load`."""
     root = Path(home).resolve() if home is not None else find_home()
     path = find_yaml("dataset", name, root)
     config = replace_noise(read_dataset(path, root), noise, path)
@@ -92,14 +113,45 @@ def load(
             f"{path}: dataset: the file calls itself {config.dataset!r}.",
             f"Call it {path.stem!r}, as the file is named.",
         )
-    check_request(seed, rows, select_on, backend, partitions)
     source = fetch_source(config.source, path, root, progress)
     config = config.model_copy(update={"source": source})
-    request = Request(config, path, root, seed, rows, select_on)
-    if backend == "dask":
-        from fairfrontier.prepare.collection import load_collection
+    return Request(config, path, root, seed, rows, select_on)
 
-        return load_collection(request, partitions)
+
+@dataclass(frozen=True, eq=False)
+class FittedTable:
+    """A table in memory with all that was fitted on its training rows.
+
+    ``raw`` is the table as read, and ``frame`` its used columns of the rows that are kept, both
+    indexed by row number; ``request`` names all columns that its configuration uses.
+    """
+
+    request: Request
+    raw: Table
+    frame: pd.DataFrame
+    plan: Plan
+    encoder: Encoder
+    text: TextFeatures | None
+
+    def encode(self) -> Split:
+        """Encode every part."""
+        plan, encoder, text = self.plan, self.encoder, self.text
+        edits = plan.edits(encoder)
+        parts = {}
+        for key, positions in plan.parts.items():
+            selected = self.frame.iloc[positions]
+            part = plan.part(key, positions, encoder.encode(selected), edits)
+            if text is not None:
+                part = add_versions(part, selected, self.request, encoder, text)
+            parts[key] = part
+        digest = self.request.digest(self.raw.digests, None if text is None else text.digest)
+        split = plan.split(encoder, parts, digest)
+        return split if text is None else split.replace(text_encoder=text.name)
+
+
+def fit_table(request: Request, progress: Progress | None = None) -> FittedTable:
+    """Read a table, decide its parts, and fit the encoder on its training rows."""
+    config, root, path = request.config, request.home, request.file
     table = read_corpus(config, root, path)
     check_columns(config, table.frame.columns, path)
     config = expand_rest(config, table.frame.columns)
@@ -112,17 +164,10 @@ def load(
     train = frame.iloc[plan.parts["train"]]
     used = frame.iloc[np.sort(np.concatenate(list(plan.parts.values())))]
     text = fit_text(config, table.frame, train, used, root, path, progress)
-    block, digest = (None, None) if text is None else (text.block, text.digest)
     statistics = fit_statistics(train, config, path)
+    block = None if text is None else text.block
     encoder = make_encoder(config, statistics, plan.group_names, path, block)
-    edits = plan.edits(encoder)
-    parts = {}
-    for key, positions in plan.parts.items():
-        selected = frame.iloc[positions]
-        part = plan.part(key, positions, encoder.encode(selected), edits)
-        parts[key] = part if text is None else add_versions(part, selected, request, encoder, text)
-    split = plan.split(encoder, parts, request.digest(table.digests, digest))
-    return split if text is None else split.replace(text_encoder=text.name)
+    return FittedTable(request, table, frame, plan, encoder, text)
 
 
 def check_request(

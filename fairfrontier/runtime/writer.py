@@ -149,6 +149,35 @@ def filling(
                 folder.rmdir()
 
 
+@contextmanager
+def replacing(folder: Path, *, what: str, mend: str) -> Iterator[Path]:
+    """Replace a folder, with the folders in it, by the one that is filled in the block.
+
+    If the block raises, nothing changes. If the process is killed between the two last steps, there
+    is no folder, and never half of one.
+
+    Raises
+    ------
+    StoreError
+        When the folder cannot be written.
+    """
+    try:
+        with drafting(folder.parent) as work:
+            made = work / "made"
+            made.mkdir()
+            yield made
+            for path in (*made.rglob("*"), made):
+                flush(path)
+            if folder.is_dir():
+                folder.rename(work / "replaced")
+            made.rename(folder)
+            flush(folder.parent)
+    except OSError as error:
+        raise StoreError(
+            f"The {what} cannot be written to {folder}: {error.strerror or error}.", mend
+        ) from error
+
+
 def flush(path: Path) -> None:
     """Sync a file or folder to disk, so that a rename never precedes its content."""
     handle = os.open(path, os.O_RDONLY)

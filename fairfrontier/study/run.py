@@ -210,10 +210,12 @@ class StudyRun:
         return {row: {"budget": raw, "budget_share": share} for row, (raw, share) in means.items()}
 
     def summarise(self) -> dict[str, Any]:
-        """Return plain facts: study, profile, folder, fits, trained, skipped, seconds."""
+        """Return plain facts; see `fairfrontier.choose.select.Study`."""
         return {
             "study": self.study.study,
             "profile": self.study.profile,
+            "dataset": self.study.dataset,
+            "minimum": self.study.minimum,
             "folder": str(self.folder),
             "fits": len(self.plan),
             "trained": len(self.missing) + (self.searched.trained if self.searched else 0),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -99,11 +99,43 @@ class Binary(Block):
         return (as_levels(column) == self.level).to_numpy(dtype=np.float64)[:, None]
 
 
+KINDS = {cls.__name__: cls for cls in (Block, Standard, Bins, OneHot, Binary)}
+
+
 @dataclass(frozen=True, eq=False)
 class Encoder:
     """Fitted blocks, side by side in X."""
 
     blocks: tuple[Block, ...]
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return the blocks as plain values; ConfigError where one is of texts."""
+        plain = []
+        for block in self.blocks:
+            if type(block).__name__ not in KINDS:
+                raise ConfigError(
+                    f"The features of the column {block.column!r} are vectors of texts, which "
+                    "cannot be written as plain values.",
+                    "Choose a dataset without the section text.",
+                )
+            fill = None if np.isnan(block.fill) else block.fill
+            plain.append({"block": type(block).__name__, **asdict(block), "fill": fill})
+        return plain
+
+    @classmethod
+    def from_json(cls, plain: Iterable[Mapping[str, Any]]) -> Encoder:
+        """Return the encoder that ``to_json`` described."""
+        blocks: list[Block] = []
+        for described in plain:
+            # JSON has lists where fields are tuples.
+            fields: dict[str, Any] = {
+                name: tuple(value) if isinstance(value, list) else value
+                for name, value in described.items()
+            }
+            kind = KINDS[fields.pop("block")]
+            fill = np.nan if fields["fill"] is None else float(fields["fill"])
+            blocks.append(kind(**{**fields, "fill": fill}))
+        return cls(tuple(blocks))
 
     @property
     def feature_names(self) -> tuple[str, ...]:

@@ -34,22 +34,28 @@ class Attribute:
     below: float | None = None
     cross: tuple[str, ...] = ()
 
+    def find(self, column: pd.Series) -> np.ndarray:
+        """Return the group codes of a column, int64; −1 where a row belongs to no group."""
+        absent = column.isna().to_numpy()
+        if self.below is not None:
+            return np.where(absent, -1, column.to_numpy(dtype=np.float64) >= self.below)
+        others = -1 if self.others is None else self.others
+        known = as_levels(column).map(dict(self.codes or {}))
+        return np.where(absent, -1, known.fillna(others).to_numpy(dtype=np.int64))
+
     def encode(self, column: pd.Series, file: Path | str = "") -> np.ndarray:
         """Return the group codes of a column, int64 of shape (n_samples,)."""
         if self.below is not None:
             return (column.to_numpy(dtype=np.float64) >= self.below).astype(np.int64)
-        codes = as_levels(column).map(dict(self.codes or {}))
-        if self.others is not None:
-            codes = codes.fillna(self.others)
-        unknown = codes.isna()
-        if unknown.any():
-            level = str(column.iloc[int(unknown.to_numpy().argmax())])
+        codes = self.find(column)
+        if (codes < 0).any():
+            level = str(column.iloc[int((codes < 0).argmax())])
             raise DataError(
                 f"{file}: groups.{self.name}: column {self.column!r} holds level {level!r}, "
                 "which belongs to no group.",
                 f"List it under groups.{self.name}.levels, or give one group the level {OTHERS}.",
             )
-        return codes.to_numpy(dtype=np.int64)
+        return codes
 
 
 def fit_attributes(
@@ -119,6 +125,23 @@ def encode_attributes(
         if attribute.column is not None:
             codes[:, position] = attribute.encode(frame[attribute.column], file)
     return cross_codes(codes, attributes)
+
+
+def find_groups(attributes: tuple[Attribute, ...], frame: pd.DataFrame) -> np.ndarray:
+    """Return the group codes of all attributes, with −1 where a row belongs to no group.
+
+    Columns that the frame lacks give −1 in every row.
+    """
+    codes = np.full((len(frame), len(attributes)), -1, dtype=np.int64)
+    names = [attribute.name for attribute in attributes]
+    for position, attribute in enumerate(attributes):
+        if attribute.column in frame:
+            codes[:, position] = attribute.find(frame[attribute.column])
+    crossed = cross_codes(np.maximum(codes, 0), attributes)
+    for position, attribute in enumerate(attributes):
+        factors = [names.index(other) for other in attribute.cross or (attribute.name,)]
+        crossed[(codes[:, factors] < 0).any(axis=1), position] = -1
+    return crossed
 
 
 def cross_codes(codes: np.ndarray, attributes: tuple[Attribute, ...]) -> np.ndarray:

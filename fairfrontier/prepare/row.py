@@ -1,0 +1,282 @@
+"""Rows of another day to arrays, as the training rows were: what cannot be used is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import pandas as pd
+
+from fairfrontier.prepare.config.dataset import DatasetConfig
+from fairfrontier.prepare.loader import FittedTable
+from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX, Encoder, OneHot
+from fairfrontier.prepare.splitting.group import Attribute, find_groups
+from fairfrontier.prepare.table.column import (
+    MISSING_LEVEL,
+    as_levels,
+    find_rows,
+    policy_of,
+    sort_levels,
+    used_columns,
+)
+from fairfrontier.runtime.errors import ConfigError, nearest
+
+Unseen = Literal["zeros", "refuse"]
+
+
+@dataclass(eq=False)
+class Refusals:
+    """Why each of so many rows is refused; only the first reason counts.
+
+    ``texts[code[i]]`` is the reason of row i, empty where there is none.
+    """
+
+    n_samples: int
+    texts: list[str] = field(default_factory=lambda: [""])
+
+    def __post_init__(self) -> None:
+        self.code = np.zeros(self.n_samples, dtype=np.int32)
+
+    def add(self, rows: np.ndarray, reason: str) -> None:
+        """Refuse rows, a mask, that are not refused yet."""
+        rows = rows & (self.code == 0)
+        if rows.any():
+            self.code[rows] = len(self.texts)
+            self.texts.append(reason)
+
+    @property
+    def accepted(self) -> np.ndarray:
+        """A mask of the rows that are not refused."""
+        return np.asarray(self.code == 0)
+
+    @property
+    def reasons(self) -> np.ndarray:
+        """The reason of every row, an array of str; empty where it is not refused."""
+        return np.array(self.texts, dtype=object)[self.code]
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedRows:
+    """Rows as arrays.
+
+    ``X`` is float64 of shape (n_samples, n_features), ``groups`` int64 of shape (n_samples,
+    n_attributes) with −1 where a row is of no group, and ``columns`` the cleaned columns. Where
+    ``refusals`` has a reason, X means nothing.
+    """
+
+    X: np.ndarray
+    groups: np.ndarray
+    columns: pd.DataFrame
+    refusals: Refusals
+
+
+@dataclass(frozen=True, eq=False)
+class RowEncoder:
+    """What was fitted on training rows, for rows that come later.
+
+    Attributes
+    ----------
+    config : DatasetConfig
+        The dataset, with every column and the positive levels of the label named.
+    encoder : Encoder
+        Features.
+    attributes : tuple of Attribute
+        Groups.
+    classes : tuple of str
+        Names of the two classes; the second one is positive.
+    unseen : {"zeros", "refuse"}
+        A level of a categorical column that no training row had is encoded as zeros, as in the
+        other parts of the study's table, or its row is refused.
+    """
+
+    config: DatasetConfig
+    encoder: Encoder
+    attributes: tuple[Attribute, ...]
+    classes: tuple[str, ...]
+    unseen: Unseen = "zeros"
+
+    @classmethod
+    def of(cls, table: FittedTable, unseen: Unseen = "zeros") -> Self:
+        """Return the encoder of a fitted table."""
+        config, plan = table.request.config, table.plan
+        levels = sort_levels(as_levels(table.frame[config.label.column]).unique())
+        label = config.label.model_copy(update={"positive": config.label.positive or levels[-1:]})
+        config = config.model_copy(update={"label": label})
+        return cls(config, table.encoder, plan.attributes, plan.target.classes, unseen)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values; ConfigError where features are vectors of texts."""
+        dataset = self.config.model_dump(mode="json", by_alias=True, exclude_none=True)
+        dataset["counterfactuals"] = {
+            name: {column: levels or "all" for column, levels in edited.items()}
+            for name, edited in self.config.counterfactuals.items()
+        }
+        return {
+            "dataset": dataset,
+            "encoder": self.encoder.to_json(),
+            "attributes": [asdict(attribute) for attribute in self.attributes],
+            "classes": list(self.classes),
+            "unseen": self.unseen,
+        }
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Self:
+        """Return the encoder that ``to_json`` described."""
+        attributes = [
+            Attribute(**{**each, "names": tuple(each["names"]), "cross": tuple(each["cross"])})
+            for each in plain["attributes"]
+        ]
+        return cls(
+            DatasetConfig.model_validate(plain["dataset"]),
+            Encoder.from_json(plain["encoder"]),
+            tuple(attributes),
+            tuple(plain["classes"]),
+            plain["unseen"],
+        )
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The columns of a table that features are made of."""
+        sources = dict.fromkeys(block.column for block in self.encoder.blocks)
+        plain = [name for name in sources if not name.startswith(GROUP_PREFIX)]
+        return tuple(dict.fromkeys([*plain, *self.find_columns(self.config.features.groups)]))
+
+    @property
+    def grouped(self) -> tuple[str, ...]:
+        """The columns of a table that groups are made of."""
+        return self.find_columns(attribute.name for attribute in self.attributes)
+
+    def find_columns(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the columns of a table that some of the attributes are made of."""
+        columns = {attribute.name: attribute.column for attribute in self.attributes}
+        factors = {attribute.name: attribute.cross for attribute in self.attributes}
+        found = (columns[other] for name in names for other in factors[name] or (name,))
+        return tuple(dict.fromkeys(str(column) for column in found))
+
+    def check_columns(
+        self, columns: Iterable[str], needed: Collection[str], table: Path | str = "The table"
+    ) -> None:
+        """Raise a ConfigError for a table without a column of a feature or a needed attribute."""
+        present = set(columns)
+        for name in (*self.features, *self.find_columns(needed)):
+            if name not in present:
+                raise ConfigError(
+                    f"{table} has no column {name!r}, which the model decides by.",
+                    nearest(name, present),
+                )
+
+    def encode(self, frame: pd.DataFrame, needed: Collection[str] = ()) -> EncodedRows:
+        """Encode raw rows; refuse what the configuration does not say how to use.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            Raw columns, numbers as numbers or text; others than those of features, groups and
+            ``rows.keep`` are not looked at.
+        needed : collection of str
+            The attributes without which a row is refused. Columns of others may be missing.
+
+        Raises
+        ------
+        ConfigError
+            When a column is missing.
+        DataError
+            When a column holds lists or records.
+
+        Notes
+        -----
+        O(n · n_features). Every row is encoded by itself: neither order nor batch matters.
+        """
+        self.check_columns(frame.columns, needed)
+        refusals = Refusals(len(frame))
+        columns = self._clean(frame, {*self.features, *self.find_columns(needed)}, refusals)
+        groups = find_groups(self.attributes, columns)
+        for position, attribute in enumerate(self.attributes):
+            if attribute.name in {*self.config.features.groups, *needed}:
+                refusals.add(groups[:, position] < 0, f"{attribute.name} is of no known group")
+            if attribute.name in self.config.features.groups:
+                names = np.array([*attribute.names, None], dtype=object)
+                columns[GROUP_PREFIX + attribute.name] = names[groups[:, position]]
+        return EncodedRows(self.encoder.encode(columns), groups, columns, refusals)
+
+    def read_labels(self, frame: pd.DataFrame) -> np.ndarray:
+        """Return 1 where the label is positive, 0 elsewhere, NaN where it is missing; float64."""
+        label = self.config.label
+        column = as_levels(self._strip(frame[label.column]))
+        return np.where(column.isna(), np.nan, column.isin(label.positive or ()))
+
+    def _clean(
+        self, frame: pd.DataFrame, required: Collection[str], refusals: Refusals
+    ) -> pd.DataFrame:
+        """Return features and groups with their types; refuse rows by cells of what is required."""
+        numbers, _ = used_columns(self.config)
+        stripped = {name: self._strip(frame[name]) for name in self._list_read(frame)}
+        self._filter(stripped, refusals)
+        cleaned: dict[str, pd.Series] = {}
+        for name in dict.fromkeys((*self.features, *self.grouped)):
+            if name not in stripped:
+                continue
+            column, numeric = stripped[name], name in numbers
+            absent = column.isna().to_numpy()
+            policy = policy_of(name, self.config, numeric=numeric)
+            if numeric:
+                column = pd.to_numeric(column, errors="coerce").astype(np.float64)
+                values = column.to_numpy()
+                wrong = {"no number": np.isnan(values) & ~absent, "infinite": np.isinf(values)}
+                for what, rows in wrong.items():
+                    if name in required:
+                        refusals.add(rows, f"{name} is {what}")
+            else:
+                column = as_levels(column)
+                if policy == "category":
+                    column = column.fillna(MISSING_LEVEL)
+            filled = name in self.features and policy in ("mean", "median", "category")
+            if name in required and (not filled or name in self.config.rows.drop_missing):
+                refusals.add(absent, f"{name} is missing")
+            cleaned[name] = column
+        columns = pd.DataFrame(cleaned, index=frame.index)
+        if self.unseen == "refuse":
+            for block in self.encoder.blocks:
+                if isinstance(block, OneHot) and block.column in columns:
+                    known = as_levels(columns[block.column]).isin(block.levels).to_numpy()
+                    refusals.add(~known, f"{block.column} has a level that training had not")
+        return columns
+
+    def _list_read(self, frame: pd.DataFrame) -> list[str]:
+        """Return the columns of a frame that are looked at."""
+        named = (*self.features, *self.grouped, *self.config.rows.keep)
+        return [name for name in dict.fromkeys(named) if name in frame]
+
+    def _filter(self, columns: Mapping[str, pd.Series], refusals: Refusals) -> None:
+        """Refuse rows that the dataset leaves out, by those of its conditions that can be seen.
+
+        A condition on what is known later only, as an outcome is, can have no column here.
+        """
+        for name, condition in self.config.rows.keep.items():
+            if name in columns:
+                column = columns[name]
+                if condition.is_in is None and condition.is_not is None:
+                    column = pd.to_numeric(column, errors="coerce")
+                passed = find_rows(pd.DataFrame({name: column}), {name: condition}, "rows.keep", "")
+                refusals.add(~passed, f"{name} is outside of what the model was made for")
+
+    def _strip(self, column: pd.Series) -> pd.Series:
+        """Return a column as the study's reader left it: without blanks and marks of missing cells.
+
+        Parquet is taken as it is.
+        """
+        source = self.config.source
+        if isinstance(column.dtype, pd.CategoricalDtype):
+            column = column.astype(object)
+        if source.format == "parquet":
+            return column
+        if isinstance(column.dtype, pd.StringDtype):
+            column = column.str.strip()
+        elif column.dtype == object:
+            column = column.map(lambda cell: cell.strip() if isinstance(cell, str) else cell)
+        else:
+            return column
+        return column.mask(column.isin(["", *source.missing]))

@@ -1,0 +1,278 @@
+"""A chosen model that decides on raw rows: the same as in the study, in any order and process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.metrics import accuracy_score, roc_auc_score
+
+import fairfrontier as ff
+from fairfrontier.choose.bundle import Bundle, load_bundle
+from fairfrontier.choose.select import Choice, MixedChoice, Study
+from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
+from fairfrontier.runtime.seeds import uniforms
+from tests.project import environment
+
+DIFFERENCE = "selection_rate_difference:origin"
+METHODS = ("gbdt", "linear", "drawn", "mixed")
+
+
+def choose(study: Study, method: str) -> Choice | MixedChoice:
+    """Return the choice of one method, or a mixture of two."""
+    if method == "mixed":
+        chosen = study.select("accuracy", {DIFFERENCE: 0.2}, mixture=True)
+        assert isinstance(chosen, MixedChoice)
+        return chosen
+    kept = study.frontier[study.frontier["method"] == method]
+    alone = Study(study.folder, study.home, study.facts)
+    alone.__dict__["frontier"] = kept
+    chosen = alone.select()
+    assert isinstance(chosen, Choice)
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def folders(loans, tmp_path_factory) -> dict[str, Path]:
+    base = tmp_path_factory.mktemp("bundles")
+    return {name: choose(loans, name).export(base / name) for name in METHODS}
+
+
+@pytest.fixture(scope="module")
+def bundles(folders) -> dict[str, Bundle]:
+    return {name: load_bundle(folder) for name, folder in folders.items()}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_raw_rows_are_decided_as_the_study_decided_encoded_ones(loans, bundles, raw, method):
+    choice = choose(loans, method)
+    test = ff.load("loans", 0, select_on="validation", home=loans.home).test
+    decided = bundles[method].decide(raw.loc[test.ids])
+    assert (decided["refused"] == "").all()
+    keywords = {"groups": test.groups, "ids": test.ids}
+    known = {name: keywords[name] for name in choice.model.predict_needs}
+    chance = choice.model.predict_proba(test.X, **known)[:, 1]
+    if method in ("drawn", "mixed"):
+        wanted = choice.model.predict(test.X, **keywords)
+        np.testing.assert_allclose(decided["probability"], chance, atol=1e-12)
+        assert 0 < decided["probability"].nunique() > 2
+    else:
+        wanted = choice.model.predict(test.X)
+        np.testing.assert_allclose(decided["score"], chance, atol=1e-12)
+        assert set(decided["probability"]) == {0.0, 1.0}
+    np.testing.assert_array_equal(decided["decision"].astype(int), wanted)
+    measured = choice.measures.set_index("name")["value"]
+    rates = pd.Series(decided["probability"].to_numpy()).groupby(test.groups[:, 0]).mean()
+    assert rates.max() - rates.min() == pytest.approx(measured[DIFFERENCE], abs=1e-9)
+
+
+def test_a_fresh_process_decides_the_same(folders, bundles, raw, loans, tmp_path):
+    code = (
+        "import sys, pandas, fairfrontier as ff\n"
+        "table = pandas.read_csv(sys.argv[1])\n"
+        "for folder in sys.argv[2:]:\n"
+        "    ff.load_bundle(folder).decide(table).to_parquet(folder.rpartition('/')[2])\n"
+    )
+    table = Path(loans.home) / "data/raw/loans.csv"
+    arguments = [sys.executable, "-c", code, str(table), *map(str, folders.values())]
+    subprocess.run(arguments, env=environment(tmp_path), cwd=tmp_path, check=True)
+    for method, bundle in bundles.items():
+        again = pd.read_parquet(tmp_path / method)
+        pd.testing.assert_frame_equal(again, bundle.decide(raw), check_exact=True)
+
+
+@given(st.randoms(use_true_random=False), st.lists(st.integers(1, 899), max_size=4))
+@settings(max_examples=4)
+@pytest.mark.parametrize("method", ["drawn", "mixed"])
+def test_neither_order_nor_batches_matter(bundles, loans, method, random, cuts):
+    table = pd.read_csv(Path(loans.home) / "data/raw/loans.csv")
+    table["name"] = [f"person {row}" for row in range(len(table))]
+    whole = bundles[method].decide(table, row_id="name")
+    order = list(range(len(table)))
+    random.shuffle(order)
+    mixed = table.iloc[order].reset_index(drop=True)
+    edges = [0, *sorted(set(cuts)), len(table)]
+    pieces = [
+        bundles[method].decide(mixed.iloc[start:stop], row_id="name")
+        for start, stop in pairwise(edges)
+    ]
+    again = pd.concat(pieces).set_index("id").loc[table["name"]]
+    pd.testing.assert_frame_equal(again.reset_index(), whole, check_exact=True)
+
+
+def test_draws_belong_to_row_ids(bundles, raw):
+    bundle = bundles["drawn"]
+    decided = bundle.decide(raw)
+    kept = decided["refused"] == ""
+    drawn = uniforms(bundle.model.processor.random_state, np.arange(len(raw)))
+    wanted = (drawn < decided["probability"]).astype(int)
+    assert (decided["decision"][kept].astype(int) == wanted[kept]).all()
+    # The index names rows where no column does.
+    moved = bundle.decide(raw.set_axis(np.arange(len(raw)) + 7))
+    assert (moved["decision"][kept.to_numpy()].to_numpy() != decided["decision"][kept]).any()
+    with pytest.raises(ConfigError, match=r"no column 'customer' of row ids. Add it"):
+        bundle.decide(raw, row_id="customer")
+    with pytest.raises(DataError, match="missing in row 1"):
+        bundle.decide(raw.assign(customer=["a", None, *["b"] * 898]), row_id="customer")
+
+
+def test_scikit_learn_takes_it_for_a_classifier_on_frames(bundles, raw):
+    bundle = bundles["gbdt"]
+    table = raw[raw["age"] >= 20]
+    label = (table["outcome"] == "repaid").astype(int)
+    assert clone(bundle) is bundle
+    assert bundle.fit(table, label) is bundle
+    assert bundle.score(table, label) == accuracy_score(label, bundle.predict(table)) > 0.75
+    assert roc_auc_score(label, bundle.predict_proba(table)[:, 1]) > 0.85
+    assert bundle.classes_.tolist() == [0, 1]
+    assert bundle.class_names == ("late", "repaid")
+    assert bundle.feature_names_in_.tolist() == ["income", "age", "region", "job"]
+    assert bundles["drawn"].feature_names_in_[-1] == "origin"
+    assert "Bundle" in repr(bundle)
+    with pytest.raises(DataError, match=r"Row \d+ is refused: age is outside"):
+        bundle.predict(raw)
+    with pytest.raises(ConfigError, match="was given ndarray"):
+        bundle.predict(table.to_numpy())
+
+
+def test_rows_that_cannot_be_used_are_refused_with_the_reason(bundles, raw):
+    table = raw[raw["age"] >= 20].head(8).astype(object).reset_index(drop=True)
+    table.loc[0, "income"] = "much"
+    table.loc[1, "income"] = np.inf
+    table.loc[2, "income"] = None
+    table.loc[3, "job"] = "pilot"
+    table.loc[4, "origin"] = None
+    table.loc[5, "origin"] = "moon"
+    table.loc[6, "age"] = 3
+    refused = bundles["drawn"].decide(table)
+    assert refused["refused"].tolist() == [
+        "income is no number",
+        "income is infinite",
+        "",
+        "",
+        "origin is missing",
+        "origin is of no known group",
+        "age is outside of what the model was made for",
+        "",
+    ]
+    lost = (refused["refused"] != "").to_numpy()
+    assert (refused[["score", "probability", "decision"]].isna().all(axis=1) == lost).all()
+    # A model that does not look at groups decides on all of them, with or without their column.
+    plain = bundles["gbdt"].decide(table.drop(columns="origin"))
+    assert (plain["refused"].iloc[3:6] == "").all()
+    with pytest.raises(ConfigError, match=r"no column 'origin', which the model decides by"):
+        bundles["drawn"].decide(table.drop(columns="origin"))
+    with pytest.raises(ConfigError, match=r"no column 'income'.*Did you mean 'Income'"):
+        bundles["gbdt"].decide(table.rename(columns={"income": "Income"}))
+
+
+def test_a_level_that_training_had_not_is_refused_where_the_bundle_says_so(loans, raw, tmp_path):
+    bundle = load_bundle(choose(loans, "gbdt").export(tmp_path / "strict", unseen="refuse"))
+    table = raw[raw["age"] >= 20].head(3).copy()
+    table.iloc[0, table.columns.get_loc("job")] = "pilot"
+    table.iloc[1, table.columns.get_loc("job")] = None
+    assert bundle.manifest["unseen_levels"] == "refuse"
+    reasons = ["job has a level that training had not", "", ""]
+    assert bundle.decide(table)["refused"].tolist() == reasons
+
+
+def test_text_is_read_as_in_the_study(bundles, raw):
+    text = raw.astype(object).map(lambda cell: "NA" if pd.isna(cell) else f" {cell} ")
+    whole = raw.assign(age=raw["age"].astype(float), region=pd.Categorical(raw["region"]))
+    for bundle in bundles.values():
+        decided = bundle.decide(raw)
+        pd.testing.assert_frame_equal(bundle.decide(text), decided)
+        pd.testing.assert_frame_equal(bundle.decide(whole), decided)
+
+
+def test_the_reference_counts_the_test_rows(loans, bundles, raw):
+    reference = bundles["drawn"].reference
+    test = ff.load("loans", 0, select_on="validation", home=loans.home).test
+    decided = bundles["drawn"].decide(raw.loc[test.ids])
+    assert reference["rows"] == reference["counts"]["labelled"] == test.n_samples
+    assert reference["counts"]["positive"] == test.y.sum()
+    assert reference["counts"]["selected"] == pytest.approx(decided["probability"].sum())
+    for code, level in enumerate(test.attributes["origin"]):
+        rows = test.groups[:, 0] == code
+        counts = reference["groups"]["origin"][level]
+        assert counts["rows"] == rows.sum()
+        chance = decided["probability"].to_numpy()[rows]
+        assert counts["true_positive"] == pytest.approx(chance @ test.y[rows])
+    for histogram in (reference["score"], *reference["features"].values()):
+        assert sum(histogram["counts"]) == test.n_samples
+        assert min(histogram["counts"][:-2]) >= loans.facts["minimum"]
+
+
+def test_small_groups_and_levels_are_pooled(bundles):
+    encoder, table = bundles["gbdt"].encoder, bundles["gbdt"]
+    rows = pd.DataFrame(
+        {
+            "income": np.arange(40.0),
+            "age": 30,
+            "region": ["a"] * 37 + ["b"] * 3,
+            "job": "clerk",
+            "origin": ["north"] * 20 + ["south"] * 15 + ["island"] * 4 + ["moon"],
+        }
+    )
+    from fairfrontier.choose.reference import describe_rows
+
+    encoded = table.encode(rows)
+    decided = table.judge_rows(rows, encoded)
+    found = describe_rows(encoder, encoded, decided, np.full(40, np.nan), 10)
+    assert {name: each["rows"] for name, each in found["groups"]["origin"].items()} == {
+        "north": 20,
+        "south": 15,
+        "other": 5,
+    }
+    assert found["features"]["region"] == {"levels": ["a"], "counts": [37, 3, 0]}
+    assert found["features"]["income"]["counts"] == [10, 10, 10, 10, 0]
+    assert found["counts"]["labelled"] == 0
+
+
+@pytest.mark.parametrize("name", ["encoder.json", "reference.json", "model/manifest.json"])
+def test_an_altered_file_is_named(loans, tmp_path, name):
+    folder = choose(loans, "linear").export(tmp_path / "bundle")
+    path = folder / name
+    path.write_text(path.read_text() + " ")
+    with pytest.raises(StoreError) as caught:
+        load_bundle(folder)
+    assert caught.value.fault == f"The file {path} is not what was exported."
+
+
+def test_files_that_are_missing_or_more_are_refused(loans, tmp_path):
+    folder = choose(loans, "linear").export(tmp_path / "bundle")
+    with pytest.raises(StoreError, match="is not empty"):
+        choose(loans, "linear").export(folder)
+    (folder / "rule").mkdir()
+    load_bundle(folder)
+    (folder / "rule" / "more.json").write_text("{}")
+    with pytest.raises(StoreError, match=r"more\.json is not what was exported"):
+        load_bundle(folder)
+    (folder / "rule" / "more.json").unlink()
+    (folder / "model" / "arrays.npz").unlink()
+    with pytest.raises(StoreError, match=r"arrays\.npz is not what was exported"):
+        load_bundle(folder)
+    manifest = json.loads((folder / "bundle.json").read_text())
+    (folder / "bundle.json").write_text(json.dumps({**manifest, "format": 2}))
+    with pytest.raises(StoreError, match="bundle of format 2, and this version reads 1"):
+        load_bundle(folder)
+    with pytest.raises(StoreError, match="Name the folder of a bundle"):
+        load_bundle(tmp_path)
+    assert not [*tmp_path.rglob("*.pkl")]
+
+
+def test_another_table_than_the_studys_is_not_bundled(loans, tmp_path):
+    choice = choose(loans, "linear")
+    choice.study.points["value"] += 0.01
+    with pytest.raises(StoreError, match=r"linear has an accuracy of 0\.\d+ on the test rows"):
+        choice.export(tmp_path / "bundle")
+    assert not (tmp_path / "bundle").exists()
