@@ -6,7 +6,10 @@ import json
 import logging
 import os
 import shutil
+import signal
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -21,13 +24,12 @@ from fairfrontier.debias.files import write_debiasing
 from fairfrontier.prepare.loader import load
 from fairfrontier.runner import run_plain
 from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.study import search
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.run import start_study
 from fairfrontier.train.registry import load_model
 from tests.audit.noisy_rows import make_table as make_decisions
 from tests.debias.scored import make_scores
-from tests.project import DATASET, STUDY, make_project
+from tests.project import DATASET, STUDY, environment, make_project
 
 FILES = {
     "points.parquet",
@@ -192,7 +194,26 @@ def test_a_table_unlike_its_description_fails_before_anything_is_written(tmp_pat
     assert not (home / "data" / "cache" / "store" / "fit").exists()
 
 
-def test_a_search_is_the_same_on_two_workers_and_after_a_stop(tmp_path, monkeypatch):
+# The process dies between the first round and the second.
+KILLED = """
+import os, signal, sys
+from fairfrontier.runner import run_study
+from fairfrontier.study import search
+
+measure, done = search._Tuner.tell, []
+
+def tell(tuner, *told):
+    done.append(told)
+    if len(done) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    measure(tuner, *told)
+
+search._Tuner.tell = tell
+run_study("loans", cluster="inline", home=sys.argv[1])
+"""
+
+
+def test_a_search_is_the_same_on_two_workers_and_after_a_kill(tmp_path):
     parts = "split: {kind: random, train: 0.4, calibration: 0.2, validation: 0.2, test: 0.2}"
     dataset = DATASET.replace("split: {kind: random, train: 0.6, test: 0.4}", parts)
     study = """
@@ -202,26 +223,17 @@ search: {trials: 10}
 frontier: {fairness: ["selection_rate_difference:origin"]}
 """
     bytes_of = {}
-    for name, cluster in (("stopped", "inline"), ("spread", "local")):
+    for name, cluster in (("killed", "inline"), ("spread", "local")):
         home = make_project(tmp_path / name, dataset=dataset, study=study)
-        if name == "stopped":
-            measure, done = search._Tuner.tell, []
-
-            def tell(tuner, *told, measure=measure, done=done):
-                done.append(told)
-                if len(done) == 3:
-                    raise KeyboardInterrupt
-                measure(tuner, *told)
-
-            with monkeypatch.context() as patch:
-                patch.setattr(search._Tuner, "tell", tell)
-                with pytest.raises(KeyboardInterrupt):
-                    run(home)
+        if name == "killed":
+            script = [sys.executable, "-c", KILLED, str(home)]
+            killed = subprocess.run(script, env=environment(home), cwd=home, check=False)
+            assert killed.returncode == -signal.SIGKILL
         facts = run(home, cluster=cluster)
         assert facts["fits"] == 10
-        # The round before the stop is found in the store.
-        assert facts["trained"] == (6 if name == "stopped" else 10)
+        # The round before the kill is found in the store.
+        assert facts["trained"] == (6 if name == "killed" else 10)
         assert facts["failed_trials"] == []
         bytes_of[name] = (home / "data/results/loans/points.parquet").read_bytes()
         assert run(home)["trained"] == 0
-    assert bytes_of["stopped"] == bytes_of["spread"]
+    assert bytes_of["killed"] == bytes_of["spread"]
