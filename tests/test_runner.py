@@ -86,7 +86,11 @@ def test_a_model_of_the_frontier_can_be_loaded(done, home):
 def test_a_level_that_no_row_has_is_refused_before_training(tmp_path):
     home = make_project(tmp_path)
     path = home / "conf" / "studies" / "loans.yaml"
-    for named, message in (("tpr:origin=nroth", "'north'"), ("gap_rms:origin=zz", "island, ")):
+    for named, message in (
+        ("tpr:origin=nroth", "'north'"),
+        ("tpr:origin=zz", "island, "),
+        ("tpr_gap:origin", "origin has 3 levels.*Write tpr_difference:origin"),
+    ):
         path.write_text(STUDY.replace("gap_rms:origin", named))
         with pytest.raises(ConfigError, match=f"frontier.fairness names '{named}'.*{message}"):
             run(home, profile="short")

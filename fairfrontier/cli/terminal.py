@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import shlex
 import sys
@@ -16,6 +17,8 @@ from fairfrontier.runtime.errors import FairfrontierError, escape_controls, expl
 from fairfrontier.runtime.home import find_home
 
 INTERRUPTED = 130
+# By default 700 new objects start a search for garbage: a tenth of a short command's time.
+COLLECT_AFTER = 100_000
 
 
 def find_project(conf: Path | None) -> Path:
@@ -49,6 +52,7 @@ def run_app(app: typer.Typer) -> None:
 
     Of any other error the traceback is printed, without what would steer the terminal.
     """
+    gc.set_threshold(COLLECT_AFTER)
     try:
         # Else Typer prints errors itself, with whatever the arguments hold.
         # Of a command that ends by itself there is no code.

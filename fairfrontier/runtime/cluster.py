@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import math
 import os
 import signal
 import tempfile
@@ -11,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from fairfrontier.runtime.config import Model, fault, parse, read_yaml
+from fairfrontier.runtime.config import Model, fault, parse, read_first_fault, read_yaml
 from fairfrontier.runtime.errors import ClusterError, ConfigError, StoreError, nearest
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.home import find_home
@@ -42,15 +43,67 @@ MOST, LONGEST = 10_000, 1e6
 OWN_KINDS = ("inline", "local", "cuda", "scheduler")
 # Kinds that a project may not take for something else under the same name: `auto` chooses them.
 PLAIN_KINDS = ("inline", "local", "cuda")
-# Options of clusters on this machine: none loads code or makes them listen to others.
-LOCAL_OPTIONS = {
-    "local": {"death_timeout", "lifetime", "lifetime_restart", "lifetime_stagger", "resources"},
-    "cuda": {
-        *("CUDA_VISIBLE_DEVICES", "device_memory_limit", "jit_unspill", "memory_limit"),
-        *("enable_infiniband", "enable_nvlink", "enable_rdmacm", "enable_tcp_over_ucx", "protocol"),
-        *("rmm_async", "rmm_managed_memory", "rmm_maximum_pool_size", "rmm_pool_size"),
-    },
-}
+
+
+def _check_duration(value: Any) -> Any:
+    """Refuse what Dask does not read as a time, and times below 0 or without end."""
+    from dask.utils import parse_timedelta
+
+    try:
+        seconds = parse_timedelta(value) if isinstance(value, int | float | str) else math.nan
+    except (ValueError, LookupError, OverflowError):
+        seconds = math.nan
+    if not 0 <= seconds <= LONGEST:
+        raise fault(f"{value!r} is no time", "Write seconds, or a text such as 5 minutes.")
+    return value
+
+
+def _check_memory(value: Any) -> Any:
+    """Refuse what Dask does not read as an amount of memory, and amounts below 0."""
+    from dask.utils import parse_bytes
+
+    try:
+        amount = parse_bytes(value) if isinstance(value, int | float | str) else -1
+    except (ValueError, OverflowError):
+        amount = 0 if value in ("auto", "default") else -1
+    if amount < 0:
+        raise fault(f"{value!r} is no amount of memory", "Write 4GiB, for example.")
+    return value
+
+
+Duration = Annotated[Any, AfterValidator(_check_duration)]
+Memory = Annotated[Any, AfterValidator(_check_memory)]
+
+
+class LocalOptions(Model):
+    """Options of Dask's LocalCluster: none loads code or makes it listen to others."""
+
+    death_timeout: Duration | None = None
+    lifetime: Duration | None = None
+    lifetime_restart: bool | None = None
+    lifetime_stagger: Duration | None = None
+    resources: Mapping[str, Annotated[float, Field(ge=0)]] | None = None
+
+
+class CudaOptions(Model):
+    """Options of dask-cuda's LocalCUDACluster: none loads code or makes it listen to others."""
+
+    CUDA_VISIBLE_DEVICES: int | str | tuple[int | str, ...] | None = None
+    device_memory_limit: Memory | None = None
+    jit_unspill: bool | None = None
+    memory_limit: Memory | None = None
+    enable_infiniband: bool | None = None
+    enable_nvlink: bool | None = None
+    enable_rdmacm: bool | None = None
+    enable_tcp_over_ucx: bool | None = None
+    protocol: Annotated[str, Field(pattern="^ucx")] | None = None
+    rmm_async: bool | None = None
+    rmm_managed_memory: bool | None = None
+    rmm_maximum_pool_size: Memory | None = None
+    rmm_pool_size: Memory | None = None
+
+
+LOCAL_OPTIONS: dict[str, type[Model]] = {"local": LocalOptions, "cuda": CudaOptions}
 
 
 class ClusterConfig(Model):
@@ -81,13 +134,14 @@ class ClusterConfig(Model):
         Seconds without a sign of life after which a local worker is restarted and its fits run
         again; noticed within twice that time. Dask takes no less than 5.
     options : mapping
-        Keyword arguments of the cluster's class; those of ``LOCAL_OPTIONS`` on this machine.
+        Keyword arguments of the cluster's class; on this machine those of `LocalOptions` or
+        `CudaOptions`.
     """
 
     kind: str = "local"
     workers: int | None = Field(default=None, ge=1, le=MOST)
     threads: int | None = Field(default=None, ge=1, le=MOST)
-    memory: str | None = None
+    memory: Annotated[str, AfterValidator(_check_memory)] | None = None
     dashboard: bool = False
     address: str | None = None
     tls_ca_file: str | None = None
@@ -111,12 +165,13 @@ class ClusterConfig(Model):
             raise fault("TLS files belong to kind scheduler", "Take them out.")
         if self.options and self.kind in ("inline", "scheduler"):
             raise fault(f"kind {self.kind!r} takes no options", "Take them out.")
-        for name in self.options if self.kind in LOCAL_OPTIONS else ():
-            if name not in LOCAL_OPTIONS[self.kind]:
-                mend = nearest(name, LOCAL_OPTIONS[self.kind])
-                raise fault(f"options.{name} is none of kind {self.kind!r}", mend)
-        if not str(self.options.get("protocol", "ucx")).startswith("ucx"):
-            raise fault("options.protocol is for ucx", "Take it out: TLS is the default.")
+        if self.kind in LOCAL_OPTIONS:
+            try:
+                LOCAL_OPTIONS[self.kind].model_validate(self.options)
+            except ValidationError as error:
+                first = read_first_fault(error)
+                where = ".".join(["options", *first.where])
+                raise fault(f"{where}: {first.fault}", first.mend) from None
         return self
 
 
@@ -189,8 +244,8 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
             client.wait_for_workers(1, timeout=config.timeout)
             if config.kind in ("local", "cuda"):
                 client.run(_ignore_interrupts)
-        # The last two are for what the classes make of memory and options.
-        except (OSError, RuntimeError, TimeoutError, ValueError, TypeError) as error:
+        # Classes of other libraries raise anything at options that they do not take.
+        except Exception as error:
             _close(client, cluster)
             where = config.address or config.kind
             reason = " ".join(str(error).split())

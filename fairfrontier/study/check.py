@@ -24,17 +24,31 @@ def check(resolved: ResolvedStudy) -> None:
 
 
 def names_levels(study: StudyConfig) -> bool:
-    """Return whether a study mentions a measure of one level, such as ``tpr:sex=Female``."""
-    return any("=" in name for _, name in _list_mentions(study))
+    """Return whether a study mentions a level, as ``tpr:sex=Female``, or a gap of two levels."""
+    return any("=" in name or _is_signed(name) for _, name in _list_mentions(study))
+
+
+def _is_signed(name: str) -> bool:
+    """Return whether a measure is one level's value minus that of the attribute's other level."""
+    from fairfrontier.evaluate.measure.registry import MEASURES
+
+    return MEASURES.all()[split_name(name)[0]].direction == "zero"
 
 
 def refuse_levels(study: StudyConfig, attributes: Mapping[str, tuple[str, ...]]) -> None:
-    """Raise a ConfigError for a mention of a level that no attribute of the dataset has."""
+    """Raise a ConfigError for a level that the dataset's attributes lack, or a gap of several."""
     from fairfrontier.evaluate.measure.registry import MEASURES
 
     for key, name in _list_mentions(study):
         measure, group = split_name(name)
         attribute, _, level = group.partition("=")
+        first = attribute.partition(" inside ")[0]
+        if _is_signed(name) and len(attributes[first]) != 2:
+            raise ConfigError(
+                f"Study {study.study}: {key} names {name!r}, the first of two levels minus the "
+                f"second, but {first} has {len(attributes[first])} levels.",
+                f"Write {measure.partition('_gap')[0]}_difference:{first}.",
+            )
         if "=" not in group or not MEASURES.all()[measure].needs & {"decision", "score", "group"}:
             continue
         crossed = attribute.rpartition(" inside ")[2]
@@ -58,6 +72,7 @@ def _list_mentions(study: StudyConfig) -> Iterator[tuple[str, str]]:
 
 def _refuse_measures(study: StudyConfig, dataset: DatasetConfig, where: str) -> None:
     from fairfrontier.evaluate.certificate.certificate import name_budget
+    from fairfrontier.evaluate.coverage import list_groups
     from fairfrontier.evaluate.measure.registry import CERTIFIED, MEASURES
 
     known = MEASURES.all()
@@ -104,21 +119,50 @@ def _refuse_measures(study: StudyConfig, dataset: DatasetConfig, where: str) -> 
                     else "Add certificate: {budgets: [0.1]}, for example.",
                 )
             continue
+        if "costs" in needs and isinstance(study.objective, str):
+            raise ConfigError(
+                f"{prefix} {measure!r}, but the objective has no costs of errors.",
+                "Write objective: {costs: {false_positive: 1, false_negative: 5}}, for example.",
+            )
+        if "true_group" in needs and not dataset.perturb.noisy_groups:
+            raise ConfigError(
+                f"{prefix} {measure!r}, but {study.dataset} has no noisy groups.",
+                "Declare perturb: {noisy_groups: {ATTRIBUTE: {share: 0.1}}} in the dataset.",
+            )
         of_sets = needs & {"counterfactuals", "counterfactual_score"}
         section = "counterfactuals" if of_sets else "groups"
         declared = dataset.set_names if of_sets else tuple(dataset.groups)
         # A level is written sex=Female, a cross product sex×race, and one attribute within a level
         # of another "sex inside race=Black".
-        attribute = group.partition("=")[0]
+        attribute = group if of_sets else group.partition("=")[0]
         parts = attribute.split(" inside ") if " inside " in attribute else attribute.split("×")
         if len(set(parts)) < len(parts):
             raise ConfigError(f"{prefix} {name!r}, with an attribute twice.", "Name each once.")
-        for part in parts if attribute not in declared else ():
+        parts = [attribute] if of_sets or attribute in declared else parts
+        for part in parts:
             if group and part not in declared:
                 raise ConfigError(
                     f"{prefix} {name!r}, but {study.dataset} has no {part!r} under {section}.",
                     nearest(part, declared),
                 )
+        # Pairs are named in the order of the dataset.
+        chosen = sorted(
+            sorted(declared, key=lambda each: each not in parts)[:2], key=declared.index
+        )
+        covered = declared if of_sets else list_groups(known[measure], task, chosen)
+        # Which levels there are, only the table knows.
+        shapes = {(each.partition("=")[0], "=" in each) for each in covered}
+        if (group.partition("=")[0], "=" in group) not in shapes:
+            written = [f"{measure}:{each}" if each else measure for each in covered]
+            raise ConfigError(
+                f"{prefix} {name!r}, but {measure} has no value of {_name_shape(group)}.",
+                f"Choose among: {', '.join(written)}.",
+            )
+
+
+def _name_shape(group: str) -> str:
+    """Return in words what a measure is asked of."""
+    return f"the level {group}" if "=" in group else group or "all rows"
 
 
 def _refuse_figures(study: StudyConfig, dataset: DatasetConfig, where: str) -> None:

@@ -17,7 +17,8 @@ from fairfrontier.evaluate.certificate.adversarial_gap import (
     trace_gap,
 )
 from fairfrontier.evaluate.certificate.certificate import Certificate, centre_logits, certify_rows
-from fairfrontier.evaluate.measure.registry import MEASURES, Audit, MeasureRow, Need
+from fairfrontier.evaluate.coverage import list_groups
+from fairfrontier.evaluate.measure.registry import CERTIFIED, MEASURES, Audit, MeasureRow, Need
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.train.prediction import Prediction
 
@@ -162,6 +163,23 @@ def test_groups_are_named_as_everywhere(name, task, case):
         assert attribute in known
         if is_level and attribute in part.attributes:
             assert level in part.attributes[attribute]
+
+
+@every_case
+def test_its_groups_are_known_before_it_is_computed(name, task, case):
+    name, part, prediction = case
+    named = {*CERTIFIED, "counterfactuals", "counterfactual_score", "membership"}
+    if not MEASURES.all()[name].needs & named:
+        shapes = [
+            {(group.partition("=")[0], "=" in group) for group in groups}
+            for groups in (
+                list_groups(MEASURES.all()[name], task, list(part.attributes)),
+                [row.group for row in compute(name, part, prediction)],
+            )
+        ]
+        # A signed gap has two levels, and regions are three.
+        signed = MEASURES.all()[name].direction == "zero"
+        assert shapes[1] < shapes[0] if signed else shapes[1] == shapes[0]
 
 
 @every_case

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import subprocess
@@ -230,9 +231,16 @@ def test_a_silent_scheduler_is_named():
         pass
 
 
-def test_what_is_no_size_of_memory_is_said():
-    config = ClusterConfig(kind="local", workers=1, memory="lots")
-    with pytest.raises(ClusterError, match="lots"), open_cluster(config):
+@pytest.mark.parametrize(
+    "error", [AttributeError("wall"), KeyError("wall"), AssertionError("wall")]
+)
+def test_what_a_class_of_another_library_makes_of_options_is_said(monkeypatch, error):
+    def refuse(**options):
+        raise error
+
+    monkeypatch.setitem(sys.modules, "dask_jobqueue", SimpleNamespace(PBSCluster=refuse))
+    config = ClusterConfig(kind="pbs", options={"walltime": [{}]})
+    with pytest.raises(ClusterError, match=r"pbs.*wall"), open_cluster(config):
         pass
 
 
@@ -252,11 +260,22 @@ def test_a_missing_certificate_is_named():
         ({"kind": "scheduler", "address": "tls://x:1", "tls_key": "k"}, "together"),
         ({"kind": "inline", "options": {"a": 1}}, "no options"),
         # A file, an address or text of Python that every worker runs; their environment.
-        ({"kind": "local", "options": {"preload": ["x.py"]}}, "options.preload is none"),
-        ({"kind": "local", "options": {"env": {"LD_PRELOAD": "x"}}}, "options.env is none"),
-        ({"kind": "local", "options": {"host": ""}}, "options.host is none"),
-        ({"kind": "cuda", "options": {"pre_import": "x"}}, "options.pre_import is none"),
-        ({"kind": "cuda", "options": {"protocol": "tcp"}}, "for ucx"),
+        ({"kind": "local", "options": {"preload": ["x.py"]}}, "options: there is no key 'preload'"),
+        (
+            {"kind": "local", "options": {"env": {"LD_PRELOAD": "x"}}},
+            "options: there is no key 'env'",
+        ),
+        ({"kind": "local", "options": {"host": ""}}, "options: there is no key 'host'"),
+        ({"kind": "cuda", "options": {"pre_import": "x"}}, "options: there is no key 'pre_import'"),
+        ({"kind": "cuda", "options": {"protocol": "tcp"}}, "options.protocol: .*ucx"),
+        ({"options": {"lifetim": 60}}, "Did you mean 'lifetime'"),
+        ({"options": {"resources": {"GPU": -1}}}, "options.resources.GPU: .*greater"),
+        ({"options": {"resources": [1]}}, "options.resources: "),
+        ({"options": {"lifetime_restart": {}}}, "options.lifetime_restart: "),
+        ({"kind": "cuda", "options": {"rmm_pool_size": "-1GB"}}, "no amount of memory"),
+        ({"kind": "cuda", "options": {"jit_unspill": [True]}}, "options.jit_unspill: "),
+        ({"memory": "lots"}, "'lots' is no amount of memory"),
+        ({"memory": "-4GiB"}, "'-4GiB' is no amount of memory"),
         ({"workers": 0}, "workers"),
         ({"workers": 10**6}, "workers"),
         ({"timeout": 1e300}, "timeout"),
@@ -265,6 +284,14 @@ def test_a_missing_certificate_is_named():
 def test_impossible_combinations_are_refused(fields, message):
     with pytest.raises(ValidationError, match=message):
         ClusterConfig(**fields)
+
+
+@pytest.mark.parametrize("name", ["death_timeout", "lifetime", "lifetime_stagger"])
+@pytest.mark.parametrize("value", [{"a": 1}, [1], math.nan, -1, "-5 s", "", "soon", "1e400 s", 1e9])
+def test_what_is_no_time_is_refused(name, value):
+    assert ClusterConfig(options={name: "5 minutes"}).options[name] == "5 minutes"
+    with pytest.raises(ValidationError, match=f"options.{name}: .* is no time"):
+        ClusterConfig(options={name: value})
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,21 @@ def test_a_study_is_frozen(home):
         (("frontier", "fairness"), ["gap_rms:sex×sex"], r"an attribute twice"),
         (("frontier", "fairness"), ["gap_rms:sex×"], r"no '' under groups"),
         (("frontier", "fairness"), ["tpr:=Female"], r"no '' under groups"),
+        (("frontier", "fairness"), ["gap_rms:sex=F"], r"level sex=F.*Choose among: gap_rms:sex,"),
+        (("frontier", "fairness"), ["gap_rms:race×sex"], r"no value of race×sex.*gap_rms:sex×race"),
+        (("frontier", "fairness"), ["disparity:sex×race"], r"no value of sex×race"),
+        (("frontier", "fairness"), ["tpr_shortfall:sex"], r"no value of sex.*tpr_shortfall:sex=LE"),
+        (("frontier", "fairness"), ["balanced_accuracy:sex"], r"no value of sex"),
+        (("frontier", "fairness"), ["selection_rate_gap_inside:sex"], r"sex inside race=LEVEL"),
+        (
+            ("frontier", "fairness"),
+            ["consistency:spouse=a"],
+            r"no 'spouse=a' under counterf.*'spouse'",
+        ),
+        (("frontier", "fairness"), ["true_fpr_excess:sex=F"], r"no noisy groups"),
+        (("claims", "0", "compare", "measure"), "error_cost", r"no costs of errors"),
+        (("claims", "0", "compare", "measure"), "gap_rms", r"no value of all rows.*gap_rms:"),
+        (("claims", "0", "compare", "measure"), "consistency", r"no value of all rows.*y:spouse"),
         (("methods", "fair", "metric"), {"name": ["a"]}, r"no fair metric \['a'\]"),
         (("frontier", "fairness"), ["consistency:sex"], r"under counterfactuals.*spouse"),
         (("claims", "0", "compare", "left"), "fiar", r"no row of the published block.*'fair'"),
@@ -209,6 +224,18 @@ def test_faults_name_the_file_the_key_and_the_mend(home, keys, value, message):
     with pytest.raises(ConfigError, match=f"(?s){message}") as caught:
         load_study("toy", home=home)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("accuracy:sex=F", "tpr:race=a", "tpr:sex×race=F×a", "gap_rms:sex×race", "tpr_gap:sex"),
+        *("selection_rate_gap_inside:race inside sex=F", "consistency:spouse", "disparity:race=a"),
+    ],
+)
+def test_measures_of_levels_pairs_and_sets_are_taken(home, name):
+    change(home, "frontier", "fairness", value=[name])
+    assert load_study("toy", home=home).study.frontier.fairness == (name,)
 
 
 def test_a_spread_over_all_memberships_stands_without_a_group(home):
