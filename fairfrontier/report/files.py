@@ -18,7 +18,7 @@ from fairfrontier.figure.certified import Exposure, expose_chosen
 from fairfrontier.figure.frontier import draw_frontier
 from fairfrontier.prepare.embedding.feature import name_encoder
 from fairfrontier.report.changes import list_text_changes
-from fairfrontier.report.page import STYLE, TEMPLATE, render_report
+from fairfrontier.report.page import SOURCES, render_report
 from fairfrontier.report.summary import build_summary, list_versions
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.finder import list_names
@@ -84,7 +84,7 @@ def write_results(
         exposed = expose_chosen(scene)
     mixtures = trace_mixtures(points, list_fits(plan, "frontier"), frontier, accuracy)
     figure = draw_frontier(frontier, accuracy, study.select_on, reproduction.rows, title, mixtures)
-    report = render_report(results, summary, figure, reproduction, pictures, exposed)
+    report = render_report(results, summary, figure, reproduction, pictures, exposed, models)
     files = {
         "points.parquet": _to_parquet(points),
         "frontier.csv": to_csv(name_columns(frontier, accuracy)),
@@ -119,7 +119,7 @@ def describe_results(run: StudyRun) -> dict[str, Any]:
             for planned, key in zip(run.plan, run.points, strict=True)
         ],
         "references": {path.name: hash_file(path) for path in references},
-        "template": [hash_file(TEMPLATE), hash_file(STYLE)],
+        "template": [hash_file(path) for path in SOURCES],
         # To write a report again costs less than to find what an edit changes in it.
         "source": file_digest(tuple(sorted({*PACKAGES, *packages}))),
         "libraries": list_versions(),

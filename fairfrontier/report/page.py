@@ -10,11 +10,13 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from fairfrontier.figure.certified import Exposure
-from fairfrontier.report.template import embed, name_pool, open_template
+from fairfrontier.report.explorer import pack, read_library, read_script, tabulate_explorer
+from fairfrontier.report.template import embed, name_pool, open_template, show_setting
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study import drawing
 from fairfrontier.study.config import split_name
@@ -34,7 +36,8 @@ LOG_ODDS = 1.0
 # Differences from the paper above this are marked.
 WORTH_A_NOTE = 0.03
 TEMPLATE = Path(__file__).with_name("report.html.j2")
-STYLE = TEMPLATE.with_name("style.css.j2")
+# What a report is made of, besides Python.
+SOURCES = tuple(sorted(path for path in TEMPLATE.parent.iterdir() if path.suffix in (".j2", ".js")))
 # Images would be fetched from the network.
 _NOTES = MarkdownIt("commonmark", {"html": False}).disable("image")
 
@@ -46,13 +49,18 @@ def render_report(
     reproduction: Reproduction,
     pictures: Mapping[str, drawing.Picture] = MappingProxyType({}),
     exposed: Mapping[tuple[str, str], Exposure] = MappingProxyType({}),
+    models: pd.DataFrame | None = None,
 ) -> str:
     """Return the report as HTML, in which all text from data or configuration is escaped.
 
     ``figure`` is the frontier's PNG, ``pictures`` are further figures by their registered names,
-    and ``exposed`` has the worst moves behind the certificates by (method, setting).
+    and ``exposed`` has the worst moves behind the certificates by (method, setting). ``models`` is
+    from `list_models`.
     """
     study = results.study
+    table = summarise(results.points, list_fits(results.plan, "frontier"), "test")
+    explorer = tabulate_explorer(results, table, reproduction, models)
+    script, allowed = read_script()
     return open_template(TEMPLATE).render(
         study=study,
         summary=summary,
@@ -64,13 +72,17 @@ def render_report(
         settings=_tabulate_settings(results, summary["worse_than_plain"]),
         claims=reproduction.claims,
         published=_tabulate_published(reproduction),
-        cards=_make_cards(results, exposed),
+        cards=_make_cards(results, table, exposed),
         runs=_list_runs(results.plan),
         notes=render_notes(study.notes),
         measures=list(study.frontier.fairness),
         worth_a_note=WORTH_A_NOTE,
         log_odds=LOG_ODDS,
         tau=LOG_ODDS**2 / 4,
+        # The project's own, which no text from data is part of.
+        script=Markup(script),  # noqa: S704
+        allowed=allowed,
+        packed={"library": read_library(), "data": pack(json.dumps(explorer, allow_nan=False))},
     )
 
 
@@ -78,15 +90,6 @@ def render_notes(text: str) -> Markup:
     """Return notes in Markdown as HTML; HTML in them is escaped."""
     # markdown-it escapes everything, and refuses links that run scripts.
     return Markup(_NOTES.render(text))  # noqa: S704
-
-
-def _show_setting(setting: str) -> list[str]:
-    """Return a canonical setting as "key value" texts, without what all rows share."""
-    return [
-        f"{key.replace('_', ' ')} {value if isinstance(value, str) else json.dumps(value)}"
-        for key, value in json.loads(setting).items()
-        if key not in ("rows", "select_on")
-    ]
 
 
 def _tabulate_settings(
@@ -101,12 +104,9 @@ def _tabulate_settings(
         rows.append(
             {
                 "method": method,
-                "setting": _show_setting(str(setting))
-                + [
-                    f"{name.replace('_', ' ')} {value:.3g}"
-                    for name, value in results.budgets.get((str(method), str(setting)), {}).items()
-                    if name not in json.loads(str(setting))
-                ],
+                "setting": show_setting(
+                    str(setting), results.budgets.get((str(method), str(setting)), {})
+                ),
                 "worse": remarks.get((str(method), str(setting))),
                 "chosen": bool(table["on_frontier"].any()),
                 "joint": bool(first["on_joint_frontier"]),
@@ -164,12 +164,11 @@ def _tabulate_published(reproduction: Reproduction) -> dict[str, Any] | None:
 
 
 def _make_cards(
-    results: StudyResults, exposed: Mapping[tuple[str, str], Exposure]
+    results: StudyResults, table: pd.DataFrame, exposed: Mapping[tuple[str, str], Exposure]
 ) -> list[dict[str, Any]]:
     """Return an audit card for every setting on some frontier, on the part test."""
     frontier = results.frontier
     chosen = frontier.loc[frontier["on_frontier"]]
-    table = summarise(results.points, list_fits(results.plan, "frontier"), "test")
     cards = []
     for (method, setting), fits in chosen.groupby(["method", "setting"], sort=False):
         rows = table.loc[(table["method"] == method) & (table["setting"] == setting)]
@@ -194,7 +193,7 @@ def _make_cards(
         cards.append(
             {
                 "method": method,
-                "setting": _show_setting(str(setting)),
+                "setting": show_setting(str(setting)),
                 "attributes": _audit_attributes(found, split, results.study.minimum),
                 "consistency": consistency,
                 "certificates": sorted(certified, key=lambda row: float(row["budget"])),
@@ -263,7 +262,7 @@ def _list_runs(plan: Sequence[Planned]) -> list[dict[str, Any]]:
                 "block": block,
                 "method": group.method,
                 "estimator": group.estimator,
-                "setting": _show_setting(setting),
+                "setting": show_setting(setting),
                 "parameters": dict(member.parameters),
                 "rows": group.rows,
                 "select_on": group.select_on,

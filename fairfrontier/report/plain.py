@@ -40,15 +40,13 @@ def find_worse(
     """
     fits, names = list_fits(plan, "frontier"), (study.frontier.accuracy, *study.frontier.fairness)
     part = {name: _tabulate(points, fits, name) for name in ("train", "test")}
-    groups: dict[Key, FitGroup] = {
-        (planned.group.method, canonical_json(member.setting)): planned.group
-        for planned in plan
-        if "frontier" in planned.blocks
-        for member in planned.group.members
-    }
+    groups = find_groups(plan)
     worse = {}
     for key, group in groups.items():
-        own = [names[0], *(name for name in names[1:] if _is_individual(name) == _aims(group))]
+        own = [
+            names[0],
+            *(name for name in names[1:] if _is_individual(name) == aims_at_individuals(group)),
+        ]
         beaten = [
             base
             for base in _list_plain(group, groups)
@@ -58,6 +56,16 @@ def find_worse(
             base = max(beaten, key=lambda base: _differ(part["test"], names[0], base, key))
             worse[key] = {"plain": base[0], "reason": _explain(part, names[0], base, key)}
     return worse
+
+
+def find_groups(plan: Sequence[Planned]) -> dict[Key, FitGroup]:
+    """Return the fit groups of the frontier's settings."""
+    return {
+        (planned.group.method, canonical_json(member.setting)): planned.group
+        for planned in plan
+        if "frontier" in planned.blocks
+        for member in planned.group.members
+    }
 
 
 def _tabulate(points: pd.DataFrame, fits: pd.DataFrame, part: str) -> pd.DataFrame:
@@ -71,7 +79,7 @@ def _is_individual(name: str) -> bool:
     return bool(needs & {"counterfactuals", "counterfactual_score"})
 
 
-def _aims(group: FitGroup) -> bool:
+def aims_at_individuals(group: FitGroup) -> bool:
     """Return whether the last thing done for fairness is for individuals."""
     method = METHODS.all().get(group.estimator)
     individual = {"metric", "counterfactuals"}

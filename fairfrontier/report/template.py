@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
@@ -41,6 +44,20 @@ def show_number(value: float | None, digits: int = 3) -> str:
     text = f"{value:.{digits}f}"
     # -0.0001 rounds to 0, not to -0.
     return text.lstrip("-") if float(text) == 0 else text.replace("-", "−")
+
+
+def show_setting(setting: str, budgets: Mapping[str, float] = MappingProxyType({})) -> list[str]:
+    """Return a canonical setting as "key value" texts, without what all rows share.
+
+    Budgets of the fitted models follow, where the setting does not name them.
+    """
+    content = json.loads(setting)
+    found = {name: f"{value:.3g}" for name, value in budgets.items() if name not in content}
+    return [
+        f"{key.replace('_', ' ')} {value if isinstance(value, str) else json.dumps(value)}"
+        for key, value in {**content, **found}.items()
+        if key not in ("rows", "select_on")
+    ]
 
 
 def name_pool(count: int) -> str:

@@ -1,0 +1,211 @@
+"""The explorer of a report: every setting with all its measures, for the page to draw."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fairfrontier.evaluate.measure.registry import MEASURES
+from fairfrontier.figure.frontier import MARKERS, choose_looks, name_measure
+from fairfrontier.report.plain import aims_at_individuals, find_groups
+from fairfrontier.report.template import show_setting
+from fairfrontier.study.config import DEFAULT_PROFILE, StudyConfig, split_name
+from fairfrontier.study.mixture import pivot_measures
+from fairfrontier.study.publication import Reproduction
+from fairfrontier.study.results import StudyResults
+from fairfrontier.train.fit.group import FitGroup
+from fairfrontier.train.registry import METHODS
+
+# Bundled, because Python packages that carry it need seconds to give it out, or draw on a canvas,
+# which neither screen readers nor the keyboard reach.
+LIBRARY = Path(__file__).with_name("vega.js")
+SCRIPT = Path(__file__).with_name("explorer.js")
+# The figures' markers as paths between -1 and 1.
+SHAPES = dict(
+    zip(
+        MARKERS,
+        (
+            "M-1,0A1,1,0,1,1,1,0A1,1,0,1,1,-1,0Z",
+            "M-.85,-.85H.85V.85H-.85Z",
+            "M0,-1L.95,.75H-.95Z",
+            "M0,-1L1,0L0,1L-1,0Z",
+            "M0,1L.95,-.75H-.95Z",
+            "M-.35,-1H.35V-.35H1V.35H.35V1H-.35V.35H-1V-.35H-.35Z",
+            "M-1,-.6L-.6,-1L0,-.4L.6,-1L1,-.6L.4,0L1,.6L.6,1L0,.4L-.6,1L-1,.6L-.4,0Z",
+            "M0,-1L.87,-.5V.5L0,1L-.87,.5V-.5Z",
+            "M0,-1L.95,-.31L.59,.81H-.59L-.95,-.31Z",
+        ),
+        strict=True,
+    )
+)
+# The colour of the figures that is too dark on a dark page.
+LIGHTER = {"#555555": "#BBBBBB"}
+
+
+def read_script() -> tuple[str, str]:
+    """Return the explorer's script, and its source in a Content-Security-Policy."""
+    script = SCRIPT.read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return script, f"'sha256-{digest}'"
+
+
+def read_library() -> str:
+    """Return the library that the script draws with, packed."""
+    return pack(LIBRARY.read_text(encoding="utf-8"))
+
+
+def pack(text: str) -> str:
+    """Return a text compressed and in base 64: less than half its length, and no markup."""
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def tabulate_explorer(
+    results: StudyResults,
+    table: pd.DataFrame,
+    reproduction: Reproduction,
+    models: pd.DataFrame | None = None,
+) -> dict[str, Any]:
+    """Return what the explorer shows, to be written as JSON.
+
+    ``table`` has the measures of the frontier's block on the part test, from `summarise`; they are
+    rounded to four digits, their intervals to three, and None is not estimable. Levels with fewer
+    rows than the study's ``minimum`` are left out. ``models`` is from `list_models`.
+    """
+    study, frontier = results.study, results.frontier
+    columns = {
+        side: pivot_measures(table, ["method", "setting"], side)
+        for side in ("value", "low", "high", "n")
+    }
+    keys = list(columns["value"].index)
+    published = _list_published(reproduction)
+    looks = choose_looks({key[0] for key in keys} | {row["method"] for row in published})
+    groups, commands = find_groups(results.plan), _list_commands(study, frontier, models)
+    chosen = frontier.loc[frontier["on_frontier"]].groupby(["method", "setting"])["fairness"]
+    frontiers = {key: list(names) for key, names in chosen}
+    seeds = table.groupby(["method", "setting"])["n_seeds"].max()
+    return {
+        "accuracy": study.frontier.accuracy,
+        "fairness": list(study.frontier.fairness),
+        "methods": [
+            {
+                "name": method,
+                "colour": colour,
+                "dark": LIGHTER.get(colour, colour),
+                "shape": SHAPES[marker],
+            }
+            for method, (colour, marker) in looks.items()
+        ],
+        "settings": [
+            {
+                "method": key[0],
+                "setting": show_setting(key[1], results.budgets.get(key, {})),
+                "asks": asks_for_groups(groups[key]),
+                "individual": aims_at_individuals(groups[key]),
+                "frontiers": frontiers.get(key, []),
+                "splits": int(seeds[key]),
+                "command": commands.get(key),
+            }
+            for key in keys
+        ],
+        "measures": _list_measures(columns, study.minimum),
+        "published": published,
+    }
+
+
+def asks_for_groups(group: FitGroup) -> bool:
+    """Return whether models of a fit group have to be told a row's group when they decide."""
+    names = [group.estimator, *([] if group.then is None else [str(group.then["method"])])]
+    known = METHODS.all()
+    return any("groups" in known[name].predict_needs for name in names if name in known)
+
+
+def _list_measures(columns: Mapping[str, pd.DataFrame], minimum: int) -> list[dict[str, Any]]:
+    """Return every measure with its values by setting, without levels of few rows."""
+    names = {str(name): split_name(str(name)) for name in columns["value"].columns}
+    rows: dict[str, float] = {}
+    for name, (_, group) in names.items():
+        rows[group] = max(rows.get(group, 0.0), float(columns["n"][name].max()))
+    return [
+        {
+            "name": name,
+            "label": name_measure(name),
+            "measure": name_measure(measure),
+            "attribute": group.partition("=")[0],
+            "level": group.partition("=")[2],
+            "better": MEASURES.find(measure).direction,
+            "value": _shorten(columns["value"][name], 4),
+            **{side: _shorten(columns[side][name], 3) for side in ("low", "high")},
+            "n": _count(columns["n"][name]),
+        }
+        for name, (measure, group) in names.items()
+        # A budget is not a level.
+        if "=" not in group or group.startswith("budget=") or rows[group] >= minimum
+    ]
+
+
+def _shorten(values: pd.Series, digits: int) -> list[float | None]:
+    """Return numbers with so many decimals, or digits where they are small; None for NaN."""
+    return [
+        None
+        if not math.isfinite(value)
+        else round(value, digits)
+        if abs(value) >= 0.1
+        else float(f"{value:.{digits}g}")
+        for value in values.tolist()
+    ]
+
+
+def _count(values: pd.Series) -> int | list[int | None]:
+    """Return the rows behind a measure, one number where all settings have the same."""
+    counts = [None if math.isnan(value) else round(value) for value in values.tolist()]
+    return counts if len(set(counts)) > 1 or counts[0] is None else counts[0]
+
+
+def _list_published(reproduction: Reproduction) -> list[dict[str, Any]]:
+    """Return the rows of the paper's table and ours under its protocol, by measure."""
+    if reproduction.rows is None:
+        return []
+    return [
+        {
+            "method": str(row),
+            **{
+                side: dict(zip(cells["measure"], _shorten(cells[f"{side}_mean"], 4), strict=True))
+                for side in ("published", "ours")
+            },
+        }
+        for row, cells in reproduction.rows.groupby("row", sort=False)
+    ]
+
+
+def _list_commands(
+    study: StudyConfig, frontier: pd.DataFrame, models: pd.DataFrame | None
+) -> dict[tuple[str, str], str]:
+    """Return the Python that selects a setting of the frontier, or loads another one's model."""
+    commands: dict[tuple[str, str], str] = {}
+    options = "" if study.profile == DEFAULT_PROFILE else f", profile={study.profile!r}"
+    chosen = frontier.loc[frontier["on_frontier"]]
+    # Of equal settings the first is selected.
+    chosen = chosen.drop_duplicates(
+        ["fairness", "selected_accuracy", "selected_fairness"], keep=False
+    )
+    for row in chosen.to_dict("records"):
+        bound = {row["fairness"]: row["selected_fairness"]}
+        run = f"ff.run_study({study.study!r}{options})"
+        commands.setdefault(
+            (row["method"], row["setting"]),
+            f"import fairfrontier as ff\n{run}.select(subject_to={bound!r}).model",
+        )
+    for row in [] if models is None else models.to_dict("records"):
+        lines = ["import fairfrontier as ff", f"ff.load_model({row['model']!r})"]
+        if row["post_processor"]:
+            lines[0] += "\nfrom fairfrontier.train.postprocess.model import PostProcessed"
+            lines[1] = f"PostProcessed({lines[1]}, ff.load_model({row['post_processor']!r}))"
+        commands.setdefault((row["method"], row["setting"]), "\n".join(lines))
+    return commands

@@ -1,0 +1,389 @@
+"""The explorer: its data is that of the points, and it works in a browser."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fairfrontier.choose.select import Study, select
+from fairfrontier.report.explorer import LIBRARY, asks_for_groups, tabulate_explorer
+from fairfrontier.report.page import render_report
+from fairfrontier.report.summary import build_summary
+from fairfrontier.reproduce.reproduction import hold_to_paper
+from fairfrontier.runtime.store import canonical_json
+from fairfrontier.runtime.text_file import to_csv
+from fairfrontier.study.expand import Planned
+from fairfrontier.study.frontier import list_fits, summarise
+from fairfrontier.study.publication import Reproduction
+from fairfrontier.study.results import StudyResults, build_results
+from tests.study.synthetic import make_plan, make_points, make_study
+
+ROOT = Path(__file__).resolve().parents[2]
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+EVIL = (
+    "</script><script>document.title = 'x'</script><img src=x onerror=\"document.title='x'\">{{y}}"
+)
+
+
+def make_results(female: str = "Female", **changes: object) -> StudyResults:
+    study = make_study(**changes)
+    plan = make_plan(study)
+    return build_results(study, plan, make_points(plan, female), {})
+
+
+def tabulate(results: StudyResults, models: pd.DataFrame | None = None) -> dict:
+    table = summarise(results.points, list_fits(results.plan, "frontier"), "test")
+    return tabulate_explorer(results, table, Reproduction(), models)
+
+
+def render(results: StudyResults) -> str:
+    compared = hold_to_paper(results, None, ROOT)
+    summary = build_summary(results, compared.claims, 5.0)
+    return render_report(results, summary, b"\x89PNG", compared)
+
+
+@pytest.fixture(scope="module")
+def html() -> str:
+    """A report of a study with a paper, in which a dataset and a group have a hostile name."""
+    return render(make_results(female=EVIL, dataset=EVIL))
+
+
+class Scripts(HTMLParser):
+    """The scripts of a page by their type, and its policy."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str | None, str]] = []
+        self.policy = ""
+        self.inside = False
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        named = dict(attrs)
+        self.inside = tag == "script"
+        if self.inside:
+            self.found.append((named.get("type"), ""))
+        elif "http-equiv" in named:
+            self.policy = named["content"]
+
+    def handle_endtag(self, tag):
+        self.inside = False
+
+    def handle_data(self, data):
+        if self.inside:
+            kind, text = self.found[-1]
+            self.found[-1] = kind, text + data
+
+
+def read_data(html: str) -> dict:
+    _, text = (text for kind, text in Scripts(html).found if kind == "text/plain")
+    return json.loads(zlib.decompress(base64.b64decode(text, validate=True)))
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_it_has_every_measure_of_every_setting(seeds):
+    results = make_results(seeds=seeds)
+    data = tabulate(results)
+    wanted = summarise(results.points, list_fits(results.plan, "frontier"), "test")
+    if seeds == 1:
+        # One split's means are the rows of points.parquet themselves.
+        test = results.points.loc[results.points["part"] == "test"]
+        fits = list_fits(results.plan, "frontier")
+        assert len(test.merge(fits, on=["method", "setting", "seed"])) == len(wanted)
+    keys = wanted[["method", "setting"]].drop_duplicates().itertuples(index=False, name=None)
+    at = {key: position for position, key in enumerate(sorted(keys))}
+    assert [each["method"] for each in data["settings"]] == [method for method, _ in at]
+    measures = {each["name"]: each for each in data["measures"]}
+    assert set(measures) == set(wanted["name"])
+    for row in wanted.itertuples():
+        shown, place = measures[row.name], at[row.method, row.setting]
+        for side, digits in (("value", 4), ("low", 3), ("high", 3)):
+            exact = getattr(row, side)
+            assert abs(shown[side][place] - exact) <= 0.5000001 * 10.0**-digits
+        assert shown["n"] == row.n
+        assert {each["splits"] for each in data["settings"]} == {seeds}
+
+
+def test_levels_with_few_rows_are_left_out():
+    results = make_results(female="Rare", minimum=3016)
+    names = {each["name"] for each in tabulate(results)["measures"]}
+    assert "gap_rms:sex" in names
+    assert not [name for name in names if "=" in name]
+
+
+def test_what_cannot_be_estimated_is_null():
+    results = make_results(seeds=1)
+    spoiled = results.points.assign(
+        value=results.points["value"].where(results.points["measure"] != "tpr"), low=np.inf
+    )
+    data = tabulate(replace(results, points=spoiled))
+    assert {value for each in data["measures"] for value in each["low"]} == {None}
+    (tpr,) = [each for each in data["measures"] if each["name"] == "tpr:sex=Male"]
+    assert set(tpr["value"]) == {None}
+
+
+def test_only_its_own_scripts_may_run(html):
+    page = Scripts(html)
+    (script,) = [text for kind, text in page.found if kind is None]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}' blob:;" in page.policy
+    assert "unsafe-eval" not in page.policy
+    assert "default-src 'none'" in page.policy
+    assert not re.search("<!--|</?script", script, re.IGNORECASE)
+    # No way from text to elements.
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", script)
+    assert EVIL in {each["level"] for each in read_data(html)["measures"]}
+
+
+def test_a_rule_needs_the_group_and_a_metric_makes_individuals_alike():
+    results = make_results(methods={"budro": {}, "gbdt": {}}, claims=[], published=None)
+    data = tabulate(results)
+    named = {each["method"]: each for each in data["settings"]}
+    assert named["budro"]["individual"]
+    assert not named["gbdt"]["individual"]
+    group = results.plan[0].group
+    assert not asks_for_groups(group)
+    assert asks_for_groups(replace(group, then={"method": "group_thresholds"}))
+
+
+def test_the_command_of_a_chosen_setting_selects_it(tmp_path):
+    results = make_results(seeds=1, published=None, claims=[])
+    fits = list_fits(results.plan, "frontier")
+    models = fits.assign(model="store/" + fits["method"], post_processor="")
+    models.loc[models["method"] == "gbdt", "post_processor"] = "store/rule"
+    (tmp_path / "frontier.csv").write_bytes(to_csv(results.frontier))
+    (tmp_path / "models.csv").write_bytes(to_csv(models))
+    (tmp_path / "summary.json").write_text(json.dumps({"accuracy": "balanced_accuracy"}))
+    results.points.to_parquet(tmp_path / "points.parquet")
+    for name in {*models["model"], "store/rule"}:
+        (tmp_path / name).mkdir(parents=True)
+    study = Study(tmp_path, tmp_path, {})
+    data = tabulate(results, models)
+    settings = list(dict.fromkeys(zip(fits["method"], fits["setting"], strict=True)))
+    selected = 0
+    for key, shown in zip(sorted(settings), data["settings"], strict=True):
+        found = re.fullmatch(
+            r"import fairfrontier as ff\nff\.run_study\('toy'\)\.select\(subject_to=(.*)\)\.model",
+            shown["command"],
+        )
+        if found:
+            bounds = eval(found[1], {})  # noqa: S307
+            choice = select(study, subject_to=bounds)
+            assert (choice.method, canonical_json(choice.setting)) == key
+            selected += 1
+        else:
+            assert not shown["frontiers"]
+            assert f"ff.load_model('store/{key[0]}')" in shown["command"]
+    assert 0 < selected < len(settings)
+
+
+def test_five_hundred_settings_are_three_megabytes_at_most():
+    budgets = np.linspace(0.05, 0.8, 500).tolist()
+    methods = {"budro": {"solver": "exact", "budget": budgets}}
+    study = make_study(methods=methods, seeds=1, published=None, claims=[])
+    plan = [
+        Planned(each.blocks, replace(each.group, members=(replace(member, parameters={}),)))
+        for each in make_plan(study)
+        for member in each.group.members
+    ]
+    points = make_points(plan)
+    # As many measures as a study of two crossed attributes has, and numbers of full length.
+    spare = points.loc[(points["part"] == "test") & points["group"].str.contains("=")]
+    points = pd.concat(
+        [points, *(spare.assign(group=spare["group"] + f" {copy}") for copy in range(13))]
+    )
+    points[["value", "low", "high"]] += np.random.default_rng(0).normal(0, 0.01, (len(points), 3))
+    html = render(build_results(study, plan, points, {}))
+    data = read_data(html)
+    assert len(data["settings"]) == 500
+    assert len(data["measures"]) > 230
+    # The picture, which is not drawn here, has about 0.3 MB.
+    assert len(html.encode()) < 2.7e6
+
+
+@pytest.mark.slow
+def test_the_library_is_what_make_vega_bundles():
+    vl_convert = pytest.importorskip("vl_convert")
+    head, _, body = LIBRARY.read_text(encoding="utf-8").partition("*/\n")
+    assert body == vl_convert.javascript_bundle()
+    assert f"Vega {vl_convert.get_vega_version()}" in head
+    assert vl_convert.get_vega_embed_version() in head
+
+
+# In a browser.
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api")
+    if CHROMIUM is None:
+        pytest.skip("There is no Chromium on this machine.")
+    with playwright.sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def report(html, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(html, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def page(browser, report) -> Iterator:
+    opened = browser.new_page(viewport={"width": 1200, "height": 900})
+    faults, asked = [], []
+    opened.on("pageerror", lambda error: faults.append(str(error)))
+    opened.on("console", lambda line: faults.append(line.text))
+    opened.on("request", lambda request: asked.append(request.url))
+    opened.goto(report.as_uri())
+    opened.wait_for_selector("#explore-lines .mark-line path")
+    yield opened
+    # Nothing was refused by the policy, no script failed, and nothing was fetched.
+    assert faults == []
+    assert [url for url in asked if not url.startswith(("data:", "blob:"))] == [report.as_uri()]
+    opened.close()
+
+
+POINTS = "#explore-chart .mark-symbol path[data-id]"
+
+
+def test_hover_shows_a_setting(page):
+    tip = page.locator("#explore-tip")
+    assert tip.is_hidden()
+    page.locator(POINTS).last.hover()
+    assert re.search(r"Balanced accuracy: 0\.\d{3}", tip.inner_text())
+    page.mouse.move(5, 5)
+    assert tip.is_hidden()
+
+
+def test_filters_and_axes(page):
+    count = page.locator("#explore-count")
+    assert count.inner_text() == "9 of 9 settings shown"
+    page.get_by_label("budro", exact=True).uncheck()
+    page.wait_for_function(
+        "document.querySelectorAll('#explore-lines .mark-line path').length == 4"
+    )
+    assert count.inner_text() == "4 of 9 settings shown"
+    page.locator("#explore-individual").select_option("yes")
+    assert page.locator("#explore-count:text-is('1 of 9 settings shown')").count() == 1
+    page.locator("#explore-asks").select_option("yes")
+    page.locator("#explore-published").uncheck()
+    page.get_by_text("No setting has both measures").wait_for()
+    page.locator("#explore-asks").select_option("")
+    page.locator("#explore-individual").select_option("")
+    page.locator("#explore-x").select_option(label="TPR, sex=Male")
+    page.locator("#explore-chart >> text=TPR, sex=Male (higher is better)").wait_for()
+    assert page.locator("#explore-chart .mark-rule line").count() == 8
+    page.get_by_label("95% intervals").uncheck()
+    page.locator("#explore-chart .mark-rule line").first.wait_for(state="detached")
+
+
+def test_published_points_stand_where_the_paper_has_both_measures(page):
+    papers = page.locator("#explore-chart [aria-label*='as published']")
+    assert papers.count() > 0
+    papers.first.hover()
+    assert "as published" in page.locator("#explore-tip").inner_text()
+    page.locator("#explore-published").uncheck()
+    papers.first.wait_for(state="detached")
+
+
+def test_a_click_opens_a_card(page):
+    card = page.locator("#explore-card")
+    assert card.is_hidden()
+    point = page.locator(POINTS).last
+    method = point.get_attribute("aria-label").split(",")[0].split(":")[0]
+    point.click()
+    assert card.locator("h3").inner_text().startswith(method)
+    text = card.inner_text()
+    # The name of a group is text, whatever it says, and has its rates beside the other one's.
+    assert EVIL in text
+    assert "n = 3015" in text
+    assert card.locator("script, img").count() == 0
+    assert page.title().startswith("toy")
+    card.get_by_role("button", name="Close").click()
+    assert card.is_hidden()
+
+
+def test_a_line_opens_a_card_too(page):
+    line = page.locator("#explore-lines .mark-line path").first
+    line.dispatch_event("click")
+    assert page.locator("#explore-card").is_visible()
+    assert "opened" in line.get_attribute("class")
+
+
+def test_keyboard(page):
+    page.locator("#explore-methods input").last.focus()
+    page.keyboard.press("Tab")
+    active = "document.activeElement.dataset.id"
+    first = page.evaluate(active)
+    assert first is not None
+    assert page.locator("#explore-tip").is_visible()
+    page.keyboard.press("Home")
+    leftmost = page.evaluate(active)
+    page.keyboard.press("ArrowRight")
+    second = page.evaluate(active)
+    left, right = (page.locator(f"{POINTS}[data-id='{each}']") for each in (leftmost, second))
+    assert left.bounding_box()["x"] <= right.bounding_box()["x"]
+    assert leftmost != second
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "explore-card"
+    name = page.locator("#explore-card").get_attribute("aria-label")
+    page.keyboard.press("Escape")
+    assert page.locator("#explore-card").is_hidden()
+    label = page.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert name == f"Measures of {label.partition(': ')[0]}"
+
+
+def test_dark(page):
+    # Relative luminance by WCAG 2, of the text of an axis against the section.
+    contrast = """() => {
+      const light = (colour) => {
+        const [r, g, b] = colour.match(/[\\d.]+/g).slice(0, 3)
+          .map((v) => v / 255)
+          .map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+      };
+      const ground = light(getComputedStyle(document.getElementById("explore")).backgroundColor);
+      const ratio = (path) => {
+        const ink = light(getComputedStyle(path).fill);
+        return Math.max(ink, ground) / Math.min(ink, ground);
+      };
+      const all = (names) => [...document.querySelectorAll(names)].map(ratio);
+      return [Math.min(...all("#explore-chart text")), Math.min(...all("#explore-methods path"))];
+    }"""
+    for scheme, colour, least in (("dark", "#BBBBBB", 3), ("light", "#555555", 2)):
+        page.emulate_media(color_scheme=scheme)
+        page.locator(f"#explore-methods path[fill='{colour}']").first.wait_for()
+        text, marks = page.evaluate(contrast)
+        assert text >= 4.5
+        assert marks >= least
+
+
+def test_on_paper_the_picture_takes_its_place(page):
+    page.emulate_media(media="print")
+    assert page.locator("#explore").is_hidden()
+    assert page.locator("#frontier img").is_visible()
+
+
+def test_without_scripts_the_picture_remains(browser, report):
+    page = browser.new_page(java_script_enabled=False)
+    page.goto(report.as_uri())
+    assert page.locator("#explore").is_hidden()
+    assert page.locator("#frontier img").is_visible()
+    page.close()
