@@ -1,6 +1,6 @@
 # Needs make, Python 3.11 or 3.12 and pip; everything else is put into .venv by .ci/setup.
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce test test-all test-seeds test-blas fuzz faults smoke lint format bench peers serve lock wheel clean develop
+.PHONY: help setup reproduce test test-all test-seeds test-blas fuzz faults smoke lint format bench peers serve lock vega wheel clean develop
 
 # PYTHON=/path/to/python3.12 picks the interpreter of a new .venv; empty: the first that fits.
 PYTHON ?=
@@ -98,6 +98,12 @@ lock:  ## resolve the dependencies again (needs uv)
 	for peer in $(PEERS); do \
 		$(UV_COMPILE) benchmarks/peer/$$peer.in -o benchmarks/peer/$$peer.lock || exit 1; \
 	done
+
+vega: develop  ## bundle the library that reports are explored with, of the locked vl-convert
+	@$(RUN) -c "import pathlib, vl_convert; \
+		path = pathlib.Path('fairfrontier/report/vega.js'); \
+		licences, end, _ = path.read_text().partition('*/\n'); \
+		path.write_text(licences + end + vl_convert.javascript_bundle())"
 
 wheel: develop  ## build the wheel into dist/
 	@$(RUN) -m pip wheel -qq --no-deps --no-build-isolation --wheel-dir dist .

@@ -63,7 +63,7 @@ def read_library() -> str:
 
 def pack(text: str) -> str:
     """Return a text compressed and in base 64: less than half its length, and no markup."""
-    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+    return base64.b64encode(zlib.compress(text.encode())).decode()
 
 
 def tabulate_explorer(

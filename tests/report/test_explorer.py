@@ -189,6 +189,7 @@ def test_the_command_of_a_chosen_setting_selects_it(tmp_path):
     assert 0 < selected < len(settings)
 
 
+@pytest.mark.slow
 def test_five_hundred_settings_are_three_megabytes_at_most():
     budgets = np.linspace(0.05, 0.8, 500).tolist()
     methods = {"budro": {"solver": "exact", "budget": budgets}}

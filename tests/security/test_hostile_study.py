@@ -13,6 +13,7 @@ from fairfrontier.audit.config import AuditConfig
 from fairfrontier.cli.command import app
 from fairfrontier.debias.config import DebiasConfig
 from fairfrontier.prepare.config.dataset import DatasetConfig
+from fairfrontier.report.explorer import read_script
 from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.config import StudyConfig
@@ -71,18 +72,23 @@ def test_no_secret_of_the_environment_is_written_or_shown(ran):
     assert not any(b"hunter2" in text for text in texts)
 
 
-def test_a_report_runs_and_fetches_nothing(ran):
+def test_a_report_runs_its_own_script_alone_and_fetches_nothing(ran):
     home, _ = ran
     text = (home / "data" / "results" / "loans" / "report.html").read_text()
     assert "alert(1)" in text
     elements = Page(text).elements
-    assert "script" not in {tag for tag, _ in elements}
+    scripts = [attributes for tag, attributes in elements if tag == "script"]
+    packed = [{"type": "text/plain", "id": f"explore-{name}"} for name in ("library", "data")]
+    assert scripts == [*packed, {}]
     for _, attributes in elements:
         assert not [name for name in attributes if name.startswith("on")]
         assert attributes.get("src", "data:").startswith("data:")
         assert urlsplit(attributes.get("href") or "").scheme in ("", "http", "https")
     policies = [each["content"] for _, each in elements if "http-equiv" in each]
     assert [each.partition(";")[0] for each in policies] == ["default-src 'none'"]
+    assert [each for each in policies[0].split("; ") if each.startswith("script-src")] == [
+        f"script-src {read_script()[1]} blob:"
+    ]
 
 
 def test_no_text_of_a_table_steers_the_terminal(ran):
