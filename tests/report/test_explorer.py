@@ -289,9 +289,9 @@ def test_filters_and_axes(page):
     page.locator("#explore-individual").select_option("")
     page.locator("#explore-x").select_option(label="TPR, sex=Male")
     page.locator("#explore-chart >> text=TPR, sex=Male (higher is better)").wait_for()
-    assert page.locator("#explore-chart .mark-rule line").count() == 8
+    assert page.locator("#explore-chart .mark-rule.role-mark line").count() == 8
     page.get_by_label("95% intervals").uncheck()
-    page.locator("#explore-chart .mark-rule line").first.wait_for(state="detached")
+    page.locator("#explore-chart .mark-rule.role-mark line").first.wait_for(state="detached")
 
 
 def test_published_points_stand_where_the_paper_has_both_measures(page):
@@ -303,7 +303,7 @@ def test_published_points_stand_where_the_paper_has_both_measures(page):
     papers.first.wait_for(state="detached")
 
 
-def test_a_click_opens_a_card(page):
+def test_a_click_on_a_point_or_a_line_opens_a_card(page):
     card = page.locator("#explore-card")
     assert card.is_hidden()
     point = page.locator(POINTS).last
@@ -318,12 +318,9 @@ def test_a_click_opens_a_card(page):
     assert page.title().startswith("toy")
     card.get_by_role("button", name="Close").click()
     assert card.is_hidden()
-
-
-def test_a_line_opens_a_card_too(page):
     line = page.locator("#explore-lines .mark-line path").first
     line.dispatch_event("click")
-    assert page.locator("#explore-card").is_visible()
+    assert card.is_visible()
     assert "opened" in line.get_attribute("class")
 
 
@@ -351,7 +348,7 @@ def test_keyboard(page):
     assert name == f"Measures of {label.partition(': ')[0]}"
 
 
-def test_dark(page):
+def test_dark_light_and_paper(page):
     # Relative luminance by WCAG 2, of the text of an axis against the section.
     contrast = """() => {
       const light = (colour) => {
@@ -374,9 +371,7 @@ def test_dark(page):
         text, marks = page.evaluate(contrast)
         assert text >= 4.5
         assert marks >= least
-
-
-def test_on_paper_the_picture_takes_its_place(page):
+    # On paper the picture takes its place.
     page.emulate_media(media="print")
     assert page.locator("#explore").is_hidden()
     assert page.locator("#frontier img").is_visible()
