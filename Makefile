@@ -17,8 +17,8 @@ BENCH ?=
 export OMP_WAIT_POLICY := PASSIVE
 export PYTHON
 RUN := .venv/bin/python
-# Environments of the scoreboard's peers, each by its .in and .lock in benchmarks/peer.
-PEERS := fairlearn fairgbm
+# Environments of peers, each by its .in and .lock in benchmarks/peer: of the scoreboard, and of audits.
+PEERS := fairlearn fairgbm aedt
 # Tests of a file share servers and tables: a file goes to one process, the longest files first. A
 # third process computes while others wait for servers and commands.
 SPREAD := -n 3 --dist loadfile --no-loadscope-reorder
@@ -85,7 +85,7 @@ format: develop  ## format the code and apply the linter's safe fixes
 bench: develop  ## measure against named peers (BENCH="budro --backend cupy")
 	@$(RUN) -m benchmarks $(BENCH)
 
-peers:  ## make the environments of the scoreboard's peers in .peers
+peers:  ## make the environments of peers in .peers
 	@for peer in $(PEERS); do .ci/setup benchmarks/peer/$$peer.lock .peers/$$peer || exit 1; done
 
 serve: setup  ## start the Prefect server, the deployments and a worker on loopback

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fairfrontier.audit.auditing import run_audit as audit
+    from fairfrontier.audit.verb import audit as audit
     from fairfrontier.choose.bundle import load_bundle
     from fairfrontier.choose.select import Study, select
     from fairfrontier.debias.debiasing import fit_debiasing as debias

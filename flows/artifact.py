@@ -94,8 +94,16 @@ def publish_debiasing(slug: str, folder: Path, names: Sequence[str]) -> None:
 
 
 def publish_audit(slug: str, folder: Path, names: Sequence[str]) -> None:
-    """Publish the results of an audit: conclusions, bounds, the card with its figure, links."""
+    """Publish the results of an audit: its tables, the card with its figure, links."""
     summary = json.loads((folder / "audit.json").read_text(encoding="utf-8"))
+    if "impact" in summary:
+        impact = pd.DataFrame(summary["impact"])
+        publish_table(slug, "impact", impact, f"Rates and impact ratios of {slug}")
+        if summary["limits"]:
+            limits = pd.DataFrame(summary["limits"])
+            publish_table(slug, "limits", limits, f"Limits of {slug}")
+        _publish_files(slug, folder, names, write_card(slug, folder, "impact.png", "audit.json"))
+        return
     conclusions = pd.DataFrame(summary["conclusions"]).drop(columns="sentence")
     publish_table(slug, "conclusions", conclusions, f"What holds of {slug} whatever the groups")
     bounds = read_csv(folder / "bounds.csv", keep_default_na=False, na_values={"value": [""]})

@@ -1,4 +1,4 @@
-"""The audit flow: decisions with noisy groups in, what holds for every assignment out."""
+"""The audit flow: decisions or scores of groups in, what can be said of the groups out."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ from typing import Any
 
 from prefect import flow
 
-from fairfrontier.audit.auditing import PASSES
 from fairfrontier.audit.config import AuditConfig
-from fairfrontier.audit.files import FILES, check_options
+from fairfrontier.audit.verb import FILES, check_options, list_passes
 from flows.artifact import publish_audit
 from flows.table_progress import open_run
-from tasks.audit import bound_rates, report
+from tasks.audit import examine, report
 
 
 @flow(name="audit", flow_run_name="{run.name}", persist_result=False)
 def audit(run: AuditConfig) -> dict[str, Any]:
-    """Bound the rates of true groups from decisions with noisy groups, and say what holds.
+    """Compare groups in decisions or scores; of noisy groups, say what holds of the true ones.
 
     Returns ``folder`` and the content of audit.json. A FairfrontierError changes no file of an
     earlier run.
     """
     started = time.monotonic()
-    with open_run(run, check_options, PASSES) as (slug, progress):
-        summary = report(bound_rates(run, progress), started)
+    with open_run(run, check_options, list_passes(run)) as (slug, progress):
+        summary = report(examine(run, progress), started)
     publish_audit(slug, run.folder, FILES)
     return {"folder": str(run.folder), **summary}

@@ -1,5 +1,5 @@
-"""Decisions in, with noisy groups; what can be said of the true groups out."""
+"""Decisions or scores in, with groups that may be noisy; what can be said of the groups out."""
 
 from fairfrontier.runtime.room import make_callable
 
-make_callable(__name__, "fairfrontier.audit.auditing", "run_audit")
+make_callable(__name__, "fairfrontier.audit.verb", "audit")

@@ -83,7 +83,7 @@ def check_config(config: AuditConfig) -> None:
     if config.table is not None:
         check_table(config.table, config.columns().used())
         if config.auxiliary is not None:
-            used = {str(config.true_group): "true-group", str(config.group): "group"}
+            used = {str(config.true_group): "true-group", config.groups[0]: "groups"}
             check_table(config.auxiliary, used)
     if config.confusion is not None:
         check_table(config.confusion, {})
@@ -124,9 +124,10 @@ def run_audit(config: AuditConfig, progress: Progress | None = None) -> Findings
     if config.table is not None:
         path = config.table
         rows = read_decisions(path, config.columns(), lambda share: report(READING, share))
-        noisy = str(config.group)
+        (noisy,) = config.groups
         subject: dict[str, Any] = {"table": path.name, "sha256": digest_table(path)}
         subject |= config.list_changed(TABLE)
+        subject["group"] = subject.pop("groups")[0]
     else:
         split, rows, subject = _predict(config)
         noisy = str(subject["attribute"])
@@ -249,7 +250,7 @@ def _find_noise(
         names, noisy_names = confusion.names, confusion.noisy_names
         return _invert(config, rows, confusion.chance, names, noisy_names), "confusion"
     if config.auxiliary is not None:
-        option = "group" if config.model is None else "attribute"
+        option = "groups" if config.model is None else "attribute"
         (true, names), (seen, noisy_names) = read_pairs(
             config.auxiliary, str(config.true_group), noisy, option=option
         )

@@ -1,11 +1,11 @@
-"""The options of an audit of noisy groups."""
+"""The options of an audit, with noise or without."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
 from fairfrontier.audit.bound import RATES
 from fairfrontier.prepare.table.audit_table import DecisionColumns
@@ -21,7 +21,7 @@ CRITERIA = {
 }
 TABLE = (
     "labels",
-    "group",
+    "groups",
     "decisions",
     "scores",
     "threshold",
@@ -31,38 +31,54 @@ TABLE = (
     "weights",
 )
 FITTED = ("dataset", "part", "attribute", "seed", "noise")
+SOURCES = ("level", "confusion", "auxiliary")
+# Options of an audit with noise, and of one without.
+NOISY = ("true_group", "prior", "criterion", "budget", "confidence")
+PLAIN = ("unknown", "exclude_below", "limit")
 NoiseShare = Annotated[float, Field(ge=0.0, lt=1.0)]
 PartName = Literal["train", "calibration", "validation", "test"]
 
 
-def read_prior(value: Any) -> Any:
-    """Return the shares in a text such as a=0.8,b=0.2, in which names may contain =."""
-    if not isinstance(value, str):
-        return value
-    shares: dict[str, float] = {}
-    for item in value.split(","):
-        name, _, share = (part.strip() for part in item.rpartition("="))
-        try:
-            number = float(share)
-        except ValueError:
-            number = None
-        if number is None or not name or name in shares:
-            raise fault(
-                f"{item.strip()!r} is no share of a further group",
-                "Write the shares of all true groups as a=0.8,b=0.2.",
-            )
-        shares[name] = number
-    return shares
+def read_numbers(what: str, mend: str) -> BeforeValidator:
+    """Return a validator that reads a text such as a=0.8,b=0.2, in which names may contain =."""
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        numbers: dict[str, float] = {}
+        for item in value.split(","):
+            name, _, text = (part.strip() for part in item.rpartition("="))
+            try:
+                number = float(text)
+            except ValueError:
+                number = None
+            if number is None or not name or name in numbers:
+                raise fault(f"{item.strip()!r} is no {what}", mend)
+            numbers[name] = number
+        return numbers
+
+    return BeforeValidator(read)
 
 
-Prior = Annotated[dict[str, Share], BeforeValidator(read_prior)]
+Prior = Annotated[
+    dict[str, Share],
+    read_numbers("share of a further group", "Write the shares of all true groups as a=0.8,b=0.2."),
+]
+Limits = Annotated[
+    dict[str, float],
+    read_numbers(
+        "limit of a further measure",
+        "Write limits as selection_rate_ratio=0.8,tpr_difference:sex=0.1.",
+    ),
+]
 
 
 class AuditConfig(ResultOptions):
     """What is audited, and what is known of the noise; the options of a command and of a flow.
 
-    See `DecisionColumns` for the content of the columns. Without level, confusion and auxiliary,
-    the noise is that injected into the training part of the dataset.
+    See `DecisionColumns` for the content of the columns. With level, confusion or auxiliary, or for
+    a model, the groups are noisy: what holds for every assignment of rows to true groups is found.
+    For a model without these the noise is that injected into the training part of the dataset.
     """
 
     command: ClassVar[str] = "audit"
@@ -72,12 +88,30 @@ class AuditConfig(ResultOptions):
     )
     decisions: Name | None = Field(default=None, description="Column of decisions, 0 and 1.")
     accepted: Name | None = Field(default=None, description="The level of decisions that is 1.")
-    scores: Name | None = Field(default=None, description="Column of scores, for decisions.")
+    scores: Name | None = Field(default=None, description="Column of scores.")
     threshold: float | None = Field(default=None, description="The least score that is decided 1.")
     randomised: bool = Field(default=False, description="Scores are probabilities of deciding 1.")
     labels: Name | None = Field(default=None, description="Column of true outcomes, 0 and 1.")
     positive: Name | None = Field(default=None, description="The level of labels that is 1.")
-    group: Name | None = Field(default=None, description="Column of noisy groups.")
+    groups: Names = Field(
+        default=(),
+        validation_alias=AliasChoices("groups", "group"),
+        description="Columns of protected attributes, as sex,race; one where groups are noisy.",
+    )
+    unknown: Names = Field(
+        default=("unknown",),
+        description="Levels of groups that mean unknown, as empty cells do; unknown by default.",
+    )
+    exclude_below: Share = Field(
+        default=0.02,
+        description="Categories with a smaller share of the rows are left out of ratios and "
+        "differences, as 6 RCNY 5-301 allows; 0 leaves out none.",
+    )
+    limit: Limits = Field(
+        default={},
+        description="Limits of measures, as selection_rate_ratio=0.8 or tpr_difference:sex=0.1; "
+        "the exit code is 4 when one is passed.",
+    )
     weights: Name | None = Field(default=None, description="Column of case weights.")
     model: File | None = Field(
         default=None, description="In place of a table: the folder of a saved model."
@@ -143,31 +177,30 @@ class AuditConfig(ResultOptions):
             raise fault(
                 "a model alone decides on nothing", "Name rows for it with --dataset and --part."
             )
-        self._check_noise()
+        if self.noisy:
+            self._check_noise()
+        elif unused := list(self.list_changed(NOISY)):
+            raise fault(
+                f"--{unused[0].replace('_', '-')} is of an audit of noisy groups",
+                "Leave it out, or say how wrong the groups are with --level, --confusion or "
+                "--auxiliary.",
+            )
         for name in self.criterion:
             if name not in CRITERIA:
                 raise fault(f"there is no criterion {name!r}", nearest(name, CRITERIA))
         return self
 
     def _check_table(self) -> None:
-        if self.labels is None or self.group is None or not (self.decisions or self.scores):
+        if not self.groups or not (self.decisions or self.scores):
             raise fault(
-                "an audit needs decisions, labels and noisy groups",
-                "Name their columns with "
-                "--decisions (or --scores and --threshold), --labels and --group.",
+                "an audit needs decisions or scores, and groups",
+                "Name their columns with --decisions or --scores, and --groups.",
             )
-        if self.decisions is not None and self.scores is not None:
-            raise fault("decisions and scores are both given", "Leave one of them out.")
-        named = [self.decisions, self.scores, self.labels, self.group, self.weights]
+        named = [self.decisions, self.scores, self.labels, *self.groups, self.weights]
         twice = sorted({name for name in named if name is not None and named.count(name) > 1})
         if twice:
             raise fault(
                 f"the column {twice[0]!r} is named twice", "Name a column for each purpose."
-            )
-        if self.scores is not None and (self.threshold is None) != self.randomised:
-            raise fault(
-                "scores become decisions by a threshold, or are probabilities of deciding 1",
-                "Give one of --threshold and --randomised.",
             )
         if self.scores is None and (self.threshold is not None or self.randomised):
             raise fault("a threshold is given without scores", "Name their column with --scores.")
@@ -175,16 +208,26 @@ class AuditConfig(ResultOptions):
             raise fault(
                 "accepted is given without decisions", "Name their column with --decisions."
             )
+        if self.positive is not None and self.labels is None:
+            raise fault("positive is given without labels", "Name their column with --labels.")
+        if self.threshold is not None and self.randomised:
+            raise fault(
+                "scores become decisions by a threshold, or are probabilities of deciding 1",
+                "Give one of --threshold and --randomised.",
+            )
+        if self.decisions is not None and (self.threshold is not None or self.randomised):
+            raise fault(
+                "decisions are given, and scores are to become decisions as well",
+                "Leave out --decisions, or --threshold and --randomised.",
+            )
 
     def _check_noise(self) -> None:
-        sources = list(self.list_changed(("level", "confusion", "auxiliary")))
+        """Check what an audit with noise needs, and what it has no use for."""
+        sources = list(self.list_changed(SOURCES))
         if len(sources) > 1:
             raise fault(f"{' and '.join(sources)} are both given", "Specify the noise in one way.")
-        if not sources and self.model is None:
-            raise fault(
-                "nothing says how wrong the groups are",
-                "Give --level, --confusion, or --auxiliary with --true-group.",
-            )
+        if unused := list(self.list_changed(PLAIN)):
+            raise fault(f"--{unused[0].replace('_', '-')} is not for noisy groups", "Leave it out.")
         if (self.auxiliary is None) != (self.true_group is None):
             raise fault(
                 "an auxiliary table and its column of true groups go together",
@@ -192,6 +235,30 @@ class AuditConfig(ResultOptions):
             )
         if self.prior is not None and not {"level", "confusion"} & set(sources):
             raise fault("prior is given, and the table estimates it", "Leave --prior out.")
+        if self.model is not None:
+            return
+        if self.labels is None or len(self.groups) > 1:
+            raise fault(
+                "an audit of noisy groups needs labels and one column of groups",
+                "Name them with --labels and --groups.",
+            )
+        if self.decisions is not None and self.scores is not None:
+            raise fault("decisions and scores are both given", "Leave one of them out.")
+        if self.scores is not None and self.threshold is None and not self.randomised:
+            raise fault(
+                "scores become decisions by a threshold, or are probabilities of deciding 1",
+                "Give one of --threshold and --randomised.",
+            )
+
+    @property
+    def noisy(self) -> bool:
+        """Whether groups are noisy: it is said how wrong they are, or a dataset knows it."""
+        return self.model is not None or bool(self.list_changed(SOURCES))
+
+    @property
+    def decided(self) -> bool:
+        """Whether a table says what was decided, or from which score on."""
+        return self.decisions is not None or self.threshold is not None or self.randomised
 
     def list_changed(self, names: tuple[str, ...]) -> dict[str, Any]:
         """Return those of the parameters that differ from their defaults."""
@@ -207,5 +274,4 @@ class AuditConfig(ResultOptions):
 
     def columns(self) -> DecisionColumns:
         """Return the columns of the table that are read."""
-        names = [name for name in TABLE if name != "randomised"]
-        return DecisionColumns(**{name: getattr(self, name) for name in names})
+        return DecisionColumns(**{name: getattr(self, name) for name in TABLE})

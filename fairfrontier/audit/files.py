@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fairfrontier.audit.auditing import Findings, check_config
-from fairfrontier.audit.config import AuditConfig
+from fairfrontier.audit.auditing import Findings
 from fairfrontier.audit.figure import draw_bounds
 from fairfrontier.figure.frontier import name_measure
 from fairfrontier.prepare.table.stream import digest_table
@@ -36,24 +35,14 @@ SOURCES = {
 }
 
 
-def check_options(config: AuditConfig) -> None:
-    """Raise a FairfrontierError for whatever is known to be wrong before a row is read."""
-    check_config(config)
-    config.check_results(config.inputs(), FILES)
+def write_audit(
+    findings: Findings, folder: Path, started: float, owned: Iterable[str] = FILES
+) -> dict[str, Any]:
+    """Write the ``FILES`` of an audit to a folder, as `fairfrontier.audit.verb.write` does.
 
-
-def write_audit(findings: Findings, folder: Path, started: float) -> dict[str, Any]:
-    """Write the ``FILES`` of an audit to a folder, and return the content of audit.json.
-
-    ``started`` is when the work began, by ``time.monotonic``. All files but audit.json and the
-    report's number of seconds depend only on the rows, in any order, and the configuration.
-
-    Raises
-    ------
-    StoreError
-        When the folder cannot be written; then no file in it has changed.
+    Other files that are ``owned`` by audits are removed.
     """
-    with filling(folder, FILES) as work:
+    with filling(folder, owned) as work:
         picture = draw_bounds(findings.bounds, findings.config.budget, findings.rests_on)
         (work / "bounds.png").write_bytes(picture.png)
         (work / "bounds.csv").write_bytes(to_csv(findings.bounds))

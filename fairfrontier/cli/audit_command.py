@@ -1,4 +1,4 @@
-"""The command line's audit of decisions whose groups are noisy."""
+"""The command line's audit of decisions or scores, of groups that may be noisy."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from fairfrontier.cli.table import print_table
 from fairfrontier.cli.terminal import show
+from fairfrontier.runtime.errors import DataError
 
 # Heavy modules are imported where they are used.
 if TYPE_CHECKING:
@@ -16,18 +19,26 @@ if TYPE_CHECKING:
     from fairfrontier.audit.config import AuditConfig
 
 ROWS_AT_MOST = 24
+# The exit code where a limit is exceeded.
+LIMIT_EXCEEDED = 4
 
 
 def audit(config: AuditConfig) -> None:
-    """Say what holds of the rates of true groups when only noisy groups are seen."""
-    from fairfrontier.audit.auditing import PASSES, run_audit
-    from fairfrontier.audit.files import check_options, write_audit
+    """Compare groups in decisions or scores; of noisy groups, say what holds of the true ones.
+
+    The exit code is 4 when a limit is exceeded.
+    """
+    from fairfrontier.audit.verb import audit as run_audit
+    from fairfrontier.audit.verb import check_options, list_passes, write
     from fairfrontier.cli.progress import show_passes
 
     started = time.monotonic()
-    with show_passes(config, check_options, PASSES) as progress:
-        summary = write_audit(run_audit(config, progress), config.folder, started)
-    show_audit(config.folder, summary)
+    with show_passes(config, check_options, list_passes(config)) as progress:
+        summary = write(run_audit(config, progress), config.folder, started)
+    if config.noisy:
+        show_audit(config.folder, summary)
+    else:
+        show_plain_audit(config.folder, summary)
 
 
 def show_audit(folder: Path, summary: dict[str, Any]) -> None:
@@ -50,6 +61,78 @@ def show_audit(folder: Path, summary: dict[str, Any]) -> None:
         + (f"; {between} between two groups stay open too. " if between else ". ")
         + f"All: {folder / 'conclusions.csv'}. Report: {folder / 'report.html'}"
     )
+
+
+def show_plain_audit(folder: Path, summary: dict[str, Any]) -> None:
+    """Print impact ratios and limits; raise Exit where a limit is exceeded."""
+    import pandas as pd
+
+    complete, counts = str(folder / "impact.csv"), summary["counts"]
+    # Scoring rates of what was decided, too, are in the files.
+    measure = summary["impact"][0]["measure"]
+    for attribute in summary["attributes"]:
+        table = [
+            _describe(row)
+            for row in summary["impact"]
+            if (row["measure"], row["attribute"]) == (measure, attribute)
+        ]
+        title = f"{summary['name']}: {measure} by {attribute}, {counts['rows']:,} rows"
+        shown = pd.DataFrame(table[:ROWS_AT_MOST])
+        print_table(title, shown, keep=("category", "n", "rate", "ratio"), complete=complete)
+        if len(table) > ROWS_AT_MOST:
+            show(f"and {len(table) - ROWS_AT_MOST} more: {complete}")
+    if summary["limits"]:
+        limits = [
+            {
+                "limit": f"{row['limit']}={row['bound']:g}",
+                "of": row["group"] or "all rows",
+                "value": _round(row["value"]),
+                "": row["verdict"],
+            }
+            for row in summary["limits"]
+        ]
+        print_table("limits", pd.DataFrame(limits))
+    show(
+        f"{counts['compared']} of {counts['categories']} categories compared, "
+        f"{counts['below_four_fifths']} below four fifths. Report: {folder / 'report.html'}"
+    )
+    _judge(summary["limits"])
+
+
+def _describe(row: dict[str, Any]) -> dict[str, str]:
+    """Return a category's line on the terminal."""
+    ratio = "not estimable" if row["ratio"] is None else _round(row["ratio"])
+    if row["status"] != "compared":
+        ratio += f" ({row['status']})"
+    elif row["four_fifths"]:
+        ratio += " < 4/5"
+    return {
+        "category": row["level"],
+        "n": f"{row['n']:,}",
+        "rate": _round(row["rate"]),
+        "ratio": ratio,
+        "SD": _round(row["deviations"], 1),
+        "shortfall": _round(row["shortfall"], 0),
+    }
+
+
+def _round(value: float | None, digits: int = 3) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _judge(limits: list[dict[str, Any]]) -> None:
+    """End the command where a limit is exceeded, or could not be judged at all."""
+    verdicts: dict[str, set[str]] = {}
+    for row in limits:
+        verdicts.setdefault(row["limit"], set()).add(row["verdict"])
+    if any("exceeded" in seen for seen in verdicts.values()):
+        raise typer.Exit(LIMIT_EXCEEDED)
+    for limit, seen in verdicts.items():
+        if seen == {"not estimable"}:
+            raise DataError(
+                f"The limit of {limit} can be judged of no group: too few rows.",
+                "Audit more rows, lower --minimum or --exclude-below, or leave the limit out.",
+            )
 
 
 def _tabulate(conclusions: list[dict[str, Any]], budget: float) -> pd.DataFrame:

@@ -25,7 +25,8 @@ def command_from(
 
     The command has the function's name and docstring. Every field of the model, ``module:class``,
     is an option with the field's type, description and default, or the positional ``argument``.
-    Lists are separated by commas. The module is imported only when this command is called.
+    Lists are separated by commas, or their option is repeated. The module is imported only when
+    this command is called.
     """
 
     def register(function: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -57,7 +58,12 @@ def build_command(model: type[Any], function: Callable[[Any], None], argument: s
     ]
 
     def call(**options: Any) -> None:
-        values = {name: value for name, value in options.items() if value is not None}
+        values = {
+            name: ",".join(value) if isinstance(value, list) else value
+            for name, value in options.items()
+            # An option that can be repeated, and was not given, is an empty list.
+            if value not in (None, [])
+        }
         function(read_options(model, values, function.__name__))
 
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -98,13 +104,15 @@ def _order_fields(model: type[Any]) -> dict[str, Any]:
 
 def _make_parameter(name: str, field: Any, argument: str | None) -> inspect.Parameter:
     """Return the parameter of a command for a field of a model."""
+    from fairfrontier.runtime.config import spell
+
     kind = _find_type(field.annotation)
     if name == argument:
         about: Any = typer.Argument(help=_describe(field))
-    elif kind is bool:
-        about = typer.Option(f"--{name.replace('_', '-')}", help=_describe(field))
     else:
-        about = typer.Option(help=_describe(field), metavar=_name_choices(field.annotation))
+        spelt = [f"--{key.replace('_', '-')}" for key in spell(name, field)]
+        choices = None if kind is bool else _name_choices(field.annotation)
+        about = typer.Option(*spelt, help=_describe(field), metavar=choices)
     annotation: Any = Annotated[kind | None, about]
     default: Any = None
     if field.is_required():
@@ -117,15 +125,17 @@ def _make_parameter(name: str, field: Any, argument: str | None) -> inspect.Para
 def _describe(field: Any) -> str:
     """Return a field's description, with its default where it has one to name."""
     text = escape(str(field.description))
-    if field.is_required() or field.default is None or isinstance(field.default, bool | tuple):
+    if field.is_required() or isinstance(field.default, bool | tuple | dict | None):
         return text
     default = f"{field.default:g}" if isinstance(field.default, float) else field.default
     return f"{text.removesuffix('.')}; {default} by default."
 
 
-def _find_type(annotation: Any) -> type:
-    """Return the type that the command line reads: a number, a path or a flag, else text."""
+def _find_type(annotation: Any) -> Any:
+    """Return the type that the command line reads: a number, path, flag or list, else text."""
     first = _strip(annotation)
+    if get_origin(first) in (tuple, dict):
+        return list[str]
     return first if first in (bool, int, float, Path) else str
 
 

@@ -70,6 +70,8 @@ NAMES = {
     "tnr": "TNR",
     "fpr": "FPR",
     "fnr": "FNR",
+    "ppv": "PPV",
+    "npv": "NPV",
     "mae": "MAE",
     "rmse": "RMSE",
     "r2": "R²",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from fairfrontier.runtime.errors import ConfigError, nearest
@@ -68,11 +68,21 @@ class Model(BaseModel):
     @classmethod
     def _refuse_unknown_keys(cls, data: Any) -> Any:
         if isinstance(data, Mapping):
-            known = [field.alias or name for name, field in cls.model_fields.items()]
+            spelt = [spell(name, field) for name, field in cls.model_fields.items()]
+            known = {*cls.model_fields, *itertools.chain.from_iterable(spelt)}
             for key in data:
-                if key not in known and key not in cls.model_fields:
-                    raise fault(f"there is no key {str(key)!r} here", nearest(str(key), known))
+                if key not in known:
+                    usual = [keys[0] for keys in spelt]
+                    raise fault(f"there is no key {str(key)!r} here", nearest(str(key), usual))
         return data
+
+
+def spell(name: str, field: Any) -> list[str]:
+    """Return the keys under which a field may be given, the usual one first."""
+    alias = field.validation_alias
+    return (
+        [str(key) for key in alias.choices] if isinstance(alias, AliasChoices) else [alias or name]
+    )
 
 
 def parse(model: type[ModelType], data: Any, file: Path | str) -> ModelType:

@@ -177,7 +177,7 @@ def test_scores_names_and_probabilities(tmp_path):
 @pytest.mark.parametrize(
     ("change", "options", "told"),
     [
-        ({}, {"group": "grp"}, r"no column 'grp' \(--group\). Did you mean 'group'"),
+        ({}, {"group": "grp"}, r"no column 'grp' \(--groups\). Did you mean 'group'"),
         ({}, {"labels": "nothing"}, r"no column 'nothing' \(--labels\)"),
         ({"y": 2}, {}, r"'y' holds '2' in row 0, which is neither 0 nor 1.*--positive"),
         ({"y": None}, {}, "'y' is missing in row 0"),
@@ -262,7 +262,12 @@ def test_lists_records_and_empty_tables_are_said(tmp_path):
         ({"table": "t", "part": "train"}, "--part is not for the audit of a table"),
         ({"table": "t", "seed": 1}, "--seed is not for the audit of a table"),
         ({"model": "m"}, "a model alone decides on nothing"),
-        ({"table": "t", "labels": "y", "group": "g"}, "needs decisions, labels and noisy groups"),
+        ({"table": "t", "labels": "y", "group": "g"}, "needs decisions or scores, and groups"),
+        ({"table": "t", "decisions": "d"}, "needs decisions or scores, and groups"),
+        ({"labels": None}, "noisy groups needs labels and one column of groups"),
+        ({"group": "a,b"}, "noisy groups needs labels and one column of groups"),
+        ({"limit": {"tpr_ratio": 0.8}}, "--limit is not for noisy groups"),
+        ({"groups": "a"}, "no key 'group' here|Extra inputs"),
         ({"scores": "s"}, "both given"),
         ({"decisions": None, "scores": "s"}, "one of --threshold and --randomised"),
         (
@@ -272,7 +277,8 @@ def test_lists_records_and_empty_tables_are_said(tmp_path):
         ({"labels": "decision"}, "the column 'decision' is named twice"),
         ({"threshold": 0.5}, "threshold is given without scores"),
         ({"decisions": None, "scores": "s", "threshold": 1, "accepted": "a"}, "without decisions"),
-        ({"level": None}, "nothing says how wrong the groups are"),
+        ({"level": None, "budget": 0.1}, "--budget is of an audit of noisy groups"),
+        ({"level": None, "threshold": 0.1, "scores": "s"}, "become decisions as well"),
         ({"confusion": "c"}, "level and confusion are both given"),
         ({"level": None, "auxiliary": "a"}, "go together"),
         ({"true_group": "t"}, "go together"),

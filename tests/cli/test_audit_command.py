@@ -5,14 +5,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from typer import Exit
 
 from fairfrontier import create, load
 from fairfrontier.audit.auditing import run_audit
 from fairfrontier.audit.config import AuditConfig
-from fairfrontier.audit.files import check_options, write_audit
+from fairfrontier.audit.files import write_audit
+from fairfrontier.audit.verb import check_options
 from fairfrontier.cli import audit_command
 from fairfrontier.cli.option import build_command, read_options
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
+from tests.audit.hiring import make_applicants
 from tests.audit.noisy_rows import COUNTS, deal, find_rate, make_table, make_twelve, write_confusion
 from tests.project import DATASET, call, make_project
 
@@ -145,9 +148,39 @@ def test_a_model_of_other_rows_is_refused(fresh):
 def test_bad_options_are_one_line_and_exit_code_two(decided, fresh):
     result = call(fresh, "audit", str(decided), "--decisions", "decision", "--labels", "why")
     assert result.returncode == 2
-    assert "needs decisions, labels and noisy groups" in result.stderr
+    assert "needs decisions or scores, and groups" in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
     assert not (fresh / "data" / "results").exists()
+
+
+def test_the_exit_code_says_whether_a_limit_is_exceeded(fresh):
+    frame = make_applicants(1500)
+    frame.to_csv(fresh / "applicants.csv", index=False)
+    options = ["applicants.csv", "--decisions", "hired", "--groups", "sex", "--groups", "race"]
+    result = call(fresh, "audit", *options, "--limit", "selection_rate_ratio=0.8", COLUMNS="80")
+    assert result.returncode == 4
+    assert result.stderr == ""
+    # Lines with paths are for the terminal to wrap.
+    assert all(len(line) <= 80 for line in result.stdout.splitlines() if str(fresh) not in line)
+    for words in ("selection_rate by sex×race", "< 4/5", "(unknown)", "exceeded", "not estimable"):
+        assert words in result.stdout
+
+
+def test_limits_end_the_command(tmp_path, capsys):
+    path = tmp_path / "applicants.csv"
+    make_applicants(300).to_csv(path, index=False)
+
+    def judge(**options):
+        config = AuditConfig(table=path, decisions="hired", group="sex", out=tmp_path, **options)
+        audit_command.audit(config)
+
+    judge(limit="selection_rate_ratio=0.1")
+    assert "within" in capsys.readouterr().out
+    with pytest.raises(Exit) as ended:
+        judge(limit="selection_rate_ratio=0.99")
+    assert ended.value.exit_code == 4
+    with pytest.raises(DataError, match="can be judged of no group: too few rows"):
+        judge(limit="selection_rate_ratio=0.8", minimum=300)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 import typer
-from pydantic import Field
+from pydantic import AliasChoices, Field
 from typer.testing import CliRunner
 
 from fairfrontier.cli.option import build_command, command_from, read_options
@@ -100,3 +100,28 @@ def test_plain_commands_import_no_prefect(arguments, root):
         [sys.executable, "-c", code], cwd=Path(root), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-500:]
+
+
+def test_lists_are_separated_by_commas_or_given_again():
+    assert call("x", "--parts", "a,b", "--parts", "c").parts == ("a", "b", "c")
+    assert call("x").parts == ()
+
+
+def test_an_option_may_have_a_second_name():
+    class Named(ProjectOptions):
+        parts: Names = Field(
+            default=(), validation_alias=AliasChoices("parts", "part"), description="Which."
+        )
+
+    asked = []
+
+    def name(given: Named) -> None:
+        """Name parts."""
+        asked.append(given)
+
+    for option in ("--parts", "--part"):
+        build_command(Named, name, None).main([option, "a"], standalone_mode=False)
+    assert [each.parts for each in asked] == [("a",), ("a",)]
+    assert Named(part="a,b").parts == ("a", "b")
+    with pytest.raises(ConfigError, match="Did you mean 'parts'"):
+        read_options(Named, {"prt": "a"}, "name")

@@ -8,6 +8,7 @@ from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.files import FILES
 from fairfrontier.runtime.errors import DataError, StoreError
 from flows.audit import audit
+from tests.audit.hiring import make_applicants
 from tests.audit.noisy_rows import make_table
 
 COLUMNS = {"decisions": "decision", "labels": "y", "group": "group"}
@@ -62,3 +63,21 @@ def test_what_fails_leaves_the_results_as_they_were(done, project, decided, tmp_
     with pytest.raises(StoreError, match="--out"):
         audit(AuditConfig(table=str(decided), out="/proc/nowhere", **asked))
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_groups_without_noise_are_compared(harness, project, tmp_path):
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
+
+    make_applicants(400).to_csv(tmp_path / "applicants.csv", index=False)
+    limit = {"selection_rate_ratio:sex": 0.8}
+    asked = {"decisions": "hired", "groups": ("sex", "race"), "limit": limit}
+    done = audit(AuditConfig(table=tmp_path / "applicants.csv", conf=project, **asked))
+    assert done["limits"][0]["limit"] == "selection_rate_ratio:sex"
+    with get_client(sync_client=True) as client:
+        found = client.read_artifacts(
+            artifact_filter=ArtifactFilter(key=ArtifactFilterKey(like_="audit-applicants"))
+        )
+    by_key = {artifact.key.removeprefix("audit-applicants-"): artifact for artifact in found}
+    assert {"impact", "limits", "card", "rows", "files"} <= set(by_key)
+    assert "data:image/png;base64," in by_key["card"].data

@@ -22,7 +22,8 @@ from hypothesis import HealthCheck, given, settings
 
 from fairfrontier.audit.auditing import run_audit
 from fairfrontier.audit.config import AuditConfig
-from fairfrontier.audit.files import check_options as check_audit
+from fairfrontier.audit.verb import audit
+from fairfrontier.audit.verb import check_options as check_audit
 from fairfrontier.cli.option import build_command
 from fairfrontier.debias import debiasing
 from fairfrontier.debias.config import DebiasConfig
@@ -177,6 +178,17 @@ def test_scores_and_decisions(home, data):
                 group="origin",
                 level=0.1,
                 criterion=("tpr",),
+            )
+        )
+    with answered():
+        audit(
+            AuditConfig(
+                table=table,
+                scores="score",
+                threshold=0.5,
+                labels="outcome",
+                positive="repaid",
+                groups=("origin", "decision"),
             )
         )
 

@@ -1,8 +1,8 @@
-"""Tables that an audit reads: decisions with noisy groups, true beside noisy groups, confusion."""
+"""Tables that an audit reads: decisions or scores, true beside noisy groups, confusion."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +22,8 @@ from fairfrontier.prepare.table.stream import (
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest, repeated
 
 Share = Callable[[float], None]
+# The level of rows whose group is not known.
+UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
@@ -30,37 +32,84 @@ class DecisionColumns:
 
     Attributes
     ----------
-    labels, group : str
-        True outcomes, and noisy groups.
+    groups : tuple of str
+        Protected attributes.
+    labels : str or None
+        True outcomes.
     decisions : str or None
         Decisions: 0 and 1, or any levels where ``accepted`` is given.
     scores : str or None
-        In place of decisions: a row is decided 1 from ``threshold`` on; without a threshold the
-        scores are the probabilities with which a randomised rule decides 1.
+        Without decisions a row is decided 1 from ``threshold`` on; ``randomised`` scores are the
+        probabilities with which a rule decides 1.
     threshold : float or None
+    randomised : bool
     accepted, positive : str or None
         The level of decisions, and of labels, that means 1; every other one means 0.
     weights : str or None
         Case weights ≥ 0.
     """
 
-    labels: str
-    group: str
+    groups: tuple[str, ...]
+    labels: str | None = None
     decisions: str | None = None
     scores: str | None = None
     threshold: float | None = None
+    randomised: bool = False
     accepted: str | None = None
     positive: str | None = None
     weights: str | None = None
 
     def used(self) -> dict[str, str]:
         """Return column -> the option that names it."""
-        return name_used(self, ("decisions", "scores", "labels", "group", "weights"))
+        return name_used(self, ("decisions", "scores", "labels", "groups", "weights"))
+
+
+@dataclass(frozen=True, eq=False)
+class AuditRows:
+    """Rows to audit.
+
+    Attributes
+    ----------
+    decision : ndarray of float64, shape (n,), or None
+        Probability that the decision is 1.
+    score : ndarray of float64, shape (n,), or None
+        As written.
+    y : ndarray of int64, shape (n,), or None
+        Labels 0 and 1.
+    codes : ndarray of int64, shape (n, n_attributes)
+        Codes of the levels of each attribute.
+    attributes : dict of str to tuple of str
+        Column of groups -> its levels, sorted.
+    weight : ndarray of float64, shape (n,)
+        At most 1.
+    """
+
+    decision: np.ndarray | None
+    score: np.ndarray | None
+    y: np.ndarray | None
+    codes: np.ndarray
+    attributes: dict[str, tuple[str, ...]]
+    weight: np.ndarray
+
+    def sorted(self) -> AuditRows:
+        """Return the same rows ordered by content, so that sums over them are the same bits."""
+        columns = (self.decision, self.score, self.y)
+        keys = [self.weight, *(column for column in columns if column is not None), *self.codes.T]
+        order = np.lexsort(keys)
+        decision, score, y = (None if column is None else column[order] for column in columns)
+        return replace(
+            self,
+            decision=decision,
+            score=score,
+            y=y,
+            codes=self.codes[order],
+            weight=self.weight[order],
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class DecisionRows:
-    """Rows to audit, in an order that does not depend on that of the table.
+    """Rows whose groups are noisy, in an order that does not depend on that of the table.
 
     Attributes
     ----------
@@ -120,10 +169,27 @@ class Confusion:
 def read_decisions(
     path: Path, columns: DecisionColumns, progress: Share | None = None
 ) -> DecisionRows:
-    """Read decisions, labels and noisy groups of a table, as `ScoreTable` takes it.
+    """Read decisions, labels and one column of noisy groups; see `read_audited`.
 
-    ``progress`` is called with the share that has been read. O(n log n) for the order; memory is
-    32 bytes a row.
+    No group may be missing. O(n log n) for the order of the rows.
+    """
+    rows = read_audited(path, columns, progress=progress)
+    ((_, levels),) = rows.attributes.items()
+    decision, y = np.asarray(rows.decision), np.asarray(rows.y)
+    return DecisionRows(decision, y, rows.codes[:, 0], levels, rows.weight).sorted()
+
+
+def read_audited(
+    path: Path,
+    columns: DecisionColumns,
+    unknown: Sequence[str] | None = None,
+    progress: Share | None = None,
+) -> AuditRows:
+    """Read decisions or scores, groups and, where they are named, labels, as `ScoreTable` does.
+
+    Missing groups, and the levels ``unknown``, are the level `UNKNOWN`; where that is None they are
+    refused. ``progress`` is called with the share that has been read. O(n); memory is 8 bytes a row
+    for each column.
 
     Raises
     ------
@@ -133,19 +199,27 @@ def read_decisions(
         For a cell that cannot be used, with its column and row (from 0), and for an empty table.
     """
     decided: list[np.ndarray] = []
+    scores: list[np.ndarray] = []
     labels: list[np.ndarray] = []
     weights: list[np.ndarray] = []
-    groups = _Levels()
+    groups = {name: _Levels(unknown) for name in columns.groups}
     seen: dict[str, set[str]] = {"accepted": set(), "positive": set()}
     for batch in _read(path, columns.used(), progress):
         if columns.decisions is not None:
             cells = batch.column(columns.decisions)
             decided.append(cells.binary(columns.accepted, "accepted", seen["accepted"]))
-        else:
-            decided.append(_decide(batch.column(str(columns.scores)), columns.threshold))
-        cells = batch.column(columns.labels)
-        labels.append(cells.binary(columns.positive, "positive", seen["positive"]))
-        groups.add(batch.column(columns.group))
+        if columns.scores is not None:
+            cells = batch.column(columns.scores)
+            scores.append(cells.numbers())
+            if columns.threshold is not None:
+                decided.append((scores[-1] >= columns.threshold).astype(np.float64))
+            elif columns.randomised:
+                decided.append(_read_probabilities(cells, scores[-1]))
+        if columns.labels is not None:
+            cells = batch.column(columns.labels)
+            labels.append(cells.binary(columns.positive, "positive", seen["positive"]))
+        for name, levels in groups.items():
+            levels.add(batch.column(name))
         if columns.weights is not None:
             weights.append(batch.column(columns.weights).weights())
     for option, column in (("accepted", columns.decisions), ("positive", columns.labels)):
@@ -155,17 +229,23 @@ def read_decisions(
                 f"{path}: column {column!r} never is {one!r} (--{option}).",
                 nearest(one, seen[option]),
             )
-    codes, levels = groups.finish()
-    weight = np.concatenate(weights) if weights else np.ones(codes.size)
+    finished = {name: levels.finish() for name, levels in groups.items()}
+    codes = np.stack([codes for codes, _ in finished.values()], axis=1)
+    weight = np.concatenate(weights) if weights else np.ones(codes.shape[0])
     if not weight.max() > 0:
         raise DataError(
             f"{path}: all weights in column {columns.weights!r} are 0.",
             "Give a row a positive weight, or leave --weights out.",
         )
-    # Only shares matter, and sums of the largest numbers would overflow.
-    weight = weight / weight.max()
-    y = np.concatenate(labels).astype(np.int64)
-    return DecisionRows(np.concatenate(decided), y, codes, levels, weight).sorted()
+    return AuditRows(
+        np.concatenate(decided) if decided else None,
+        np.concatenate(scores) if scores else None,
+        np.concatenate(labels).astype(np.int64) if labels else None,
+        codes,
+        {name: levels for name, (_, levels) in finished.items()},
+        # Only shares matter, and sums of the largest numbers would overflow.
+        weight / weight.max(),
+    )
 
 
 def read_pairs(
@@ -223,12 +303,16 @@ def read_confusion(path: Path) -> Confusion:
 class _Levels:
     """Codes of a column whose levels are known only at its end."""
 
-    def __init__(self) -> None:
+    def __init__(self, unknown: Sequence[str] | None = None) -> None:
+        """Levels that are ``unknown``, or missing, become one; None refuses missing cells."""
         self._codes: list[np.ndarray] = []
         self._numbers: dict[str, int] = {}
+        self._unknown = None if unknown is None else {"", MISSING_LEVEL, *unknown}
 
     def add(self, column: BatchColumn) -> None:
         codes, levels = column.levels()
+        if self._unknown is not None:
+            levels = tuple(UNKNOWN if level in self._unknown else level for level in levels)
         occurring = {levels[code] for code in np.unique(codes)}
         if occurring & {"", MISSING_LEVEL}:
             # The cells may hold the word itself.
@@ -257,10 +341,7 @@ def _read(path: Path, used: Mapping[str, str], progress: Share | None) -> Iterat
             progress(batch.share)
 
 
-def _decide(column: BatchColumn, threshold: float | None) -> np.ndarray:
-    score = column.numbers()
-    if threshold is not None:
-        return (score >= threshold).astype(np.float64)
+def _read_probabilities(column: BatchColumn, score: np.ndarray) -> np.ndarray:
     column.refuse(
         (score < 0) | (score > 1),
         score,

@@ -16,7 +16,7 @@ from fairfrontier.prepare.table.audit_table import (
 from fairfrontier.prepare.table.stream import digest_table
 from fairfrontier.runtime.errors import ConfigError, DataError
 
-COLUMNS = DecisionColumns(labels="y", group="g", decisions="d", weights="w")
+COLUMNS = DecisionColumns(labels="y", groups=("g",), decisions="d", weights="w")
 
 
 def make_frame(n=50):

@@ -1,0 +1,439 @@
+"""The audit of decisions or scores by groups that are taken as they are, without noise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fairfrontier.audit.config import TABLE, AuditConfig
+from fairfrontier.audit.impact import COMPARED, standardise, tabulate_impact
+from fairfrontier.evaluate.measure.registry import MEASURES, Measure
+from fairfrontier.evaluate.statistic.interval import wilson
+from fairfrontier.evaluate.statistic.rate import Direction
+from fairfrontier.evaluate.statistic.resampling import divide
+from fairfrontier.evaluate.verb import tabulate
+from fairfrontier.prepare.split import Part
+from fairfrontier.prepare.table.audit_table import UNKNOWN, AuditRows, read_audited
+from fairfrontier.prepare.table.score_table import cross
+from fairfrontier.prepare.table.stream import check_stamps, check_table, digest_table, stamp_table
+from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+from fairfrontier.train.prediction import Prediction
+
+READING, COMPARING = PASSES = ("reading decisions", "comparing groups")
+# Beyond this many categories of one attribute hardly any could be compared.
+LEVELS_AT_MOST = 1000
+BINS = 10
+# Measures of scores that need no probabilities, and those that need no labels.
+RANKED, UNLABELLED = ("auc", "disparity"), ("disparity", "subgroup_bias_floor")
+# Precision and the share of negative rows among those decided 0 are rates with label and decision
+# exchanged; the scoring rate is the selection rate of those above the median score.
+EXCHANGED = {"tpr": "ppv", "tnr": "npv"}
+ABOVE_MEDIAN = {"selection_rate": "scoring_rate"}
+WITHIN, EXCEEDED, NOT_ESTIMABLE = "within", "exceeded", "not estimable"
+# Above rounding, below any difference of shares of whole rows.
+SLACK = 1e-12
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Categories:
+    """The categories of an attribute, or of a cross of attributes such as sex×race.
+
+    ``codes``, int64 of shape (n,), are those of ``levels``; ``known`` and ``compared``, bool of
+    shape (n_levels,), say which are known, and which take part in ratios and differences.
+    """
+
+    codes: np.ndarray
+    levels: tuple[str, ...]
+    known: np.ndarray
+    compared: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class PlainFindings:
+    """What an audit without noise found.
+
+    Attributes
+    ----------
+    config : AuditConfig
+        The options.
+    subject : dict
+        What was audited, as plain facts.
+    n_samples : int
+        Audited rows.
+    median : float or None
+        The median score; None without scores.
+    impact : DataFrame
+        `tabulate_impact` for every attribute, and their cross, after the columns measure
+        (selection_rate or scoring_rate), attribute and level.
+    scores : DataFrame
+        Columns attribute, level, n, mean, deviation, difference, low, high: the scores' mean and
+        standard deviation, and the `standardise`-d mean difference to the category with the highest
+        mean. Empty without scores.
+    measures : DataFrame
+        As of `fairfrontier.evaluate`. Those by level are of all rows; aggregates over levels are of
+        the categories that are compared.
+    calibration : DataFrame
+        Columns attribute, level, score_low, score_high, n, score, positive, low, high: the mean
+        score and the share of positive labels, with its interval, by tenths of the scores. Empty
+        without scores and labels.
+    limits : DataFrame
+        Columns limit, group, value, bound, verdict (within, exceeded or not estimable).
+    """
+
+    config: AuditConfig
+    subject: dict[str, Any]
+    n_samples: int
+    median: float | None
+    impact: pd.DataFrame
+    scores: pd.DataFrame
+    measures: pd.DataFrame
+    calibration: pd.DataFrame
+    limits: pd.DataFrame
+
+
+def check_plain(config: AuditConfig) -> None:
+    """Raise a FairfrontierError when a column, or the measure of a limit, does not exist."""
+    if config.table is not None:
+        check_table(config.table, config.columns().used())
+    attributes = list_attributes(config.groups)
+    for key in config.limit:
+        name, _, group = key.partition(":")
+        known = list_limited(config)
+        if name not in known:
+            raise ConfigError(
+                f"--limit names {name!r}, which this audit does not measure or which is neither "
+                "better nor worse.",
+                nearest(name, known),
+            )
+        attribute = group.partition("=")[0]
+        if group and attribute not in attributes:
+            raise ConfigError(
+                f"--limit {key} names the groups {attribute!r}.", nearest(attribute, attributes)
+            )
+
+
+def list_attributes(groups: tuple[str, ...]) -> list[str]:
+    """Return the names of the attributes, and of their cross where there are several."""
+    return [*groups, *(["×".join(groups)] if len(groups) > 1 else [])]
+
+
+def list_limited(config: AuditConfig) -> dict[str, Measure]:
+    """Return the measures that can have a limit, by name."""
+    views = list_measures(
+        decided=config.decided, labelled=config.labels is not None, scored=config.scores is not None
+    )
+    found = {new: MEASURES.find(old) for names in views.values() for old, new in names.items()}
+    return {name: each for name, each in found.items() if each.direction != "none"}
+
+
+def run_plain_audit(config: AuditConfig, progress: Progress | None = None) -> PlainFindings:
+    """Compare the groups of a table in what was decided, or in their scores.
+
+    Parameters
+    ----------
+    config : AuditConfig
+        Which table, and which limits.
+    progress : callable, optional
+        Called with the name of a pass and the share of it that is done, from 0 to 1.
+
+    Returns
+    -------
+    PlainFindings
+        Independent of the order of the table's rows.
+
+    Raises
+    ------
+    ConfigError
+        When a file or a column does not exist, or a limit is on what is not measured.
+    DataError
+        For a cell that cannot be used, and for more than ``LEVELS_AT_MOST`` crossed categories.
+
+    Notes
+    -----
+    O(n log n), memory about 100 bytes a row.
+    """
+    report = progress or (lambda *_: None)
+    check_plain(config)
+    path = Path(str(config.table))
+    stamps = stamp_table(path)
+    rows = read_audited(
+        path, config.columns(), config.unknown, lambda share: report(READING, share)
+    ).sorted()
+    subject = {"table": path.name, "sha256": digest_table(path), **config.list_changed(TABLE)}
+    subject["groups"] = list(config.groups)
+    check_stamps(path, stamps)
+    findings = compare_groups(rows, config, subject)
+    report(COMPARING, 1.0)
+    return findings
+
+
+def compare_groups(rows: AuditRows, config: AuditConfig, subject: dict[str, Any]) -> PlainFindings:
+    """Return what holds of the rows; see `run_plain_audit`."""
+    median = None if rows.score is None else float(np.median(rows.score))
+    chosen: dict[str, np.ndarray] = {}
+    if rows.decision is not None:
+        chosen["selection_rate"] = rows.decision
+    if rows.score is not None:
+        chosen["scoring_rate"] = (rows.score > median).astype(np.float64)
+    groups = cross_groups(rows)
+    tables: dict[tuple[str, str], pd.DataFrame] = {}
+    for attribute, each in groups.items():
+        n = np.bincount(each.codes, minlength=len(each.levels))
+        for measure, decision in chosen.items():
+            selected = np.bincount(each.codes, decision, len(each.levels))
+            impact = tabulate_impact(
+                n, selected, each.known, minimum=config.minimum, exclude_below=config.exclude_below
+            )
+            impact.insert(0, "level", each.levels)
+            tables[measure, attribute] = impact
+            # The same for both rates.
+            groups[attribute] = replace(each, compared=(impact["status"] == COMPARED).to_numpy())
+    impact = pd.concat(
+        {key: tables[key] for key in product(chosen, groups)}, names=["measure", "attribute", None]
+    )
+    measures = measure_groups(rows, groups, config.minimum)
+    return PlainFindings(
+        config,
+        subject,
+        rows.weight.size,
+        median,
+        impact.reset_index(["measure", "attribute"]).reset_index(drop=True),
+        compare_scores(rows, groups, config.minimum),
+        measures,
+        calibrate(rows, groups, config.minimum),
+        judge_limits(config, measures),
+    )
+
+
+def cross_groups(rows: AuditRows) -> dict[str, Categories]:
+    """Return the categories of each attribute, and of the cross of all of them."""
+    columns = [(rows.codes[:, i], levels) for i, levels in enumerate(rows.attributes.values())]
+    groups: dict[str, tuple[np.ndarray, tuple[tuple[str, ...], ...]]] = {
+        name: (codes, tuple((level,) for level in levels))
+        for name, (codes, levels) in zip(rows.attributes, columns, strict=True)
+    }
+    if len(columns) > 1:
+        groups["×".join(rows.attributes)] = cross(columns)
+    for name, (_, levels) in groups.items():
+        if len(levels) > LEVELS_AT_MOST:
+            raise DataError(
+                f"{name} has {len(levels)} categories, more than {LEVELS_AT_MOST}.",
+                "Name fewer columns with --groups, or merge their levels first.",
+            )
+    return {
+        name: Categories(
+            codes,
+            tuple(map("×".join, levels)),
+            np.array([UNKNOWN not in parts for parts in levels]),
+            np.zeros(len(levels), dtype=bool),
+        )
+        for name, (codes, levels) in groups.items()
+    }
+
+
+def list_measures(*, decided: bool, labelled: bool, scored: bool) -> dict[str, dict[str, str]]:
+    """Return what is measured of which decisions and labels: view -> measure -> its name there."""
+    binary = [measure for measure in MEASURES.all().values() if "binary" in measure.task]
+    by_group: set[str] = {"group", "decision"}
+
+    def name_family(rates: Mapping[str, str]) -> dict[str, str]:
+        return {
+            each.name: new + each.name.removeprefix(old)
+            for old, new in rates.items()
+            for each in binary
+            if each.needs <= by_group and re.fullmatch(rf"{old}(_.*)?", each.name)
+        }
+
+    views: dict[str, dict[str, str]] = {}
+    if decided:
+        views["decision"] = name_family({"selection_rate": "selection_rate"})
+    if decided and labelled:
+        names = [each.name for each in binary if each.needs <= by_group]
+        views["outcome"] = {name: name for name in names if name not in views["decision"]}
+        views["exchanged"] = name_family(EXCHANGED)
+    if scored:
+        needs = {"score", "group"} | ({"decision"} if decided else set())
+        names = [each.name for each in binary if "score" in each.needs and each.needs <= needs]
+        views["score"] = {name: name for name in names if labelled or name in UNLABELLED}
+        views["median"] = name_family(ABOVE_MEDIAN)
+    return views
+
+
+def measure_groups(rows: AuditRows, groups: Mapping[str, Categories], minimum: int) -> pd.DataFrame:
+    """Return the measures of all rows, of every level, and of the levels that are compared."""
+    views = list_measures(
+        decided=rows.decision is not None,
+        labelled=rows.y is not None,
+        scored=rows.score is not None,
+    )
+    n = rows.weight.size
+    decision = np.zeros(n) if rows.decision is None else rows.decision
+    score = np.zeros(n) if rows.score is None else rows.score
+    y = np.zeros(n, dtype=np.int64) if rows.y is None else rows.y
+    given = dict.fromkeys(("decision", "outcome", "score"), (decision, y))
+    if rows.score is not None:
+        given["median"] = ((score > np.median(score)).astype(np.float64), np.zeros_like(y))
+        if score.min() < 0 or score.max() > 1:
+            views["score"] = {name: name for name in RANKED if name in views["score"]}
+    if "exchanged" in views:
+        given["exchanged"] = (y.astype(np.float64), decision.astype(np.int64))
+        if not np.isin(decision, (0, 1)).all():
+            del views["exchanged"]
+    tables = [
+        _measure_view(
+            Prediction(score, given[view][0]), given[view][1], names, rows, groups, minimum
+        )
+        for view, names in views.items()
+    ]
+    return pd.concat(tables, ignore_index=True)
+
+
+def _measure_view(
+    prediction: Prediction,
+    y: np.ndarray,
+    names: Mapping[str, str],
+    rows: AuditRows,
+    groups: Mapping[str, Categories],
+    minimum: int,
+) -> pd.DataFrame:
+    by_group = [name for name in names if "group" in MEASURES.find(name).needs]
+    overall = [name for name in names if name not in by_group]
+    everyone = _make_part(y, rows.weight)
+    tables = [tabulate(prediction, everyone, overall, minimum=minimum)]
+    for attribute, each in groups.items():
+        part = _make_part(y, rows.weight, attribute, each.codes, each.levels)
+        table = tabulate(prediction, part, list(names), minimum=minimum, replicates=0)
+        tables.append(table[table["group"].str.contains("=", regex=False)])
+        kept = np.flatnonzero(each.compared[each.codes])
+        levels = tuple(np.array(each.levels, dtype=object)[each.compared])
+        if len(levels) > 1:
+            codes = np.cumsum(each.compared)[each.codes[kept]] - 1
+            part = _make_part(y[kept], rows.weight[kept], attribute, codes, levels)
+            taken = Prediction(prediction.score[kept], prediction.decision[kept])
+            table = tabulate(taken, part, by_group, minimum=minimum)
+            tables.append(table[table["group"] == attribute])
+    found = pd.concat(tables, ignore_index=True)
+    return found.assign(measure=found["measure"].map(names))
+
+
+def _make_part(
+    y: np.ndarray,
+    weight: np.ndarray,
+    attribute: str = "",
+    codes: np.ndarray | None = None,
+    levels: tuple[str, ...] = (),
+) -> Part:
+    """Return rows without features, for measures, which read none."""
+    n = y.size
+    groups = np.zeros((n, 0), dtype=np.int64) if codes is None else codes[:, None]
+    nothing = np.zeros((n, 0))
+    attributes = {attribute: levels} if codes is not None else {}
+    return Part(
+        "table", "all", np.arange(n), nothing, y, groups, nothing, weight, attributes, ("0", "1")
+    )
+
+
+def compare_scores(rows: AuditRows, groups: Mapping[str, Categories], minimum: int) -> pd.DataFrame:
+    """Return means of the scores by level, and their standardised differences."""
+    columns = ("attribute", "level", "n", "mean", "deviation", "difference", "low", "high")
+    tables = [pd.DataFrame(columns=list(columns))]
+    for attribute, each in groups.items() if rows.score is not None else ():
+        size = len(each.levels)
+        n = np.bincount(each.codes, minlength=size)
+        mean = divide(np.bincount(each.codes, rows.score, size), n)
+        squares = np.bincount(each.codes, (rows.score - mean[each.codes]) ** 2, size)
+        mean[n < minimum] = np.nan
+        variance = np.where(n >= max(minimum, 2), squares / np.maximum(n - 1, 1), np.nan)
+        table = pd.DataFrame({"attribute": attribute, "level": each.levels, "n": n, "mean": mean})
+        table["deviation"] = np.sqrt(variance)
+        table[["difference", "low", "high"]] = np.nan
+        if each.compared.any():
+            best = int(np.argmax(np.where(each.compared, mean, -np.inf)))
+            difference = standardise(mean, variance, n, best)
+            for name, column in zip(("difference", "low", "high"), difference, strict=True):
+                table[name] = column
+            table.loc[best, ["low", "high"]] = np.nan
+        tables.append(table)
+    return pd.concat(tables[1:] or tables, ignore_index=True)
+
+
+def calibrate(rows: AuditRows, groups: Mapping[str, Categories], minimum: int) -> pd.DataFrame:
+    """Return the share of positive labels by tenths of the scores, of all rows and every level.
+
+    Weighted; Wilson's intervals take Kish's effective size.
+    """
+    columns = ("attribute", "level", "score_low", "score_high", "n", "score", "positive", "low")
+    tables = [pd.DataFrame(columns=[*columns, "high"])]
+    if rows.score is None or rows.y is None:
+        return tables[0]
+    edges = np.unique(np.quantile(rows.score, np.linspace(0, 1, BINS + 1)))
+    tenth = np.clip(np.searchsorted(edges, rows.score, side="left") - 1, 0, None)
+    bins = max(edges.size - 1, 1)
+    everyone = Categories(np.zeros_like(tenth), ("",), np.ones(1, bool), np.ones(1, bool))
+    for attribute, each in {"": everyone, **groups}.items():
+        size = bins * len(each.levels)
+        cell = each.codes * bins + tenth
+        n = np.bincount(cell, minlength=size)
+        total, squares, score, positive = (
+            np.bincount(cell, weight, size)
+            for weight in (
+                rows.weight,
+                rows.weight**2,
+                rows.weight * rows.score,
+                rows.weight * rows.y,
+            )
+        )
+        share = np.where(n >= minimum, divide(positive, total), np.nan)
+        low, high = wilson(share, divide(total**2, squares))
+        table = {
+            "attribute": attribute,
+            "level": np.repeat(np.array(each.levels, dtype=object), bins),
+            "score_low": np.tile(edges[:bins], len(each.levels)),
+            "score_high": np.tile(edges[-bins:], len(each.levels)),
+            "n": n,
+            "score": np.where(n >= minimum, divide(score, total), np.nan),
+            "positive": share,
+            "low": low,
+            "high": high,
+        }
+        tables.append(pd.DataFrame(table))
+    return pd.concat(tables[1:], ignore_index=True)
+
+
+def judge_limits(config: AuditConfig, measures: pd.DataFrame) -> pd.DataFrame:
+    """Return for every limit the value that it is on, and whether that is within it.
+
+    A limit without a group is on all rows, or on every attribute and their cross.
+    """
+    judged: list[tuple[str, str, float, float, str]] = []
+    limited = list_limited(config)
+    for key, bound in config.limit.items():
+        name, _, group = key.partition(":")
+        values = measures.loc[measures["measure"] == name].set_index("group")["value"]
+        levels = [each for each in values.index if "=" in each]
+        by_group = "group" in limited[name].needs
+        if "=" in group and group not in levels:
+            raise ConfigError(f"--limit {key} names no category.", nearest(group, levels))
+        if by_group and not group and len(levels) == len(values) > 0:
+            raise ConfigError(f"{name} is by category.", f"Name one: --limit {name}:{levels[0]}=…")
+        wanted = list_attributes(config.groups) if by_group else [""]
+        for each in [group] if group else wanted:
+            value = float(values.get(each, np.nan))
+            judged.append((key, each, value, bound, judge(value, bound, limited[name].direction)))
+    return pd.DataFrame(judged, columns=["limit", "group", "value", "bound", "verdict"])
+
+
+def judge(value: float, bound: float, direction: Direction) -> str:
+    """Return whether a value is within its limit: a least value where higher is better."""
+    if np.isnan(value):
+        return NOT_ESTIMABLE
+    beyond = bound - value if direction == "higher" else abs(value) - bound
+    return EXCEEDED if beyond > SLACK else WITHIN

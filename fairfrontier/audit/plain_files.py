@@ -1,0 +1,144 @@
+"""The files of an audit without noise: impact ratios, measures, limits, and a report in HTML."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fairfrontier.audit.impact import COMPARED, EXCLUDED, TOO_FEW, UNKNOWN
+from fairfrontier.audit.plain import EXCEEDED, NOT_ESTIMABLE, PlainFindings, list_attributes
+from fairfrontier.audit.plain_figure import draw_calibration, draw_impact
+from fairfrontier.report.summary import list_versions
+from fairfrontier.report.template import embed, open_template
+from fairfrontier.runtime.text_file import to_csv, write_json
+from fairfrontier.runtime.writer import filling
+from fairfrontier.study.drawing import Picture
+
+FILES = (
+    "impact.csv",
+    "impact.png",
+    "scores.csv",
+    "measures.csv",
+    "calibration.csv",
+    "calibration.png",
+    "report.html",
+    "audit.json",
+)
+TEMPLATE = Path(__file__).with_name("plain.html.j2")
+# Rates by category that the report shows; all measures are in measures.csv.
+SHOWN = ("accuracy", "tpr", "fpr", "ppv", "npv")
+
+
+def write_plain_audit(
+    findings: PlainFindings, folder: Path, started: float, owned: Iterable[str] = FILES
+) -> dict[str, Any]:
+    """Write those of the ``FILES`` for which there is data, as `audit.verb.write` does.
+
+    Other files that are ``owned`` by audits are removed.
+    """
+    with filling(folder, owned) as work:
+        tables = {
+            "impact": findings.impact,
+            "scores": findings.scores,
+            "measures": findings.measures,
+            "calibration": findings.calibration,
+        }
+        for name, table in tables.items():
+            if not table.empty:
+                (work / f"{name}.csv").write_bytes(to_csv(table))
+        pictures = {"impact": draw_impact(findings.impact)}
+        if not findings.calibration.empty:
+            pictures["calibration"] = draw_calibration(findings.calibration)
+        for name, picture in pictures.items():
+            (work / f"{name}.png").write_bytes(picture.png)
+        summary = summarise(findings, folder.name)
+        summary["seconds"] = round(time.monotonic() - started, 3)
+        report = render_report(findings, summary, pictures)
+        (work / "report.html").write_text(report, encoding="utf-8")
+        write_json(summary, work / "audit.json")
+    return summary
+
+
+def summarise(findings: PlainFindings, name: str) -> dict[str, Any]:
+    """Return what was audited and the results, as plain values; None for what is not estimable."""
+    config, impact = findings.config, findings.impact
+    # The categories are the same for both rates.
+    categories = impact.loc[impact["measure"] == impact["measure"].iloc[0]]
+    statuses = categories["status"].value_counts()
+    below = categories["four_fifths"].fillna(False) & (categories["status"] == COMPARED)
+    verdicts = findings.limits["verdict"].value_counts()
+    aggregates = findings.measures.loc[~findings.measures["group"].str.contains("=", regex=False)]
+    return {
+        "name": name,
+        "subject": findings.subject,
+        "attributes": list_attributes(config.groups),
+        "median": findings.median,
+        "minimum": config.minimum,
+        "exclude_below": config.exclude_below,
+        "counts": {
+            "rows": findings.n_samples,
+            "categories": len(categories),
+            "compared": int(statuses.get(COMPARED, 0)),
+            "excluded": int(statuses.get(EXCLUDED, 0)),
+            "unknown": int(statuses.get(UNKNOWN, 0)),
+            "too_few": int(statuses.get(TOO_FEW, 0)),
+            "below_four_fifths": int(below.sum()),
+            "limits": len(findings.limits),
+            "exceeded": int(verdicts.get(EXCEEDED, 0)),
+            "not_estimable": int(verdicts.get(NOT_ESTIMABLE, 0)),
+        },
+        "limits": list_rows(findings.limits),
+        "impact": list_rows(impact),
+        "scores": list_rows(findings.scores),
+        "measures": list_rows(aggregates),
+        "versions": list_versions(),
+    }
+
+
+def list_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a table as plain values; None for NaN and NA."""
+    return [
+        {str(name): _plain(value) for name, value in row.items()}
+        for row in table.to_dict("records")
+    ]
+
+
+def _plain(value: Any) -> Any:
+    return None if value is pd.NA or (isinstance(value, float) and math.isnan(value)) else value
+
+
+def render_report(
+    findings: PlainFindings, summary: Mapping[str, Any], pictures: Mapping[str, Picture]
+) -> str:
+    """Return the report as HTML, in which all text from data or configuration is escaped."""
+    impact = [
+        {"measure": measure, "attribute": attribute, "rows": list_rows(table)}
+        for (measure, attribute), table in findings.impact.groupby(
+            ["measure", "attribute"], sort=False
+        )
+    ]
+    scores = findings.scores.groupby("attribute", sort=False)
+    return open_template(TEMPLATE).render(
+        summary=summary,
+        config=findings.config,
+        impact=impact,
+        scores=[(attribute, list_rows(table)) for attribute, table in scores],
+        rates=_tabulate_rates(findings.measures),
+        shown=[name for name in SHOWN if (findings.measures["measure"] == name).any()],
+        pictures={name: embed(picture) for name, picture in pictures.items()},
+    )
+
+
+def _tabulate_rates(measures: pd.DataFrame) -> list[tuple[str, dict[str, dict[str, Any]]]]:
+    """Return, for all rows, every level and the differences of an attribute, the shown rates."""
+    names = {f"{name}{end}": name for name in SHOWN for end in ("", "_difference")}
+    kept = measures.loc[measures["measure"].isin(names)]
+    rates: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in list_rows(kept):
+        rates.setdefault(row["group"], {})[names[row["measure"]]] = row
+    return list(rates.items())

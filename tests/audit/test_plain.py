@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import precision_score, recall_score, roc_auc_score
+
+import fairfrontier as ff
+from fairfrontier.audit.config import AuditConfig
+from fairfrontier.audit.plain import judge
+from fairfrontier.runtime.errors import ConfigError, DataError
+from tests.audit.hiring import make_applicants
+
+DECIDED = {"decisions": "hired", "groups": ("sex", "race")}
+SCORED = {"scores": "score", "groups": ("sex", "race")}
+
+
+def audit(frame, folder, **options):
+    folder.mkdir(parents=True, exist_ok=True)
+    frame.to_parquet(folder / "table.parquet")
+    return ff.audit(AuditConfig(table=folder / "table.parquet", **options))
+
+
+def pick(table, **wanted):
+    for name, value in wanted.items():
+        table = table[table[name] == value]
+    return table
+
+
+@pytest.fixture(scope="module")
+def frame():
+    return make_applicants()
+
+
+@pytest.fixture(scope="module")
+def labelled(frame, tmp_path_factory):
+    return audit(frame, tmp_path_factory.mktemp("a"), labels="success", threshold=0.6, **SCORED)
+
+
+def test_rates_of_categories_and_of_their_cross_are_counted(frame, tmp_path):
+    found = audit(frame, tmp_path, minimum=1, exclude_below=0.0, **DECIDED)
+    assert set(found.impact["attribute"]) == {"sex", "race", "sex×race"}
+    named = frame.assign(sex=frame["sex"].fillna("unknown"))
+    named["sex×race"] = named["sex"] + "×" + named["race"]
+    for attribute, table in found.impact.groupby("attribute"):
+        counted = named.groupby(attribute)["hired"].agg(["size", "sum"])
+        table = table.set_index("level").loc[counted.index]
+        assert table["n"].tolist() == counted["size"].tolist()
+        assert table["selected"].tolist() == counted["sum"].tolist()
+        known = ~counted.index.str.contains("unknown")
+        best = (counted["sum"] / counted["size"])[known].max()
+        np.testing.assert_allclose(table["ratio"], counted["sum"] / counted["size"] / best)
+        assert (table["status"] == "unknown").tolist() == (~known).tolist()
+
+
+def test_scoring_rates_are_shares_above_the_median(frame, tmp_path):
+    found = audit(frame, tmp_path, **SCORED)
+    assert set(found.impact["measure"]) == {"scoring_rate"}
+    assert found.median == frame["score"].median()
+    above = (frame["score"] > frame["score"].median()).groupby(frame["sex"]).mean()
+    rates = pick(found.impact, attribute="sex").set_index("level")["rate"]
+    assert rates[["female", "male"]].tolist() == pytest.approx(above.tolist())
+    # Nothing was decided, and there are no labels.
+    assert not set(found.measures["measure"]) & {"selection_rate", "tpr", "auc"}
+    assert {"scoring_rate_ratio", "disparity"} <= set(found.measures["measure"])
+    assert found.calibration.empty
+
+
+def test_measures_are_those_of_scikit_learn(frame, labelled):
+    women = frame[frame["sex"] == "female"]
+    measures = labelled.measures.set_index(["measure", "group"])["value"]
+    decided = women["score"] >= 0.6
+    assert measures["tpr", "sex=female"] == pytest.approx(recall_score(women["success"], decided))
+    assert measures["ppv", "sex=female"] == pytest.approx(
+        precision_score(women["success"], decided)
+    )
+    assert measures["npv", ""] == pytest.approx(
+        precision_score(frame["success"], frame["score"] >= 0.6, pos_label=0)
+    )
+    assert measures["auc", ""] == pytest.approx(roc_auc_score(frame["success"], frame["score"]))
+    levels = [measures["tpr", f"sex={level}"] for level in ("female", "male")]
+    assert measures["tpr_difference", "sex"] == pytest.approx(max(levels) - min(levels))
+    assert (
+        labelled.measures.set_index(["measure", "group"])["low"]["ppv", "sex=female"]
+        < (measures["ppv", "sex=female"])
+    )
+
+
+def test_categories_that_are_left_out_do_not_move_differences(frame, tmp_path, labelled):
+    # All of a category of 1% are hired: it would have the highest rate.
+    moved = frame.assign(score=frame["score"].where(frame["race"] != "Native Hawaiian", 1.0))
+    found = audit(moved, tmp_path, labels="success", threshold=0.6, **SCORED)
+    one, other = (
+        each.measures.set_index(["measure", "group"])["value"] for each in (labelled, found)
+    )
+    for name in ("selection_rate_ratio", "tpr_difference", "ppv_difference"):
+        assert other[name, "race"] == pytest.approx(one[name, "race"])
+    assert other["selection_rate", "race=Native Hawaiian"] == 1.0
+    ratio = pick(found.impact, measure="selection_rate", attribute="race", status="compared")
+    assert other["selection_rate_ratio", "race"] == pytest.approx(ratio["ratio"].min())
+
+
+def test_a_small_group_is_not_estimable_and_judges_no_limit(frame, tmp_path):
+    few = frame.assign(sex=["female"] * 9 + ["male"] * (len(frame) - 9))
+    found = audit(
+        few,
+        tmp_path,
+        labels="success",
+        decisions="hired",
+        group="sex",
+        limit="selection_rate_ratio=1,tpr:sex=female=0.99",
+    )
+    women = pick(found.impact, level="female").iloc[0]
+    assert women["status"] == "too few"
+    assert women[["rate", "ratio", "four_fifths"]].isna().all()
+    assert found.limits["verdict"].tolist() == ["not estimable", "not estimable"]
+
+
+def test_limits_are_least_or_most_values(frame, tmp_path):
+    limit = {
+        "selection_rate_ratio:sex": 0.8,
+        "selection_rate_difference": 0.5,
+        "tpr_gap:sex": 0.01,
+        "accuracy": 0.5,
+        "tpr:sex=male": 0.99,
+    }
+    found = audit(frame, tmp_path, labels="success", limit=limit, **DECIDED)
+    verdicts = found.limits.set_index(["limit", "group"])["verdict"].to_dict()
+    assert verdicts == {
+        ("selection_rate_ratio:sex", "sex"): "exceeded",
+        ("selection_rate_difference", "sex"): "within",
+        ("selection_rate_difference", "race"): "within",
+        ("selection_rate_difference", "sex×race"): "within",
+        ("tpr_gap:sex", "sex"): "exceeded",
+        ("accuracy", ""): "within",
+        ("tpr:sex=male", "sex=male"): "exceeded",
+    }
+    assert judge(0.8, 0.8, "higher") == judge(0.1 + 0.2, 0.3, "lower") == "within"
+    assert judge(-0.2, 0.1, "zero") == "exceeded"
+    assert judge(np.nan, 0.8, "higher") == "not estimable"
+
+
+def test_calibration_is_by_tenths_of_all_scores(frame, labelled):
+    everyone = pick(labelled.calibration, attribute="")
+    assert len(everyone) == 10
+    assert everyone["n"].sum() == len(frame)
+    assert (everyone["n"] - 300).abs().max() < 10
+    tenth = everyone.iloc[4]
+    women = frame[(frame["sex"] == "female")]
+    inside = women[(women["score"] > tenth["score_low"]) & (women["score"] <= tenth["score_high"])]
+    row = pick(labelled.calibration, attribute="sex", level="female").iloc[4]
+    assert row["n"] == len(inside)
+    assert row["positive"] == pytest.approx(inside["success"].mean())
+    assert row["score"] == pytest.approx(inside["score"].mean())
+
+
+def test_scores_differ_in_standard_deviations(frame, labelled):
+    rows = pick(labelled.scores, attribute="sex").set_index("level")
+    women, men = (frame.loc[frame["sex"] == sex, "score"] for sex in ("female", "male"))
+    squares = (women.size - 1) * women.var() + (men.size - 1) * men.var()
+    pooled = np.sqrt(squares / (women.size + men.size - 2))
+    assert rows["difference"]["female"] == pytest.approx((women.mean() - men.mean()) / pooled)
+    assert rows["difference"]["male"] == 0
+
+
+def test_scores_that_are_no_probabilities_have_ranks(frame, tmp_path):
+    points = frame.assign(score=frame["score"] * 100)
+    found = audit(points, tmp_path, labels="success", threshold=60, **SCORED)
+    names = set(found.measures["measure"])
+    assert {"auc", "disparity"} <= names
+    assert not {"log_loss", "logistic_loss"} & names
+
+
+def test_a_randomised_rule_has_expected_rates(frame, tmp_path):
+    found = audit(frame, tmp_path, labels="success", randomised=True, **SCORED)
+    rates = pick(found.impact, measure="selection_rate", attribute="sex").set_index("level")
+    assert rates["rate"]["male"] == pytest.approx(frame["score"][frame["sex"] == "male"].mean())
+    assert rates["fisher_p"].isna().all()
+    assert "ppv" not in set(found.measures["measure"])
+
+
+def test_levels_that_mean_unknown_are_counted_apart(frame, tmp_path):
+    named = frame.assign(sex=frame["sex"].fillna("not stated"))
+    found = audit(named, tmp_path, unknown=("not stated",), **DECIDED)
+    pd.testing.assert_frame_equal(found.impact, audit(frame, tmp_path, **DECIDED).impact)
+
+
+def test_the_order_of_rows_changes_nothing_to_the_bit(frame, tmp_path):
+    weighted = frame.assign(w=np.random.default_rng(1).random(len(frame)))
+    scored = {"labels": "success", "scores": "score", "threshold": 0.6, "groups": ("sex",)}
+    asked = {"weights": "w", **scored}
+    one = audit(weighted, tmp_path / "a", **asked)
+    other = audit(weighted.sample(frac=1, random_state=0), tmp_path / "b", **asked)
+    for name in ("impact", "measures", "scores", "calibration"):
+        pd.testing.assert_frame_equal(getattr(one, name), getattr(other, name), check_exact=True)
+    # Persons are counted, whatever their weight.
+    plain = audit(frame, tmp_path / "c", **scored)
+    pd.testing.assert_frame_equal(one.impact, plain.impact)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"limit": "selection_rate_ration=0.8"}, "Did you mean 'selection_rate_ratio'"),
+        ({"limit": "tpr_ratio=0.8"}, "names 'tpr_ratio', which this audit does not measure"),
+        ({"limit": "selection_rate=0.8"}, "neither better nor worse"),
+        ({"limit": "selection_rate_ratio:sxe=0.8"}, "groups 'sxe'. Did you mean 'sex'"),
+        ({"labels": "success", "limit": "tpr:sex=men=0.8"}, "no category. Did you mean 'sex=male'"),
+        ({"labels": "success", "limit": "fpr_excess=0.1"}, "by category. Name one: --limit fpr_e"),
+        ({"groups": ("sex", "rase")}, r"no column 'rase' \(--groups\). Did you mean 'race'"),
+        ({"groups": ("sex", "score")}, "more than 1000 levels, too many for --groups"),
+    ],
+)
+def test_what_cannot_be_audited_is_said(frame, tmp_path, options, told):
+    with pytest.raises((ConfigError, DataError), match=told):
+        audit(frame, tmp_path, **{**DECIDED, **options})
+
+
+def test_a_cross_of_too_many_categories_is_refused(tmp_path):
+    rows = np.arange(2000)
+    many = pd.DataFrame({"d": rows % 2, "a": rows % 50, "b": rows // 40})
+    with pytest.raises(DataError, match="a×b has 2000 categories, more than 1000"):
+        audit(many, tmp_path, decisions="d", groups=("a", "b"))

@@ -1,0 +1,83 @@
+"""Tables of Local Law 144, cell for cell against aedt-audit in an environment of its own."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fairfrontier as ff
+from fairfrontier.audit.config import AuditConfig
+from tests.audit.hiring import make_applicants
+from tests.project import ROOT
+
+PYTHON = ROOT / ".peers" / "aedt" / "bin" / "python"
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not PYTHON.exists(), reason="`make peers` makes the environment"),
+]
+# Their column -> ours.
+SAME = {
+    "n": "n",
+    "selected": "selected",
+    "above_median": "selected",
+    "rate": "rate",
+    "share": "share",
+    "impact_ratio": "ratio",
+    "adverse_impact_eeoc": "four_fifths",
+    "z_score": "deviations",
+    "p_value": "p_value",
+    "significant_2sd": "two_deviations",
+    "small_sample": "small_sample",
+    "selections_to_four_fifths": "to_four_fifths",
+}
+FILES = {"sex": "sex", "race_ethnicity": "race", "intersectional": "sex×race"}
+
+
+def summarise(table: Path, option: str, column: str) -> dict[str, pd.DataFrame]:
+    """Return their tables by attribute, with the names of ours."""
+    folder = table.parent / option
+    command = [PYTHON, "-m", "aedt_audit.cli", "summary", table, f"--{option}", column]
+    command += ["--race", "race", "--significance", "--format", "csv", "--out", folder]
+    subprocess.run(command, check=True, capture_output=True)
+    kind = "selection" if option == "outcome" else "scoring"
+    tables = {}
+    for name, attribute in FILES.items():
+        found = pd.read_csv(folder / f"ll144_{kind}_{name}.csv")
+        found["level"] = found[attribute.split("×")].agg("×".join, axis=1)
+        tables[attribute] = found.set_index("level")
+    return tables
+
+
+@pytest.mark.parametrize("n", [120, 800, 5000])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_tables_are_equal_cell_for_cell(n, seed, tmp_path):
+    path = tmp_path / "applicants.csv"
+    make_applicants(n, seed).to_csv(path, index=False)
+    found = ff.audit(
+        AuditConfig(table=path, decisions="hired", scores="score", group="sex,race", minimum=1)
+    ).impact
+    for measure, option, column in (
+        ("selection_rate", "outcome", "hired"),
+        ("scoring_rate", "score", "score"),
+    ):
+        for attribute, theirs in summarise(path, option, column).items():
+            ours = found[(found["measure"] == measure) & (found["attribute"] == attribute)]
+            ours = ours.set_index("level")
+            assert set(ours.index) == set(theirs.index)
+            ours = ours.loc[theirs.index]
+            for name in theirs.columns.intersection(list(SAME)):
+                np.testing.assert_allclose(
+                    ours[SAME[name]].astype(float),
+                    theirs[name].astype(float),
+                    rtol=1e-12,
+                    atol=1e-12,
+                    err_msg=f"{measure} by {attribute}: {name}",
+                )
+            known = ours["status"] != "unknown"
+            assert (ours["status"] == "excluded")[known].tolist() == (
+                theirs["excluded"][known].tolist()
+            )
