@@ -47,6 +47,7 @@ def write_report(
         home=context.home,
         store=context.store,
         reproduction=reproduction,
+        asked=study.options.shown,
     )
     keep_results(files, context.store, describe_results(study))
     return len(files)

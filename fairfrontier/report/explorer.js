@@ -39,11 +39,10 @@
         matches(find("individual").value, setting.individual)
       );
     });
+  const isPair = () => [x.name, y.name].includes(data.accuracy) && data.fairness.some((name) => [x.name, y.name].includes(name));
   const isChosen = (id) => {
     const { frontiers } = data.settings[id];
-    const names = [x.name, y.name].filter((name) => name !== data.accuracy);
-    const pair = names.length === 1 && data.fairness.includes(names[0]);
-    return pair ? frontiers.includes(names[0]) : frontiers.length > 0;
+    return isPair() ? frontiers.includes(x.name) || frontiers.includes(y.name) : frontiers.length > 0;
   };
 
   // Charts. Colours of axes and text are the page's, by its style sheet.
@@ -96,6 +95,9 @@
       )
       .filter((point) => point.x !== null && point.y !== null);
 
+  // What many others cover is fainter.
+  const fade = (opacity, number) => Math.max(0.06, Math.min(opacity, 30 / number));
+
   const drawPoints = async () => {
     const points = listShown()
       .filter((id) => x.value[id] !== null && y.value[id] !== null)
@@ -125,13 +127,13 @@
     const colour = { field: "method", type: "nominal", scale: scaleMethods("colour"), legend: null };
     const shape = { field: "method", type: "nominal", scale: scaleMethods("shape"), legend: null };
     const chosen = (yes, no) => ({ condition: { test: "datum.chosen", value: yes }, value: no });
-    const rule = { mark: { type: "rule", clip: true, aria: false }, encoding: { color: colour, opacity: chosen(0.55, 0.2) } };
+    const rule = { mark: { type: "rule", clip: true, aria: false }, encoding: { color: colour, opacity: chosen(0.55, fade(0.2, points.length)) } };
     const intervals = [
       { ...rule, transform: [{ filter: "datum.xLow !== null && datum.xHigh !== null" }], encoding: { ...rule.encoding, x: { ...across, field: "xLow" }, x2: { field: "xHigh" }, y: up } },
       { ...rule, transform: [{ filter: "datum.yLow !== null && datum.yHigh !== null" }], encoding: { ...rule.encoding, x: across, y: { ...up, field: "yLow" }, y2: { field: "yHigh" } } },
     ];
     const line = {
-      data: { values: points.some((point) => isPair()) ? findLine(points) : [] },
+      data: { values: isPair() ? findLine(points) : [] },
       mark: { type: "line", aria: false, interpolate: x.better === "lower" ? "step-after" : "step-before" },
       encoding: { x: across, y: up },
     };
@@ -154,8 +156,6 @@
     listen(view);
     mark();
   };
-  const isPair = () => [x.name, y.name].includes(data.accuracy) && data.fairness.some((name) => [x.name, y.name].includes(name));
-
   const listSet = () => {
     const traded = [data.accuracy, ...data.fairness];
     const within = {
@@ -168,7 +168,8 @@
 
   const drawLines = async () => {
     const set = listSet();
-    const ids = listShown();
+    const onFrontier = (id) => data.settings[id].frontiers.length > 0;
+    const ids = listShown().sort((a, b) => onFrontier(a) - onFrontier(b));
     const rows = [];
     const ends = [];
     for (const measure of set) {
@@ -181,7 +182,7 @@
       for (const id of ids) {
         const value = measure.value[id];
         const share = value === null ? null : span === 0 ? 0.5 : (height(value) - height(worst)) / span;
-        rows.push({ id, label, share, method: data.settings[id].method, chosen: data.settings[id].frontiers.length > 0 });
+        rows.push({ id, label, share, method: data.settings[id].method, chosen: onFrontier(id) });
       }
     }
     const across = { field: "label", type: "nominal", sort: null, scale: { domain: set.map((measure) => measure.label) }, axis: { title: null, labelAngle: -40, labelLimit: 220, grid: true, ticks: false } };
@@ -199,7 +200,7 @@
             y: { ...up, field: "share" },
             detail: { field: "id" },
             color: { field: "method", type: "nominal", scale: scaleMethods("colour"), legend: null },
-            opacity: { condition: { test: "datum.chosen", value: 0.95 }, value: 0.35 },
+            opacity: { condition: { test: "datum.chosen", value: 0.95 }, value: fade(0.35, ids.length) },
           },
         },
         number("best", 1, -11),

@@ -16,7 +16,7 @@ from fairfrontier.evaluate.measure.registry import MEASURES
 from fairfrontier.figure.frontier import MARKERS, choose_looks, name_measure
 from fairfrontier.report.plain import aims_at_individuals, find_groups
 from fairfrontier.report.template import show_setting
-from fairfrontier.study.config import DEFAULT_PROFILE, StudyConfig, split_name
+from fairfrontier.study.config import DEFAULT_PROFILE, split_name
 from fairfrontier.study.mixture import pivot_measures
 from fairfrontier.study.publication import Reproduction
 from fairfrontier.study.results import StudyResults
@@ -70,13 +70,13 @@ def tabulate_explorer(
     results: StudyResults,
     table: pd.DataFrame,
     reproduction: Reproduction,
-    models: pd.DataFrame | None = None,
+    commands: Mapping[tuple[str, str], str],
 ) -> dict[str, Any]:
     """Return what the explorer shows, to be written as JSON.
 
     ``table`` has the measures of the frontier's block on the part test, from `summarise`; they are
     rounded to four digits, their intervals to three, and None is not estimable. Levels with fewer
-    rows than the study's ``minimum`` are left out. ``models`` is from `list_models`.
+    rows than the study's ``minimum`` are left out. ``commands`` are from `list_commands`.
     """
     study, frontier = results.study, results.frontier
     columns = {
@@ -86,7 +86,7 @@ def tabulate_explorer(
     keys = list(columns["value"].index)
     published = _list_published(reproduction)
     looks = choose_looks({key[0] for key in keys} | {row["method"] for row in published})
-    groups, commands = find_groups(results.plan), _list_commands(study, frontier, models)
+    groups = find_groups(results.plan)
     chosen = frontier.loc[frontier["on_frontier"]].groupby(["method", "setting"])["fairness"]
     frontiers = {key: list(names) for key, names in chosen}
     seeds = table.groupby(["method", "setting"])["n_seeds"].max()
@@ -184,20 +184,23 @@ def _list_published(reproduction: Reproduction) -> list[dict[str, Any]]:
     ]
 
 
-def _list_commands(
-    study: StudyConfig, frontier: pd.DataFrame, models: pd.DataFrame | None
+def list_commands(
+    results: StudyResults, models: pd.DataFrame | None, asked: str = ""
 ) -> dict[tuple[str, str], str]:
-    """Return the Python that selects a setting of the frontier, or loads another one's model."""
+    """Return the Python that selects a setting of the frontier, or loads another one's model.
+
+    ``models`` is from `list_models`; the study is named as it was ``asked`` for. By (method,
+    setting).
+    """
     commands: dict[tuple[str, str], str] = {}
+    study, frontier = results.study, results.frontier
     options = "" if study.profile == DEFAULT_PROFILE else f", profile={study.profile!r}"
+    run = f"ff.run_study({asked or study.study!r}{options})"
     chosen = frontier.loc[frontier["on_frontier"]]
     # Of equal settings the first is selected.
-    chosen = chosen.drop_duplicates(
-        ["fairness", "selected_accuracy", "selected_fairness"], keep=False
-    )
-    for row in chosen.to_dict("records"):
+    traded = ["fairness", "selected_accuracy", "selected_fairness"]
+    for row in chosen.drop_duplicates(traded, keep=False).to_dict("records"):
         bound = {row["fairness"]: row["selected_fairness"]}
-        run = f"ff.run_study({study.study!r}{options})"
         commands.setdefault(
             (row["method"], row["setting"]),
             f"import fairfrontier as ff\n{run}.select(subject_to={bound!r}).model",

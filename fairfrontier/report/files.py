@@ -55,11 +55,13 @@ def write_results(
     home: Path,
     store: Store | None = None,
     reproduction: Reproduction | None = None,
+    asked: str = "",
 ) -> dict[str, Path]:
     """Write everything that a study leaves behind, and return file name -> path.
 
     Without a store, models.csv and the study's further figures are left out; changes.csv is written
-    where the dataset has texts, published.csv where a table is reproduced. All files are made
+    where the dataset has texts, published.csv where a table is reproduced. The report's commands
+    name the study as it was ``asked`` for, or by its own name. All files are made
     before the first one is replaced: with StoreError, when the folder cannot be written, no file in
     it has changed. Equal points are equal bytes of points.parquet, with one version of pyarrow.
     """
@@ -84,7 +86,7 @@ def write_results(
         exposed = expose_chosen(scene)
     mixtures = trace_mixtures(points, list_fits(plan, "frontier"), frontier, accuracy)
     figure = draw_frontier(frontier, accuracy, study.select_on, reproduction.rows, title, mixtures)
-    report = render_report(results, summary, figure, reproduction, pictures, exposed, models)
+    report = render_report(results, summary, figure, reproduction, pictures, exposed, models, asked)
     files = {
         "points.parquet": _to_parquet(points),
         "frontier.csv": to_csv(name_columns(frontier, accuracy)),

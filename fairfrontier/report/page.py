@@ -15,7 +15,13 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from fairfrontier.figure.certified import Exposure
-from fairfrontier.report.explorer import pack, read_library, read_script, tabulate_explorer
+from fairfrontier.report.explorer import (
+    list_commands,
+    pack,
+    read_library,
+    read_script,
+    tabulate_explorer,
+)
 from fairfrontier.report.template import embed, name_pool, open_template, show_setting
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study import drawing
@@ -50,16 +56,18 @@ def render_report(
     pictures: Mapping[str, drawing.Picture] = MappingProxyType({}),
     exposed: Mapping[tuple[str, str], Exposure] = MappingProxyType({}),
     models: pd.DataFrame | None = None,
+    asked: str = "",
 ) -> str:
     """Return the report as HTML, in which all text from data or configuration is escaped.
 
     ``figure`` is the frontier's PNG, ``pictures`` are further figures by their registered names,
     and ``exposed`` has the worst moves behind the certificates by (method, setting). ``models`` is
-    from `list_models`.
+    from `list_models`, and commands name the study as it was ``asked`` for.
     """
     study = results.study
     table = summarise(results.points, list_fits(results.plan, "frontier"), "test")
-    explorer = tabulate_explorer(results, table, reproduction, models)
+    commands = list_commands(results, models, asked)
+    explorer = tabulate_explorer(results, table, reproduction, commands)
     script, allowed = read_script()
     return open_template(TEMPLATE).render(
         study=study,

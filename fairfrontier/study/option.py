@@ -36,6 +36,12 @@ class StudyOptions(ProjectOptions):
         """Return the folder of the study's results."""
         return (self.out or self.home / "data" / "results") / study.slug
 
+    @property
+    def shown(self) -> str:
+        """The study as a command names it: no folder of this machine but the project's own."""
+        path = Path(self.study)
+        return str(path.relative_to(self.home)) if path.is_relative_to(self.home) else path.name
+
 
 class RunOptions(StudyOptions):
     """Which study, how much of it, and where it is run."""

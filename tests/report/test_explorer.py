@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 
 from fairfrontier.choose.select import Study, select
-from fairfrontier.report.explorer import LIBRARY, asks_for_groups, tabulate_explorer
+from fairfrontier.report.explorer import LIBRARY, asks_for_groups, list_commands, tabulate_explorer
 from fairfrontier.report.page import render_report
 from fairfrontier.report.summary import build_summary
 from fairfrontier.reproduce.reproduction import hold_to_paper
@@ -45,7 +45,8 @@ def make_results(female: str = "Female", **changes: object) -> StudyResults:
 
 def tabulate(results: StudyResults, models: pd.DataFrame | None = None) -> dict:
     table = summarise(results.points, list_fits(results.plan, "frontier"), "test")
-    return tabulate_explorer(results, table, Reproduction(), models)
+    commands = list_commands(results, models, "conf/toy.yaml")
+    return tabulate_explorer(results, table, Reproduction(), commands)
 
 
 def render(results: StudyResults) -> str:
@@ -175,7 +176,8 @@ def test_the_command_of_a_chosen_setting_selects_it(tmp_path):
     selected = 0
     for key, shown in zip(sorted(settings), data["settings"], strict=True):
         found = re.fullmatch(
-            r"import fairfrontier as ff\nff\.run_study\('toy'\)\.select\(subject_to=(.*)\)\.model",
+            r"import fairfrontier as ff\nff\.run_study\('conf/toy.yaml'\)"
+            r"\.select\(subject_to=(.*)\)\.model",
             shown["command"],
         )
         if found:
