@@ -53,9 +53,16 @@
     view: { stroke: null },
     axis: { labelFontSize: 12, titleFontSize: 13, titleFontWeight: 600, titleLimit: 460, labelLimit: 150, titlePadding: 10 },
   };
-  const embed = (element, spec) =>
+  const embed = async (element, spec) => {
     // Expressions are interpreted, since the page's policy forbids to compile them.
-    vegaEmbed(element, { config: CONFIG, ...spec }, { ast: true, renderer: "svg", actions: false, defaultStyle: false, tooltip: false });
+    const options = { ast: true, renderer: "svg", actions: false, defaultStyle: false, tooltip: false };
+    const { view, finalize } = await vegaEmbed(element, { config: CONFIG, ...spec }, options);
+    // The chart that was there before would go on to follow the window's size.
+    element.finalize?.();
+    element.finalize = finalize;
+    listen(view);
+    mark();
+  };
   const scaleMethods = (key) => ({
     domain: data.methods.map((method) => method.name),
     range: data.methods.map((method) => (key === "shape" ? method.shape : paint(method.name))),
@@ -146,15 +153,13 @@
       mark: { type: "point", filled: true, cursor: "pointer" },
       encoding: { x: across, y: up, color: colour, shape, size: chosen(130, 60), opacity: chosen(1, 0.6), description: { field: "label" } },
     };
-    const { view } = await embed(find("chart"), {
+    await embed(find("chart"), {
       width: "container",
       height: 420,
       autosize: { type: "fit", contains: "padding" },
       data: { values: points },
       layer: [...(find("intervals").checked ? intervals : []), line, papers, marks],
     });
-    listen(view);
-    mark();
   };
   const listSet = () => {
     const traded = [data.accuracy, ...data.fairness];
@@ -188,7 +193,7 @@
     const across = { field: "label", type: "nominal", sort: null, scale: { domain: set.map((measure) => measure.label) }, axis: { title: null, labelAngle: -40, labelLimit: 220, grid: true, ticks: false } };
     const up = { type: "quantitative", scale: { domain: [-0.12, 1.12] }, axis: null };
     const number = (field, share, dy) => ({ data: { values: ends }, mark: { type: "text", dy, fontSize: 11, aria: false }, encoding: { x: across, y: { ...up, datum: share }, text: { field } } });
-    const { view } = await embed(find("lines"), {
+    await embed(find("lines"), {
       width: Math.max(find("lines").parentElement.clientWidth - 90, 74 * set.length),
       height: 300,
       layer: [
@@ -207,8 +212,6 @@
         number("worst", 0, 11),
       ],
     });
-    listen(view);
-    mark();
   };
 
   // A point or line of a chart carries the setting that it is of.
