@@ -1,4 +1,4 @@
-"""The command line: fairfrontier run, debias, audit, record, list, prepare."""
+"""The command line: fairfrontier init, run, debias, audit, record, list, prepare."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 
 from fairfrontier.cli.audit_command import audit
 from fairfrontier.cli.debias_command import debias
+from fairfrontier.cli.init_command import init
 from fairfrontier.cli.option import command_from
 from fairfrontier.cli.table import join_interval, print_table, write_settings
 from fairfrontier.cli.terminal import (
@@ -38,6 +39,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+command_from(app, "fairfrontier.prepare.draft.config:InitConfig", "table")(init)
 
 
 @command_from(app, "fairfrontier.study.option:RunOptions", "study")

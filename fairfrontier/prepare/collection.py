@@ -48,9 +48,9 @@ from fairfrontier.prepare.table.table import (
     make_frame,
     parquet_errors,
     read_text,
-    strip_text,
     text_errors,
     text_options,
+    tidy_text,
     unpack,
 )
 from fairfrontier.runtime.errors import ConfigError, DataError, explain_missing
@@ -86,9 +86,7 @@ def read_blocks(source: Source, home: Path, folder: Path) -> Blocks:
                 names, pieces = _text(path, source, file.skip_rows)
             check_same(names, columns or names, path)
             columns = names
-            frames.extend(
-                delayed(_clean)(piece, source.format, file.part, path) for piece in pieces
-            )
+            frames.extend(delayed(_clean)(piece, source, file.part, path) for piece in pieces)
             digests.append(digest)
     if any(file.part for file in source.path):
         columns = [*columns, PART_COLUMN]
@@ -148,8 +146,8 @@ def _open(path: Path, *, zipped: bool) -> Iterator[IO[bytes]]:
         yield cast("IO[bytes]", gzip.GzipFile(fileobj=stream) if zipped else stream)
 
 
-def _clean(frame: pd.DataFrame, kind: str, part: str | None, path: Path) -> pd.DataFrame:
-    frame = tidy(frame) if kind == "parquet" else strip_text(frame, path)
+def _clean(frame: pd.DataFrame, source: Source, part: str | None, path: Path) -> pd.DataFrame:
+    frame = tidy(frame) if source.format == "parquet" else tidy_text(frame, path, source)
     return frame if part is None else frame.assign(**{PART_COLUMN: part})
 
 

@@ -22,6 +22,7 @@ from fairfrontier.prepare.table.column import (
     sort_levels,
     used_columns,
 )
+from fairfrontier.prepare.table.table import rewrite_numbers
 from fairfrontier.runtime.errors import ConfigError, nearest
 
 Unseen = Literal["zeros", "refuse"]
@@ -102,9 +103,10 @@ class RowEncoder:
     def of(cls, table: FittedTable, unseen: Unseen = "zeros") -> Self:
         """Return the encoder of a fitted table."""
         config, plan = table.request.config, table.plan
-        levels = sort_levels(as_levels(table.frame[config.label.column]).unique())
-        label = config.label.model_copy(update={"positive": config.label.positive or levels[-1:]})
-        config = config.model_copy(update={"label": label})
+        if config.label.above is None and config.label.positive is None:
+            levels = sort_levels(as_levels(table.frame[config.label.column]).unique())
+            label = config.label.model_copy(update={"positive": levels[-1:]})
+            config = config.model_copy(update={"label": label})
         return cls(config, table.encoder, plan.attributes, plan.target.classes, unseen)
 
     def to_json(self) -> dict[str, Any]:
@@ -126,7 +128,7 @@ class RowEncoder:
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
         """Return the encoder that ``to_json`` described."""
         attributes = [
-            Attribute(**{**each, "names": tuple(each["names"]), "cross": tuple(each["cross"])})
+            Attribute(**{**each, **{key: tuple(each[key]) for key in ("names", "edges", "cross")}})
             for each in plain["attributes"]
         ]
         return cls(
@@ -205,7 +207,11 @@ class RowEncoder:
     def read_labels(self, frame: pd.DataFrame) -> np.ndarray:
         """Return 1 where the label is positive, 0 elsewhere, NaN where it is missing; float64."""
         label = self.config.label
-        column = as_levels(self._strip(frame[label.column]))
+        column = self._strip(frame[label.column])
+        if label.above is not None:
+            numbers = pd.to_numeric(column, errors="coerce")
+            return np.where(numbers.isna(), np.nan, numbers > label.above)
+        column = as_levels(column)
         return np.where(column.isna(), np.nan, column.isin(label.positive or ()))
 
     def _clean(
@@ -264,8 +270,9 @@ class RowEncoder:
                 refusals.add(~passed, f"{name} is outside of what the model was made for")
 
     def _strip(self, column: pd.Series) -> pd.Series:
-        """Return a column as the study's reader left it: without blanks and marks of missing cells.
+        """Return a column as the study's reader left it.
 
+        Text has no blanks around it, no marks of missing cells, and numbers as Python writes them.
         Parquet is taken as it is.
         """
         source = self.config.source
@@ -274,9 +281,10 @@ class RowEncoder:
         if source.format == "parquet":
             return column
         if isinstance(column.dtype, pd.StringDtype):
-            column = column.str.strip()
+            column = rewrite_numbers(column.str.strip(), source)
         elif column.dtype == object:
             column = column.map(lambda cell: cell.strip() if isinstance(cell, str) else cell)
+            column = rewrite_numbers(column, source)
         else:
             return column
         return column.mask(column.isin(["", *source.missing]))

@@ -7,7 +7,7 @@ import pytest
 
 from fairfrontier.figure.loss_disparity import draw_losses, pair_losses, trace_losses
 from fairfrontier.prepare.config.dataset import read_dataset
-from fairfrontier.prepare.config.section import Label
+from fairfrontier.prepare.config.label import Label
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.study.drawing import FIGURES

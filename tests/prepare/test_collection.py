@@ -71,6 +71,15 @@ def test_csv_in_blocks_agrees_with_memory(project, tmp_path, monkeypatch, select
     assert_agree(memory, lazy)
 
 
+def test_other_codes_and_decimals_agree_with_memory(project, tmp_path, monkeypatch, people):
+    monkeypatch.setattr(collection, "BLOCK_BYTES", 4000)
+    people["city"] = people["city"].replace("Bern", "Zürich")
+    people.to_csv(tmp_path / "t.csv", sep=";", decimal=",", index=False, encoding="cp1252")
+    source = {"path": "t.csv", "separator": ";", "decimal": ",", "encoding": "cp1252"}
+    path = project(source={**source, "missing": ["?"]})
+    assert_agree(load(path, home=tmp_path), load(path, home=tmp_path, backend="dask"))
+
+
 @pytest.mark.parametrize("policy", ["median", "mean"])
 def test_parquet_row_groups_agree_with_memory(project, tmp_path, people, policy):
     people.iloc[:300].to_parquet(tmp_path / "0.parquet", row_group_size=60)

@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from fairfrontier.prepare.config.label import Label
 from fairfrontier.prepare.config.section import (
     REST,
     Count,
     Features,
     Group,
     Identifier,
-    Label,
     Level,
     Missing,
     Name,
@@ -179,15 +179,19 @@ class DatasetConfig(Model):
                 },
             },
         )
-        # Sections that most datasets lack leave no trace in their digests.
+        # What most datasets lack leaves no trace in their digests.
         for section, key in (
             (shape, "text"),
             (shape["source"], "votes"),
+            (shape["source"], "encoding"),
+            (shape["source"], "decimal"),
+            (shape["source"], "thousands"),
+            (shape["label"], "above"),
             (shape["features"], "text"),
             (shape["split"], "of"),
             (shape["split"], "others"),
         ):
-            if not section[key]:
+            if section[key] in (None, {}):
                 del section[key]
         return list_pairs(shape)
 

@@ -54,6 +54,8 @@ Count = Annotated[int, Field(ge=1, le=10**9)]
 Share = Annotated[float, Field(ge=0, le=1)]
 PartName = Literal["train", "calibration", "validation", "test"]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+# Codes in which ASCII is ASCII, so that text is cut into lines and blocks before it is decoded.
+Encoding = Literal["cp1250", "cp1251", "cp1252", "iso8859-1", "iso8859-2", "iso8859-15"]
 # One version, so that it is one file; no option of pip's begins with a letter or digit.
 PACKAGE = r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9._+!-]*$"
 
@@ -143,13 +145,17 @@ class Source(Model):
 
     ``columns`` names the columns of files without a header; ``missing`` lists markers of missing
     cells beside the empty one; ``part`` of a file becomes a column named ``part``; ``votes`` adds
-    a column made from many people's opinions. A file has at most ``width`` columns, and a
-    compressed one may grow to 64 MiB, or to ``unpacked`` times its size.
+    a column made from many people's opinions. Text is in UTF-8 unless ``encoding`` names another
+    code; ``decimal`` and ``thousands`` are for numbers such as 1.234,5. A file has at most
+    ``width`` columns, and a compressed one may grow to 64 MiB, or to ``unpacked`` times its size.
     """
 
     path: Annotated[tuple[File, ...], BeforeValidator(listed), Field(min_length=1)]
     format: Literal["csv", "parquet", "whitespace"] = "csv"
     separator: Annotated[Character, Field(pattern=r"[^\r\n]")] = ","
+    encoding: Encoding | None = None
+    decimal: Literal[","] | None = None
+    thousands: Literal[",", ".", " ", "'"] | None = None
     sha256: Sha256 | None = None
     columns: Names | None = None
     missing: tuple[Level, ...] = MISSING_MARKERS
@@ -181,38 +187,8 @@ class Source(Model):
             raise fault("a parquet file names its own columns: leave out columns and skip_rows")
         if self.format == "whitespace" and not self.columns:
             raise fault("whitespace-separated files have no header: name their columns")
-        return self
-
-
-class Label(Model):
-    """What is learnt.
-
-    Regression targets are mapped from ``range`` to [0, 1] when it is given; ``clip`` moves values
-    outside it to the nearer end. With ``positive`` a regression target is 1 where the column
-    holds one of these levels and 0 elsewhere: a share is predicted, not a class.
-    """
-
-    column: Name
-    task: Literal["binary", "multiclass", "regression"] = "binary"
-    positive: Levels | None = None
-    names: tuple[Name, Name] | None = None
-    favourable: Level | None = None
-    meaning: str = ""
-    range: tuple[float, float] | None = None
-    clip: bool = False
-
-    @model_validator(mode="after")
-    def _check(self) -> Label:
-        if (self.task == "multiclass" and self.positive) or (self.task != "binary" and self.names):
-            raise fault(f"positive and names belong to a binary label, and this one is {self.task}")
-        if self.task == "regression" and self.positive and self.range:
-            raise fault("positive makes targets of 0 and 1, range maps numbers: give one of them")
-        if self.task != "regression" and self.range:
-            raise fault(f"range belongs to a regression label, and this one is {self.task}")
-        if self.clip and not self.range:
-            raise fault("clip needs a range to clip to")
-        if self.range and not self.range[0] < self.range[1]:
-            raise fault("range must be [lowest, highest] with lowest < highest")
+        if self.thousands and self.thousands == (self.decimal or "."):
+            raise fault("decimal and thousands are the same mark")
         return self
 
 
@@ -312,14 +288,22 @@ class Group(Model):
     - ``{column: sex}``: every level is a group;
     - ``{column: race, levels: {non-White: others, White: [White]}}``: named, merged, in this order;
     - ``{column: age, below: 25, names: [young, older]}``: 0 is below, 1 is not below;
+    - ``{column: age, below: [25, 40, 60]}``: a band below each number, and one from the last on;
     - ``{cross: [sex, race]}``: every combination of attributes.
     """
 
     column: Name | None = None
     levels: Annotated[Mapping[Level, Levels] | None, BeforeValidator(_group_levels)] = None
-    below: float | None = None
-    names: tuple[Name, Name] | None = None
+    below: float | Annotated[tuple[float, ...], Field(min_length=1)] | None = None
+    names: Annotated[Names, Field(min_length=2)] | None = None
     cross: Annotated[Names, Field(min_length=2)] | None = None
+
+    @property
+    def edges(self) -> tuple[float, ...]:
+        """The numbers at which bands begin, rising."""
+        if self.below is None:
+            return ()
+        return self.below if isinstance(self.below, tuple) else (self.below,)
 
     @model_validator(mode="after")
     def _check(self) -> Group:
@@ -331,6 +315,12 @@ class Group(Model):
             raise fault("give either levels or below")
         if self.names and self.below is None:
             raise fault("names go with below; name levels as {name: levels}")
+        if any(low >= high for low, high in pairwise(self.edges)):
+            raise fault("the numbers of below do not rise")
+        if self.names and len(self.names) != len(self.edges) + 1:
+            raise fault(
+                f"below makes {len(self.edges) + 1} bands, and {len(self.names)} have names"
+            )
         if self.levels is not None and len(self.levels) < 2:
             raise fault("groups to compare need at least two levels")
         if self.levels and list(self.levels.values()).count((OTHERS,)) > 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +22,8 @@ class Attribute:
     """How one attribute is made; code k is the level names[k].
 
     From ``column``: by ``codes`` (column level -> code) with ``others`` as the code of the
-    remaining levels, or 0 below the threshold ``below`` and 1 from it on. Or as the ``cross``
-    product of others.
+    remaining levels, or by bands: code k counts the ``edges`` that a number is not below. Or as the
+    ``cross`` product of others.
     """
 
     name: str
@@ -31,22 +31,22 @@ class Attribute:
     column: str | None = None
     codes: Mapping[str, int] | None = None
     others: int | None = None
-    below: float | None = None
+    edges: tuple[float, ...] = ()
     cross: tuple[str, ...] = ()
 
     def find(self, column: pd.Series) -> np.ndarray:
         """Return the group codes of a column, int64; −1 where a row belongs to no group."""
         absent = column.isna().to_numpy()
-        if self.below is not None:
-            return np.where(absent, -1, column.to_numpy(dtype=np.float64) >= self.below)
+        if self.edges:
+            numbers = column.to_numpy(dtype=np.float64)
+            codes = np.searchsorted(self.edges, numbers, side="right")
+            return np.where(absent, -1, codes).astype(np.int64)
         others = -1 if self.others is None else self.others
         known = as_levels(column).map(dict(self.codes or {}))
         return np.where(absent, -1, known.fillna(others).to_numpy(dtype=np.int64))
 
     def encode(self, column: pd.Series, file: Path | str = "") -> np.ndarray:
         """Return the group codes of a column, int64 of shape (n_samples,)."""
-        if self.below is not None:
-            return (column.to_numpy(dtype=np.float64) >= self.below).astype(np.int64)
         codes = self.find(column)
         if (codes < 0).any():
             level = str(column.iloc[int((codes < 0).argmax())])
@@ -73,9 +73,9 @@ def fit_attributes(
     for name, group in groups.items():
         if group.cross:
             continue
-        if group.below is not None:
-            names = group.names or (f"below {group.below:g}", f"from {group.below:g}")
-            made[name] = Attribute(name, names, column=group.column, below=group.below)
+        if group.edges:
+            names = group.names or name_bands(group.edges)
+            made[name] = Attribute(name, names, column=group.column, edges=group.edges)
         else:
             made[name] = _by_level(name, group, levels[group.column or ""], file)
             where = f"{file}: groups.{name}: column {group.column!r} has {len(made[name].names):,}"
@@ -88,6 +88,12 @@ def fit_attributes(
             cells = product(*(made[other].names for other in group.cross))
             made[name] = Attribute(name, tuple(map("×".join, cells)), cross=group.cross)
     return tuple(made[name] for name in groups)
+
+
+def name_bands(edges: tuple[float, ...]) -> tuple[str, ...]:
+    """Return names of the bands between rising edges: below 25, 25 to below 40, from 40."""
+    between = (f"{low:g} to below {high:g}" for low, high in pairwise(edges))
+    return (f"below {edges[0]:g}", *between, f"from {edges[-1]:g}")
 
 
 def _by_level(name: str, group: Group, present: tuple[str, ...], file: Path | str) -> Attribute:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fairfrontier.prepare.config.section import Label
+from fairfrontier.prepare.config.label import Label
 from fairfrontier.prepare.table.column import as_levels, as_numbers, sort_levels
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 
@@ -29,12 +29,15 @@ def encode_label(column: pd.Series, label: Label, file: Path | str) -> Target:
     """Encode a label column.
 
     A binary label becomes 1 where the column holds a ``positive`` level and 0 elsewhere; without
-    ``positive`` it must have two levels, and the later one in sorted order is 1. Classes of a
-    multiclass label are sorted. A regression target y in ``range`` [a, b] becomes (y − a)/(b − a);
-    with ``positive`` it is 1.0 where the column holds such a level and 0.0 elsewhere.
+    ``positive`` it must have two levels, and the later one in sorted order is 1. With ``above`` it
+    is 1 where the column holds a larger number. Classes of a multiclass label are sorted. A
+    regression target y in ``range`` [a, b] becomes (y − a)/(b − a); with ``positive`` it is 1.0
+    where the column holds such a level and 0.0 elsewhere.
     """
     if label.task == "regression" and label.positive is None:
         return _regression(column, label, file)
+    if label.above is not None:
+        column, label = _cut(column, label.above, label, file)
     text = as_levels(column)
     levels = sort_levels(text.unique())
     where = f"{file}: label.column: {label.column!r}"
@@ -59,6 +62,16 @@ def encode_label(column: pd.Series, label: Label, file: Path | str) -> Target:
             )
         favourable = meaning[label.favourable]
     return Target(y, classes, favourable)
+
+
+def _cut(
+    column: pd.Series, above: float, label: Label, file: Path | str
+) -> tuple[pd.Series, Label]:
+    """Return a column of numbers as one of two levels, and the label that it then is."""
+    low, high = label.names or (f"up to {above:g}", f"above {above:g}")
+    numbers = as_numbers(column, "label.column", file)
+    levels = pd.Series(np.where(numbers > above, high, low), column.index, name=column.name)
+    return levels, label.model_copy(update={"positive": (high,), "names": (low, high)})
 
 
 def _binary(

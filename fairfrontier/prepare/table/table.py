@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -201,6 +202,7 @@ def text_options(source: Source, skip_rows: int) -> dict[str, Any]:
     """Return the options with which pandas (and Dask) read a text table."""
     return {
         "sep": r"\s+" if source.format == "whitespace" else source.separator,
+        "encoding": source.encoding or "utf-8",
         "header": None if source.columns else 0,
         "names": list(source.columns) if source.columns else None,
         "skiprows": skip_rows,
@@ -230,7 +232,10 @@ def text_errors(path: Path, source: Source) -> Iterator[None]:
     try:
         yield
     except UnicodeDecodeError:
-        raise DataError(f"{path} is not UTF-8 text.", "Save it in UTF-8.") from None
+        raise DataError(
+            f"{path} is not {source.encoding or 'UTF-8'} text.",
+            "Save it in UTF-8, or set source.encoding: cp1252, for example.",
+        ) from None
     except pd.errors.EmptyDataError:
         raise DataError(f"{path} is empty.", "Check that the file is complete.") from None
     except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
@@ -248,18 +253,36 @@ def read_text(raw: bytes, path: Path, source: Source, skip_rows: int = 0) -> pd.
     with text_errors(path, source):
         check_start(io.BytesIO(raw), path, source, skip_rows)
         frame = pd.read_csv(io.BytesIO(raw), **text_options(source, skip_rows))
-    return strip_text(frame, path)
+    return tidy_text(frame, path, source)
 
 
-def strip_text(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
-    """Return the table with blanks removed from its column names and the ends of its cells."""
+def tidy_text(frame: pd.DataFrame, path: Path, source: Source) -> pd.DataFrame:
+    """Return the table without blanks around names and cells, and with numbers as Python's."""
     if not isinstance(frame.index, pd.RangeIndex):
         raise DataError(
             f"The rows of {path} have more cells than its header has names.",
             "Name every column, and take separators off the ends of rows.",
         )
     stripped = {str(name).strip(): frame[name].str.rstrip() for name in frame.columns}
-    return pd.DataFrame(stripped, index=frame.index)
+    written = {name: rewrite_numbers(cells, source) for name, cells in stripped.items()}
+    return pd.DataFrame(written, index=frame.index)
+
+
+def number_pattern(decimal: str, thousands: str) -> str:
+    """Return the regular expression of numbers written with these marks; "" for no thousands."""
+    grouped = rf"[0-9]{{1,3}}(?:{re.escape(thousands)}[0-9]{{3}})+|" if thousands else ""
+    point = re.escape(decimal)
+    return rf"[+-]?(?:(?:{grouped}[0-9]+)(?:{point}[0-9]*)?|{point}[0-9]+)"
+
+
+def rewrite_numbers(column: pd.Series, source: Source) -> pd.Series:
+    """Return a column of text in which 1.234,5 is 1234.5, by the marks of the source."""
+    if source.decimal is None and source.thousands is None:
+        return column
+    decimal, thousands = source.decimal or ".", source.thousands or ""
+    marked = column.str.fullmatch(number_pattern(decimal, thousands)).eq(True)
+    numbers = column[marked].str.replace(thousands, "", regex=False)
+    return column.mask(marked, numbers.str.replace(decimal, ".", regex=False))
 
 
 def read_parquet(raw: bytes, path: Path, source: Source) -> pd.DataFrame:

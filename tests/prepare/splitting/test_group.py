@@ -36,6 +36,11 @@ def fit(**groups):
         ({"column": "race", "levels": {"u": ["b", "x"], "v": "w"}}, ("u", "v"), [0, 1, 0, 1]),
         ({"column": "age", "below": 25}, ("below 25", "from 25"), [0, 1, 1, 0]),
         ({"column": "age", "below": 25, "names": ["y", "o"]}, ("y", "o"), [0, 1, 1, 0]),
+        (
+            {"column": "age", "below": [22, 25]},
+            ("below 22", "22 to below 25", "from 25"),
+            [0, 2, 2, 1],
+        ),
     ],
 )
 def test_codes_of_one_attribute(group, names, codes):

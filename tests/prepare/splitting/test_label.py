@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairfrontier.prepare.config.section import Label
+from fairfrontier.prepare.config.label import Label
 from fairfrontier.prepare.splitting.label import encode_label
 from fairfrontier.runtime.errors import ConfigError, DataError
 
@@ -32,6 +32,22 @@ def test_the_favourable_class_can_be_the_negative_one(favourable):
     target = encode([1, 2, 2], positive=2, names=["good", "bad"], favourable=favourable)
     assert target.y.tolist() == [0, 1, 1]
     assert target.favourable == 0
+
+
+@pytest.mark.parametrize("names", [{}, {"names": ["fail", "pass"]}])
+def test_a_number_becomes_a_label_by_what_it_exceeds(names):
+    target = encode(["70", "70.5", "-3", "1e3"], above=70, **names)
+    assert target.y.tolist() == [0, 1, 0, 1]
+    assert target.classes == (("fail", "pass") if names else ("up to 70", "above 70"))
+    assert target.favourable == 1
+    assert encode([1.0, -1.0], above=0, favourable="up to 0").favourable == 0
+
+
+def test_a_derived_label_needs_numbers_on_both_sides():
+    with pytest.raises(DataError, match="only one class: up to 70"):
+        encode(["1", "2"], above=70)
+    with pytest.raises(DataError, match="holds 'high' in row 1, which is no number"):
+        encode(["1", "high"], above=0)
 
 
 def test_numbers_sort_as_numbers():

@@ -69,6 +69,22 @@ def test_markers_of_missing_cells(tmp_path):
     assert marked.isna().tolist() == [False, True]
 
 
+def test_text_in_other_codes_and_numbers_with_other_marks(tmp_path):
+    content = "größe;n\n1.234,5;x\n-,5;1.2.2020\n12;1,2,3\n"
+    table = read(
+        tmp_path,
+        content.encode("cp1252"),
+        separator=";",
+        encoding="cp1252",
+        decimal=",",
+        thousands=".",
+    )
+    assert table.frame["größe"].tolist() == ["1234.5", "-.5", "12"]
+    assert table.frame["n"].tolist() == ["x", "1.2.2020", "1,2,3"]
+    with pytest.raises(DataError, match=r"is not UTF-8 text. .*source.encoding"):
+        read(tmp_path, content.encode("cp1252"), separator=";")
+
+
 @pytest.mark.parametrize(
     ("content", "source", "message"),
     [

@@ -1,0 +1,204 @@
+"""Guessing the protected attributes of an undescribed table, and groups that can be compared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from fairfrontier.prepare.config.section import OTHERS
+from fairfrontier.prepare.draft.column import Column
+from fairfrontier.prepare.draft.vocabulary import PROTECTED, find_attribute, recognise_levels
+from fairfrontier.prepare.splitting.group import name_bands
+from fairfrontier.prepare.table.column import MISSING_LEVEL, sort_levels
+from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+
+# Rows below which rates of a group say little, and below which a split may leave it out of train.
+SMALL, FEWEST = 50, 20
+# Groups of one attribute; levels beyond are pooled.
+MOST_GROUPS = 8
+# Beginnings of age bands: adults, the age from which US law protects workers, and retirement.
+AGES, OLDEST = (25.0, 40.0, 60.0), 120
+
+
+@dataclass(frozen=True)
+class AttributeDraft:
+    """A protected attribute.
+
+    ``group`` has the keys of the YAML's section, ``sizes`` the rows of each group, ``variants`` the
+    levels that a person is given in turn, empty for bands. Rows are left out unless the column has
+    one of the levels ``keep``, or, with ``present``, a value at all.
+    """
+
+    name: str
+    column: str
+    group: dict[str, Any]
+    sizes: dict[str, int]
+    comment: str = ""
+    variants: list[str] = field(default_factory=list)
+    keep: list[str] = field(default_factory=list)
+    present: bool = False
+
+    @property
+    def numeric(self) -> bool:
+        """Whether the groups are bands of a number."""
+        return "below" in self.group
+
+    def warn(self) -> list[str]:
+        """Return what is to be known of the groups before they are compared."""
+        small = [f"{level} ({rows})" for level, rows in self.sizes.items() if rows < SMALL]
+        warnings = [f"{self.column}: {self.comment}"] if self.comment else []
+        if small:
+            warnings.append(
+                f"{self.column}: fewer than {SMALL} rows of {', '.join(small)}, whose rates say "
+                "little"
+            )
+        return warnings
+
+
+def choose_protected(
+    columns: Mapping[str, Column], label: str, named: Collection[str]
+) -> list[AttributeDraft]:
+    """Return the attributes that are named, or those that columns' names or levels suggest.
+
+    ConfigError refuses a named column that does not exist, DataError one that makes no groups.
+    """
+    for name in named:
+        if name not in columns or name == label:
+            others = [column for column in columns if column != label]
+            raise ConfigError(
+                f"--protected: the table has no column {name!r}."
+                if name != label
+                else f"--protected: {name!r} is the label.",
+                nearest(name, others),
+            )
+        if (reason := find_fault(columns[name])) is not None:
+            raise DataError(
+                f"--protected: column {name!r} makes no groups: it is {reason}.",
+                "Name another column, or make one of it in the table.",
+            )
+    chosen = list(dict.fromkeys(named)) or _suggest(columns, label)
+    taken: set[str] = set()
+    drafts = []
+    for name in chosen:
+        slug = re.sub(r"[^\w.-]+", "_", name).strip("_.-")[:60] or "group"
+        while slug in taken:
+            slug += "_"
+        taken.add(slug)
+        draft = draft_attribute(slug, columns[name])
+        if draft is None and named:
+            raise DataError(
+                f"--protected: column {name!r} has no two groups of {FEWEST} rows or more.",
+                "Name another column, or merge levels in the table.",
+            )
+        drafts += [draft] if draft else []
+    return drafts
+
+
+def find_fault(column: Column) -> str | None:
+    """Return why a column makes no groups; text may have many levels, which are pooled."""
+    reason = column.find_fault()
+    return None if reason and reason.startswith("text with") else reason
+
+
+def _suggest(columns: Mapping[str, Column], label: str) -> list[str]:
+    """Return the columns that look protected, one for every attribute, in the law's order."""
+    found: dict[str, str] = {}
+    for name, column in columns.items():
+        if name == label or column.find_fault() is not None:
+            continue
+        kind = find_attribute(name) or recognise_levels(column.levels)
+        if kind is None:
+            continue
+        # The first column of a kind stands for the others, except that numbers of years win.
+        if kind not in found or (kind == "age" and column.is_continuous):
+            found[kind] = name
+    return [found[kind] for kind in PROTECTED if kind in found]
+
+
+def draft_attribute(name: str, column: Column) -> AttributeDraft | None:
+    """Return an attribute with groups large enough to be compared, None where there are no two.
+
+    A number becomes bands: of an age at 25, 40 and 60, of anything else at terciles, as far as
+    every band has rows. Levels of fewer than ``SMALL`` rows, and those beyond the most frequent
+    ones, are pooled. A pool too small for every part of a split to have some of it is joined with
+    the smallest level, or left out of the table where there are two levels.
+    """
+    if column.is_continuous:
+        return _draft_bands(name, column)
+    counts = {str(level): int(rows) for level, rows in column.counts.items()}
+    if column.missing:
+        counts[MISSING_LEVEL] = counts.get(MISSING_LEVEL, 0) + column.missing
+    order = sorted(counts, key=lambda level: -counts[level])
+    kept = [level for level in order if counts[level] >= SMALL][:MOST_GROUPS]
+    # Two groups are compared even where both are small.
+    kept = kept if len(kept) > 1 else [level for level in order if counts[level] >= FEWEST][:2]
+    pooled = [level for level in order if level not in kept]
+    if len(kept) == MOST_GROUPS and pooled:
+        pooled.insert(0, kept.pop())
+    size = sum(counts[level] for level in pooled)
+    comment, keep = "", []
+    if pooled and size < FEWEST and (MISSING_LEVEL in kept or len(kept) > 2):
+        joined = MISSING_LEVEL if MISSING_LEVEL in kept else kept[-1]
+        kept.remove(joined)
+        pooled.insert(0, joined)
+        size += counts[joined]
+    if len(kept) + (size >= FEWEST) < 2:
+        return None
+    listed = list(sort_levels(kept))
+    sizes = {level: counts[level] for level in listed}
+    group: dict[str, Any] = {"column": column.name}
+    if pooled and size < FEWEST:
+        keep = listed
+        group["levels"] = listed
+        comment = f"{size} rows of {shorten(pooled)} are left out: too few to compare"
+    elif pooled:
+        pool = next(word for word in ("other", "all other", "pooled") if word not in listed)
+        # What the table does not hold yet is pooled too, unless a level has that word's name.
+        rest: str | list[str] = pooled if OTHERS in counts else OTHERS
+        group["levels"] = {**{level: [level] for level in listed}, pool: rest}
+        sizes[pool] = size
+        comment = f"{pool} pools {shorten(pooled)}"
+    variants = [level for level in listed if level != MISSING_LEVEL]
+    return AttributeDraft(
+        name, column.name, group, sizes, comment, variants if len(variants) > 1 else [], keep
+    )
+
+
+def _draft_bands(name: str, column: Column) -> AttributeDraft | None:
+    numbers = column.numbers.dropna() if column.numbers is not None else pd.Series(dtype=float)
+    years = find_attribute(column.name) == "age" and numbers.between(0, OLDEST).all()
+    terciles = [float(f"{numbers.quantile(share):.3g}") for share in (1 / 3, 2 / 3)]
+    edges: list[float] = []
+    for edge in AGES if years else terciles:
+        low = edges[-1] if edges else -float("inf")
+        if numbers.between(low, edge, inclusive="left").sum() >= SMALL <= (numbers >= edge).sum():
+            edges.append(edge)
+    if not edges:
+        middle = float(f"{numbers.median():.3g}")
+        if min((numbers < middle).sum(), (numbers >= middle).sum()) < FEWEST:
+            return None
+        edges = [middle]
+    starts = pd.IntervalIndex.from_breaks([-float("inf"), *edges, float("inf")], closed="left")
+    rows = [int(numbers.between(i.left, i.right, inclusive="left").sum()) for i in starts]
+    sizes = dict(zip(name_bands(tuple(edges)), rows, strict=True))
+    below: Any = edges[0] if len(edges) == 1 else edges
+    comment = f"{column.missing:,} rows without it are left out" if column.missing else ""
+    return AttributeDraft(
+        name,
+        column.name,
+        {"column": column.name, "below": below},
+        sizes,
+        comment,
+        present=bool(column.missing),
+    )
+
+
+def shorten(levels: Iterable[str], most: int = 6) -> str:
+    """Return levels as a list for a comment."""
+    listed = list(levels)
+    rest = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(level[:40] for level in listed[:most]) + rest

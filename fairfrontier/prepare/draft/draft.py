@@ -1,0 +1,260 @@
+"""A dataset's YAML for a table that nobody has described."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import pandas as pd
+
+from fairfrontier.prepare.draft.attribute import AttributeDraft, choose_protected
+from fairfrontier.prepare.draft.column import Column, make_columns
+from fairfrontier.prepare.draft.config import DraftOptions
+from fairfrontier.prepare.draft.document import write_comment, write_list, write_remark, write_value
+from fairfrontier.prepare.draft.label import LabelDraft, choose_label, find_giveaways
+from fairfrontier.prepare.draft.sniff import RawTable
+from fairfrontier.prepare.table.column import as_levels
+from fairfrontier.runtime.errors import DataError
+
+# Rows without which four parts say nothing, and rows of a class from which on it is stratified.
+LEAST_ROWS, STRATIFIED = 50, 20
+SHARES = {"train": 0.5, "calibration": 0.15, "validation": 0.15, "test": 0.2}
+
+
+@dataclass(frozen=True)
+class DatasetDraft:
+    """What was found in a table.
+
+    ``left_out`` maps columns to reasons; ``stratified`` says whether every class has rows enough
+    for it; ``rare`` is the share of the rarer class of a binary label, else None.
+    """
+
+    name: str
+    raw: RawTable
+    label: LabelDraft
+    attributes: list[AttributeDraft]
+    numeric: list[str]
+    categorical: list[str]
+    left_out: dict[str, str]
+    missing_label: int
+    stratified: bool
+    rare: float | None
+    warnings: list[str]
+
+
+def draft_dataset(raw: RawTable, options: DraftOptions) -> DatasetDraft:
+    """Guess a table's label, protected attributes, features and what to leave out.
+
+    O(n log n) for a column; the table is in memory.
+
+    Raises
+    ------
+    ConfigError
+        When no column, or more than one, looks like the label, or no column is protected.
+    DataError
+        When there are too few rows or columns, or a named column is of no use.
+    """
+    if len(raw.frame.columns) < 2:
+        raise DataError(
+            f"{raw.name} has one column, {str(raw.frame.columns[0])!r}.",
+            "A study needs a label and a column to learn from; check the separator.",
+        )
+    columns = make_columns(raw.frame)
+    label = choose_label(columns, options)
+    frame = raw.frame[raw.frame[label.column].notna()]
+    if len(frame) < LEAST_ROWS:
+        raise DataError(
+            f"{raw.name} has {len(frame)} rows with a label ({label.column!r}).",
+            f"At least {LEAST_ROWS} are needed to train, choose and test.",
+        )
+    columns = columns if len(frame) == len(raw.frame) else make_columns(frame)
+    attributes = choose_protected(columns, label.column, options.protected)
+    if not attributes:
+        raise DataError(
+            f"No column of {raw.name} looks protected, such as sex, race or age.",
+            "Name those by which people are to be treated alike with --protected.",
+        )
+    kept = _keep_rows(frame, attributes)
+    columns = columns if len(kept) == len(frame) else make_columns(kept)
+    frame = kept
+    target = _find_target(columns[label.column], label, options)
+    left_out = {
+        name: reason
+        for name, column in columns.items()
+        if name != label.column and (reason := column.find_fault())
+    }
+    usable = {name: columns[name] for name in columns if name not in {label.column, *left_out}}
+    giveaways = find_giveaways(usable.values(), label, target)
+    if len(giveaways) < len(usable):
+        left_out |= {
+            name: f"it tells the label nearly alone ({surely:.3f})"
+            for name, surely in giveaways.items()
+        }
+    features = [name for name in usable if name not in left_out]
+    if not features:
+        raise DataError(
+            f"No column of {raw.name} is left to learn from beside the label {label.column!r}.",
+            "Add columns that are known when the decision is made.",
+        )
+    bands = {attribute.column for attribute in attributes if attribute.numeric}
+    levels = {attribute.column for attribute in attributes} - bands
+    numeric = [n for n in features if n not in levels and usable[n].numbers is not None]
+    classes = target.value_counts() if label.task != "regression" else pd.Series(dtype=int)
+    missing = len(raw.frame) - int(raw.frame[label.column].notna().sum())
+    draft = DatasetDraft(
+        name=options.name or slugify(raw.name),
+        raw=raw,
+        label=label,
+        attributes=attributes,
+        numeric=numeric,
+        categorical=[name for name in features if name not in numeric],
+        left_out={name: left_out[name] for name in columns if name in left_out},
+        missing_label=missing,
+        stratified=bool(label.task != "regression" and classes.min() >= STRATIFIED),
+        rare=float(classes.min() / len(target)) if len(classes) == 2 else None,
+        warnings=[],
+    )
+    draft.warnings.extend(_warn(draft, frame, target, giveaways))
+    return draft
+
+
+def slugify(name: str) -> str:
+    """Return a name that files and results can have."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-_.")[:60] or "table"
+
+
+def _keep_rows(frame: pd.DataFrame, attributes: list[AttributeDraft]) -> pd.DataFrame:
+    for attribute in attributes:
+        if attribute.keep:
+            frame = frame[as_levels(frame[attribute.column]).isin(attribute.keep)]
+        elif attribute.present:
+            frame = frame[frame[attribute.column].notna()]
+    return frame
+
+
+def _find_target(column: Column, label: LabelDraft, options: DraftOptions) -> pd.Series:
+    """Return the label of every row: its number, its class, or whether it is 1."""
+    if label.task == "regression" and column.numbers is not None:
+        return column.numbers
+    if options.above is not None and column.numbers is not None:
+        return column.numbers > options.above
+    levels = as_levels(column.cells)
+    positive = label.keys.get("positive")
+    if positive is None:
+        return levels
+    return levels.isin(positive if isinstance(positive, list) else [positive])
+
+
+def _warn(
+    draft: DatasetDraft, frame: pd.DataFrame, target: pd.Series, giveaways: Mapping[str, float]
+) -> Iterator[str]:
+    """Yield what somebody has to look at before the numbers mean anything."""
+    if draft.raw.numbered:
+        yield "the first row holds data, so that columns have numbers: name them in source.columns"
+    for name, surely in giveaways.items():
+        what = "left out" if name in draft.left_out else "kept, as there is little else"
+        yield (
+            f"{name} tells the label nearly alone ({surely:.3f}), as what is recorded after a "
+            f"decision does: it is {what}"
+        )
+    if draft.missing_label:
+        yield f"{draft.missing_label:,} rows without a label are left out"
+    useless = ("an identifier", "lists or records")
+    compared = [name for name in frame.columns if draft.left_out.get(name) not in useless]
+    if double := int(frame[compared].duplicated().sum()):
+        yield (
+            f"{double:,} of {len(frame):,} rows repeat others: if they are the same persons, a "
+            "model is tested on whom it has seen"
+        )
+    if draft.label.task != "regression":
+        counts = target.value_counts()
+        if counts.min() < STRATIFIED:
+            yield f"a class of {draft.label.column} has {counts.min()} rows, which is too few"
+    for attribute in draft.attributes:
+        yield from attribute.warn()
+    for name, reason in draft.left_out.items():
+        if reason.startswith("the same value"):
+            yield f"{name} has {reason}: it is left out"
+
+
+def write_dataset(draft: DatasetDraft, location: str) -> str:
+    """Return the YAML of a dataset whose table is at ``location``."""
+    label = draft.label
+    source = {"path": location, **draft.raw.keys}
+    if draft.raw.skip_rows:
+        source["path"] = {"path": location, "skip_rows": draft.raw.skip_rows}
+    lines = [
+        *write_comment("Drafted by `fairfrontier init`: correct what it could not know."),
+        *chain(*(write_comment(f"Look at: {warning}.") for warning in draft.warnings)),
+        f"dataset: {write_value(draft.name)}",
+        "source:",
+    ]
+    for key, value in source.items():
+        if isinstance(value, list):
+            lines += write_list(key, value, 2)
+        else:
+            lines.append(f"  {key}: {write_value(value)}")
+    keys = {"column": label.column, **label.keys}
+    lines += write_remark(f"label: {write_value(keys)}", label.comment)
+    lines.append("features:")
+    lines += write_list("numeric", draft.numeric, 2) if draft.numeric else []
+    lines += write_list("categorical", draft.categorical, 2) if draft.categorical else []
+    if draft.left_out:
+        lines += write_comment("Left out:", 2)
+        for name, why in draft.left_out.items():
+            lines += write_comment(f"- {name}: {why}", 2)
+    lines += _write_attributes(draft)
+    lines += _write_rows(draft)
+    lines += write_remark(
+        "missing: {numeric: median, categorical: category}",
+        "a level of its own, or the median of the training rows",
+    )
+    kind = "stratified" if draft.stratified else "random"
+    lines += write_remark(
+        f"split: {write_value({'kind': kind, **SHARES})}",
+        "rules are fitted on calibration, chosen on validation, reported on test",
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _write_attributes(draft: DatasetDraft) -> Iterator[str]:
+    yield from write_comment(
+        "Who is compared, with rows; they are features too until you take them out."
+    )
+    yield "groups:"
+    for attribute in draft.attributes:
+        sizes = ", ".join(f"{level}: {rows:,}" for level, rows in attribute.sizes.items())
+        line = f"  {write_value(attribute.name)}: {write_value(attribute.group)}"
+        yield from write_remark(line, "; ".join(filter(None, (sizes, attribute.comment))))
+    if len(draft.attributes) > 1:
+        first, second = (attribute.name for attribute in draft.attributes[:2])
+        both = {f"{first}×{second}": {"cross": [first, second]}}
+        yield f"#  {write_value(both)[1:-1]}"
+    names = [attribute.name for attribute in draft.attributes]
+    yield from write_remark(f"protected: {write_value(names)}", "what a fair metric ignores")
+    sets = [attribute for attribute in draft.attributes if attribute.variants]
+    if sets:
+        yield from write_comment("Versions of a person that are to be treated alike.")
+        yield "counterfactuals:"
+    for attribute in sets:
+        versions: dict[str, Any] = {attribute.column: attribute.variants}
+        yield f"  {write_value(attribute.name)}: {write_value(versions)}"
+
+
+def _write_rows(draft: DatasetDraft) -> Iterator[str]:
+    """Yield which rows are kept."""
+    absent = [attribute.column for attribute in draft.attributes if attribute.present]
+    if draft.missing_label:
+        absent.insert(0, draft.label.column)
+    keep = {a.column: {"in": a.keep} for a in draft.attributes if a.keep}
+    if absent or keep:
+        yield "rows:"
+        if absent:
+            yield f"  drop_missing: {write_value(absent)}"
+        if keep:
+            yield "  keep:"
+            for name, condition in keep.items():
+                yield f"    {write_value(name)}: {write_value(condition)}"

@@ -1,0 +1,243 @@
+"""Guessing the label of an undescribed table, and what gives it away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from scipy.stats import rankdata
+
+from fairfrontier.prepare.config.section import level_text
+from fairfrontier.prepare.draft.column import Column
+from fairfrontier.prepare.draft.config import DraftOptions
+from fairfrontier.prepare.draft.vocabulary import (
+    HARMS,
+    LABELS,
+    NO,
+    OUTCOMES,
+    PLAIN,
+    YES,
+    find_attribute,
+    fold,
+    name_words,
+    recognise_levels,
+)
+from fairfrontier.prepare.table.column import as_levels, sort_levels
+from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+
+# A label with more classes than this is no label of classes; more numbers make a regression.
+MOST_CLASSES = 10
+# Rows of each class from which on a column can be said to give the label away, and how surely it
+# tells the classes apart: as the area under the ROC curve, or a rank correlation.
+FEWEST, GIVEAWAY, CORRELATED = 20, 0.95, 0.99
+SAMPLE = 50_000
+
+
+@dataclass(frozen=True)
+class LabelDraft:
+    """A label: its column, the other keys of the YAML's section, and why it was chosen."""
+
+    column: str
+    task: Literal["binary", "multiclass", "regression"]
+    keys: dict[str, Any]
+    comment: str
+
+
+def choose_label(columns: Mapping[str, Column], options: DraftOptions) -> LabelDraft:
+    """Return the label that the options name, or the only column that looks like one.
+
+    ConfigError lists the candidates where there is none or more than one, and refuses a column
+    that cannot be learnt.
+    """
+    if options.label is not None:
+        if options.label not in columns:
+            raise ConfigError(
+                f"--label: the table has no column {options.label!r}.",
+                nearest(options.label, columns),
+            )
+        return _describe(columns[options.label], options, "")
+    likely, possible = _rank(columns)
+    if len(likely) != 1:
+        wrong = "No column looks" if not likely else "More than one column looks"
+        listed = ", ".join((likely or possible)[:8])
+        raise ConfigError(
+            f"{wrong} like a label.",
+            "Name it with --label"
+            + (f"; candidates are {listed}." if listed else ": a column of two or more levels."),
+        )
+    return _describe(columns[likely[0]], options, "guessed by its name and levels")
+
+
+def _rank(columns: Mapping[str, Column]) -> tuple[list[str], list[str]]:
+    """Return the columns that look most like a label, and all that could be one, best first."""
+    scores: dict[str, int] = {}
+    last = list(columns)[-1]
+    for name, column in columns.items():
+        if column.find_fault() or find_attribute(name) or recognise_levels(column.levels[:20]):
+            continue
+        words = set(name_words(name))
+        named = 4 * bool(words & LABELS) or 3 * bool(words & OUTCOMES)
+        levels = len(column.counts)
+        if levels == 2 or (named and levels <= MOST_CLASSES) or (words & LABELS):
+            scores[name] = named + 2 * (levels == 2) + (name == last)
+    best = max(scores.values(), default=0)
+    # Two levels at the end of a table are a label; two levels elsewhere may be anything.
+    likely = [name for name, score in scores.items() if score == best and score > 2]
+    return likely, sorted(scores, key=lambda name: -scores[name])
+
+
+def _describe(column: Column, options: DraftOptions, why: str) -> LabelDraft:
+    fault = column.find_fault()
+    levels = len(column.counts) if fault != "lists or records" else 0
+    where = f"The label {column.name!r}"
+    if levels < 2:
+        raise DataError(f"{where} is {fault}.", "Name another column with --label.")
+    if options.above is not None:
+        return _cut(column, options.above)
+    if options.positive is not None:
+        wanted = [str(level_text(level)) for level in options.positive]
+        for level in wanted:
+            if level not in column.counts.index:
+                raise ConfigError(
+                    f"--positive: {column.name!r} never is {level!r}.",
+                    nearest(level, column.levels[:100]),
+                )
+        if len(wanted) == levels:
+            raise DataError(f"{where} is positive in every row.", "Name fewer levels.")
+        return _two_classes(column, wanted, why)
+    if levels == 2:
+        positive, guess = _choose_positive(column.levels)
+        return _two_classes(column, [positive], "; ".join(filter(None, (why, guess))))
+    if column.numbers is not None and levels > MOST_CLASSES:
+        low, high = column.numbers.min(), column.numbers.max()
+        if not np.isfinite([low, high]).all():
+            raise DataError(f"{where} is infinite in some rows.", "Correct or remove them.")
+        middle = f"{column.numbers.median():g}"
+        return LabelDraft(
+            column.name,
+            "regression",
+            {"task": "regression", "range": [float(low), float(high)], "clip": True},
+            f"a number; a decision is made of it by {{column: …, above: {middle}}}, or --above",
+        )
+    if levels > MOST_CLASSES:
+        raise DataError(
+            f"{where} has {levels:,} different texts.",
+            "Name another column with --label, or the levels that mean yes with --positive.",
+        )
+    return LabelDraft(
+        column.name,
+        "multiclass",
+        {"task": "multiclass"},
+        f"{levels} classes; --positive LEVEL makes two of them",
+    )
+
+
+def _cut(column: Column, above: float) -> LabelDraft:
+    if column.numbers is None:
+        raise ConfigError(
+            f"--above: the label {column.name!r} holds text.", "Name levels with --positive."
+        )
+    share = float((column.numbers.dropna() > above).mean())
+    if share in (0, 1):
+        which = "above" if share else "at most"
+        raise DataError(
+            f"--above: the label {column.name!r} is {which} {above:g} in every row.",
+            f"Choose a number between {column.numbers.min():g} and {column.numbers.max():g}.",
+        )
+    return LabelDraft(column.name, "binary", {"above": above}, f"1 in {share:.0%} of the rows")
+
+
+def _two_classes(column: Column, positive: list[str], why: str) -> LabelDraft:
+    share = column.counts[positive].sum() / column.counts.sum()
+    keys: dict[str, Any] = {"positive": positive[0] if len(positive) == 1 else positive}
+    others = [level for level in column.levels if level not in positive]
+    comments = [f"1 in {share:.0%} of the rows", *([why] if why else [])]
+    if _is_harm(column.name, positive) and len(others) == 1:
+        keys["favourable"] = others[0]
+        comments.append("favourable is the class that people want")
+    return LabelDraft(column.name, "binary", keys, "; ".join(comments))
+
+
+def _is_harm(name: str, positive: list[str]) -> bool:
+    """Return whether 1 is what nobody wants, by the words of the label's name and levels."""
+    if any(HARMS & set(name_words(level)) for level in positive):
+        return True
+    good = {fold(level) for level in positive} & (YES - PLAIN)
+    return bool(HARMS & set(name_words(name))) and not good
+
+
+def _choose_positive(levels: list[str]) -> tuple[str, str]:
+    """Return which of two levels means 1, and a doubt about it."""
+    for words, opposite, is_first in ((YES, NO, True), (NO, YES, False)):
+        named = [level for level in levels if {fold(level), *name_words(level)} & words]
+        if len(named) == 1:
+            other = next(level for level in levels if level != named[0])
+            # 1 and 2 are codes; 1 and 0 are not.
+            coded = named[0].isdigit() and fold(other) not in opposite
+            doubt = f"{named[0]} is taken for yes: see that it is" if coded else ""
+            return (named[0] if is_first else other), doubt
+    return sort_levels(levels)[-1], "the later of two levels is taken for 1: see that it is"
+
+
+def find_giveaways(
+    columns: Iterable[Column], label: LabelDraft, target: pd.Series
+) -> dict[str, float]:
+    """Return the columns that tell the label nearly alone, with how surely.
+
+    That is the area under the ROC curve of the column's numbers, or of the label's mean by level,
+    averaged over classes with one against the others; for a regression it is Spearman's rank
+    correlation. ``target`` holds the label's level or number in every row. At most ``SAMPLE`` rows
+    are looked at. O(n log n) for a column.
+    """
+    rows = target.index
+    if len(rows) > SAMPLE:
+        rows = rows[np.sort(np.random.default_rng(0).choice(len(rows), SAMPLE, replace=False))]
+    target = target.loc[rows]
+    found: dict[str, float] = {}
+    if label.task == "regression":
+        for column in columns:
+            if column.numbers is not None:
+                values = column.numbers.loc[rows]
+                surely = abs(float(values.corr(target, method="spearman")))
+                if surely >= CORRELATED:
+                    found[column.name] = surely
+        return found
+    classes = target.value_counts()
+    if classes.min() < FEWEST:
+        return found
+    members = [(target == level).to_numpy() for level in classes.index]
+    # Of two classes one says all.
+    members = members[:1] if len(members) == 2 else members
+    for column in columns:
+        areas = [
+            max(_area(score, member) for score in _scores(column, rows, member))
+            for member in members
+        ]
+        surely = float(np.average(areas, weights=[member.sum() for member in members]))
+        if surely >= GIVEAWAY:
+            found[column.name] = surely
+    return found
+
+
+def _scores(column: Column, rows: pd.Index, member: np.ndarray) -> list[np.ndarray]:
+    """Return by what a column could rank the rows: its numbers or levels, and what is missing."""
+    cells = column.cells.loc[rows]
+    if column.numbers is not None:
+        numbers = column.numbers.loc[rows]
+        scores = [numbers.fillna(numbers.min() - 1).to_numpy()]
+    else:
+        levels = as_levels(cells).fillna("")
+        scores = [pd.Series(member, rows).groupby(levels).transform("mean").to_numpy()]
+    absent = cells.isna().to_numpy()
+    return [*scores, absent.astype(np.float64)] if absent.any() else scores
+
+
+def _area(score: np.ndarray, member: np.ndarray) -> float:
+    """Return the area under the ROC curve of a score, or of its opposite."""
+    ones = int(member.sum())
+    zeros = member.size - ones
+    area = (rankdata(score)[member].sum() - ones * (ones + 1) / 2) / (ones * zeros)
+    return float(max(area, 1 - area))

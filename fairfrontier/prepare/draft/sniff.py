@@ -1,0 +1,337 @@
+"""How a table that nobody has described is written: its format, separator, header and marks."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fairfrontier.prepare.config.section import MISSING_MARKERS, Source
+from fairfrontier.prepare.source.archive import SPREADSHEET, ZIP_START, most_unpacked, refuse_growth
+from fairfrontier.prepare.table.table import (
+    check_header,
+    list_parquet,
+    nearest_file,
+    number_pattern,
+    read_parquet,
+    read_table,
+    read_text,
+    unpack,
+)
+from fairfrontier.runtime.config import parse
+from fairfrontier.runtime.errors import ConfigError, DataError
+
+# Lines that are looked at, and those of a title above the header.
+LINES, TITLE_LINES = 200, 10
+SEPARATORS = (",", ";", "\t", "|")
+# Share of the lines that must have the same number of cells.
+REGULAR = 0.95
+# Text that stands for a missing number; the first three stand for nothing else.
+ALWAYS_MISSING = ("?", "#N/A", "<NA>")
+MARKS = (*ALWAYS_MISSING, "-", "--", ".", "n/a", "n.a.", "na", "None", "none", "nil", "missing")
+# (decimal, thousands) other than Python's own.
+NUMBERS = ((",", ""), (",", "."), (".", ","), (",", " "), (".", " "), (".", "'"))
+SHEETS = (".xlsx", ".xlsm", ".xls", ".ods")
+SUFFIXES = re.compile(
+    r"(\.(csv|tsv|tab|txt|data|dat|parquet|feather|arrow|xlsx?|xlsm|ods))?(\.(gz|zip))?$", re.I
+)
+FEATHER = (b"ARROW1", b"FEA1")
+
+
+@dataclass(frozen=True, eq=False)
+class RawTable:
+    """A table as the loader will read it.
+
+    ``keys`` are those of ``source`` in a dataset's YAML, without the path. ``parquet`` are the
+    bytes of a file to write where the loader cannot read the original. ``name`` is the file's.
+    ``numbered`` says that there is no header.
+    """
+
+    name: str
+    frame: pd.DataFrame
+    keys: dict[str, Any] = field(default_factory=dict)
+    skip_rows: int = 0
+    path: Path | None = None
+    parquet: bytes | None = None
+    numbered: bool = False
+
+
+def read_raw(table: Path | Any, name: str | None = None) -> RawTable:
+    """Read a file, or a frame of pandas, polars or Arrow, as the loader will.
+
+    Raises
+    ------
+    ConfigError
+        When there is no such file, or a library for its format is missing.
+    DataError
+        When it is not a table.
+    """
+    if not isinstance(table, Path):
+        return _keep_arrow(_as_arrow(table), name or "table", Path(name or "table"))
+    named = SUFFIXES.sub("", table.name)
+    if table.is_dir():
+        if not list_parquet(table):
+            raise ConfigError(
+                f"{table} is a folder without Parquet files.", "Name a file, or a folder of them."
+            )
+        return _read_parquet(table, named)
+    if not table.is_file():
+        raise ConfigError(f"There is no file {table}.", nearest_file(table) or "Check the path.")
+    try:
+        raw = table.read_bytes()
+    except OSError as error:
+        raise DataError(f"{table} cannot be read: {error.strerror}.", "Check it.") from None
+    if raw.startswith(b"PAR1"):
+        return _read_parquet(table, named)
+    if raw.startswith(FEATHER):
+        return _keep_arrow(_read_feather(raw, table), named, table)
+    if table.suffix.lower() in SHEETS or (raw[:4] == ZIP_START and SPREADSHEET.encode() in raw):
+        return _keep_arrow(_as_arrow(_read_sheet(raw, table)), named, table)
+    return _read_text(raw, table, named)
+
+
+def _read_parquet(path: Path, name: str) -> RawTable:
+    source = Source(path=str(path), format="parquet")
+    frame = read_table(source, path.parent, path.parent).frame
+    return RawTable(name, frame, {"format": "parquet"}, path=path)
+
+
+def _read_feather(raw: bytes, path: Path) -> Any:
+    import pyarrow as pa
+    from pyarrow import feather
+
+    try:
+        return feather.read_table(io.BytesIO(raw))
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(
+            f"{path} is not a Feather file that can be read: {str(error).splitlines()[0]}.",
+            "Write it again.",
+        ) from None
+
+
+def _read_sheet(raw: bytes, path: Path) -> pd.DataFrame:
+    """Return the first sheet of a spreadsheet; pandas needs a library of its own for it."""
+    with suppress(zipfile.BadZipFile), zipfile.ZipFile(io.BytesIO(raw)) as archive:
+        most = most_unpacked(len(raw))
+        if sum(member.file_size for member in archive.infolist()) > most:
+            raise refuse_growth(path, most, "Save the sheet as CSV.")
+    try:
+        return pd.read_excel(io.BytesIO(raw))
+    except ImportError as error:
+        library = next(iter(re.findall(r"openpyxl|xlrd|odfpy", str(error))), "openpyxl")
+        raise ConfigError(
+            f"{path} is a spreadsheet, and {library} is not installed.",
+            f"Install it (pip install {library}), or save the sheet as CSV.",
+        ) from None
+    # Its readers raise whatever a damaged file makes them meet.
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(
+            f"{path} is not a spreadsheet that can be read: {reason[:200].rstrip('.')}.",
+            "Save the sheet as CSV.",
+        ) from None
+
+
+def _as_arrow(frame: Any) -> Any:
+    """Return a frame of pandas, or of whatever speaks Arrow's C stream, as an Arrow table."""
+    import pyarrow as pa
+
+    if isinstance(frame, pd.DataFrame):
+        check_header(list(frame.columns), Path("the frame"))
+        try:
+            return pa.Table.from_pandas(frame.rename(columns=str), preserve_index=False)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            raise DataError(
+                f"The frame holds what Arrow has no type for: {str(error).splitlines()[0]}.",
+                "Convert that column to numbers or text.",
+            ) from None
+    if not hasattr(frame, "__arrow_c_stream__"):
+        raise DataError(
+            f"A {type(frame).__name__} is no table.",
+            "Give a path, or a frame of pandas, polars or Arrow.",
+        )
+    return pa.RecordBatchReader.from_stream(frame).read_all()
+
+
+def _keep_arrow(table: Any, name: str, path: Path) -> RawTable:
+    """Return a table that is written as Parquet, and read again."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    check_header(table.column_names, path)
+    written = io.BytesIO()
+    try:
+        pq.write_table(table, written)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise DataError(
+            f"{path} cannot be kept as Parquet: {str(error).splitlines()[0]}.",
+            "Convert that column to numbers or text.",
+        ) from None
+    source = Source(path=str(path), format="parquet")
+    frame = read_parquet(written.getvalue(), path, source)
+    return RawTable(name, frame, {"format": "parquet"}, parquet=written.getvalue())
+
+
+def _read_text(raw: bytes, path: Path, name: str) -> RawTable:
+    text = unpack(raw, path)
+    keys: dict[str, Any] = {}
+    if encoding := _find_encoding(text):
+        keys["encoding"] = encoding
+    # The last line may be cut.
+    start = text[: 1 << 20].decode(encoding or "utf-8", errors="ignore").removeprefix("\ufeff")
+    if not start.strip():
+        raise DataError(f"{path} is empty.", "Check that the file is complete.")
+    separator, rows, skipped = _find_separator(start)
+    if separator is None:
+        keys["format"] = "whitespace"
+    elif separator != ",":
+        keys["separator"] = separator
+    headed = _has_header(rows)
+    if headed and separator is None:
+        keys["columns"], skipped = rows[0], skipped + 1
+    elif not headed:
+        keys["columns"] = [f"column{number}" for number in range(1, len(rows[0]) + 1)]
+
+    def read() -> pd.DataFrame:
+        return read_text(text, path, parse(Source, {"path": str(path), **keys}, path), skipped)
+
+    frame = read()
+    if frame.empty:
+        raise DataError(f"{path} holds no rows.", "Check that the file is complete.")
+    if marks := _find_marks(frame, separator):
+        keys |= marks
+        frame = read()
+    return RawTable(name, frame, keys, skipped, path, numbered=not headed)
+
+
+def _find_encoding(text: bytes) -> str | None:
+    """Return the code of bytes that are no UTF-8: that of Windows in western Europe, or Latin-1."""
+    for encoding in ("utf-8", "cp1252"):
+        try:
+            text.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+        return None if encoding == "utf-8" else encoding
+    return "iso8859-1"
+
+
+def _find_separator(text: str) -> tuple[str | None, list[list[str]], int]:
+    """Return the separator, None for blanks, with the rows it makes and the lines above them."""
+    found: list[tuple[int, int, str | None, list[list[str]], int]] = []
+    for separator in SEPARATORS:
+        rows, lines = _cut_rows(text, separator)
+        if regular := _find_regular(rows):
+            width, first = regular
+            found.append((-first, width, separator, rows[first:], lines[first]))
+    if not found:
+        split = [line.split() for line in text.splitlines()[:LINES]]
+        if regular := _find_regular([row for row in split if row]):
+            width, first = regular
+            found.append((-first, width, None, [row for row in split if row][first:], first))
+    if not found:
+        rows, _ = _cut_rows(text, ",")
+        return ",", rows, 0
+    # Decimal commas make cells too, but not in the header.
+    _, _, separator, rows, skipped = max(found, key=lambda each: each[:2])
+    return separator, rows, skipped
+
+
+def _cut_rows(text: str, separator: str) -> tuple[list[list[str]], list[int]]:
+    """Return the first rows of a text, and the number of lines above each."""
+    rows, lines = [], []
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True)
+    above = 0
+    try:
+        for row in itertools.islice(reader, LINES):
+            if row:
+                rows.append([cell.strip() for cell in row])
+                lines.append(above)
+            above = reader.line_num
+    except csv.Error:
+        pass  # a cell of more than 128 KiB: what was read is enough
+    return rows, lines
+
+
+def _find_regular(rows: list[list[str]]) -> tuple[int, int] | None:
+    """Return how many cells nearly all rows have, and which is the first of them."""
+    if not rows:
+        return None
+    width = Counter(map(len, rows)).most_common(1)[0][0]
+    first = next(place for place, row in enumerate(rows) if len(row) == width)
+    share = sum(len(row) == width for row in rows[first:]) / len(rows[first:])
+    return None if width < 2 or first > TITLE_LINES or share < REGULAR else (width, first)
+
+
+def _has_header(rows: list[list[str]]) -> bool:
+    """Return whether the first row names columns: where others hold numbers, it does not."""
+    head, body = rows[0], rows[1:]
+    if not body:
+        return True
+    columns = [[row[place] for row in body if place < len(row)] for place in range(len(head))]
+    numeric = [_are_numbers(cells) for cells in columns]
+    if any(numeric):
+        return not any(
+            _are_numbers([cell]) for cell, is_one in zip(head, numeric, strict=True) if is_one
+        )
+    repeated = sum(cell in cells for cell, cells in zip(head, columns, strict=True))
+    return 2 * repeated < len(head)
+
+
+def _are_numbers(cells: Iterable[str]) -> bool:
+    present = [cell for cell in cells if cell and cell not in (*MARKS, *MISSING_MARKERS)]
+    pattern = re.compile("|".join(_patterns()))
+    return bool(present) and all(pattern.fullmatch(cell) or _is_float(cell) for cell in present)
+
+
+def _is_float(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _patterns() -> Sequence[str]:
+    return [number_pattern(decimal, thousands) for decimal, thousands in NUMBERS]
+
+
+def _find_marks(frame: pd.DataFrame, separator: str | None) -> dict[str, Any]:
+    """Return the keys of marks for missing cells, decimals and thousands, by the columns' cells."""
+    missing: set[str] = set()
+    wins: Counter[tuple[str, str]] = Counter()
+    # In 1,234 the comma is a decimal one where something else separates cells.
+    order = NUMBERS if separator != "," else (NUMBERS[2], *NUMBERS[:2], *NUMBERS[3:])
+    for name in frame.columns:
+        cells = frame[name].dropna().unique()
+        missing.update(cell for cell in ALWAYS_MISSING if cell in cells)
+        others = pd.Series([cell for cell in cells if cell not in MARKS], dtype="str")
+        if others.empty:
+            continue
+        numeric = bool(pd.to_numeric(others, errors="coerce").notna().all())
+        if not numeric:
+            written = [
+                marks for marks in order if others.str.fullmatch(number_pattern(*marks)).all()
+            ]
+            # Marks that suit one column may not suit the next.
+            wins.update(written)
+            numeric = bool(written)
+        if numeric:
+            missing.update(cell for cell in cells if cell in MARKS)
+    keys: dict[str, Any] = {}
+    if missing:
+        keys["missing"] = [*MISSING_MARKERS, *sorted(missing)]
+    if wins:
+        decimal, thousands = max(order, key=lambda marks: wins[marks])
+        keys |= {"decimal": ","} if decimal == "," else {}
+        keys |= {"thousands": thousands} if thousands else {}
+    return keys

@@ -1,0 +1,198 @@
+"""What is guessed about a table's columns, and what is said of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from fairfrontier.prepare.draft.attribute import draft_attribute
+from fairfrontier.prepare.draft.column import Column
+from fairfrontier.prepare.draft.config import DraftOptions
+from fairfrontier.prepare.draft.draft import draft_dataset, write_dataset
+from fairfrontier.prepare.draft.sniff import read_raw
+from fairfrontier.runtime.errors import ConfigError, DataError
+
+N = 600
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(1)
+    income = rng.gamma(4, 10, N)
+    hired = np.where(income + rng.normal(0, 20, N) > 40, "yes", "no")
+    return pd.DataFrame(
+        {
+            "applicantId": np.arange(N) + 7,
+            "Sex": rng.choice(["f", "m"], N),
+            "age": rng.integers(18, 80, N),
+            "income": income,
+            "applied": pd.date_range("2020-01-01", periods=N),
+            "letter": [f"dear {row}" for row in range(N)],
+            "country": "FR",
+            "wage": np.where(hired == "yes", rng.integers(1, 9, N), 0),
+            "zip": rng.choice(["01099", "80331"], N),
+            "hired": hired,
+        }
+    )
+
+
+def draft(table, **options):
+    return draft_dataset(read_raw(table), DraftOptions(**options))
+
+
+def test_every_column_finds_its_place(table):
+    found = draft(table)
+    assert (found.label.column, found.label.keys) == ("hired", {"positive": "yes"})
+    assert [attribute.column for attribute in found.attributes] == ["Sex", "age"]
+    assert found.numeric == ["age", "income"]
+    assert found.categorical == ["Sex", "zip"]
+    assert found.left_out == {
+        "applicantId": "an identifier",
+        "applied": "a date",
+        "letter": "text with 600 different values",
+        "country": "the same value in every row",
+        "wage": "it tells the label nearly alone (1.000)",
+    }
+    assert [w for w in found.warnings if w.startswith("wage tells the label nearly alone (1.000)")]
+    assert [w for w in found.warnings if w.startswith("country has the same value in every row")]
+
+
+def test_the_yaml_holds_the_reasons(table):
+    text = write_dataset(draft(table), "t.parquet")
+    assert "# - applied: a date\n" in text
+    content = yaml.safe_load(text)
+    assert content["groups"]["age"] == {"column": "age", "below": [25, 40, 60]}
+    assert content["counterfactuals"] == {"Sex": {"Sex": ["f", "m"]}}
+    assert list(content["split"]) == ["kind", "train", "calibration", "validation", "test"]
+
+
+@pytest.mark.parametrize(
+    ("name", "levels", "keys"),
+    [
+        ("label", ["approved", "denied"], {"positive": "approved"}),
+        ("default", ["0", "1"], {"positive": "1", "favourable": "0"}),
+        ("target", ["bad", "good"], {"positive": "good"}),
+        ("loan_status", ["paid", "charged off"], {"positive": "paid"}),
+        ("two_year_recid", ["no", "yes"], {"positive": "yes", "favourable": "no"}),
+        ("outcome", ["blue", "green"], {"positive": "green"}),
+        ("class", ["a", "b", "c"], {"task": "multiclass"}),
+        ("y", [str(level) for level in range(30)], {"task": "regression"}),
+    ],
+)
+def test_labels(table, name, levels, keys):
+    values = np.random.default_rng(0).choice(levels, N)
+    found = draft(table.drop(columns=["hired", "wage"]).assign(**{name: values}))
+    assert found.label.column == name
+    assert keys.items() <= found.label.keys.items()
+
+
+def test_a_label_is_asked_for_where_it_is_not_clear(table):
+    both = table.assign(promoted=table["hired"].to_numpy()[::-1])
+    with pytest.raises(
+        ConfigError, match=r"More than one.*--label; candidates are hired, promoted"
+    ):
+        draft(both[["Sex", "income", "hired", "promoted", "zip"]])
+    assert draft(both, label="promoted").label.column == "promoted"
+    with pytest.raises(ConfigError, match="No column looks like a label"):
+        draft(table[["Sex", "income"]])
+
+
+def test_a_label_by_its_levels_or_by_a_number(table):
+    found = draft(table, label="income", above=40)
+    assert found.label.keys == {"above": 40.0}
+    assert draft(table, positive="no").label.keys["positive"] == "no"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"label": "hird"}, "no column 'hird'. Did you mean 'hired'"),
+        ({"label": "country"}, "is the same value in every row"),
+        ({"label": "letter"}, "has 600 different texts"),
+        ({"positive": "maybe"}, "'hired' never is 'maybe'"),
+        ({"label": "Sex", "above": 3}, "'Sex' holds text"),
+        ({"label": "income", "above": 3e6}, "is at most 3e\\+06 in every row"),
+        ({"protected": "gender"}, "no column 'gender'"),
+        ({"protected": "country"}, "makes no groups: it is the same value"),
+        ({"protected": "hired"}, "'hired' is the label"),
+        ({"protected": "letter"}, "no two groups of 20 rows"),
+    ],
+)
+def test_options_that_do_not_suit_the_table(table, options, message):
+    with pytest.raises((ConfigError, DataError), match=message):
+        draft(table, **options)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [(["hired"], "has one column"), (["income", "hired"], "looks protected")],
+)
+def test_tables_of_which_no_study_can_be_made(table, columns, message):
+    with pytest.raises(DataError, match=message):
+        draft(table[columns])
+    with pytest.raises(DataError, match="has 49 rows with a label"):
+        draft(table.head(49))
+
+
+def test_what_is_to_be_known_is_said(table):
+    changed = table.assign(hired=table["hired"].where(table.index > 30))
+    changed = pd.concat([changed, changed.tail(9)])
+    changed.loc[changed.index[100:120], "Sex"] = "x"
+    warnings = "\n".join(draft(changed).warnings)
+    assert "31 rows without a label are left out" in warnings
+    assert "9 of 578 rows repeat others" in warnings
+    assert "Sex: fewer than 50 rows of other (20)" in warnings
+
+
+@pytest.mark.parametrize(
+    ("sizes", "groups", "keep"),
+    [
+        ({"f": 300, "m": 200}, {"f": 300, "m": 200}, []),
+        ({"a": 300, "b": 200, "c": 30, "d": 10}, {"a": 300, "b": 200, "other": 40}, []),
+        ({"a": 300, "b": 200, "c": 100, "d": 5}, {"a": 300, "b": 200, "other": 105}, []),
+        ({"f": 300, "m": 200, "x": 3}, {"f": 300, "m": 200}, ["f", "m"]),
+        ({"f": 300, "m": 200, None: 60}, {"f": 300, "m": 200, "missing": 60}, []),
+        ({"f": 300, "m": 200, None: 60, "x": 3}, {"f": 300, "m": 200, "other": 63}, []),
+        ({"f": 300, "m": 25}, {"f": 300, "m": 25}, []),
+        (
+            {f"k{number}": 200 - number for number in range(12)},
+            {**{f"k{number}": 200 - number for number in range(7)}, "other": 955},
+            [],
+        ),
+    ],
+)
+def test_rare_levels_are_pooled(sizes, groups, keep):
+    cells = pd.Series([level for level, rows in sizes.items() for _ in range(rows)], dtype="str")
+    found = draft_attribute("g", Column("g", cells))
+    assert (found.sizes, found.keep) == (groups, keep)
+    assert bool(found.comment) == ("other" in groups or bool(keep))
+
+
+def test_ages_come_in_bands_that_have_rows():
+    ages = pd.Series(np.r_[np.full(60, 19.0), np.arange(20, 50).repeat(20), np.full(60, 59.0)])
+    assert draft_attribute("age", Column("age", ages)).group["below"] == [25.0, 40.0]
+    days = draft_attribute("age", Column("age", ages * 365)).group["below"]
+    assert len(days) == 2
+    assert min(days) > 60
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        (np.arange(100), "an identifier"),
+        (np.arange(100) * 3, None),
+        ([np.nan] * 100, "empty"),
+        ([1.0] * 100, "the same value in every row"),
+        ([1.0, 2.0, *[np.nan] * 98], "missing in 98% of the rows"),
+        (["2020-01-31 10:00"] * 50 + ["2020-02-01 11:00"] * 50, "a date"),
+        (["31.1.2020"] * 50 + ["1.2.2020"] * 50, "a date"),
+        ([f"t{row}" for row in range(100)], "text with 100 different values"),
+        ([1.0, np.inf] * 50, "infinite in 50 rows"),
+        ([[1]] * 100, "lists or records"),
+        (["a", "b"] * 50, None),
+    ],
+)
+def test_columns_of_no_use(values, reason):
+    assert Column("c", pd.Series(values)).find_fault() == reason

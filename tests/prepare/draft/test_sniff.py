@@ -1,0 +1,157 @@
+"""How a table is written is found out, and the loader then reads what was meant."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import sys
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyarrow import feather
+
+from fairfrontier.prepare.config.section import MISSING_MARKERS
+from fairfrontier.prepare.draft.sniff import read_raw
+from fairfrontier.runtime.errors import ConfigError, DataError
+
+FRAME = pd.DataFrame({"Größe": [1.5, 2.0, 1234.25], "who": ["a", "b", "a"]})
+
+
+def sniff(folder, content, name="t.csv"):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return read_raw(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "keys", "first"),
+    [
+        ("a,b\n1,x\n2,y\n", {}, ["1", "x"]),
+        ("a;b\n1;x, y\n2;y\n", {"separator": ";"}, ["1", "x, y"]),
+        ("a\tb\n1\tx\n", {"separator": "\t"}, ["1", "x"]),
+        ("a|b\n1|x\n", {"separator": "|"}, ["1", "x"]),
+        ("ä;b\n1;x\n".encode("cp1252"), {"encoding": "cp1252", "separator": ";"}, ["1", "x"]),
+        ("a;b\n1,5;2,25\n3,5;4\n", {"separator": ";", "decimal": ","}, ["1.5", "2.25"]),
+        (
+            "a;b\n1.234,5;2\n3,5;4\n",
+            {"separator": ";", "decimal": ",", "thousands": "."},
+            ["1234.5", "2"],
+        ),
+        ('a,b\n"1,234",2\n"12,500.5",4\n', {"thousands": ","}, ["1234", "2"]),
+        ('a,b\n"1,23",2\n"12,5",4\n', {"decimal": ","}, ["1.23", "2"]),
+        ("1,x\n2,y\n3,x\n", {"columns": ["column1", "column2"]}, ["1", "x"]),
+        (
+            "A1 6 x\nA2 7 y\n",
+            {"format": "whitespace", "columns": ["column1", "column2", "column3"]},
+            ["A1", "6", "x"],
+        ),
+        ("n k\n1 2\n3 4\n", {"format": "whitespace", "columns": ["n", "k"]}, ["1", "2"]),
+        ("Report of 2020\n\na,b\n1,x\n2,y\n", {}, ["1", "x"]),
+        ("a,b\n-,x\n2,-\n", {"missing": [*MISSING_MARKERS, "-"]}, [np.nan, "x"]),
+        ("a,b\n?,x\n2,y\n", {"missing": [*MISSING_MARKERS, "?"]}, [np.nan, "x"]),
+    ],
+)
+def test_text_tables(tmp_path, content, keys, first):
+    raw = sniff(tmp_path, content)
+    assert raw.keys == keys
+    pd.testing.assert_series_equal(
+        raw.frame.iloc[0].reset_index(drop=True), pd.Series(first), check_names=False,
+        check_dtype=False,
+    )  # fmt: skip
+
+
+def test_a_level_that_could_mean_missing_stays_where_there_are_no_numbers(tmp_path):
+    raw = sniff(tmp_path, "debt,n\nnone,1\nsome,2\n")
+    assert raw.frame["debt"].tolist() == ["none", "some"]
+    assert raw.keys == {}
+
+
+def test_packed_and_named_after_the_table(tmp_path):
+    raw = sniff(tmp_path, gzip.compress(b"a\tb\n1\tx\n"), "Loans 2020.tsv.gz")
+    assert (raw.name, raw.keys) == ("Loans 2020", {"separator": "\t"})
+
+
+def make_stream():
+    class Stream:
+        """A frame that is known by Arrow's protocol alone, as those of polars are."""
+
+        def __arrow_c_stream__(self, schema=None):
+            return pa.Table.from_pandas(FRAME).__arrow_c_stream__(schema)
+
+    return Stream()
+
+
+@pytest.mark.parametrize("kind", ["pandas", "arrow", "stream", "feather", "parquet", "folder"])
+def test_tables_with_types(tmp_path, kind):
+    path = tmp_path / "t"
+    table = {"pandas": FRAME, "arrow": pa.Table.from_pandas(FRAME), "stream": make_stream()}.get(
+        kind, path
+    )
+    if kind == "feather":
+        feather.write_feather(FRAME, path)
+    elif kind == "parquet":
+        FRAME.to_parquet(path)
+    elif kind == "folder":
+        path.mkdir()
+        FRAME.to_parquet(path / "0.parquet")
+    raw = read_raw(table)
+    assert raw.frame["Größe"].tolist() == [1.5, 2.0, 1234.25]
+    assert raw.keys == {"format": "parquet"}
+    # What the loader does not read itself is kept as Parquet.
+    assert (raw.parquet is None) == (kind in ("parquet", "folder"))
+    if raw.parquet:
+        pd.testing.assert_frame_equal(pd.read_parquet(io.BytesIO(raw.parquet)), FRAME)
+
+
+def test_polars(tmp_path):
+    polars = pytest.importorskip("polars")
+    assert read_raw(polars.from_pandas(FRAME)).frame["who"].tolist() == ["a", "b", "a"]
+
+
+def test_a_spreadsheet(tmp_path):
+    pytest.importorskip("openpyxl")
+    FRAME.to_excel(tmp_path / "t.xlsx", index=False)
+    assert read_raw(tmp_path / "t.xlsx").frame["Größe"].tolist() == [1.5, 2.0, 1234.25]
+
+
+def test_a_spreadsheet_without_its_library(tmp_path, monkeypatch):
+    with zipfile.ZipFile(tmp_path / "t.xlsx", "w") as archive:
+        archive.writestr("[Content_Types].xml", "")
+        archive.writestr("xl/workbook.xml", "")
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(ConfigError, match=r"openpyxl is not installed\. Install it"):
+        read_raw(tmp_path / "t.xlsx")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"\n \n", "is empty"),
+        (b"a,b\n", "holds no rows"),
+        (b"a,a\n1,2\n", "more than one column named 'a'"),
+        (b"a a\n1 2\n3 4\n", "columns names a more than once"),
+        (b"a,b\n1,2\n1,2,3\n", "not a regular csv table"),
+        (b"\x00\x01\x02\x03", "binary data"),
+        (b"PAR1 and no more", "not a Parquet file"),
+        (b"ARROW1 and no more", "not a Feather file"),
+        (b"PK\x03\x04 [Content_Types].xml", "not a spreadsheet"),
+        (b"SQLite format 3", "SQLite database"),
+        ("a,b\n1,2\n".encode("utf-16"), "binary data"),
+    ],
+)
+def test_what_is_no_table_is_refused(tmp_path, content, message):
+    with pytest.raises((ConfigError, DataError), match=message):
+        sniff(tmp_path, content)
+
+
+def test_frames_that_are_none():
+    with pytest.raises(DataError, match="A dict is no table"):
+        read_raw({"a": [1]})
+    with pytest.raises(DataError, match="more than one column named 'a'"):
+        read_raw(pd.DataFrame([[1, 2]], columns=["a", "a"]))
+    with pytest.raises(DataError, match="Arrow has no type for"):
+        read_raw(pd.DataFrame({"a": [1, "x", object()]}))

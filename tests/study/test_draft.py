@@ -1,0 +1,140 @@
+"""A table that nobody has described becomes a study that runs without an edit."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fairfrontier import init, load
+from fairfrontier.prepare.draft.document import write_value
+from fairfrontier.runtime.config import read_yaml
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.study.expand import expand, load_study
+from tests.fuzz.edit import CELLS, YAML_VALUES
+from tests.project import ROOT, make_table
+
+RAW = ROOT / "data" / "raw"
+# What the headers do not say, or there are no headers.
+KNOWN = {
+    "communities.data.gz": {"label": "column128", "protected": ["column8"]},
+    "german.data.gz": {"protected": ["column9", "column13"]},
+    "synthetic.csv": {"protected": ["horizontal"]},
+}
+TABLES = sorted(p.name for p in RAW.iterdir() if p.suffix in (".gz", ".csv"))
+
+
+def study_of(draft, home):
+    load(draft.dataset, home=home)
+    return expand(load_study(draft.study, home=home))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_raw_table_gives_a_study(tmp_path, name):
+    open_text = gzip.open if name.endswith(".gz") else open
+    with open_text(RAW / name, "rt") as file:
+        lines = list(itertools.islice(file, 1500))
+    path = tmp_path / name.removesuffix(".gz")
+    path.write_text("".join(lines))
+    draft = init(path, out=tmp_path, **KNOWN.get(name, {}))
+    assert study_of(draft, tmp_path)
+    assert draft.command.startswith("fairfrontier run ")
+    assert draft.command.endswith(f"--conf {tmp_path}")
+    parts = [part for part, _ in load(draft.dataset, home=tmp_path).parts()]
+    assert parts == ["train", "calibration", "validation", "test"]
+
+
+def test_what_headers_say(tmp_path):
+    draft = init(RAW / "compas-two-years.csv.gz", out=tmp_path)
+    assert draft.summary.startswith("label two_year_recid = 1; protected sex, race, age; ")
+    assert any(w.startswith("is_recid tells the label nearly alone") for w in draft.warnings)
+    split = load(draft.dataset, home=tmp_path)
+    # Not to be charged again is what people want.
+    assert split.favourable == 0
+    assert split.train.attributes["age"] == (
+        *("below 25", "25 to below 40", "40 to below 60", "from 60"),
+    )
+    assert not [name for name in split.feature_names if name.startswith(("id", "is_recid"))]
+
+
+def test_a_frame_is_kept_with_the_project(tmp_path):
+    draft = init(make_table(), label="outcome", protected=["origin"], out=tmp_path, name="loans")
+    assert draft.table == tmp_path / "data" / "raw" / "loans.parquet"
+    assert study_of(draft, tmp_path)
+    pd.testing.assert_frame_equal(pd.read_parquet(draft.table), make_table())
+
+
+def test_nothing_is_overwritten_and_nothing_is_left_of_a_refusal(tmp_path):
+    path = tmp_path / "loans.csv"
+    make_table().to_csv(path, index=False)
+    wrong = {"label": "outcome", "protected": ["origin"], "out": tmp_path}
+    with pytest.raises(ConfigError, match="no column 'sex'"):
+        init(path, **{**wrong, "protected": ["sex"]})
+    assert [each.name for each in tmp_path.iterdir()] == ["loans.csv"]
+    draft = init(path, **wrong)
+    before = draft.dataset.read_bytes()
+    with pytest.raises(ConfigError, match=r"loans.yaml is there already, and nothing is overwri"):
+        init(path, **wrong, positive="late")
+    assert draft.dataset.read_bytes() == before
+    init(path, **wrong, name="late", positive="late")
+    with pytest.raises(ConfigError, match=r"no key 'lable' here\. Did you mean 'label'"):
+        init(path, lable="outcome")
+
+
+def test_the_lines_for_individual_fairness_are_taken_in(tmp_path):
+    draft = init(make_table(), label="outcome", protected=["origin"], out=tmp_path, name="loans")
+    text = draft.study.read_text()
+    for line in ("metric: {name: subspace}", "  budro: {}", "  sensei: {}"):
+        assert f"#{line}\n" in text
+        text = text.replace(f"#{line}\n", f"{line}\n")
+    draft.study.write_text(text)
+    methods = {each.group.method for each in study_of(draft, tmp_path)}
+    assert {"budro", "sensei"} <= methods
+
+
+HOSTILE = (
+    "yes",
+    "null",
+    "a: b",
+    "",
+    "# x",
+    "- x",
+    "'",
+    "{a}",
+    "é\u202e",
+    "\x1b[31m",
+    "a\nb",
+    "1.0",
+    "~",
+)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_and_levels_are_text(tmp_path, name):
+    table = make_table().rename(columns={"region": name, "origin": f"{name}.sex"})
+    table[name] = table[name].replace("a", name)
+    table[f"{name}.sex"] = table[f"{name}.sex"].replace("island", name)
+    draft = init(table, label="outcome", protected=[f"{name}.sex"], out=tmp_path)
+    assert study_of(draft, tmp_path)
+    assert name in read_yaml(draft.dataset)["features"]["categorical"]
+
+
+@pytest.mark.parametrize("value", [*YAML_VALUES, *CELLS])
+def test_any_text_is_read_back_as_it_was(tmp_path, value):
+    value = value[:2000]
+    path = tmp_path / "t.yaml"
+    path.write_text(f"a: {write_value([value])}\n", encoding="utf-8")
+    assert read_yaml(path) == {"a": [value]}
+
+
+def test_a_table_of_hostile_cells_is_answered(tmp_path):
+    rng = np.random.default_rng(0)
+    cells = [cell for cell in CELLS if "\x00" not in cell]
+    table = make_table(300)
+    for place, cell in enumerate(cells):
+        table[f"c{place}"] = np.where(rng.random(300) < 0.5, cell, "plain")
+    draft = init(table, label="outcome", protected=["origin"], out=tmp_path)
+    assert study_of(draft, tmp_path)
