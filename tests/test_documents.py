@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from fairfrontier import init
+
 ROOT = Path(__file__).resolve().parents[1]
 FENCE = re.compile(r"^```(\w+)\n# (\S+)\n(.*?)^```$", re.M | re.S)
 
@@ -85,6 +87,8 @@ def test_own_table_of_the_readme(tmp_path):
     for name, text in blocks.items():
         (tmp_path / name).write_text(text.replace("trials: 40", "trials: 12"))
     make_loans().to_csv(tmp_path / "loans.csv", index=False)
+    assert "\nfairfrontier init loans.csv " in (ROOT / "README.md").read_text()
+    assert init(tmp_path / "loans.csv", out=tmp_path).command.startswith("fairfrontier run loans")
     out = tmp_path / "results"
     command = [
         "fairfrontier.cli.command",

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import resource
+import shutil
 import signal
 import warnings
 from contextlib import contextmanager
@@ -31,8 +32,12 @@ from fairfrontier.debias.debiasing import fit_debiasing
 from fairfrontier.debias.files import check_options as check_debiasing
 from fairfrontier.debias.files import decide_table
 from fairfrontier.prepare.description import PrepareConfig
+from fairfrontier.prepare.draft.config import InitConfig
+from fairfrontier.prepare.draft.draft import draft_dataset
+from fairfrontier.prepare.draft.sniff import read_raw
 from fairfrontier.prepare.loader import load
 from fairfrontier.runtime.errors import FairfrontierError, escape_controls
+from fairfrontier.study.draft import init
 from fairfrontier.study.expand import expand, load_study
 from fairfrontier.study.option import RunOptions, StudyOptions
 from fairfrontier.study.run import check_options as check_run
@@ -149,6 +154,18 @@ def test_tables(home, data):
         load(path, home=home)
 
 
+@settings(fuzzed, max_examples=max(EXAMPLES // 10, 1))
+@given(data=edited_table(make_table(120).to_csv(index=False)))
+def test_drafts(home, data):
+    table = home / "drafted.csv"
+    table.write_bytes(data)
+    out = home / "drafted"
+    with answered():
+        drafted = init(table, label="outcome", protected=("origin",), out=out)
+        expand(load_study(drafted.study, home=out))
+    shutil.rmtree(out, ignore_errors=True)
+
+
 def make_scores():
     table = make_table(120).assign(score=lambda t: (t["age"] / 100).round(3))
     return table.assign(decision=(table["age"] > 40).astype(int)).drop(columns=["income", "job"])
@@ -221,6 +238,12 @@ COMMANDS = {
         "dataset",
         ("loans", "--seed", "1"),
         lambda o: load(o.dataset, o.seed, home=o.home),
+    ),
+    "init": (
+        InitConfig,
+        "table",
+        ("scores.csv", "--label", "outcome", "--protected", "origin", "--name", "drafted"),
+        lambda o: draft_dataset(read_raw(o.table), o),
     ),
     "debias": (
         DebiasConfig,

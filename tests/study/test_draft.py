@@ -36,7 +36,7 @@ def study_of(draft, home):
 def test_every_raw_table_gives_a_study(tmp_path, name):
     open_text = gzip.open if name.endswith(".gz") else open
     with open_text(RAW / name, "rt") as file:
-        lines = list(itertools.islice(file, 1500))
+        lines = list(itertools.islice(file, 500))
     path = tmp_path / name.removesuffix(".gz")
     path.write_text("".join(lines))
     draft = init(path, out=tmp_path, **KNOWN.get(name, {}))
@@ -95,21 +95,7 @@ def test_the_lines_for_individual_fairness_are_taken_in(tmp_path):
     assert {"budro", "sensei"} <= methods
 
 
-HOSTILE = (
-    "yes",
-    "null",
-    "a: b",
-    "",
-    "# x",
-    "- x",
-    "'",
-    "{a}",
-    "é\u202e",
-    "\x1b[31m",
-    "a\nb",
-    "1.0",
-    "~",
-)
+HOSTILE = ("yes", "null", "a: b", "# x", "é\u202e", "\x1b[31m\n")
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -122,19 +108,17 @@ def test_hostile_names_and_levels_are_text(tmp_path, name):
     assert name in read_yaml(draft.dataset)["features"]["categorical"]
 
 
-@pytest.mark.parametrize("value", [*YAML_VALUES, *CELLS])
-def test_any_text_is_read_back_as_it_was(tmp_path, value):
-    value = value[:2000]
+def test_any_text_is_read_back_as_it_was(tmp_path):
+    values = [value[:2000] for value in (*YAML_VALUES, *CELLS)]
     path = tmp_path / "t.yaml"
-    path.write_text(f"a: {write_value([value])}\n", encoding="utf-8")
-    assert read_yaml(path) == {"a": [value]}
+    path.write_text("a:\n" + "".join(f"- {write_value(value)}\n" for value in values))
+    assert read_yaml(path) == {"a": values}
 
 
 def test_a_table_of_hostile_cells_is_answered(tmp_path):
     rng = np.random.default_rng(0)
-    cells = [cell for cell in CELLS if "\x00" not in cell]
     table = make_table(300)
-    for place, cell in enumerate(cells):
+    for place, cell in enumerate(CELLS):
         table[f"c{place}"] = np.where(rng.random(300) < 0.5, cell, "plain")
     draft = init(table, label="outcome", protected=["origin"], out=tmp_path)
     assert study_of(draft, tmp_path)

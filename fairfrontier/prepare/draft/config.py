@@ -6,7 +6,6 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from fairfrontier.prepare.config.section import Identifier
 from fairfrontier.runtime.config import fault
 from fairfrontier.runtime.option import File, Name, Names, ProjectOptions, split_names
 
@@ -26,8 +25,10 @@ class DraftOptions(ProjectOptions):
     protected: Names = Field(
         default=(), description="Columns of protected attributes; guessed by default."
     )
-    name: Identifier | None = Field(
-        default=None, description="Of the dataset and the study; by default that of the table."
+    name: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$",
+        description="Of the dataset and the study; by default that of the table.",
     )
     out: File | None = Field(
         default=None, description="The project's folder; by default the one that you are in."

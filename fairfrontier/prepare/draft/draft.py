@@ -123,7 +123,7 @@ def draft_dataset(raw: RawTable, options: DraftOptions) -> DatasetDraft:
 
 def slugify(name: str) -> str:
     """Return a name that files and results can have."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-_.")[:60] or "table"
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-_")[:60] or "table"
 
 
 def _keep_rows(frame: pd.DataFrame, attributes: list[AttributeDraft]) -> pd.DataFrame:

@@ -150,7 +150,13 @@ def _as_arrow(frame: Any) -> Any:
         check_header(list(frame.columns), Path("the frame"))
         try:
             return pa.Table.from_pandas(frame.rename(columns=str), preserve_index=False)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        # Half a character raises Python's own error.
+        except (
+            pa.ArrowInvalid,
+            pa.ArrowTypeError,
+            pa.ArrowNotImplementedError,
+            UnicodeEncodeError,
+        ) as error:
             raise DataError(
                 f"The frame holds what Arrow has no type for: {str(error).splitlines()[0]}.",
                 "Convert that column to numbers or text.",

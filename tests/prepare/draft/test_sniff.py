@@ -155,3 +155,5 @@ def test_frames_that_are_none():
         read_raw(pd.DataFrame([[1, 2]], columns=["a", "a"]))
     with pytest.raises(DataError, match="Arrow has no type for"):
         read_raw(pd.DataFrame({"a": [1, "x", object()]}))
+    with pytest.raises(DataError, match="Arrow has no type for"):
+        read_raw(pd.DataFrame({"a": pd.Series(["\ud800"], dtype=object)}))
