@@ -234,11 +234,11 @@ def _find_encoding(text: bytes) -> str | None:
 def _find_separator(text: str) -> tuple[str | None, list[list[str]], int]:
     """Return the separator, None for blanks, with the rows it makes and the lines above them."""
     found: list[tuple[int, int, str | None, list[list[str]], int]] = []
-    for separator in SEPARATORS:
-        rows, lines = _cut_rows(text, separator)
+    for mark in SEPARATORS:
+        rows, lines = _cut_rows(text, mark)
         if regular := _find_regular(rows):
             width, first = regular
-            found.append((-first, width, separator, rows[first:], lines[first]))
+            found.append((-first, width, mark, rows[first:], lines[first]))
     if not found:
         split = [line.split() for line in text.splitlines()[:LINES]]
         if regular := _find_regular([row for row in split if row]):
