@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fairfrontier.metric.registry import learn
     from fairfrontier.prepare.loader import load
     from fairfrontier.runner import run_study
-    from fairfrontier.study.draft import init
+    from fairfrontier.study.draft.project import init
     from fairfrontier.train.postprocess.model import post_process
     from fairfrontier.train.registry import create, load_model
 
@@ -39,7 +39,7 @@ __all__ = [
 _MODULES = {
     "Study": "fairfrontier.choose.select",
     "create": "fairfrontier.train.registry",
-    "init": "fairfrontier.study.draft",
+    "init": "fairfrontier.study.draft.project",
     "learn": "fairfrontier.metric.registry",
     "load": "fairfrontier.prepare.loader",
     "load_bundle": "fairfrontier.choose.bundle",

@@ -10,7 +10,6 @@ from typing import Any
 
 from fairfrontier.prepare.config.dataset import DatasetConfig, read_dataset
 from fairfrontier.prepare.draft.config import DraftOptions
-from fairfrontier.prepare.draft.document import write_comment, write_remark, write_value
 from fairfrontier.prepare.draft.draft import DatasetDraft, draft_dataset, write_dataset
 from fairfrontier.prepare.draft.sniff import read_raw
 from fairfrontier.prepare.loader import load
@@ -20,14 +19,9 @@ from fairfrontier.runtime.finder import FOLDERS
 from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.option import make_absolute
 from fairfrontier.runtime.writer import filling
-from fairfrontier.study.read import choose_measures, choose_methods
+from fairfrontier.study.draft.document import write_study
 
 RAW = Path("data", "raw")
-# Attributes that a first frontier trades against accuracy, unless somebody names them.
-MOST_ATTRIBUTES = 3
-# A label whose rarer class has a smaller share is not served by accuracy.
-BALANCED = 0.2
-TRIALS = 40
 
 
 @dataclass(frozen=True)
@@ -135,7 +129,7 @@ def draft_project(table: Any, options: DraftOptions) -> Draft:
         if raw.parquet:
             text = write_dataset(draft, (RAW / kept.name).as_posix())
             (dataset_folder / files["dataset"].name).write_text(text, encoding="utf-8")
-        study = write_study(draft, dataset, options)
+        study = write_study(draft, dataset, named=bool(options.protected))
         (study_folder / files["study"].name).write_text(study, encoding="utf-8")
     return Draft(
         files["dataset"],
@@ -158,53 +152,6 @@ def _try(text: str, path: Path, home: Path) -> DatasetConfig:
             error.mend,
         ) from None
     return read_dataset(path, home)
-
-
-def write_study(draft: DatasetDraft, dataset: DatasetConfig, options: DraftOptions) -> str:
-    """Return the YAML of a study of a drafted dataset."""
-    main = [attribute.name for attribute in draft.attributes]
-    others = [] if options.protected else main[MOST_ATTRIBUTES:]
-    main = [name for name in main if name not in others]
-    compared = dataset.model_copy(
-        update={
-            "groups": {name: dataset.groups[name] for name in main},
-            "counterfactuals": {
-                name: columns for name, columns in dataset.counterfactuals.items() if name in main
-            },
-        }
-    )
-    lines = [
-        *write_comment("Drafted by `fairfrontier init`: what is compared, and by what."),
-        f"study: {write_value(draft.name)}",
-        f"dataset: {write_value(draft.name)}",
-    ]
-    if dataset.label.task == "regression":
-        objective, remark = "rmse", "the loss that all methods keep low"
-    else:
-        rare = draft.rare is not None and draft.rare < BALANCED
-        objective = "balanced_accuracy" if rare else "accuracy"
-        remark = "or f1, auc, {costs: {false_positive: 1, false_negative: 5}}, ..."
-        if rare:
-            remark = f"one class has {draft.rare:.0%} of the rows; {remark}"
-    lines += write_remark(f"objective: {objective}", remark)
-    if dataset.label.task == "binary":
-        lines += [
-            *write_comment("Individual fairness, in minutes more: take the # off three lines."),
-            "#metric: {name: subspace}",
-        ]
-    lines.append("methods:")
-    for label, row in choose_methods(compared, has_metric=False).items():
-        lines.append(f"  {write_value(label)}: {write_value(row)}")
-    if dataset.label.task == "binary":
-        lines += ["#  budro: {}", "#  sensei: {}"]
-    lines += write_remark(
-        f"search: {{trials: {TRIALS}}}", "settings that are tried; more make a denser frontier"
-    )
-    lines += ["frontier:", "  fairness:"]
-    lines += [f"  - {write_value(measure)}" for measure in choose_measures(compared)]
-    if others:
-        lines += write_comment(f"Further groups of the dataset: {', '.join(others)}", 2)
-    return "\n".join(lines) + "\n"
 
 
 def _summarise(draft: DatasetDraft) -> str:
