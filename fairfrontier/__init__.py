@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fairfrontier.debias.debiasing import fit_debiasing as debias
     from fairfrontier.evaluate.verb import evaluate
     from fairfrontier.metric.registry import learn
+    from fairfrontier.monitor.files import run_monitor as monitor
     from fairfrontier.prepare.loader import load
     from fairfrontier.runner import run_study
     from fairfrontier.study.draft.project import init
@@ -31,6 +32,7 @@ __all__ = [
     "load",
     "load_bundle",
     "load_model",
+    "monitor",
     "post_process",
     "run_study",
     "select",
@@ -49,7 +51,7 @@ _MODULES = {
     "select": "fairfrontier.choose.select",
 }
 # Python itself puts a package into the name that its parent has for it: these rooms are called.
-_ROOMS = ("audit", "debias", "evaluate")
+_ROOMS = ("audit", "debias", "evaluate", "monitor")
 
 
 def __getattr__(name: str) -> Any:

@@ -111,6 +111,13 @@ def publish_audit(slug: str, folder: Path, names: Sequence[str]) -> None:
     _publish_files(slug, folder, names, write_card(slug, folder, "bounds.png", "audit.json"))
 
 
+def publish_monitor(slug: str, folder: Path, names: Sequence[str]) -> None:
+    """Publish what watching a bundle found: all checks, the card with its figure, links."""
+    checks = read_csv(folder / "checks.csv", keep_default_na=False, na_values={"value": [""]})
+    publish_table(slug, "checks", checks, f"What changed of {slug}, or passed a limit")
+    _publish_files(slug, folder, names, write_card(slug, folder, "rates.png", "monitor.json"))
+
+
 def write_card(
     slug: str, folder: Path, picture: str = "frontier.png", summary_name: str = "summary.json"
 ) -> str:

@@ -11,6 +11,7 @@ import typer
 from fairfrontier.cli.audit_command import audit
 from fairfrontier.cli.debias_command import debias
 from fairfrontier.cli.init_command import init
+from fairfrontier.cli.monitor_command import monitor
 from fairfrontier.cli.option import command_from
 from fairfrontier.cli.table import join_interval, print_table, write_settings
 from fairfrontier.cli.terminal import (
@@ -75,6 +76,7 @@ def prepare(config: PrepareConfig) -> None:
 
 command_from(app, "fairfrontier.debias.config:DebiasConfig", "table")(debias)
 command_from(app, "fairfrontier.audit.config:AuditConfig", "table")(audit)
+command_from(app, "fairfrontier.monitor.config:MonitorConfig", "bundle", "table")(monitor)
 
 
 @command_from(app, "fairfrontier.study.option:StudyOptions", "study")

@@ -19,14 +19,14 @@ ModelType = TypeVar("ModelType")
 
 
 def command_from(
-    app: typer.Typer, model: str, argument: str | None = None
+    app: typer.Typer, model: str, *arguments: str
 ) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
     """Return a decorator that makes a command of a function of one model.
 
     The command has the function's name and docstring. Every field of the model, ``module:class``,
-    is an option with the field's type, description and default, or the positional ``argument``.
-    Lists are separated by commas, or their option is repeated. The module is imported only when
-    this command is called.
+    is an option with the field's type, description and default, or a positional argument, in the
+    order of ``arguments``. Lists are separated by commas, or their option is repeated. The module
+    is imported only when this command is called.
     """
 
     def register(function: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -35,12 +35,12 @@ def command_from(
         class Command(TyperCommand):
             """Builds the command when it is called."""
 
-            def make_context(self, *arguments: Any, **settings: Any) -> Any:
+            def make_context(self, *given: Any, **settings: Any) -> Any:
                 module, _, cls = model.partition(":")
                 built = build_command(
-                    getattr(importlib.import_module(module), cls), function, argument
+                    getattr(importlib.import_module(module), cls), function, *arguments
                 )
-                return built.make_context(*arguments, **settings)
+                return built.make_context(*given, **settings)
 
         @app.command(name, cls=Command, help=inspect.getdoc(function))
         def stand_in() -> None:
@@ -51,11 +51,11 @@ def command_from(
     return register
 
 
-def build_command(model: type[Any], function: Callable[[Any], None], argument: str | None) -> Any:
+def build_command(model: type[Any], function: Callable[[Any], None], *arguments: str) -> Any:
     """Return a command that calls a function with a model of its options."""
-    parameters = [
-        _make_parameter(name, field, argument) for name, field in _order_fields(model).items()
-    ]
+    fields = _order_fields(model)
+    fields = {**{name: fields[name] for name in arguments if name in fields}, **fields}
+    parameters = [_make_parameter(name, field, name in arguments) for name, field in fields.items()]
 
     def call(**options: Any) -> None:
         values = {
@@ -102,12 +102,12 @@ def _order_fields(model: type[Any]) -> dict[str, Any]:
     return dict(sorted(model.model_fields.items(), key=lambda field: field[0] not in own))
 
 
-def _make_parameter(name: str, field: Any, argument: str | None) -> inspect.Parameter:
+def _make_parameter(name: str, field: Any, positional: bool) -> inspect.Parameter:
     """Return the parameter of a command for a field of a model."""
     from fairfrontier.runtime.config import spell
 
     kind = _find_type(field.annotation)
-    if name == argument:
+    if positional:
         about: Any = typer.Argument(help=_describe(field))
     else:
         spelt = [f"--{key.replace('_', '-')}" for key in spell(name, field)]

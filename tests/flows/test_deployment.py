@@ -8,7 +8,10 @@ from zoneinfo import ZoneInfo
 import pytest
 import yaml
 from prefect.client.schemas.schedules import CronSchedule
+from prefect.events import DeploymentEventTrigger
+from prefect.events.schemas.events import Resource
 
+from flows.monitor import ALARM
 from flows.service import POOL
 
 FIELDS = {"name", "entrypoint", "parameters", "work_pool", "schedules", "description", "tags"}
@@ -26,13 +29,13 @@ def flow_of(deployment):
 
 def test_every_flow_that_runs_long_is_deployed(described):
     flows = {flow_of(each).name for each in described["deployments"]}
-    assert flows == {"audit", "debias", "frontier", "reproduce"}
+    assert flows == {"audit", "debias", "frontier", "monitor", "reproduce"}
     assert len({each["name"] for each in described["deployments"]}) == len(flows)
 
 
 def test_every_deployment_is_whole(described):
     for deployment in described["deployments"]:
-        assert set(deployment) == FIELDS
+        assert set(deployment) - {"triggers"} == FIELDS
         assert deployment["work_pool"]["name"] == POOL
         if deployment["schedules"]:
             flow_of(deployment).validate_parameters(deployment["parameters"])
@@ -40,3 +43,15 @@ def test_every_deployment_is_whole(described):
             assert schedule["slug"]
             ZoneInfo(schedule["timezone"])
             CronSchedule(cron=schedule["cron"], timezone=schedule["timezone"])
+
+
+def test_an_alarm_of_its_bundle_trains_a_study_again(described):
+    (trained,) = (each for each in described["deployments"] if each.get("triggers"))
+    (trigger,) = (DeploymentEventTrigger.model_validate(each) for each in trained["triggers"])
+    assert trigger.expect == {ALARM}
+    alarm = Resource(
+        {"prefect.resource.id": "fairfrontier.bundle.b", "fairfrontier.study": "adult"}
+    )
+    assert trigger.match.matches(alarm)
+    assert trained["parameters"]["run"]["study"] == "adult"
+    assert not trigger.match.matches(Resource({**alarm.root, "fairfrontier.study": "german"}))

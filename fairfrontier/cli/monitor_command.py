@@ -1,0 +1,84 @@
+"""The command line's watch over a bundle in use."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from fairfrontier.cli.audit_command import LIMIT_EXCEEDED
+from fairfrontier.cli.table import print_table
+from fairfrontier.cli.terminal import show
+
+# Heavy modules are imported where they are used.
+if TYPE_CHECKING:
+    from fairfrontier.monitor.config import MonitorConfig
+
+ROWS_AT_MOST = 24
+
+
+def monitor(config: MonitorConfig) -> None:
+    """Count a new period of a bundle's rows, and say which rates changed or passed a limit.
+
+    The exit code is 4 when there is an alarm, from an earlier period too.
+    """
+    from fairfrontier.cli.progress import show_passes
+    from fairfrontier.monitor.files import check_options, write_monitor
+    from fairfrontier.monitor.monitoring import PASSES, watch
+
+    started = time.monotonic()
+    with show_passes(config, check_options, PASSES) as progress:
+        summary = write_monitor(watch(config, progress), started)
+    show_monitor(config.folder, summary)
+    if summary["alarms"]:
+        raise typer.Exit(LIMIT_EXCEEDED)
+
+
+def show_monitor(folder: Path, summary: dict[str, Any]) -> None:
+    """Print the limits, the alarms, and the columns that drifted beyond chance."""
+    import pandas as pd
+
+    name, period, new, counts = (summary[key] for key in ("name", "period", "new", "counts"))
+    if not any(new.values()):
+        show(f"{name}: the table was counted before, as the period {period}.")
+    if summary["limits"]:
+        rows = [
+            {
+                "limit": limit["name"],
+                "": f"≤ {limit['high']:g}" if limit["low"] == 0 else f"≥ {limit['low']:g}",
+                "reference": _write(limit["reference"]),
+                period: _write(limit["value"]),
+                "alarm": f"since {limit['alarm']}" if limit["alarm"] else "no",
+            }
+            for limit in summary["limits"]
+        ]
+        print_table(f"{name}: limits", pd.DataFrame(rows))
+    changed = [alarm for alarm in summary["alarms"] if alarm["kind"] == "reference"]
+    if changed:
+        rows = [
+            {
+                "rate": alarm["name"],
+                "reference": f"{alarm['low']:.3f} to {alarm['high']:.3f}",
+                period: _write(alarm["value"]),
+                "p": f"{alarm['p']:.1e}",
+                "alarm": f"since {alarm['alarm']}",
+            }
+            for alarm in changed[:ROWS_AT_MOST]
+        ]
+        complete = str(folder / "checks.csv")
+        print_table(f"{name}: rates that changed", pd.DataFrame(rows), complete=complete)
+    else:
+        show(f"{name}: no rate is known to have changed in {counts['periods']:,} periods.")
+    drifted = [each["column"] for each in summary["drift"] if (each["beyond"] or 0) > 1]
+    if drifted:
+        show(f"Drifted beyond chance in {period}: {', '.join(drifted[:ROWS_AT_MOST])}.")
+    show(
+        f"{new['rows']:,} rows and {new['labels']:,} labels counted, {counts['rows']:,} and "
+        f"{counts['labels']:,} in all. Report: {folder / 'report.html'}"
+    )
+
+
+def _write(value: float | None) -> str:
+    return "too few rows" if value is None else f"{value:.3f}"

@@ -1,0 +1,301 @@
+"""The rows of a period, counted by group, decision and label."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fairfrontier.choose.bundle import Bundle, read_ids
+from fairfrontier.choose.reference import OTHER, count_column
+from fairfrontier.evaluate.statistic.drift import compare_counts
+from fairfrontier.evaluate.statistic.sequential import BATCHES
+from fairfrontier.prepare.table.stream import BATCH_ROWS, read_names, read_rows
+from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+from fairfrontier.runtime.seeds import derive_integer, uniforms
+
+# Sums over rows: of those decided, how many of them expected to be selected, and so on.
+COUNTED = ("rows", "selected", "labelled", "positive", "true_positive", "false_positive")
+KEYS = ("attribute", "group", "batch")
+SCORE = "score"
+# Columns of the decisions that are kept until their labels come.
+ID, PROBABILITY, BATCH, LABEL = "id", "probability", "batch", "label"
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """The groups that a bundle's reference counts, by attribute; all rows are the group ""."""
+
+    bundle: Bundle
+
+    @cached_property
+    def levels(self) -> dict[str, tuple[str, ...]]:
+        """Attribute -> groups."""
+        counted = self.bundle.reference["groups"]
+        return {"": ("",), **{name: tuple(groups) for name, groups in counted.items()}}
+
+    def find(self, codes: np.ndarray) -> dict[str, np.ndarray]:
+        """Return attribute -> the positions of rows in its groups, −1 where they are of none."""
+        found = {"": np.zeros(len(codes), dtype=np.int64)}
+        for position, attribute in enumerate(self.bundle.encoder.attributes):
+            levels = self.levels[attribute.name]
+            # Groups that were too small in the reference are one.
+            other = levels.index(OTHER) if OTHER in levels else -1
+            table = [levels.index(each) if each in levels else other for each in attribute.names]
+            found[attribute.name] = np.array([*table, other])[codes[:, position]]
+        return found
+
+
+class Tally:
+    """Sums over rows by attribute, group and batch; memory does not depend on the rows."""
+
+    def __init__(self, groups: Groups) -> None:
+        self._levels = groups.levels
+        self._sums = {
+            name: np.zeros((len(levels) * len(BATCHES), len(COUNTED)))
+            for name, levels in groups.levels.items()
+        }
+
+    def add(
+        self,
+        codes: Mapping[str, np.ndarray],
+        batch: np.ndarray,
+        probability: np.ndarray,
+        label: np.ndarray,
+        *,
+        decided: bool,
+    ) -> None:
+        """Add rows; those ``decided`` before count only what their labels say.
+
+        Labels are 0, 1, or NaN where unknown.
+        """
+        known = ~np.isnan(label)
+        one = np.where(known, label, 0.0)
+        new = np.full(len(label), float(not decided))
+        values = (new, new * probability, known, one, one * probability)
+        columns = (*values, np.where(known, 1.0 - one, 0.0) * probability)
+        for name, sums in self._sums.items():
+            inside = codes[name] >= 0
+            cell = codes[name][inside] * len(BATCHES) + batch[inside]
+            for column, weight in enumerate(columns):
+                sums[:, column] += np.bincount(cell, weight[inside], len(sums))
+
+    def tabulate(self) -> pd.DataFrame:
+        """Return the sums with the columns of ``KEYS`` and ``COUNTED``."""
+        tables = []
+        for name, levels in self._levels.items():
+            table = pd.DataFrame(self._sums[name], columns=list(COUNTED))
+            table.insert(0, KEYS[2], np.tile(np.arange(len(BATCHES)), len(levels)))
+            table.insert(0, KEYS[1], np.repeat(levels, len(BATCHES)))
+            table.insert(0, KEYS[0], name)
+            tables.append(table)
+        return pd.concat(tables, ignore_index=True).astype({"attribute": "str", "group": "str"})
+
+
+@dataclass(frozen=True, eq=False)
+class PeriodRows:
+    """The rows of a period.
+
+    Attributes
+    ----------
+    counts : DataFrame
+        `Tally.tabulate`.
+    drift : DataFrame
+        Columns column, n, psi, psi_by_chance, ks, wasserstein; see `compare_counts`.
+    refused : dict
+        Reason -> rows that were not decided, which count nowhere else.
+    kept : DataFrame or None
+        Columns id, probability, batch, label, and the position of the group for each attribute:
+        what labels that come later are joined with. None without row ids.
+    """
+
+    counts: pd.DataFrame
+    drift: pd.DataFrame
+    refused: Mapping[str, int]
+    kept: pd.DataFrame | None
+
+
+def read_frames(
+    path: Path, columns: Mapping[str, str], report: Callable[[float], None]
+) -> Iterator[pd.DataFrame]:
+    """Yield the named columns of a table as frames, indexed by the number of the row."""
+    for batch in read_rows(path, columns, BATCH_ROWS):
+        frame = batch.raw.to_pandas()
+        frame.index = pd.RangeIndex(batch.start, batch.start + len(frame))
+        yield frame
+        report(batch.share)
+
+
+def count_period(
+    bundle: Bundle,
+    path: Path,
+    row_id: str | None,
+    report: Callable[[float], None],
+    *,
+    labelled: bool = False,
+) -> PeriodRows:
+    """Decide on the rows of a table and count them.
+
+    Raises
+    ------
+    ConfigError
+        When a column is missing, that of labels among them where ``labelled``.
+    DataError
+        When no row could be decided, or none has a label where ``labelled``.
+
+    Notes
+    -----
+    The table is read in batches. What is kept of each row takes about 30 bytes beside its id.
+    """
+    groups, reference = Groups(bundle), bundle.reference
+    used = find_columns(bundle, path, row_id, labelled=labelled)
+    refused: Counter[str] = Counter()
+    tally, kept = Tally(groups), []
+    described = {SCORE: reference["score"], **reference["features"]}
+    binned: dict[str, Any] = {}
+    for frame in read_frames(path, used, report):
+        rows = bundle.encode(frame)
+        decided = bundle.judge_rows(frame, rows, row_id)
+        accepted = (decided["refused"] == "").to_numpy()
+        refused.update(decided["refused"][~accepted])
+        label = np.full(len(frame), np.nan)
+        if bundle.encoder.config.label.column in frame:
+            label = bundle.encoder.read_labels(frame)
+        _, words = read_ids(frame, row_id)
+        batch = draw_batches(words)[accepted]
+        codes = groups.find(rows.groups[accepted])
+        probability = decided["probability"].to_numpy(dtype=np.float64)[accepted]
+        tally.add(codes, batch, probability, label[accepted], decided=False)
+        columns = rows.columns.loc[accepted].assign(**{SCORE: decided.loc[accepted, "score"]})
+        for name, each in described.items():
+            binned[name] = binned.get(name, 0) + count_column(columns[name], each)
+        if row_id is not None:
+            values = {ID: decided.loc[accepted, "id"].astype("str"), PROBABILITY: probability}
+            of_groups = {f"group:{name}": codes[name].astype(np.int32) for name in codes if name}
+            kept.append(pd.DataFrame({**values, BATCH: batch, LABEL: label[accepted], **of_groups}))
+    counts = tally.tabulate()
+    everyone = counts.loc[counts["attribute"] == "", list(COUNTED)].sum()
+    if not everyone["rows"]:
+        raise DataError(
+            f"No row of {path} can be decided: {refused.most_common(1)[0][0]}.",
+            "Give rows like those that the model was made for.",
+        )
+    if labelled and not everyone["labelled"]:
+        raise DataError(
+            f"No row of {path} has a label in the column {bundle.encoder.config.label.column!r}.",
+            "Leave out --labelled: labels may come later.",
+        )
+    drift = [
+        {"column": name, "n": int(binned[name].sum()), **_compare(each, binned[name])}
+        for name, each in described.items()
+    ]
+    rest = pd.concat(kept, ignore_index=True) if kept else None
+    return PeriodRows(counts, pd.DataFrame(drift), refused, rest)
+
+
+def count_labels(
+    bundle: Bundle,
+    path: Path,
+    row_id: str,
+    kept: pd.DataFrame,
+    period: str,
+    report: Callable[[float], None],
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Join the labels of a table with the decisions of an earlier period, by row id.
+
+    Returns the counts of rows whose label was not known before, and ``kept`` with the labels. Rows
+    of other periods are ignored, and so are labels of rows that have one.
+
+    Raises
+    ------
+    ConfigError
+        When the table has no labels or ids.
+    DataError
+        When no row is of the period, or an id occurs twice.
+    """
+    label = bundle.encoder.config.label.column
+    ids = pd.Index(kept[ID])
+    values = np.full(len(kept), np.nan)
+    seen = np.zeros(len(kept), dtype=bool)
+    if not ids.is_unique:
+        raise DataError(
+            f"The row id {ids[ids.duplicated()][0]!r} occurs twice in the period {period}.",
+            "Labels can come later only where every row has an id of its own.",
+        )
+    for frame in read_frames(path, _name_label_columns(path, row_id, label, period), report):
+        names, _ = read_ids(frame, row_id)
+        position = ids.get_indexer(pd.Index(names).astype("str"))
+        found, code = position >= 0, bundle.encoder.read_labels(frame)
+        repeated = pd.Index(position[found]).duplicated() | seen[position[found]]
+        if repeated.any():
+            name = names[found][repeated.argmax()]
+            raise DataError(
+                f"The row id {str(name)!r} occurs twice in {path}.", "Give it one label."
+            )
+        seen[position[found]] = True
+        values[position[found]] = code[found]
+    if not seen.any():
+        raise DataError(
+            f"No row of {path} has an id of the period {period}, which is recorded already.",
+            "Name a new period with --period, or give the labels of this one by the same row ids.",
+        )
+    new = kept[LABEL].isna().to_numpy() & ~np.isnan(values)
+    groups = Groups(bundle)
+    codes = {name: kept[f"group:{name}"].to_numpy()[new] for name in groups.levels if name}
+    codes[""] = np.zeros(new.sum(), dtype=np.int64)
+    tally = Tally(groups)
+    batch, probability = kept[BATCH].to_numpy()[new], kept[PROBABILITY].to_numpy()[new]
+    tally.add(codes, batch, probability, values[new], decided=True)
+    return tally.tabulate(), kept.assign(**{LABEL: np.where(new, values, kept[LABEL])})
+
+
+def find_columns(
+    bundle: Bundle, path: Path, row_id: str | None, *, labelled: bool = False
+) -> dict[str, str]:
+    """Return the columns of a table that are read; ConfigError where one is missing."""
+    names = read_names(path)
+    encoder = bundle.encoder
+    encoder.check_columns(names, bundle.needed_groups, path)
+    for name in encoder.grouped:
+        if name not in names:
+            raise ConfigError(
+                f"{path} has no column {name!r}, by which groups are told apart.",
+                nearest(name, names),
+            )
+    label = encoder.config.label.column
+    if labelled and label not in names:
+        raise ConfigError(
+            f"{path} has no column {label!r}, in which labels are.",
+            f"{nearest(label, names)} Or leave out --labelled: labels may come later.",
+        )
+    optional = [name for name in (label, *encoder.config.rows.keep) if name in names]
+    needed = dict.fromkeys([*encoder.features, *encoder.grouped, *optional], "table")
+    return needed if row_id is None else {**needed, row_id: "row-id"}
+
+
+def draw_batches(words: np.ndarray) -> np.ndarray:
+    """Return a batch for every row, drawn by the word of its id with the shares of ``BATCHES``."""
+    drawn = uniforms(derive_integer("monitor", "batch"), words)
+    return np.searchsorted(np.cumsum(BATCHES)[:-1], drawn, side="right")
+
+
+def _name_label_columns(path: Path, row_id: str, label: str, period: str) -> dict[str, str]:
+    names = read_names(path)
+    for name, what in ((row_id, "row ids"), (label, "labels")):
+        if name not in names:
+            raise ConfigError(
+                f"The period {period} is recorded already, and {path} has no column {name!r} of "
+                f"{what} to add to it.",
+                "Name a new period with --period, or give the labels of this one by row id.",
+            )
+    return {row_id: "row-id", label: "table"}
+
+
+def _compare(described: Mapping[str, Any], counts: np.ndarray) -> dict[str, float]:
+    return vars(compare_counts(np.array(described["counts"]), counts, described.get("edges")))

@@ -1,0 +1,205 @@
+"""What watching a bundle leaves: its history, the rates by period, alarms, and a page."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fairfrontier.figure.frontier import name_measure
+from fairfrontier.monitor.alarm import LIMIT, REFERENCE
+from fairfrontier.monitor.config import MonitorConfig
+from fairfrontier.monitor.figure import draw_evidence, draw_rates
+from fairfrontier.monitor.history import DRIFT, HISTORY
+from fairfrontier.monitor.monitoring import (
+    Findings,
+    Progress,
+    check_config,
+    check_unchanged,
+    name_kept,
+    name_period,
+    watch,
+)
+from fairfrontier.report.summary import list_versions
+from fairfrontier.report.template import embed, open_template
+from fairfrontier.runtime.text_file import to_csv, write_json
+from fairfrontier.runtime.writer import filling
+from fairfrontier.study.drawing import Picture
+
+FILES = (
+    HISTORY,
+    DRIFT,
+    "rates.csv",
+    "checks.csv",
+    "evidence.csv",
+    "rates.png",
+    "evidence.png",
+    "report.html",
+    "monitor.json",
+)
+TEMPLATE = Path(__file__).with_name("monitor.html.j2")
+# Rows of the page's tables; all are in the files.
+SHOWN_AT_MOST = 40
+
+
+def check_options(config: MonitorConfig) -> None:
+    """Raise a FairfrontierError for whatever is known to be wrong before a row is read."""
+    check_config(config)
+    inside = [path for path in (config.bundle, config.table) if path.is_dir()]
+    config.check_results([config.table, *inside], [*FILES, name_kept(name_period(config))])
+
+
+def run_monitor(config: MonitorConfig, progress: Progress | None = None) -> dict[str, Any]:
+    """Count a new period of a bundle's rows, or labels that come later, and say what changed.
+
+    Parameters
+    ----------
+    config : MonitorConfig
+        Which bundle, table and period.
+    progress : callable, optional
+        As of `watch`.
+
+    Returns
+    -------
+    dict
+        The content of monitor.json: ``alarms``, ``limits``, ``checks``, ``drift``, ``periods`` and
+        so on. The ``FILES`` in ``config.folder`` are written.
+
+    Raises
+    ------
+    ConfigError, DataError, StoreError
+        As in `watch`; then no file has changed.
+    """
+    started = time.monotonic()
+    check_options(config)
+    return write_monitor(watch(config, progress), started)
+
+
+def write_monitor(findings: Findings, started: float) -> dict[str, Any]:
+    """Write the ``FILES`` and the decisions kept of the period; return the content of monitor.json.
+
+    Raises
+    ------
+    StoreError
+        When the folder cannot be written, or another run has written the history meanwhile; then no
+        file in it has changed.
+    """
+    folder = findings.config.folder
+    with filling(folder, FILES) as work:
+        findings.history.write(work)
+        if findings.kept is not None:
+            findings.kept.to_parquet(work / name_kept(name_period(findings.config)), index=False)
+        (work / "rates.csv").write_bytes(to_csv(findings.rates))
+        (work / "checks.csv").write_bytes(to_csv(findings.checks))
+        (work / "evidence.csv").write_bytes(to_csv(findings.evidence))
+        pictures = {"rates": draw_rates(findings), "evidence": draw_evidence(findings)}
+        for name, picture in pictures.items():
+            (work / f"{name}.png").write_bytes(picture.png)
+        summary = summarise(findings)
+        summary["seconds"] = round(time.monotonic() - started, 3)
+        report = render_monitor(findings, summary, pictures)
+        (work / "report.html").write_text(report, encoding="utf-8")
+        write_json(summary, work / "monitor.json")
+        check_unchanged(findings)
+    return summary
+
+
+def summarise(findings: Findings) -> dict[str, Any]:
+    """Return what was found as plain values; None for what is unknown."""
+    config, history, bundle = findings.config, findings.history, findings.bundle
+    period = name_period(config)
+    alarms = _list_plain(findings.alarms)
+    limits = _list_plain(findings.checks[findings.checks["kind"] == LIMIT])
+    drift = history.drift[history.drift["period"] == period].drop(columns=["entry", "period"])
+    return {
+        "name": config.folder.name,
+        "bundle": {
+            "name": config.name,
+            "digest": history.bundle,
+            "study": bundle.manifest["study"],
+        },
+        "period": period,
+        "new": findings.new,
+        "alpha": history.alpha,
+        "alarms": [{**alarm, "sentence": say(alarm)} for alarm in alarms],
+        # What a flow reacts to once; the others are known since an earlier entry.
+        "raised": [alarm["name"] for alarm in alarms if _is_new(alarm, findings)],
+        "limits": limits,
+        "counts": {
+            "periods": len(history.periods),
+            "rows": int(history.entries["rows"].sum()),
+            "labels": int(history.entries["labelled"].sum()),
+            "refused": int(history.entries["refused"].sum()),
+            "checks": len(findings.checks),
+            "alarms": len(alarms),
+        },
+        "drift": _list_plain(_sort_drift(drift)),
+        "periods": _list_periods(findings),
+        "versions": list_versions(),
+    }
+
+
+def say(check: Mapping[str, Any]) -> str:
+    """Return an alarm as a sentence."""
+    name, since = name_measure(check["name"]), check["alarm"]
+    if check["kind"] == LIMIT:
+        bound = check["high"] if check["low"] == 0 else check["low"]
+        return f"{name} has passed its limit {bound:g}, known since {since}."
+    group = f" of {check['attribute']}={check['group']}" if check["attribute"] else ""
+    return (
+        f"{name_measure(check['rate'])}{group} has left {check['low']:.3f} to {check['high']:.3f}, "
+        f"where it was on the reference rows, known since {since}."
+    )
+
+
+def _is_new(alarm: Mapping[str, Any], findings: Findings) -> bool:
+    """Return whether an alarm was raised by what was counted now."""
+    own = findings.evidence[findings.evidence["name"] == alarm["name"]]
+    first = own["entry"][own["log_e"] >= own["threshold"]].iloc[0]
+    last = findings.history.entries["entry"].max()
+    return bool(any(findings.new.values()) and first == last)
+
+
+def _list_periods(findings: Findings) -> list[dict[str, Any]]:
+    """Return the periods with their rows, labels and refused rows."""
+    sums = findings.history.entries.groupby("period", sort=False)
+    table = sums[["rows", "labelled", "refused"]].sum().astype(int)
+    return [
+        {"period": str(name), "rows": int(r), "labels": int(y), "refused": int(n)}
+        for name, r, y, n in table.itertuples()
+    ]
+
+
+def _sort_drift(drift: pd.DataFrame) -> pd.DataFrame:
+    """Return columns by how far they drifted beyond chance."""
+    beyond = (drift["psi"] / drift["psi_by_chance"]).astype(float)
+    return drift.assign(beyond=beyond).sort_values("beyond", ascending=False, kind="stable")
+
+
+def _list_plain(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [
+        {
+            str(key): None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in row.items()
+        }
+        for row in table.to_dict("records")
+    ]
+
+
+def render_monitor(
+    findings: Findings, summary: Mapping[str, Any], pictures: Mapping[str, Picture]
+) -> str:
+    """Return the page as HTML, in which all text from data or configuration is escaped."""
+    compared = findings.checks[findings.checks["kind"] == REFERENCE].sort_values("p", kind="stable")
+    return open_template(TEMPLATE).render(
+        summary=summary,
+        config=findings.config,
+        pictures={name: embed(picture) for name, picture in pictures.items()},
+        checks=_list_plain(compared.head(SHOWN_AT_MOST)),
+        more=max(0, len(compared) - SHOWN_AT_MOST),
+        drift=summary["drift"][:SHOWN_AT_MOST],
+    )

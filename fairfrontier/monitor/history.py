@@ -1,0 +1,153 @@
+"""What was counted so far: periods, and labels that came later, in the order in which they came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from fairfrontier.evaluate.statistic.sequential import BATCHES
+from fairfrontier.monitor.config import Limit, MonitorConfig, read_limit
+from fairfrontier.monitor.count import COUNTED, KEYS
+from fairfrontier.runtime.errors import ConfigError, StoreError
+
+HISTORY, DRIFT = "history.parquet", "drift.parquet"
+ENTRY = ("entry", "period", "digest", "refused")
+TEXT = ("period", "digest")
+ALPHA = 0.05
+MEND = "Restore it from a copy, or begin another history with --out."
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """What was counted of a bundle's rows.
+
+    Attributes
+    ----------
+    bundle : str
+        Digest of the bundle.
+    alpha : float
+        Probability of any false alarm.
+    limits : dict
+        Name -> bound.
+    counts : DataFrame
+        Columns entry, from 0; period; digest of the table; refused, rows of that table; attribute,
+        group, batch and the sums of ``COUNTED``. An entry is a period, or labels that came later.
+    drift : DataFrame
+        Columns entry, period, column, n, psi, psi_by_chance, ks, wasserstein.
+    """
+
+    bundle: str
+    alpha: float
+    limits: dict[str, float]
+    counts: pd.DataFrame
+    drift: pd.DataFrame
+
+    @property
+    def entries(self) -> pd.DataFrame:
+        """Return a row for each entry, with the sums over all of its rows."""
+        everyone = self.counts[self.counts["attribute"] == ""]
+        return everyone.groupby(list(ENTRY), as_index=False)[list(COUNTED)].sum()
+
+    @property
+    def periods(self) -> list[str]:
+        """The periods in the order in which they came."""
+        return list(dict.fromkeys(self.counts["period"]))
+
+    def list_limits(self) -> list[Limit]:
+        """Return the limits."""
+        return [read_limit(name, bound) for name, bound in self.limits.items()]
+
+    def add(
+        self, period: str, digest: str, refused: int, counts: pd.DataFrame, drift: pd.DataFrame
+    ) -> History:
+        """Return the history with an entry more."""
+        number = 0 if self.counts.empty else int(self.counts["entry"].max()) + 1
+        facts = {"entry": number, "period": period, "digest": digest, "refused": refused}
+        tables = []
+        for old, new in ((self.counts, counts), (self.drift, drift)):
+            told: dict[str, Any] = {name: facts[name] for name in old if name in facts}
+            added = new.assign(**told).astype({name: "str" for name in told if name in TEXT})
+            # Columns of an empty table have no types.
+            grown = [each[list(old)] for each in (old, added) if not each.empty]
+            tables.append(pd.concat(grown, ignore_index=True) if grown else old)
+        return History(self.bundle, self.alpha, self.limits, *tables)
+
+    def sum_batches(self, attribute: str) -> tuple[np.ndarray, list[str]]:
+        """Return the sums of an attribute's groups, and the groups.
+
+        The array has shape (n_entries, n_batches, n_groups, len(COUNTED)).
+        """
+        rows = self.counts[self.counts["attribute"] == attribute]
+        groups = list(dict.fromkeys(rows["group"]))
+        sums = rows.sort_values("entry", kind="stable")[list(COUNTED)].to_numpy()
+        shape = (-1, len(groups), len(BATCHES), len(COUNTED))
+        return sums.reshape(shape).swapaxes(1, 2), groups
+
+    def write(self, folder: Path) -> None:
+        """Write both tables into a folder."""
+        counts = self.counts.copy()
+        # pandas keeps them in the file's metadata.
+        counts.attrs.update(bundle=self.bundle, alpha=self.alpha, limits=self.limits)
+        counts.to_parquet(folder / HISTORY, index=False)
+        self.drift.to_parquet(folder / DRIFT, index=False)
+
+
+def read_history(folder: Path, bundle: str, config: MonitorConfig) -> History:
+    """Return the history in a folder, or an empty one.
+
+    Raises
+    ------
+    ConfigError
+        When it is of another bundle, or has other limits or another alpha than those given.
+    StoreError
+        When it cannot be read.
+    """
+    if not (folder / HISTORY).is_file():
+        counts = pd.DataFrame(columns=[*ENTRY, *KEYS, *COUNTED])
+        distances = ("psi", "psi_by_chance", "ks", "wasserstein")
+        drift = pd.DataFrame(columns=["entry", "period", "column", "n", *distances])
+        alpha = ALPHA if config.alpha is None else config.alpha
+        return History(bundle, alpha, config.limit or {}, counts, drift)
+    with explaining(folder):
+        counts = pd.read_parquet(folder / HISTORY)
+        drift = pd.read_parquet(folder / DRIFT)
+        facts = counts.attrs
+        limits = {str(name): float(bound) for name, bound in facts["limits"].items()}
+        history = History(str(facts["bundle"]), float(facts["alpha"]), limits, counts, drift)
+        missing = {*ENTRY, *KEYS, *COUNTED} - {*counts.columns}
+        if missing or not 0 < history.alpha < 1 or history.entries.empty:
+            raise ValueError(f"without {', '.join(sorted(missing)) or 'entries'}")
+        history.list_limits()
+    if history.bundle != bundle:
+        raise ConfigError(
+            f"The history in {folder} is of another bundle.",
+            "Begin another one with --out, or name the bundle that it is of.",
+        )
+    for name, given, kept in (
+        ("limit", config.limit, history.limits),
+        ("alpha", config.alpha, history.alpha),
+    ):
+        if given is not None and given != kept:
+            raise ConfigError(
+                f"--{name} is not that of the history in {folder}, by which false alarms are "
+                "bounded.",
+                f"Leave out --{name}, or begin another history with --out.",
+            )
+    return history
+
+
+@contextmanager
+def explaining(folder: Path) -> Iterator[None]:
+    """Turn what goes wrong as a history is read into a StoreError."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        raise StoreError(f"The history in {folder} cannot be read: {reason}.", MEND) from None

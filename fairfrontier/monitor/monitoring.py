@@ -1,0 +1,269 @@
+"""A bundle in use: a new period is decided, counted once, and compared with the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fairfrontier.choose.bundle import MANIFEST, Bundle, load_bundle
+from fairfrontier.monitor.alarm import (
+    LIMIT,
+    REFERENCE,
+    Check,
+    gather_evidence,
+    list_checks,
+    measure_limit,
+    tabulate_periods,
+)
+from fairfrontier.monitor.config import RATES, MonitorConfig, check_period, read_limit
+from fairfrontier.monitor.count import count_labels, count_period, find_columns
+from fairfrontier.monitor.history import HISTORY, History, explaining, read_history
+from fairfrontier.prepare.table.stream import check_stamps, digest_table, stamp_table
+from fairfrontier.runtime.errors import ConfigError, FairfrontierError, StoreError
+from fairfrontier.runtime.store import hash_file
+
+READING, COMPARING = PASSES = ("deciding on rows", "comparing with the reference")
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """What is known of a bundle after a period.
+
+    Attributes
+    ----------
+    config : MonitorConfig
+        The options.
+    bundle : Bundle
+        What decided.
+    history : History
+        With the new period, or the new labels.
+    before : str or None
+        The digest of the history's file before.
+    kept : DataFrame or None
+        The decisions of the period, for labels that come later; see `PeriodRows`.
+    new : dict
+        ``rows`` and ``labels`` that were counted now, both 0 where the table was counted before.
+    rates : DataFrame
+        `tabulate_periods` of all rates.
+    checks : DataFrame
+        Columns kind (reference or limit), name, rate, attribute, group, reference, low and high
+        (where the rate or limited number may be), value (over the period's rows), n, log_e,
+        threshold, p and alarm: the period since which there is one, empty without. p ≤ α exactly
+        where there is an alarm, however often one looked, and over all checks.
+    evidence : DataFrame
+        Columns name, entry, period, log_e, threshold.
+    limited : dict
+        Name of a limit -> the groups that it is about: those with enough rows in the reference.
+    """
+
+    config: MonitorConfig
+    bundle: Bundle
+    history: History
+    before: str | None
+    kept: pd.DataFrame | None
+    new: dict[str, int]
+    rates: pd.DataFrame
+    checks: pd.DataFrame
+    evidence: pd.DataFrame
+    limited: dict[str, tuple[str, ...]]
+
+    @property
+    def alarms(self) -> pd.DataFrame:
+        """The checks with an alarm."""
+        return self.checks[self.checks["alarm"] != ""]
+
+
+def name_kept(period: str) -> str:
+    """Return the name of the file with a period's decisions, which labels are joined with."""
+    return f"rows@{period}.parquet"
+
+
+def check_config(config: MonitorConfig) -> None:
+    """Raise a FairfrontierError when the bundle or the table cannot be used; no row is read."""
+    bundle = load_bundle(config.bundle)
+    history = _open_history(config)
+    list_checks(bundle.reference, history.list_limits(), history.alpha, config.minimum)
+    if name_period(config) not in history.periods:
+        find_columns(bundle, config.table, config.row_id or bundle.row_id, labelled=config.labelled)
+
+
+def name_period(config: MonitorConfig) -> str:
+    """Return the period; ConfigError where the table's name, its default, is none."""
+    name = config.period_name
+    try:
+        return check_period(name)
+    except ValueError:
+        raise ConfigError(
+            f"{name!r}, from the name of the table, is no name of a period.",
+            "Name the period with --period, in letters, digits, dots and dashes.",
+        ) from None
+
+
+def watch(config: MonitorConfig, progress: Progress | None = None) -> Findings:
+    """Count a new period, or later labels of one, and compare all periods with the reference.
+
+    See `fairfrontier.monitor.alarm` for what is compared, and `sequential` for the mathematics.
+
+    Parameters
+    ----------
+    config : MonitorConfig
+        Which bundle and table.
+    progress : callable, optional
+        Called with the name of a pass and the share of it that is done, from 0 to 1.
+
+    Returns
+    -------
+    Findings
+        A table that was counted before, as the same period, is not counted again.
+
+    Raises
+    ------
+    ConfigError
+        When a file or column does not exist, the table was counted as another period, or the
+        history is of another bundle or has other limits.
+    DataError
+        When no row can be decided, or no label belongs to the period.
+    StoreError
+        When the bundle was altered, or the history cannot be read.
+
+    Notes
+    -----
+    O(n) for n rows, which are read in batches, and O(checks · periods²).
+    """
+    report = progress or (lambda *_: None)
+    stamps = stamp_table(config.table)
+    bundle, history, period = load_bundle(config.bundle), _open_history(config), name_period(config)
+    checks = list_checks(bundle.reference, history.list_limits(), history.alpha, config.minimum)
+    before = _digest_history(config.folder)
+    history, kept, new = _count(
+        config, bundle, history, period, lambda share: report(READING, share)
+    )
+    check_stamps(config.table, stamps)
+    report(READING, 1.0)
+    rates = tabulate_periods(history, RATES, config.minimum)
+    found = []
+    for number, check in enumerate(checks):
+        found.append(gather_evidence(check, history).assign(name=check.name))
+        report(COMPARING, (number + 1) / len(checks))
+    table = _tabulate_checks(checks, found, rates, period, history.alpha)
+    thresholds = {check.name: check.threshold for check in checks}
+    evidence = pd.concat(found, ignore_index=True)
+    evidence["threshold"] = evidence["name"].map(thresholds)
+    columns = ["name", "entry", "period", "log_e", "threshold"]
+    limited = {check.name: check.groups for check in checks if check.kind == LIMIT}
+    return Findings(
+        config, bundle, history, before, kept, new, rates, table, evidence[columns], limited
+    )
+
+
+def _open_history(config: MonitorConfig) -> History:
+    return read_history(config.folder, hash_file(config.bundle / MANIFEST), config)
+
+
+def _digest_history(folder: Path) -> str | None:
+    path = folder / HISTORY
+    return hash_file(path) if path.is_file() else None
+
+
+def check_unchanged(findings: Findings) -> None:
+    """Raise a StoreError when another run has written the history since it was read."""
+    if _digest_history(findings.config.folder) != findings.before:
+        raise StoreError(
+            f"Another run has written to {findings.config.folder} meanwhile.", "Run again."
+        )
+
+
+def _count(
+    config: MonitorConfig,
+    bundle: Bundle,
+    history: History,
+    period: str,
+    report: Callable[[float], None],
+) -> tuple[History, pd.DataFrame | None, dict[str, int]]:
+    """Return the history with the table's rows or labels, and the decisions kept of the period."""
+    entries, digest = history.entries, digest_table(config.table)
+    row_id = config.row_id or bundle.row_id
+    same = entries[entries["digest"] == digest]
+    if period in set(same["period"]):
+        return history, None, {"rows": 0, "labels": 0}
+    if (same["rows"] > 0).any():
+        raise ConfigError(
+            f"{config.table} was counted already, as the period {same['period'].iloc[0]}.",
+            "Name that period, or another table.",
+        )
+    if period not in history.periods:
+        rows = count_period(bundle, config.table, row_id, report, labelled=config.labelled)
+        refused = sum(rows.refused.values())
+        history = history.add(period, digest, refused, rows.counts, rows.drift)
+        return history, rows.kept, _count_last(history)
+    path = config.folder / name_kept(period)
+    if row_id is None or not path.is_file():
+        raise ConfigError(
+            f"The period {period} was counted already, from another table and without row ids.",
+            "Name a new period with --period; for labels that come later, count periods with "
+            "--row-id COLUMN.",
+        )
+    with explaining(config.folder):
+        kept = pd.read_parquet(path)
+    try:
+        counts, kept = count_labels(bundle, config.table, row_id, kept, period, report)
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, FairfrontierError):
+            raise
+        raise StoreError(f"{path} is damaged.", "Restore it from a copy.") from None
+    history = history.add(period, digest, 0, counts, history.drift.iloc[:0])
+    return history, kept, _count_last(history)
+
+
+def _count_last(history: History) -> dict[str, int]:
+    last = history.entries.iloc[-1]
+    return {"rows": int(last["rows"]), "labels": int(last["labelled"])}
+
+
+def _tabulate_checks(
+    checks: list[Check],
+    evidence: list[pd.DataFrame],
+    rates: pd.DataFrame,
+    period: str,
+    alpha: float,
+) -> pd.DataFrame:
+    """Return a row for every check, with its value in a period."""
+    now = rates[rates["period"] == period]
+    rows: list[dict[str, Any]] = []
+    for check, found in zip(checks, evidence, strict=True):
+        of_groups = now[
+            (now["attribute"] == check.attribute)
+            & (now["rate"] == check.rate)
+            & now["group"].isin(check.groups)
+        ]
+        value = of_groups["value"].to_numpy(dtype=np.float64)
+        log_e = found["log_e"].to_numpy()
+        most = float(log_e.max(initial=0.0))
+        raised = found["period"][log_e >= check.threshold]
+        rows.append(
+            {
+                "kind": check.kind,
+                "name": check.name,
+                "rate": check.rate,
+                "attribute": check.attribute,
+                "group": check.groups[0] if check.kind == REFERENCE else "",
+                "reference": check.value,
+                "low": check.low,
+                "high": check.high,
+                "value": float(value[0])
+                if check.kind != LIMIT
+                else measure_limit(read_limit(check.name, 0.5), value),
+                "n": int(of_groups["n"].sum()),
+                "log_e": float(log_e[-1]) if log_e.size else 0.0,
+                "threshold": check.threshold,
+                "p": float(min(1.0, alpha * np.exp(check.threshold - most))),
+                "alarm": str(raised.iloc[0]) if len(raised) else "",
+            }
+        )
+    return pd.DataFrame(rows)

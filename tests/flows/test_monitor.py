@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+
+from fairfrontier.monitor.config import MonitorConfig
+from fairfrontier.monitor.files import FILES
+from flows import monitor as door
+from flows.monitor import ALARM, monitor
+from tests.monitor.watched import make_bundle, make_rows
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    home = tmp_path_factory.mktemp("watched")
+    make_bundle(home)
+    return home
+
+
+def test_an_alarm_is_an_event_once(harness, home, monkeypatch):
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
+
+    events = []
+    monkeypatch.setattr(door, "emit_event", lambda *what, **more: events.append((what, more)))
+    scheduled = door.flow_run.get_scheduled_start_time()
+    make_rows(1, 1500, 0.8).to_csv(home / f"{scheduled:%G}.csv", index=False)
+    run = MonitorConfig(bundle=home / "lines", table=home / "%G.csv", conf=home)
+    done = monitor(run)
+    assert done["period"] == f"{scheduled:%G}"
+    assert set(FILES) <= {path.name for path in run.folder.iterdir()}
+    names = [more["payload"]["name"] for _, more in events]
+    assert "selection_rate:sex=woman" in names
+    assert names == done["raised"]
+    (name, resource), _ = events[0]
+    assert name == ALARM
+    assert resource["prefect.resource.id"] == "fairfrontier.bundle.lines"
+    assert resource["fairfrontier.study"] == "credit-lines"
+    # The alarm stays, and nothing new is known.
+    again = monitor(run)
+    assert [each["name"] for each in again["alarms"]] == names
+    assert len(events) == len(names)
+    with get_client(sync_client=True) as client:
+        keys = ArtifactFilter(key=ArtifactFilterKey(like_="monitor-lines"))
+        found = {artifact.key for artifact in client.read_artifacts(artifact_filter=keys)}
+    assert {"monitor-lines-checks", "monitor-lines-card", "monitor-lines-rows"} <= found

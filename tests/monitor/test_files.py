@@ -1,0 +1,31 @@
+"""What `fairfrontier monitor` writes and prints."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+
+from fairfrontier.monitor.files import FILES
+from tests.monitor.watched import make_bundle, make_rows
+from tests.project import call
+
+
+def test_an_alarm_is_shown_written_and_the_exit_code(tmp_path):
+    make_bundle(tmp_path)
+    table = make_rows(1, 1500, 0.8).assign(region="<b>far</b>")
+    table.to_csv(tmp_path / "2026-W47.csv", index=False)
+    limit = ("--limit", "selection_rate_difference:sex=0.1")
+    result = call(tmp_path, "monitor", "lines", "2026-W47.csv", *limit)
+    assert result.returncode == 4, result.stderr
+    assert "selection_rate:sex=woman" in result.stdout
+    assert "Drifted beyond chance in 2026-W47" in result.stdout
+    folder = tmp_path / "data/results/monitor/lines"
+    assert {path.name for path in folder.iterdir()} == {*FILES, "rows@2026-W47.parquet"}
+    summary = json.loads((folder / "monitor.json").read_text())
+    assert summary["limits"][0]["alarm"] == "2026-W47"
+    assert "selection_rate:sex=woman" in summary["raised"]
+    assert "0.1, known since 2026-W47" in (folder / "report.html").read_text()
+    # No row of the table is on the page.
+    assert "1-17" not in (folder / "report.html").read_text().split("data:image")[0]
+    assert len(pd.read_parquet(folder / "history.parquet")) > 0

@@ -1,0 +1,177 @@
+"""Periods and labels that come later are counted once, and compared with the reference."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fairfrontier.choose.bundle import load_bundle
+from fairfrontier.monitor import count
+from fairfrontier.monitor.config import MonitorConfig
+from fairfrontier.monitor.history import HISTORY
+from fairfrontier.monitor.monitoring import name_kept, watch
+from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
+from tests.monitor.watched import make_bundle, make_rows
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    return make_bundle(tmp_path_factory.mktemp("watched"))
+
+
+@pytest.fixture
+def keep(bundle, tmp_path):
+    """Return a function that counts rows as a period, and keeps the history but draws nothing."""
+
+    def count_rows(rows, period, **options):
+        table = tmp_path / f"{period}.csv"
+        rows.to_csv(table, index=False)
+        out = tmp_path / "history"
+        given = {"bundle": bundle, "table": table, "period": period, "out": out, **options}
+        found = watch(MonitorConfig(**given))
+        out.mkdir(exist_ok=True)
+        found.history.write(out)
+        if found.kept is not None:
+            found.kept.to_parquet(out / name_kept(period))
+        return found
+
+    return count_rows
+
+
+def rate_of(found, rate, group, period):
+    table = found.rates.set_index(["rate", "group", "period"])
+    return float(table.loc[(rate, group, period), "value"])
+
+
+def test_rates_are_those_of_the_bundles_decisions(bundle, keep):
+    rows = make_rows(1, 800)
+    found = keep(rows, "W1")
+    decision = load_bundle(bundle).decide(rows)["decision"].astype(int)
+    y, woman = rows["outcome"] == "repaid", rows["sex"] == "woman"
+    assert rate_of(found, "selection_rate", "woman", "W1") == pytest.approx(decision[woman].mean())
+    assert rate_of(found, "tpr", "woman", "W1") == pytest.approx(decision[woman & y].mean())
+    assert rate_of(found, "fpr", "woman", "W1") == pytest.approx(decision[woman & ~y].mean())
+    assert rate_of(found, "accuracy", "", "W1") == pytest.approx((decision == y).mean())
+    # Too few in the reference, or in this period.
+    assert "elsewhere" not in set(found.rates["group"])
+    assert np.isnan(rate_of(found, "selection_rate", "other", "W1"))
+    assert set(found.history.drift["column"]) == {"score", "income", "region"}
+
+
+def test_a_period_is_counted_once(keep):
+    rows = make_rows(2, 300)
+    first = keep(rows, "W1")
+    assert first.new == {"rows": 300, "labels": 300}
+    again = keep(rows, "W1")
+    assert again.new == {"rows": 0, "labels": 0}
+    pd.testing.assert_frame_equal(again.history.counts, first.history.counts)
+    with pytest.raises(ConfigError, match="was counted already, as the period W1"):
+        keep(rows, "W2")
+    with pytest.raises(DataError, match=r"No row of .* has an id of the period W1"):
+        keep(make_rows(3, 300), "W1")
+
+
+def test_labels_that_come_later_count_as_if_they_had_come_at_once(keep, tmp_path):
+    rows = make_rows(4, 400)
+    keep(rows.drop(columns="outcome"), "W1")
+    half = rows.iloc[:250]
+    found = keep(half[["outcome", "case"]], "W1")
+    assert found.new == {"rows": 0, "labels": 250}
+    # A table of all labels so far has some that are known.
+    late = keep(rows.sample(frac=1.0, random_state=0), "W1")
+    assert late.new == {"rows": 0, "labels": 150}
+    shutil.rmtree(tmp_path / "history")
+    whole = keep(rows, "W1")
+    pd.testing.assert_frame_equal(late.rates, whole.rates)
+    assert late.history.entries["rows"].tolist() == [400, 0, 0]
+
+
+def test_labels_need_row_ids_of_their_own(keep):
+    rows = make_rows(5, 60)
+    keep(rows.drop(columns="outcome").assign(case=1), "W1")
+    with pytest.raises(DataError, match="'1' occurs twice in the period W1"):
+        keep(rows, "W1")
+    keep(rows.drop(columns="outcome"), "W2")
+    with pytest.raises(ConfigError, match="no column 'outcome' of labels"):
+        keep(rows.drop(columns="outcome").iloc[1:], "W2")
+    with pytest.raises(DataError, match=r"'5-0' occurs twice in .*W2\.csv"):
+        keep(rows.iloc[[0, 1, 0]], "W2")
+
+
+def test_counts_do_not_depend_on_how_a_table_is_read(keep, tmp_path, monkeypatch):
+    rows = make_rows(6, 200)
+    whole = keep(rows, "W1").history.counts
+    shutil.rmtree(tmp_path / "history")
+    monkeypatch.setattr(count, "BATCH_ROWS", 37)
+    monkeypatch.setattr("fairfrontier.prepare.table.stream.BLOCK_BYTES", 1 << 11)
+    shuffled = keep(rows.sample(frac=1.0, random_state=1), "W1").history.counts
+    columns = [name for name in whole if name != "digest"]
+    pd.testing.assert_frame_equal(shuffled[columns], whole[columns])
+
+
+def test_what_changed_raises_an_alarm_that_stays_and_what_did_not_none(keep):
+    limits = "selection_rate_difference:sex=0.1,accuracy=0.5"
+    alarms = []
+    for week in range(5):
+        rows = make_rows(100 + week, 700, lower=0.6 if week in (2, 3) else 0.0)
+        found = keep(rows, f"W{week}", limit=limits if week == 0 else None)
+        alarms.append(dict(found.alarms[["name", "alarm"]].to_numpy().tolist()))
+    assert alarms[:2] == [{}, {}]
+    assert alarms[3]["selection_rate:sex=woman"] == "W2"
+    assert "selection_rate_difference:sex" in alarms[3]
+    assert not {"accuracy", "selection_rate:sex=man", "tpr:sex=man"} & {*alarms[4]}
+    assert alarms[4].items() >= alarms[3].items()
+    checks = found.checks.set_index("name")
+    assert ((checks["p"] <= 0.05) == (checks["alarm"] != "")).all()
+
+
+def test_a_bundle_that_was_altered_is_refused(bundle, keep, tmp_path):
+    other = tmp_path / "altered"
+    shutil.copytree(bundle, other)
+    (other / "reference.json").write_text("{}")
+    with pytest.raises(StoreError, match=r"reference\.json is not what was exported"):
+        keep(make_rows(7, 50), "W1", bundle=other)
+
+
+def test_a_history_of_another_bundle_or_with_other_limits_is_refused(keep, tmp_path):
+    keep(make_rows(7, 50), "W1", limit="accuracy=0.5")
+    other = make_bundle(tmp_path / "other", seed=9)
+    with pytest.raises(ConfigError, match="is of another bundle"):
+        keep(make_rows(8, 50), "W2", bundle=other)
+    with pytest.raises(ConfigError, match="--limit is not that of the history"):
+        keep(make_rows(8, 50), "W2", limit="accuracy=0.6")
+    with pytest.raises(ConfigError, match="--alpha is not that of the history"):
+        keep(make_rows(8, 50), "W2", alpha=0.2)
+    assert len(keep(make_rows(8, 50), "W2", limit="accuracy=0.5").history.periods) == 2
+
+
+@pytest.mark.parametrize("content", [b"PAR1", None])
+def test_a_damaged_history_is_one_sentence(keep, tmp_path, content):
+    keep(make_rows(7, 50), "W1")
+    path = tmp_path / "history" / HISTORY
+    if content is None:
+        pd.DataFrame({"entry": [1]}).to_parquet(path)
+    else:
+        path.write_bytes(content)
+    with pytest.raises(StoreError, match="cannot be read"):
+        keep(make_rows(8, 50), "W2")
+
+
+def test_rows_that_cannot_be_used_are_one_sentence(keep):
+    rows = make_rows(9, 50)
+    for missing, match in (("income", "no column 'income'"), ("sex", "by which groups are told")):
+        with pytest.raises(ConfigError, match=match):
+            keep(rows.drop(columns=missing), "W1")
+    with pytest.raises(ConfigError, match="no column 'outcome', in which labels are"):
+        keep(rows.drop(columns="outcome"), "W1", labelled=True)
+    with pytest.raises(DataError, match=r"No row of .* has a label"):
+        keep(rows.assign(outcome=""), "W1", labelled=True)
+    with pytest.raises(DataError, match=r"No row of .* can be decided: income is"):
+        keep(rows.assign(income="much"), "W1")
+    with pytest.raises(ConfigError, match="names 'job', which the bundle does not know"):
+        keep(rows, "W1", limit="tpr_ratio:job=0.8")
+    with pytest.raises(ConfigError, match="no column 'case'"):
+        keep(rows.drop(columns="case"), "W1")
