@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from fairfrontier.audit import auditing, files, plain, plain_files
 from fairfrontier.audit.auditing import Findings, Progress
 from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.plain import PlainFindings
+from fairfrontier.runtime.config import parse
+from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 
 # Of both kinds: a folder gets the files of one, and loses those of the other.
 FILES = tuple(sorted({*files.FILES, *plain_files.FILES}))
 
 
-def audit(config: AuditConfig, progress: Progress | None = None) -> Findings | PlainFindings:
+def audit(
+    table: AuditConfig | Path | str | Any, progress: Progress | None = None, **options: Any
+) -> Findings | PlainFindings:
     """Audit decisions or scores by groups, which may be known with noise only.
 
     Parameters
     ----------
-    config : AuditConfig
-        Which table or model; where it says how wrong the groups are, they are noisy.
+    table : AuditConfig, path, or frame
+        Which table or model; a path of a table, or a frame of pandas, polars or Arrow, with
+        ``options``.
     progress : callable, optional
         Called with the name of a pass and the share of it that is done, from 0 to 1.
+    **options
+        The fields of `AuditConfig`. Where they say how wrong the groups are, groups are noisy.
 
     Returns
     -------
@@ -32,22 +43,50 @@ def audit(config: AuditConfig, progress: Progress | None = None) -> Findings | P
 
     Raises
     ------
-    FairfrontierError
-        As these two do.
+    ConfigError
+        For options that cannot be, and columns that do not exist.
+    DataError
+        For a cell that cannot be used.
 
     Notes
     -----
-    O(n log n), memory about 100 bytes a row of a table.
+    O(n log n), memory about 100 bytes a row. A frame is written to a private temporary file, so
+    that its cells are read as those of a file.
 
     Examples
     --------
-    >>> config = AuditConfig(
-    ...     table="decisions.csv", decisions="hired", groups=("sex", "race")
-    ... )  # doctest: +SKIP
-    >>> audit(config).impact  # doctest: +SKIP
+    >>> found = audit(applicants, decisions="hired", groups=["sex", "race"])  # doctest: +SKIP
+    >>> found.impact[["level", "rate", "ratio", "four_fifths"]]  # doctest: +SKIP
     """
-    run = auditing.run_audit if config.noisy else plain.run_plain_audit
-    return run(config, progress)
+    if isinstance(table, AuditConfig):
+        run = auditing.run_audit if table.noisy else plain.run_plain_audit
+        return run(table, progress)
+    if isinstance(table, Path | str):
+        return audit(parse(AuditConfig, {"table": table, **options}, "ff.audit"), progress)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "table.parquet"
+        config = parse(AuditConfig, {"table": path, **options}, "ff.audit")
+        _write_frame(table, config, path)
+        return audit(config, progress)
+
+
+def _write_frame(frame: Any, config: AuditConfig, path: Path) -> None:
+    """Write those columns of a frame that an audit reads."""
+    try:
+        cells = pa.table(frame)
+        for column, option in config.columns().used().items():
+            if column not in cells.column_names:
+                raise ConfigError(
+                    f"The table has no column {column!r} ({option}).",
+                    nearest(column, cells.column_names),
+                )
+        pq.write_table(cells.select(list(config.columns().used())), path)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0].rstrip(".")[:200]
+        raise DataError(
+            f"The table is no frame that can be read: {reason}.",
+            "Give a frame of pandas, polars or Arrow, with cells of one type in every column.",
+        ) from None
 
 
 def list_passes(config: AuditConfig) -> tuple[str, ...]:

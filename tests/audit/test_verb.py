@@ -1,4 +1,4 @@
-"""Tables of Local Law 144, cell for cell against aedt-audit in an environment of its own."""
+"""The verb on frames, and its tables cell for cell against aedt-audit in its own environment."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import fairfrontier as ff
 from fairfrontier.audit.config import AuditConfig
+from fairfrontier.runtime.errors import FairfrontierError
 from tests.audit.hiring import make_applicants
 from tests.project import ROOT
 
 PYTHON = ROOT / ".peers" / "aedt" / "bin" / "python"
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not PYTHON.exists(), reason="`make peers` makes the environment"),
-]
 # Their column -> ours.
 SAME = {
     "n": "n",
@@ -52,6 +50,8 @@ def summarise(table: Path, option: str, column: str) -> dict[str, pd.DataFrame]:
     return tables
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not PYTHON.exists(), reason="`make peers` makes the environment")
 @pytest.mark.parametrize("n", [120, 800, 5000])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_tables_are_equal_cell_for_cell(n, seed, tmp_path):
@@ -81,3 +81,30 @@ def test_tables_are_equal_cell_for_cell(n, seed, tmp_path):
             assert (ours["status"] == "excluded")[known].tolist() == (
                 theirs["excluded"][known].tolist()
             )
+
+
+def test_frames_and_paths_are_audited_alike(tmp_path):
+    frame = make_applicants(400).set_index("score")
+    path = tmp_path / "applicants.csv"
+    frame.to_csv(path)
+    asked = {"decisions": "hired", "groups": ["sex", "race"]}
+    expected = ff.audit(path, **asked)
+    for given in (frame, pa.table(frame)):
+        pd.testing.assert_frame_equal(ff.audit(given, **asked).impact, expected.impact)
+    noisy = ff.audit(frame, decisions="hired", labels="success", group="race", level=0.001)
+    assert noisy.rests_on == "model"
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "told"),
+    [
+        (make_applicants(20), {"decisions": "hird"}, "no column 'hird'.*Did you mean 'hired'"),
+        (make_applicants(20), {"decision": "hired"}, "ff.audit: .*Did you mean 'decisions'"),
+        (make_applicants(20), {}, "needs decisions or scores, and groups"),
+        (7, {"decisions": "hired"}, "no frame that can be read"),
+        (pd.DataFrame({"hired": [1, "x"], "sex": 0}), {"decisions": "hired"}, "no frame that can"),
+    ],
+)
+def test_what_is_no_table_is_said(frame, options, told):
+    with pytest.raises(FairfrontierError, match=told):
+        ff.audit(frame, groups="sex", **options)
