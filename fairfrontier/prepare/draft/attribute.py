@@ -148,6 +148,8 @@ def draft_attribute(name: str, column: Column) -> AttributeDraft | None:
         size += counts[joined]
     if len(kept) + (size >= FEWEST) < 2:
         return None
+    if len(pooled) == 1 and size >= FEWEST:
+        kept, pooled = kept + pooled, []
     listed = list(sort_levels(kept))
     sizes = {level: counts[level] for level in listed}
     group: dict[str, Any] = {"column": column.name}

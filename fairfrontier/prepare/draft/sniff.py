@@ -177,7 +177,8 @@ def _keep_arrow(table: Any, name: str, path: Path) -> RawTable:
     check_header(table.column_names, path)
     written = io.BytesIO()
     try:
-        pq.write_table(table, written)
+        columns = [_decode(column) for column in table.columns]
+        pq.write_table(pa.table(columns, table.column_names), written)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DataError(
             f"{path} cannot be kept as Parquet: {str(error).splitlines()[0]}.",
@@ -186,6 +187,18 @@ def _keep_arrow(table: Any, name: str, path: Path) -> RawTable:
     source = Source(path=str(path), format="parquet")
     frame = read_parquet(written.getvalue(), path, source)
     return RawTable(name, frame, {"format": "parquet"}, parquet=written.getvalue())
+
+
+def _decode(column: Any) -> Any:
+    """Return a column of Arrow with categories, of which Parquet does not take all, as values."""
+    import pyarrow as pa
+
+    if not pa.types.is_dictionary(column.type):
+        return column
+    kind = column.type.value_type
+    kind = pa.string() if pa.types.is_string_view(kind) else kind
+    chunks = [chunk.dictionary.cast(kind).take(chunk.indices) for chunk in column.chunks]
+    return pa.chunked_array(chunks, kind)
 
 
 def _read_text(raw: bytes, path: Path, name: str) -> RawTable:

@@ -143,7 +143,7 @@ def test_what_is_to_be_known_is_said(table):
     warnings = "\n".join(draft(changed).warnings)
     assert "31 rows without a label are left out" in warnings
     assert "9 of 578 rows repeat others" in warnings
-    assert "Sex: fewer than 50 rows of other (20)" in warnings
+    assert "Sex: fewer than 50 rows of x (20)" in warnings
 
 
 @pytest.mark.parametrize(
@@ -156,6 +156,7 @@ def test_what_is_to_be_known_is_said(table):
         ({"f": 300, "m": 200, None: 60}, {"f": 300, "m": 200, "missing": 60}, []),
         ({"f": 300, "m": 200, None: 60, "x": 3}, {"f": 300, "m": 200, "other": 63}, []),
         ({"f": 300, "m": 25}, {"f": 300, "m": 25}, []),
+        ({"a": 300, "b": 200, "c": 30}, {"a": 300, "b": 200, "c": 30}, []),
         (
             {f"k{number}": 200 - number for number in range(12)},
             {**{f"k{number}": 200 - number for number in range(7)}, "other": 955},

@@ -106,6 +106,13 @@ def test_tables_with_types(tmp_path, kind):
         pd.testing.assert_frame_equal(pd.read_parquet(io.BytesIO(raw.parquet)), FRAME)
 
 
+def test_categories_of_any_text_are_kept():
+    levels = pa.array(["a", "b"], pa.string_view())
+    codes = pa.DictionaryArray.from_arrays(pa.array([1, None, 0], pa.uint32()), levels)
+    raw = read_raw(pa.table({"who": codes, "n": [1, 2, 3]}))
+    assert raw.frame["who"].tolist() == ["b", np.nan, "a"]
+
+
 def test_polars(tmp_path):
     polars = pytest.importorskip("polars")
     assert read_raw(polars.from_pandas(FRAME)).frame["who"].tolist() == ["a", "b", "a"]
