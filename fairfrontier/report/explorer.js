@@ -243,11 +243,16 @@
     tip.hidden = false;
     const box = find("tip").offsetParent.getBoundingClientRect();
     tip.style.left = `${Math.max(0, Math.min(left - box.left + 14, box.width - tip.offsetWidth - 8))}px`;
-    tip.style.top = `${top - box.top + 14}px`;
+    // Above the point where there is no room below it.
+    const below = top + 14 + tip.offsetHeight <= innerHeight;
+    tip.style.top = `${top - box.top + (below ? 14 : -14 - tip.offsetHeight)}px`;
   };
   const describe = (id) => {
     const setting = data.settings[id];
-    const line = (measure) => [`${measure.label}: ${show(measure.value[id])}`, showInterval(measure, id)].filter(Boolean).join("  ");
+    const line = (measure) => {
+      const interval = showInterval(measure, id);
+      return `${measure.label}: ${show(measure.value[id])}${interval && ` (${interval})`}`;
+    };
     return [
       setting.method,
       ...setting.setting,

@@ -23,6 +23,10 @@ from fairfrontier.study.results import StudyResults
 from fairfrontier.train.fit.group import FitGroup
 from fairfrontier.train.registry import METHODS
 
+# Rates of a level, where the results have them; some of them are of all of its rows.
+RATES = (
+    "selection_rate", "mean_prediction", "tpr", "fpr", "accuracy", "disparity", "square_loss",
+)  # fmt: skip
 # Bundled, because Python packages that carry it need seconds to give it out, or draw on a canvas,
 # which neither screen readers nor the keyboard reach.
 LIBRARY = Path(__file__).with_name("vega.js")
@@ -130,8 +134,9 @@ def _list_measures(columns: Mapping[str, pd.DataFrame], minimum: int) -> list[di
     """Return every measure with its values by setting, without levels of few rows."""
     names = {str(name): split_name(str(name)) for name in columns["value"].columns}
     rows: dict[str, float] = {}
-    for name, (_, group) in names.items():
-        rows[group] = max(rows.get(group, 0.0), float(columns["n"][name].max()))
+    for name, (measure, group) in names.items():
+        if measure in RATES:
+            rows[group] = max(rows.get(group, 0.0), float(columns["n"][name].max()))
     return [
         {
             "name": name,
@@ -146,7 +151,9 @@ def _list_measures(columns: Mapping[str, pd.DataFrame], minimum: int) -> list[di
         }
         for name, (measure, group) in names.items()
         # A budget is not a level.
-        if "=" not in group or group.startswith("budget=") or rows[group] >= minimum
+        if "=" not in group
+        or group.startswith("budget=")
+        or rows.get(group, columns["n"][name].max()) >= minimum
     ]
 
 

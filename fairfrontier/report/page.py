@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from fairfrontier.figure.certified import Exposure
 from fairfrontier.report.explorer import (
+    RATES,
     list_commands,
     pack,
     read_library,
@@ -31,10 +32,6 @@ from fairfrontier.study.frontier import list_fits, orient, summarise
 from fairfrontier.study.publication import Reproduction
 from fairfrontier.study.results import StudyResults
 
-# Rates of an audit card, where the results have them.
-RATES = (
-    "selection_rate", "mean_prediction", "tpr", "fpr", "accuracy", "disparity", "square_loss",
-)  # fmt: skip
 AGGREGATES = ("selection_rate_ratio", "gap_max", "gap_rms", "disparity", "square_loss_max")
 FOUR_FIFTHS = 0.8
 # Proposition 2.3 is applied at this difference of log-odds: odds that are e times as high.
