@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fairfrontier.audit.verb import audit as audit
     from fairfrontier.choose.bundle import load_bundle
+    from fairfrontier.choose.scoring import score
     from fairfrontier.choose.select import Study, select
     from fairfrontier.debias.debiasing import fit_debiasing as debias
     from fairfrontier.evaluate.verb import evaluate
@@ -35,6 +36,7 @@ __all__ = [
     "monitor",
     "post_process",
     "run_study",
+    "score",
     "select",
 ]
 
@@ -48,6 +50,7 @@ _MODULES = {
     "load_model": "fairfrontier.train.registry",
     "post_process": "fairfrontier.train.postprocess.model",
     "run_study": "fairfrontier.runner",
+    "score": "fairfrontier.choose.scoring",
     "select": "fairfrontier.choose.select",
 }
 # Python itself puts a package into the name that its parent has for it: these rooms are called.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -34,7 +35,7 @@ from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.registry import load_model
 
 if TYPE_CHECKING:
-    from fairfrontier.choose.select import Choice, MixedChoice
+    from fairfrontier.choose.choice import Choice, MixedChoice
 
 FORMAT = 1
 MANIFEST, ENCODER, REFERENCE = "bundle.json", "encoder.json", "reference.json"
@@ -235,7 +236,8 @@ class Bundle(ClassifierMixin, BaseEstimator):
             self.model.save(folder / MODEL)
         write_json(self.encoder.to_json(), folder / ENCODER)
         write_json(self.reference, folder / REFERENCE)
-        write_json({**self.manifest, "files": _digest_files(folder)}, folder / MANIFEST)
+        manifest = {**self.manifest, "files": _digest_files(folder)}
+        write_json({**manifest, "sha256": _digest(manifest)}, folder / MANIFEST)
 
 
 def load_bundle(folder: str | Path) -> Bundle:
@@ -253,15 +255,21 @@ def load_bundle(folder: str | Path) -> Bundle:
         protect against accidents, not against those who may write to the folder.
     """
     folder = Path(folder)
+    path = folder / MANIFEST
     with reading(folder, "Name the folder of a bundle, with its file bundle.json."):
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        files = manifest.pop("files")
+        if not path.is_file() or path.is_symlink():
+            # A pipe would be waited for.
+            raise FileNotFoundError(path)
+        manifest = json.loads(path.read_text(encoding="utf-8"))
         if manifest["format"] != FORMAT:
             raise StoreError(
                 f"{folder} is a bundle of format {manifest['format']}, and this version reads "
                 f"{FORMAT}.",
                 "Export it again with this version of fairfrontier.",
             )
+        if manifest.pop("sha256") != _digest(manifest):
+            raise StoreError(f"The file {path} is not what was exported.", MEND)
+        files = manifest.pop("files")
     found = _digest_files(folder)
     altered = sorted(name for name in {*files, *found} if files.get(name) != found.get(name))
     if altered:
@@ -309,13 +317,13 @@ def read_ids(frame: pd.DataFrame, column: str | None) -> tuple[np.ndarray, np.nd
 class Export:
     """A bundle to be written.
 
-    ``table`` is what its encoder was fitted on, ``test`` the raw test rows, and ``decided`` what
-    `Bundle.decide` returns of them.
+    ``table`` is what its encoder was fitted on, ``test`` the encoded test rows, and ``decided``
+    what `Bundle.decide` returns of the raw ones.
     """
 
     bundle: Bundle
     table: FittedTable
-    test: pd.DataFrame
+    test: Part
     decided: pd.DataFrame
 
 
@@ -412,7 +420,7 @@ def prepare_export(
     decided = bundle.judge_rows(test, encoded)
     labels = encoder.read_labels(test)
     bundle.reference = describe_rows(encoder, encoded, decided, labels, minimum)
-    return Export(bundle, table, test, decided)
+    return Export(bundle, table, part, decided)
 
 
 def _check_same(choice: Choice, test: Part) -> None:
@@ -436,6 +444,10 @@ def _check_same(choice: Choice, test: Part) -> None:
             f"{float(own['value'].iloc[0]):.4f} in the study: the table, or its YAML, changed.",
             "Run the study again, then choose.",
         )
+
+
+def _digest(manifest: Mapping[str, Any]) -> str:
+    return hashlib.sha256(canonical_json(manifest).encode()).hexdigest()
 
 
 def _digest_files(folder: Path) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -14,10 +14,10 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.choose.assurance import bound_scores, find_needed_rows, find_reach
-from fairfrontier.choose.bundle import export_choice
-from fairfrontier.choose.mixture import Mixture, find_mixture, list_margins
-from fairfrontier.prepare.request import SplitRequest
-from fairfrontier.runtime.errors import ConfigError, StoreError, nearest
+from fairfrontier.choose.choice import Choice, MixedChoice
+from fairfrontier.choose.mixture import find_mixture, list_margins
+from fairfrontier.choose.policy import apply_policy, read_policy
+from fairfrontier.runtime.errors import ConfigError, StoreError, UnattainableError, nearest
 from fairfrontier.runtime.secret import find_key
 from fairfrontier.runtime.store import canonical_json
 from fairfrontier.runtime.text_file import read_csv
@@ -26,122 +26,9 @@ from fairfrontier.study.frontier import name_measures, orient, summarise
 from fairfrontier.study.mixture import is_linear, is_mixable, mix_measure, pivot_measures
 from fairfrontier.study.run import open_store
 from fairfrontier.train.fit.kept import KIND
-from fairfrontier.train.postprocess.model import PostProcessed
-from fairfrontier.train.registry import load_model
 
 KEYS = ["method", "setting"]
 COLUMNS = ["name", "value", "sd", "low", "high", "n", "n_seeds"]
-
-
-@dataclass(frozen=True, eq=False)
-class Choice:
-    """A chosen setting, with its model and measures.
-
-    Attributes
-    ----------
-    method : str
-        The label of the study's row.
-    setting : dict
-        What distinguishes it from other settings of the study.
-    seed : int
-        The split whose model is `model`.
-    selected : mapping of str to float
-        Means over the seeds of the objective and the bounded measures, on the rows that the
-        frontier was chosen on.
-    measures : DataFrame
-        Every measure on the test rows: name, value (the mean over the seeds), sd, low, high, n,
-        n_seeds.
-    certified : mapping of str to float
-        Where a confidence was asked for, the bound on each bounded measure that holds for all
-        settings at once.
-    folder : Path
-        Where the model is stored.
-    post_processor : Path or None
-        Where the rule that post-processes it is stored.
-    study : Study
-        What it was chosen from.
-    """
-
-    method: str
-    setting: Mapping[str, Any]
-    seed: int
-    selected: Mapping[str, float]
-    measures: pd.DataFrame
-    folder: Path
-    post_processor: Path | None
-    study: Study
-    certified: Mapping[str, float] = field(default_factory=dict)
-
-    @cached_property
-    def model(self) -> Any:
-        """The fitted model; a `PostProcessed` where a rule post-processes it."""
-        model = load_model(self.folder)
-        if self.post_processor is None:
-            return model
-        return PostProcessed(model, load_model(self.post_processor))
-
-    @property
-    def components(self) -> tuple[tuple[Choice, float], ...]:
-        """Itself, with the probability 1 that it decides."""
-        return ((self, 1.0),)
-
-    def find_split(self) -> SplitRequest:
-        """Return the split that the model was trained on."""
-        rows, noise = self.setting.get("rows"), self.setting.get("noise")
-        select_on = self.setting["select_on"]
-        return SplitRequest(self.study.dataset, self.seed, rows, select_on, noise)
-
-    def export(self, folder: str | Path, **options: Any) -> Path:
-        """Write the bundle of this choice to a new folder; see `export_choice`."""
-        return export_choice(self, folder, **options)
-
-
-@dataclass(frozen=True, eq=False)
-class MixedChoice:
-    """Two chosen settings of which one, drawn for every row, decides.
-
-    Attributes
-    ----------
-    first, second : Choice
-        The two settings, with their own models and measures.
-    share : float
-        The probability that the second decides.
-    selected, certified : mapping of str to float
-        As of a `Choice`, of the mixture, in expectation over the draws.
-    measures : DataFrame
-        name and value on the test rows of every measure that follows from the rates of both.
-    """
-
-    first: Choice
-    second: Choice
-    share: float
-    selected: Mapping[str, float]
-    measures: pd.DataFrame
-    certified: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def seed(self) -> int:
-        """The split of both models."""
-        return self.first.seed
-
-    @property
-    def study(self) -> Study:
-        """What both were chosen from."""
-        return self.first.study
-
-    @property
-    def components(self) -> tuple[tuple[Choice, float], ...]:
-        """Both settings, each with the probability that it decides."""
-        return ((self.first, 1.0 - self.share), (self.second, self.share))
-
-    def export(self, folder: str | Path, **options: Any) -> Path:
-        """Write the bundle of this choice to a new folder; see `export_choice`."""
-        return export_choice(self, folder, **options)
-
-    @cached_property
-    def model(self) -> Mixture:
-        """Both models, with the draw by row id."""
-        return Mixture(self.first.model, self.second.model, self.share)
 
 
 @dataclass(frozen=True)
@@ -178,16 +65,26 @@ class Study:
         """The folder of every model, by method, setting and seed."""
         return read_csv(self.folder / "models.csv", keep_default_na=False)
 
+    @cached_property
+    def summary(self) -> Mapping[str, Any]:
+        """The content of summary.json."""
+        text = (self.folder / "summary.json").read_text(encoding="utf-8")
+        return dict(json.loads(text))
+
+    @property
+    def fairness(self) -> list[str]:
+        """The fairness measures of the frontier."""
+        return list(self.summary["fairness"])
+
     @property
     def dataset(self) -> str:
         """The name of the dataset, or the path of its YAML."""
         return str(self.facts["dataset"])
 
-    @cached_property
+    @property
     def objective(self) -> str:
         """The measure of the study's objective."""
-        summary = json.loads((self.folder / "summary.json").read_text(encoding="utf-8"))
-        return str(summary["accuracy"])
+        return str(self.summary["accuracy"])
 
     def select(
         self,
@@ -207,6 +104,8 @@ def select(
     seed: int | None = None,
     confidence: float | None = None,
     mixture: bool = False,
+    policy: str | None = None,
+    groups_at_decision: bool = True,
 ) -> Choice | MixedChoice:
     """Choose the best setting of a study within bounds.
 
@@ -234,6 +133,12 @@ def select(
     mixture : bool, default False
         Whether two models of one split may be mixed: one of them, drawn by row id, decides. Every
         point between theirs is attained in expectation; a gap may be smaller than both of theirs.
+    policy : str, optional
+        Of the settings within the bounds not that of the largest measure, but the one that
+        ``knee``, ``closest-to-ideal`` or ``least-disparity-within=T`` chooses by the measure and
+        all fairness measures of the study; see `apply_policy`.
+    groups_at_decision : bool, default True
+        Whether settings compete whose rule looks at the group of a row when it decides.
 
     Returns
     -------
@@ -243,10 +148,11 @@ def select(
     Raises
     ------
     ConfigError
-        When a measure is unknown or was not estimated, no setting satisfies the bounds (the message
-        names the nearest one), none is certified to (it says about how many rows that takes), a
-        bounded measure has no intervals, a mixture's does not follow from rates, or there is no
-        such seed.
+        When a measure is unknown or was not estimated, a bounded measure has no intervals, a
+        mixture's does not follow from rates, or there is no such seed or policy.
+    UnattainableError
+        A ConfigError where no setting satisfies the bounds (the message names the nearest one), or
+        none is certified to (it says about how many rows that takes).
     StoreError
         When the store no longer holds the model.
 
@@ -263,8 +169,13 @@ def select(
     """
     measure = study.objective if measure is None else measure
     bounds = dict(subject_to or {})
-    names = list(dict.fromkeys([measure, *bounds]))
+    fairness = [] if policy is None else study.fairness
+    names = list(dict.fromkeys([measure, *bounds, *fairness]))
     rows = study.frontier[KEYS].drop_duplicates()
+    if policy is not None:
+        _check_policy(policy, mixture)
+    if not groups_at_decision:
+        rows = _leave_out_groups(study, rows)
     fits = study.points[[*KEYS, "seed"]].drop_duplicates().merge(rows, on=KEYS)
     part = str(json.loads(rows["setting"].iloc[0])["select_on"])
     if confidence is not None or mixture:
@@ -329,12 +240,16 @@ def select(
         excess = np.maximum(excess, limit - held[name])
     best = int(np.lexsort((-scores[measure], excess))[0])
     if excess[best] <= 0:
+        if policy is not None:
+            within = np.flatnonzero(excess <= 0)
+            kept_scores = [scores[name][within] for name in dict.fromkeys([measure, *fairness])]
+            best = int(within[apply_policy(policy, np.column_stack(kept_scores))])
         return _describe(study, table.iloc[best], certified.iloc[best], seed, fits)
     needed = None if confidence is None else find_needed_rows(scores, held, limits)
     if needed is not None:
         position, times = needed
         rows_held = int(means["n"].max())
-        raise ConfigError(
+        raise UnattainableError(
             f"No setting is certifiable to satisfy {_write(bounds)} with the {rows_held:,} {part} "
             f"rows at a confidence of {confidence:g}: about {math.ceil(rows_held * times):,} would "
             f"be needed.",
@@ -343,11 +258,34 @@ def select(
             f"{_write(table.iloc[position].to_dict())}, and at worst "
             f"{_write(certified.iloc[position].to_dict())}.",
         )
-    raise ConfigError(
+    raise UnattainableError(
         f"No setting satisfies {_write(bounds)} on the {part} rows.",
         f"Loosen the bounds: {_name(table.index[best])} comes nearest, with "
         f"{_write(table.iloc[best].to_dict())}.",
     )
+
+
+def _check_policy(policy: str, mixture: bool) -> None:
+    """Raise ConfigError for a policy that is none, or goes with nothing else."""
+    read_policy(policy)
+    if mixture:
+        raise ConfigError(
+            "A policy chooses one setting of the frontier, and a mixture is of two.",
+            "Leave one of them out.",
+        )
+
+
+def _leave_out_groups(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the settings whose rules do not look at groups; ConfigError where there is none."""
+    models = study.models
+    free = models.loc[~models["needs_groups"].astype(bool), KEYS].drop_duplicates()
+    kept = rows.merge(free, on=KEYS)
+    if kept.empty:
+        raise ConfigError(
+            "Every setting of the study looks at the group of a row when it decides.",
+            "Add methods without a rule by group, such as fair_gbm or reductions.",
+        )
+    return kept
 
 
 def _check_options(

@@ -1,4 +1,4 @@
-"""The command line: fairfrontier init, run, debias, audit, record, list, prepare."""
+"""The command line: fairfrontier init, run, select, score, debias, audit, monitor, record, list."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from fairfrontier.cli.debias_command import debias
 from fairfrontier.cli.init_command import init
 from fairfrontier.cli.monitor_command import monitor
 from fairfrontier.cli.option import command_from
+from fairfrontier.cli.score_command import score
+from fairfrontier.cli.select_command import select
 from fairfrontier.cli.table import join_interval, print_table, write_settings
 from fairfrontier.cli.terminal import (
     find_project,
@@ -74,6 +76,8 @@ def prepare(config: PrepareConfig) -> None:
     print_table(f"{config.dataset}, split {config.seed}", table.reset_index(names=""))
 
 
+command_from(app, "fairfrontier.choose.choosing:SelectConfig", "study", "query")(select)
+command_from(app, "fairfrontier.choose.scoring:ScoreConfig", "bundle", "table")(score)
 command_from(app, "fairfrontier.debias.config:DebiasConfig", "table")(debias)
 command_from(app, "fairfrontier.audit.config:AuditConfig", "table")(audit)
 command_from(app, "fairfrontier.monitor.config:MonitorConfig", "bundle", "table")(monitor)

@@ -48,7 +48,7 @@ class _Printable(logging.Formatter):
 
 
 def run_app(app: typer.Typer) -> None:
-    """Run a command line; an error of the user's is printed in one line, with exit code 2.
+    """Run a command line; an error of the user's is printed in one line, with its exit code.
 
     Of any other error the traceback is printed, without what would steer the terminal.
     """
@@ -59,7 +59,7 @@ def run_app(app: typer.Typer) -> None:
         sys.exit(app(standalone_mode=False) or 0)
     except FairfrontierError as error:
         say_error(str(error))
-        sys.exit(2)
+        sys.exit(error.exit_code)
     except ModuleNotFoundError as error:
         missing = explain_missing(error)
         if missing is None:

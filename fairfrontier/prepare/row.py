@@ -219,7 +219,8 @@ class RowEncoder:
     ) -> pd.DataFrame:
         """Return features and groups with their types; refuse rows by cells of what is required."""
         numbers, _ = used_columns(self.config)
-        stripped = {name: self._strip(frame[name]) for name in self._list_read(frame)}
+        names = [attribute.name for attribute in self.attributes]
+        stripped = {name: self._strip(frame[name]) for name in self.list_read(frame.columns, names)}
         self._filter(stripped, refusals)
         cleaned: dict[str, pd.Series] = {}
         for name in dict.fromkeys((*self.features, *self.grouped)):
@@ -251,10 +252,11 @@ class RowEncoder:
                     refusals.add(~known, f"{block.column} has a level that training had not")
         return columns
 
-    def _list_read(self, frame: pd.DataFrame) -> list[str]:
-        """Return the columns of a frame that are looked at."""
-        named = (*self.features, *self.grouped, *self.config.rows.keep)
-        return [name for name in dict.fromkeys(named) if name in frame]
+    def list_read(self, columns: Iterable[str], needed: Collection[str] = ()) -> tuple[str, ...]:
+        """Return those of a table's columns that `encode` has to be given."""
+        named = (*self.features, *self.find_columns(needed), *self.config.rows.keep)
+        present = set(columns)
+        return tuple(name for name in dict.fromkeys(named) if name in present)
 
     def _filter(self, columns: Mapping[str, pd.Series], refusals: Refusals) -> None:
         """Refuse rows that the dataset leaves out, by those of its conditions that can be seen.

@@ -7,13 +7,17 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
+from typing import ClassVar
 
 
 class FairfrontierError(Exception):
-    """A fault that the user can mend; the command line prints it without a traceback and exits 2.
+    """A fault that the user can mend; the command line prints it without a traceback.
 
-    ``fault`` says what is wrong and where, ``mend`` what to do about it, a sentence each.
+    ``fault`` says what is wrong and where, ``mend`` what to do about it, a sentence each. The
+    command exits with ``exit_code``.
     """
+
+    exit_code: ClassVar[int] = 2
 
     def __init__(self, fault: str, mend: str) -> None:
         self.fault = _shorten(escape_controls(fault))
@@ -42,6 +46,12 @@ def _shorten(text: str) -> str:
 
 class ConfigError(FairfrontierError):
     """A YAML file or a parameter is invalid."""
+
+
+class UnattainableError(ConfigError):
+    """No setting of a study is as good as was asked for; the mend names the nearest one."""
+
+    exit_code: ClassVar[int] = 3
 
 
 class DataError(FairfrontierError):

@@ -12,21 +12,23 @@ from fairfrontier.runtime.store import Store, canonical_json
 from fairfrontier.study.expand import Planned
 from fairfrontier.train.fit.kept import KIND
 from fairfrontier.train.fit.key import key
+from fairfrontier.train.registry import METHODS
 
-COLUMNS = ("method", "setting", "seed", "model", "post_processor")
+COLUMNS = ("method", "setting", "seed", "model", "post_processor", "needs_groups")
 
 
 def list_models(plan: Sequence[Planned], store: Store, home: Path) -> pd.DataFrame:
     """Return the folder of every stored model of a study: a frame with the columns ``COLUMNS``.
 
     ``model`` is a folder for `load_model` and ``post_processor`` that of the rule that decides from
-    the model's scores, empty without one; both are relative to ``home``. Skipped methods have no
-    row.
+    the model's scores, empty without one; both are relative to ``home``. ``needs_groups`` says
+    whether the group of a row is needed to decide on it. Skipped methods have no row.
     """
     rows = []
     for planned in plan:
         group = planned.group
         entry = store.path(KIND, key(group, store, home))
+        deciding = [group.estimator, *([] if group.then is None else [str(group.then["method"])])]
         base = entry if group.then is None else store.path(KIND, key(group.base, store, home))
         for number, member in enumerate(group.members):
             folder = f"model-{number}"
@@ -34,7 +36,8 @@ def list_models(plan: Sequence[Planned], store: Store, home: Path) -> pd.DataFra
                 continue
             rule = "" if group.then is None else _name(entry / folder, home)
             name = (group.method, canonical_json(member.setting), member.seed)
-            rows.append((*name, _name(base / folder, home), rule))
+            needs = any("groups" in METHODS.find(each).predict_needs for each in deciding)
+            rows.append((*name, _name(base / folder, home), rule, needs))
     table = pd.DataFrame(rows, columns=list(COLUMNS)).drop_duplicates(ignore_index=True)
     return table.sort_values(["method", "setting", "seed"], kind="stable", ignore_index=True)
 

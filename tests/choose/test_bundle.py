@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from itertools import pairwise
@@ -18,7 +19,8 @@ from sklearn.metrics import accuracy_score, roc_auc_score
 
 import fairfrontier as ff
 from fairfrontier.choose.bundle import Bundle, load_bundle
-from fairfrontier.choose.select import Choice, MixedChoice, Study
+from fairfrontier.choose.choice import Choice, MixedChoice
+from fairfrontier.choose.select import Study
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.runtime.seeds import uniforms
 from tests.project import environment
@@ -238,11 +240,11 @@ def test_small_groups_and_levels_are_pooled(bundles):
     assert found["counts"]["labelled"] == 0
 
 
-@pytest.mark.parametrize("name", ["encoder.json", "reference.json", "model/manifest.json"])
+@pytest.mark.parametrize("name", ["bundle.json", "encoder.json", "model/manifest.json"])
 def test_an_altered_file_is_named(loans, tmp_path, name):
     folder = choose(loans, "linear").export(tmp_path / "bundle")
     path = folder / name
-    path.write_text(path.read_text() + " ")
+    path.write_text(path.read_text().replace("linear", "lineal").replace("income", "incomes"))
     with pytest.raises(StoreError) as caught:
         load_bundle(folder)
     assert caught.value.fault == f"The file {path} is not what was exported."
@@ -265,8 +267,11 @@ def test_files_that_are_missing_or_more_are_refused(loans, tmp_path):
     (folder / "bundle.json").write_text(json.dumps({**manifest, "format": 2}))
     with pytest.raises(StoreError, match="bundle of format 2, and this version reads 1"):
         load_bundle(folder)
-    with pytest.raises(StoreError, match="Name the folder of a bundle"):
-        load_bundle(tmp_path)
+    (folder / "bundle.json").unlink()
+    os.mkfifo(folder / "bundle.json")
+    for nothing in (folder, tmp_path):
+        with pytest.raises(StoreError, match="Name the folder of a bundle"):
+            load_bundle(nothing)
     assert not [*tmp_path.rglob("*.pkl")]
 
 

@@ -48,6 +48,7 @@ def test_models_and_the_rules_behind_them_have_their_folders(tmp_path, groups):
     assert table["seed"].tolist() == [1, 0] * 2
     assert [home / each for each in table["model"]] == [models / "model-0", models / "model-1"] * 2
     assert table["post_processor"][:2].tolist() == ["", ""]
+    assert table["needs_groups"].tolist() == [False, False, True, True]
     ruled_folders = [home / each for each in table["post_processor"][2:]]
     assert ruled_folders == [rules / "model-0", rules / "model-1"]
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
 
+from fairfrontier.prepare.config.section import Source
 from fairfrontier.prepare.source.archive import most_unpacked, refuse_growth
 from fairfrontier.prepare.table.batch_column import BatchColumn
 from fairfrontier.prepare.table.table import check_header, list_parquet, nearest_file, unpack
@@ -94,14 +95,16 @@ def name_used(columns: object, options: Sequence[str]) -> dict[str, str]:
     return used
 
 
-def check_table(path: Path, used: Mapping[str, str]) -> list[Path]:
+def check_table(path: Path, used: Mapping[str, str], source: Source | None = None) -> list[Path]:
     """Return the files of a table, all of which have the used columns; no row is read.
 
-    ``used`` maps columns to the options that name them. A ConfigError says what is not there.
+    ``used`` maps columns to the options that name them. Text is written as ``source`` says, by
+    default in UTF-8 with the separator that the file's name stands for. A ConfigError says what is
+    not there.
     """
     files = list_files(path)
     for file in files:
-        names = read_names(file)
+        names = read_names(file, source)
         check_header(names, file)
         for column, option in used.items():
             if column not in names:
@@ -112,26 +115,28 @@ def check_table(path: Path, used: Mapping[str, str]) -> list[Path]:
     return files
 
 
-def read_names(path: Path) -> list[str]:
+def read_names(path: Path, source: Source | None = None) -> list[str]:
     """Return the names of a file's columns; those of text without blanks around them."""
     with _explain(path):
         if _is_parquet(path):
             with _open_parquet(path) as file:
                 return list(file.schema_arrow.names)
-        return list(_read_header(path))
+        return list(_read_header(path, source))
 
 
-def read_rows(path: Path, used: Mapping[str, str], rows: int) -> Iterator[Batch]:
+def read_rows(
+    path: Path, used: Mapping[str, str], rows: int, source: Source | None = None
+) -> Iterator[Batch]:
     """Yield the used columns of a table in batches that hold rows.
 
     Parquet comes in at most ``rows`` rows, text in blocks of ``BLOCK_BYTES``. Every cell of text is
     text, and an empty one is missing. A table without rows raises a DataError.
     """
-    files = check_table(path, used)
+    files = check_table(path, used, source)
     total = sum(file.stat().st_size for file in files) or 1
     done = start = 0
     for file in files:
-        for raw, position in _read_file(file, list(used), rows):
+        for raw, position in _read_file(file, list(used), rows, source):
             if raw.num_rows:
                 yield Batch(raw, used, path, start, (done + position) / total)
                 start += raw.num_rows
@@ -141,12 +146,12 @@ def read_rows(path: Path, used: Mapping[str, str], rows: int) -> Iterator[Batch]
 
 
 def _read_file(
-    path: Path, wanted: Sequence[str], rows: int
+    path: Path, wanted: Sequence[str], rows: int, source: Source | None
 ) -> Iterator[tuple[pa.RecordBatch, float]]:
     """Yield batches, and how many bytes of the file were read for them."""
     with _explain(path):
         if not _is_parquet(path):
-            yield from _read_text(path, wanted)
+            yield from _read_text(path, wanted, source)
             return
         with _open_parquet(path) as file:
             most = most_unpacked(path.stat().st_size)
@@ -201,12 +206,19 @@ def _open_text(path: Path) -> Iterator[tuple[pa.NativeFile, IO[bytes]]]:
         yield pa.PythonFile(text, mode="r"), file
 
 
-def _parse_options(path: Path) -> csv.ParseOptions:
+def _parse_options(path: Path, source: Source | None) -> csv.ParseOptions:
     tabs = path.name.lower().removesuffix(".gz").endswith((".tsv", ".tab"))
-    return csv.ParseOptions(delimiter="\t" if tabs else ",", newlines_in_values=True)
+    separator = "\t" if tabs else ","
+    if source is not None and source.format == "csv" and source.separator != ",":
+        separator = source.separator
+    return csv.ParseOptions(delimiter=separator, newlines_in_values=True)
 
 
-def _read_header(path: Path) -> dict[str, str]:
+def _find_encoding(source: Source | None) -> str:
+    return (source.encoding if source is not None else None) or "utf8"
+
+
+def _read_header(path: Path, source: Source | None) -> dict[str, str]:
     """Return stripped column name -> name as written."""
     with _open_text(path) as (stream, _):
         start = bytes(stream.read(1 << 20))
@@ -215,21 +227,25 @@ def _read_header(path: Path) -> dict[str, str]:
         raise DataError(f"{path} is empty.", "Check that the file is complete.")
     # The header line, without what may be cut off behind it.
     line = start.splitlines(keepends=True)[0]
-    options = csv.ReadOptions(use_threads=False)
-    names = csv.read_csv(io.BytesIO(line), options, _parse_options(path)).column_names
+    options = csv.ReadOptions(use_threads=False, encoding=_find_encoding(source))
+    names = csv.read_csv(io.BytesIO(line), options, _parse_options(path, source)).column_names
     check_header([name.strip() for name in names], path)
     return {name.strip(): name for name in names}
 
 
-def _read_text(path: Path, wanted: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, int]]:
-    names = _read_header(path)
+def _read_text(
+    path: Path, wanted: Sequence[str], source: Source | None
+) -> Iterator[tuple[pa.RecordBatch, int]]:
+    names = _read_header(path, source)
     written = [names[name] for name in wanted]
     with _open_text(path) as (stream, file):
         reader = csv.open_csv(
             stream,
             # With one thread errors name the row.
-            csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False),
-            _parse_options(path),
+            csv.ReadOptions(
+                block_size=BLOCK_BYTES, use_threads=False, encoding=_find_encoding(source)
+            ),
+            _parse_options(path, source),
             csv.ConvertOptions(
                 include_columns=written,
                 column_types=dict.fromkeys(written, pa.string()),

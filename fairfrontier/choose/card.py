@@ -1,0 +1,216 @@
+"""The papers of a choice: what is known, with n and intervals, and what people have to add."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from fairfrontier.choose.bundle import Export
+from fairfrontier.choose.judgement import judge
+from fairfrontier.evaluate.verb import tabulate
+from fairfrontier.prepare.loader import FittedTable
+from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX
+from fairfrontier.prepare.table.column import used_columns
+from fairfrontier.report.summary import list_versions
+from fairfrontier.report.template import FOLDER, name_pool, open_template, show_number
+from fairfrontier.study.frontier import name_measures
+from fairfrontier.train.prediction import predict_part
+
+if TYPE_CHECKING:
+    from fairfrontier.choose.choice import Choice, MixedChoice
+
+PAPERS = ("card.md", "datasheet.md", "technical-file.md")
+HERE = Path(__file__).parent
+# Rates of a level that the card shows; measures.csv has all.
+BY_GROUP = ("selection_rate", "tpr", "fpr", "accuracy")
+OVERALL = ("accuracy", "balanced_accuracy", "auc", "selection_rate", "tpr", "fpr")
+# What Markdown or a table of it would read as its own.
+_SPECIAL = re.compile(r"([\\`*_\[\]#|~])")
+
+
+def describe_card(
+    choice: Choice | MixedChoice, export: Export, commands: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return what a card says, as plain values; ``table`` has every measure on the test rows.
+
+    The measures are those of the bundle's own model, with 95% intervals.
+    """
+    bundle, part, study = export.bundle, export.test, choice.study
+    config = export.table.request.config
+    minimum = int(study.facts["minimum"])
+    # As in the study, scores are those of the model, and decisions those of the rule behind it.
+    score = judge(choice.model, part.X, part.groups, part.ids).score
+    prediction = replace(predict_part(choice.model, part), score=score)
+    table = tabulate(prediction, part, minimum=minimum)
+    table["name"] = name_measures(table)
+    measures = table.set_index("name")
+    overall = [name for name in OVERALL if name in measures.index]
+    bounded = [name for name in choice.selected if name in measures.index]
+    fairness = [name for name in study.fairness if name in measures.index]
+    return {
+        "name": f"{study.facts['study']}: {' and '.join(name for name, _, _ in _name(choice))}",
+        "study": str(study.facts["study"]),
+        "dataset": config.dataset,
+        "description": config.description or config.notes,
+        "meaning": config.label.meaning,
+        "label": config.label.column,
+        "classes": list(bundle.class_names),
+        "features": list(bundle.encoder.features),
+        "protected": sorted({*bundle.encoder.features} & {*bundle.encoder.grouped}),
+        "parts": [(name, rows.n_samples) for name, rows in export.table.encode().parts()],
+        "models": _name(choice),
+        "seed": choice.seed,
+        "objective": study.objective,
+        "selected": [
+            (name, value, choice.certified.get(name), *_read(measures, name))
+            for name, value in choice.selected.items()
+        ],
+        "measures": [
+            (name, *_read(measures, name))
+            for name in dict.fromkeys((*overall, *bounded, *fairness))
+        ],
+        "groups": [_tabulate_groups(part, measures, name, minimum) for name in part.attributes],
+        "by_group": [name for name in BY_GROUP if name in set(table["measure"])],
+        "minimum": minimum,
+        "needed_groups": list(bundle.needed_groups),
+        "randomized": bundle.randomized,
+        "row_id": bundle.row_id,
+        "unseen": bundle.encoder.unseen,
+        "versions": list_versions(),
+        "commands": dict(commands),
+        "part": str(choice.components[0][0].setting["select_on"]),
+        "data": describe_data(export.table, minimum),
+        "table": table[["name", "value", "n", "low", "high"]],
+    }
+
+
+def _name(choice: Choice | MixedChoice) -> list[tuple[str, str, float]]:
+    """Return method, setting and probability of every model of a choice."""
+    return [
+        (each.method, json.dumps(dict(each.setting), sort_keys=True, ensure_ascii=False), share)
+        for each, share in choice.components
+    ]
+
+
+def _read(measures: pd.DataFrame, name: str) -> tuple[float, float, float, int]:
+    """Return value, low, high and n of a measure; NaN where there is none."""
+    if name not in measures.index:
+        return np.nan, np.nan, np.nan, 0
+    row = measures.loc[[name]].to_dict("records")[0]
+    return float(row["value"]), float(row["low"]), float(row["high"]), int(row["n"])
+
+
+def _tabulate_groups(
+    part: Any, measures: pd.DataFrame, attribute: str, minimum: int
+) -> dict[str, Any]:
+    """Return the rates of every level of an attribute; levels with few rows have none, as one."""
+    sizes = np.bincount(part.group(attribute), minlength=len(part.attributes[attribute]))
+    shown, small = [], []
+    for level, size in zip(part.attributes[attribute], sizes.tolist(), strict=True):
+        if size < minimum:
+            small.append(size)
+            continue
+        rates = [_read(measures, f"{rate}:{attribute}={level}") for rate in BY_GROUP]
+        shown.append((level, size, rates))
+    if small:
+        shown.append((name_pool(len(small)), sum(small), [(np.nan, np.nan, np.nan, 0)] * 4))
+    return {"attribute": attribute, "levels": shown}
+
+
+def describe_data(table: FittedTable, minimum: int) -> dict[str, Any]:
+    """Return what a datasheet says of a table, in counts over all rows that are used."""
+    config, plan, frame = table.request.config, table.plan, table.frame
+    numbers, _ = used_columns(config)
+    raw = table.raw.frame.loc[frame.index]
+    block_columns = dict.fromkeys(block.column for block in table.encoder.blocks)
+    used = [name for name in block_columns if not name.startswith(GROUP_PREFIX)]
+    groups = []
+    for position, attribute in enumerate(plan.attributes):
+        codes = plan.groups[:, position]
+        sizes = np.bincount(codes, minlength=len(attribute.names))
+        small = sizes < minimum
+        masks = {
+            level: codes == code for code, level in enumerate(attribute.names) if not small[code]
+        }
+        if small.any():
+            masks[name_pool(int(small.sum()))] = small[codes]
+        levels = [
+            (level, int(mask.sum()), mask.mean(), plan.target.y[mask].mean())
+            if mask.sum() >= minimum
+            else (level, int(mask.sum()), mask.mean(), np.nan)
+            for level, mask in masks.items()
+        ]
+        groups.append({"attribute": attribute.name, "levels": levels})
+    policies = {"numeric": config.missing.numeric, "categorical": config.missing.categorical}
+    return {
+        "rows": len(frame),
+        "left_out": len(table.raw.frame) - len(frame),
+        "filter": "rows.keep, rows.drop_missing or missing: drop of its YAML",
+        "digests": list(table.raw.digests),
+        "columns": [
+            (name, "number" if name in numbers else "level", int(raw[name].isna().sum()))
+            for name in used
+        ],
+        "groups": groups,
+        "missing": [f"Missing {kind} cells: {policy}." for kind, policy in policies.items()],
+    }
+
+
+def render_card(card: Mapping[str, Any]) -> dict[str, str]:
+    """Return file name -> text of the papers.
+
+    The card is Markdown with the header that hubs of models read, and HTML; the datasheet of the
+    data and the draft of a technical file after Annex IV of the EU's AI Act are Markdown.
+    """
+    environment = Environment(
+        loader=FileSystemLoader([HERE, FOLDER]),
+        # Markdown has its own escapes.
+        autoescape=False,  # noqa: S701
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(number=show_number, plain=escape_markdown)
+    header = write_header(card)
+    papers = {
+        name: environment.get_template(f"{name}.j2").render(**card, header=header)
+        for name in PAPERS
+    }
+    return {**papers, "card.html": open_template(HERE / "card.html.j2").render(**card)}
+
+
+def escape_markdown(text: object) -> str:
+    """Return text as Markdown shows it: no markup, no HTML, one line."""
+    return _SPECIAL.sub(r"\\\1", html.escape(" ".join(str(text).split()), quote=False))
+
+
+def write_header(card: Mapping[str, Any]) -> str:
+    """Return the YAML header of a model card, as hubs of models index it."""
+    metrics = [
+        {"type": name.partition(":")[0], "name": name, "value": round(value, 6)}
+        for name, value, *_ in card["measures"]
+        if np.isfinite(value)
+    ]
+    result = {
+        "task": {"type": "tabular-classification"},
+        "dataset": {"type": card["dataset"], "name": card["dataset"], "split": "test"},
+        "metrics": metrics,
+    }
+    header = {
+        "library_name": "fairfrontier",
+        "pipeline_tag": "tabular-classification",
+        "tags": ["tabular-classification", "fairness", "fairfrontier"],
+        "datasets": [card["dataset"]],
+        "model-index": [{"name": card["name"], "results": [result]}],
+    }
+    return yaml.safe_dump(header, sort_keys=False, allow_unicode=True)

@@ -1,0 +1,207 @@
+"""A bundle's decisions on a table that may be larger than memory."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import Field
+
+from fairfrontier.choose.bundle import COLUMNS, Bundle, load_bundle
+from fairfrontier.prepare.table.stream import (
+    Batch,
+    check_stamps,
+    check_table,
+    read_names,
+    read_rows,
+    stamp_table,
+)
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.runtime.option import File, Name, Names, ProjectOptions
+from fairfrontier.runtime.writer import check_folder, filling
+
+# Encoded, a batch of a wide table takes some hundred megabytes.
+BATCH_ROWS = 1 << 16
+PASSES = ("deciding",)
+Progress = Callable[[str, float], None]
+
+
+class ScoreConfig(ProjectOptions):
+    """What is decided on: the options of a command."""
+
+    bundle: File = Field(description="The folder of a bundle.")
+    table: File = Field(description="Raw rows: Parquet, a folder of Parquet files, or CSV.")
+    out: File = Field(default=Path("decisions.parquet"), description="The file of decisions.")
+    row_id: Name | None = Field(
+        default=None, description="Column of row ids, in place of the bundle's."
+    )
+    keep: Names = Field(
+        default=(), description="Columns of the table that are copied beside the decisions."
+    )
+
+    @property
+    def name(self) -> str:
+        """The name of the table."""
+        return self.table.name
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What was decided on a table.
+
+    Attributes
+    ----------
+    path : Path
+        The file of decisions.
+    rows, selected : int
+        Rows in all, and those that were decided 1.
+    refused : mapping of str to int
+        Reason -> rows.
+    row_id : str or None
+        The column that names rows; None where the number of the row does, from 0.
+    randomized : bool
+        Whether decisions were drawn, by row id.
+    seconds : float
+        What it took.
+    """
+
+    path: Path
+    rows: int
+    selected: int
+    refused: Mapping[str, int]
+    row_id: str | None
+    randomized: bool
+    seconds: float
+
+
+def score(
+    bundle: Bundle | str | Path,
+    table: str | Path,
+    out: str | Path = "decisions.parquet",
+    *,
+    row_id: str | None = None,
+    keep: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> Scored:
+    """Decide on the rows of a table that may be larger than memory.
+
+    Parameters
+    ----------
+    bundle : Bundle, str or Path
+        What decides, or its folder.
+    table : str or Path
+        Raw rows: a Parquet file, a folder of them, or CSV with a header, plain or gzip, written
+        as the source of the bundle's dataset says.
+    out : str or Path
+        The file of decisions, Parquet: the columns of `Bundle.decide`, in the order of the rows. It
+        is replaced when all rows are decided.
+    row_id : str, optional
+        The column of row ids, in place of the bundle's. Without either, rows are named by their
+        number, from 0: then random decisions change when rows change places.
+    keep : sequence of str
+        Columns of the table that are copied beside the decisions, as groups and labels for an
+        audit.
+    progress : callable, optional
+        Called with the name of the pass and the share of the table that is read.
+
+    Returns
+    -------
+    Scored
+
+    Raises
+    ------
+    ConfigError
+        When the table lacks a column, one to keep is called as one of decisions is, or the table is
+        what would be replaced.
+    DataError
+        When the table is damaged or changes while it is read, or an id is no whole number or text.
+    StoreError
+        When the bundle was altered, or the file cannot be written.
+
+    Notes
+    -----
+    O(n) calls of the model; memory is that of a batch of rows.
+    """
+    started = time.monotonic()
+    bundle = bundle if isinstance(bundle, Bundle) else load_bundle(bundle)
+    table, out = Path(table), Path(out).absolute()
+    row_id = row_id or bundle.row_id
+    used = check_score(bundle, table, out, row_id, keep)
+    stamps = stamp_table(table)
+    selected, refused, rows = 0, Counter[str](), 0
+    with filling(out.parent, what="decisions") as work, _Writer(work / out.name) as writer:
+        for batch in read_rows(table, used, BATCH_ROWS, bundle.encoder.config.source):
+            frame = _make_frame(batch)
+            decided = bundle.decide(frame, row_id)
+            rows += len(decided)
+            selected += int(decided["decision"].sum())
+            refused.update(decided.loc[decided["refused"] != "", "refused"])
+            writer.write(pd.concat([decided, frame[list(keep)]], axis=1))
+            if progress is not None:
+                progress(PASSES[0], batch.share)
+        check_stamps(table, stamps)
+    seconds = round(time.monotonic() - started, 3)
+    by_reason = dict(refused.most_common())
+    return Scored(out, rows, selected, by_reason, row_id, bundle.randomized, seconds)
+
+
+def check_score(
+    bundle: Bundle, table: Path, out: Path, row_id: str | None, keep: Sequence[str] = ()
+) -> dict[str, str]:
+    """Return the columns that are read, with what names them.
+
+    A FairfrontierError says what is known to be wrong before a row is read.
+    """
+    source = bundle.encoder.config.source
+    present: set[str] = set()
+    named = {} if row_id is None else {row_id: "row-id"}
+    named |= dict.fromkeys(keep, "keep")
+    for name in keep:
+        if name in COLUMNS or list(keep).count(name) > 1:
+            raise ConfigError(
+                f"The file of decisions would have two columns {name!r} (--keep).",
+                "Rename it in the table, or leave it out.",
+            )
+    for file in check_table(table, named, source):
+        names = read_names(file, source)
+        bundle.encoder.check_columns(names, bundle.needed_groups, file)
+        present |= set(names)
+        if file.resolve() == out.resolve():
+            raise ConfigError(f"{out} would replace what is read.", "Give another file with --out.")
+    check_folder(out.parent)
+    used = dict.fromkeys(bundle.encoder.list_read(present, bundle.needed_groups), "bundle")
+    return used | named
+
+
+def _make_frame(batch: Batch) -> pd.DataFrame:
+    """Return a batch as a frame whose index numbers the rows of the table."""
+    frame: pd.DataFrame = batch.raw.to_pandas()
+    return frame.set_axis(pd.RangeIndex(batch.start, batch.start + len(frame)))
+
+
+class _Writer:
+    """Writes frames to a Parquet file with the types of the first."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: pq.ParquetWriter | None = None
+
+    def __enter__(self) -> _Writer:
+        return self
+
+    def write(self, frame: pd.DataFrame) -> None:
+        """Append the rows of a frame, without its index."""
+        rows = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
+        if self._file is None:
+            self._file = pq.ParquetWriter(self._path, rows.schema, compression="zstd")
+        self._file.write_table(rows.cast(self._file.schema))
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()

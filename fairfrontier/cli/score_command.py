@@ -1,0 +1,53 @@
+"""The command line's decisions of a bundle on a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairfrontier.cli.table import print_table
+from fairfrontier.cli.terminal import log_to_terminal, show, telling_how_to_resume
+
+# Heavy modules are imported where they are used.
+if TYPE_CHECKING:
+    from fairfrontier.choose.scoring import ScoreConfig, Scored
+
+
+def score(config: ScoreConfig) -> None:
+    """Decide on the raw rows of a table, with a bundle that select wrote."""
+    from fairfrontier.choose.scoring import PASSES
+    from fairfrontier.choose.scoring import score as decide
+    from fairfrontier.cli.progress import PassProgress
+
+    log_to_terminal()
+    with (
+        telling_how_to_resume("No file was changed", "start again"),
+        PassProgress(config.name, PASSES) as progress,
+    ):
+        scored = decide(
+            config.bundle,
+            config.table,
+            config.out,
+            row_id=config.row_id,
+            keep=config.keep,
+            progress=progress,
+        )
+    show_scored(scored)
+
+
+def show_scored(scored: Scored) -> None:
+    """Print how many rows were decided, and why others were not."""
+    import pandas as pd
+
+    if scored.refused:
+        reasons = pd.DataFrame({"refused": scored.refused.keys(), "rows": scored.refused.values()})
+        print_table(f"{sum(scored.refused.values()):,} rows were refused", reasons)
+    if scored.randomized and scored.row_id is None:
+        show(
+            "Decisions are drawn by the number of the row, since no column names rows: they change "
+            "when rows change places. --row-id names one."
+        )
+    decided = scored.rows - sum(scored.refused.values())
+    show(
+        f"{decided:,} of {scored.rows:,} rows decided, {scored.selected:,} of them 1, in "
+        f"{scored.seconds:.0f} s. Decisions: {scored.path}"
+    )

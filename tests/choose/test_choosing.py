@@ -1,0 +1,167 @@
+"""What `select` leaves behind, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pandas as pd
+import pytest
+import yaml
+
+import fairfrontier as ff
+from fairfrontier.choose.card import escape_markdown
+from fairfrontier.choose.choosing import SelectConfig, choose, write_choice
+from fairfrontier.cli.command import app
+from fairfrontier.cli.select_command import show_choice
+from fairfrontier.cli.terminal import run_app
+from fairfrontier.runtime.errors import ConfigError, StoreError, UnattainableError
+from fairfrontier.runtime.text_file import read_csv
+
+DIFFERENCE = "selection_rate_difference:origin"
+
+
+@pytest.fixture
+def ask(loans):
+    """Return a function that makes the options of the study."""
+
+    def make(query: str = "", **options: object) -> SelectConfig:
+        return SelectConfig(study="loans", query=query, conf=loans.home, **options)
+
+    return make
+
+
+def test_a_choice_leaves_its_bundle_card_tables_and_decisions(loans, ask, raw, capsys):
+    config = ask(f"max accuracy subject to {DIFFERENCE} <= 0.15")
+    summary = write_choice(choose(config), config)
+    folder = loans.folder / "choice"
+    assert {path.name for path in folder.iterdir()} == {
+        "bundle",
+        "card.html",
+        "card.md",
+        "choice.json",
+        "datasheet.md",
+        "decisions.parquet",
+        "measures.csv",
+        "technical-file.md",
+    }
+    decisions = pd.read_parquet(folder / "decisions.parquet")
+    assert list(decisions.columns) == ["id", "decision"]
+    again = ff.load_bundle(folder / "bundle").decide(raw.loc[decisions["id"]])
+    assert (again["decision"].to_numpy() == decisions["decision"].to_numpy()).all()
+    # Measures are those of the study, which has one seed.
+    points = loans.points
+    own = points[(points["part"] == "test") & (points["method"] == "drawn")]
+    table = read_csv(folder / "measures.csv").set_index("name")["value"]
+    for measure in ("accuracy", "auc", "log_loss"):
+        value = own.loc[(own["measure"] == measure) & (own["group"] == ""), "value"].iloc[0]
+        assert table[measure] == pytest.approx(value, abs=1e-9), measure
+    show_choice(summary)
+    told = capsys.readouterr().out
+    assert "looks at origin of every row" in told
+    for name in ("score", "audit", "monitor"):
+        assert summary["commands"][name] in told
+    written = shlex.split(json.loads((folder / "choice.json").read_text())["commands"]["select"])
+    assert written == ["fairfrontier", "select", "loans", config.query]
+
+
+def test_the_card_says_what_is_known_and_marks_what_is_not(loans, ask):
+    config = ask(f"max accuracy subject to {DIFFERENCE} <= 0.15")
+    write_choice(choose(config), config)
+    text = (loans.folder / "choice" / "card.md").read_text()
+    _, header, body = text.split("---\n", 2)
+    described = yaml.safe_load(header)
+    (result,) = described["model-index"][0]["results"]
+    accuracy = next(each["value"] for each in result["metrics"] if each["name"] == "accuracy")
+    assert described["library_name"] == "fairfrontier"
+    assert f"| accuracy | {accuracy:.3f} (" in body
+    assert body.count("**To be filled in:**") == 3
+    assert "2000e-2(l)" in body
+    for level in ("island", "north", "south"):
+        assert f"| {level} | " in body
+    page = (loans.folder / "choice" / "card.html").read_text()
+    assert page.count("to be filled in") == 3
+    assert "<script" not in page
+    assert str(loans.home) not in text + page
+
+
+def test_papers_count_the_data_and_follow_the_annex(loans, ask, raw):
+    config = ask()
+    write_choice(choose(config), config)
+    sheet = (loans.folder / "choice" / "datasheet.md").read_text()
+    used = raw[raw["age"] >= 20]
+    assert f"{len(used)} rows are used; {len(raw) - len(used)} of the table are left out" in sheet
+    assert f"| income | number | {used['income'].isna().sum()} |" in sheet
+    north = used[used["origin"] == "north"]
+    rate = (north["outcome"] == "repaid").mean()
+    assert f"| north | {len(north)} | {len(north) / len(used):.3f} | {rate:.3f} |" in sheet
+    draft = (loans.folder / "choice" / "technical-file.md").read_text()
+    numbers = [line[3] for line in draft.splitlines() if line.startswith("## ")]
+    assert numbers == list("123456789")
+    assert "fairfrontier monitor " in draft
+    for paper in (sheet, draft):
+        assert "To be filled in" in paper
+        assert str(loans.home) not in paper
+
+
+def test_without_groups_at_decision_no_rule_competes(ask):
+    config = ask(f"subject to {DIFFERENCE} <= 0.15", no_groups_at_decision=True)
+    with pytest.raises(UnattainableError, match="No setting satisfies"):
+        choose(config)
+    assert choose(ask(no_groups_at_decision=True)).method in ("gbdt", "linear")
+    rules = ask(f"subject to {DIFFERENCE} <= 0.15")
+    assert choose(rules).method == "drawn"
+
+
+def test_policies_choose_on_the_frontier_within_the_bounds(ask):
+    best = choose(ask())
+    nearest = choose(ask(policy="least-disparity-within=0"))
+    assert nearest.selected["accuracy"] == best.selected["accuracy"]
+    assert choose(ask(policy="least-disparity-within=1")).method == "drawn"
+    kept = choose(ask("subject to accuracy >= 0.8", policy="least-disparity-within=1"))
+    assert kept.method != "drawn"
+    with pytest.raises(ConfigError, match="a mixture is of two"):
+        choose(ask(policy="knee", mixture=True))
+
+
+def test_a_choice_replaces_the_one_before_and_nothing_else(loans, ask):
+    config = ask()
+    write_choice(choose(config), config)
+    write_choice(choose(config), config)
+    folder = loans.folder / "choice"
+    (folder / "bundle" / "bundle.json").unlink()
+    with pytest.raises(StoreError, match="holds something else"):
+        write_choice(choose(config), config)
+    assert (folder / "card.md").is_file()
+    (folder / "bundle").rename(loans.home / "moved")
+    for path in folder.iterdir():
+        path.unlink()
+    write_choice(choose(config), config)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (("subject to accuracy >= 0.99",), 3, "comes nearest, with accuracy"),
+        (("max acuracy",), 2, "⟦acuracy⟧"),
+        (("--policy", "elbow"), 2, "There is no policy 'elbow'"),
+        (("--profile", "none"), 2, "none"),
+    ],
+)
+def test_where_none_qualifies_the_exit_code_is_3(loans, monkeypatch, capsys, arguments, code, told):
+    words = ["fairfrontier", "select", "loans", *arguments, "--conf", str(loans.home)]
+    monkeypatch.setattr("sys.argv", words)
+    with pytest.raises(SystemExit) as ended:
+        run_app(app)
+    assert ended.value.code == code
+    assert told in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_study_that_was_not_run_is_said(ask, tmp_path):
+    with pytest.raises(ConfigError, match="has no results in") as caught:
+        choose(ask(out=tmp_path))
+    assert caught.value.mend == "Run it first: fairfrontier run loans"
+
+
+def test_text_of_tables_is_no_markup():
+    assert escape_markdown("<b>a|b</b>\n# x_y") == r"&lt;b&gt;a\|b&lt;/b&gt; \# x\_y"

@@ -1,0 +1,61 @@
+"""A choice in words; what cannot be read is pointed at."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairfrontier.choose.query import Query, read_query
+from fairfrontier.runtime.errors import ConfigError
+
+DIFFERENCE = "selection_rate_difference:sex"
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("", Query()),
+        ("max accuracy", Query("accuracy")),
+        (f"max accuracy subject to {DIFFERENCE} <= 0.05", Query("accuracy", {DIFFERENCE: 0.05})),
+        (
+            f"  max  tpr:sex=F  subject  to {DIFFERENCE}<=.05 and consistency:spouse ≥ 0.95 ",
+            Query("tpr:sex=F", {DIFFERENCE: 0.05, "consistency:spouse": 0.95}),
+        ),
+        (f"subject to {DIFFERENCE} ≤ 1e-2", Query(None, {DIFFERENCE: 0.01})),
+        ("min fpr subject to tpr:origin=south and east >= 0.5", "and east >= 0.5"),
+        ("max tpr:race=Pacific Islander", Query("tpr:race=Pacific Islander")),
+    ],
+)
+def test_a_choice_is_read(text, wanted):
+    if isinstance(wanted, str):
+        with pytest.raises(ConfigError, match="expected MEASURE"):
+            read_query(text)
+    else:
+        assert read_query(text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "told"),
+    [
+        ("best accuracy", "best", "expected max, min or subject to"),
+        ("max", "max", "expected a measure behind it"),
+        ("max acuracy", "acuracy", "Did you mean 'accuracy'"),
+        ("min accuracy", "min", "accuracy is better when it is higher"),
+        ("max accuracy <= 0.5", "<=", "bounds stand behind 'subject to'"),
+        ("max accuracy and tpr >= 0.5", "and", "expected 'subject to'"),
+        ("subject to tpr >= 0.5 subject to fpr <= 0.1", "subject to", "expected 'and'"),
+        ("subject to tpr <= 0.5", "<=", "tpr is better when it is higher: use >="),
+        (f"subject to {DIFFERENCE} >= 0.5", ">=", "use <="),
+        (f"subject to {DIFFERENCE} < 0.5", f"{DIFFERENCE} < 0.5", "expected MEASURE <= NUMBER"),
+        ("subject to tpr >= half", "half", "expected a number"),
+        ("subject to tpr >= nan", "nan", "expected a number"),
+        ("subject to tpr >= 0.5 and tpr >= 0.6", "tpr", "it is bounded twice"),
+        ("subject to tpr >= 0.5 and", "and", "expected MEASURE"),
+        ("max selection_rate", "selection_rate", "no value of this measure is better"),
+    ],
+)
+def test_an_error_points_at_the_word(text, word, told):
+    with pytest.raises(ConfigError) as caught:
+        read_query(text)
+    assert told in caught.value.fault
+    assert f"⟦{word}⟧" in caught.value.fault
+    assert "Write it as in: max accuracy" in caught.value.mend

@@ -1,0 +1,121 @@
+"""Tables are decided on in batches as whole frames are, whatever their form."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+import fairfrontier as ff
+from fairfrontier.choose import scoring
+from fairfrontier.choose.bundle import COLUMNS, Bundle, load_bundle
+from fairfrontier.choose.scoring import score
+from fairfrontier.prepare.table import stream
+from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
+from tests.choose.test_bundle import choose
+
+
+@pytest.fixture(scope="module")
+def bundle(loans, tmp_path_factory) -> Bundle:
+    folder = tmp_path_factory.mktemp("bundle") / "drawn"
+    return load_bundle(choose(loans, "drawn").export(folder))
+
+
+@pytest.fixture
+def table(raw) -> pd.DataFrame:
+    return raw.assign(customer=[f"c{row}" for row in range(len(raw))])
+
+
+@pytest.mark.parametrize("rows", [64, 250, 1 << 16])
+@pytest.mark.parametrize("form", ["csv", "csv.gz", "tsv", "parquet", "folder"])
+def test_tables_of_every_form_are_decided_as_a_frame_is(
+    bundle, table, tmp_path, monkeypatch, form, rows
+):
+    monkeypatch.setattr(scoring, "BATCH_ROWS", rows)
+    monkeypatch.setattr(stream, "BLOCK_BYTES", 40 * rows)
+    path = tmp_path / f"table.{form}"
+    if form == "folder":
+        path.mkdir()
+        table[:500].to_parquet(path / "1.parquet")
+        table[500:].to_parquet(path / "2.parquet")
+    elif form == "parquet":
+        table.to_parquet(path, row_group_size=300)
+    else:
+        table.to_csv(path, index=False, sep="\t" if form == "tsv" else ",")
+    shares: list[float] = []
+    scored = score(
+        bundle,
+        path,
+        tmp_path / "out" / "decisions.parquet",
+        row_id="customer",
+        progress=lambda _, share: shares.append(share),
+    )
+    decided = pd.read_parquet(scored.path)
+    wanted = bundle.decide(table, row_id="customer")
+    assert tuple(decided.columns) == COLUMNS
+    pd.testing.assert_frame_equal(decided, wanted, check_dtype=False, check_exact=True)
+    assert scored.rows == len(table)
+    assert scored.selected == wanted["decision"].sum()
+    assert dict(scored.refused) == {
+        "age is outside of what the model was made for": (table["age"] < 20).sum()
+    }
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(1.0)
+    assert len(shares) > 1 or rows > 900 or form == "csv.gz"
+
+
+def test_without_ids_rows_are_numbered(bundle, table, raw, tmp_path):
+    table.to_parquet(tmp_path / "table.parquet")
+    scored = ff.score(bundle, tmp_path / "table.parquet", tmp_path / "d.parquet")
+    assert scored.row_id is None
+    assert scored.randomized
+    decided = pd.read_parquet(scored.path)
+    assert decided["id"].tolist() == list(range(len(table)))
+    pd.testing.assert_frame_equal(decided, bundle.decide(raw), check_dtype=False)
+
+
+def test_text_is_written_as_the_dataset_says(loans, table, tmp_path):
+    bundle = load_bundle(choose(loans, "gbdt").export(tmp_path / "bundle"))
+    source = bundle.encoder.config.source.model_copy(
+        update={"separator": ";", "encoding": "cp1252", "decimal": ","}
+    )
+    config = bundle.encoder.config.model_copy(update={"source": source})
+    object.__setattr__(bundle.encoder, "config", config)
+    written = {"sep": ";", "decimal": ",", "encoding": "cp1252"}
+    table.assign(customer="Zoë").to_csv(tmp_path / "table.csv", index=False, **written)
+    scored = score(bundle, tmp_path / "table.csv", tmp_path / "d.parquet", row_id="customer")
+    assert scored.selected == bundle.decide(table)["decision"].sum()
+    assert set(pd.read_parquet(scored.path)["id"]) == {"Zoë"}
+
+
+def test_columns_are_copied_beside_the_decisions(bundle, table, tmp_path):
+    path = tmp_path / "table.csv"
+    table.to_csv(path, index=False)
+    scored = score(bundle, path, tmp_path / "d.parquet", keep=["origin", "outcome"])
+    decided = pd.read_parquet(scored.path)
+    assert decided["outcome"].tolist() == table["outcome"].tolist()
+    table.rename(columns={"job": "score"}).to_csv(path, index=False)
+    with pytest.raises(ConfigError, match="two columns 'score'"):
+        score(bundle, path, tmp_path / "d.parquet", keep=["score"])
+
+
+def test_what_is_wrong_is_said_before_a_file_is_replaced(bundle, table, tmp_path):
+    out = tmp_path / "decisions.parquet"
+    out.write_text("earlier")
+    path = tmp_path / "table.csv"
+
+    def refused(frame: pd.DataFrame, error: type[Exception], told: str, **options: str) -> None:
+        frame.to_csv(path, index=False)
+        with pytest.raises(error, match=told):
+            score(bundle, path, options.pop("out", out), **options)
+        assert out.read_text() == "earlier"
+
+    refused(table.drop(columns="job"), ConfigError, r"table\.csv has no column 'job', which")
+    refused(table.drop(columns="origin"), ConfigError, "no column 'origin'")
+    refused(table, ConfigError, r"no column 'custmer' \(--row-id\)", row_id="custmer")
+    refused(table.assign(customer=""), DataError, "missing in row 0", row_id="customer")
+    refused(table[:0], DataError, "holds no rows")
+    refused(table, ConfigError, "would replace what is read", out=str(path))
+    refused(table, StoreError, "cannot be written", out="/proc/nowhere/decisions.parquet")
+    with pytest.raises(ConfigError, match="There is no file"):
+        score(bundle, tmp_path / "other.csv", out)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["decisions.parquet", "table.csv"]
