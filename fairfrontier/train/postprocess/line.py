@@ -154,14 +154,16 @@ def find_roots(
 
     ``mean`` takes numbers of the shape of ``low`` and ``high``, and returns values and slopes. A
     NaN is within its bounds. Newton's steps, exact on the root's own piece, are kept between the
-    known points on both sides, and every third one is a bisection. A ``guess`` is tried first.
-    Where the mean is flat at its root, the end of that piece is found by bisection, if ``exact``.
+    known points on both sides; one that does not halve the distance of the mean from its bound is
+    followed by a bisection. A ``guess`` is tried first. Where the mean is flat at its root, the end
+    of that piece is found by bisection, if ``exact``.
     """
     point = np.zeros_like(low)
     value, slope = mean(point)
     over, under = value > high + TOLERANCE, value < low - TOLERANCE
     sign, target = np.where(under, -1.0, 1.0), np.where(under, low, high)
     left, right, active = point, np.full_like(point, math.inf), over | under
+    before = np.full_like(point, math.inf)
     for step in range(MOST_STEPS):
         surplus = np.where(active, sign * (value - target), 0.0)
         active = active & (np.abs(surplus) > FINEST)
@@ -171,7 +173,9 @@ def find_roots(
         with np.errstate(over="ignore"):
             newton = point - surplus / np.where(slope < 0, slope, -1.0)
         newton = np.where(slope < 0, newton, math.inf)
-        inside = (left < newton) & (newton < right) & bool(step % 3)
+        inside = (left < newton) & (newton < right) & (np.abs(surplus) <= before / 2.0)
+        # After a bisection the next step is Newton's again, however far it led.
+        before = np.where(inside, np.abs(surplus), math.inf)
         closed = np.where(inside, newton, (left + right) / 2.0)
         opened = np.minimum(newton, 8.0 * np.maximum(left, 1.0))
         trial = np.where(np.isinf(right), opened, closed)
@@ -183,8 +187,8 @@ def find_roots(
     flat = (over | under) & (slope == 0) & exact
     for _ in range(BISECTIONS if flat.any() else 0):
         middle = np.where(flat, (left + point) / 2.0, point)
-        before = sign * (mean(sign * middle)[0] - target) > FINEST
-        left, point = np.where(before, middle, left), np.where(before, point, middle)
+        short = sign * (mean(sign * middle)[0] - target) > FINEST
+        left, point = np.where(short, middle, left), np.where(short, point, middle)
     return np.asarray(sign * point)
 
 

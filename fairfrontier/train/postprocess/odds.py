@@ -63,7 +63,7 @@ def solve_odds(
     distance less ε/2, and ``converged`` is False. In a group whose scores are all −1 (or all 1) the
     true (false) positive rate is 0/0, NaN, and not bounded.
 
-    O(n log n + K s² log n) for s = 10 to 30 steps of a search for b, each with a search for a, over
+    O(n log n + K s² log n) for s = 5 to 15 steps of a search for b, each with a search for a, over
     running sums of the sorted scores on the host, of all groups at once; `draw_odds` takes them for
     many candidates at once. On the curve itself the rule is a threshold with a coin, drawn as the
     line through the neighbouring scores (and no flatter than the unconstrained ramp), whose

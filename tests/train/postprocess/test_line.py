@@ -71,6 +71,23 @@ def test_of_a_flat_piece_the_nearest_end_is_the_root():
         assert find_roots(mean, bound - 1, bound, guess) == pytest.approx(1.0, abs=1e-12)
 
 
+def test_roots_take_few_steps_from_any_bound_and_shape():
+    # Means of 2,000 ramps: smooth but for their pieces, concave, convex, or neither.
+    generator = np.random.default_rng(8)
+    places = np.stack([generator.beta(*shape, 2000) for shape in ((1, 9), (9, 1), (0.2, 0.2))])
+    bound, calls = np.linspace(0.02, 0.98, 40) * np.ones((3, 1)), []
+
+    def mean(w):
+        calls.append(w)
+        line = (places[:, None] + 0.3 - w[..., None]) / 0.1
+        on = (line > 0) & (line < 1)
+        return np.clip(line, 0, 1).mean(axis=-1), -on.mean(axis=-1) / 0.1
+
+    roots = find_roots(mean, bound, bound)
+    np.testing.assert_allclose(mean(roots)[0], bound, atol=1e-12)
+    assert len(calls) < 15
+
+
 def test_lines_are_judged_by_what_they_decide():
     generator = np.random.default_rng(5)
     n, n_groups = 400, 3

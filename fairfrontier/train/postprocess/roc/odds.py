@@ -219,8 +219,9 @@ def _find_cuts(
             draw.shares @ rate[draw.cuts] for rate, (_, draw) in zip(rates, bounded, strict=True)
         ]
         centre.append(float(min(reached, default=0.0)))
-    lengths = [(2.0 * bound * s, 2.0 * bound * (1.0 - s)) for s in SPLITS]
-    lengths = lengths if mean and bound > 0 else [(bound, bound)]
+    lengths = np.array([[bound, bound]])
+    if mean and bound > 0:
+        lengths = 2.0 * bound * np.column_stack([SPLITS, 1.0 - SPLITS])
     complete = starts[0].size * starts[1].size <= PAIRS
     best, cuts = -np.inf, [0] * len(groups)
     for share in (1.0,) if complete else ZOOMS:
@@ -229,11 +230,9 @@ def _find_cuts(
             if complete
             else [_spread(*each, share) for each in zip(starts, centre, strict=True)]
         )
-        pairs = [axis.reshape(-1) for axis in np.meshgrid(*some)]
-        for length in lengths:
-            value, chosen, window = _judge(groups, pairs, length)
-            if value > best:
-                best, cuts, centre = value, chosen, window
+        value, chosen, window = _judge(groups, some, lengths)
+        if value > best:
+            best, cuts, centre = value, chosen, window
     draws = [Draw(np.array([cut]), np.ones(1)) for cut in cuts]
     return draws, complete and len(lengths) == 1
 
@@ -248,29 +247,41 @@ def _spread(rates: np.ndarray, centre: float, share: float) -> np.ndarray:
 
 
 def _judge(
-    groups: Sequence[_Group], starts: Sequence[np.ndarray], lengths: tuple[float, float]
+    groups: Sequence[_Group], starts: Sequence[np.ndarray], lengths: np.ndarray
 ) -> tuple[float, list[int], list[float]]:
-    """Return the largest value of one cut per group in windows, −∞ for none, cuts and window."""
-    where = np.arange(starts[0].size)
-    ranges: list[tuple[np.ndarray, np.ndarray]] = []
+    """Return the largest value of one cut per group in windows, −∞ for none, cuts and window.
+
+    Windows have a start of each rate and one of the lengths, (L, 2), in all combinations.
+    """
+    shape = (len(lengths), starts[1].size, starts[0].size)
+    where, gains = np.arange(np.prod(shape)), np.zeros(np.prod(shape))
     for group in groups:
-        first = np.full(where.size, np.searchsorted(group.tpr, group.floor - TOLERANCE))
-        last = np.full(where.size, group.gain.size)
-        for j, rates in enumerate((group.fpr, group.tpr)):
-            if group.bounded[j]:
-                low, high = find_range(rates, starts[j][where], lengths[j])
-                first, last = np.maximum(first, low), np.minimum(last, high)
+        first, last = (each.reshape(-1)[where] for each in _find_windows(group, starts, lengths))
         some = first < last
-        where = where[some]
-        ranges = [(one[some], two[some]) for one, two in [*ranges, (first, last)]]
-    if not where.size:
-        return -np.inf, [], []
-    gains = np.zeros(where.size)
-    for group, (first, last) in zip(groups, ranges, strict=True):
-        gains += find_largest(group.gain, first, last)
+        if not some.any():
+            return -np.inf, [], []
+        where, first, last = where[some], first[some], last[some]
+        gains = gains[some] + find_largest(group.gain, first, last)
     best = int(gains.argmax())
-    cuts = [
-        int(first[best]) + int(group.gain[first[best] : last[best]].argmax())
-        for group, (first, last) in zip(groups, ranges, strict=True)
-    ]
-    return float(gains[best]), cuts, [float(axis[where[best]]) for axis in starts]
+    i, above, right = np.unravel_index(where[best], shape)
+    window = [starts[0][right], starts[1][above]]
+    cuts = []
+    for group in groups:
+        first, last = _find_windows(group, np.array(window)[:, None], lengths[[i]])
+        cuts.append(int(first.item() + group.gain[first.item() : last.item()].argmax()))
+    return float(gains[best]), cuts, [float(start) for start in window]
+
+
+def _find_windows(
+    group: _Group, starts: Sequence[np.ndarray], lengths: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return first and one past the last of a group's cuts by length and starts of tpr and fpr."""
+    shape = (len(lengths), starts[1].size, starts[0].size)
+    first = np.full(shape, np.searchsorted(group.tpr, group.floor - TOLERANCE))
+    last = np.full(shape, group.gain.size)
+    axes = (starts[0], starts[1][:, None])
+    for j, rates in enumerate((group.fpr, group.tpr)):
+        if group.bounded[j]:
+            low, high = find_range(rates, axes[j], lengths[:, j, None, None])
+            first, last = np.maximum(first, low), np.minimum(last, high)
+    return first, last

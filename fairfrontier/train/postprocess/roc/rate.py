@@ -260,7 +260,9 @@ def _find_cuts(
     return [_pick(profile, float(kept[gains.argmax()]), bound) for profile in cuts]
 
 
-def find_range(rate: np.ndarray, low: np.ndarray, bound: float) -> tuple[np.ndarray, np.ndarray]:
+def find_range(
+    rate: np.ndarray, low: np.ndarray, bound: float | np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Return first and one past the last of ascending rates in windows [low, low + bound]."""
     first = np.searchsorted(rate, low - TOLERANCE)
     return first, np.searchsorted(rate, low + bound + TOLERANCE, side="right")
