@@ -14,6 +14,9 @@ than one thread. What is measured:
   fit as above. The peer is NumPy's sort of the same scores alone, the floor of an exact solver.
 - *streamed* in batches of a million into a histogram and solved; the peer is the exact solver. The
   scores are made batch by batch before and stay in memory, which counts for neither side.
+- *peers*, for ten groups at a bound of .02 on three criteria: our best thresholds on labels against
+  fairlearn, error-parity and OxonFair in the environments of ``make peers``, without which they
+  are left out. A case says which accuracy and gap both reach on the fitted rows.
 - *every rule by group*, for ten groups: the whole of ``fit``, of ``GroupThresholds`` (drawn, and
   one threshold a group) and of ``RandomizedThreshold`` with its choice among its candidates, under
   every criterion; the peer is NumPy's sort of the same scores.
@@ -29,12 +32,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.peer.decide import PARTS
 from benchmarks.record import Record, Timed, compare, measure_call, show_records, write_records
 from fairfrontier.runtime.arrays import as_backend
+from fairfrontier.runtime.home import find_home
 from fairfrontier.train.postprocess.descent import DescentResult, solve_authors, solve_sgd
 from fairfrontier.train.postprocess.histogram import ScoreHistogram
 from fairfrontier.train.postprocess.threshold import (
@@ -45,6 +51,7 @@ from fairfrontier.train.postprocess.threshold import (
 )
 
 WIDTH, RATE, BUDGET = 0.1, 0.4, 0.0
+BOUND = 0.02
 WIDTHS = (0.01, 0.02, 0.05, *(tenth / 10 for tenth in range(1, 11)))
 RATES = (0.3, 0.35, 0.4, 0.45, 0.5)
 BATCH = 1_000_000
@@ -55,6 +62,14 @@ def make_scores(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarr
     generator = np.random.default_rng(seed)
     code = (generator.random(n) < 0.35).astype(np.int64)
     score = generator.beta(2.0, 3.0 + code)
+    return score, code, (generator.random(n) < score).astype(np.int64)
+
+
+def make_ten_groups(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return scores, codes and labels as `make_scores` does, of ten groups of one size."""
+    generator = np.random.default_rng(0)
+    code = generator.integers(10, size=n)
+    score = generator.beta(2.0 + code / 10, 3.0)
     return score, code, (generator.random(n) < score).astype(np.int64)
 
 
@@ -159,16 +174,57 @@ def measure_large(n: int, backend: str, repeat: int = 3) -> list[Record]:
     return [compare(case, n, each, *peers[case], backend) for case, each in ours.items()]
 
 
+def judge(h: np.ndarray, code: np.ndarray, y: np.ndarray, criterion: Any) -> str:
+    """Return the accuracy of a rule, and the gap that a criterion bounds, in expectation."""
+    from fairfrontier.train.postprocess.roc.solve import measure_gap
+
+    cell = 2 * code + y
+    chosen, mass = (np.bincount(cell, each).reshape(-1, 2) for each in (h, np.ones(len(h))))
+    rates = (np.column_stack([each.sum(axis=1), each[:, 1], each[:, 0]]) for each in (chosen, mass))
+    gap = measure_gap(np.divide(*rates), criterion)
+    return f"{np.where(y == 1, h, 1.0 - h).mean():.4f} at {gap:.4f}"
+
+
+def measure_against_peers(n: int, environments: Path, repeat: int = 3) -> list[Record]:
+    """Return the records of three criteria against each peer in its environment."""
+    from benchmarks.frontier import CRITERIA, RULES, Peer
+    from fairfrontier.train.postprocess.roc.group_thresholds import GroupThresholds
+
+    score, code, y = make_ten_groups(n)
+    columns = {"X": score[:, None], "score": score, "y": y, "group": code}
+    # Everybody is judged on the rows of the fit; of the other parts one row has to be there.
+    given = {
+        f"{name}_{part}{'_accuracy' * (name == 'score')}": column[: n if part in PARTS[1:3] else 1]
+        for part in PARTS
+        for name, column in columns.items()
+    }
+    given |= {"threads": np.array(1), "budgets": np.array([BOUND])}
+    given |= {"criteria": np.array(CRITERIA), "objectives": np.array(["accuracy"])}
+    ours = {}
+    for criterion in CRITERIA:
+        model = GroupThresholds(criterion=criterion, bound=BOUND)
+        timed = measure_call(lambda m=model: m.fit(score, y, groups=code[:, None]), repeat)
+        h = model.predict_proba(score, groups=code[:, None])[:, 1]
+        ours[criterion] = (timed, f"{criterion}: {judge(h, code, y, criterion)}")
+    records = []
+    for name, environment in RULES.items():
+        with Peer(name, environments / environment / "bin" / "python") as peer:
+            decided = peer.decide(given)
+        for i, (criterion, (timed, case)) in enumerate(ours.items()):
+            theirs = Timed(float(decided["seconds"][i, 0]), float("nan"), None)
+            reached = judge(decided["validation"][i, 0, 0].astype(np.float64), code, y, criterion)
+            records.append(compare(case, n, timed, f"{name}: {reached}", theirs))
+    return records
+
+
 def measure_rules(n: int, repeat: int = 3) -> list[Record]:
     """Return the records of every rule for ten groups."""
     from fairfrontier.train.postprocess.randomized_threshold import RandomizedThreshold
     from fairfrontier.train.postprocess.roc.curve import BOUNDED
     from fairfrontier.train.postprocess.roc.group_thresholds import GroupThresholds
 
-    generator = np.random.default_rng(0)
-    code = generator.integers(10, size=n)
-    score = generator.beta(2.0 + code / 10, 3.0)
-    y, groups = (generator.random(n) < score).astype(np.int64), code[:, None]
+    score, code, y = make_ten_groups(n)
+    groups = code[:, None]
     models: dict[str, Any] = {}
     for criterion in BOUNDED:
         options = {"criterion": criterion, "bound": 0.02}
@@ -218,6 +274,7 @@ def main() -> None:
     parser.add_argument("--backend", choices=("numpy", "cupy"), default="numpy")
     chosen = parser.parse_args()
     records: list[Record] = []
+    environments = find_home() / ".peers"
     with limit_threads(chosen.backend):
         records += measure_large(chosen.large, chosen.backend, chosen.repeat)
         for n in chosen.rows:
@@ -225,6 +282,8 @@ def main() -> None:
             if chosen.backend == "numpy":
                 records += measure_against_fairlearn(n, chosen.repeat)
                 records += measure_rules(n, chosen.repeat)
+                if environments.exists():
+                    records += measure_against_peers(n, environments, chosen.repeat)
     show_records("Randomised thresholds, 1 thread", records)
     print(write_records("postprocess", records))
 
