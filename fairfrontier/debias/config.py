@@ -22,9 +22,9 @@ from fairfrontier.train.postprocess.sample import Solver
 HOLDOUT = 0.5
 # Parameters that an earlier rule determines.
 EXACT = ("criterion", "objective", "certain", "no_harm")
-NEAR_OPTIMAL = ("bins", "pool_below", "rate", "width")
+NEAR_OPTIMAL = ("bins", "rate", "width")
 FITTED = (
-    *("budget", "groups", "holdout", "rule", "scale", "seed", "solver"),
+    *("budget", "groups", "holdout", "pool_below", "rule", "scale", "seed", "solver"),
     *(*EXACT, *NEAR_OPTIMAL),
 )
 

@@ -27,6 +27,7 @@ from fairfrontier.train.postprocess.choice import WIDTHS, choose_parity, list_ra
 from fairfrontier.train.postprocess.histogram import ScoreHistogram
 from fairfrontier.train.postprocess.roc.curve import BOUNDED, Curve, build_curves
 from fairfrontier.train.postprocess.roc.group_thresholds import ALL, NONE
+from fairfrontier.train.postprocess.roc.pooling import measure_again, pool_curves
 from fairfrontier.train.postprocess.roc.solve import (
     GroupSolution,
     apply_rule,
@@ -94,8 +95,8 @@ class Debiasing:
         Columns budget, bias and ``measure``, or agreement without labels.
     fitted : dict
         Plain facts: solver, number of settings to choose from, bound of the parity error by bins;
-        of exact thresholds the ``value`` of the objective and its upper bound ``dual_value``; of
-        near-optimal ones how many groups are ``pooled``.
+        of exact thresholds the ``value`` of the objective and its upper bound ``dual_value``; how
+        many groups are ``pooled``.
     expected : mapping
         What the rule is expected to do on fresh rows; see `cross_validate`. Empty for an earlier
         rule, exact thresholds, and where scores are counted in bins.
@@ -168,7 +169,7 @@ def fit_debiasing(config: DebiasConfig, progress: Progress | None = None) -> Deb
     on the calibration rows; or the exact optimum of `solve_curves`. Where γ or ρ is not given and
     there are labels, each pair of the paper's grid is solved and the one with the highest expected
     accuracy on the validation rows is used; see `choose_best` for ties. Groups with few rows
-    are then pooled; see `fit_pooled`.
+    are pooled; see `fit_pooled` and `pool_curves`.
 
     Parameters
     ----------
@@ -357,9 +358,13 @@ def _fit_thresholds(sample: Sample, config: DebiasConfig) -> Fit:
             randomized=draws, no_harm=config.no_harm,
         )  # fmt: skip
 
-    own = np.arange(len(sample.cells))
+    own, counts = np.arange(len(sample.cells)), sample.counts[0]
+    levels = {column: merge_codes(sample.cells, i)[0] for i, column in enumerate(config.groups)}
     curves = build(own)
-    solution = solve(curves, config.budget)
+    shared, pooled = pool_curves(
+        curves, build, list(levels.values()), counts, criterion, config.pool_below
+    )
+    solution = solve(shared, config.budget)
     lacking = np.isnan(solution.rates[:, BOUNDED[criterion]]).any(axis=1)
     if lacking.any():
         raise DataError(
@@ -377,12 +382,11 @@ def _fit_thresholds(sample: Sample, config: DebiasConfig) -> Fit:
         return MixtureRule(np.clip(rule.threshold, ALL, NONE)[code], rule.share[code])
 
     alone: dict[str, DecisionRule] = {}
-    for i, column in enumerate(config.groups if len(config.groups) > 1 else ()):
-        merged, _ = merge_codes(sample.cells, i)
-        alone[column] = draw_rule(solve(build(merged), config.budget), merged)
-    rates = solution.rates[:, 0]
+    for column, codes in levels.items() if len(levels) > 1 else ():
+        alone[column] = draw_rule(solve(build(codes), config.budget), codes)
+    rates = measure_again(solution, curves, criterion).rates[:, 0]
     if whole is not None:
-        rates = np.append(rates, np.average(rates, weights=sample.counts[0]))
+        rates = np.append(rates, np.average(rates, weights=counts))
     judged = build_curves(
         judge.signed, cast("np.ndarray", judge.y), judge.code, own.size, judge.weight
     )
@@ -391,13 +395,14 @@ def _fit_thresholds(sample: Sample, config: DebiasConfig) -> Fit:
     ]
     measured = objective if config.labels else "accuracy"
     points = []
-    for bound in np.linspace(0.0, solve(curves, 1.0).gap, TRACED).tolist():
-        chosen = apply_rule(judged, solve(curves, bound).rule)
+    for bound in np.linspace(0.0, solve(shared, 1.0).gap, TRACED).tolist():
+        chosen = apply_rule(judged, solve(shared, bound).rule)
         gap = measure_gap(find_rates(judged, chosen), criterion)
         points.append((bound, gap, measure_objective(measured, *chosen.sum(axis=0), *totals)))
     name = measured if isinstance(measured, str) else COST_MEASURE
     facts: Facts = {"solver": "exact", "settings": 1}
     facts |= {"value": solution.value, "dual_value": solution.dual_value}
+    facts |= {"pooled": int((pooled > 0).sum())}
     curve = pd.DataFrame(points, columns=["budget", "bias", name])
     return Fit(draw_rule(solution, own), rates, None, alone, curve, facts)
 

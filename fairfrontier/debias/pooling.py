@@ -1,4 +1,4 @@
-"""Thresholds of groups with few rows, pooled with those of the groups that they are part of.
+"""Ramps of groups with few rows, pooled with those of the groups that they are part of.
 
 A threshold that is fitted to few rows follows their accidents: on fresh rows such groups may end
 up further apart than they were. The rate of group k is therefore shrunk to that by its parent's,
@@ -22,6 +22,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fairfrontier.train.postprocess.histogram import ScoreHistogram
+from fairfrontier.train.postprocess.roc.pooling import find_pooling
 from fairfrontier.train.postprocess.rule import ThresholdRule
 from fairfrontier.train.postprocess.sample import ScoredRows
 from fairfrontier.train.postprocess.threshold import ThresholdProblem, solve_exact, weigh_rule
@@ -87,26 +88,6 @@ def _shrink(
         between = solve_exact(segment, own.width, float(np.clip(target, 0.0, 1.0))).rule
         threshold[group], coin[group] = between.threshold[0], between.coin[0]
     return ThresholdRule(own.width, threshold, coin), pooled
-
-
-def find_pooling(
-    rate: np.ndarray, deviation: np.ndarray, counts: np.ndarray, freedom: float
-) -> np.ndarray:
-    """Return B of every group, float64 in [0, 1], shape (n_groups,); 1 for groups without weight.
-
-    ``rate`` and ``deviation`` are a group's rate under its parent's rule, NaN without weight, and
-    how far its own rule moves it; ``freedom`` the number of deviations that are free. τ² is by how
-    much Σ deviation²/v exceeds what chance alone would give it (DerSimonian and Laird's estimator),
-    its mean and one standard deviation: with few groups it exceeds the mean too often.
-    """
-    known = np.isfinite(rate)
-    mean = float(np.average(rate[known], weights=counts[known]))
-    weight = np.where(known, counts, 0.0) / max(mean * (1.0 - mean), 1e-12)
-    excess = float((weight * np.where(known, deviation, 0.0) ** 2).sum())
-    excess -= freedom + np.sqrt(2.0 * freedom)
-    total = float(weight.sum())
-    between = max(excess, 0.0) / max(total - float((weight**2).sum()) / total, 1e-12)
-    return np.asarray(1.0 / (1.0 + weight * between))
 
 
 def _spread(rule: ThresholdRule, codes: np.ndarray) -> ThresholdRule:

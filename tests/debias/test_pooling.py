@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from fairfrontier.debias.pooling import find_pooling, fit_pooled
+from fairfrontier.debias.pooling import fit_pooled
 from fairfrontier.train.postprocess.sample import ScoredRows
 from fairfrontier.train.postprocess.threshold import solve_exact
 
@@ -78,17 +78,3 @@ def test_groups_with_enough_rows_are_fitted_by_themselves(width):
     rule, pooled = fit(some, 400, width, 0.02)
     assert pooled[counts.argmin()] == 1.0
     assert np.isfinite(rule.threshold).all()
-
-
-def test_differences_beyond_chance_are_kept_and_chance_is_not():
-    counts = np.array([50, 100, 200])
-    rate = np.full(3, 0.3)
-    none = find_pooling(rate, np.array([0.03, -0.02, 0.01]), counts, 2.0)
-    np.testing.assert_array_equal(none, 1.0)
-    some = find_pooling(rate, np.array([0.3, -0.3, 0.3]), counts, 2.0)
-    assert (np.diff(some) < 0).all()
-    assert some.max() < 0.1
-    # B = v/(v + τ²), with τ² of DerSimonian and Laird above 2 + sqrt(2 · 2).
-    weight = counts / 0.21
-    between = (weight @ np.full(3, 0.09) - 4) / (weight.sum() - (weight**2).sum() / weight.sum())
-    np.testing.assert_allclose(some, (1 / weight) / (1 / weight + between))

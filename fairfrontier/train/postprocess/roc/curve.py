@@ -139,10 +139,14 @@ def _build_curve(score: np.ndarray, y: np.ndarray, weight: np.ndarray | None = N
     negative = mass - positive
     if first.size < score.size:
         positive, negative = (np.add.reduceat(sums, first) for sums in (positive, negative))
+    return make_curve(score[first].astype(np.float64), positive, negative)
+
+
+def make_curve(score: np.ndarray, positive: np.ndarray, negative: np.ndarray) -> Curve:
+    """Return the curve of distinct scores, descending, at which positives and negatives lie."""
     share = positive + negative
     hull = isotonic_regression(positive / share, weights=share, increasing=False).blocks
     positive, negative = (np.append(0.0, np.cumsum(sums)) for sums in (positive, negative))
-    score = score[first].astype(np.float64)
     return Curve(score, positive, negative, hull.astype(np.int64))
 
 

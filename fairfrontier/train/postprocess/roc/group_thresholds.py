@@ -13,7 +13,14 @@ from fairfrontier.train.base import training_weight
 from fairfrontier.train.persistence import State
 from fairfrontier.train.postprocess.base import PostProcessor, Scale
 from fairfrontier.train.postprocess.calibration import smooth_labels
-from fairfrontier.train.postprocess.roc.curve import BOUNDED, Criterion, Objective, build_curves
+from fairfrontier.train.postprocess.roc.curve import (
+    BOUNDED,
+    Criterion,
+    Curve,
+    Objective,
+    build_curves,
+)
+from fairfrontier.train.postprocess.roc.pooling import measure_again, pool_curves
 from fairfrontier.train.postprocess.roc.solve import pool_groups, solve_curves
 from fairfrontier.train.postprocess.rule import MixtureRule
 from fairfrontier.train.registry import method
@@ -59,6 +66,10 @@ class GroupThresholds(PostProcessor):
         What rates and objective are counted by. With ``smoothed`` a row counts as P(Y=1 | score,
         group), from a logistic regression on the fitted rows with a slope that the groups share:
         rules from some hundred rows vary less, and are biased where its shape is wrong.
+    pool_below : int
+        Groups with fewer rows of the fit are pooled with those that they are part of, as far as
+        their difference may be chance; 0 pools none. Rules from some hundred rows keep groups
+        closer on fresh rows, and miss the bound on those of the fit; see `pooling`.
     unseen : {"refuse", "pooled"}
         What becomes of groups without a row in the fit: an error, or the best threshold for all
         fitted rows together whose rate (under odds the true positive rate) is among the groups'.
@@ -70,7 +81,9 @@ class GroupThresholds(PostProcessor):
     result_ : dict
         Plain facts: ``value`` of the objective and its upper bound ``dual_value``, the ``gap``
         reached, ``rates`` (selection, true and false positive rate of each group, None where there
-        are none), ``rows`` of each group, whether no rule of the kind is better (``converged``).
+        are none), ``rows`` of each group, whether no rule of the kind is better (``converged``),
+        and by how much each group is ``pooled``, from 0 to 1. With pooled groups all but ``gap``
+        and ``rates`` are of the pooled rates.
 
     Raises
     ------
@@ -109,6 +122,7 @@ class GroupThresholds(PostProcessor):
         randomized: bool = True,
         no_harm: bool = False,
         labels: Literal["observed", "smoothed"] = "observed",
+        pool_below: int = 0,
         unseen: Literal["refuse", "pooled"] = "refuse",
         random_state: int = 0,
     ) -> None:
@@ -120,6 +134,7 @@ class GroupThresholds(PostProcessor):
         self.randomized = randomized  # type: ignore[misc]  # the base's is of the class
         self.no_harm = no_harm
         self.labels = labels
+        self.pool_below = pool_below
         self.unseen = unseen
         self.random_state = random_state
 
@@ -139,6 +154,9 @@ class GroupThresholds(PostProcessor):
         for name in ("randomized", "no_harm"):
             self.require(name, isinstance(getattr(self, name), bool), "true or false")
         self.require("labels", self.labels in ("observed", "smoothed"), "observed or smoothed")
+        below: Any = self.pool_below
+        whole = isinstance(below, int) and not isinstance(below, bool) and below >= 0
+        self.require("pool_below", whole, "a whole number from 0")
         self.require("unseen", self.unseen in ("refuse", "pooled"), "refuse or pooled")
 
     def _has_costs(self) -> bool:
@@ -174,9 +192,16 @@ class GroupThresholds(PostProcessor):
         self.require_weight(code, np.ones(len(code)) if weight is None else weight, "fitted")
         if self.labels == "smoothed" and y is not None:
             expected = smooth_labels(signed, labels, code, weight)
-        curves = build_curves(signed, expected, code, size, weight)
+
+        def build(cells: np.ndarray) -> tuple[Curve, ...]:
+            """Return the curves of groups with new codes."""
+            return build_curves(signed, expected, cells[code], int(cells.max()) + 1, weight)
+
+        curves, counts = build(np.arange(size)), np.bincount(code, minlength=size)
+        levels = [np.unique(column, return_inverse=True)[1] for column in self.cells_.T]
+        shared, pooled = pool_curves(curves, build, levels, counts, self.criterion, self.pool_below)
         solution = solve_curves(
-            curves,
+            shared,
             objective=self.objective,
             criterion=self.criterion,
             bound=self.bound,
@@ -192,10 +217,12 @@ class GroupThresholds(PostProcessor):
             )
         rule = solution.rule
         if self.unseen == "pooled":
-            whole = build_curves(signed, expected, np.zeros_like(code), 1, weight)[0]
+            whole = build(np.zeros(size, dtype=np.int64))[0]
             rule = pool_groups(
                 whole, solution, self.objective, self.criterion, randomized=self.randomized
             )
+        if pooled.any():
+            solution = measure_again(solution, curves, self.criterion)
         self.rule_ = MixtureRule(np.clip(rule.threshold, ALL, NONE), rule.share)
         rates = [[None if math.isnan(r) else r for r in row] for row in solution.rates.tolist()]
         self.result_ = {
@@ -203,8 +230,9 @@ class GroupThresholds(PostProcessor):
             "dual_value": solution.dual_value,
             "gap": solution.gap,
             "rates": rates,
-            "rows": np.bincount(code, minlength=size).tolist(),
+            "rows": counts.tolist(),
             "converged": solution.converged,
+            "pooled": pooled.tolist(),
         }
         return self
 
