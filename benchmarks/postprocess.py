@@ -14,9 +14,10 @@ than one thread. What is measured:
   fit as above. The peer is NumPy's sort of the same scores alone, the floor of an exact solver.
 - *streamed* in batches of a million into a histogram and solved; the peer is the exact solver. The
   scores are made batch by batch before and stay in memory, which counts for neither side.
-- *peers*, for ten groups at a bound of .02 on three criteria: our best thresholds on labels against
-  fairlearn, error-parity and OxonFair in the environments of ``make peers``, without which they
-  are left out. A case says which accuracy and gap both reach on the fitted rows.
+- *peers*, at a bound of .02 on three criteria: our best thresholds on labels against fairlearn,
+  error-parity and OxonFair in the environments of ``make peers``, without which they are left out.
+  A case says which accuracy and gap both reach on the fitted rows. For two groups: OxonFair takes
+  more memory than there is for ten of 100,000 rows each.
 - *every rule by group*, for ten groups: the whole of ``fit``, of ``GroupThresholds`` (drawn, and
   one threshold a group) and of ``RandomizedThreshold`` with its choice among its candidates, under
   every criterion; the peer is NumPy's sort of the same scores.
@@ -62,14 +63,6 @@ def make_scores(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarr
     generator = np.random.default_rng(seed)
     code = (generator.random(n) < 0.35).astype(np.int64)
     score = generator.beta(2.0, 3.0 + code)
-    return score, code, (generator.random(n) < score).astype(np.int64)
-
-
-def make_ten_groups(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return scores, codes and labels as `make_scores` does, of ten groups of one size."""
-    generator = np.random.default_rng(0)
-    code = generator.integers(10, size=n)
-    score = generator.beta(2.0 + code / 10, 3.0)
     return score, code, (generator.random(n) < score).astype(np.int64)
 
 
@@ -190,7 +183,7 @@ def measure_against_peers(n: int, environments: Path, repeat: int = 3) -> list[R
     from benchmarks.frontier import CRITERIA, RULES, Peer
     from fairfrontier.train.postprocess.roc.group_thresholds import GroupThresholds
 
-    score, code, y = make_ten_groups(n)
+    score, code, y = make_scores(n)
     columns = {"X": score[:, None], "score": score, "y": y, "group": code}
     # Everybody is judged on the rows of the fit; of the other parts one row has to be there.
     given = {
@@ -223,8 +216,10 @@ def measure_rules(n: int, repeat: int = 3) -> list[Record]:
     from fairfrontier.train.postprocess.roc.curve import BOUNDED
     from fairfrontier.train.postprocess.roc.group_thresholds import GroupThresholds
 
-    score, code, y = make_ten_groups(n)
-    groups = code[:, None]
+    generator = np.random.default_rng(0)
+    code = generator.integers(10, size=n)
+    score = generator.beta(2.0 + code / 10, 3.0)
+    y, groups = (generator.random(n) < score).astype(np.int64), code[:, None]
     models: dict[str, Any] = {}
     for criterion in BOUNDED:
         options = {"criterion": criterion, "bound": 0.02}

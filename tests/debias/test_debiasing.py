@@ -24,9 +24,8 @@ def scored(tmp_path_factory):
 
 def ask(path, **options):
     given = {"table": str(path), "scores": "s", "groups": ["sex", "race"], "ids": "id"}
-    # Pooling has tests of its own; exact thresholds have none.
-    pooling = {} if options.get("rule") == "group_thresholds" else {"pool_below": 0}
-    return DebiasConfig(**given | pooling | options)
+    # Pooling has tests of its own.
+    return DebiasConfig(**given | {"pool_below": 0} | options)
 
 
 def means(frame, h):
@@ -117,6 +116,7 @@ def test_width_and_rate_are_chosen_as_the_estimator_chooses_them(scored, tmp_pat
             {"objective": {"costs": {"false_positive": 1, "false_negative": 4}}},
         ),
         ({"labels": None}, {}),
+        ({"pool_below": 1000}, {"pool_below": 1000}),
     ],
 )
 def test_exact_thresholds_are_those_of_the_estimator(scored, options, parameters):
@@ -134,6 +134,8 @@ def test_exact_thresholds_are_those_of_the_estimator(scored, options, parameters
     assert rule.to_json() == model.rule_.to_json()
     assert found.rulebook.target.criterion == model.criterion
     assert found.fitted["value"] == model.result_["value"]
+    assert found.fitted["pooled"] == np.count_nonzero(model.result_["pooled"])
+    assert (found.fitted["pooled"] > 0) == ("pool_below" in options)
     assert (rule.share.shape[1] == 1) == bool(options.get("certain"))
     assert found.curve["bias"].iloc[0] < found.curve["bias"].iloc[-1]
     # On one column alone its own groups are equal, the crossed ones are not.

@@ -206,6 +206,7 @@ def test_a_rule_of_a_study_is_applied_to_a_table(tmp_path):
 def test_the_rates_of_the_criterion_are_shown(tmp_path):
     frame = make_scores()
     options = {"rule": "group_thresholds", "criterion": "equalized_odds", "objective": "1,3"}
+    options |= {"pool_below": 0}
     summary = run(frame, tmp_path, labels="y", holdout=0.0, groups=["sex"], **options)
     frame["h"] = pd.read_parquet(tmp_path / "decisions.parquet")["probability"]
     rates = frame.pivot_table("h", "sex", "y", aggfunc="mean")

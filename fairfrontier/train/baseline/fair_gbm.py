@@ -9,12 +9,24 @@ import numpy as np
 import xgboost
 
 from fairfrontier.prepare.split import Part
+from fairfrontier.runtime.seeds import derive_generator
 from fairfrontier.train.base import training_weight
 from fairfrontier.train.persistence import State
 from fairfrontier.train.postprocess.base import choose_columns, number_cells
 from fairfrontier.train.registry import method
 from fairfrontier.train.tree.boosting import BoostedTrees, positive_weight, read_tree_parameters
-from fairfrontier.train.tree.rate_game import EVENTS, GameRows, build_cells, find_gap, play
+from fairfrontier.train.tree.rate_game import (
+    EVENTS,
+    Fold,
+    GameRows,
+    RateCells,
+    build_cells,
+    find_gap,
+    play,
+)
+
+# Rows of a cell from which its rate on held-out rows says something.
+LEAST_ROWS = 20
 
 
 @method("fair_gbm")
@@ -28,7 +40,9 @@ class FairGBM(BoostedTrees):
     where ℓ is the logistic loss and e the rows of one label, or all rows. Two players take turns:
     one adds a tree for ℓ + Σ λ r̃, where r̃ is the mean of log(1 + eᶠ) if the multiplier λ_ek is
     positive and of −log(1 + e⁻ᶠ) if it is negative; the other moves λ by the true rates of the
-    present decisions on the training rows. Groups are used in training alone.
+    present decisions. Trees that memorise a small table meet any bound on its rows, so that there
+    the rates are cross-fitted: two further sequences of trees, each for half of the rows and the
+    same λ, decide on the other half. Groups are used in training alone.
 
     Parameters
     ----------
@@ -36,15 +50,18 @@ class FairGBM(BoostedTrees):
         Which rows make the events: all; those of class 1 (true positive rates); those of class 0
         (false positive rates); each class for itself.
     bound : float
-        ε, from 0 to 1: largest difference between two groups, on the training rows.
+        ε, from 0 to 1: largest difference between two groups, of training rows, held out or not.
     attributes : int, list of int or None
         Columns of ``groups`` whose cross product makes the groups; None crosses all. A study's YAML
         may name them.
     multiplier_rate : float
         Step η of the multipliers, as the price of a row: λ over its cell's share of the rows moves
         by η times the cell's distance from the other groups' rates in each round.
+    cross_fit_below : int
+        Tables with fewer rows have cross-fitted rates, if each group has 20 rows in every event; 0
+        for rates of the rows that are trained on.
     **parameters
-        Those of `BoostedTrees`.
+        Those of `BoostedTrees`; ``random_state`` also draws the halves.
 
     Attributes
     ----------
@@ -59,20 +76,22 @@ class FairGBM(BoostedTrees):
 
     Notes
     -----
-    O(n d) per level and round as in `GBDT`, and O(n) for the multipliers. With ``validation`` the
-    trees end at the round whose decisions have the least Lagrangian there, error + Σ λ r, at the
-    last multipliers; without they are all kept. The bound is met up to the last steps on the
-    training rows; that it holds on others is not guaranteed. Groups without a row in an event are
-    not bounded there.
+    O(n d) per level and round as in `GBDT`, twice that with cross-fitted rates, and O(n) for the
+    multipliers. With ``validation`` the trees end at the round whose decisions have the least error
+    there plus what their gap exceeds the bound; without they are all kept. The bound is met up to
+    the last steps, on training rows, held out by halves where rates are cross-fitted; that it holds
+    on others is not guaranteed. Groups without a row in an event are not bounded there.
 
-    Two things are ours. The paper has one proxy for a rate, which is concave where its multiplier
+    Three things are ours. The paper has one proxy for a rate, which is concave where its multiplier
     is negative; two make the problem of each round convex. And its multipliers belong to pairs of
-    a group and the worst one, which changes; here each group has one, of either sign.
+    a group and the worst one, which changes; here each group has one, of either sign. And it knows
+    the rates of training rows alone; rates of other rows are those of Cotter et al., cross-fitted.
 
     References
     ----------
     A. Cruz, C. Belém, S. Jesus, J. Bravo, P. Saleiro, P. Bizarro. FairGBM: gradient boosting with
-    fairness constraints. ICLR 2023, Algorithm 1.
+    fairness constraints. ICLR 2023, Algorithm 1. A. Cotter et al. Training well-generalizing
+    classifiers for fairness metrics and other data-dependent constraints. ICML 2019.
     """
 
     constrains_decisions: ClassVar[bool] = True
@@ -89,6 +108,7 @@ class FairGBM(BoostedTrees):
     bound: float = 0.05
     attributes: int | list[int] | None = None
     multiplier_rate: float = 1.0
+    cross_fit_below: int = 20_000
 
     def check(self) -> None:
         """Raise ConfigError for invalid parameters."""
@@ -97,6 +117,8 @@ class FairGBM(BoostedTrees):
         self.require("bound", 0 <= self.bound <= 1, "a number from 0 to 1")
         rate = self.multiplier_rate
         self.require("multiplier_rate", 0 < rate < np.inf, "a finite number above 0")
+        below = self.cross_fit_below
+        self.require("cross_fit_below", below >= 0, "a whole number from 0")
 
     def fit(
         self,
@@ -145,17 +167,26 @@ class FairGBM(BoostedTrees):
             rows, labels = self.validate_rows(validation.X), self.encode_labels(validation.y)
             judged = training_weight(validation.weight, len(labels))
             judges = gather(rows, labels, group[len(codes) :], judged)
+        folds = []
+        if len(codes) < self.cross_fit_below:
+            own = group[: len(codes)]
+            for held_out in split_halves(own, codes, train.cells, self.random_state):
+                data = xgboost.DMatrix(X[held_out], nthread=self.n_jobs)
+                kept = np.delete(np.arange(len(codes)), held_out)
+                others = gather(X[kept], codes[kept], own[kept], weight[kept])
+                folds.append(Fold(held_out, data, others))
         played = play(
             {**read_tree_parameters(self), "scale_pos_weight": scale},
             train,
             judges,
+            folds,
             rounds=self.n_estimators,
             step=self.multiplier_rate,
             bound=self.bound,
         )
         last = self.n_estimators - 1
         if validation is not None:
-            last = played.choose_round(train.cells.share)
+            last = played.choose_round(self.bound)
         self.booster_ = played.booster[: last + 1]
         self.multiplier_ = train.cells.share * played.price
         self.report_ = {
@@ -174,3 +205,15 @@ class FairGBM(BoostedTrees):
         """Restore the trees, groups and multipliers."""
         super().set_state(state)
         self.cells_, self.multiplier_ = state.arrays["cells"], state.arrays["multiplier"]
+
+
+def split_halves(
+    group: np.ndarray, y: np.ndarray, cells: RateCells, seed: int
+) -> tuple[np.ndarray, ...]:
+    """Return the positions of two halves, drawn within groups and labels; none of small cells."""
+    rows = np.bincount(cells.code[cells.weight > 0], minlength=cells.share.size + 1)[:-1]
+    if (rows[cells.share.reshape(-1) > 0] < LEAST_ROWS).any():
+        return ()
+    drawn = derive_generator("fair_gbm", "fold", seed).random(len(y))
+    order = np.lexsort([drawn, y, group])
+    return order[::2], order[1::2]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -122,6 +122,15 @@ class GameRows:
 
 
 @dataclass(frozen=True, eq=False)
+class Fold:
+    """Training rows that are held out, by their positions, and the others, that decide on them."""
+
+    held_out: np.ndarray
+    data: xgboost.DMatrix
+    others: GameRows
+
+
+@dataclass(frozen=True, eq=False)
 class Played:
     """The trees, the last prices, and each round's share of errors and rates on the judges' rows.
 
@@ -133,16 +142,17 @@ class Played:
     error: np.ndarray
     rate: np.ndarray
 
-    def choose_round(self, share: np.ndarray) -> int:
-        """Return the round of the least Lagrangian, error + Σ s u r, at the last prices."""
-        paid = (share * self.price * np.nan_to_num(self.rate)).sum(axis=(1, 2))
-        return int(np.argmin(self.error + paid))
+    def choose_round(self, bound: float) -> int:
+        """Return the round of the least error plus what the gap is above the bound."""
+        gap = np.array([find_gap(rate) for rate in self.rate])
+        return int(np.argmin(self.error + np.maximum(gap - bound, 0.0)))
 
 
 def play(
     parameters: Mapping[str, Any],
     train: GameRows,
     judges: GameRows,
+    folds: Sequence[Fold],
     *,
     rounds: int,
     step: float,
@@ -152,10 +162,16 @@ def play(
 
     A round moves the prices by the true rates of the present decisions f ≥ 0, then adds a tree for
     the loss and the priced proxies of the rates. The first tree is plain, since no price has
-    moved: XGBoost estimates the intercept with it.
+    moved: XGBoost estimates the intercept with it. With ``folds``, which hold out every row once,
+    the decisions are those of further boosters on rows that these have not seen, at the same
+    prices.
     """
     booster = xgboost.Booster(dict(parameters), [train.data, judges.data])
-    booster.update(train.data, 0)
+    others = [xgboost.Booster(dict(parameters), [each.others.data, each.data]) for each in folds]
+    learners = [(booster, train)]
+    learners += [(other, each.others) for other, each in zip(others, folds, strict=True)]
+    for learner, rows in learners:
+        learner.update(rows.data, 0)
     price, errors, rates = np.zeros_like(train.cells.share), [], []
     for number in range(1, rounds + 1):
         margin = _predict(booster, train.data)
@@ -163,11 +179,15 @@ def play(
         errors.append(judges.weight @ (decision != judges.y) / judges.cells.weight.sum())
         rates.append(judges.cells.measure(decision))
         if number < rounds:
-            rate = rates[-1] if judges is train else train.cells.measure(margin >= 0)
-            price = ascend(price, rate, train.cells.share, step, bound)
-            priced = train.cells.weight * train.cells.spread(price)
-            gradient, curvature = differentiate(margin, train.y, train.weight, priced)
-            booster.boost(train.data, number, grad=gradient, hess=curvature)
+            seen = margin >= 0
+            for other, each in zip(others, folds, strict=True):
+                seen[each.held_out] = _predict(other, each.data) >= 0
+            price = ascend(price, train.cells.measure(seen), train.cells.share, step, bound)
+            for learner, rows in learners:
+                margin = _predict(learner, rows.data)
+                priced = rows.cells.weight * rows.cells.spread(price)
+                gradient, curvature = differentiate(margin, rows.y, rows.weight, priced)
+                learner.boost(rows.data, number, grad=gradient, hess=curvature)
     return Played(booster, price, np.array(errors), np.array(rates))
 
 

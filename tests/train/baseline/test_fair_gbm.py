@@ -97,11 +97,42 @@ def test_weights_count_rows(table):
     X = X[:, :3]
     counts = np.random.default_rng(2).integers(1, 4, len(y))
     repeated = [np.repeat(array, counts, axis=0) for array in (X, y, groups)]
-    settings = {**TREES, "n_estimators": 20, "attributes": 0}
+    # Halves are drawn by row: a repeated row may be in both.
+    settings = {**TREES, "n_estimators": 20, "attributes": 0, "cross_fit_below": 0}
     one = create("fair_gbm", **settings).fit(repeated[0], repeated[1], groups=repeated[2])
     other = create("fair_gbm", **settings).fit(X, y, groups=groups, sample_weight=counts)
     np.testing.assert_allclose(one.predict_proba(X), other.predict_proba(X), atol=1e-3)
     np.testing.assert_allclose(one.multiplier_, other.multiplier_, atol=1e-3)
+
+
+def draw_noisy(n, rng):
+    """Return many features of noise, one that leans on the group and one that does not."""
+    group = rng.integers(2, size=n)
+    X = rng.normal(size=(n, 20))
+    X[:, 0] += 1.5 * group
+    chance = 1 / (1 + np.exp(0.9 - 1.2 * X[:, 0] - X[:, 1]))
+    return X, (rng.random(n) < chance).astype(np.int64), group
+
+
+def test_rates_of_rows_that_trees_memorise_are_cross_fitted():
+    rng = np.random.default_rng(4)
+    (X, y, group), (fresh, labels, other) = draw_noisy(600, rng), draw_noisy(20_000, rng)
+    settings = {**TREES, "criterion": "equal_opportunity", "bound": 0.1}
+    gaps = []
+    for below in (0, 1000):
+        model = FairGBM(cross_fit_below=below, **settings).fit(X, y, groups=group[:, None])
+        gaps.append(measure_gap(model.predict(fresh), labels, other, "equal_opportunity"))
+        assert (model.predict(fresh) == labels).mean() > 0.6
+    # Of the rows that they are trained on, trees meet any bound.
+    assert gaps[0] > 0.2
+    assert gaps[1] < 0.1
+    # Cells too small for a rate of held-out rows have that of training rows.
+    few = group * (np.cumsum(group) <= 15)
+    one, both = (
+        FairGBM(cross_fit_below=below, **settings | {"n_estimators": 5})
+        .fit(X, y, groups=few[:, None]).multiplier_ for below in (0, 1000)
+    )  # fmt: skip
+    np.testing.assert_array_equal(one, both)
 
 
 def test_trees_end_where_the_validation_rows_say():
