@@ -267,7 +267,7 @@ def _judge(
     window = [starts[0][right], starts[1][above]]
     cuts = []
     for group in groups:
-        first, last = _find_windows(group, np.array(window)[:, None], lengths[[i]])
+        first, last = _find_windows(group, [axis[None] for axis in window], lengths[[i]])
         cuts.append(int(first.item() + group.gain[first.item() : last.item()].argmax()))
     return float(gains[best]), cuts, [float(start) for start in window]
 

@@ -116,10 +116,11 @@ def pool_curves(
     pooled = shrink(curves, expected, counts, np.maximum(freedom, 1.0))
     found = list(curves)
     for k in np.flatnonzero(pooled.any(axis=0)).tolist():
-        parents = [(kept[:, codes[k]], levels[codes[k]]) for kept, levels, codes in terms]
-        parents.append((1.0 - sum(factor for factor, _ in parents), whole))
-        parts = [(1.0 - pooled[:, k], curves[k])]
-        parts += [(pooled[:, k] * factor, curve) for factor, curve in parents]
+        parts, left = [(1.0 - pooled[:, k], curves[k])], pooled[:, k]
+        for kept, levels, codes in terms:
+            factor = pooled[:, k] * kept[:, codes[k]]
+            parts, left = [*parts, (factor, levels[codes[k]])], left - factor
+        parts.append((left, whole))
         found[k] = _blend(parts, whole, joint=criterion == "parity")
     return found, pooled.max(axis=0)
 
