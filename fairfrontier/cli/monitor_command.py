@@ -68,7 +68,8 @@ def show_monitor(folder: Path, summary: dict[str, Any]) -> None:
             for alarm in changed[:ROWS_AT_MOST]
         ]
         complete = str(folder / "checks.csv")
-        print_table(f"{name}: rates that changed", pd.DataFrame(rows), complete=complete)
+        keep = ("rate", "alarm")
+        print_table(f"{name}: rates that changed", pd.DataFrame(rows), keep=keep, complete=complete)
     else:
         show(f"{name}: no rate is known to have changed in {counts['periods']:,} periods.")
     drifted = [each["column"] for each in summary["drift"] if (each["beyond"] or 0) > 1]
@@ -81,4 +82,4 @@ def show_monitor(folder: Path, summary: dict[str, Any]) -> None:
 
 
 def _write(value: float | None) -> str:
-    return "too few rows" if value is None else f"{value:.3f}"
+    return "unknown" if value is None else f"{value:.3f}"
