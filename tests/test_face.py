@@ -17,6 +17,7 @@ FACE = {
     "create",
     "debias",
     "evaluate",
+    "init",
     "learn",
     "load",
     "load_bundle",
