@@ -122,10 +122,13 @@ class PeriodRows:
 
 
 def read_frames(
-    path: Path, columns: Mapping[str, str], report: Callable[[float], None]
+    bundle: Bundle, path: Path, columns: Mapping[str, str], report: Callable[[float], None]
 ) -> Iterator[pd.DataFrame]:
-    """Yield the named columns of a table as frames, indexed by the number of the row."""
-    for batch in read_rows(path, columns, BATCH_ROWS):
+    """Yield the named columns of a table as frames, indexed by the number of the row.
+
+    Text is written as the source of the bundle's dataset says.
+    """
+    for batch in read_rows(path, columns, BATCH_ROWS, bundle.encoder.config.source):
         frame = batch.raw.to_pandas()
         frame.index = pd.RangeIndex(batch.start, batch.start + len(frame))
         yield frame
@@ -159,7 +162,7 @@ def count_period(
     tally, kept = Tally(groups), []
     described = {SCORE: reference["score"], **reference["features"]}
     binned: dict[str, Any] = {}
-    for frame in read_frames(path, used, report):
+    for frame in read_frames(bundle, path, used, report):
         rows = bundle.encode(frame)
         decided = bundle.judge_rows(frame, rows, row_id)
         accepted = (decided["refused"] == "").to_numpy()
@@ -219,7 +222,6 @@ def count_labels(
     DataError
         When no row is of the period, or an id occurs twice.
     """
-    label = bundle.encoder.config.label.column
     ids = pd.Index(kept[ID])
     values = np.full(len(kept), np.nan)
     seen = np.zeros(len(kept), dtype=bool)
@@ -228,7 +230,8 @@ def count_labels(
             f"The row id {ids[ids.duplicated()][0]!r} occurs twice in the period {period}.",
             "Labels can come later only where every row has an id of its own.",
         )
-    for frame in read_frames(path, _name_label_columns(path, row_id, label, period), report):
+    used = _name_label_columns(bundle, path, row_id, period)
+    for frame in read_frames(bundle, path, used, report):
         names, _ = read_ids(frame, row_id)
         position = ids.get_indexer(pd.Index(names).astype("str"))
         found, code = position >= 0, bundle.encoder.read_labels(frame)
@@ -259,8 +262,8 @@ def find_columns(
     bundle: Bundle, path: Path, row_id: str | None, *, labelled: bool = False
 ) -> dict[str, str]:
     """Return the columns of a table that are read; ConfigError where one is missing."""
-    names = read_names(path)
     encoder = bundle.encoder
+    names = read_names(path, encoder.config.source)
     encoder.check_columns(names, bundle.needed_groups, path)
     for name in encoder.grouped:
         if name not in names:
@@ -285,8 +288,9 @@ def draw_batches(words: np.ndarray) -> np.ndarray:
     return np.searchsorted(np.cumsum(BATCHES)[:-1], drawn, side="right")
 
 
-def _name_label_columns(path: Path, row_id: str, label: str, period: str) -> dict[str, str]:
-    names = read_names(path)
+def _name_label_columns(bundle: Bundle, path: Path, row_id: str, period: str) -> dict[str, str]:
+    label = bundle.encoder.config.label.column
+    names = read_names(path, bundle.encoder.config.source)
     for name, what in ((row_id, "row ids"), (label, "labels")):
         if name not in names:
             raise ConfigError(

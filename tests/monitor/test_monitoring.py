@@ -112,6 +112,19 @@ def test_counts_do_not_depend_on_how_a_table_is_read(keep, tmp_path, monkeypatch
     pd.testing.assert_frame_equal(shuffled[columns], whole[columns])
 
 
+def test_text_is_written_as_the_dataset_of_the_bundle_says(bundle, tmp_path):
+    loaded, rows = load_bundle(bundle), make_rows(7, 300)
+    found = []
+    for separator in (",", ";"):
+        source = loaded.encoder.config.source.model_copy(update={"separator": separator})
+        config = loaded.encoder.config.model_copy(update={"source": source})
+        object.__setattr__(loaded.encoder, "config", config)
+        rows.to_csv(tmp_path / "rows.csv", index=False, sep=separator)
+        counted = count.count_period(loaded, tmp_path / "rows.csv", "case", lambda _: None)
+        found.append(counted.counts)
+    pd.testing.assert_frame_equal(*found)
+
+
 def test_what_changed_raises_an_alarm_that_stays_and_what_did_not_none(keep):
     limits = "selection_rate_difference:sex=0.1,accuracy=0.5"
     alarms = []
