@@ -351,7 +351,7 @@
     find("card").replaceChildren(
       make("h3", {}, setting.method, " ", ...setting.setting.map((word) => make("span", { className: "chip", textContent: word })), close),
       make("p", { className: "small wrap", textContent: facts.join(" · ") }),
-      ...(setting.command ? [make("p", { className: "small", textContent: "This model, in Python:" }), make("pre", { tabIndex: 0, textContent: setting.command })] : []),
+      ...(setting.command ? [make("p", { className: "small", textContent: "To get this model:" }), make("pre", { tabIndex: 0, textContent: setting.command })] : []),
       ...attributes.map((attribute) =>
         make("details", { open: true }, make("summary", { textContent: attribute || "All rows" }), ...tabulateAttribute(attribute, id)),
       ),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+import re
+import shlex
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from fairfrontier.evaluate.measure.registry import MEASURES
-from fairfrontier.figure.frontier import MARKERS, choose_looks, name_measure
+from fairfrontier.figure.frontier import MARKERS, choose_looks, greater_is_better, name_measure
 from fairfrontier.report.plain import aims_at_individuals, find_groups
 from fairfrontier.report.template import show_setting
 from fairfrontier.study.config import DEFAULT_PROFILE, split_name
@@ -194,24 +196,24 @@ def _list_published(reproduction: Reproduction) -> list[dict[str, Any]]:
 def list_commands(
     results: StudyResults, models: pd.DataFrame | None, asked: str = ""
 ) -> dict[tuple[str, str], str]:
-    """Return the Python that selects a setting of the frontier, or loads another one's model.
+    """Return what exports a setting of the frontier, or the Python that loads another one's model.
 
     ``models`` is from `list_models`; the study is named as it was ``asked`` for. By (method,
     setting).
     """
     commands: dict[tuple[str, str], str] = {}
     study, frontier = results.study, results.frontier
-    options = "" if study.profile == DEFAULT_PROFILE else f", profile={study.profile!r}"
-    run = f"ff.run_study({asked or study.study!r}{options})"
+    options = [] if study.profile == DEFAULT_PROFILE else ["--profile", study.profile]
     chosen = frontier.loc[frontier["on_frontier"]]
     # Of equal settings the first is selected.
     traded = ["fairness", "selected_accuracy", "selected_fairness"]
     for row in chosen.drop_duplicates(traded, keep=False).to_dict("records"):
-        bound = {row["fairness"]: row["selected_fairness"]}
-        commands.setdefault(
-            (row["method"], row["setting"]),
-            f"import fairfrontier as ff\n{run}.select(subject_to={bound!r}).model",
-        )
+        name, value = row["fairness"], row["selected_fairness"]
+        # Others cannot be said in a query.
+        if re.search(r"[\s<>≤≥]", name) is None:
+            bound = f">= {value!r}" if greater_is_better(name) else f"<= {abs(value)!r}"
+            words = ["fairfrontier", "select", asked or study.study, f"subject to {name} {bound}"]
+            commands.setdefault((row["method"], row["setting"]), shlex.join([*words, *options]))
     for row in [] if models is None else models.to_dict("records"):
         lines = ["import fairfrontier as ff", f"ff.load_model({row['model']!r})"]
         if row["post_processor"]:

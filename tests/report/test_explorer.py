@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+import shlex
 import shutil
 import zlib
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fairfrontier.choose.query import read_query
 from fairfrontier.choose.select import Study, select
 from fairfrontier.report.explorer import LIBRARY, asks_for_groups, list_commands, tabulate_explorer
 from fairfrontier.report.page import render_report
@@ -179,14 +181,10 @@ def test_the_command_of_a_chosen_setting_selects_it(tmp_path):
     settings = list(dict.fromkeys(zip(fits["method"], fits["setting"], strict=True)))
     selected = 0
     for key, shown in zip(sorted(settings), data["settings"], strict=True):
-        found = re.fullmatch(
-            r"import fairfrontier as ff\nff\.run_study\('conf/toy.yaml'\)"
-            r"\.select\(subject_to=(.*)\)\.model",
-            shown["command"],
-        )
-        if found:
-            bounds = eval(found[1], {})  # noqa: S307
-            choice = select(study, subject_to=bounds)
+        if shown["command"].startswith("fairfrontier select "):
+            _, _, asked, query = shlex.split(shown["command"])
+            assert asked == "conf/toy.yaml"
+            choice = select(study, subject_to=read_query(query).bounds)
             assert (choice.method, canonical_json(choice.setting)) == key
             selected += 1
         else:
