@@ -82,11 +82,11 @@ class AdversarialDebiasing(BaseNet):
 
     Notes
     -----
-    A step costs one forward and two backward passes of a minibatch. The losses pull in different
-    directions, and convergence is not guaranteed. An adversary that learns more slowly than the
-    predictor lets the gap oscillate about 0; a larger ``adversary_learning_rate`` and decaying
-    rates damp it. A score that misleads this adversary, which is monotone in the score for each
-    label, may still reveal the group to another one.
+    A step costs one forward and two backward passes of a minibatch, whatever n. The losses pull in
+    different directions, and convergence is not guaranteed. An adversary that learns more slowly
+    than the predictor lets the gap oscillate about 0; a larger ``adversary_learning_rate`` and
+    decaying rates damp it. A score that misleads this adversary, which is monotone in the score for
+    each label, may still reveal the group to another one.
 
     AIF360 differs in details: its biases start at 0, it shuffles rows once an epoch where
     minibatches are independent here, and its predictor has one output where this one has two.

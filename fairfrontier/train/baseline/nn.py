@@ -72,6 +72,11 @@ class Net(BaseNet):
     network_, history_
         As in `NeuralNetwork`.
 
+    Notes
+    -----
+    A step costs a forward and a backward pass of a minibatch, whatever n: O(batch_size W) for W
+    weights. Memory O(n d).
+
     References
     ----------
     M. Yurochkin, A. Bower, Y. Sun. Training individually fair ML models with sensitive subspace
@@ -102,6 +107,10 @@ class ProjectedNet(BaseNet):
     ----------
     sigma_ : ndarray of float64, shape (n_features, n_features)
         The metric's Σ.
+
+    Notes
+    -----
+    O(n d²) for x Σ beside what `Net` costs.
 
     References
     ----------

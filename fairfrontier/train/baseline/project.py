@@ -27,6 +27,10 @@ class Project(BoostedTrees):
     sigma_ : ndarray of float64, shape (n_features, n_features)
         The metric's Σ.
 
+    Notes
+    -----
+    O(n d²) for x Σ beside what `GBDT` costs.
+
     References
     ----------
     A. Vargo et al. Individually fair gradient boosting. ICLR 2021, Appendix C.2. A. Bower et al.

@@ -155,9 +155,9 @@ class Reductions(Classifier):
 
     Notes
     -----
-    One fit of the learner per iteration, and some more. fairlearn takes no case weights: tables
-    whose weights differ are refused. When the gradient ends after ``max_iter`` iterations, the
-    bound holds up to twice itself and four times the gap only.
+    One fit of the learner per iteration, and some more; O(n) beside each. fairlearn takes no case
+    weights: tables whose weights differ are refused. When the gradient ends after ``max_iter``
+    iterations, the bound holds up to twice itself and four times the gap only.
 
     References
     ----------

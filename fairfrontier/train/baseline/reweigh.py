@@ -44,6 +44,10 @@ class Reweigh(BoostedTrees):
     **parameters
         Those of `BoostedTrees`.
 
+    Notes
+    -----
+    O(n) for the weights beside what `GBDT` costs.
+
     References
     ----------
     F. Kamiran, T. Calders. Data preprocessing techniques for classification without

@@ -52,8 +52,8 @@ class CLP(NeuralNetwork):
 
     Notes
     -----
-    Variants are made for the rows of a minibatch only, one variant at a time. A row that has no
-    versions in a set is its own variant there, without penalty.
+    A step costs a forward and a backward pass of a minibatch and of one variant of each of its
+    rows, whatever n. A row that has no versions in a set is its own variant there, without penalty.
 
     References
     ----------

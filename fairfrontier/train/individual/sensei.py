@@ -54,7 +54,7 @@ class SenSeI(Robust):
 
     Notes
     -----
-    A step costs as much as one of `SenSR`. A gradient attack finds a local worst case:
+    A step costs as much as one of `SenSR`, whatever n. A gradient attack finds a local worst case:
     ``regularizer`` is a lower bound of R on its minibatch.
 
     References

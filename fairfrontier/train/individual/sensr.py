@@ -78,8 +78,8 @@ class SenSR(Robust):
     Notes
     -----
     A step costs ``subspace_steps`` passes through all but the first layer and ``full_steps``
-    through the whole net. A gradient attack finds a local worst case: the loss that is minimised
-    is a lower bound of the supremum.
+    through the whole net, of a minibatch, whatever n. A gradient attack finds a local worst case:
+    the loss that is minimised is a lower bound of the supremum.
 
     References
     ----------
