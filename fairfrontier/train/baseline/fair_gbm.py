@@ -26,7 +26,7 @@ from fairfrontier.train.tree.rate_game import (
 )
 
 # Rows of a cell from which its rate on held-out rows says something.
-LEAST_ROWS = 20
+LEAST_ROWS = 10
 
 
 @method("fair_gbm")
@@ -58,7 +58,7 @@ class FairGBM(BoostedTrees):
         Step η of the multipliers, as the price of a row: λ over its cell's share of the rows moves
         by η times the cell's distance from the other groups' rates in each round.
     cross_fit_below : int
-        Tables with fewer rows have cross-fitted rates, if each group has 20 rows in every event; 0
+        Tables with fewer rows have cross-fitted rates, if each group has 10 rows in every event; 0
         for rates of the rows that are trained on.
     **parameters
         Those of `BoostedTrees`; ``random_state`` also draws the halves.
