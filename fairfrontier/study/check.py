@@ -37,7 +37,7 @@ def _is_signed(name: str) -> bool:
 
 def refuse_levels(study: StudyConfig, attributes: Mapping[str, tuple[str, ...]]) -> None:
     """Raise a ConfigError for a level that the dataset's attributes lack, or a gap of several."""
-    from fairfrontier.evaluate.measure.registry import MEASURES
+    from fairfrontier.evaluate.measure.registry import CERTIFIED, MEASURES
 
     for key, name in _list_mentions(study):
         measure, group = split_name(name)
@@ -49,7 +49,9 @@ def refuse_levels(study: StudyConfig, attributes: Mapping[str, tuple[str, ...]])
                 f"second, but {first} has {len(attributes[first])} levels.",
                 f"Write {measure.partition('_gap')[0]}_difference:{first}.",
             )
-        if "=" not in group or not MEASURES.all()[measure].needs & {"decision", "score", "group"}:
+        needs = MEASURES.all()[measure].needs
+        # What stands behind = is a certificate's budget elsewhere.
+        if "=" not in group or needs & CERTIFIED or not needs & {"decision", "score", "group"}:
             continue
         crossed = attribute.rpartition(" inside ")[2]
         parts = [crossed] if crossed in attributes else crossed.split("×")
