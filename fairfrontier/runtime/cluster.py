@@ -8,6 +8,7 @@ import math
 import os
 import signal
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
@@ -219,9 +220,9 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
     environment = thread_environment(config.threads or _threads_each(config))
     # Nannies set these before a worker imports NumPy, as OpenBLAS requires.
     settings: dict[str, Any] = {"distributed.nanny.pre-spawn-environ": environment}
+    # Dask gives up a dead worker after 15 s, but a busy machine needs longer to start another.
+    settings["distributed.deploy.lost-worker-timeout"] = f"{config.timeout}s"
     if config.kind in ("local", "cuda"):
-        # Dask gives up a dead worker after 15 s, but a busy machine needs longer to start another.
-        settings["distributed.deploy.lost-worker-timeout"] = f"{config.timeout}s"
         settings["distributed.scheduler.worker-ttl"] = f"{config.silence}s"
     if config.kind != "scheduler" and not config.dashboard:
         # Its pages list tasks and memory to everybody who reaches this machine.
@@ -268,7 +269,8 @@ def call_worker(client: Any, function: Callable[..., Any], *arguments: Any) -> A
     Raises
     ------
     ClusterError
-        When the scheduler is gone, or several workers in a row were lost with the function.
+        When the scheduler is gone, no worker comes back, or several in a row were lost with the
+        function.
     """
     from distributed import KilledWorker
     from distributed.comm import CommClosedError
@@ -281,9 +283,11 @@ def call_worker(client: Any, function: Callable[..., Any], *arguments: Any) -> A
     try:
         check()
         future = client.submit(function, *arguments, pure=False)
+        watch = _watch_workers(client)
         try:
             while not future.done():
                 check()
+                next(watch)
                 with suppress(TimeoutError):
                     future.exception(timeout=LOOK)
             return future.result()
@@ -299,6 +303,38 @@ def call_worker(client: Any, function: Callable[..., Any], *arguments: Any) -> A
             "The scheduler of the cluster does not answer any more.",
             "Start it, and run this again, or choose another cluster with --cluster.",
         ) from error
+
+
+def _watch_workers(client: Any) -> Iterator[None]:
+    """Look at each step whether there are workers; where none is, start new ones, or give up.
+
+    A nanny that is told to restart its worker while the worker starts never starts another.
+    """
+    import dask
+    from dask.utils import parse_timedelta
+    from distributed.comm import CommClosedError
+
+    patience = parse_timedelta(dask.config.get("distributed.deploy.lost-worker-timeout"))
+    seen, asked = time.monotonic(), False
+    while True:
+        yield
+        try:
+            workers = client.scheduler_info(n_workers=1)["workers"]
+        except OSError as error:
+            raise CommClosedError("the scheduler is gone") from error
+        missing = 0.0 if workers else time.monotonic() - seen
+        if workers:
+            seen, asked = time.monotonic(), False
+        elif missing > patience + max(patience, RETURN):
+            raise ClusterError(
+                f"The cluster has had no worker for {missing:.0f} s.",
+                "Check the workers' memory and their logs, and run it again.",
+            )
+        elif missing > patience + LOOK and not asked:
+            # By now Dask has removed the lost ones from what it believes to run.
+            asked, wanted = True, getattr(client.cluster, "worker_spec", ())
+            if wanted:
+                client.cluster.scale(len(wanted))
 
 
 @contextmanager

@@ -221,10 +221,9 @@ def replace_table(folder: Path, template: Path, undisturbed: Undisturbed) -> tup
 
 def turn_clock(folder: Path, template: Path, undisturbed: Undisturbed) -> tuple[int, str]:
     """Set the clock an hour forth and two back, twice a second, under every command."""
-    found = importlib.util.find_spec("libfaketime")
-    if found is None or found.origin is None:
-        return 0, "not tried: libfaketime is not installed"
-    library = Path(found.origin).parent / "vendor" / "libfaketime" / "src" / "libfaketime.so.1"
+    library = find_faketime()
+    if library is None:
+        return 0, "not tried: libfaketime is not installed (pip's, or Debian's faketime)"
     failed = differences = leftovers = 0
     for name, job in JOBS.items():
         scene = Scene(folder / "scene", template)
@@ -251,6 +250,17 @@ def turn_clock(folder: Path, template: Path, undisturbed: Undisturbed) -> tuple[
         differences += count_differences(scene.results(), undisturbed[name]["files"])
         leftovers += len(scene.leftovers())
     return len(JOBS), f"{failed} failed, {differences} files differ, {leftovers} leftovers"
+
+
+def find_faketime() -> Path | None:
+    """Return the library that fakes the time, of Python's package or of the system."""
+    found = importlib.util.find_spec("libfaketime")
+    package = Path(found.origin).parent if found and found.origin else Path()
+    places = itertools.chain(
+        package.glob("vendor/libfaketime/src/libfaketime.so.1"),
+        Path("/usr/lib").glob("*/faketime/libfaketime.so.1"),
+    )
+    return next(places, None)
 
 
 def turns() -> Iterator[int]:

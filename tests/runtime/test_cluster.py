@@ -192,6 +192,24 @@ def test_a_scheduler_that_is_killed_is_noticed_at_once():
                 call_worker(client, abs, -1)
 
 
+def test_workers_that_dask_does_not_bring_back_are_started_again():
+    impatient = dask.config.set({"distributed.deploy.lost-worker-timeout": "1s"})
+    with open_cluster(ClusterConfig(kind="local", workers=1)) as client, impatient:
+        client.cluster.sync(client.cluster.workers[0].close)
+        assert call_worker(client, abs, -1) == 1
+
+
+def test_a_cluster_that_stays_without_workers_is_given_up(monkeypatch):
+    monkeypatch.setattr(cluster, "RETURN", 1.0)
+    options = {"processes": False, "n_workers": 1, "dashboard_address": None}
+    monkeypatch.setitem(cluster.CLUSTER_CLASSES, "mine", ("distributed", "LocalCluster"))
+    config = ClusterConfig(kind="mine", options=options, timeout=0.5)
+    with open_cluster(config) as client:
+        client.cluster.scale(0)
+        with pytest.raises(ClusterError, match=r"had no worker for \d s"):
+            call_worker(client, abs, -1)
+
+
 def test_a_registered_class_is_opened_by_its_short_name(monkeypatch):
     monkeypatch.setitem(cluster.CLUSTER_CLASSES, "mine", ("distributed", "LocalCluster"))
     options = {"processes": False, "n_workers": 0, "dashboard_address": None}
