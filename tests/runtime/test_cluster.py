@@ -193,8 +193,10 @@ def test_a_scheduler_that_is_killed_is_noticed_at_once():
 
 
 def test_workers_that_dask_does_not_bring_back_are_started_again():
-    impatient = dask.config.set({"distributed.deploy.lost-worker-timeout": "1s"})
-    with open_cluster(ClusterConfig(kind="local", workers=1)) as client, impatient:
+    with (
+        open_cluster(ClusterConfig(kind="local", workers=1)) as client,
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1s"}),
+    ):
         client.cluster.sync(client.cluster.workers[0].close)
         assert call_worker(client, abs, -1) == 1
 
