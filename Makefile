@@ -53,7 +53,7 @@ test-seeds: develop  ## run the tests under three seeds of Python's hashes, and 
 	@$(RUN) -m pytest -m slow tests/test_hash_seed.py
 
 fuzz: develop  ## edit valid files at random, FUZZ=100000 times: every edit gets a result or a sentence
-	@FUZZ=$(FUZZ) $(RUN) -m pytest $(SPREAD) tests/fuzz
+	@$(RUN) -m tests.fuzz --inputs $(FUZZ)
 
 faults: develop  ## kill commands 200 times, fill disks, stop workers; figures into docs/reliability.md
 	@$(RUN) -m tests.faults
