@@ -22,7 +22,7 @@ from fairfrontier.runtime.errors import ClusterError, ConfigError, StoreError, n
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.thread import count_cores, thread_environment
-from fairfrontier.runtime.writer import drafting, make_private
+from fairfrontier.runtime.writer import drafting, make_private, recover
 
 # Short name -> module and class; those of dask-jobqueue and dask-kubernetes take keywords.
 CLUSTER_CLASSES: dict[str, tuple[str, str]] = {
@@ -209,6 +209,11 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
         When a library is missing, a scheduler does not answer, or no worker comes in time.
     """
     if config.kind == "inline":
+        # A run that goes on from a killed one may need no cluster any more.
+        with suppress(ImportError, OSError, StoreError):
+            if _name_private().is_dir():
+                make_private(_name_private())
+                recover(_name_private())
         yield None
         return
     import dask
@@ -399,15 +404,19 @@ def _find_private() -> Path:
     Dask would take one that anybody made; workers import modules from there and unpickle what they
     spilled.
     """
-    import dask
-
-    base = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
-    folder = Path(base).absolute() / f"fairfrontier-{os.getuid()}"
+    folder = _name_private()
     try:
         make_private(folder)
     except (OSError, StoreError):
-        return Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=base))
+        return Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
     return folder
+
+
+def _name_private() -> Path:
+    import dask
+
+    base = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
+    return Path(base).absolute() / f"fairfrontier-{os.getuid()}"
 
 
 def _start(config: ClusterConfig, scratch: Path | None) -> Any:

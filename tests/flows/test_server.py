@@ -20,7 +20,8 @@ import pytest
 from fairfrontier.runtime.errors import ClusterError, StoreError
 from flows.server import Server, find_running, read_secret, set_environment, start_server
 from tests.project import ROOT
-from tests.security.sockets import LOOPBACK, list_listening
+from tests.security.knock import PATHS
+from tests.security.sockets import LOOPBACK, knock, list_listening
 
 
 @pytest.fixture
@@ -222,9 +223,17 @@ def test_the_secret_and_the_runs_are_their_owners_alone(serving):
 def test_the_server_listens_on_this_machine_only(serving):
     folder, _ = serving
     process = int(find_running(folder)[0])
-    assert list_listening([process]) == {LOOPBACK}
+    assert set(list_listening([process]).values()) == {LOOPBACK}
     # Everybody can read what a process was called with.
     assert (folder / "secret").read_bytes() not in Path(f"/proc/{process}/cmdline").read_bytes()
+
+
+def test_no_port_answers_another_user(serving):
+    folder, _ = serving
+    for port in list_listening([int(find_running(folder)[0])]):
+        answers = knock(port)
+        assert {answers[name].split()[1] for name in PATHS} <= {"401", "404"}, answers
+        assert "200" not in answers["text"]
 
 
 @pytest.mark.slow

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
+import ssl
 import subprocess
 import tempfile
 from pathlib import Path
 
 import dask
 import pytest
+from distributed.security import Security
 
-from fairfrontier.runtime.cluster import ClusterConfig, open_cluster
+from fairfrontier.runtime.cluster import ClusterConfig, call_worker, open_cluster
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.writer import make_private
 from flows.server import read_secret
 from tests.cli.process import children
-from tests.security.sockets import LOOPBACK, list_listening
+from tests.security.knock import PATHS
+from tests.security.knock import knock as heard
+from tests.security.sockets import LOOPBACK, PYTHON, STRANGER, knock, list_listening
 
-STRANGER = 65534
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
 
 
@@ -79,8 +82,35 @@ def test_workers_keep_their_files_to_themselves_and_listen_to_this_machine_only(
     assert above[-1].stat().st_uid == os.getuid()
     [key] = shared.rglob("*.pem")
     assert key.stat().st_mode & 0o777 == 0o600
-    assert list_listening([os.getpid(), process, *children(os.getpid())]) == {LOOPBACK}
+    listening = list_listening([os.getpid(), process, *children(os.getpid())])
+    assert set(listening.values()) == {LOOPBACK}
     if os.getuid() == 0:
         assert attempt("ls", folder) == (False, b"")
         assert attempt("touch", f"{folder}/evil.py") == (False, b"")
         assert attempt("cat", f"/proc/{process}/environ") == (False, b"")
+
+
+@pytest.mark.skipif(PYTHON is None, reason="another user needs a Python of the system")
+def test_no_port_of_a_cluster_answers_another_user(workers, shared):
+    # A certificate of the stranger's own, and the cluster's, which only its owner can read.
+    own, made = shared / "own", Security.temporary()
+    own.mkdir()
+    (own / "crt").write_text(made.tls_client_cert)
+    (own / "pem").write_text(made.tls_client_key)
+    [key] = shared.rglob("cluster.pem")
+    listening = list_listening([os.getpid(), *children(os.getpid())])
+    speaking = set()
+    for port in listening:
+        answers = knock(port, own / "crt", own / "pem")
+        # Pages of the status are off; what speaks TLS says nothing but alerts.
+        pages = [answers[name] for name in PATHS if answers[name]]
+        assert {page.split()[1] for page in pages} <= {"404", "405"}, answers
+        assert not answers["tls"] + answers["certificate"], answers
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.load_cert_chain(key.with_suffix(".crt"), key)
+        if not pages and heard(port, b"", context):
+            speaking.add(port)
+    # The scheduler, the nanny and the worker: who has the certificate is answered.
+    assert len(speaking) == 3
+    assert call_worker(workers, abs, -1) == 1
