@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pandas as pd
@@ -97,6 +98,21 @@ def test_a_level_that_no_row_has_is_refused_before_training(tmp_path):
     assert not (home / "data" / "cache" / "store" / "fit").exists()
     path.write_text(STUDY.replace("gap_rms:origin", "tpr:origin=north"))
     assert run(home, profile="short")["fits"] == 4
+
+
+def test_what_a_killed_cluster_leaves_goes_with_a_run_that_needs_none(
+    done, home, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left = tmp_path / f"fairfrontier-{os.getuid()}" / ".unfinished@killed"
+    left.mkdir(parents=True)
+    # A folder that others may write to is not touched.
+    left.parent.chmod(0o777)
+    assert run(home)["trained"] == 0
+    assert left.exists()
+    left.parent.chmod(0o700)
+    assert run(home)["trained"] == 0
+    assert not left.exists()
 
 
 def test_a_lost_file_is_restored_without_drawing_again(done, home, monkeypatch):

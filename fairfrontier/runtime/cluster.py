@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-import math
 import os
 import signal
 import tempfile
@@ -17,6 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
+from fairfrontier.runtime.cluster_option import LOCAL_OPTIONS, LONGEST, check_memory
 from fairfrontier.runtime.config import Model, fault, parse, read_first_fault, read_yaml
 from fairfrontier.runtime.errors import ClusterError, ConfigError, StoreError, nearest
 from fairfrontier.runtime.finder import find_yaml
@@ -39,72 +39,13 @@ CLUSTER_CLASSES: dict[str, tuple[str, str]] = {
 RETURN = 20.0
 # Seconds between checks that the scheduler is there.
 LOOK = 1.0
-# Workers of a cluster and threads of each; seconds that are waited.
-MOST, LONGEST = 10_000, 1e6
+# Workers of a cluster, and threads of each.
+MOST = 10_000
+# The folder of this user's clusters among the machine's temporary files.
+PRIVATE = f"fairfrontier-{os.getuid()}"
 OWN_KINDS = ("inline", "local", "cuda", "scheduler")
 # Kinds that a project may not take for something else under the same name: `auto` chooses them.
 PLAIN_KINDS = ("inline", "local", "cuda")
-
-
-def _check_duration(value: Any) -> Any:
-    """Refuse what Dask does not read as a time, and times below 0 or without end."""
-    from dask.utils import parse_timedelta
-
-    try:
-        seconds = parse_timedelta(value) if isinstance(value, int | float | str) else math.nan
-    except (ValueError, LookupError, OverflowError):
-        seconds = math.nan
-    if not 0 <= seconds <= LONGEST:
-        raise fault(f"{value!r} is no time", "Write seconds, or a text such as 5 minutes.")
-    return value
-
-
-def _check_memory(value: Any) -> Any:
-    """Refuse what Dask does not read as an amount of memory, and amounts below 0."""
-    from dask.utils import parse_bytes
-
-    try:
-        amount = parse_bytes(value) if isinstance(value, int | float | str) else -1
-    except (ValueError, OverflowError):
-        amount = 0 if value in ("auto", "default") else -1
-    if amount < 0:
-        raise fault(f"{value!r} is no amount of memory", "Write 4GiB, for example.")
-    return value
-
-
-Duration = Annotated[Any, AfterValidator(_check_duration)]
-Memory = Annotated[Any, AfterValidator(_check_memory)]
-
-
-class LocalOptions(Model):
-    """Options of Dask's LocalCluster: none loads code or makes it listen to others."""
-
-    death_timeout: Duration | None = None
-    lifetime: Duration | None = None
-    lifetime_restart: bool | None = None
-    lifetime_stagger: Duration | None = None
-    resources: Mapping[str, Annotated[float, Field(ge=0)]] | None = None
-
-
-class CudaOptions(Model):
-    """Options of dask-cuda's LocalCUDACluster: none loads code or makes it listen to others."""
-
-    CUDA_VISIBLE_DEVICES: int | str | tuple[int | str, ...] | None = None
-    device_memory_limit: Memory | None = None
-    jit_unspill: bool | None = None
-    memory_limit: Memory | None = None
-    enable_infiniband: bool | None = None
-    enable_nvlink: bool | None = None
-    enable_rdmacm: bool | None = None
-    enable_tcp_over_ucx: bool | None = None
-    protocol: Annotated[str, Field(pattern="^ucx")] | None = None
-    rmm_async: bool | None = None
-    rmm_managed_memory: bool | None = None
-    rmm_maximum_pool_size: Memory | None = None
-    rmm_pool_size: Memory | None = None
-
-
-LOCAL_OPTIONS: dict[str, type[Model]] = {"local": LocalOptions, "cuda": CudaOptions}
 
 
 class ClusterConfig(Model):
@@ -142,7 +83,7 @@ class ClusterConfig(Model):
     kind: str = "local"
     workers: int | None = Field(default=None, ge=1, le=MOST)
     threads: int | None = Field(default=None, ge=1, le=MOST)
-    memory: Annotated[str, AfterValidator(_check_memory)] | None = None
+    memory: Annotated[str, AfterValidator(check_memory)] | None = None
     dashboard: bool = False
     address: str | None = None
     tls_ca_file: str | None = None
@@ -209,11 +150,6 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
         When a library is missing, a scheduler does not answer, or no worker comes in time.
     """
     if config.kind == "inline":
-        # A run that goes on from a killed one may need no cluster any more.
-        with suppress(ImportError, OSError, StoreError):
-            if _name_private().is_dir():
-                make_private(_name_private())
-                recover(_name_private())
         yield None
         return
     import dask
@@ -266,6 +202,16 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
             yield client
         finally:
             _close(client, cluster)
+
+
+def clear_killed() -> None:
+    """Remove what killed clusters of this user left: a run that goes on may need none any more."""
+    # Dask's own setting of another place is not asked for: that would import it.
+    folder = Path(tempfile.gettempdir()).absolute() / PRIVATE
+    if folder.is_dir():
+        with suppress(OSError, StoreError):
+            make_private(folder)
+            recover(folder)
 
 
 def call_worker(client: Any, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -404,19 +350,15 @@ def _find_private() -> Path:
     Dask would take one that anybody made; workers import modules from there and unpickle what they
     spilled.
     """
-    folder = _name_private()
-    try:
-        make_private(folder)
-    except (OSError, StoreError):
-        return Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
-    return folder
-
-
-def _name_private() -> Path:
     import dask
 
     base = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
-    return Path(base).absolute() / f"fairfrontier-{os.getuid()}"
+    folder = Path(base).absolute() / PRIVATE
+    try:
+        make_private(folder)
+    except (OSError, StoreError):
+        return Path(tempfile.mkdtemp(prefix=f"{PRIVATE}-", dir=base))
+    return folder
 
 
 def _start(config: ClusterConfig, scratch: Path | None) -> Any:

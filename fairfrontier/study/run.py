@@ -21,7 +21,7 @@ import pandas as pd
 from fairfrontier.metric.kept import knows_metric
 from fairfrontier.prepare.digest import knows_split
 from fairfrontier.prepare.request import SplitRequest
-from fairfrontier.runtime.cluster import ClusterConfig, load_cluster
+from fairfrontier.runtime.cluster import ClusterConfig, clear_killed, load_cluster
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, StoreError
 from fairfrontier.runtime.store import Store, canonical_json
 from fairfrontier.runtime.writer import check_folder
@@ -261,6 +261,7 @@ def _leave_out_searched(
 def start_study(options: RunOptions) -> StudyRun:
     """Check the options and return the run; raise a FairfrontierError as `check_options` does."""
     started = time.monotonic()
+    clear_killed()
     study, plan = check_options(options)
     for dataset in dict.fromkeys(planned.group.dataset for planned in plan):
         # The encoder of texts is part of the keys.

@@ -212,24 +212,6 @@ def test_a_cluster_that_stays_without_workers_is_given_up(monkeypatch):
             call_worker(client, abs, -1)
 
 
-def test_what_a_killed_cluster_leaves_goes_with_a_run_that_needs_none(tmp_path):
-    left = tmp_path / f"fairfrontier-{os.getuid()}" / ".unfinished@killed"
-    left.mkdir(parents=True)
-    left.parent.chmod(0o700)
-    with (
-        dask.config.set({"temporary-directory": str(tmp_path)}),
-        open_cluster(ClusterConfig(kind="inline")),
-    ):
-        assert not left.exists()
-        left.mkdir()
-    left.parent.chmod(0o777)
-    with (
-        dask.config.set({"temporary-directory": str(tmp_path)}),
-        open_cluster(ClusterConfig(kind="inline")),
-    ):
-        assert left.exists()
-
-
 def test_a_registered_class_is_opened_by_its_short_name(monkeypatch):
     monkeypatch.setitem(cluster.CLUSTER_CLASSES, "mine", ("distributed", "LocalCluster"))
     options = {"processes": False, "n_workers": 0, "dashboard_address": None}
