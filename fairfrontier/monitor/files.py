@@ -26,6 +26,7 @@ from fairfrontier.monitor.monitoring import (
 )
 from fairfrontier.report.summary import list_versions
 from fairfrontier.report.template import embed, open_template
+from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.text_file import to_csv, write_json
 from fairfrontier.runtime.writer import filling
 from fairfrontier.study.drawing import Picture
@@ -53,15 +54,19 @@ def check_options(config: MonitorConfig) -> None:
     config.check_results([config.table, *inside], [*FILES, name_kept(name_period(config))])
 
 
-def run_monitor(config: MonitorConfig, progress: Progress | None = None) -> dict[str, Any]:
+def run_monitor(
+    bundle: MonitorConfig | Path | str, progress: Progress | None = None, **options: Any
+) -> dict[str, Any]:
     """Count a new period of a bundle's rows, or labels that come later, and say what changed.
 
     Parameters
     ----------
-    config : MonitorConfig
-        Which bundle, table and period.
+    bundle : MonitorConfig or path
+        Which bundle, table and period; the path of a bundle with ``options``.
     progress : callable, optional
         As of `watch`.
+    **options
+        The fields of `MonitorConfig`: ``table``, ``period``, ``limit`` and so on.
 
     Returns
     -------
@@ -75,6 +80,9 @@ def run_monitor(config: MonitorConfig, progress: Progress | None = None) -> dict
         As in `watch`; then no file has changed.
     """
     started = time.monotonic()
+    config = bundle
+    if not isinstance(config, MonitorConfig):
+        config = parse(MonitorConfig, {"bundle": config, **options}, "The options of monitor")
     check_options(config)
     return write_monitor(watch(config, progress), started)
 

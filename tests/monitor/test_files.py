@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 
 import pandas as pd
+import pytest
 
+import fairfrontier as ff
 from fairfrontier.monitor.files import FILES
+from fairfrontier.runtime.errors import ConfigError
 from tests.monitor.watched import make_bundle, make_rows
 from tests.project import call
 
@@ -29,3 +32,9 @@ def test_an_alarm_is_shown_written_and_the_exit_code(tmp_path):
     # No row of the table is on the page.
     assert "1-17" not in (folder / "report.html").read_text().split("data:image")[0]
     assert len(pd.read_parquet(folder / "history.parquet")) > 0
+    given = {"table": tmp_path / "2026-W47.csv", "out": folder}
+    again = ff.monitor(tmp_path / "lines", **given)
+    assert again["alarms"] == summary["alarms"]
+    assert again["raised"] == []
+    with pytest.raises(ConfigError, match="'acuracy' is no rate"):
+        ff.monitor(tmp_path / "lines", limit="acuracy=0.8", **given)
