@@ -25,6 +25,7 @@ FACE = {
     "monitor",
     "post_process",
     "run_study",
+    "score",
     "select",
 }
 
