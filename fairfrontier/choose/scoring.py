@@ -45,6 +45,10 @@ class ScoreConfig(ProjectOptions):
         default=(), description="Columns of the table that are copied beside the decisions."
     )
 
+    drop_refused: bool = Field(
+        default=False, description="Leave refused rows out of the file, as an audit needs it."
+    )
+
     @property
     def name(self) -> str:
         """The name of the table."""
@@ -87,6 +91,7 @@ def score(
     *,
     row_id: str | None = None,
     keep: Sequence[str] = (),
+    drop_refused: bool = False,
     progress: Progress | None = None,
 ) -> Scored:
     """Decide on the rows of a table that may be larger than memory.
@@ -107,6 +112,8 @@ def score(
     keep : sequence of str
         Columns of the table that are copied beside the decisions, as groups and labels for an
         audit.
+    drop_refused : bool
+        Leave refused rows out of the file; they are counted all the same.
     progress : callable, optional
         Called with the name of the pass and the share of the table that is read.
 
@@ -142,7 +149,8 @@ def score(
             rows += len(decided)
             selected += int(decided["decision"].sum())
             refused.update(decided.loc[decided["refused"] != "", "refused"])
-            writer.write(pd.concat([decided, frame[list(keep)]], axis=1))
+            written = pd.concat([decided, frame[list(keep)]], axis=1)
+            writer.write(written[written["refused"] == ""] if drop_refused else written)
             if progress is not None:
                 progress(PASSES[0], batch.share)
         check_stamps(table, stamps)

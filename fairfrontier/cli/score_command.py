@@ -29,18 +29,21 @@ def score(config: ScoreConfig) -> None:
             config.out,
             row_id=config.row_id,
             keep=config.keep,
+            drop_refused=config.drop_refused,
             progress=progress,
         )
-    show_scored(scored)
+    show_scored(scored, config)
 
 
-def show_scored(scored: Scored) -> None:
+def show_scored(scored: Scored, config: ScoreConfig) -> None:
     """Print how many rows were decided, and why others were not."""
     import pandas as pd
 
     if scored.refused:
         reasons = pd.DataFrame({"refused": scored.refused.keys(), "rows": scored.refused.values()})
         print_table(f"{sum(scored.refused.values()):,} rows were refused", reasons)
+        if not config.drop_refused:
+            show("--drop-refused leaves them out of the file, as an audit needs it.")
     if scored.randomized and scored.row_id is None:
         show(
             "Decisions are drawn by the number of the row, since no column names rows: they change "

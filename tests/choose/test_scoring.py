@@ -93,6 +93,11 @@ def test_columns_are_copied_beside_the_decisions(bundle, table, tmp_path):
     scored = score(bundle, path, tmp_path / "d.parquet", keep=["origin", "outcome"])
     decided = pd.read_parquet(scored.path)
     assert decided["outcome"].tolist() == table["outcome"].tolist()
+    kept = score(bundle, path, tmp_path / "d.parquet", keep=["outcome"], drop_refused=True)
+    wanted = decided.loc[decided["refused"] == "", [*COLUMNS, "outcome"]].reset_index(drop=True)
+    assert 0 < len(wanted) < len(decided) == kept.rows
+    # With missing decisions pandas reads them as floats.
+    pd.testing.assert_frame_equal(pd.read_parquet(kept.path), wanted, check_dtype=False)
     table.rename(columns={"job": "score"}).to_csv(path, index=False)
     with pytest.raises(ConfigError, match="two columns 'score'"):
         score(bundle, path, tmp_path / "d.parquet", keep=["score"])
