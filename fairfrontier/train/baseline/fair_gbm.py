@@ -77,10 +77,11 @@ class FairGBM(BoostedTrees):
     Notes
     -----
     O(n d) per level and round as in `GBDT`, twice that with cross-fitted rates, and O(n) for the
-    multipliers. With ``validation`` the trees end at the round whose decisions have the least error
-    there plus what their gap exceeds the bound; without they are all kept. The bound is met up to
-    the last steps, on training rows, held out by halves where rates are cross-fitted; that it holds
-    on others is not guaranteed. Groups without a row in an event are not bounded there.
+    multipliers. With ``validation`` the trees end at the round whose decisions have the least
+    Lagrangian there, error + Σ λ r, at the last multipliers; without they are all kept. The bound
+    is met up to the last steps, on training rows, held out by halves where rates are cross-fitted;
+    that it holds on others is not guaranteed. Groups without a row in an event are not bounded
+    there.
 
     Three things are ours. The paper has one proxy for a rate, which is concave where its multiplier
     is negative; two make the problem of each round convex. And its multipliers belong to pairs of
@@ -186,7 +187,7 @@ class FairGBM(BoostedTrees):
         )
         last = self.n_estimators - 1
         if validation is not None:
-            last = played.choose_round(self.bound)
+            last = played.choose_round(train.cells.share)
         self.booster_ = played.booster[: last + 1]
         self.multiplier_ = train.cells.share * played.price
         self.report_ = {

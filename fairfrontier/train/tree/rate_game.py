@@ -142,10 +142,10 @@ class Played:
     error: np.ndarray
     rate: np.ndarray
 
-    def choose_round(self, bound: float) -> int:
-        """Return the round of the least error plus what the gap is above the bound."""
-        gap = np.array([find_gap(rate) for rate in self.rate])
-        return int(np.argmin(self.error + np.maximum(gap - bound, 0.0)))
+    def choose_round(self, share: np.ndarray) -> int:
+        """Return the round of the least Lagrangian, error + Σ s u r, at the last prices."""
+        paid = (share * self.price * np.nan_to_num(self.rate)).sum(axis=(1, 2))
+        return int(np.argmin(self.error + paid))
 
 
 def play(
