@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -224,6 +225,8 @@ def _join_spread(mean: float, spread: float) -> str:
 def _show_end(done: dict[str, Any]) -> None:
     for method, reason in done["skipped"].items():
         show(f"{method} was skipped: {reason}")
+    for trial, times in Counter(done.get("failed_trials", ())).items():
+        show(f"{times} of the trials failed: {trial}")
     show(
         f"{done['fits']} fits, {done['trained']} of them new, in {done['seconds']:.0f} s. "
         f"Report: {Path(done['folder']) / 'report.html'}"

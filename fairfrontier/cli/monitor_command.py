@@ -71,7 +71,9 @@ def show_monitor(folder: Path, summary: dict[str, Any]) -> None:
         keep = ("rate", "alarm")
         print_table(f"{name}: rates that changed", pd.DataFrame(rows), keep=keep, complete=complete)
     else:
-        show(f"{name}: no rate is known to have changed in {counts['periods']:,} periods.")
+        seen = counts["periods"]
+        periods = "one period" if seen == 1 else f"{seen:,} periods"
+        show(f"{name}: no rate is known to have changed in {periods}.")
     drifted = [each["column"] for each in summary["drift"] if (each["beyond"] or 0) > 1]
     if drifted:
         show(f"Drifted beyond chance in {period}: {', '.join(drifted[:ROWS_AT_MOST])}.")

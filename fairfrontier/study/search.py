@@ -16,6 +16,7 @@ from fairfrontier.study.config import BEST, MethodRow, SearchConfig, StudyConfig
 from fairfrontier.study.expand import Planned, expand_rows
 from fairfrontier.study.frontier import orient, summarise
 from fairfrontier.study.method_file import Dimension
+from fairfrontier.study.mixture import KEYS, pivot_measures
 from fairfrontier.study.resolve import Resolver
 
 if TYPE_CHECKING:
@@ -257,14 +258,18 @@ class Search:
         return values
 
     def _read(self, points: pd.DataFrame) -> np.ndarray | None:
-        """Return the objective and the fairness measures of one setting, more is better."""
+        """Return the objective and the fairness measures of a row's best setting, more is better.
+
+        It has several where a parameter that is not searched has a list of values.
+        """
         names = [self.study.frontier.accuracy, *self.study.frontier.fairness]
         fits = points[["method", "setting", "seed"]].drop_duplicates()
-        means = summarise(points, fits, self.study.select_on).set_index("name")["value"]
-        values = np.array([orient(name, np.array([means.get(name, np.nan)]))[0] for name in names])
-        if np.isnan(values[0]):
+        means = pivot_measures(summarise(points, fits, self.study.select_on), KEYS)
+        means = means.reindex(columns=names).dropna(subset=names[:1])
+        if means.empty:
             return None
-        return np.asarray(np.nan_to_num(values))
+        values = np.column_stack([orient(name, means[name].to_numpy()) for name in names])
+        return np.asarray(np.nan_to_num(values[values[:, 0].argmax()]))
 
 
 class _Tuner:

@@ -141,6 +141,24 @@ def test_a_trial_that_fails_is_skipped_and_counted(home):
     assert len(outcome.planned) == 39
 
 
+def test_a_row_with_a_sweep_counts_by_its_best_setting(home):
+    search = begin(home, methods={"gbdt": {"n_estimators": [50, 100]}}, search={"trials": 8})
+    measure, told = pretend([]), []
+
+    def evaluate(plans):
+        results = []
+        for plan in plans:
+            frames = [measure([[planned]])[0] for planned in plan]
+            frames[1] = frames[1].assign(value=frames[1]["value"] / 2)
+            results.append(pd.concat(frames))
+            told.append((search._read(results[-1]), search._read(frames[0])))
+        return results
+
+    outcome = search.run(evaluate)
+    assert (outcome.trials, len(outcome.planned)) == (8, 16)
+    assert all((both == best).all() for both, best in told)
+
+
 def test_a_row_that_nothing_supports_is_shown_as_skipped(home):
     search = begin(home)
     outcome = search.run(lambda plans: [pd.DataFrame() for _ in plans])
