@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -312,7 +313,10 @@ class _Tuner:
 
     def _sample(self) -> Any:
         if self._sampler is None:
-            import optuna
+            with warnings.catch_warnings():
+                # In a notebook its progress bars, which are not used, ask for another package.
+                warnings.simplefilter("ignore")
+                import optuna
 
             optuna.logging.set_verbosity(optuna.logging.ERROR)
             sampler = optuna.samplers.TPESampler(
