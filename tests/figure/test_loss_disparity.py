@@ -5,7 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from fairfrontier.figure.loss_disparity import draw_losses, pair_losses, trace_losses
+from fairfrontier.figure.loss_disparity import (
+    check_measures,
+    draw_losses,
+    pair_losses,
+    trace_losses,
+)
 from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.prepare.config.label import Label
 from fairfrontier.runtime.errors import ConfigError
@@ -102,15 +107,18 @@ def test_the_same_scene_is_the_same_picture(scene, found):
 
 def test_what_it_does_not_show(folder):
     curve = {"fair": {**METHODS["fair"], "budget": [0.05, 1.0]}}
+    scene = make_scene(folder, curve, "curve")
     with pytest.raises(ConfigError, match="no row of one setting"):
-        draw_losses(make_scene(folder, curve, "curve"))
-    for accuracy, fairness, sentence in (
-        ("r2", "disparity:sex", "a loss of rows, and frontier.accuracy is 'r2'.*rmse"),
-        ("rmse", "r2:sex", "of which less is better, and the first of .* is 'r2:sex'"),
+        draw_losses(scene)
+    own = scene.study.frontier
+    for change, sentence in (
+        ({"accuracy": "r2"}, "a loss of rows, and frontier.accuracy is 'r2'.*rmse"),
+        # Of two classes a study may ask for it.
+        ({"fairness": ("tpr_ratio:sex",)}, "of which less is better, and the first of .* is 'tpr"),
     ):
-        frontier = {"accuracy": accuracy, "fairness": [fairness]}
+        study = scene.study.model_copy(update={"frontier": own.model_copy(update=change)})
         with pytest.raises(ConfigError, match=f"(?s){sentence}"):
-            draw_losses(make_scene(folder, {"seo": METHODS["seo"]}, "other", frontier=frontier))
+            check_measures(study)
     supports = FIGURES.find("loss_disparity").supports
     law = read_dataset(ROOT / "conf" / "datasets" / "law.yaml")
     assert supports(law) is None
