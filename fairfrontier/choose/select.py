@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -170,7 +170,6 @@ def select(
     measure = study.objective if measure is None else measure
     bounds = dict(subject_to or {})
     fairness = [] if policy is None else study.fairness
-    names = list(dict.fromkeys([measure, *bounds, *fairness]))
     rows = study.frontier[KEYS].drop_duplicates()
     if policy is not None:
         _check_policy(policy, mixture)
@@ -184,7 +183,66 @@ def select(
         if seed not in set(fits["seed"]):
             raise ConfigError(f"The study has no split of seed {seed}.", "Give one of its seeds.")
         fits = fits[fits["seed"] == seed]
-    means = summarise(study.points, fits, part)
+    names = list(dict.fromkeys([measure, *bounds, *fairness]))
+    compared = _compare(summarise(study.points, fits, part), part, names, bounds, confidence)
+    if mixture:
+        found = _find_mixture(compared, measure, bounds, confidence)
+        if found is not None:
+            first, second = (
+                _describe(study, *compared.row(position), seed, fits) for position in found[:2]
+            )
+            return _mix(study, first, second, found[2], part)
+    scores, excess = compared.scores, compared.find_excess()
+    best = int(np.lexsort((-scores[measure], excess))[0])
+    # Neither where it is NaN.
+    if not excess[best] <= 0:
+        raise _explain(compared, bounds, confidence, best)
+    if policy is not None:
+        within = np.flatnonzero(excess <= 0)
+        kept = [scores[name][within] for name in dict.fromkeys([measure, *fairness])]
+        best = int(within[apply_policy(policy, np.column_stack(kept))])
+    return _describe(study, *compared.row(best), seed, fits)
+
+
+@dataclass(frozen=True, eq=False)
+class _Compared:
+    """The settings that are compared on a part, a row for each in every table.
+
+    ``tables`` have all measures: value, and low and high of their intervals. ``table`` has the
+    values asked about, ``scores`` the same turned so that more is better. ``held`` is what bounded
+    measures are taken to be, turned, and ``limits`` what that has to be at least; ``certified`` is
+    ``held`` as measures, without columns where no confidence was asked for.
+    """
+
+    part: str
+    n_samples: int
+    tables: Mapping[str, pd.DataFrame]
+    table: pd.DataFrame
+    scores: Mapping[str, np.ndarray]
+    held: Mapping[str, np.ndarray]
+    limits: Mapping[str, float]
+    certified: pd.DataFrame
+
+    def row(self, position: int) -> tuple[pd.Series, pd.Series]:
+        """Return the values of one setting, and what is certified of it."""
+        return self.table.iloc[position], self.certified.iloc[position]
+
+    def find_excess(self) -> np.ndarray:
+        """Return how far each setting exceeds the bound that it violates most; 0 within all."""
+        excess = np.zeros(len(self.table))
+        for name, limit in self.limits.items():
+            excess = np.maximum(excess, limit - self.held[name])
+        return excess
+
+
+def _compare(
+    means: pd.DataFrame,
+    part: str,
+    names: Sequence[str],
+    bounds: Mapping[str, float],
+    confidence: float | None,
+) -> _Compared:
+    """Return the settings that have estimates of all measures, and intervals where needed."""
     known = set(means["name"])
     for name in names:
         if name not in known:
@@ -192,7 +250,7 @@ def select(
                 f"The study holds no measure {name!r} on its {part} rows.", nearest(name, known)
             )
     tables = {column: pivot_measures(means, KEYS, column) for column in ("value", "low", "high")}
-    kept = tables["value"][names].notna().all(axis=1)
+    kept = tables["value"][[*names]].notna().all(axis=1)
     if not kept.any():
         raise ConfigError(
             f"No setting of the study has estimates of all of {', '.join(names)}.",
@@ -207,7 +265,7 @@ def select(
                 "Bound other measures, or select without confidence.",
             )
     tables = {column: table[kept] for column, table in tables.items()}
-    table = tables["value"][names]
+    table = tables["value"][[*names]]
     scores = {name: orient(name, table[name].to_numpy()) for name in names}
     limits = {name: float(orient(name, np.array([bound]))[0]) for name, bound in bounds.items()}
     held, certified = scores, pd.DataFrame(index=table.index)
@@ -218,50 +276,51 @@ def select(
         certified = pd.DataFrame(
             {name: held[name] * orient(name, np.ones(1)) for name in bounds}, index=table.index
         )
-    if mixture:
-        margins = [np.zeros((len(table), 0))]
-        for name, bound in bounds.items():
-            # What is convex in the decision rule is at most the mean of two bounds.
-            margins.append(
-                list_margins(name, bound, tables["value"])
-                if confidence is None
-                else held[name][:, None] - limits[name]
-            )
-        found = find_mixture(scores[measure], np.hstack(margins))
-        if found is not None and 0 < found[2] < 1:
-            first, second = (
-                _describe(study, table.iloc[position], certified.iloc[position], seed, fits)
-                for position in found[:2]
-            )
-            return _mix(study, first, second, found[2], part)
-    # How far each setting exceeds the bound that it violates most.
-    excess = np.zeros(len(table))
-    for name, limit in limits.items():
-        excess = np.maximum(excess, limit - held[name])
-    best = int(np.lexsort((-scores[measure], excess))[0])
-    if excess[best] <= 0:
-        if policy is not None:
-            within = np.flatnonzero(excess <= 0)
-            kept_scores = [scores[name][within] for name in dict.fromkeys([measure, *fairness])]
-            best = int(within[apply_policy(policy, np.column_stack(kept_scores))])
-        return _describe(study, table.iloc[best], certified.iloc[best], seed, fits)
-    needed = None if confidence is None else find_needed_rows(scores, held, limits)
-    if needed is not None:
-        position, times = needed
-        rows_held = int(means["n"].max())
-        raise UnattainableError(
-            f"No setting is certifiable to satisfy {_write(bounds)} with the {rows_held:,} {part} "
-            f"rows at a confidence of {confidence:g}: about {math.ceil(rows_held * times):,} would "
-            f"be needed.",
-            f"Loosen the bounds, hold out more rows, or compare fewer settings: "
-            f"{_name(table.index[position])} comes nearest, with an estimate of "
-            f"{_write(table.iloc[position].to_dict())}, and at worst "
-            f"{_write(certified.iloc[position].to_dict())}.",
+    n_samples = int(means["n"].max())
+    return _Compared(part, n_samples, tables, table, scores, held, limits, certified)
+
+
+def _find_mixture(
+    compared: _Compared, measure: str, bounds: Mapping[str, float], confidence: float | None
+) -> tuple[int, int, float] | None:
+    """Return two settings and the share of the second; None where one setting alone is best."""
+    margins = [np.zeros((len(compared.table), 0))]
+    for name, bound in bounds.items():
+        # What is convex in the decision rule is at most the mean of two bounds.
+        margins.append(
+            list_margins(name, bound, compared.tables["value"])
+            if confidence is None
+            else compared.held[name][:, None] - compared.limits[name]
         )
-    raise UnattainableError(
-        f"No setting satisfies {_write(bounds)} on the {part} rows.",
-        f"Loosen the bounds: {_name(table.index[best])} comes nearest, with "
-        f"{_write(table.iloc[best].to_dict())}.",
+    found = find_mixture(compared.scores[measure], np.hstack(margins))
+    return found if found is not None and 0 < found[2] < 1 else None
+
+
+def _explain(
+    compared: _Compared, bounds: Mapping[str, float], confidence: float | None, closest: int
+) -> UnattainableError:
+    """Return the error where no setting is within the bounds, with the nearest one."""
+    table, part = compared.table, compared.part
+    needed = (
+        None
+        if confidence is None
+        else find_needed_rows(compared.scores, compared.held, compared.limits)
+    )
+    if needed is None:
+        return UnattainableError(
+            f"No setting satisfies {_write(bounds)} on the {part} rows.",
+            f"Loosen the bounds: {_name(table.index[closest])} comes nearest, with "
+            f"{_write(table.iloc[closest].to_dict())}.",
+        )
+    position, times = needed
+    return UnattainableError(
+        f"No setting is certifiable to satisfy {_write(bounds)} with the {compared.n_samples:,} "
+        f"{part} rows at a confidence of {confidence:g}: about "
+        f"{math.ceil(compared.n_samples * times):,} would be needed.",
+        f"Loosen the bounds, hold out more rows, or compare fewer settings: "
+        f"{_name(table.index[position])} comes nearest, with an estimate of "
+        f"{_write(table.iloc[position].to_dict())}, and at worst "
+        f"{_write(compared.certified.iloc[position].to_dict())}.",
     )
 
 
