@@ -57,7 +57,13 @@ def test_a_folder_that_another_user_made_is_not_used(shared):
 
 
 @pytest.fixture
-def workers(shared):
+def others():
+    """Return the ports at which servers of other tests listen, which run in this process."""
+    return set(list_listening([os.getpid(), *children(os.getpid())]))
+
+
+@pytest.fixture
+def workers(others, shared):
     """Return a cluster's client, where others have made the folders that Dask would use."""
     for name in ("dask-scratch-space", f"fairfrontier-{os.getuid()}"):
         (shared / name).mkdir()
@@ -91,16 +97,15 @@ def test_workers_keep_their_files_to_themselves_and_listen_to_this_machine_only(
 
 
 @pytest.mark.skipif(PYTHON is None, reason="another user needs a Python of the system")
-def test_no_port_of_a_cluster_answers_another_user(workers, shared):
+def test_no_port_of_a_cluster_answers_another_user(others, workers, shared):
     # A certificate of the stranger's own, and the cluster's, which only its owner can read.
     own, made = shared / "own", Security.temporary()
     own.mkdir()
     (own / "crt").write_text(made.tls_client_cert)
     (own / "pem").write_text(made.tls_client_key)
     [key] = shared.rglob("cluster.pem")
-    listening = list_listening([os.getpid(), *children(os.getpid())])
     speaking = set()
-    for port in listening:
+    for port in set(list_listening([os.getpid(), *children(os.getpid())])) - others:
         answers = knock(port, own / "crt", own / "pem")
         # Pages of the status are off; what speaks TLS says nothing but alerts.
         pages = [answers[name] for name in PATHS if answers[name]]
