@@ -17,6 +17,7 @@ from fairfrontier.figure.frontier import (
     add_legend,
     add_panels,
     encode_png,
+    label_rows,
     make_key,
     name_measure,
     open_figure,
@@ -67,16 +68,8 @@ def draw_impact(impact: pd.DataFrame) -> Picture:
                 axes.vlines(0.8 * best, *ends, zorder=1, **FOUR_FIFTHS)
                 y -= 1.25
             axes.set_title(name_measure(rate), **HEADING)
-            heights, names = zip(*ticks, strict=True)
-            axes.set_yticks(heights, names)
-            for label in axes.get_yticklabels():
-                if label.get_text() in attributes:
-                    label.set(fontweight="bold", color=INK)
-            axes.set_ylim(y + 0.6, 0.7)
+            label_rows(axes, ticks, attributes)
             axes.set_xlim(left=0.0)
-            axes.tick_params(axis="y", length=0)
-            axes.spines["left"].set_visible(False)
-            add_grid(axes, "x")
         more = f" ({omitted} smaller categories are in impact.csv)" if omitted else ""
         figure.supxlabel(f"rate, with 95% intervals{more}", fontsize=9.5, color=INK)
         keys = [

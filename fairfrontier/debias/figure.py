@@ -18,6 +18,7 @@ from fairfrontier.figure.frontier import (
     add_legend,
     add_panels,
     encode_png,
+    label_rows,
     make_key,
     open_figure,
     shorten,
@@ -79,15 +80,7 @@ def draw_groups(bars: Sequence[Bar], rate: Any, title: str) -> Picture:
             y -= 1.25
         if rate is not None:
             axes.axvline(rate, color=COLOURS[2], lw=1.0, ls="--", zorder=0)
-        heights, names = zip(*ticks, strict=True)
-        axes.set_yticks(heights, names)
-        for label in axes.get_yticklabels():
-            if label.get_text() in attributes:
-                label.set(fontweight="bold", color=INK)
-        axes.set_ylim(y + 0.6, 0.7)
-        axes.tick_params(axis="y", length=0)
-        axes.spines["left"].set_visible(False)
-        add_grid(axes, "x")
+        label_rows(axes, ticks, attributes)
         axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
         omitted = len(bars) - len(kept)
         more = f" ({omitted} smaller groups are in the table)" if omitted else ""

@@ -128,6 +128,19 @@ def add_grid(axes: Axes, axis: Literal["both", "x", "y"] = "both") -> None:
     axes.set_axisbelow(True)
 
 
+def label_rows(axes: Axes, ticks: Sequence[tuple[float, str]], headings: Sequence[str]) -> None:
+    """Label the rows of a panel, downwards from 0, by height and text; headings are bold."""
+    heights, names = zip(*ticks, strict=True)
+    axes.set_yticks(heights, names)
+    for label in axes.get_yticklabels():
+        if label.get_text() in headings:
+            label.set(fontweight="bold", color=INK)
+    axes.set_ylim(heights[-1] - 0.65, 0.7)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    add_grid(axes, "x")
+
+
 def label_point(
     axes: Axes, text: str, point: tuple[float, float], offset: float, **style: Any
 ) -> None:
