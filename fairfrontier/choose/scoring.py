@@ -15,7 +15,6 @@ from pydantic import Field
 
 from fairfrontier.choose.bundle import COLUMNS, Bundle, load_bundle
 from fairfrontier.prepare.table.stream import (
-    Batch,
     check_stamps,
     check_table,
     read_names,
@@ -144,7 +143,7 @@ def score(
     selected, refused, rows = 0, Counter[str](), 0
     with filling(out.parent, what="decisions") as work, _Writer(work / out.name) as writer:
         for batch in read_rows(table, used, BATCH_ROWS, bundle.encoder.config.source):
-            frame = _make_frame(batch)
+            frame = batch.frame
             decided = bundle.decide(frame, row_id)
             rows += len(decided)
             selected += int(decided["decision"].sum())
@@ -185,12 +184,6 @@ def check_score(
     check_folder(out.parent)
     used = dict.fromkeys(bundle.encoder.list_read(present, bundle.needed_groups), "bundle")
     return used | named
-
-
-def _make_frame(batch: Batch) -> pd.DataFrame:
-    """Return a batch as a frame whose index numbers the rows of the table."""
-    frame: pd.DataFrame = batch.raw.to_pandas()
-    return frame.set_axis(pd.RangeIndex(batch.start, batch.start + len(frame)))
 
 
 class _Writer:

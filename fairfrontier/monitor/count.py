@@ -129,9 +129,7 @@ def read_frames(
     Text is written as the source of the bundle's dataset says.
     """
     for batch in read_rows(path, columns, BATCH_ROWS, bundle.encoder.config.source):
-        frame = batch.raw.to_pandas()
-        frame.index = pd.RangeIndex(batch.start, batch.start + len(frame))
-        yield frame
+        yield batch.frame
         report(batch.share)
 
 

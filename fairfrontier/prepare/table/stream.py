@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
@@ -43,6 +44,12 @@ class Batch:
     path: Path
     start: int
     share: float
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The rows as they are read, indexed by their numbers in the table."""
+        frame: pd.DataFrame = self.raw.to_pandas()
+        return frame.set_axis(pd.RangeIndex(self.start, self.start + len(frame)))
 
     def column(self, name: str) -> BatchColumn:
         """Return a column by its name."""
