@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fairfrontier.audit.verb import audit as audit
     from fairfrontier.choose.bundle import load_bundle
+    from fairfrontier.choose.explanation import explain
     from fairfrontier.choose.scoring import score
     from fairfrontier.choose.select import Study, select
     from fairfrontier.debias.debiasing import fit_debiasing as debias
@@ -28,6 +29,7 @@ __all__ = [
     "create",
     "debias",
     "evaluate",
+    "explain",
     "init",
     "learn",
     "load",
@@ -43,6 +45,7 @@ __all__ = [
 _MODULES = {
     "Study": "fairfrontier.choose.select",
     "create": "fairfrontier.train.registry",
+    "explain": "fairfrontier.choose.explanation",
     "init": "fairfrontier.study.draft.project",
     "learn": "fairfrontier.metric.registry",
     "load": "fairfrontier.prepare.loader",

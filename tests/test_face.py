@@ -17,6 +17,7 @@ FACE = {
     "create",
     "debias",
     "evaluate",
+    "explain",
     "init",
     "learn",
     "load",

@@ -16,13 +16,15 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from fairfrontier.choose.bundle import Export
+from fairfrontier.choose.explanation import Explanation
+from fairfrontier.choose.explanation_figure import COLUMNS_AT_MOST, draw_explanation
 from fairfrontier.choose.judgement import judge
 from fairfrontier.evaluate.verb import tabulate
 from fairfrontier.prepare.loader import FittedTable
 from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX
 from fairfrontier.prepare.table.column import used_columns
 from fairfrontier.report.summary import list_versions
-from fairfrontier.report.template import FOLDER, name_pool, open_template, show_number
+from fairfrontier.report.template import FOLDER, embed, name_pool, open_template, show_number
 from fairfrontier.study.frontier import name_measures
 from fairfrontier.train.prediction import predict_part
 
@@ -39,11 +41,16 @@ _SPECIAL = re.compile(r"([\\`*_\[\]#|~])")
 
 
 def describe_card(
-    choice: Choice | MixedChoice, export: Export, commands: Mapping[str, str]
+    choice: Choice | MixedChoice,
+    export: Export,
+    explanation: Explanation,
+    commands: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Return what a card says, as plain values; ``table`` has every measure on the test rows.
+    """Return what a card says, as plain values.
 
-    The measures are those of the bundle's own model, with 95% intervals.
+    ``table`` has every measure on the test rows, those of the bundle's own model, with 95%
+    intervals; ``explained`` the means of the explanation, which is of test rows, and ``picture``
+    shows them.
     """
     bundle, part, study = export.bundle, export.test, choice.study
     config = export.table.request.config
@@ -57,6 +64,7 @@ def describe_card(
     overall = [name for name in OVERALL if name in measures.index]
     bounded = [name for name in choice.selected if name in measures.index]
     fairness = [name for name in study.fairness if name in measures.index]
+    explained = explanation.tabulate(minimum)
     return {
         "name": f"{study.facts['study']}: {' and '.join(name for name, _, _ in _name(choice))}",
         "study": str(study.facts["study"]),
@@ -81,6 +89,11 @@ def describe_card(
         ],
         "groups": [_tabulate_groups(part, measures, name, minimum) for name in part.attributes],
         "by_group": [name for name in BY_GROUP if name in set(table["measure"])],
+        "unit": explanation.unit,
+        "base": explanation.base,
+        "explained": explained,
+        "picture": draw_explanation(explained, explanation.unit),
+        "values": _tabulate_values(explained),
         "minimum": minimum,
         "needed_groups": list(bundle.needed_groups),
         "randomized": bundle.randomized,
@@ -125,6 +138,23 @@ def _tabulate_groups(
     if small:
         shown.append((name_pool(len(small)), sum(small), [(np.nan, np.nan, np.nan, 0)] * 4))
     return {"attribute": attribute, "levels": shown}
+
+
+def _tabulate_values(explained: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the means of SHAP values, of all rows and by attribute, of the first columns."""
+    columns = explained.loc[explained["attribute"] == "", "column"].head(COLUMNS_AT_MOST)
+    kept = explained[explained["column"].isin(columns)]
+    return [
+        {
+            "attribute": attribute,
+            "levels": list(rows.groupby("level", sort=False)["n"].first().items()),
+            "rows": [
+                (column, each["mean_abs"].iloc[0], each["mean"].tolist())
+                for column, each in rows.groupby("column", sort=False)
+            ],
+        }
+        for attribute, rows in kept.groupby("attribute", sort=False)
+    ]
 
 
 def describe_data(table: FittedTable, minimum: int) -> dict[str, Any]:
@@ -186,7 +216,8 @@ def render_card(card: Mapping[str, Any]) -> dict[str, str]:
         name: environment.get_template(f"{name}.j2").render(**card, header=header)
         for name in PAPERS
     }
-    return {**papers, "card.html": open_template(HERE / "card.html.j2").render(**card)}
+    page = open_template(HERE / "card.html.j2").render({**card, "picture": embed(card["picture"])})
+    return {**papers, "card.html": page}
 
 
 def escape_markdown(text: object) -> str:

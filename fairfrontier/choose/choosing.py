@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field
 from fairfrontier.choose.bundle import MANIFEST, Export, prepare_export
 from fairfrontier.choose.card import describe_card, render_card
 from fairfrontier.choose.choice import Choice, MixedChoice
+from fairfrontier.choose.explanation import ROWS, draw_rows, explain, fill
 from fairfrontier.choose.policy import NAMES, read_policy
 from fairfrontier.choose.query import read_query
 from fairfrontier.choose.select import Study, select
@@ -112,8 +113,8 @@ def write_choice(choice: Choice | MixedChoice, config: SelectConfig) -> dict[str
     """Write the folder of a choice into that of its study, and return the content of choice.json.
 
     It holds the bundle, a model card as Markdown and HTML, a datasheet and a draft of a technical
-    file, ``measures.csv`` of the test rows, ``decisions.parquet`` of their ids and decisions, and
-    ``choice.json``.
+    file, ``measures.csv`` of the test rows, ``decisions.parquet`` of their ids and decisions, means
+    of SHAP values as ``explain.csv`` and ``explain.png``, and ``choice.json``.
 
     Raises
     ------
@@ -125,7 +126,9 @@ def write_choice(choice: Choice | MixedChoice, config: SelectConfig) -> dict[str
         raise StoreError(f"{folder} holds something else.", "Move it away.")
     export = prepare_export(choice, config.row_id, config.unseen)
     commands = list_commands(config, export, folder, partial(_shorten, home=config.home))
-    card = describe_card(choice, export, commands)
+    test = export.table.raw.frame.loc[export.test.ids]
+    explanation = explain(export.bundle, draw_rows(test, ROWS))
+    card = describe_card(choice, export, explanation, commands)
     summary = {
         "query": config.query,
         "policy": config.policy,
@@ -143,6 +146,7 @@ def write_choice(choice: Choice | MixedChoice, config: SelectConfig) -> dict[str
         (work / BUNDLE).mkdir()
         export.bundle.fill(work / BUNDLE)
         (work / "measures.csv").write_bytes(to_csv(card["table"]))
+        fill(work, card["explained"], explanation.unit, card["picture"])
         kept = export.decided[["id", "decision"]]
         kept.to_parquet(work / "decisions.parquet", index=False)
         for name, text in render_card(card).items():
@@ -173,6 +177,7 @@ def list_commands(
     return {
         "select": config.write_command(name_path),
         "score": shlex.join(score),
+        "explain": shlex.join(["fairfrontier", "explain", shown, source]),
         **({"audit": shlex.join(audit)} if groups else {}),
         "monitor": shlex.join(["fairfrontier", "monitor", shown, "NEW_TABLE"]),
     }

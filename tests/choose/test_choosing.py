@@ -42,6 +42,8 @@ def test_a_choice_leaves_its_bundle_card_tables_and_decisions(loans, ask, raw, c
         "choice.json",
         "datasheet.md",
         "decisions.parquet",
+        "explain.csv",
+        "explain.png",
         "measures.csv",
         "technical-file.md",
     }
@@ -59,7 +61,7 @@ def test_a_choice_leaves_its_bundle_card_tables_and_decisions(loans, ask, raw, c
     show_choice(summary)
     told = capsys.readouterr().out
     assert "looks at origin of every row" in told
-    for name in ("score", "audit", "monitor"):
+    for name in ("score", "explain", "audit", "monitor"):
         assert summary["commands"][name] in told
     written = shlex.split(json.loads((folder / "choice.json").read_text())["commands"]["select"])
     assert written == ["fairfrontier", "select", "loans", config.query]
@@ -77,11 +79,15 @@ def test_the_card_says_what_is_known_and_marks_what_is_not(loans, ask):
     assert f"| accuracy | {accuracy:.3f} (" in body
     assert body.count("**To be filled in:**") == 3
     assert "2000e-2(l)" in body
+    explained = read_csv(loans.folder / "choice" / "explain.csv").iloc[0]
+    row = f"| {explained['column']} | {explained['mean_abs']:.3f} | "
+    assert row in body.partition("## What the scores are made of")[2]
     for level in ("island", "north", "south"):
         assert f"| {level} | " in body
     page = (loans.folder / "choice" / "card.html").read_text()
     assert page.count("to be filled in") == 3
     assert "<script" not in page
+    assert "data:image/png" in page
     assert str(loans.home) not in text + page
 
 

@@ -1,0 +1,35 @@
+"""The command line's explanation of a bundle's scores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairfrontier.cli.table import print_table
+from fairfrontier.cli.terminal import show
+
+# Heavy modules are imported where they are used.
+if TYPE_CHECKING:
+    from fairfrontier.choose.explanation import ExplainConfig
+
+
+def explain(config: ExplainConfig) -> None:
+    """Say which columns a bundle's scores are made of, for all rows and by group."""
+    from fairfrontier.choose.explanation import (
+        PASSES,
+        check_options,
+        explain_table,
+        write_explanation,
+    )
+    from fairfrontier.choose.explanation_figure import COLUMNS_AT_MOST
+    from fairfrontier.cli.progress import show_passes
+
+    with show_passes(config, check_options, PASSES) as progress:
+        explanation = explain_table(config, progress)
+        table = write_explanation(explanation, config)
+    rows = table.loc[table["attribute"] == "", ["column", "mean_abs", "mean"]]
+    shown = rows.head(COLUMNS_AT_MOST).round(3).fillna("-")
+    print_table(f"{config.name}: SHAP values in {explanation.unit}", shown)
+    show(
+        f"Means over {len(explanation.values):,} rows; scores start from {explanation.base:.3f}. "
+        f"All columns, and by group: {config.folder / 'explain.csv'} and explain.png"
+    )
