@@ -11,7 +11,7 @@ from fairfrontier.prepare.table.score_table import Scale, ScoreColumns
 from fairfrontier.runtime.config import fault
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.option import File, Name, Names, ResultOptions, Seed, Share
-from fairfrontier.train.objective import COSTS, Objective, read_costs
+from fairfrontier.train.objective import COST_MEASURE, COSTS, Objective, read_costs
 from fairfrontier.train.postprocess.histogram import BINS
 from fairfrontier.train.postprocess.randomized_threshold import LEAST_WIDTH
 from fairfrontier.train.postprocess.roc.curve import Criterion
@@ -121,6 +121,14 @@ class DebiasConfig(ResultOptions):
         if "," not in self.objective:
             return self.objective
         return {"costs": dict(zip(COSTS, map(float, self.objective.split(",")), strict=True))}
+
+    @property
+    def measure(self) -> str:
+        """What is lost by equal rates: a name of an objective, or ``changed`` without labels."""
+        if self.labels is None:
+            return "changed"
+        served = self.served
+        return served if isinstance(served, str) else COST_MEASURE
 
     @property
     def name(self) -> str:

@@ -221,7 +221,7 @@ def tabulate_curve(debiasing: Debiasing, findings: Findings) -> pd.DataFrame:
     if not debiasing.labelled:
         # The decisions of the unmodified classifier served as labels.
         curve["changed"] = 1.0 - curve.pop("accuracy")
-    measure = debiasing.measure
+    measure = debiasing.config.measure
     last = {"rule": BEFORE, "budget": np.nan, "bias": bias.value, measure: value.value}
     curve = pd.concat([curve, pd.DataFrame([last])], ignore_index=True)
     return curve[["rule", "budget", "bias", measure]]
@@ -260,7 +260,7 @@ def draw_pictures(
             curve.loc[curve["rule"] == AFTER],
             _find_point(debiasing, findings, BEFORE),
             _find_point(debiasing, findings, AFTER),
-            debiasing.measure,
+            debiasing.config.measure,
             "×".join(debiasing.columns.groups),
             " or ".join(map(title_rate, rates)),
         )
@@ -290,7 +290,7 @@ def summarise(debiasing: Debiasing, findings: Findings, name: str) -> dict[str, 
             estimates = {name: asdict(rates.at(0)) for name, rates in shares.items()}
             if tally.labelled:
                 objective = tally.expect(rule, parts, debiasing.config.served)
-                estimates[debiasing.measure] = asdict(objective)
+                estimates[debiasing.config.measure] = asdict(objective)
             overall.append({"part": part, "rule": rule, **estimates})
     counts = tally.rows(findings.parts[findings.shown])
     return {
@@ -391,7 +391,7 @@ def render_debiasing(
             if rate != "rate"
             for when in ("before", "after")
         ],
-        measure=debiasing.measure,
+        measure=debiasing.config.measure,
         pictures={name: embed(picture) for name, picture in pictures.items()},
         rules=[BEFORE, *map(debiasing.name_alone, debiasing.alone), AFTER],
         bias=bias,

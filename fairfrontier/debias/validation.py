@@ -13,9 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from fairfrontier.debias.config import DebiasConfig
+from fairfrontier.debias.tally import GIVEN, measure_objective
 from fairfrontier.evaluate.statistic.resampling import average_known
 from fairfrontier.runtime.seeds import derive_generator
-from fairfrontier.train.postprocess.rule import ThresholdRule
+from fairfrontier.train.objective import Objective
+from fairfrontier.train.postprocess.roc.curve import BOUNDED
+from fairfrontier.train.postprocess.rulebook import DecisionRule
 from fairfrontier.train.postprocess.sample import ScoredRows
 
 FOLDS, REPEATS = 2, 5
@@ -23,52 +27,72 @@ FOLDS, REPEATS = 2, 5
 
 def cross_validate(
     rows: ScoredRows,
-    fit: Callable[[ScoredRows], ThresholdRule],
-    attributes: Mapping[str, np.ndarray],
-    *,
-    labelled: bool,
-    seed: int,
+    fit: Callable[[ScoredRows], DecisionRule],
+    columns: Mapping[str, np.ndarray],
+    config: DebiasConfig,
 ) -> dict[str, Any]:
-    """Return bias and accuracy before and after, of rules that ``fit`` makes of the other folds.
+    """Return bias and objective before and after, of rules that ``fit`` makes of the other folds.
 
-    ``attributes`` has the code of every group's level. ``bias`` is a list of attribute, before and
-    after, see `estimate_bias`; ``accuracy`` is there with labels. Ten fits of half of the rows.
+    ``columns`` has the code of every group's level, by column of groups. ``bias`` is a list of
+    attribute, before and after, see `estimate_bias`; of two rates it is the larger, or their mean
+    for ``average_odds``. With labels the objective stands under its name. Ten fits of half of the
+    rows.
     """
+    crossed = {"×".join(columns): np.arange(rows.n_groups)}
+    attributes = {**columns, **crossed} if len(columns) > 1 else dict(columns)
     # Sorted first, so that the order of the table changes nothing.
     order = np.lexsort([rows.weight, np.asarray(rows.y), rows.signed, rows.code])
     signed, code, weight, y = (
         np.asarray(each)[order] for each in (rows.signed, rows.code, rows.weight, rows.y)
     )
-    rng = derive_generator("debias", "fold", seed)
+    given = [GIVEN[column] for column in BOUNDED[config.criterion]]
+    rng = derive_generator("debias", "fold", config.seed)
     decided = {"before": (signed >= 0.0).astype(np.float64), "after": np.zeros(order.size)}
     squares: dict[str, dict[str, list[np.ndarray]]] = {
         attribute: {when: [] for when in decided} for attribute in attributes
     }
-    right: dict[str, list[float]] = {when: [] for when in decided}
+    reached: dict[str, list[float]] = {when: [] for when in decided}
     for _ in range(REPEATS):
         fold = rng.permutation(order.size) % FOLDS
         for number in range(FOLDS):
             own, fresh = fold != number, fold == number
-            rule = fit(ScoredRows(signed[own], code[own], weight[own], None, rows.n_groups))
+            judged = [fresh if label is None else fresh & (y == label) for label in given]
+            rule = fit(ScoredRows(signed[own], code[own], weight[own], y[own], rows.n_groups))
             decided["after"][fresh] = rule.probability(signed[fresh], code[fresh])
             for attribute, levels in attributes.items():
-                level, size = levels[code[fresh]], int(levels.max()) + 1
+                size = int(levels.max()) + 1
                 for when, h in decided.items():
-                    square = _square_differences(h[fresh], level, weight[fresh], size)
-                    squares[attribute][when].append(square)
+                    found = [
+                        _square_differences(h[some], levels[code[some]], weight[some], size)
+                        for some in judged
+                    ]
+                    squares[attribute][when].append(np.stack(found))
         for when, h in decided.items():
-            right[when].append(float(np.average(np.where(y == 1, h, 1.0 - h), weights=weight)))
-    found: dict[str, Any] = {
+            reached[when].append(_find_objective(h, y, weight, config.served))
+    join = np.mean if config.criterion == "average_odds" else np.max
+    expected: dict[str, Any] = {
         "folds": FOLDS,
         "repeats": REPEATS,
         "bias": [
-            {"attribute": attribute, **{when: estimate_bias(each) for when, each in own.items()}}
+            {
+                "attribute": attribute,
+                **{when: float(join(estimate_bias(each))) for when, each in own.items()},
+            }
             for attribute, own in squares.items()
         ],
     }
-    if labelled:
-        found["accuracy"] = {when: float(np.mean(each)) for when, each in right.items()}
-    return found
+    if config.labels:
+        expected[config.measure] = {when: float(np.mean(each)) for when, each in reached.items()}
+    return expected
+
+
+def _find_objective(
+    h: np.ndarray, y: np.ndarray, weight: np.ndarray, objective: Objective
+) -> float:
+    """Return the expected objective of decisions."""
+    positive, negative = weight * y, weight * (1.0 - y)
+    sums = ((positive * h).sum(), (negative * h).sum(), positive.sum(), negative.sum())
+    return float(measure_objective(objective, *sums))
 
 
 def _square_differences(
@@ -87,14 +111,14 @@ def _square_differences(
     return np.asarray((rate[:, None] - rate) ** 2 - variance[:, None] - variance)
 
 
-def estimate_bias(squares: list[np.ndarray]) -> float:
-    """Return the root of the largest mean square difference over the folds; 0 where none is left.
+def estimate_bias(squares: list[np.ndarray]) -> np.ndarray:
+    """Return for each rate the root of the largest mean square difference over the folds, or 0.
 
     The aggregate of all folds would not do: a rule that is too low for one half is too high for
     the other, and both errors cancel.
     """
     mean = average_known(np.stack(squares), axis=0)
-    return float(np.sqrt(np.fmax.reduce(mean.ravel(), initial=0.0)))
+    return np.sqrt(np.fmax.reduce(mean.reshape(len(mean), -1), axis=1, initial=0.0))
 
 
 def describe_doubt(expected: Mapping[str, Any]) -> list[str]:

@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from fairfrontier.debias.debiasing import AFTER, DebiasConfig, fit_debiasing, hold_out
+from fairfrontier.debias.tally import measure_objective
 from fairfrontier.debias.validation import _square_differences, describe_doubt
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.errors import ConfigError, DataError
@@ -36,7 +37,8 @@ def means(frame, h):
 def decide(debiasing, frame):
     book = debiasing.rulebook
     cells = {cell: code for code, cell in enumerate(book.cells)}
-    code = np.array([cells[cell] for cell in zip(frame["sex"], frame["race"], strict=True)])
+    columns = [frame[column] for column in debiasing.columns.groups]
+    code = np.array([cells[cell] for cell in zip(*columns, strict=True)])
     return book.decision_rule.probability(2 * frame["s"].to_numpy() - 1, code)
 
 
@@ -307,6 +309,46 @@ def test_what_a_rule_does_to_fresh_rows_is_cross_validated(tmp_path, helps):
     assert any("levels of sex×race" in doubt for doubt in doubts) != helps
     if helps:
         assert crossed["after"] < crossed["before"] / 2
+
+
+@pytest.mark.parametrize(
+    ("criterion", "objective", "given", "join"),
+    [
+        ("parity", "accuracy", [None], max),
+        ("equal_opportunity", "1,5", [1], max),
+        ("equalized_odds", "balanced_accuracy", [1, 0], max),
+        ("average_odds", "f1", [1, 0], lambda gaps: sum(gaps) / 2),
+    ],
+)
+def test_what_exact_thresholds_do_to_fresh_rows_is_cross_validated(
+    tmp_path, criterion, objective, given, join
+):
+    frame, fresh = make_scores(20_000, 3), make_scores(200_000, 4)
+    frame.to_parquet(tmp_path / "a.parquet")
+    frame.sample(frac=1, random_state=1).to_parquet(tmp_path / "b.parquet")
+    options = {"rule": "group_thresholds", "criterion": criterion, "objective": objective}
+    found, other = (
+        fit_debiasing(ask(tmp_path / name, labels="y", groups=["sex"], holdout=0.0, **options))
+        for name in ("a.parquet", "b.parquet")
+    )
+    assert found.expected == other.expected
+
+    def measure(table, h):
+        """Return the bias of decisions, by the definition."""
+        rows = [table["y"] >= 0 if label is None else table["y"] == label for label in given]
+        return join([np.ptp(pd.Series(h)[some].groupby(table["sex"]).mean()) for some in rows])
+
+    (bias,) = found.expected["bias"]
+    # On the rows of the fit there is no bias, on fresh ones some.
+    assert measure(frame, decide(found, frame)) < 1e-9
+    assert bias["before"] == pytest.approx(measure(fresh, fresh["s"] >= 0.5), abs=0.035)
+    assert bias["after"] == pytest.approx(measure(fresh, decide(found, fresh)), abs=0.035)
+    reached = found.expected[found.config.measure]
+    y, h = fresh["y"], decide(found, fresh)
+    true, false = (h * y).sum(), (h * (1 - y)).sum()
+    assert reached["after"] == pytest.approx(
+        measure_objective(found.config.served, true, false, y.sum(), (1 - y).sum()), abs=0.03
+    )
 
 
 def test_the_estimate_of_a_bias_is_free_of_what_chance_adds():
