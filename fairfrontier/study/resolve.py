@@ -83,7 +83,7 @@ def resolve(study: StudyConfig, home: Path, path: Path | None = None) -> Resolve
         resolved
         for block, block_rows, select_on in study.blocks()
         for label, row in block_rows.methods.items()
-        if not _waits(row, block, study, where, label)
+        if not context.waits(block, label, row)
         for resolved in context.resolve_row(block, label, row, block_rows, select_on)
     ]
     return ResolvedStudy(study, where, context.dataset, tuple(rows))
@@ -104,6 +104,20 @@ class Resolver:
         self.certificate = _certificate(study)
         self.objective = _find_objective(study, self.dataset)
         self.fits = 0
+
+    def waits(self, block: Block, label: str, row: MethodRow) -> bool:
+        """Return whether a row waits for the method that a search finds best; check its rule."""
+        if row.method != BEST:
+            return False
+        key = f"{self.where}: methods.{label}"
+        if block != "frontier" or self.study.search is None or row.then is None:
+            raise ConfigError(
+                f"{key}: method: best is for a post-processor in a study with a search.",
+                "Name a method, or add search: {trials: 40} and then: group_thresholds.",
+            )
+        for _ in self._resolve_then(row.then, self.objective, key):
+            pass
+        return True
 
     def resolve_row(
         self,
@@ -245,19 +259,6 @@ class Resolver:
             if row.preset:
                 shown["then.preset"] = row.preset
             yield {"method": row.method, **parameters}, {"then": row.method, **shown}
-
-
-def _waits(row: MethodRow, block: Block, study: StudyConfig, where: str, label: str) -> bool:
-    """Return whether a row waits for the method that a search finds best."""
-    if row.method != BEST:
-        return False
-    if block != "frontier" or study.search is None or row.then is None:
-        raise ConfigError(
-            f"{where}: methods.{label}: method: best is for a post-processor in a study with a "
-            "search.",
-            "Name a method, or add search: {trials: 40} and then: group_thresholds.",
-        )
-    return True
 
 
 def _find_objective(study: StudyConfig, dataset: DatasetConfig) -> Objective | None:

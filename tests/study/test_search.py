@@ -221,6 +221,14 @@ def test_best_is_for_rules_in_a_search(home, changes):
         start_study(RunOptions(study="made", conf=home))
 
 
+def test_a_rule_behind_the_best_method_is_checked_before_the_search(home):
+    then = {"method": "group_thresholds", "attribute": "sex"}
+    content = STUDY | {"methods": {"gbdt": {}, "parity": {"method": "best", "then": then}}}
+    (home / "conf/studies/made.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(ConfigError, match=r"methods.parity.then: .* no parameter 'attribute'"):
+        start_study(RunOptions(study="made", conf=home))
+
+
 def test_a_grid_is_not_searched(home):
     swept = {"method": "budro", "grid": "figure3", "metric": {"name": "subspace"}}
     search = begin(home, methods={"gbdt": {}, "swept": swept})
