@@ -118,7 +118,7 @@ def estimate_bias(squares: list[np.ndarray]) -> np.ndarray:
     the other, and both errors cancel.
     """
     mean = average_known(np.stack(squares), axis=0)
-    return np.sqrt(np.fmax.reduce(mean.reshape(len(mean), -1), axis=1, initial=0.0))
+    return np.asarray(np.sqrt(np.fmax.reduce(mean.reshape(len(mean), -1), axis=1, initial=0.0)))
 
 
 def describe_doubt(expected: Mapping[str, Any]) -> list[str]:
