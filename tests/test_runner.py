@@ -34,6 +34,7 @@ from tests.project import DATASET, STUDY, environment, make_project
 
 FILES = {
     "points.parquet",
+    "scores.parquet",
     "frontier.csv",
     "frontier.png",
     "report.html",

@@ -265,6 +265,7 @@
     view.addEventListener("mousemove", (event, item) => {
       const datum = item?.datum;
       if (datum?.id !== undefined) showTip(describe(datum.id), event.clientX, event.clientY);
+      else if (datum?.lines) showTip(datum.lines, event.clientX, event.clientY);
       else if (datum?.side) showTip([datum.label, `${x.label}: ${show(datum.x)}`, `${y.label}: ${show(datum.y)}`], event.clientX, event.clientY);
       else hideTip();
     });
@@ -335,6 +336,70 @@
     };
     return [...of([...new Set(own.map((measure) => measure.level).filter(Boolean))]), ...of([""])];
   };
+
+  // Scores of the levels of an attribute: shares of its rows in equal bins, and positives by tenths.
+  const SCORES_NOTE =
+    `Scores are probabilities of the positive class on test, before a rule by group decides unless it corrects them. ` +
+    `Calibration has Wilson's 95% intervals, and no tenth with fewer than ${data.minimum} rows of a group.`;
+  const SCORES = { grid: true, tickCount: 5 };
+  const listScores = (attribute, id) =>
+    data.scores
+      .filter((group) => group.attribute === attribute && group.share[id])
+      .map((group, number) => ({
+        name: group.level || "all rows",
+        number,
+        n: group.n[id],
+        share: group.share[id],
+        calibration: group.calibration[id],
+      }));
+  const paintLevel = ({ number }) => `var(--level-${number})`;
+  const shapeLevel = ({ number }) => data.shapes[number];
+  const drawScores = (attribute, id) => {
+    const levels = listScores(attribute, id);
+    if (levels.length === 0) return [];
+    const keys = levels.map((level) => make("span", {}, drawSwatch(shapeLevel(level), paintLevel(level)), `${level.name} (n = ${level.n})`));
+    const charts = ["distribution of scores", "calibration"].map((what) => {
+      const chart = make("div", { className: "chart" });
+      chart.setAttribute("role", "img");
+      chart.setAttribute("aria-label", `${attribute || "All rows"}: ${what}`);
+      return chart;
+    });
+    const scale = (of) => ({ domain: levels.map((level) => level.name), range: levels.map(of) });
+    const colour = { field: "name", type: "nominal", scale: scale(paintLevel), legend: null };
+    const bins = levels[0].share.length;
+    const steps = levels.flatMap(({ name, share }) => [...share, share.at(-1)].map((part, bin) => ({ name, score: bin / bins, share: part / 1000 })));
+    const points = levels.flatMap(({ name, calibration }) =>
+      calibration.map((percents) => {
+        const [score, positive, low, high] = percents.map((percent) => percent / 100);
+        const [mean, ...shares] = percents.map((percent) => `${percent}%`);
+        return { name, score, positive, low, high, lines: [name, `Mean score: ${mean}`, `Positives: ${shares[0]} (${shares[1]} – ${shares[2]})`] };
+      }),
+    );
+    const size = { width: "container", height: 230, autosize: { type: "fit", contains: "padding" } };
+    const across = (title) => ({ field: "score", type: "quantitative", scale: { domain: [0, 1] }, axis: { ...SCORES, title } });
+    const up = (field, title, axis) => ({ field, type: "quantitative", scale: field === "share" ? {} : { domain: [0, 1] }, axis: { ...SCORES, ...axis, title } });
+    const specs = [
+      {
+        ...size,
+        data: { values: steps },
+        mark: { type: "line", interpolate: "step-after", strokeWidth: 1.8 },
+        encoding: { x: across("Score"), y: up("share", "Share of the group", { format: "%" }), color: colour },
+      },
+      {
+        ...size,
+        data: { values: points },
+        encoding: { x: across("Mean score of a tenth") },
+        layer: [
+          { data: { values: [{ score: 0 }, { score: 1 }] }, mark: { type: "line", color: "#8b949e", strokeDash: [3, 3], strokeWidth: 1 }, encoding: { y: { field: "score", type: "quantitative" } } },
+          { mark: { type: "rule", strokeWidth: 1.4 }, encoding: { y: up("low", "Share of positives"), y2: { field: "high" }, color: colour } },
+          { mark: { type: "point", filled: true, size: 55, opacity: 1 }, encoding: { y: up("positive", "Share of positives"), color: colour, shape: { field: "name", type: "nominal", scale: scale(shapeLevel), legend: null } } },
+        ],
+      },
+    ];
+    // A chart needs its place on the page to know its width.
+    requestAnimationFrame(() => charts.forEach((chart, number) => chart.isConnected && embed(chart, specs[number])));
+    return [make("div", { className: "pair" }, make("p", { className: "legend" }, ...keys), ...charts)];
+  };
   const openCard = (id) => {
     opened = id;
     const setting = data.settings[id];
@@ -348,12 +413,21 @@
       setting.splits === 1 ? "1 split" : `mean of ${setting.splits} splits`,
     ];
     const attributes = [...new Set(data.measures.map((measure) => measure.attribute))].sort();
+    const noted = data.scores.length ? [make("p", { className: "small wrap", textContent: SCORES_NOTE })] : [];
+    for (const chart of find("card").querySelectorAll(".chart")) chart.finalize?.();
     find("card").replaceChildren(
       make("h3", {}, setting.method, " ", ...setting.setting.map((word) => make("span", { className: "chip", textContent: word })), close),
       make("p", { className: "small wrap", textContent: facts.join(" · ") }),
       ...(setting.command ? [make("p", { className: "small", textContent: "To get this model:" }), make("pre", { tabIndex: 0, textContent: setting.command })] : []),
+      ...noted,
       ...attributes.map((attribute) =>
-        make("details", { open: true }, make("summary", { textContent: attribute || "All rows" }), ...tabulateAttribute(attribute, id)),
+        make(
+          "details",
+          { open: true },
+          make("summary", { textContent: attribute || "All rows" }),
+          ...drawScores(attribute, id),
+          ...tabulateAttribute(attribute, id),
+        ),
       ),
     );
     find("card").setAttribute("aria-label", `Measures of ${nameSetting(id)}`);
@@ -383,13 +457,13 @@
     });
     return [...groups].map(([label, options]) => make("optgroup", { label }, ...options));
   };
-  const drawSwatch = (method) => {
+  const drawSwatch = (shape, fill) => {
     const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
     const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
     svg.setAttribute("viewBox", "-1.2 -1.2 2.4 2.4");
     svg.setAttribute("aria-hidden", "true");
-    path.setAttribute("d", method.shape);
-    path.setAttribute("fill", paint(method.name));
+    path.setAttribute("d", shape);
+    path.setAttribute("fill", fill);
     svg.append(path);
     return svg;
   };
@@ -400,7 +474,7 @@
         hidden[box.checked ? "delete" : "add"](method.name);
         draw();
       });
-      return make("label", { className: "check" }, box, drawSwatch(method), method.name);
+      return make("label", { className: "check" }, box, drawSwatch(method.shape, paint(method.name)), method.name);
     });
   const draw = async () => {
     x = measures[find("x").value];

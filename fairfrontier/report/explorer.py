@@ -16,6 +16,7 @@ import pandas as pd
 
 from fairfrontier.evaluate.measure.registry import MEASURES
 from fairfrontier.figure.frontier import MARKERS, choose_looks, greater_is_better, name_measure
+from fairfrontier.report.histogram import tabulate_scores
 from fairfrontier.report.plain import aims_at_individuals, find_groups
 from fairfrontier.report.template import show_setting
 from fairfrontier.study.config import DEFAULT_PROFILE, split_name
@@ -77,12 +78,14 @@ def tabulate_explorer(
     table: pd.DataFrame,
     reproduction: Reproduction,
     commands: Mapping[tuple[str, str], str],
+    counts: pd.DataFrame | None = None,
 ) -> dict[str, Any]:
     """Return what the explorer shows, to be written as JSON.
 
     ``table`` has the measures of the frontier's block on the part test, from `summarise`; they are
     rounded to four digits, their intervals to three, and None is not estimable. Levels with fewer
-    rows than the study's ``minimum`` are left out. ``commands`` are from `list_commands`.
+    rows than the study's ``minimum`` are left out. ``commands`` are from `list_commands`,
+    ``counts`` from `average_counts`.
     """
     study, frontier = results.study, results.frontier
     columns = {
@@ -121,6 +124,9 @@ def tabulate_explorer(
             for key in keys
         ],
         "measures": _list_measures(columns, study.minimum),
+        "minimum": study.minimum,
+        "shapes": list(SHAPES.values()),
+        "scores": [] if counts is None else tabulate_scores(counts, keys, study.minimum),
         "published": published,
     }
 

@@ -18,6 +18,7 @@ from fairfrontier.figure.certified import Exposure, expose_chosen
 from fairfrontier.figure.frontier import draw_frontier
 from fairfrontier.prepare.embedding.feature import name_encoder
 from fairfrontier.report.changes import list_text_changes
+from fairfrontier.report.histogram import average_counts
 from fairfrontier.report.page import SOURCES, render_report
 from fairfrontier.report.summary import build_summary, list_versions
 from fairfrontier.runtime.errors import ConfigError
@@ -37,6 +38,7 @@ from fairfrontier.study.saved_model import list_models
 KIND = "results"
 FILES = (
     "points.parquet",
+    "scores.parquet",
     "frontier.csv",
     "frontier.png",
     "published.csv",
@@ -59,7 +61,8 @@ def write_results(
 ) -> dict[str, Path]:
     """Write everything that a study leaves behind, and return file name -> path.
 
-    Without a store, models.csv and the study's further figures are left out; changes.csv is written
+    Without a store, models.csv, scores.parquet and the study's further figures are left out;
+    scores.parquet is written where there are two classes, changes.csv is written
     where the dataset has texts, published.csv where a table is reproduced. The report's commands
     name the study as it was ``asked`` for, or by its own name. All files are made
     before the first one is replaced: with StoreError, when the folder cannot be written, no file in
@@ -68,12 +71,13 @@ def write_results(
     study, plan, points, frontier = results.study, results.plan, results.points, results.frontier
     reproduction = reproduction or Reproduction()
     summary = build_summary(results, reproduction.claims, seconds)
-    models = changes = None
+    models = changes = counts = None
     # The table of the points may have no YAML.
     with suppress(ConfigError):
         if store is not None:
             models = list_models(plan, store, home)
             changes = list_text_changes([planned.group for planned in plan], home)
+            counts = average_counts(plan, store, home, study.minimum)
         encoder = name_encoder(study.dataset, home)
         summary |= {} if encoder is None else {"encoder": encoder}
     accuracy = study.frontier.accuracy
@@ -86,9 +90,11 @@ def write_results(
         exposed = expose_chosen(scene)
     mixtures = trace_mixtures(points, list_fits(plan, "frontier"), frontier, accuracy)
     figure = draw_frontier(frontier, accuracy, study.select_on, reproduction.rows, title, mixtures)
-    report = render_report(results, summary, figure, reproduction, pictures, exposed, models, asked)
+    report = render_report(
+        results, summary, figure, reproduction, pictures, exposed, models, counts, asked
+    )
     files = {
-        "points.parquet": _to_parquet(points),
+        "points.parquet": _to_parquet(points, SCHEMA),
         "frontier.csv": to_csv(name_columns(frontier, accuracy)),
         "frontier.png": figure,
         "report.html": report.encode(),
@@ -97,6 +103,8 @@ def write_results(
     files |= {f"{name}.png": picture.png for name, picture in pictures.items()}
     if models is not None:
         files["models.csv"] = to_csv(models)
+    if counts is not None and len(counts):
+        files["scores.parquet"] = _to_parquet(counts)
     if changes is not None:
         files["changes.csv"] = to_csv(changes)
     if reproduction.published is not None:
@@ -148,9 +156,9 @@ def restore_results(folder: Path, store: Store, description: Mapping[str, Any]) 
     return True
 
 
-def _to_parquet(points: pd.DataFrame) -> bytes:
+def _to_parquet(frame: pd.DataFrame, schema: pa.Schema | None = None) -> bytes:
     """Return Parquet without pandas' own metadata, which contains versions."""
-    table = pa.Table.from_pandas(points, schema=SCHEMA, preserve_index=False)
+    table = pa.Table.from_pandas(frame, schema=schema, preserve_index=False)
     sink = io.BytesIO()
     pq.write_table(table.replace_schema_metadata(None), sink, compression="zstd", version="2.6")
     return sink.getvalue()

@@ -15,7 +15,9 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from fairfrontier.figure.certified import Exposure
+from fairfrontier.figure.frontier import COLOURS
 from fairfrontier.report.explorer import (
+    LIGHTER,
     RATES,
     list_commands,
     pack,
@@ -53,19 +55,22 @@ def render_report(
     pictures: Mapping[str, drawing.Picture] = MappingProxyType({}),
     exposed: Mapping[tuple[str, str], Exposure] = MappingProxyType({}),
     models: pd.DataFrame | None = None,
+    counts: pd.DataFrame | None = None,
     asked: str = "",
 ) -> str:
     """Return the report as HTML, in which all text from data or configuration is escaped.
 
     ``figure`` is the frontier's PNG, ``pictures`` are further figures by their registered names,
     and ``exposed`` has the worst moves behind the certificates by (method, setting). ``models`` is
-    from `list_models`, and commands name the study as it was ``asked`` for.
+    from `list_models`, ``counts`` from `average_counts`, and commands name the study as it was
+    ``asked`` for.
     """
     study = results.study
     table = summarise(results.points, list_fits(results.plan, "frontier"), "test")
     commands = list_commands(results, models, asked)
-    explorer = tabulate_explorer(results, table, reproduction, commands)
+    explorer = tabulate_explorer(results, table, reproduction, commands, counts)
     script, allowed = read_script()
+    palette = {"light": COLOURS, "dark": [LIGHTER.get(each, each) for each in COLOURS]}
     return open_template(TEMPLATE).render(
         study=study,
         summary=summary,
@@ -87,6 +92,7 @@ def render_report(
         # The project's own, which no text from data is part of.
         script=Markup(script),  # noqa: S704
         allowed=allowed,
+        palette=palette,
         packed={"library": read_library(), "data": pack(json.dumps(explorer, allow_nan=False))},
     )
 

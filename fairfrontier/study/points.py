@@ -1,4 +1,4 @@
-"""The points of a fit group: its stored scores, measured on every part."""
+"""The points of a fit group: its stored scores, measured on every part and counted on test."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from fairfrontier.evaluate.certificate.adversarial_gap import GapCertificate, Lo
 from fairfrontier.evaluate.certificate.box import bound_part
 from fairfrontier.evaluate.certificate.certificate import certify_part
 from fairfrontier.evaluate.measure.registry import MEASURES
+from fairfrontier.evaluate.statistic.histogram import SUMS, count_scores
 from fairfrontier.evaluate.verb import COLUMNS, tabulate
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.metric.kept import digest_metric, load_metric
@@ -29,10 +30,11 @@ from fairfrontier.train.fit.input import load_split
 from fairfrontier.train.fit.kept import KIND as FIT
 from fairfrontier.train.fit.kept import read_facts
 from fairfrontier.train.fit.key import WITHIN as TRAINING
+from fairfrontier.train.fit.key import key
 from fairfrontier.train.fit.score_file import read_scores
 from fairfrontier.train.neural.estimator import NeuralNetwork
 from fairfrontier.train.objective import read_costs
-from fairfrontier.train.prediction import Prediction, check_features
+from fairfrontier.train.prediction import Prediction, check_features, task_of
 from fairfrontier.train.registry import load_model
 
 KIND = "points"
@@ -53,18 +55,34 @@ def tabulate_group(group: FitGroup, store: Store, home: Path) -> pd.DataFrame:
     entry = store.read(KIND, name)
     if entry is None:
         with store.writing(KIND, name, description) as folder:
-            table = _measure(group, store.path(FIT, trained), store, home)
+            table, counted = _measure(group, store.path(FIT, trained), store, home)
             table.to_parquet(folder / "points.parquet", index=False)
+            counted.to_parquet(folder / "scores.parquet", index=False)
     else:
         table = pd.read_parquet(entry / "points.parquet")
+    return _name_members(table, group)[list(SCHEMA.names)]
+
+
+def read_counts(group: FitGroup, store: Store, home: Path) -> pd.DataFrame | None:
+    """Return the scores on the test part that `count_scores` counted, by method, setting and seed.
+
+    None where the store does not hold the group's points.
+    """
+    entry = store.read(KIND, points_key(key(group, store, home), group, store, home))
+    if entry is None:
+        return None
+    return _name_members(pd.read_parquet(entry / "scores.parquet"), group)
+
+
+def _name_members(table: pd.DataFrame, group: FitGroup) -> pd.DataFrame:
+    """Return a table with the method, setting and seed of each row's ``member``."""
     settings = pd.Series([canonical_json(member.setting) for member in group.members], dtype="str")
     seeds = pd.Series([member.seed for member in group.members], dtype="int64")
-    table = table.assign(
+    return table.assign(
         method=group.method,
         setting=table.member.map(settings).astype("str"),
         seed=table.member.map(seeds).astype("int64"),
     )
-    return table[list(SCHEMA.names)]
 
 
 def points_key(fit_key: str, group: FitGroup, store: Store, home: Path) -> str:
@@ -108,11 +126,15 @@ def _describe_certificate(group: FitGroup, store: Store, home: Path) -> dict[str
     return {**group.certificate, "metric": metrics}
 
 
-def _measure(group: FitGroup, fitted: Path, store: Store, home: Path) -> pd.DataFrame:
-    """Measure every member of a stored fit on every part."""
+def _measure(
+    group: FitGroup, fitted: Path, store: Store, home: Path
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Measure every member of a stored fit on every part, and count its scores on test."""
+    points = pd.DataFrame(columns=["member", "dataset", "part", *COLUMNS])
+    counts = pd.DataFrame(columns=["member", "group", "bin", *SUMS])
     if read_facts(fitted)["skipped"] is not None:
-        return pd.DataFrame(columns=["member", "dataset", "part", *COLUMNS])
-    tables = []
+        return points, counts
+    tables, counted = [], []
     for number, member in enumerate(group.members):
         split = load_split(group, member, home)
         metric = load_certified(group, member, split, store, home)
@@ -124,7 +146,10 @@ def _measure(group: FitGroup, fitted: Path, store: Store, home: Path) -> pd.Data
                 scores[name], part, minimum=group.minimum, costs=_find_costs(group), **certified
             )
             tables.append(table.assign(member=number, dataset=split.dataset, part=name))
-    return pd.concat(tables, ignore_index=True)
+            if name == "test" and task_of(part) == "binary":
+                counted.append(count_scores(scores[name].score, part).assign(member=number))
+    points = pd.concat(tables, ignore_index=True)
+    return points, pd.concat(counted or [counts], ignore_index=True)
 
 
 def load_certified(

@@ -20,6 +20,7 @@ import pytest
 
 from fairfrontier.choose.query import read_query
 from fairfrontier.choose.select import Study, select
+from fairfrontier.evaluate.statistic.histogram import BINS, SUMS
 from fairfrontier.report.explorer import LIBRARY, asks_for_groups, list_commands, tabulate_explorer
 from fairfrontier.report.page import render_report
 from fairfrontier.report.summary import build_summary
@@ -51,16 +52,32 @@ def tabulate(results: StudyResults, models: pd.DataFrame | None = None) -> dict:
     return tabulate_explorer(results, table, Reproduction(), commands)
 
 
-def render(results: StudyResults) -> str:
+def make_counts(results: StudyResults, groups: list[str]) -> pd.DataFrame:
+    """Return scores of every setting in all bins, as `average_counts` does."""
+    settings = list_fits(results.plan, "frontier")[["method", "setting"]].drop_duplicates()
+    bins = pd.DataFrame({"score_low": np.arange(BINS) / BINS})
+    counts = settings.merge(pd.DataFrame({"group": groups}), how="cross").merge(bins, how="cross")
+    negative, positive = np.random.default_rng(1).poisson((90, 60), (len(counts), 2)).T
+    n = negative + positive
+    score = n * (counts["score_low"] + 0.5 / BINS)
+    return counts.assign(
+        score_high=counts["score_low"] + 1 / BINS,
+        **dict(zip(SUMS, (n, negative, positive, score, n), strict=True)),
+    )
+
+
+def render(results: StudyResults, groups: list[str] | None = None) -> str:
     compared = hold_to_paper(results, None, ROOT)
     summary = build_summary(results, compared.claims, 5.0)
-    return render_report(results, summary, b"\x89PNG", compared)
+    counts = None if groups is None else make_counts(results, groups)
+    return render_report(results, summary, b"\x89PNG", compared, counts=counts)
 
 
 @pytest.fixture(scope="module")
 def html() -> str:
     """A report of a study with a paper, in which a dataset and a group have a hostile name."""
-    return render(make_results(female=EVIL, dataset=EVIL))
+    results = make_results(female=EVIL, dataset=EVIL)
+    return render(results, ["", f"sex={EVIL}", "sex=Male"])
 
 
 class Scripts(HTMLParser):
@@ -210,10 +227,12 @@ def test_five_hundred_settings_are_three_megabytes_at_most():
         [points, *(spare.assign(group=spare["group"] + f" {copy}") for copy in range(13))]
     )
     points[["value", "low", "high"]] += np.random.default_rng(0).normal(0, 0.01, (len(points), 3))
-    html = render(build_results(study, plan, points, {}))
+    levels = ["", "sex=a", "sex=b", *(f"race={number}" for number in range(5))]
+    html = render(build_results(study, plan, points, {}), levels)
     data = read_data(html)
     assert len(data["settings"]) == 500
     assert len(data["measures"]) > 230
+    assert len(data["scores"]) == len(levels)
     # The picture, which is not drawn here, has about 0.3 MB.
     assert len(html.encode()) < 2.7e6
 
@@ -326,6 +345,32 @@ def test_a_click_on_a_point_or_a_line_opens_a_card(page):
     line.dispatch_event("click")
     assert card.is_visible()
     assert "opened" in line.get_attribute("class")
+
+
+def test_a_card_draws_scores_and_calibration_by_group(page):
+    page.locator(POINTS).last.click()
+    card = page.locator("#explore-card")
+    charts = card.locator(".pair .chart svg.marks")
+    charts.nth(3).wait_for()
+    # All rows and sex have scores, race has none.
+    assert charts.count() == 4
+    legends = card.locator(".legend").all_inner_texts()
+    assert re.fullmatch(r"all rows \(n = \d+\)", legends[0])
+    assert f"{EVIL} (n = " in legends[1]
+    lines, points = (
+        charts.nth(number).locator(".mark-line path, .mark-symbol path") for number in (2, 3)
+    )
+    # A curve for each sex; the diagonal, and each tenth of each sex.
+    assert (lines.count(), points.count()) == (2, 21)
+    colours = {lines.nth(number).evaluate("e => getComputedStyle(e).stroke") for number in (0, 1)}
+    assert len(colours) == 2
+    points.last.hover()
+    assert re.search(r"Positives: \d+% \(\d+% – \d+%\)", page.locator("#explore-tip").inner_text())
+    # Paper keeps an open card with its charts.
+    page.emulate_media(media="print")
+    assert card.is_visible()
+    assert charts.first.is_visible()
+    assert page.locator("#explore-chart").is_hidden()
 
 
 def test_keyboard(page):

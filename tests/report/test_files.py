@@ -49,7 +49,7 @@ def test_all_files_and_nothing_else(made, tmp_path):
     study, plan, points = made
     paths = write(study, points, tmp_path / "a" / study.slug, 3.0, plan=plan)
     # Without a store there are no models to be named.
-    wanted = sorted({*result.FILES} - {"models.csv", "changes.csv"})
+    wanted = sorted({*result.FILES} - {"models.csv", "changes.csv", "scores.parquet"})
     assert sorted(paths) == wanted
     assert sorted(digests(tmp_path / "a" / "toy")) == wanted
     read = pd.read_parquet(paths["points.parquet"])
@@ -116,7 +116,7 @@ def test_further_figures_are_files_and_stand_in_the_report(made, rings, tmp_path
     study, store = make_study(figures=["rings"]), Store(tmp_path / "store")
     paths = write(study, points, tmp_path / "a", 1.0, plan=plan, store=store)
     # The table has no YAML, and its fits no key.
-    wanted = {*result.FILES} - {"models.csv", "changes.csv"}
+    wanted = {*result.FILES} - {"models.csv", "changes.csv", "scores.parquet"}
     assert sorted(paths) == sorted([*wanted, "rings.png"])
     told = f"toy {len(plan)} {len(points)} {store.path('fit', 'x')}".encode()
     assert paths["rings.png"].read_bytes() == told

@@ -9,7 +9,7 @@ import pytest
 from fairfrontier import load
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.store import Store
-from fairfrontier.study.points import points_key, tabulate_group
+from fairfrontier.study.points import points_key, read_counts, tabulate_group
 from fairfrontier.train.fit.group import FitGroup, Member
 from fairfrontier.train.fit.key import key
 from fairfrontier.train.prediction import predict_part
@@ -43,6 +43,22 @@ def test_levels_count_from_the_minimum_on(tmp_path):
     rates = [[right[(y == k) & (age == g)].mean() for g in (0, 1)] for k in (0, 1)]
     expected = np.abs(np.diff(rates)).max()
     np.testing.assert_allclose(gaps, [expected, np.nan, expected], rtol=1e-12)
+
+
+def test_scores_on_test_are_counted_beside_the_points(tmp_path):
+    store = Store(tmp_path)
+    members = tuple(Member(8, {"n_estimators": n}, {"n_estimators": n}) for n in (2, 3))
+    group = FitGroup("german", "row", "gbdt", None, None, "train", 1, members)
+    assert read_counts(group, store, ROOT) is None
+    tabulate_group(group, store, ROOT)
+    counts = read_counts(group, store, ROOT)
+    part = load("german", seed=8, home=ROOT).test
+    model = load_model(store.path("fit", key(group, store, ROOT)) / "model-1")
+    high = predict_part(model, part).score >= 0.5
+    found = counts[(counts.setting == '{"n_estimators":3}') & (counts.bin >= 10)]
+    sums = found.groupby("group")[["n", "positive"]].sum()
+    for name, rows in (("", high), ("age=young", high & (part.group("age") == 0))):
+        assert sums.loc[name].tolist() == [rows.sum(), part.y[rows].sum()]
 
 
 def test_the_study_names_the_minimum(tmp_path, monkeypatch):
