@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import gc
+import io
+import logging
 import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
+
+from fairfrontier.cli.command import main
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -133,3 +140,25 @@ def call(
         check=False,
         timeout=120,
     )
+
+
+def call_here(home: Path, *arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
+    """Run fairfrontier as `call` does, in this process: another would import for seconds."""
+    out, err, code, thresholds = io.StringIO(), io.StringIO(), None, gc.get_threshold()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.chdir(home)
+        for name, value in {"FAIRFRONTIER_HOME": str(home), **changes}.items():
+            patch.setenv(name, value)
+        patch.setattr(sys, "argv", ["fairfrontier", *arguments])
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code
+        finally:
+            # What a command leaves to the end of its process.
+            gc.set_threshold(*thresholds)
+            logging.captureWarnings(False)
+            for name in ("fairfrontier", "py.warnings"):
+                logging.getLogger(name).handlers.clear()
+    assert isinstance(code, int)
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())

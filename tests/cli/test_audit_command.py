@@ -17,7 +17,7 @@ from fairfrontier.cli.option import build_command, read_options
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from tests.audit.hiring import make_applicants
 from tests.audit.noisy_rows import COUNTS, deal, find_rate, make_table, make_twelve, write_confusion
-from tests.project import DATASET, call, make_project
+from tests.project import DATASET, call, call_here, make_project
 
 
 def read(given):
@@ -42,7 +42,7 @@ def test_the_command_line_agrees_with_brute_force_over_all_assignments(fresh):
     options = ["--decisions", "decision", "--labels", "label", "--positive", "yes"]
     options += ["--group", "group", "--confusion", "confusion.csv", "--out", "out"]
     options += ["--minimum", "1"]
-    result = call(fresh, "audit", "twelve.csv", *options)
+    result = call_here(fresh, "audit", "twelve.csv", *options)
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
     found = pd.read_csv(fresh / "out" / "bounds.csv", keep_default_na=False)
@@ -146,7 +146,7 @@ def test_a_model_of_other_rows_is_refused(fresh):
 
 
 def test_bad_options_are_one_line_and_exit_code_two(decided, fresh):
-    result = call(fresh, "audit", str(decided), "--decisions", "decision", "--labels", "why")
+    result = call_here(fresh, "audit", str(decided), "--decisions", "decision", "--labels", "why")
     assert result.returncode == 2
     assert "needs decisions or scores, and groups" in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
@@ -157,7 +157,9 @@ def test_the_exit_code_says_whether_a_limit_is_exceeded(fresh):
     frame = make_applicants(1500)
     frame.to_csv(fresh / "applicants.csv", index=False)
     options = ["applicants.csv", "--decisions", "hired", "--groups", "sex", "--groups", "race"]
-    result = call(fresh, "audit", *options, "--limit", "selection_rate_ratio=0.8", COLUMNS="80")
+    result = call_here(
+        fresh, "audit", *options, "--limit", "selection_rate_ratio=0.8", COLUMNS="80"
+    )
     assert result.returncode == 4
     assert result.stderr == ""
     # Lines with paths are for the terminal to wrap.

@@ -11,7 +11,7 @@ from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.run import start_study
 from tests.cli.process import kill_when
-from tests.project import call, command, environment, make_project
+from tests.project import call, call_here, command, environment, make_project
 
 
 def test_killed_and_started_again_it_finishes_with_the_same_bytes(fresh, tmp_path):
@@ -55,7 +55,7 @@ def test_two_runs_at_once_both_finish(fresh):
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_two(fresh, arguments, told):
-    result = call(fresh, *arguments)
+    result = call_here(fresh, *arguments)
     assert result.returncode == 2
     assert told in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
@@ -63,7 +63,7 @@ def test_bad_input_is_one_line_and_exit_code_two(fresh, arguments, told):
 
 
 def test_what_is_known_is_listed(project):
-    result = call(project, "list", "studies", "--json")
+    result = call_here(project, "list", "studies", "--json")
     assert result.returncode == 0, result.stderr
     entries = {entry["name"]: entry for entry in json.loads(result.stdout)}
     assert entries["paper"]["reproduces"] == "toy.table1"

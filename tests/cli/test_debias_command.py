@@ -12,7 +12,7 @@ from fairfrontier.debias.files import check_options, write_debiasing
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.train.postprocess.rulebook import export_rulebook
 from tests.debias.scored import make_scores
-from tests.project import DATASET, call, make_project
+from tests.project import DATASET, call_here, make_project
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def test_an_earlier_rule_is_applied_from_the_command_line(scored, fresh, tmp_pat
     write_debiasing(fitted, earlier, 0.0)
     rule = str(earlier / "thresholds.json")
     out = fresh / "out"
-    result = call(fresh, "debias", str(scored), "--apply", rule, "--out", str(out))
+    result = call_here(fresh, "debias", str(scored), "--apply", rule, "--out", str(out))
     assert result.returncode == 0, result.stderr
     assert "sex×race" in result.stdout
     assert f"Report: {out / 'report.html'}" in result.stdout.replace("\n", "")
@@ -70,7 +70,7 @@ def test_thresholds_from_python_decide_alike_on_a_table(tmp_path):
 
 
 def test_bad_options_are_one_line_and_exit_code_two(scored, fresh):
-    result = call(fresh, "debias", str(scored), "--scores", "s", "--groups", "sex,rase")
+    result = call_here(fresh, "debias", str(scored), "--scores", "s", "--groups", "sex,rase")
     assert result.returncode == 2
     assert "no column 'rase' (--groups). Did you mean 'race'?" in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.project import call, make_table
+from tests.project import call, call_here, make_table
 
 
 @pytest.fixture
@@ -13,13 +13,13 @@ def home(tmp_path):
 
 
 def test_what_is_next_is_said(home):
-    result = call(home, "init", "loans.csv")
+    result = call_here(home, "init", "loans.csv")
     assert result.returncode == 0, result.stderr
     first, written, last = result.stdout.splitlines()
     assert first.startswith("loans.csv: label outcome = repaid; protected ethnicity, age; ")
     assert written == "Drafted conf/datasets/loans.yaml and conf/studies/loans.yaml."
     assert last == "Next: fairfrontier run loans"
-    again = call(home, "init", "loans.csv")
+    again = call_here(home, "init", "loans.csv")
     assert again.returncode == 2
     assert len(again.stderr.splitlines()) == 1
 

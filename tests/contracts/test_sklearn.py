@@ -197,12 +197,18 @@ def expect(estimator: Estimator) -> dict[str, str]:
     return dict(FAILING.get(estimator.name, {}))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Limit the threads once: to look for their libraries takes milliseconds."""
+    with limited_threads(1):
+        yield
+
+
 # Few steps are too few for an attack to find what it seeks.
 @pytest.mark.filterwarnings("ignore::fairfrontier.train.neural.estimator.TrainingWarning")
 @parametrize_with_checks(make_estimators(), expected_failed_checks=expect)
 def test_estimator(estimator, check):
-    with limited_threads(1):
-        check(estimator)
+    check(estimator)
 
 
 @pytest.mark.parametrize("name", METHODS.all())

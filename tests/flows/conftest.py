@@ -5,8 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from flows.server import AUTHENTICATION, Server, set_environment, start_server
 
 # Prefect reads its settings at its first import, which happens when the tests are collected.
 _folder = tempfile.TemporaryDirectory(prefix="fairfrontier-prefect-", ignore_cleanup_errors=True)
@@ -24,43 +24,47 @@ os.environ["PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW"] = "ignore"
 
 
 @pytest.fixture(scope="session")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an empty database of Prefect's, made once for all processes: it takes 6 s."""
+def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Return the server of the session, which its processes share: it takes seconds to start."""
+    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
+
+    from flows.history import flush_workers
+
     folder = tmp_path_factory.getbasetemp()
-    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
-    with (folder / "prefect.lock").open("w") as held:
+    home = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "served"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PREFECT_HOME")
+        set_environment(home)
+        with start_server(home) as server:
+            server.wait()
+            _keep_empty(server.log.parent)
+            secret = os.environ[AUTHENTICATION]
+            with temporary_settings({PREFECT_API_URL: server.url, PREFECT_API_AUTH_STRING: secret}):
+                yield server
+                flush_workers()
+
+
+def _keep_empty(folder: Path) -> None:
+    """Copy the database before anything runs, with what is still in its log."""
+    with (folder / "copy.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        path = folder / "prefect.db"
-        if not path.exists():
-            home = folder / "prefect"
-            subprocess.run(
-                [sys.executable, "-m", "prefect", "server", "database", "upgrade", "-y"],
-                env={**os.environ, "PREFECT_HOME": str(home)},
-                capture_output=True,
-                check=True,
-            )
-            copy_database(home / "prefect.db", folder / "copy.db")
-            (folder / "copy.db").rename(path)
-    return path
-
-
-def copy_database(source: Path, target: Path) -> None:
-    """Copy a database with what is still in its log."""
-    with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target)) as new:
-        old.backup(new)
+        if (folder / "empty.db").exists():
+            return
+        with (
+            closing(sqlite3.connect(folder / "prefect.db")) as old,
+            closing(sqlite3.connect(folder / "empty.db")) as new,
+        ):
+            old.backup(new)
 
 
 @pytest.fixture(scope="session")
-def harness() -> Iterator[None]:
-    """Run a Prefect server for the session."""
-    from prefect.testing.utilities import prefect_test_harness
-
-    with prefect_test_harness(server_startup_timeout=120):
-        yield
+def database(harness: Server) -> Path:
+    """Return an empty database of Prefect's: making one takes 6 s."""
+    return harness.log.parent / "empty.db"
 
 
 @pytest.fixture(scope="session")
-def inline(harness: None, project: Path) -> tuple[dict[str, Any], bytes]:
+def inline(harness: Server, project: Path) -> tuple[dict[str, Any], bytes]:
     """Return what an uninterrupted run in one process says, and its points.parquet."""
     from fairfrontier.study.option import RunOptions
     from flows.frontier import frontier

@@ -161,21 +161,10 @@ def wait_until_gone(folder):
         time.sleep(0.1)
 
 
-@pytest.fixture(scope="module")
-def serving(tmp_path_factory, database):
+@pytest.fixture
+def serving(harness):
     """Return a server's Prefect folder and address."""
-    home = tmp_path_factory.mktemp("serving")
-    with pytest.MonkeyPatch.context() as patch:
-        for name in [each for each in os.environ if each.startswith("PREFECT_")]:
-            patch.delenv(name)
-        before = dict(os.environ)
-        set_environment(home)
-        shutil.copy(database, home / "data" / "prefect")
-        with start_server(home) as server:
-            server.wait()
-            yield home / "data" / "prefect", server.url
-        os.environ.clear()
-        os.environ.update(before)
+    return harness.log.parent, harness.url
 
 
 def ask(url, **headers):

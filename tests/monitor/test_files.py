@@ -11,7 +11,7 @@ import fairfrontier as ff
 from fairfrontier.monitor.files import FILES
 from fairfrontier.runtime.errors import ConfigError
 from tests.monitor.watched import make_bundle, make_rows
-from tests.project import call
+from tests.project import call_here
 
 
 def test_an_alarm_is_shown_written_and_the_exit_code(tmp_path):
@@ -19,7 +19,7 @@ def test_an_alarm_is_shown_written_and_the_exit_code(tmp_path):
     table = make_rows(1, 1500, 0.8).assign(region="<b>far</b>")
     table.to_csv(tmp_path / "2026-W47.csv", index=False)
     limit = ("--limit", "selection_rate_difference:sex=0.1")
-    result = call(tmp_path, "monitor", "lines", "2026-W47.csv", *limit)
+    result = call_here(tmp_path, "monitor", "lines", "2026-W47.csv", *limit)
     assert result.returncode == 4, result.stderr
     assert "selection_rate:sex=woman" in result.stdout
     assert "Drifted beyond chance in 2026-W47" in result.stdout
