@@ -140,7 +140,7 @@ class SearchConfig(Model):
         Time in place of trials; what is found then depends on the machine.
     resolution : float
         A step between adjacent budgets, in the objective and every fairness measure, is divided
-        until it is smaller.
+        until it is smaller, or smaller than 1/√n, on the n rows that settings are chosen on.
     seed : int
         Of the proposals.
     """

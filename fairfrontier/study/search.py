@@ -28,7 +28,7 @@ BATCH = 4
 # The share of the trials that looks for the best settings where others look for budgets.
 TUNING = 0.5
 # Adjacent budgets closer than this, as a share of their range, are not divided again.
-CLOSEST = 1 / 512
+CLOSEST = 1 / 32
 
 # The points of every trial, or why it failed.
 Evaluate = Callable[[Sequence[Sequence[Planned]]], Sequence[pd.DataFrame | str]]
@@ -152,6 +152,8 @@ class Search:
         self.study, self.config, self.resolver = study, config, resolver
         self.rows = list_searched(study, resolver)
         self.outcome = Outcome()
+        # The standard error of a difference between two halves of the rows that measure a trial.
+        self.chance = 0.0
         self.deadline = time.monotonic() + 60 * config.minutes if config.minutes else None
 
     def run(self, evaluate: Evaluate) -> Outcome:
@@ -223,7 +225,10 @@ class Search:
     def _list_steps(
         self, row: SearchedRow, known: Mapping[float, np.ndarray]
     ) -> Iterator[tuple[float, SearchedRow, float]]:
-        """Yield (size, row, middle) of the steps above the resolution between adjacent budgets."""
+        """Yield (size, row, middle) of steps between adjacent budgets that are worth dividing.
+
+        They are above the resolution, and above what chance alone gives.
+        """
         if row.listed:
             return
         measured = sorted(at for at, value in known.items() if value.size)
@@ -231,7 +236,7 @@ class Search:
             size = float(np.abs(known[high] - known[low]).max())
             middle = (low + high) / 2
             taken = row.set_dial(middle) in (row.set_dial(low), row.set_dial(high))
-            coarse = size > self.config.resolution and high - low > CLOSEST
+            coarse = size > max(self.config.resolution, self.chance) and high - low > CLOSEST
             if coarse and not taken and middle not in known:
                 yield size, row, middle
 
@@ -269,6 +274,8 @@ class Search:
         means = means.reindex(columns=names).dropna(subset=names[:1])
         if means.empty:
             return None
+        counted = points[(points["part"] == self.study.select_on) & (points["measure"] == names[0])]
+        self.chance = counted.drop_duplicates("seed")["n"].sum() ** -0.5
         values = np.column_stack([orient(name, means[name].to_numpy()) for name in names])
         return np.asarray(np.nan_to_num(values[values[:, 0].argmax()]))
 
