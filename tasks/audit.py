@@ -8,18 +8,17 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from fairfrontier.audit import verb
-from fairfrontier.audit.auditing import Findings, Progress
 from fairfrontier.audit.config import AuditConfig
-from fairfrontier.audit.plain import PlainFindings
+from fairfrontier.audit.subject import Findings, Progress
 
 
 @task(task_run_name="audit {config.name}", tags=["evaluate"], cache_policy=NO_CACHE)
-def examine(config: AuditConfig, progress: Progress) -> Findings | PlainFindings:
+def examine(config: AuditConfig, progress: Progress) -> Findings:
     """Audit decisions or scores by groups; see `fairfrontier.audit`."""
     return verb.audit(config, progress)
 
 
 @task(task_run_name="report on {findings.config.name}", tags=["evaluate"], cache_policy=NO_CACHE)
-def report(findings: Findings | PlainFindings, started: float) -> dict[str, Any]:
+def report(findings: Findings, started: float) -> dict[str, Any]:
     """Write the results of an audit; see `fairfrontier.audit.verb.write`."""
     return verb.write(findings, findings.config.folder, started)

@@ -18,7 +18,7 @@ import pytest
 
 from fairfrontier.audit.auditing import run_audit
 from fairfrontier.audit.config import AuditConfig
-from fairfrontier.audit.files import write_audit
+from fairfrontier.audit.verb import write as write_audit
 from fairfrontier.debias.config import DebiasConfig
 from fairfrontier.debias.debiasing import fit_debiasing
 from fairfrontier.debias.files import write_debiasing

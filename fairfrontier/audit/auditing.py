@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -11,8 +10,14 @@ import pandas as pd
 
 from fairfrontier.audit.bound import ROUNDING, audit_decisions, judge, tabulate_noise
 from fairfrontier.audit.config import TABLE, AuditConfig
-from fairfrontier.prepare.loader import load
-from fairfrontier.prepare.split import PART_NAMES, Part, Split
+from fairfrontier.audit.subject import (
+    Findings,
+    Progress,
+    describe_model,
+    find_attribute,
+    load_audited,
+)
+from fairfrontier.prepare.split import Part, Split
 from fairfrontier.prepare.table.audit_table import (
     DecisionRows,
     read_confusion,
@@ -23,26 +28,20 @@ from fairfrontier.prepare.table.stream import check_stamps, check_table, digest_
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.train.noisy.noise import NoiseModel
 from fairfrontier.train.noisy.rate import count_cells, find_rate, sum_cells
-from fairfrontier.train.prediction import predict_part, task_of
-from fairfrontier.train.registry import load_model
+from fairfrontier.train.prediction import predict_part
 
 READING, BOUNDING = PASSES = ("reading decisions", "bounding rates")
 # Results grow with the square of the number of groups: a hundred give 20,000 conclusions.
 GROUPS_AT_MOST = 100
-Progress = Callable[[str, float], None]
 Source = Literal["level", "confusion", "auxiliary", "injected"]
 
 
 @dataclass(frozen=True, eq=False)
-class Findings:
-    """What an audit found.
+class NoisyFindings(Findings):
+    """What an audit of noisy groups found.
 
     Attributes
     ----------
-    config : AuditConfig
-        The options.
-    subject : dict
-        What was audited, as plain facts.
     rows : DecisionRows
         The audited rows, with the codes of the noise model's groups.
     noise : NoiseModel
@@ -58,8 +57,6 @@ class Findings:
         `tabulate_noise`.
     """
 
-    config: AuditConfig
-    subject: dict[str, Any]
     rows: DecisionRows
     noise: NoiseModel
     source: Source
@@ -89,7 +86,7 @@ def check_config(config: AuditConfig) -> None:
         check_table(config.confusion, {})
 
 
-def run_audit(config: AuditConfig, progress: Progress | None = None) -> Findings:
+def run_audit(config: AuditConfig, progress: Progress | None = None) -> NoisyFindings:
     """Audit decisions on rows whose groups are noisy; see `audit_decisions` for the mathematics.
 
     Parameters
@@ -101,7 +98,7 @@ def run_audit(config: AuditConfig, progress: Progress | None = None) -> Findings
 
     Returns
     -------
-    Findings
+    NoisyFindings
         Independent of the order of the table's rows.
 
     Raises
@@ -155,7 +152,7 @@ def run_audit(config: AuditConfig, progress: Progress | None = None) -> Findings
     _hide_small(bounds, conclusions, config.minimum)
     conclusions = _add_seen(conclusions, bounds, config.budget)
     description = tabulate_noise(noise, config.confidence)
-    return Findings(config, subject, rows, noise, source, bounds, conclusions, description)
+    return NoisyFindings(config, subject, rows, noise, source, bounds, conclusions, description)
 
 
 def _check_count(count: int, kind: str) -> None:
@@ -168,25 +165,7 @@ def _check_count(count: int, kind: str) -> None:
 
 def _predict(config: AuditConfig) -> tuple[Split, DecisionRows, dict[str, Any]]:
     """Return the split, the model's decisions on a part of it, and what is audited."""
-    model = load_model(str(config.model))
-    split = load(str(config.dataset), config.seed, home=config.home, noise=config.noise)
-    part: Part | None = getattr(split, config.part)
-    if part is None:
-        known = [name for name in PART_NAMES if getattr(split, name) is not None]
-        raise ConfigError(
-            f"{split.dataset} has no part {config.part!r}.", nearest(config.part, known)
-        )
-    if task_of(part) != "binary":
-        raise DataError(
-            f"{part.dataset} has no binary label, and rates are of decisions 0 and 1.",
-            "Audit a dataset with two classes.",
-        )
-    if "binary" not in model.task:
-        raise ConfigError(
-            f"The model in {config.model} is of the method {model.name!r}, which learns no "
-            "decisions.",
-            "Audit a classifier.",
-        )
+    model, split, part = load_audited(config)
     attribute = _choose_attribute(config.attribute, part)
     prediction = predict_part(model, replace(part, counterfactuals={}))
     column = list(part.attributes).index(attribute)
@@ -198,27 +177,14 @@ def _predict(config: AuditConfig) -> tuple[Split, DecisionRows, dict[str, Any]]:
         part.weight,
         None if part.true_groups is None else part.true_groups[:, column],
     ).sorted()
-    subject = {
-        "model": config.name,
-        "method": model.name,
-        "dataset": split.dataset,
-        "part": part.name,
-        "seed": split.seed,
-        "attribute": attribute,
-        "digest": split.digest,
-    }
-    return split, rows, subject
+    return split, rows, {**describe_model(config, model, split), "attribute": attribute}
 
 
 def _choose_attribute(attribute: str | None, part: Part) -> str:
     """Return the attribute; by default the only one, or the only noisy one."""
     known = list(part.attributes)
     if attribute is not None:
-        if attribute not in known:
-            raise ConfigError(
-                f"{part.dataset} has no group attribute {attribute!r}.", nearest(attribute, known)
-            )
-        return attribute
+        return find_attribute(attribute, known, part.dataset)
     candidates = known
     if len(known) > 1 and part.true_groups is not None:
         noisy = (part.groups != part.true_groups).any(axis=0)

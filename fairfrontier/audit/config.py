@@ -76,15 +76,17 @@ Limits = Annotated[
 class AuditConfig(ResultOptions):
     """What is audited, and what is known of the noise; the options of a command and of a flow.
 
-    See `DecisionColumns` for the content of the columns. With level, confusion or auxiliary, or for
-    a model, the groups are noisy: what holds for every assignment of rows to true groups is found.
-    For a model without these the noise is that injected into the training part of the dataset.
+    See `DecisionColumns` for the content of the columns. A model decides on a part of a dataset, a
+    bundle on the raw rows of a table. With level, confusion or auxiliary, or with the noise or the
+    noisy attribute of a model's dataset, the groups are noisy: what holds for every assignment of
+    rows to true groups is found. Otherwise they are taken as they are.
     """
 
     command: ClassVar[str] = "audit"
 
     table: File | None = Field(
-        default=None, description="Parquet or CSV with a decision in every row."
+        default=None,
+        description="Parquet or CSV with a decision in every row, or raw rows for a bundle.",
     )
     decisions: Name | None = Field(default=None, description="Column of decisions, 0 and 1.")
     accepted: Name | None = Field(default=None, description="The level of decisions that is 1.")
@@ -96,7 +98,8 @@ class AuditConfig(ResultOptions):
     groups: Names = Field(
         default=(),
         validation_alias=AliasChoices("groups", "group"),
-        description="Columns of protected attributes, as sex,race; one where groups are noisy.",
+        description="Columns of protected attributes, as sex,race; one where groups are noisy. For "
+        "a model or a bundle all attributes of its dataset by default.",
     )
     unknown: Names = Field(
         default=("unknown",),
@@ -114,7 +117,9 @@ class AuditConfig(ResultOptions):
     )
     weights: Name | None = Field(default=None, description="Column of case weights.")
     model: File | None = Field(
-        default=None, description="In place of a table: the folder of a saved model."
+        default=None,
+        description="The folder of a bundle, which decides on the table, or of a saved model, "
+        "which decides on --dataset in place of a table.",
     )
     dataset: NameOrFile | None = Field(
         default=None, description="What the model decides on: conf/datasets, or a YAML file."
@@ -163,19 +168,17 @@ class AuditConfig(ResultOptions):
 
     @model_validator(mode="after")
     def _check(self) -> AuditConfig:
-        if (self.table is None) == (self.model is None):
+        if self.table is None and self.model is None:
             raise fault(
-                "an audit is of a table or of a model, one of the two",
-                "Give the path of a table, or --model and --dataset.",
+                "an audit is of a table or of a model", "Give the path of a table, or --model."
             )
-        kind, others = ("table", FITTED) if self.model is None else ("model", TABLE)
-        if unused := list(self.list_changed(others)):
-            raise fault(f"--{unused[0]} is not for the audit of a {kind}", "Leave it out.")
+        self._check_unused()
         if self.model is None:
             self._check_table()
-        elif self.dataset is None:
+        elif self.table is None and self.dataset is None:
             raise fault(
-                "a model alone decides on nothing", "Name rows for it with --dataset and --part."
+                "a model alone decides on nothing",
+                "Name rows for it with --dataset and --part; for a bundle give a table.",
             )
         if self.noisy:
             self._check_noise()
@@ -183,12 +186,25 @@ class AuditConfig(ResultOptions):
             raise fault(
                 f"--{unused[0].replace('_', '-')} is of an audit of noisy groups",
                 "Leave it out, or say how wrong the groups are with --level, --confusion or "
-                "--auxiliary.",
+                "--auxiliary; of a model's dataset, which ones with --attribute.",
             )
         for name in self.criterion:
             if name not in CRITERIA:
                 raise fault(f"there is no criterion {name!r}", nearest(name, CRITERIA))
         return self
+
+    def _check_unused(self) -> None:
+        """Refuse options of what is not audited."""
+        columns = tuple(name for name in TABLE if name != "groups")
+        if self.model is None:
+            kind, others, mend = "table", FITTED, "Leave it out."
+        elif self.table is None:
+            kind, others, mend = "model", TABLE if self.noisy else columns, "Leave it out."
+        else:
+            kind, others = "bundle", (*columns, *FITTED, *SOURCES)
+            mend = "Leave it out, or audit the table that `fairfrontier score` writes."
+        if unused := list(self.list_changed(others)):
+            raise fault(f"--{unused[0]} is not for the audit of a {kind}", mend)
 
     def _check_table(self) -> None:
         if not self.groups or not (self.decisions or self.scores):
@@ -252,8 +268,9 @@ class AuditConfig(ResultOptions):
 
     @property
     def noisy(self) -> bool:
-        """Whether groups are noisy: it is said how wrong they are, or a dataset knows it."""
-        return self.model is not None or bool(self.list_changed(SOURCES))
+        """Whether groups are noisy: it is said how wrong they are, or which ones of a dataset."""
+        told = SOURCES if self.model is None else (*SOURCES, "noise", "attribute")
+        return bool(self.list_changed(told))
 
     @property
     def decided(self) -> bool:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fairfrontier.audit.auditing import Findings
+import pandas as pd
+
+from fairfrontier.audit.auditing import NoisyFindings
 from fairfrontier.audit.figure import draw_bounds
 from fairfrontier.figure.frontier import name_measure
 from fairfrontier.prepare.table.stream import digest_table
-from fairfrontier.report.summary import list_versions
 from fairfrontier.report.template import embed, open_template
-from fairfrontier.runtime.text_file import to_csv, write_json
-from fairfrontier.runtime.writer import filling
 from fairfrontier.study.drawing import Picture
 
 FILES = ("bounds.csv", "bounds.png", "conclusions.csv", "noise.csv", "report.html", "audit.json")
@@ -35,28 +33,21 @@ SOURCES = {
 }
 
 
-def write_audit(
-    findings: Findings, folder: Path, started: float, owned: Iterable[str] = FILES
-) -> dict[str, Any]:
-    """Write the ``FILES`` of an audit to a folder, as `fairfrontier.audit.verb.write` does.
-
-    Other files that are ``owned`` by audits are removed.
-    """
-    with filling(folder, owned) as work:
-        picture = draw_bounds(findings.bounds, findings.config.budget, findings.rests_on)
-        (work / "bounds.png").write_bytes(picture.png)
-        (work / "bounds.csv").write_bytes(to_csv(findings.bounds))
-        (work / "conclusions.csv").write_bytes(to_csv(findings.conclusions))
-        (work / "noise.csv").write_bytes(to_csv(findings.description))
-        summary = summarise(findings, folder.name)
-        summary["seconds"] = round(time.monotonic() - started, 3)
-        report = render_audit(findings, summary, picture)
-        (work / "report.html").write_text(report, encoding="utf-8")
-        write_json(summary, work / "audit.json")
-    return summary
+def tabulate(findings: NoisyFindings) -> dict[str, pd.DataFrame]:
+    """Return the tables that are written, by name."""
+    return {
+        "bounds": findings.bounds,
+        "conclusions": findings.conclusions,
+        "noise": findings.description,
+    }
 
 
-def summarise(findings: Findings, name: str) -> dict[str, Any]:
+def draw(findings: NoisyFindings) -> dict[str, Picture]:
+    """Return the pictures, by name."""
+    return {"bounds": draw_bounds(findings.bounds, findings.config.budget, findings.rests_on)}
+
+
+def summarise(findings: NoisyFindings) -> dict[str, Any]:
     """Return what was audited and the results, as plain values; None for what is unknown."""
     config, noise = findings.config, findings.noise
     verdicts = [
@@ -78,8 +69,6 @@ def summarise(findings: Findings, name: str) -> dict[str, Any]:
         source["prior"] = dict(config.prior)
     overall = findings.bounds.loc[findings.bounds["bound"] == "overall"]
     return {
-        "name": name,
-        "subject": findings.subject,
         "noise": {
             **source,
             "groups": list(noise.names),
@@ -104,7 +93,6 @@ def summarise(findings: Findings, name: str) -> dict[str, Any]:
             for measure, value in zip(overall["measure"], overall["value"], strict=True)
         },
         "conclusions": verdicts,
-        "versions": list_versions(),
     }
 
 
@@ -136,14 +124,16 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def render_audit(findings: Findings, summary: Mapping[str, Any], picture: Picture) -> str:
+def render(
+    findings: NoisyFindings, summary: Mapping[str, Any], pictures: Mapping[str, Picture]
+) -> str:
     """Return the report as HTML, in which all text from data or configuration is escaped."""
     verdicts = list(summary["conclusions"])
     unsettled = [verdict for verdict in verdicts if verdict["verdict"] == "open"]
     return open_template(TEMPLATE).render(
         summary=summary,
         config=findings.config,
-        picture=embed(picture),
+        picture=embed(pictures["bounds"]),
         held=[verdict for verdict in verdicts if verdict["verdict"] != "open"],
         open=unsettled,
         misread=[row for row in unsettled if row["seen_verdict"] in ("below", "above")],
@@ -156,7 +146,7 @@ def render_audit(findings: Findings, summary: Mapping[str, Any], picture: Pictur
     )
 
 
-def _tabulate_rates(findings: Findings) -> list[dict[str, Any]]:
+def _tabulate_rates(findings: NoisyFindings) -> list[dict[str, Any]]:
     """Return, for each rate, a row per true group with its bounds under the noise that counts."""
     rates = []
     for measure, table in findings.bounds.groupby("measure", sort=False):
@@ -176,7 +166,7 @@ def _tabulate_rates(findings: Findings) -> list[dict[str, Any]]:
     return rates
 
 
-def _tabulate_posterior(findings: Findings) -> list[dict[str, Any]]:
+def _tabulate_posterior(findings: NoisyFindings) -> list[dict[str, Any]]:
     """Return P(G=j | Ĝ=k), a row for each noisy group, with limits where it was estimated."""
     noise = findings.noise
     tables: dict[str, Any] = {"value": noise.posterior}

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fairfrontier.audit.config import TABLE, AuditConfig
+from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.impact import COMPARED, standardise, tabulate_impact
+from fairfrontier.audit.subject import (
+    OF_VERSIONS,
+    Findings,
+    Outline,
+    Progress,
+    Subject,
+    list_individual,
+    make_part,
+    outline,
+    read_subject,
+)
 from fairfrontier.evaluate.measure.registry import MEASURES, Measure
 from fairfrontier.evaluate.statistic.interval import wilson
 from fairfrontier.evaluate.statistic.rate import Direction
 from fairfrontier.evaluate.statistic.resampling import divide
 from fairfrontier.evaluate.verb import tabulate
-from fairfrontier.prepare.split import Part
-from fairfrontier.prepare.table.audit_table import UNKNOWN, AuditRows, read_audited
+from fairfrontier.prepare.table.audit_table import UNKNOWN, AuditRows
 from fairfrontier.prepare.table.score_table import cross
-from fairfrontier.prepare.table.stream import check_stamps, check_table, digest_table, stamp_table
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.train.prediction import Prediction
 
@@ -39,7 +46,6 @@ ABOVE_MEDIAN = {"selection_rate": "scoring_rate"}
 WITHIN, EXCEEDED, NOT_ESTIMABLE = "within", "exceeded", "not estimable"
 # Above rounding, below any difference of shares of whole rows.
 SLACK = 1e-12
-Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,15 +63,11 @@ class Categories:
 
 
 @dataclass(frozen=True, eq=False)
-class PlainFindings:
+class PlainFindings(Findings):
     """What an audit without noise found.
 
     Attributes
     ----------
-    config : AuditConfig
-        The options.
-    subject : dict
-        What was audited, as plain facts.
     n_samples : int
         Audited rows.
     median : float or None
@@ -84,54 +86,58 @@ class PlainFindings:
         Columns attribute, level, score_low, score_high, n, score, positive, low, high: the mean
         score and the share of positive labels, with its interval, by tenths of the scores. Empty
         without scores and labels.
+    individual : DataFrame
+        The rows of ``measures`` that are of counterfactual versions, by set: of models and bundles
+        whose dataset has such sets.
     limits : DataFrame
         Columns limit, group, value, bound, verdict (within, exceeded or not estimable).
     """
 
-    config: AuditConfig
-    subject: dict[str, Any]
     n_samples: int
     median: float | None
     impact: pd.DataFrame
     scores: pd.DataFrame
     measures: pd.DataFrame
     calibration: pd.DataFrame
+    individual: pd.DataFrame
     limits: pd.DataFrame
 
 
-def check_plain(config: AuditConfig) -> None:
-    """Raise a FairfrontierError when a column, or the measure of a limit, does not exist."""
-    if config.table is not None:
-        check_table(config.table, config.columns().used())
-    attributes = list_attributes(config.groups)
+def check_plain(config: AuditConfig) -> Outline:
+    """Return what is audited; ConfigError for a column or the measure of a limit that is not there.
+
+    No row is read.
+    """
+    found = outline(config)
+    limited = list_limited(found)
     for key in config.limit:
         name, _, group = key.partition(":")
-        known = list_limited(config)
-        if name not in known:
+        if name not in limited:
             raise ConfigError(
                 f"--limit names {name!r}, which this audit does not measure or which is neither "
                 "better nor worse.",
-                nearest(name, known),
+                nearest(name, limited),
             )
+        known = list_groups(limited[name], found)
         attribute = group.partition("=")[0]
-        if group and attribute not in attributes:
+        if group and attribute not in known:
             raise ConfigError(
-                f"--limit {key} names the groups {attribute!r}.", nearest(attribute, attributes)
+                f"--limit {key} names the groups {attribute!r}.", nearest(attribute, known)
             )
+    return found
 
 
-def list_attributes(groups: tuple[str, ...]) -> list[str]:
-    """Return the names of the attributes, and of their cross where there are several."""
-    return [*groups, *(["×".join(groups)] if len(groups) > 1 else [])]
-
-
-def list_limited(config: AuditConfig) -> dict[str, Measure]:
+def list_limited(found: Outline) -> dict[str, Measure]:
     """Return the measures that can have a limit, by name."""
-    views = list_measures(
-        decided=config.decided, labelled=config.labels is not None, scored=config.scores is not None
-    )
-    found = {new: MEASURES.find(old) for names in views.values() for old, new in names.items()}
-    return {name: each for name, each in found.items() if each.direction != "none"}
+    views = list_measures(decided=found.decided, labelled=found.labelled, scored=found.scored)
+    listed = {new: MEASURES.find(old) for names in views.values() for old, new in names.items()}
+    listed |= list_individual(found.sets)
+    return {name: each for name, each in listed.items() if each.direction != "none"}
+
+
+def list_groups(limited: Measure, found: Outline) -> Sequence[str]:
+    """Return the attributes, or the counterfactual sets, that a limit can name."""
+    return found.sets if limited.name in list_individual(found.sets) else found.attributes
 
 
 def run_plain_audit(config: AuditConfig, progress: Progress | None = None) -> PlainFindings:
@@ -161,22 +167,17 @@ def run_plain_audit(config: AuditConfig, progress: Progress | None = None) -> Pl
     O(n log n), memory about 100 bytes a row.
     """
     report = progress or (lambda *_: None)
-    check_plain(config)
-    path = Path(str(config.table))
-    stamps = stamp_table(path)
-    rows = read_audited(
-        path, config.columns(), config.unknown, lambda share: report(READING, share)
-    ).sorted()
-    subject = {"table": path.name, "sha256": digest_table(path), **config.list_changed(TABLE)}
-    subject["groups"] = list(config.groups)
-    check_stamps(path, stamps)
-    findings = compare_groups(rows, config, subject)
+    found = check_plain(config)
+    subject = read_subject(config, found.groups, lambda share: report(READING, share))
+    report(READING, 1.0)
+    findings = compare_groups(subject, found, config)
     report(COMPARING, 1.0)
     return findings
 
 
-def compare_groups(rows: AuditRows, config: AuditConfig, subject: dict[str, Any]) -> PlainFindings:
+def compare_groups(subject: Subject, found: Outline, config: AuditConfig) -> PlainFindings:
     """Return what holds of the rows; see `run_plain_audit`."""
+    rows = subject.rows
     median = None if rows.score is None else float(np.median(rows.score))
     chosen: dict[str, np.ndarray] = {}
     if rows.decision is not None:
@@ -200,16 +201,19 @@ def compare_groups(rows: AuditRows, config: AuditConfig, subject: dict[str, Any]
         {key: tables[key] for key in product(chosen, groups)}, names=["measure", "attribute", None]
     )
     measures = measure_groups(rows, groups, config.minimum)
+    if not subject.individual.empty:
+        measures = pd.concat([measures, subject.individual], ignore_index=True)
     return PlainFindings(
         config,
-        subject,
+        subject.facts,
         rows.weight.size,
         median,
         impact.reset_index(["measure", "attribute"]).reset_index(drop=True),
         compare_scores(rows, groups, config.minimum),
         measures,
         calibrate(rows, groups, config.minimum),
-        judge_limits(config, measures),
+        subject.individual,
+        judge_limits(config, found, measures),
     )
 
 
@@ -306,39 +310,22 @@ def _measure_view(
 ) -> pd.DataFrame:
     by_group = [name for name in names if "group" in MEASURES.find(name).needs]
     overall = [name for name in names if name not in by_group]
-    everyone = _make_part(y, rows.weight)
+    everyone = make_part(y, rows.weight)
     tables = [tabulate(prediction, everyone, overall, minimum=minimum)]
     for attribute, each in groups.items():
-        part = _make_part(y, rows.weight, attribute, each.codes, each.levels)
+        part = make_part(y, rows.weight, attribute, each.codes, each.levels)
         table = tabulate(prediction, part, list(names), minimum=minimum, replicates=0)
         tables.append(table[table["group"].str.contains("=", regex=False)])
         kept = np.flatnonzero(each.compared[each.codes])
         levels = tuple(np.array(each.levels, dtype=object)[each.compared])
         if len(levels) > 1:
             codes = np.cumsum(each.compared)[each.codes[kept]] - 1
-            part = _make_part(y[kept], rows.weight[kept], attribute, codes, levels)
+            part = make_part(y[kept], rows.weight[kept], attribute, codes, levels)
             taken = Prediction(prediction.score[kept], prediction.decision[kept])
             table = tabulate(taken, part, by_group, minimum=minimum)
             tables.append(table[table["group"] == attribute])
     found = pd.concat(tables, ignore_index=True)
     return found.assign(measure=found["measure"].map(names))
-
-
-def _make_part(
-    y: np.ndarray,
-    weight: np.ndarray,
-    attribute: str = "",
-    codes: np.ndarray | None = None,
-    levels: tuple[str, ...] = (),
-) -> Part:
-    """Return rows without features, for measures, which read none."""
-    n = y.size
-    groups = np.zeros((n, 0), dtype=np.int64) if codes is None else codes[:, None]
-    nothing = np.zeros((n, 0))
-    attributes = {attribute: levels} if codes is not None else {}
-    return Part(
-        "table", "all", np.arange(n), nothing, y, groups, nothing, weight, attributes, ("0", "1")
-    )
 
 
 def compare_scores(rows: AuditRows, groups: Mapping[str, Categories], minimum: int) -> pd.DataFrame:
@@ -408,23 +395,24 @@ def calibrate(rows: AuditRows, groups: Mapping[str, Categories], minimum: int) -
     return pd.concat(tables[1:], ignore_index=True)
 
 
-def judge_limits(config: AuditConfig, measures: pd.DataFrame) -> pd.DataFrame:
+def judge_limits(config: AuditConfig, found: Outline, measures: pd.DataFrame) -> pd.DataFrame:
     """Return for every limit the value that it is on, and whether that is within it.
 
-    A limit without a group is on all rows, or on every attribute and their cross.
+    A limit without a group is on all rows, on every attribute and their cross, or on every
+    counterfactual set.
     """
     judged: list[tuple[str, str, float, float, str]] = []
-    limited = list_limited(config)
+    limited = list_limited(found)
     for key, bound in config.limit.items():
         name, _, group = key.partition(":")
         values = measures.loc[measures["measure"] == name].set_index("group")["value"]
         levels = [each for each in values.index if "=" in each]
-        by_group = "group" in limited[name].needs
+        by_group = bool(limited[name].needs & {"group", *OF_VERSIONS})
         if "=" in group and group not in levels:
             raise ConfigError(f"--limit {key} names no category.", nearest(group, levels))
         if by_group and not group and len(levels) == len(values) > 0:
             raise ConfigError(f"{name} is by category.", f"Name one: --limit {name}:{levels[0]}=…")
-        wanted = list_attributes(config.groups) if by_group else [""]
+        wanted = list_groups(limited[name], found) if by_group else [""]
         for each in [group] if group else wanted:
             value = float(values.get(each, np.nan))
             judged.append((key, each, value, bound, judge(value, bound, limited[name].direction)))

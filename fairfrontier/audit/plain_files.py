@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from fairfrontier.audit.impact import COMPARED, EXCLUDED, TOO_FEW, UNKNOWN
-from fairfrontier.audit.plain import EXCEEDED, NOT_ESTIMABLE, PlainFindings, list_attributes
+from fairfrontier.audit.plain import EXCEEDED, NOT_ESTIMABLE, PlainFindings
 from fairfrontier.audit.plain_figure import draw_calibration, draw_impact
-from fairfrontier.report.summary import list_versions
 from fairfrontier.report.template import embed, open_template
-from fairfrontier.runtime.text_file import to_csv, write_json
-from fairfrontier.runtime.writer import filling
 from fairfrontier.study.drawing import Picture
 
 FILES = (
@@ -34,37 +30,25 @@ TEMPLATE = Path(__file__).with_name("plain.html.j2")
 SHOWN = ("accuracy", "tpr", "fpr", "ppv", "npv")
 
 
-def write_plain_audit(
-    findings: PlainFindings, folder: Path, started: float, owned: Iterable[str] = FILES
-) -> dict[str, Any]:
-    """Write those of the ``FILES`` for which there is data, as `audit.verb.write` does.
-
-    Other files that are ``owned`` by audits are removed.
-    """
-    with filling(folder, owned) as work:
-        tables = {
-            "impact": findings.impact,
-            "scores": findings.scores,
-            "measures": findings.measures,
-            "calibration": findings.calibration,
-        }
-        for name, table in tables.items():
-            if not table.empty:
-                (work / f"{name}.csv").write_bytes(to_csv(table))
-        pictures = {"impact": draw_impact(findings.impact)}
-        if not findings.calibration.empty:
-            pictures["calibration"] = draw_calibration(findings.calibration)
-        for name, picture in pictures.items():
-            (work / f"{name}.png").write_bytes(picture.png)
-        summary = summarise(findings, folder.name)
-        summary["seconds"] = round(time.monotonic() - started, 3)
-        report = render_report(findings, summary, pictures)
-        (work / "report.html").write_text(report, encoding="utf-8")
-        write_json(summary, work / "audit.json")
-    return summary
+def tabulate(findings: PlainFindings) -> dict[str, pd.DataFrame]:
+    """Return the tables that are written, by name."""
+    return {
+        "impact": findings.impact,
+        "scores": findings.scores,
+        "measures": findings.measures,
+        "calibration": findings.calibration,
+    }
 
 
-def summarise(findings: PlainFindings, name: str) -> dict[str, Any]:
+def draw(findings: PlainFindings) -> dict[str, Picture]:
+    """Return the pictures, by name."""
+    pictures = {"impact": draw_impact(findings.impact)}
+    if not findings.calibration.empty:
+        pictures["calibration"] = draw_calibration(findings.calibration)
+    return pictures
+
+
+def summarise(findings: PlainFindings) -> dict[str, Any]:
     """Return what was audited and the results, as plain values; None for what is not estimable."""
     config, impact = findings.config, findings.impact
     # The categories are the same for both rates.
@@ -74,9 +58,7 @@ def summarise(findings: PlainFindings, name: str) -> dict[str, Any]:
     verdicts = findings.limits["verdict"].value_counts()
     aggregates = findings.measures.loc[~findings.measures["group"].str.contains("=", regex=False)]
     return {
-        "name": name,
-        "subject": findings.subject,
-        "attributes": list_attributes(config.groups),
+        "attributes": list(categories["attribute"].unique()),
         "median": findings.median,
         "minimum": config.minimum,
         "exclude_below": config.exclude_below,
@@ -96,7 +78,6 @@ def summarise(findings: PlainFindings, name: str) -> dict[str, Any]:
         "impact": list_rows(impact),
         "scores": list_rows(findings.scores),
         "measures": list_rows(aggregates),
-        "versions": list_versions(),
     }
 
 
@@ -112,7 +93,7 @@ def _plain(value: Any) -> Any:
     return None if value is pd.NA or (isinstance(value, float) and math.isnan(value)) else value
 
 
-def render_report(
+def render(
     findings: PlainFindings, summary: Mapping[str, Any], pictures: Mapping[str, Picture]
 ) -> str:
     """Return the report as HTML, in which all text from data or configuration is escaped."""
@@ -129,6 +110,7 @@ def render_report(
         impact=impact,
         scores=[(attribute, list_rows(table)) for attribute, table in scores],
         rates=_tabulate_rates(findings.measures),
+        individual=list_rows(findings.individual),
         shown=[name for name in SHOWN if (findings.measures["measure"] == name).any()],
         pictures={name: embed(picture) for name, picture in pictures.items()},
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -10,11 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fairfrontier.audit import auditing, files, plain, plain_files
-from fairfrontier.audit.auditing import Findings, Progress
 from fairfrontier.audit.config import AuditConfig
-from fairfrontier.audit.plain import PlainFindings
+from fairfrontier.audit.subject import Findings, Progress
+from fairfrontier.report.summary import list_versions
 from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+from fairfrontier.runtime.text_file import to_csv, write_json
+from fairfrontier.runtime.writer import filling
 
 # Of both kinds: a folder gets the files of one, and loses those of the other.
 FILES = tuple(sorted({*files.FILES, *plain_files.FILES}))
@@ -22,7 +25,7 @@ FILES = tuple(sorted({*files.FILES, *plain_files.FILES}))
 
 def audit(
     table: AuditConfig | Path | str | Any, progress: Progress | None = None, **options: Any
-) -> Findings | PlainFindings:
+) -> Findings:
     """Audit decisions or scores by groups, which may be known with noise only.
 
     Parameters
@@ -37,9 +40,9 @@ def audit(
 
     Returns
     -------
-    Findings or PlainFindings
-        Of noisy groups, see `run_audit`; of others, see `run_plain_audit`. `write` leaves either in
-        a folder.
+    Findings
+        Of noisy groups, see `run_audit`; of others, see `run_plain_audit`. `write` leaves them in a
+        folder.
 
     Raises
     ------
@@ -71,16 +74,17 @@ def audit(
 
 
 def _write_frame(frame: Any, config: AuditConfig, path: Path) -> None:
-    """Write those columns of a frame that an audit reads."""
+    """Write those columns of a frame that an audit reads; all of them for a bundle."""
+    used = config.columns().used() if config.model is None else {}
     try:
         cells = pa.table(frame)
-        for column, option in config.columns().used().items():
+        for column, option in used.items():
             if column not in cells.column_names:
                 raise ConfigError(
                     f"The table has no column {column!r} ({option}).",
                     nearest(column, cells.column_names),
                 )
-        pq.write_table(cells.select(list(config.columns().used())), path)
+        pq.write_table(cells.select(list(used or cells.column_names)), path)
     except (pa.ArrowException, TypeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0].rstrip(".")[:200]
         raise DataError(
@@ -101,17 +105,34 @@ def check_options(config: AuditConfig) -> None:
     config.check_results(config.inputs(), FILES)
 
 
-def write(findings: Findings | PlainFindings, folder: Path, started: float) -> dict[str, Any]:
+def write(findings: Findings, folder: Path, started: float) -> dict[str, Any]:
     """Write the files of an audit to a folder, and return the content of audit.json.
 
-    ``started`` is when the work began, by ``time.monotonic``. All files but audit.json and the
-    report's number of seconds depend only on the rows, in any order, and the configuration.
+    Tables without rows are left out, and files of earlier audits removed. ``started`` is when the
+    work began, by ``time.monotonic``. All files but audit.json and the report's number of seconds
+    depend only on the rows, in any order, and the configuration.
 
     Raises
     ------
     StoreError
         When the folder cannot be written; then no file in it has changed.
     """
-    if isinstance(findings, PlainFindings):
-        return plain_files.write_plain_audit(findings, folder, started, FILES)
-    return files.write_audit(findings, folder, started, FILES)
+    kind: Any = plain_files if isinstance(findings, plain.PlainFindings) else files
+    with filling(folder, FILES) as work:
+        for name, table in kind.tabulate(findings).items():
+            if not table.empty:
+                (work / f"{name}.csv").write_bytes(to_csv(table))
+        pictures = kind.draw(findings)
+        for name, picture in pictures.items():
+            (work / f"{name}.png").write_bytes(picture.png)
+        summary = {
+            "name": folder.name,
+            "subject": findings.subject,
+            **kind.summarise(findings),
+            "versions": list_versions(),
+            "seconds": round(time.monotonic() - started, 3),
+        }
+        report = kind.render(findings, summary, pictures)
+        (work / "report.html").write_text(report, encoding="utf-8")
+        write_json(summary, work / "audit.json")
+    return summary

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from fairfrontier.prepare.table.stream import (
     read_rows,
     stamp_table,
 )
-from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.runtime.option import File, Name, Names, ProjectOptions
 from fairfrontier.runtime.writer import check_folder, filling
 
@@ -184,6 +184,61 @@ def check_score(
     check_folder(out.parent)
     used = dict.fromkeys(bundle.encoder.list_read(present, bundle.needed_groups), "bundle")
     return used | named
+
+
+def find_columns(
+    bundle: Bundle,
+    path: Path,
+    row_id: str | None,
+    groups: Collection[str],
+    *,
+    labelled: bool = False,
+) -> dict[str, str]:
+    """Return the columns that are read to compare attributes; ConfigError where one is missing.
+
+    That of labels is among them where the table has it, which it must where ``labelled``.
+    """
+    encoder, source = bundle.encoder, bundle.encoder.config.source
+    label, grouped = encoder.config.label.column, encoder.find_columns(groups)
+    present: list[str] = []
+    for file in check_table(path, {} if row_id is None else {row_id: "row-id"}, source):
+        present = read_names(file, source)
+        encoder.check_columns(present, bundle.needed_groups, file)
+        for name in grouped:
+            if name not in present:
+                raise ConfigError(
+                    f"{file} has no column {name!r}, by which groups are told apart.",
+                    nearest(name, present),
+                )
+        if labelled and label not in present:
+            raise ConfigError(
+                f"{file} has no column {label!r}, in which labels are.",
+                f"{nearest(label, present)} Or leave out --labelled: labels may come later.",
+            )
+    read = encoder.list_read(present, [*bundle.needed_groups, *groups])
+    used = dict.fromkeys([*read, *([label] if label in present else [])], "table")
+    return used if row_id is None else {**used, row_id: "row-id"}
+
+
+def read_frames(
+    bundle: Bundle, path: Path, columns: Mapping[str, str], report: Callable[[float], None]
+) -> Iterator[pd.DataFrame]:
+    """Yield the named columns of a table as frames, indexed by the number of the row.
+
+    Text is written as the source of the bundle's dataset says.
+    """
+    for batch in read_rows(path, columns, BATCH_ROWS, bundle.encoder.config.source):
+        yield batch.frame
+        report(batch.share)
+
+
+def check_decided(count: int, refused: Counter[str], path: Path) -> None:
+    """Raise a DataError where all rows of a table were refused."""
+    if not count:
+        raise DataError(
+            f"No row of {path} can be decided: {refused.most_common(1)[0][0]}.",
+            "Give rows like those that the model was made for.",
+        )
 
 
 class _Writer:

@@ -92,6 +92,11 @@ def show_plain_audit(folder: Path, summary: dict[str, Any]) -> None:
             for row in summary["limits"]
         ]
         print_table("limits", pd.DataFrame(limits))
+    if individual := [row for row in summary["measures"] if row["measure"] == "consistency"]:
+        shares = ", ".join(f"{_round(row['value'])} of {row['group']}" for row in individual)
+        show(f"The same decision in all versions of a row: {shares}.")
+    if refused := sum(summary["subject"].get("refused", {}).values()):
+        show(f"{refused:,} further rows were refused, and are in no rate.")
     show(
         f"{counts['compared']} of {counts['categories']} categories compared, "
         f"{counts['below_four_fifths']} below four fifths. Report: {folder / 'report.html'}"

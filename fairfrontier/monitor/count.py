@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,10 +14,11 @@ import pandas as pd
 
 from fairfrontier.choose.bundle import Bundle, read_ids
 from fairfrontier.choose.reference import OTHER, count_column
+from fairfrontier.choose.scoring import check_decided, find_columns, read_frames
 from fairfrontier.evaluate.statistic.drift import compare_counts
 from fairfrontier.evaluate.statistic.sequential import BATCHES
-from fairfrontier.prepare.table.stream import BATCH_ROWS, read_names, read_rows
-from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+from fairfrontier.prepare.table.stream import read_names
+from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.seeds import derive_integer, uniforms
 
 # Sums over rows: of those decided, how many of them expected to be selected, and so on.
@@ -121,18 +122,6 @@ class PeriodRows:
     kept: pd.DataFrame | None
 
 
-def read_frames(
-    bundle: Bundle, path: Path, columns: Mapping[str, str], report: Callable[[float], None]
-) -> Iterator[pd.DataFrame]:
-    """Yield the named columns of a table as frames, indexed by the number of the row.
-
-    Text is written as the source of the bundle's dataset says.
-    """
-    for batch in read_rows(path, columns, BATCH_ROWS, bundle.encoder.config.source):
-        yield batch.frame
-        report(batch.share)
-
-
 def count_period(
     bundle: Bundle,
     path: Path,
@@ -155,7 +144,7 @@ def count_period(
     The table is read in batches. What is kept of each row takes about 30 bytes beside its id.
     """
     groups, reference = Groups(bundle), bundle.reference
-    used = find_columns(bundle, path, row_id, labelled=labelled)
+    used = find_columns(bundle, path, row_id, bundle.encoder.names, labelled=labelled)
     refused: Counter[str] = Counter()
     tally, kept = Tally(groups), []
     described = {SCORE: reference["score"], **reference["features"]}
@@ -182,11 +171,7 @@ def count_period(
             kept.append(pd.DataFrame({**values, BATCH: batch, LABEL: label[accepted], **of_groups}))
     counts = tally.tabulate()
     everyone = counts.loc[counts["attribute"] == "", list(COUNTED)].sum()
-    if not everyone["rows"]:
-        raise DataError(
-            f"No row of {path} can be decided: {refused.most_common(1)[0][0]}.",
-            "Give rows like those that the model was made for.",
-        )
+    check_decided(everyone["rows"], refused, path)
     if labelled and not everyone["labelled"]:
         raise DataError(
             f"No row of {path} has a label in the column {bundle.encoder.config.label.column!r}.",
@@ -254,30 +239,6 @@ def count_labels(
     batch, probability = kept[BATCH].to_numpy()[new], kept[PROBABILITY].to_numpy()[new]
     tally.add(codes, batch, probability, values[new], decided=True)
     return tally.tabulate(), kept.assign(**{LABEL: np.where(new, values, kept[LABEL])})
-
-
-def find_columns(
-    bundle: Bundle, path: Path, row_id: str | None, *, labelled: bool = False
-) -> dict[str, str]:
-    """Return the columns of a table that are read; ConfigError where one is missing."""
-    encoder = bundle.encoder
-    names = read_names(path, encoder.config.source)
-    encoder.check_columns(names, bundle.needed_groups, path)
-    for name in encoder.grouped:
-        if name not in names:
-            raise ConfigError(
-                f"{path} has no column {name!r}, by which groups are told apart.",
-                nearest(name, names),
-            )
-    label = encoder.config.label.column
-    if labelled and label not in names:
-        raise ConfigError(
-            f"{path} has no column {label!r}, in which labels are.",
-            f"{nearest(label, names)} Or leave out --labelled: labels may come later.",
-        )
-    optional = [name for name in (label, *encoder.config.rows.keep) if name in names]
-    needed = dict.fromkeys([*encoder.features, *encoder.grouped, *optional], "table")
-    return needed if row_id is None else {**needed, row_id: "row-id"}
 
 
 def draw_batches(words: np.ndarray) -> np.ndarray:

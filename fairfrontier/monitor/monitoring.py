@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.choose.bundle import MANIFEST, Bundle, load_bundle
+from fairfrontier.choose.scoring import find_columns
 from fairfrontier.monitor.alarm import (
     LIMIT,
     REFERENCE,
@@ -21,7 +22,7 @@ from fairfrontier.monitor.alarm import (
     tabulate_periods,
 )
 from fairfrontier.monitor.config import RATES, MonitorConfig, check_period, read_limit
-from fairfrontier.monitor.count import count_labels, count_period, find_columns
+from fairfrontier.monitor.count import count_labels, count_period
 from fairfrontier.monitor.history import HISTORY, History, explaining, read_history
 from fairfrontier.prepare.table.stream import check_stamps, digest_table, stamp_table
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, StoreError
@@ -90,7 +91,8 @@ def check_config(config: MonitorConfig) -> None:
     history = _open_history(config)
     list_checks(bundle.reference, history.list_limits(), history.alpha, config.minimum)
     if name_period(config) not in history.periods:
-        find_columns(bundle, config.table, config.row_id or bundle.row_id, labelled=config.labelled)
+        row_id = config.row_id or bundle.row_id
+        find_columns(bundle, config.table, row_id, bundle.encoder.names, labelled=config.labelled)
 
 
 def name_period(config: MonitorConfig) -> str:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.loader import FittedTable
+from fairfrontier.prepare.splitting.counterfactual import Edit, make_edits
 from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX, Encoder, OneHot
 from fairfrontier.prepare.splitting.group import Attribute, find_groups
 from fairfrontier.prepare.table.column import (
@@ -107,6 +108,12 @@ class RowEncoder:
             levels = sort_levels(as_levels(table.frame[config.label.column]).unique())
             label = config.label.model_copy(update={"positive": levels[-1:]})
             config = config.model_copy(update={"label": label})
+        # Later rows may lack levels of which versions were made.
+        versions = {
+            name: {column: wanted or plan.levels.get(column) for column, wanted in edited.items()}
+            for name, edited in config.counterfactuals.items()
+        }
+        config = config.model_copy(update={"counterfactuals": versions})
         return cls(config, table.encoder, plan.attributes, plan.target.classes, unseen)
 
     def to_json(self) -> dict[str, Any]:
@@ -147,9 +154,14 @@ class RowEncoder:
         return tuple(dict.fromkeys([*plain, *self.find_columns(self.config.features.groups)]))
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the attributes."""
+        return tuple(attribute.name for attribute in self.attributes)
+
+    @property
     def grouped(self) -> tuple[str, ...]:
         """The columns of a table that groups are made of."""
-        return self.find_columns(attribute.name for attribute in self.attributes)
+        return self.find_columns(self.names)
 
     def find_columns(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return the columns of a table that some of the attributes are made of."""
@@ -214,13 +226,21 @@ class RowEncoder:
         column = as_levels(column)
         return np.where(column.isna(), np.nan, column.isin(label.positive or ()))
 
+    def encode_versions(self) -> dict[str, tuple[Edit, ...]]:
+        """Return the counterfactual sets of the dataset, encoded."""
+        levels: dict[str, tuple[str, ...]] = {}
+        for edited in self.config.counterfactuals.values():
+            for column, wanted in edited.items():
+                levels[column] = (*levels.get(column, ()), *(wanted or ()))
+        return make_edits(self.config, levels, self.encoder, self.attributes, self.config.dataset)
+
     def _clean(
         self, frame: pd.DataFrame, required: Collection[str], refusals: Refusals
     ) -> pd.DataFrame:
         """Return features and groups with their types; refuse rows by cells of what is required."""
         numbers, _ = used_columns(self.config)
-        names = [attribute.name for attribute in self.attributes]
-        stripped = {name: self._strip(frame[name]) for name in self.list_read(frame.columns, names)}
+        read = self.list_read(frame.columns, self.names)
+        stripped = {name: self._strip(frame[name]) for name in read}
         self._filter(stripped, refusals)
         cleaned: dict[str, pd.Series] = {}
         for name in dict.fromkeys((*self.features, *self.grouped)):

@@ -254,8 +254,15 @@ def test_lists_records_and_empty_tables_are_said(tmp_path):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({}, "one of the two"),
-        ({"table": "t", "model": "m"}, "one of the two"),
+        ({}, "of a table or of a model"),
+        ({"table": "t", "model": "m", "decisions": "d"}, "--decisions is not for the audit of a b"),
+        ({"table": "t", "model": "m", "level": 0.1}, "audit the table that `fairfrontier score`"),
+        (
+            {"table": "t", "model": "m", "dataset": "d"},
+            "--dataset is not for the audit of a bundle",
+        ),
+        ({"model": "m", "dataset": "d", "criterion": "tpr"}, "which ones with --attribute"),
+        ({"model": "m", "dataset": "d", "attribute": "a", "group": "a"}, "--groups is not for"),
         ({"table": "t", "dataset": "adult"}, "--dataset is not for the audit of a table"),
         ({"model": "m", "labels": "y"}, "--labels is not for the audit of a model"),
         ({"model": "m", "randomised": True}, "--randomised is not for the audit of a model"),

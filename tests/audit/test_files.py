@@ -9,10 +9,11 @@ import pandas as pd
 import pytest
 
 from fairfrontier.audit import files as audit_result
+from fairfrontier.audit import verb
 from fairfrontier.audit.auditing import run_audit
 from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.figure import GROUPS_AT_MOST, draw_bounds
-from fairfrontier.audit.files import FILES, say, write_audit
+from fairfrontier.audit.files import FILES, say
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.text_file import read_csv
 from tests.audit.noisy_rows import make_table
@@ -28,7 +29,7 @@ def run(frame, folder, **options):
     frame.to_parquet(folder / "rows.parquet")
     given = {**COLUMNS, **(options or {"level": 0.05})}
     findings = run_audit(AuditConfig(table=str(folder / "rows.parquet"), **given))
-    return write_audit(findings, folder, time.monotonic())
+    return verb.write(findings, folder, time.monotonic())
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +138,7 @@ def test_what_fails_leaves_the_results_as_they_were(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(audit_result, "render_audit", fail)
+    monkeypatch.setattr(audit_result, "render", fail)
     with pytest.raises(StoreError, match="No space left"):
         run(make_table(100), tmp_path, level=0.2)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

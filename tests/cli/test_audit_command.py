@@ -10,8 +10,7 @@ from typer import Exit
 from fairfrontier import create, load
 from fairfrontier.audit.auditing import run_audit
 from fairfrontier.audit.config import AuditConfig
-from fairfrontier.audit.files import write_audit
-from fairfrontier.audit.verb import check_options
+from fairfrontier.audit.verb import check_options, write
 from fairfrontier.cli import audit_command
 from fairfrontier.cli.option import build_command, read_options
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
@@ -80,9 +79,9 @@ def test_a_saved_model_is_audited_on_a_dataset_with_noise(tmp_path):
     home = make_project(tmp_path, dataset=dataset)
     split = load("loans", home=home)
     create("linear").fit(split.train.X, split.train.y).save(home / "model")
-    asked = {"model": str(home / "model"), "dataset": "loans", "conf": home}
+    asked = {"model": str(home / "model"), "dataset": "loans", "conf": home, "attribute": "origin"}
     config = read(asked)
-    done = write_audit(run_audit(config), config.folder, 0.0)
+    done = write(run_audit(config), config.folder, 0.0)
     assert done["subject"]["attribute"] == "origin"
     assert done["noise"]["from"] == "injected"
     bounds = pd.read_csv(config.folder / "bounds.csv", keep_default_na=False)
@@ -142,7 +141,7 @@ def test_a_model_of_other_rows_is_refused(fresh):
         run_audit(read({**asked, "model": str(fresh / "line"), "level": 0.1}))
     create("linear").fit(split.train.X, split.train.y).save(fresh / "whole")
     with pytest.raises(ConfigError, match="No noise was injected into 'origin' of loans"):
-        run_audit(read({**asked, "model": str(fresh / "whole")}))
+        run_audit(read({**asked, "model": str(fresh / "whole"), "attribute": "origin"}))
 
 
 def test_bad_options_are_one_line_and_exit_code_two(decided, fresh):

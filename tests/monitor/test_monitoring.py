@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fairfrontier.choose import scoring
 from fairfrontier.choose.bundle import load_bundle
 from fairfrontier.monitor import count
 from fairfrontier.monitor.config import MonitorConfig
@@ -105,7 +106,7 @@ def test_counts_do_not_depend_on_how_a_table_is_read(keep, tmp_path, monkeypatch
     rows = make_rows(6, 200)
     whole = keep(rows, "W1").history.counts
     shutil.rmtree(tmp_path / "history")
-    monkeypatch.setattr(count, "BATCH_ROWS", 37)
+    monkeypatch.setattr(scoring, "BATCH_ROWS", 37)
     monkeypatch.setattr("fairfrontier.prepare.table.stream.BLOCK_BYTES", 1 << 11)
     shuffled = keep(rows.sample(frac=1.0, random_state=1), "W1").history.counts
     columns = [name for name in whole if name != "digest"]

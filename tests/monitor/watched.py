@@ -21,6 +21,7 @@ label: {column: outcome, positive: repaid}
 features: {numeric: [income], categorical: [region]}
 groups: {origin: {column: origin}, sex: {column: sex}}
 protected: [origin, sex]
+counterfactuals: {region: {region: all}}
 split: {kind: random, train: 0.4, test: 0.6}
 """
 

@@ -1,0 +1,123 @@
+"""Models and bundles are audited by what they decide: as the study measures it, and by hand."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fairfrontier as ff
+from fairfrontier.audit.config import AuditConfig
+from fairfrontier.audit.verb import check_options, write
+from fairfrontier.choose import scoring
+from fairfrontier.choose.bundle import load_bundle
+from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
+from tests.monitor.watched import make_bundle, make_rows
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    return make_bundle(tmp_path_factory.mktemp("lines"))
+
+
+@pytest.fixture
+def judge(bundle, tmp_path):
+    """Return a function that audits the bundle's decisions on rows."""
+
+    def audit(rows, **options):
+        rows.to_csv(tmp_path / "rows.csv", index=False)
+        return ff.audit(AuditConfig(table=tmp_path / "rows.csv", model=bundle, **options))
+
+    return audit
+
+
+def values(measures):
+    return measures.set_index(["measure", "group"])["value"]
+
+
+def test_a_model_is_measured_as_in_a_study(fresh):
+    split = ff.load("loans", home=fresh)
+    model = ff.create("gbdt", n_estimators=10, max_depth=3).fit(split.train.X, split.train.y)
+    model.save(fresh / "model")
+    limit = "consistency:origin=0.99,counterfactual_score_gap=0,selection_rate_ratio=0.1"
+    asked = {"model": fresh / "model", "dataset": "loans", "conf": fresh, "limit": limit}
+    config = AuditConfig(**asked)
+    check_options(config)
+    found = ff.audit(config)
+    measured = values(ff.evaluate(model, split.test))
+    own = values(found.measures)
+    # The floor's folds are drawn by row id, and an audit has no ids.
+    same = [each for each in measured.index if each in own.index and "floor" not in each[0]]
+    pd.testing.assert_series_equal(own[same], measured[same])
+    wanted = {("consistency", "origin"), ("counterfactual_rank_gap_95", "origin"), ("auc", "")}
+    assert wanted | {("tpr", "origin=north"), ("selection_rate_ratio", "origin")} <= {*same}
+    selected = pd.Series(model.predict(split.test.X)).groupby(split.test.group("origin")).sum()
+    rates = found.impact[found.impact["measure"] == "selection_rate"]
+    assert rates["level"].tolist() == list(split.test.attributes["origin"])
+    assert rates["selected"].tolist() == selected.tolist()
+    # The model has no feature of the origin.
+    assert own["consistency", "origin"] == 1.0
+    assert found.limits["verdict"].tolist() == ["within"] * 3
+    other = ff.audit(AuditConfig(**{**asked, "part": "train"}))
+    assert other.n_samples == split.train.n_samples
+    for change, told in (
+        ({"limit": "consistency:orgin=0.9"}, "Did you mean 'origin'"),
+        ({"groups": "orgin"}, "no group attribute 'orgin'.*Did you mean 'origin'"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            check_options(AuditConfig(**{**asked, **change}))
+
+
+def test_a_bundle_is_audited_on_raw_rows(bundle, judge, tmp_path, monkeypatch):
+    rows = make_rows(11, 600).assign(sex=lambda table: table["sex"].where(table.index > 20))
+    rows.loc[:4, "income"] = None
+    found = judge(rows, limit="consistency=0.999")
+    loaded = load_bundle(bundle)
+    decided = loaded.decide(rows)
+    kept = rows[decided["refused"] == ""].assign(decision=decided["decision"])
+    assert found.subject["refused"] == {"income is missing": 5}
+    assert found.n_samples == len(kept) == 595
+    by_sex = found.impact[
+        (found.impact["attribute"] == "sex") & (found.impact["measure"] == "selection_rate")
+    ].set_index("level")
+    assert by_sex["selected"].to_dict() == pytest.approx(
+        kept.fillna({"sex": "unknown"}).groupby("sex")["decision"].sum().to_dict()
+    )
+    assert by_sex["status"]["unknown"] == "unknown"
+    own = values(found.measures)
+    right = kept["decision"] == (kept["outcome"] == "repaid")
+    assert own["accuracy", ""] == pytest.approx(right.mean())
+    versions = [loaded.predict(kept.assign(region=region)) for region in ("north", "south")]
+    assert own["consistency", "region"] == np.mean(versions[0] == versions[1]) < 0.999
+    assert found.limits["verdict"].tolist() == ["exceeded"]
+    write(found, tmp_path / "out", 0.0)
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "Versions of a row" in page
+    assert "bundle of the study <b>credit-lines</b> on <b>rows.csv</b>" in page
+    # The order of the rows and batches change nothing.
+    monkeypatch.setattr(scoring, "BATCH_ROWS", 37)
+    other = judge(rows.sample(frac=1.0, random_state=0), limit="consistency=0.999")
+    pd.testing.assert_frame_equal(other.measures, found.measures, check_exact=True)
+    framed = ff.audit(rows, model=bundle, groups="sex")
+    assert values(framed.measures)["consistency", "region"] == own["consistency", "region"]
+    assert set(framed.impact["attribute"]) == {"sex"}
+
+
+def test_what_a_bundle_cannot_be_audited_on_is_said(bundle, judge, tmp_path):
+    rows = make_rows(12, 60)
+    assert "tpr" not in set(judge(rows.drop(columns="outcome")).measures["measure"])
+    with pytest.raises(DataError, match=r"1 rows of .* have no label in the column 'outcome'"):
+        judge(rows.assign(outcome=rows["outcome"].where(rows.index > 0)))
+    with pytest.raises(DataError, match=r"No row of .*: income is missing"):
+        judge(rows.assign(income=None))
+    with pytest.raises(ConfigError, match="no column 'sex', by which groups are told apart"):
+        judge(rows.drop(columns="sex"))
+    assert set(judge(rows.drop(columns="sex"), groups="origin").impact["attribute"]) == {"origin"}
+    with pytest.raises(ConfigError, match="is a bundle, which decides on raw rows"):
+        ff.audit(AuditConfig(model=bundle, dataset="german"))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "manifest.json").write_text(json.dumps({}))
+    with pytest.raises(StoreError, match="Name the folder of a bundle"):
+        ff.audit(AuditConfig(table=tmp_path / "rows.csv", model=tmp_path / "other"))
