@@ -13,6 +13,7 @@ from prefect.runtime import flow_run
 from fairfrontier.monitor.config import MonitorConfig
 from fairfrontier.monitor.files import FILES, check_options
 from fairfrontier.monitor.monitoring import PASSES
+from fairfrontier.runtime.writer import holding
 from flows.artifact import publish_monitor
 from flows.table_progress import open_run
 from tasks.monitor import count_rows, report
@@ -33,7 +34,7 @@ def monitor(run: MonitorConfig) -> dict[str, Any]:
     started = time.monotonic()
     scheduled = flow_run.get_scheduled_start_time()
     run = run.model_copy(update={"table": Path(scheduled.strftime(str(run.table)))})
-    with open_run(run, check_options, PASSES) as (slug, progress):
+    with open_run(run, check_options, PASSES) as (slug, progress), holding(run.folder):
         summary = report(count_rows(run, progress), started)
     publish_monitor(slug, run.folder, FILES)
     for alarm in summary["alarms"]:

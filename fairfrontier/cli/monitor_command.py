@@ -27,9 +27,10 @@ def monitor(config: MonitorConfig) -> None:
     from fairfrontier.cli.progress import show_passes
     from fairfrontier.monitor.files import check_options, write_monitor
     from fairfrontier.monitor.monitoring import PASSES, watch
+    from fairfrontier.runtime.writer import holding
 
     started = time.monotonic()
-    with show_passes(config, check_options, PASSES) as progress:
+    with show_passes(config, check_options, PASSES) as progress, holding(config.folder):
         summary = write_monitor(watch(config, progress), started)
     show_monitor(config.folder, summary)
     if summary["alarms"]:

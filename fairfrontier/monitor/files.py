@@ -19,7 +19,6 @@ from fairfrontier.monitor.monitoring import (
     Findings,
     Progress,
     check_config,
-    check_unchanged,
     name_kept,
     name_period,
     watch,
@@ -28,7 +27,7 @@ from fairfrontier.report.summary import list_versions
 from fairfrontier.report.template import embed, open_template
 from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.text_file import to_csv, write_json
-from fairfrontier.runtime.writer import filling
+from fairfrontier.runtime.writer import filling, holding
 from fairfrontier.study.drawing import Picture
 
 FILES = (
@@ -84,7 +83,8 @@ def run_monitor(
     if not isinstance(config, MonitorConfig):
         config = parse(MonitorConfig, {"bundle": config, **options}, "The options of monitor")
     check_options(config)
-    return write_monitor(watch(config, progress), started)
+    with holding(config.folder):
+        return write_monitor(watch(config, progress), started)
 
 
 def write_monitor(findings: Findings, started: float) -> dict[str, Any]:
@@ -93,8 +93,7 @@ def write_monitor(findings: Findings, started: float) -> dict[str, Any]:
     Raises
     ------
     StoreError
-        When the folder cannot be written, or another run has written the history meanwhile; then no
-        file in it has changed.
+        When the folder cannot be written; then no file in it has changed.
     """
     folder = findings.config.folder
     with filling(folder, FILES) as work:
@@ -112,7 +111,6 @@ def write_monitor(findings: Findings, started: float) -> dict[str, Any]:
         report = render_monitor(findings, summary, pictures)
         (work / "report.html").write_text(report, encoding="utf-8")
         write_json(summary, work / "monitor.json")
-        check_unchanged(findings)
     return summary
 
 

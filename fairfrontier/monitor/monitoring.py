@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from fairfrontier.monitor.alarm import (
 )
 from fairfrontier.monitor.config import RATES, MonitorConfig, check_period, read_limit
 from fairfrontier.monitor.count import count_labels, count_period
-from fairfrontier.monitor.history import HISTORY, History, explaining, read_history
+from fairfrontier.monitor.history import History, explaining, read_history
 from fairfrontier.prepare.table.stream import check_stamps, digest_table, stamp_table
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, StoreError
 from fairfrontier.runtime.store import hash_file
@@ -44,8 +43,6 @@ class Findings:
         What decided.
     history : History
         With the new period, or the new labels.
-    before : str or None
-        The digest of the history's file before.
     kept : DataFrame or None
         The decisions of the period, for labels that come later; see `PeriodRows`.
     new : dict
@@ -66,7 +63,6 @@ class Findings:
     config: MonitorConfig
     bundle: Bundle
     history: History
-    before: str | None
     kept: pd.DataFrame | None
     new: dict[str, int]
     rates: pd.DataFrame
@@ -142,7 +138,6 @@ def watch(config: MonitorConfig, progress: Progress | None = None) -> Findings:
     stamps = stamp_table(config.table)
     bundle, history, period = load_bundle(config.bundle), _open_history(config), name_period(config)
     checks = list_checks(bundle.reference, history.list_limits(), history.alpha, config.minimum)
-    before = _digest_history(config.folder)
     history, kept, new = _count(
         config, bundle, history, period, lambda share: report(READING, share)
     )
@@ -159,26 +154,11 @@ def watch(config: MonitorConfig, progress: Progress | None = None) -> Findings:
     evidence["threshold"] = evidence["name"].map(thresholds)
     columns = ["name", "entry", "period", "log_e", "threshold"]
     limited = {check.name: check.groups for check in checks if check.kind == LIMIT}
-    return Findings(
-        config, bundle, history, before, kept, new, rates, table, evidence[columns], limited
-    )
+    return Findings(config, bundle, history, kept, new, rates, table, evidence[columns], limited)
 
 
 def _open_history(config: MonitorConfig) -> History:
     return read_history(config.folder, hash_file(config.bundle / MANIFEST), config)
-
-
-def _digest_history(folder: Path) -> str | None:
-    path = folder / HISTORY
-    return hash_file(path) if path.is_file() else None
-
-
-def check_unchanged(findings: Findings) -> None:
-    """Raise a StoreError when another run has written the history since it was read."""
-    if _digest_history(findings.config.folder) != findings.before:
-        raise StoreError(
-            f"Another run has written to {findings.config.folder} meanwhile.", "Run again."
-        )
 
 
 def _count(

@@ -9,7 +9,7 @@ import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def drafting(folder: Path) -> Iterator[Path]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     recover(folder)
-    work, lock = _make_draft(folder)
+    work, lock = _make_locked(lambda: folder / f"{_UNFINISHED}{secrets.token_hex(8)}")
     try:
         yield work
     finally:
@@ -43,16 +43,42 @@ def drafting(folder: Path) -> Iterator[Path]:
         os.close(lock)
 
 
-def _make_draft(folder: Path) -> tuple[Path, int]:
-    """Return a new draft and its lock."""
+@contextmanager
+def holding(folder: Path) -> Iterator[None]:
+    """Let one process at a time read the files of a folder and replace them; others wait.
+
+    What a killed process left is completed first. A folder that was made for it, and got no file,
+    is removed.
+
+    Raises
+    ------
+    StoreError
+        When the folder cannot be written.
+    """
+    check_folder(folder)
+    existed = folder.is_dir()
+    _, lock = _make_locked(lambda: folder)
+    try:
+        recover(folder)
+        yield
+    finally:
+        if not existed:
+            # Fails unless it is empty.
+            with suppress(OSError):
+                folder.rmdir()
+        os.close(lock)
+
+
+def _make_locked(name: Callable[[], Path]) -> tuple[Path, int]:
+    """Make the folder that is named, and return it with its lock, for which it waits."""
     while True:
-        work = folder / f"{_UNFINISHED}{secrets.token_hex(8)}"
-        work.mkdir()
-        # Before it is locked, another process takes it for a dead one's and removes it.
+        folder = name()
+        folder.mkdir(parents=True, exist_ok=True)
+        # Before it is locked, another process may remove it, and a third one make it again.
         with suppress(FileNotFoundError):
-            lock = lock_folder(work, wait=True)
-            if work.is_dir():
-                return work, lock
+            lock = lock_folder(folder, wait=True)
+            if folder.is_dir() and os.path.samestat(os.fstat(lock), folder.stat()):
+                return folder, lock
             os.close(lock)
 
 

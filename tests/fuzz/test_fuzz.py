@@ -26,12 +26,19 @@ from fairfrontier.audit.auditing import run_audit
 from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.verb import audit
 from fairfrontier.audit.verb import check_options as check_audit
+from fairfrontier.choose.bundle import load_bundle
+from fairfrontier.choose.choosing import SelectConfig
+from fairfrontier.choose.query import read_query
+from fairfrontier.choose.scoring import ScoreConfig, check_score
 from fairfrontier.cli.option import build_command
 from fairfrontier.debias import debiasing, validation
 from fairfrontier.debias.config import DebiasConfig
 from fairfrontier.debias.debiasing import fit_debiasing
 from fairfrontier.debias.files import check_options as check_debiasing
 from fairfrontier.debias.files import decide_table
+from fairfrontier.monitor.config import MonitorConfig
+from fairfrontier.monitor.files import check_options as check_monitor
+from fairfrontier.monitor.monitoring import watch
 from fairfrontier.prepare.description import PrepareConfig
 from fairfrontier.prepare.draft.config import InitConfig
 from fairfrontier.prepare.draft.draft import draft_dataset
@@ -44,6 +51,7 @@ from fairfrontier.study.option import RunOptions, StudyOptions
 from fairfrontier.study.run import check_options as check_run
 from fairfrontier.train.postprocess.choice import trace_budgets
 from tests.fuzz.edit import edited_arguments, edited_table, edited_tree
+from tests.monitor.watched import make_bundle, make_rows
 from tests.project import DATASET, ROOT, STUDY, make_project, make_table
 
 EXAMPLES = int(os.environ.get("FUZZ", "500")) // 7
@@ -121,6 +129,8 @@ def home(tmp_path_factory):
     (home / "folder.csv").mkdir()
     os.mkfifo(home / "pipe.csv")
     os.mkfifo(home / "pipe.yaml")
+    make_bundle(home / "watched")
+    make_rows(1, 120).to_csv(home / "period.csv", index=False)
     fitted = fit_debiasing(DebiasConfig(table=home / "scores.csv", **COLUMNS))
     fitted.rulebook.write(home / "thresholds.json")
     # What is edited is right before it.
@@ -230,6 +240,18 @@ def test_scores_and_decisions(home, data):
         )
 
 
+@settings(fuzzed, max_examples=max(EXAMPLES // 4, 1))
+@given(data=edited_table(make_rows(1, 120).to_csv(index=False)))
+def test_periods(home, data):
+    table = home / "edited.csv"
+    table.write_bytes(data)
+    given = {"table": table, "out": home / "nowhere"}
+    with answered():
+        watch(MonitorConfig(bundle=home / "watched" / "lines", **given))
+    with answered(inputs=0):
+        audit(AuditConfig(model=home / "watched" / "lines", **given))
+
+
 def test_rules(home, tmp_path):
     @fuzzed
     @given(text=edited_tree(json.loads((home / "thresholds.json").read_text()), "json"))
@@ -246,28 +268,28 @@ def test_rules(home, tmp_path):
 
 # What a command is given, and what it does before its work begins.
 COMMANDS = {
-    "run": (RunOptions, "study", ("loans", "--profile", "short"), check_run),
+    "run": (RunOptions, ("study",), ("loans", "--profile", "short"), check_run),
     "record": (
         StudyOptions,
-        "study",
+        ("study",),
         ("loans", "--out", "results"),
         lambda o: o.find_folder(load_study(o.study, o.profile, o.home).study),
     ),
     "prepare": (
         PrepareConfig,
-        "dataset",
+        ("dataset",),
         ("loans", "--seed", "1"),
         lambda o: load(o.dataset, o.seed, home=o.home),
     ),
     "init": (
         InitConfig,
-        "table",
+        ("table",),
         ("scores.csv", "--label", "outcome", "--protected", "origin", "--name", "drafted"),
         lambda o: draft_dataset(read_raw(o.table), o),
     ),
     "debias": (
         DebiasConfig,
-        "table",
+        ("table",),
         (
             *("scores.csv", "--scores", "score", "--groups", "origin"),
             *("--labels", "outcome", "--positive", "repaid", "--budget", "0.1", "--out", "results"),
@@ -276,26 +298,65 @@ COMMANDS = {
     ),
     "audit": (
         AuditConfig,
-        "table",
+        ("table",),
         (
             *("scores.csv", "--decisions", "decision", "--labels", "outcome"),
             *("--positive", "repaid", "--group", "origin", "--level", "0.1", "--out", "results"),
         ),
         check_audit,
     ),
+    "select": (
+        SelectConfig,
+        ("study", "query"),
+        ("loans", "max accuracy subject to gap_rms:origin <= 0.1", "--policy", "knee"),
+        lambda o: (read_query(o.query), o.read_study()),
+    ),
+    "score": (
+        ScoreConfig,
+        ("bundle", "table"),
+        (
+            "watched/lines",
+            "period.csv",
+            "--row-id",
+            "case",
+            "--keep",
+            "sex",
+            "--out",
+            "out.parquet",
+        ),
+        lambda o: check_score(load_bundle(o.bundle), o.table, o.out, o.row_id, o.keep),
+    ),
+    "monitor": (
+        MonitorConfig,
+        ("bundle", "table"),
+        (
+            *(
+                "watched/lines",
+                "period.csv",
+                "--period",
+                "W1",
+                "--row-id",
+                "case",
+                "--alpha",
+                "0.1",
+            ),
+            *("--limit", "tpr_ratio:sex=0.8,accuracy=0.5", "--out", "results"),
+        ),
+        check_monitor,
+    ),
 }
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_options(home, monkeypatch, name):
-    model, argument, arguments, check = COMMANDS[name]
+    model, places, arguments, check = COMMANDS[name]
 
     def call(chosen):
         """Check the options."""
         check(chosen)
 
     call.__name__ = name
-    command = build_command(model, call, argument)
+    command = build_command(model, call, *places)
     options = [f"--{field.replace('_', '-')}" for field in model.model_fields]
     monkeypatch.chdir(home)
     monkeypatch.setenv("FAIRFRONTIER_HOME", str(home))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -10,8 +12,10 @@ import pytest
 import fairfrontier as ff
 from fairfrontier.monitor.files import FILES
 from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.runtime.writer import holding
+from tests.cli.process import wait_for
 from tests.monitor.watched import make_bundle, make_rows
-from tests.project import call_here
+from tests.project import call_here, command, environment
 
 
 def test_an_alarm_is_shown_written_and_the_exit_code(tmp_path):
@@ -38,3 +42,30 @@ def test_an_alarm_is_shown_written_and_the_exit_code(tmp_path):
     assert again["raised"] == []
     with pytest.raises(ConfigError, match="'acuracy' is no rate"):
         ff.monitor(tmp_path / "lines", limit="acuracy=0.8", **given)
+
+
+@pytest.mark.slow
+def test_periods_that_are_counted_at_once_are_both_in_the_history(tmp_path):
+    make_bundle(tmp_path)
+    folder = tmp_path / "history"
+    processes = []
+    # Both have looked at the history, and wait for it, before either may count.
+    with holding(folder):
+        for week in ("W1", "W2"):
+            make_rows(int(week[1]), 300).to_csv(tmp_path / f"{week}.csv", index=False)
+            words = command("monitor", "lines", f"{week}.csv", "--out", str(folder))
+            where = {"cwd": tmp_path, "env": environment(tmp_path)}
+            processes.append(
+                subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **where)
+            )
+        wait_for(lambda: all(opens(process.pid, folder) for process in processes))
+    said = [process.communicate(timeout=120)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
+    assert set(pd.read_parquet(folder / "history.parquet")["period"]) == {"W1", "W2"}
+    assert {path.name for path in folder.iterdir()} >= {"rows@W1.parquet", "rows@W2.parquet"}
+
+
+def opens(process, folder):
+    """Return whether a process has a folder open."""
+    handles = Path(f"/proc/{process}/fd").iterdir()
+    return folder in [handle.readlink() for handle in handles if handle.is_symlink()]
