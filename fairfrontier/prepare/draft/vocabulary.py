@@ -17,33 +17,62 @@ def _words(*lines: str) -> frozenset[str]:
 # Spanish and Portuguese; the attributes that most laws name come first.
 PROTECTED: dict[str, frozenset[str]] = {
     "sex": _words(
-        "sex gender geschlecht sexe genre sexo genero female male woman is_female is_male"
+        "sex gender geschlecht sexe genre sexo genero female male woman weiblich mannlich femme",
+        "mujer",
     ),
     "race": _words(
-        "race racial rasse raza raca skin_color skin_colour white black hispanic latino nonwhite",
-        "african_american caucasian minority",
+        "race racial rasse raza raca skin_color skin_colour hautfarbe white black hispanic latino",
+        "nonwhite african_american caucasian minority minderheit",
     ),
-    "ethnicity": _words("ethnicity ethnic ethnie etnia ethnizitat"),
-    "age": _words("age ages alter edad idade agegroup altersgruppe"),
-    "disability": _words("disability disabled handicap behinderung discapacidad deficiencia"),
-    "religion": _words("religion religious faith konfession caste"),
+    "ethnicity": _words(
+        "ethnicity ethnic ethnie ethnizitat ethnisch ethnique etnia etnico etnica indigenous"
+    ),
+    "age": _words(
+        "age ages alter edad idade agegroup altersgruppe senior_citizen year_of_birth birth_year",
+        "geburtsjahr annee_de_naissance annee_naissance ano_de_nacimiento ano_nacimiento",
+    ),
+    "disability": _words(
+        "disability disabilities disabled handicap handicapped handicape invalidite behinderung",
+        "behindert schwerbehinderung schwerbehindert discapacidad discapacitado deficiencia",
+    ),
+    "religion": _words(
+        "religion religions religious faith religionszugehorigkeit konfession glaube religieux",
+        "confession religioso confesion caste",
+    ),
     "nationality": _words(
-        "nationality national_origin citizenship citizen native_country country_of_birth",
-        "birth_country country_of_origin birthplace foreign foreigner foreign_worker immigrant",
-        "immigration migrant nationalitat staatsangehorigkeit nationalite nacionalidad",
+        "nationality national_origin citizenship citizen native_country country_of_birth origin",
+        "birth_country country_of_origin birthplace place_of_birth foreign foreigner foreign_born",
+        "foreign_worker immigrant immigration migrant refugee nationalitat staatsangehorigkeit",
+        "staatsangehoerigkeit geburtsland geburtsort herkunft herkunftsland auslander auslaender",
+        "migrationshintergrund nationalite pays_de_naissance pays_naissance lieu_de_naissance",
+        "origine etranger immigre nacionalidad pais_de_nacimiento pais_nacimiento origen",
+        "extranjero inmigrante migrante",
     ),
-    "language": _words("native_language mother_tongue muttersprache first_language"),
+    "language": _words(
+        "native_language mother_tongue first_language muttersprache langue_maternelle",
+        "lengua_materna",
+    ),
     "orientation": _words("sexual_orientation lgbt lgbtq"),
     "marital status": _words(
-        "marital married marriage civil_status familienstand spouse estado_civil etat_civil",
+        "marital married marriage civil_status familienstand zivilstand verheiratet spouse",
+        "estado_civil casado etat_civil situation_familiale situation_matrimoniale",
         "personal_status",
     ),
-    "pregnancy": _words("pregnant pregnancy maternity"),
-    "veteran": _words("veteran"),
+    "pregnancy": _words(
+        "pregnant pregnancy pregnancies maternity schwanger schwangerschaft mutterschutz enceinte",
+        "grossesse maternite embarazo embarazada maternidad",
+    ),
+    "veteran": _words("veteran veterans kriegsveteran ancien_combattant veterano"),
 }
+# Words that mean much else beside others: they count where they are the whole name.
+ALONE = _words(
+    "white black genre alter minority foreign citizen origin origine origen herkunft glaube faith",
+    "confession male female",
+)
+BESIDE = _words("is has flag indicator code group status")
 # Levels by which a column is recognised whatever its name.
-MEN = _words("male m man men mannlich homme h hombre masculino")
-WOMEN = _words("female f woman women weiblich w femme mujer femenino feminino")
+MEN = _words("male m man men mannlich maennlich mann homme h masculin hombre varon masculino")
+WOMEN = _words("female f woman women weiblich w frau femme feminin mujer femenino feminino")
 FURTHER_SEXES = _words("x d other unknown diverse divers nonbinary non-binary")
 RACES = frozenset(
     {
@@ -52,6 +81,16 @@ RACES = frozenset(
         *("native american", "american indian", "african american", "black or african american"),
         "pacific islander",
     }
+)
+MARITAL = _words(
+    "married unmarried single divorced widowed separated never-married never_married ledig",
+    "verheiratet geschieden verwitwet celibataire marie mariee divorce divorcee veuf veuve",
+    "soltero soltera casado casada divorciado divorciada viudo viuda",
+)
+RELIGIONS = _words(
+    "christian christianity catholic protestant orthodox muslim islam jewish judaism hindu",
+    "hinduism buddhist buddhism sikh katholisch evangelisch muslimisch judisch catholique",
+    "protestant musulman juif catolico protestante judio",
 )
 IDENTIFIERS = _words("id ids uuid guid key index idx rowid rownum number nummer no nr ssn")
 
@@ -105,6 +144,8 @@ def name_words(name: str) -> list[str]:
 def find_attribute(name: str) -> str | None:
     """Return the protected attribute that a column's name says it holds."""
     words = set(name_words(name))
+    single = {word for word in words if "_" not in word} - BESIDE
+    words -= ALONE if len(single) > 1 else frozenset()
     return next((kind for kind, names in PROTECTED.items() if words & names), None)
 
 
@@ -113,4 +154,5 @@ def recognise_levels(levels: list[str]) -> str | None:
     found = {fold(level) for level in levels}
     if found & MEN and found & WOMEN and found <= MEN | WOMEN | FURTHER_SEXES:
         return "sex"
-    return "race" if len(found & RACES) > 1 else None
+    kinds = {"race": RACES, "religion": RELIGIONS, "marital status": MARITAL}
+    return next((kind for kind, levels in kinds.items() if len(found & levels) > 1), None)
