@@ -92,8 +92,8 @@ serve: setup  ## start the Prefect server, the deployments and a worker on loopb
 	@$(RUN) -m flows serve
 
 lock:  ## resolve the dependencies again (needs uv)
-	$(UV_COMPILE) pyproject.toml --extra build --extra cpu --extra dask --extra flows \
-		--extra notebook --extra text -o requirements.lock
+	$(UV_COMPILE) pyproject.toml --extra build --extra cpu --extra dask --extra excel \
+		--extra flows --extra notebook --extra text -o requirements.lock
 	$(UV_COMPILE) pyproject.toml --extra dev -c requirements.lock -o requirements-dev.lock
 	for peer in $(PEERS); do \
 		$(UV_COMPILE) benchmarks/peer/$$peer.in -o benchmarks/peer/$$peer.lock || exit 1; \

@@ -196,15 +196,15 @@ class AuditConfig(ResultOptions):
     def _check_unused(self) -> None:
         """Refuse options of what is not audited."""
         columns = tuple(name for name in TABLE if name != "groups")
+        kind, others, mend = "bundle", (*columns, *FITTED, *SOURCES), "Leave it out"
         if self.model is None:
-            kind, others, mend = "table", FITTED, "Leave it out."
+            kind, others = "table", FITTED
         elif self.table is None:
-            kind, others, mend = "model", TABLE if self.noisy else columns, "Leave it out."
+            kind, others = "model", TABLE if self.noisy else columns
         else:
-            kind, others = "bundle", (*columns, *FITTED, *SOURCES)
-            mend = "Leave it out, or audit the table that `fairfrontier score` writes."
+            mend += ", or audit the table that `fairfrontier score` writes"
         if unused := list(self.list_changed(others)):
-            raise fault(f"--{unused[0]} is not for the audit of a {kind}", mend)
+            raise fault(f"--{unused[0]} is not for the audit of a {kind}", f"{mend}.")
 
     def _check_table(self) -> None:
         if not self.groups or not (self.decisions or self.scores):

@@ -129,9 +129,10 @@ def _read_sheet(raw: bytes, path: Path) -> pd.DataFrame:
         return pd.read_excel(io.BytesIO(raw))
     except ImportError as error:
         library = next(iter(re.findall(r"openpyxl|xlrd|odfpy", str(error))), "openpyxl")
+        wanted = "'fairfrontier[excel]'" if library == "openpyxl" else library
         raise ConfigError(
             f"{path} is a spreadsheet, and {library} is not installed.",
-            f"Install it (pip install {library}), or save the sheet as CSV.",
+            f"Install it (pip install {wanted}), or save the sheet as CSV.",
         ) from None
     # Its readers raise whatever a damaged file makes them meet.
     except Exception as error:

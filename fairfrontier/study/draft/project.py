@@ -61,7 +61,7 @@ def init(table: Any, **options: Any) -> Draft:
     Parameters
     ----------
     table : path or frame
-        A CSV or TSV file (gzip too), Parquet, Feather, Excel (with openpyxl), a folder of Parquet
+        A CSV or TSV file (gzip too), Parquet, Feather, Excel (extra `excel`), a folder of Parquet
         files; or a frame of pandas, polars or anything else with ``__arrow_c_stream__``. What the
         loader does not read itself is written to ``data/raw/NAME.parquet``.
     **options
