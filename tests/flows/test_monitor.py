@@ -4,8 +4,10 @@ import pytest
 
 from fairfrontier.monitor.config import MonitorConfig
 from fairfrontier.monitor.files import FILES
+from fairfrontier.runtime.text_file import read_csv
 from flows import monitor as door
 from flows.monitor import ALARM, monitor
+from tests.cli.process import wait_for
 from tests.monitor.watched import make_bundle, make_rows
 
 
@@ -43,3 +45,31 @@ def test_an_alarm_is_an_event_once(harness, home, monkeypatch):
         keys = ArtifactFilter(key=ArtifactFilterKey(like_="monitor-lines"))
         found = {artifact.key for artifact in client.read_artifacts(artifact_filter=keys)}
     assert {"monitor-lines-checks", "monitor-lines-card", "monitor-lines-rows"} <= found
+
+
+@pytest.mark.slow
+def test_an_alarm_arrives_at_the_server(harness, home):
+    from prefect.client.orchestration import get_client
+    from prefect.events.filters import EventFilter, EventNameFilter
+
+    make_rows(2, 1500, 0.8).to_csv(home / "W2.csv", index=False)
+    limit = {"selection_rate_difference:sex": 0.1}
+    run = MonitorConfig(bundle=home / "lines", table=home / "W2.csv", limit=limit, out=home / "out")
+    done = monitor(run)
+    assert "selection_rate_difference:sex" in done["raised"]
+    wanted = EventFilter(event=EventNameFilter(name=[ALARM]))
+    found = []
+
+    def arrived():
+        with get_client(sync_client=True) as client:
+            found[:] = client.read_events(wanted, limit=50).events
+        return len(found) == len(done["raised"])
+
+    wait_for(arrived, 60)
+    assert {event.resource.id for event in found} == {"fairfrontier.bundle.out"}
+    by_name = {event.payload["name"]: event.payload for event in found}
+    assert set(by_name) == set(done["raised"])
+    passed = by_name["selection_rate_difference:sex"]
+    assert (passed["kind"], passed["high"], passed["period"]) == ("limit", 0.1, "W2")
+    # Names and numbers of groups; no row.
+    assert set(passed) == {"period", "sentence", *read_csv(run.folder / "checks.csv").columns}
