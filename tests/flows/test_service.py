@@ -2,66 +2,35 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 import urllib.request
 
 import pytest
 
 from flows.service import restrict_jobs
-from tests.project import command, environment
+from tests.flows.served import serve, start_run
 
 PORT = 4271
-API = f"http://127.0.0.1:{PORT}/api"
+OWN = f"http://127.0.0.1:{PORT}"
 
 
 @pytest.mark.slow
 def test_a_deployed_run_works_and_the_user_interface_asks_the_right_server(fresh):
-    surroundings = environment(fresh)
-    with subprocess.Popen(
-        command("serve", "--port", str(PORT), module="flows"),
-        env=surroundings,
-        cwd=fresh,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as service:
-        try:
-            lines = iter(service.stdout.readline, "")
-            assert any("worker of pool" in line for line in lines)
-            opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-            with opener.open(f"http://127.0.0.1:{PORT}/ui-settings", timeout=10) as answer:
-                assert json.load(answer)["api_url"] == API
-            secret = (fresh / "data" / "prefect" / "secret").read_text()
-            with opener.open(f"http://127.0.0.1:{PORT}/", timeout=10) as answer:
-                assert b"The password is the line in" in answer.read()
-            done = subprocess.run(
-                [
-                    *(sys.executable, "-m", "prefect", "deployment", "run", "frontier/adult"),
-                    *("--param", 'run={"study":"loans","cluster":"inline"}', "--watch"),
-                    # What would run other code, were it listened to.
-                    *("--job-variable", f"command=touch {fresh}/owned"),
-                    *("--job-variable", "working_dir=/nowhere"),
-                    *("--job-variable", 'env={"PYTHONSTARTUP": "x", "PYTHONPATH": "/nowhere"}'),
-                ],
-                env={**surroundings, "PREFECT_API_URL": API, "PREFECT_API_AUTH_STRING": secret},
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=120,
-            )
-            assert "'Completed'" in done.stdout, done.stdout + done.stderr
-            assert not (fresh / "owned").exists()
-        finally:
-            service.send_signal(signal.SIGINT)
-            end = time.monotonic() + 20
-            while service.poll() is None and time.monotonic() < end:
-                time.sleep(0.1)
-            if service.poll() is None:
-                os.kill(service.pid, signal.SIGKILL)
+    with serve(fresh, PORT) as service:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"{OWN}/ui-settings", timeout=10) as answer:
+            assert json.load(answer)["api_url"] == f"{OWN}/api"
+        with opener.open(f"{OWN}/", timeout=10) as answer:
+            assert b"The password is the line in" in answer.read()
+        # What would run other code, were it listened to.
+        told, _ = start_run(
+            fresh,
+            PORT,
+            *("--job-variable", f"command=touch {fresh}/owned"),
+            *("--job-variable", "working_dir=/nowhere"),
+            *("--job-variable", 'env={"PYTHONSTARTUP": "x", "PYTHONPATH": "/nowhere"}'),
+        ).communicate(timeout=120)
+        assert "'Completed'" in told
+        assert not (fresh / "owned").exists()
     assert (fresh / "data" / "results" / "loans" / "report.html").is_file()
     assert service.returncode == 0
 

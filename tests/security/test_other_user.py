@@ -16,7 +16,8 @@ from fairfrontier.runtime.cluster import ClusterConfig, call_worker, open_cluste
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.writer import make_private
 from flows.server import read_secret
-from tests.cli.process import children
+from tests.cli.process import children, wait_for
+from tests.flows.served import serve, start_run
 from tests.security.knock import PATHS
 from tests.security.knock import knock as heard
 from tests.security.sockets import LOOPBACK, PYTHON, STRANGER, knock, list_listening
@@ -119,3 +120,27 @@ def test_no_port_of_a_cluster_answers_another_user(others, workers, shared):
     # The scheduler, the nanny and the worker: who has the certificate is answered.
     assert len(speaking) == 3
     assert call_worker(workers, abs, -1) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(PYTHON is None, reason="another user needs a Python of the system")
+def test_no_port_of_what_serves_deployed_runs_answers_another_user(fresh):
+    port, tried = 4272, set()
+    with serve(fresh, port) as service, start_run(fresh, port) as run:
+
+        def ended():
+            """Try the ports that the server, the worker or the run have opened since."""
+            found = list_listening([service.pid, *children(service.pid)])
+            assert set(found.values()) <= {LOOPBACK}
+            for number in set(found) - tried:
+                answers = knock(number)
+                # The interface's own page, which asks for the password, is open.
+                of_api = [answers[name] for name, (_, path) in PATHS.items() if b"/api/" in path]
+                assert {answer.split()[1] for answer in of_api} == {"401"}, answers
+                assert "200" not in answers["text"]
+            tried.update(found)
+            return run.poll() is not None
+
+        wait_for(ended)
+        assert "'Completed'" in run.stdout.read()
+    assert tried == {port}
