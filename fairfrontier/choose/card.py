@@ -210,7 +210,7 @@ def render_card(card: Mapping[str, Any]) -> dict[str, str]:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=show_number, plain=escape_markdown)
+    environment.filters.update(number=show_number, plain=escape_markdown, code=quote_code)
     header = write_header(card)
     papers = {
         name: environment.get_template(f"{name}.j2").render(**card, header=header)
@@ -223,6 +223,13 @@ def render_card(card: Mapping[str, Any]) -> dict[str, str]:
 def escape_markdown(text: object) -> str:
     """Return text as Markdown shows it: no markup, no HTML, one line."""
     return _SPECIAL.sub(r"\\\1", html.escape(" ".join(str(text).split()), quote=False))
+
+
+def quote_code(text: str) -> str:
+    """Return text as code in a line of Markdown, whatever backticks it has."""
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    pad = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{pad}{' '.join(text.splitlines())}{pad}{fence}"
 
 
 def write_header(card: Mapping[str, Any]) -> str:

@@ -81,17 +81,25 @@ class SelectConfig(StudyOptions):
         }
         return Study(folder, self.home, facts)
 
-    def write_command(self, name_path: Callable[[Path], str]) -> str:
-        """Return the command of these options; ``name_path`` writes its paths."""
-        words = ["fairfrontier", "select", name_path(Path(self.study))]
-        words += [self.query] if self.query else []
-        for name, field in type(self).model_fields.items():
+    def write_commands(self, name_path: Callable[[Path], str]) -> dict[str, str]:
+        """Return the commands that ran the study and that choose; ``name_path`` writes paths."""
+        study, *options = self._list_words(type(self), name_path)
+        select = [study, *([self.query] if self.query else []), *options]
+        words = {"run": self._list_words(StudyOptions, name_path), "select": select}
+        return {name: shlex.join(["fairfrontier", name, *given]) for name, given in words.items()}
+
+    def _list_words(
+        self, options: type[StudyOptions], name_path: Callable[[Path], str]
+    ) -> list[str]:
+        """Return the study, and those of the options that are not as they are by default."""
+        words = [name_path(Path(self.study))]
+        for name, field in options.model_fields.items():
             value = getattr(self, name)
             if name not in ("study", "query", "conf") and value != field.default:
                 option = f"--{name.replace('_', '-')}"
                 shown = name_path(value) if isinstance(value, Path) else str(value)
                 words += [option] if value is True else [option, shown]
-        return shlex.join(words)
+        return words
 
 
 def choose(config: SelectConfig) -> Choice | MixedChoice:
@@ -146,7 +154,7 @@ def write_choice(choice: Choice | MixedChoice, config: SelectConfig) -> dict[str
         (work / BUNDLE).mkdir()
         export.bundle.fill(work / BUNDLE)
         (work / "measures.csv").write_bytes(to_csv(card["table"]))
-        fill(work, card["explained"], explanation.unit, card["picture"])
+        fill(work, explanation, card["explained"], card["picture"])
         kept = export.decided[["id", "decision"]]
         kept.to_parquet(work / "decisions.parquet", index=False)
         for name, text in render_card(card).items():
@@ -175,7 +183,7 @@ def list_commands(
     if len(label.positive or ()) == 1 and label.positive != ("1",):
         audit += ["--positive", str((label.positive or ("",))[0])]
     return {
-        "select": config.write_command(name_path),
+        **config.write_commands(name_path),
         "score": shlex.join(score),
         "explain": shlex.join(["fairfrontier", "explain", shown, source]),
         **({"audit": shlex.join(audit)} if groups else {}),

@@ -217,11 +217,12 @@ def write_explanation(explanation: Explanation, config: ExplainConfig) -> pd.Dat
     """Write the ``FILES`` into the folder of the options, and return the table of explain.csv."""
     table = explanation.tabulate(config.minimum)
     with filling(config.folder, FILES) as work:
-        fill(work, table, explanation.unit, draw_explanation(table, explanation.unit))
+        fill(work, explanation, table, draw_explanation(table, explanation.unit))
     return table
 
 
-def fill(folder: Path, table: pd.DataFrame, unit: str, picture: Picture) -> None:
-    """Write the table and the figure into a folder."""
-    (folder / "explain.csv").write_bytes(to_csv(table.assign(unit=unit)))
+def fill(folder: Path, explanation: Explanation, table: pd.DataFrame, picture: Picture) -> None:
+    """Write the table and the figure of an explanation into a folder."""
+    written = table.assign(base=explanation.base, unit=explanation.unit)
+    (folder / "explain.csv").write_bytes(to_csv(written))
     (folder / "explain.png").write_bytes(picture.png)

@@ -44,5 +44,5 @@ def show_choice(summary: dict[str, Any]) -> None:
         )
     show(f"Bundle and card: {summary['folder']}. Next:")
     for name, command in summary["commands"].items():
-        if name != "select":
+        if name not in ("run", "select"):
             show(f"  {command}")

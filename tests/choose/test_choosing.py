@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
+import shutil
 
 import pandas as pd
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 
 import fairfrontier as ff
-from fairfrontier.choose.card import escape_markdown
+from fairfrontier.choose.card import escape_markdown, quote_code
 from fairfrontier.choose.choosing import SelectConfig, choose, write_choice
 from fairfrontier.cli.command import app
 from fairfrontier.cli.select_command import show_choice
@@ -89,6 +92,54 @@ def test_the_card_says_what_is_known_and_marks_what_is_not(loans, ask):
     assert "<script" not in page
     assert "data:image/png" in page
     assert str(loans.home) not in text + page
+
+
+def test_each_table_of_the_card_names_the_command_and_the_file_of_its_numbers(
+    loans, ask, monkeypatch
+):
+    config = ask(f"max accuracy subject to {DIFFERENCE} <= 0.15")
+    write_choice(choose(config), config)
+    folder = loans.folder / "choice"
+    text = (folder / "card.md").read_text()
+    # Every table of numbers ends with a line that says where they are.
+    tables = re.findall(r"((?:^\|.*\n)+)\n(.*)", text, re.MULTILINE)
+    numbers = [(table, line) for table, line in tables if re.search(r"\d\.\d{3}", table)]
+    assert len(numbers) == 1 + 1 + 2 + 1 + 2
+    commands = set()
+    for table, line in numbers:
+        assert re.search("`(measures|explain).csv`", line), table
+        commands |= {*re.findall("`(fairfrontier [^`]+)`", line)}
+    run, select = sorted(commands)
+    before = {path.name: path.read_bytes() for path in folder.glob("*.csv")}
+    shutil.rmtree(folder)
+    monkeypatch.chdir(loans.home)
+    for command in (run, select):
+        app(shlex.split(command)[1:], standalone_mode=False)
+    assert {path.name: path.read_bytes() for path in folder.glob("*.csv")} == before
+    # The cells are those of the files.
+    measures = read_csv(folder / "measures.csv").set_index("name")
+    selected = json.loads((folder / "choice.json").read_text())["selected"]
+    points = loans.points[loans.points["part"] == "validation"]
+    for name, value in selected.items():
+        measure, _, group = name.partition(":")
+        own = points[(points["measure"] == measure) & (points["group"] == group)]
+        setting = own[own["method"] == "drawn"]["value"]
+        assert setting.mean() == value
+        row = measures.loc[name]
+        assert f"| {value:.3f} | – | {row['value']:.3f} ({row['low']:.3f} to" in numbers[0][0]
+    island = measures.loc["tpr:origin=island"]
+    shown = f"{island['value']:.3f} ({island['low']:.3f} to {island['high']:.3f}), n = "
+    rows = measures.loc["selection_rate:origin=island", "n"]
+    (line,) = [line for line in text.splitlines() if line.startswith(f"| island | {rows:.0f} |")]
+    assert shown + f"{island['n']:.0f}" in line
+    base = read_csv(folder / "explain.csv")["base"].iloc[0]
+    assert f"the base {base:.3f}".replace("-", "−") in text
+
+
+@pytest.mark.parametrize("text", ["a", "``", "a `b`", "```x"])
+def test_code_in_a_line_of_markdown(text):
+    tokens = MarkdownIt().parseInline(quote_code(text))[0].children
+    assert [(token.type, token.content) for token in tokens] == [("code_inline", text)]
 
 
 def test_papers_count_the_data_and_follow_the_annex(loans, ask, raw):

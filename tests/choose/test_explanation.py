@@ -101,7 +101,7 @@ def test_the_command_leaves_a_table_and_a_figure(folders, raw, tmp_path, monkeyp
     assert {path.name for path in (tmp_path / "made").iterdir()} == {"explain.csv", "explain.png"}
     table = read_csv(tmp_path / "made" / "explain.csv")
     explanation = ff.explain(folders["gbdt"], raw)
-    assert list(table) == ["attribute", "level", "n", "column", "mean_abs", "mean", "unit"]
+    assert list(table) == ["attribute", "level", "n", "column", "mean_abs", "mean", "base", "unit"]
     np.testing.assert_allclose(table["mean"], explanation.tabulate()["mean"], atol=1e-9)
     assert table["column"].iloc[0] in told
 
