@@ -42,12 +42,22 @@ PRODUCTS = (
 LONGEST = (
     "tests/test_notebooks.py",
     "tests/flows/",
-    "tests/cli/",
+    "tests/contracts/test_sklearn.py",
+    "tests/test_runner.py",
     "tests/train/individual/budro/test_collection.py",
+    "tests/debias/test_files.py",
     "tests/test_documents.py",
+    "tests/cli/",
+    "tests/train/fit/test_key.py",
+    "tests/fuzz/",
+    "tests/contracts/",
+    "tests/prepare/test_collection.py",
+    "tests/train/regression/test_collection.py",
+    "tests/runtime/test_cluster.py",
+    "tests/test_entry_points.py",
+    "tests/train/noisy/",
     "tests/reproduce/",
     "tests/figure/",
-    "tests/contracts/",
 )
 
 

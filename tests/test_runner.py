@@ -162,6 +162,8 @@ def test_changed_notes_are_written_without_training(fresh):
     assert "Written later." in (Path(done["folder"]) / "report.html").read_text()
 
 
+# The search below is spread in every run of the tests.
+@pytest.mark.slow
 def test_two_workers_give_the_same_bytes(done, fresh):
     cluster = fresh / "two.yaml"
     cluster.write_text("kind: local\nworkers: 2\n")

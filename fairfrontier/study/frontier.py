@@ -136,7 +136,7 @@ def summarise(points: pd.DataFrame, fits: pd.DataFrame, part: str) -> pd.DataFra
     value = table["value"].to_numpy(dtype=np.float64)
     quantile = stdtrit(np.maximum(seeds - 1, 1), 0.975)
     half = quantile * table["sd"].to_numpy(dtype=np.float64) / np.sqrt(seeds)
-    shares = kept.groupby("name")["value"].agg(lambda v: bool(v.between(0, 1).all()))
+    shares = kept["value"].between(0, 1).groupby(kept["name"]).all()
     share = shares.reindex(table["name"]).to_numpy(dtype=bool)
     for side, bound in (("low", value - half), ("high", value + half)):
         clipped = np.where(share, bound.clip(0, 1), bound)

@@ -57,6 +57,16 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.fixture(scope="module")
+def reworded(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy with other words in every file."""
+    root = tmp_path_factory.mktemp("reworded")
+    shutil.copytree(copy, root, dirs_exist_ok=True)
+    for path in root.rglob("*.py"):
+        path.write_text(ast.unparse(Rewording().visit(ast.parse(path.read_text()))) + "  # why\n")
+    return root
+
+
 def make_group(estimator: str = "gbdt", **changes: object) -> FitGroup:
     parameters = {"n_estimators": 2} if estimator in ("gbdt", "budro", "reweigh") else {}
     return FitGroup(
@@ -139,11 +149,8 @@ class Rewording(ast.NodeTransformer):
         return ast.Constant("Other words.") if is_text or isinstance(node, ast.JoinedStr) else node
 
 
-def test_other_words_in_every_file_move_no_method(copy, tmp_path, quick):
-    shutil.copytree(copy, tmp_path / "copy")
-    for path in (tmp_path / "copy").rglob("*.py"):
-        path.write_text(ast.unparse(Rewording().visit(ast.parse(path.read_text()))) + "  # why\n")
-    assert digest_methods(tmp_path / "copy") == digest_methods(copy)
+def test_other_words_in_every_file_move_no_method(copy, reworded, quick):
+    assert digest_methods(reworded) == digest_methods(copy)
 
 
 @pytest.mark.parametrize(
@@ -238,11 +245,8 @@ print(json.dumps([found, len(prepared)]))
 """
 
 
-def test_an_edited_message_in_every_room_moves_no_key(copy, home, store, tmp_path):
-    root = tmp_path / "copy"
-    shutil.copytree(copy, root)
-
-    def look() -> tuple[dict[str, str], int]:
+def test_an_edited_message_in_every_room_moves_no_key(copy, reworded, home, store):
+    def look(root: Path) -> tuple[dict[str, str], int]:
         command = [sys.executable, "-c", SCRIPT, str(home), str(store.folder)]
         settings = environment(home, PYTHONPATH=str(root))
         done = subprocess.run(
@@ -250,13 +254,13 @@ def test_an_edited_message_in_every_room_moves_no_key(copy, home, store, tmp_pat
         )
         return tuple(json.loads(done.stdout))  # type: ignore[return-value]
 
-    found, prepared = look()
+    found, prepared = look(copy)
     assert prepared == 1
-    for path in root.rglob("*.py"):
-        path.write_text(ast.unparse(Rewording().visit(ast.parse(path.read_text()))) + "  # why\n")
-    kernel = root / "fairfrontier" / "train" / "individual" / "budro" / "search.py"
-    kernel.write_text(f"{kernel.read_text()}\n\ndef added(): ...\n")
-    after, prepared = look()
+    kernel = reworded / "fairfrontier" / "train" / "individual" / "budro" / "search.py"
+    text = kernel.read_text()
+    kernel.write_text(f"{text}\n\ndef added(): ...\n")
+    after, prepared = look(reworded)
+    kernel.write_text(text)
     # Its code has other bytes, so that the split is made once more, and is found equal.
     assert prepared == 1
     assert [name for name in found if after[name] == found[name]] == ["gbdt", "linear"]
