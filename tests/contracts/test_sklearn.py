@@ -36,8 +36,10 @@ PARAMETERS: Mapping[str, Mapping[str, Any]] = {
     # A tie of ten is the second class to us, and the first to the checks.
     "k_neighbors": {"n_neighbors": 5},
     # Every group has a selection rate, but one without a positive row has no true positive rate.
-    "noisy_dro": {"criterion": "demographic_parity"},
+    "noisy_dro": {"criterion": "demographic_parity", "iterations": 10, "learning_rate": 0.3},
+    "noisy_ideal": {"iterations": 10, "learning_rate": 0.3, "game_steps": 50},
     "noisy_naive": {"criterion": "demographic_parity"},
+    "noisy_soft_assignment": {"iterations": 10, "learning_rate": 0.3},
     "noisy_true_groups": {"criterion": "demographic_parity"},
     "randomized_threshold": {"scale": "margin"},
     "reductions": {"solver": "grid_search", "grid_size": 3},
