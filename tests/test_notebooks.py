@@ -12,27 +12,42 @@ from nbclient import NotebookClient
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+# pyzmq and traitlets warn of loops and sockets that are not ours.
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def test_there_are_notebooks():
     assert "01-first-frontier.ipynb" in {path.name for path in NOTEBOOKS}
 
 
-# pyzmq and traitlets warn of loops and sockets that are not ours.
-@pytest.mark.filterwarnings("ignore")
+@pytest.fixture(scope="module")
+def client():
+    """Return a client of one kernel for all notebooks: each would import for seconds."""
+    client = NotebookClient(
+        nbformat.v4.new_notebook(),
+        timeout=120,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(ROOT / "notebooks")}},
+    )
+    # What a loaded machine sends in two pieces is one output all the same.
+    client.coalesce_streams = True
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+        patch.delenv("MPLBACKEND")  # the kernel shows figures in the notebook
+        with client.setup_kernel():
+            yield client
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_runs(path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    monkeypatch.delenv("MPLBACKEND")  # the kernel shows figures in the notebook
+def test_runs(client, path):
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     committed = [_kinds(cell) for cell in cells]
-    place = {"metadata": {"path": str(path.parent)}}
-    client = NotebookClient(notebook, timeout=120, kernel_name="python3", resources=place)
-    # What a loaded machine sends in two pieces is one output all the same.
-    client.coalesce_streams = True
-    client.execute()
+    # Nothing has a name that an earlier notebook gave it.
+    notebook.cells.insert(0, nbformat.v4.new_code_cell("%reset -f"))
+    client.nb = notebook
+    client.execute(cleanup_kc=False)
     assert [_kinds(cell) for cell in cells] == committed
     assert "image/png" in {kind for kinds in committed for kind in kinds}
 
