@@ -24,7 +24,7 @@ from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.writer import filling
 from fairfrontier.study.frontier import orient
 
-CONSTANT = 0.5
+OBJECTIVE, CONSTANT = "balanced_accuracy", 0.5
 SEARCHED, WRITTEN = "adult-search", "adult"
 
 
@@ -44,7 +44,7 @@ def measure_area(frontier: pd.DataFrame, fairness: str, reference: float) -> flo
     # More is better in an oriented measure; less in a gap.
     gap = -orient(fairness, rows["fairness_value"].to_numpy(dtype=np.float64))
     worst = -float(orient(fairness, np.array([reference]))[0])
-    return sum_volume(rows["accuracy"].to_numpy(dtype=np.float64), gap, (CONSTANT, worst))
+    return sum_volume(rows[OBJECTIVE].to_numpy(dtype=np.float64), gap, (CONSTANT, worst))
 
 
 def compare(searched: pd.DataFrame, written: pd.DataFrame) -> list[Compared]:
