@@ -135,6 +135,8 @@ def check_booster(booster: Mapping[str, Any]) -> None:
     _require(bool((np.diff(rounds) >= 0).all()), "iteration_indptr")
     _require(not any(len(each) for each in model.get("cats", {}).values()), "categories")
     for number, tree in enumerate(trees):
+        # XGBoost puts a tree where its id says, and leaves the other places empty.
+        _require(int(tree["id"]) == number, f"id of tree {number}")
         _require(_is_consistent(tree, n_features), f"tree {number}")
 
 

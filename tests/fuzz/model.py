@@ -12,18 +12,22 @@ import json
 import random
 import resource
 import shutil
+import struct
 import sys
 import time
 import traceback
 import warnings
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fairfrontier import create
 from fairfrontier.metric.registry import learn
 from fairfrontier.runtime.errors import FairfrontierError
+from fairfrontier.train.booster import NUMBERS as UBJ_NUMBERS
+from fairfrontier.train.booster import parse_ubj
 from fairfrontier.train.persistence import MANIFEST, _digest
 from fairfrontier.train.registry import load_model
 from tests.train.tables import make_split
@@ -98,6 +102,56 @@ def mangle_bytes(content: bytes, rng: random.Random) -> bytes:
     return bytes(changed)
 
 
+def mangle_trees(content: bytes, rng: random.Random) -> bytes:
+    """Change a value of a booster's file, or some of its bytes."""
+    if rng.random() < 0.3:
+        return mangle_bytes(content, rng)
+    tree = parse_ubj(content)
+    owner, key = tree, rng.choice(list(tree))
+    while isinstance(owner[key], dict | list) and owner[key] and rng.random() < 0.95:
+        owner = owner[key]
+        key = rng.choice(list(owner)) if isinstance(owner, dict) else rng.randrange(len(owner))
+    value = owner[key]
+    if isinstance(value, np.ndarray) and value.size and rng.random() < 0.8:
+        value = owner[key] = value.copy()
+        with np.errstate(all="ignore"):
+            value[rng.randrange(value.size)] = np.array(rng.choice(NUMBERS)).astype(value.dtype)
+    elif isinstance(value, np.ndarray):
+        owner[key] = np.resize(value, rng.choice([0, 1, value.size + 1]))
+    elif isinstance(value, int | float):
+        owner[key] = rng.choice([value - 1, value + 1, *NUMBERS])
+    elif isinstance(value, str):
+        owner[key] = rng.choice(["", "0", "1", "2", "-1", "1e9", "[nan]", "x", value + "0"])
+    elif isinstance(owner, dict):
+        other = rng.choice(list(owner))
+        owner[key], owner[other] = owner[other], value
+    else:
+        owner[key] = owner[rng.randrange(len(owner))]
+    return write_ubj(tree)
+
+
+def write_ubj(value: Any) -> bytes:
+    """Return UBJSON as XGBoost writes it, with arrays of numbers typed."""
+
+    def write_text(text: str) -> bytes:
+        return b"L" + struct.pack(">q", len(text.encode())) + text.encode()
+
+    if isinstance(value, np.ndarray):
+        marker = next(mark for mark, kind in UBJ_NUMBERS.items() if np.dtype(kind) == value.dtype)
+        return f"[${marker}#L".encode() + struct.pack(">q", value.size) + value.tobytes()
+    if isinstance(value, dict):
+        items = [write_text(name) + write_ubj(each) for name, each in value.items()]
+        return b"{" + b"".join(items) + b"}"
+    if isinstance(value, list):
+        return b"[#L" + struct.pack(">q", len(value)) + b"".join(map(write_ubj, value))
+    if isinstance(value, str):
+        return b"S" + write_text(value)
+    if isinstance(value, bool) or value is None:
+        return {True: b"T", False: b"F", None: b"Z"}[value]
+    kind = ">d" if isinstance(value, float) else ">q"
+    return (b"D" if isinstance(value, float) else b"L") + struct.pack(kind, value)
+
+
 def mangle_array(content: bytes, rng: random.Random) -> bytes:
     """Change the header of an array, its values, shape or type."""
     kind = rng.randrange(6)
@@ -166,7 +220,7 @@ def mangle_model(folder: Path, rng: random.Random) -> str:
     if name == MANIFEST:
         path.write_bytes(mangle_json(path.read_text(), rng).encode())
         return name
-    mangle = mangle_bytes if path.suffix == ".ubj" else mangle_archive
+    mangle = mangle_trees if path.suffix == ".ubj" else mangle_archive
     path.write_bytes(mangle(path.read_bytes(), rng))
     manifest = json.loads((folder / MANIFEST).read_text())
     manifest["files"][name] = _digest(path)

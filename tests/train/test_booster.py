@@ -90,6 +90,16 @@ def test_facts_that_disagree_are_refused(tmp_path, old, new):
         read_booster(path)
 
 
+def test_a_tree_that_takes_the_place_of_another_is_refused(tmp_path):
+    path, *_ = grow(tmp_path)
+    content, first = bytearray(path.read_bytes()), b"idi\x00"
+    assert content.count(first) == 1
+    content[content.index(first) + 3] = 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="id of tree 0"):
+        read_booster(path)
+
+
 def test_no_mutation_ends_the_process(tmp_path):
     path, _, data = grow(tmp_path, objective="multi:softprob", num_class=3)
     content = np.frombuffer(path.read_bytes(), np.uint8)
