@@ -63,24 +63,6 @@ class SelectConfig(StudyOptions):
         default="zeros", description="Levels that training had not: encoded as zeros, or refused."
     )
 
-    def read_study(self) -> Study:
-        """Return the finished study; ConfigError where it was not run."""
-        study = load_study(self.study, self.profile, self.home).study
-        folder = self.find_folder(study)
-        if not (folder / "points.parquet").is_file():
-            raise ConfigError(
-                f"{study.study} has no results in {folder}.",
-                f"Run it first: fairfrontier run {shlex.quote(self.study)}",
-            )
-        facts = {
-            "study": study.study,
-            "profile": study.profile,
-            "dataset": study.dataset,
-            "minimum": study.minimum,
-            "folder": str(folder),
-        }
-        return Study(folder, self.home, facts)
-
     def write_commands(self, name_path: Callable[[Path], str]) -> dict[str, str]:
         """Return the commands that ran the study and that choose; ``name_path`` writes paths."""
         study, *options = self._list_words(type(self), name_path)
@@ -102,11 +84,30 @@ class SelectConfig(StudyOptions):
         return words
 
 
+def read_finished(options: StudyOptions) -> Study:
+    """Return the finished study; ConfigError where it was not run."""
+    study = load_study(options.study, options.profile, options.home).study
+    folder = options.find_folder(study)
+    if not (folder / "points.parquet").is_file():
+        raise ConfigError(
+            f"{study.study} has no results in {folder}.",
+            f"Run it first: fairfrontier run {shlex.quote(options.study)}",
+        )
+    facts = {
+        "study": study.study,
+        "profile": study.profile,
+        "dataset": study.dataset,
+        "minimum": study.minimum,
+        "folder": str(folder),
+    }
+    return Study(folder, options.home, facts)
+
+
 def choose(config: SelectConfig) -> Choice | MixedChoice:
     """Return what the options choose; see `select`."""
     query = read_query(config.query)
     return select(
-        config.read_study(),
+        read_finished(config),
         query.measure,
         query.bounds,
         seed=config.seed,

@@ -1,4 +1,4 @@
-"""The command line: init, run, select, score, explain, debias, audit, monitor, record, list."""
+"""The command line: init, run, select, score, explain, log, debias, audit, monitor, record."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from fairfrontier.cli.audit_command import audit
 from fairfrontier.cli.debias_command import debias
 from fairfrontier.cli.explain_command import explain
 from fairfrontier.cli.init_command import init
+from fairfrontier.cli.log_command import log
 from fairfrontier.cli.monitor_command import monitor
 from fairfrontier.cli.option import command_from
 from fairfrontier.cli.score_command import score
@@ -81,6 +82,7 @@ def prepare(config: PrepareConfig) -> None:
 command_from(app, "fairfrontier.choose.choosing:SelectConfig", "study", "query")(select)
 command_from(app, "fairfrontier.choose.scoring:ScoreConfig", "bundle", "table")(score)
 command_from(app, "fairfrontier.choose.explanation:ExplainConfig", "bundle", "table")(explain)
+command_from(app, "fairfrontier.choose.tracking:LogConfig", "study")(log)
 command_from(app, "fairfrontier.debias.config:DebiasConfig", "table")(debias)
 command_from(app, "fairfrontier.audit.config:AuditConfig", "table")(audit)
 command_from(app, "fairfrontier.monitor.config:MonitorConfig", "bundle", "table")(monitor)

@@ -102,7 +102,7 @@ def repeated(names: Iterable[str]) -> list[str]:
 
 
 # Library -> the extra of this package that installs it; XGBoost has two.
-EXTRAS = {"dask_ml": "dask", "prefect": "flows", "xgboost": "cpu"}
+EXTRAS = {"dask_ml": "dask", "mlflow": "mlflow", "prefect": "flows", "xgboost": "cpu"}
 
 
 def explain_missing(error: ModuleNotFoundError) -> FairfrontierError | None:

@@ -1,0 +1,278 @@
+"""A finished study among the runs that people keep in MLflow."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+
+from fairfrontier.choose.bundle import MANIFEST, load_bundle
+from fairfrontier.choose.choosing import BUNDLE, FOLDER, read_finished
+from fairfrontier.choose.select import KEYS, Study
+from fairfrontier.report.summary import list_versions
+from fairfrontier.runtime.errors import StoreError
+from fairfrontier.runtime.option import Name
+from fairfrontier.runtime.store import hash_file
+from fairfrontier.runtime.version import version
+from fairfrontier.study.frontier import summarise
+from fairfrontier.study.option import StudyOptions
+
+PARTS = ("validation", "test")
+# Text of a table (changes.csv) and ids of its rows (decisions.parquet) stay where they are.
+ARTIFACTS = (
+    *("*.html", "*.png", "frontier.csv", "models.csv", "points.parquet", "published.csv"),
+    "summary.json",
+)
+PAPERS = ("*.html", "*.md", "*.png", "*.csv", "choice.json")
+# Tags by which a study that was logged before is found.
+STUDY, CHOICE, PARENT = "fairfrontier.study", "fairfrontier.choice", "mlflow.parentRunId"
+MODEL = "bundle"
+MOST_LETTERS = 6_000
+# What an address may hold before the host: a name and a password.
+_SECRET = re.compile(r"(?<=://)[^/@\s]*@")
+
+
+class LogConfig(StudyOptions):
+    """Which study is logged, and where: the options of a command."""
+
+    to: Name | None = Field(
+        default=None,
+        description="MLflow's tracking URI, as http://127.0.0.1:5000 or sqlite:///mlflow.db; that "
+        "of MLFLOW_TRACKING_URI by default.",
+    )
+    experiment: Name | None = Field(
+        default=None, description="The experiment; the name of the study by default."
+    )
+
+
+@dataclass(frozen=True)
+class Logged:
+    """Where a study is in MLflow.
+
+    ``run`` is the id of its run and ``settings`` the number of those nested in it, ``model`` the
+    URI of the choice's bundle, if there is one. ``new`` and ``new_model`` say what was not there
+    before.
+    """
+
+    experiment: str
+    run: str
+    settings: int
+    model: str | None
+    new: bool
+    new_model: bool
+
+
+def log_study(config: LogConfig) -> Logged:
+    """Log a finished study to MLflow: a run for it, and one nested in it for every setting.
+
+    The run of the study has its files; a setting's has its parameters, and every measure of all
+    rows and of an attribute as the mean over the seeds, ``validation/MEASURE`` and
+    ``test/MEASURE``. Where `select` left a choice, its papers are files of the run, and its bundle
+    is a logged model: a pyfunc that MLflow loads by `load_bundle`, without pickle. What was logged
+    before, by a digest of the results, is not logged again; what a log that was cut off left is
+    deleted.
+
+    Raises
+    ------
+    ConfigError
+        When the study was not run.
+    ModuleNotFoundError
+        When MLflow is not installed.
+    StoreError
+        When MLflow or its server refuses, or the bundle was altered.
+
+    Notes
+    -----
+    O(settings) requests. Rates of single levels are in points.parquet, not in runs.
+    """
+    study = read_finished(config)
+    mlflow = _import_mlflow()
+    with _explaining():
+        client = mlflow.MlflowClient(config.to)
+        name = config.experiment or str(study.facts["study"])
+        found = client.get_experiment_by_name(name)
+        experiment = client.create_experiment(name) if found is None else found.experiment_id
+        digest = _digest(study)
+        runs = client.search_runs([experiment], f"tags.`{STUDY}` = '{digest}'")
+        complete = [run for run in runs if run.info.status == "FINISHED"]
+        for run in runs:
+            if run not in complete:
+                _delete(client, run)
+        settings = study.frontier[KEYS].drop_duplicates()
+        parent = (
+            complete[0].info.run_id
+            if complete
+            else _log_runs(client, experiment, study, settings, digest)
+        )
+        model, new = _log_choice(mlflow, client, experiment, parent, study.folder / FOLDER)
+    return Logged(name, parent, len(settings), model, not complete, new)
+
+
+def _import_mlflow() -> Any:
+    """Return the module mlflow, which else reports its use to its makers and draws bars."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    with warnings.catch_warnings():
+        # It warns of type hints of its own.
+        warnings.simplefilter("ignore")
+        import mlflow
+        import mlflow.pyfunc
+    return mlflow
+
+
+@contextmanager
+def _explaining() -> Iterator[None]:
+    """Turn errors of MLflow, and of what it writes to, into one sentence without a password."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    # Those of requests are OSErrors.
+    except (MlflowException, OSError) as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise StoreError(
+            f"MLflow says: {_SECRET.sub('', lines[0]).rstrip('.')}.",
+            "Check --to, and that the server runs and takes your credentials.",
+        ) from None
+
+
+def _digest(study: Study) -> str:
+    """Return what tells the results of a study from others; times of a run are no part of it."""
+    digests = [hash_file(study.folder / name) for name in ("points.parquet", "frontier.csv")]
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def _delete(client: Any, parent: Any) -> None:
+    """Delete a run and those nested in it, of which a search returns a page."""
+    query = f"tags.`{PARENT}` = '{parent.info.run_id}'"
+    while runs := client.search_runs([parent.info.experiment_id], query):
+        for run in runs:
+            client.delete_run(run.info.run_id)
+    client.delete_run(parent.info.run_id)
+
+
+def _log_runs(
+    client: Any, experiment: str, study: Study, settings: pd.DataFrame, digest: str
+) -> str:
+    """Log the run of a study and those of its settings, and return the id of the first."""
+    tags = {STUDY: digest, **{key: str(study.facts[key]) for key in ("study", "profile")}}
+    tags["dataset"] = str(study.summary["dataset"])
+    tags |= {f"version.{name}": number for name, number in list_versions().items()}
+    parent = client.create_run(experiment, tags=tags, run_name=study.folder.name).info.run_id
+    params = {"objective": study.objective, "fairness": ", ".join(study.fairness)}
+    _log_batch(client, parent, {}, params)
+    fits = study.points[[*KEYS, "seed"]].drop_duplicates().merge(settings, on=KEYS)
+    measures = {
+        part: dict(tuple(summarise(_leave_out_levels(study.points), fits, part).groupby(KEYS)))
+        for part in PARTS
+        if part in set(study.points["part"])
+    }
+    chosen = study.frontier[study.frontier["on_frontier"]]
+    efficient = set(chosen[KEYS].itertuples(index=False, name=None))
+    by_group = study.models[study.models["needs_groups"].astype(bool)]
+    needing = set(by_group[KEYS].itertuples(index=False, name=None))
+    for method, setting in settings.itertuples(index=False, name=None):
+        key = (method, setting)
+        tags = {
+            PARENT: parent,
+            "digest": digest,
+            "method": method,
+            "on_frontier": str(key in efficient),
+            "needs_groups": str(key in needing),
+        }
+        run = client.create_run(experiment, tags=tags, run_name=method).info.run_id
+        metrics = {
+            f"{part}/{_clean(name)}": value
+            for part, of_part in measures.items()
+            if key in of_part
+            for name, value in zip(of_part[key]["name"], of_part[key]["value"], strict=True)
+            if np.isfinite(value)
+        }
+        _log_batch(client, run, metrics, json.loads(setting))
+        client.set_terminated(run)
+    for path in _list_files(study.folder, ARTIFACTS):
+        client.log_artifact(parent, str(path))
+    client.set_terminated(parent)
+    return str(parent)
+
+
+def _leave_out_levels(points: pd.DataFrame) -> pd.DataFrame:
+    """Return the points of all rows, of whole attributes, and of certificates' budgets."""
+    group = points["group"].astype(str)
+    level = group.str.contains("=", regex=False) & ~group.str.startswith("budget=")
+    return points[~level]
+
+
+def _clean(name: str) -> str:
+    """Return a name in the letters that MLflow takes."""
+    return re.sub(r"[^\w.\- :]", "_", name)
+
+
+def _log_batch(
+    client: Any, run: str, metrics: Mapping[str, float], params: Mapping[str, Any]
+) -> None:
+    from mlflow.entities import Metric, Param
+
+    now = int(time.time() * 1000)
+    texts = {
+        _clean(name): value if isinstance(value, str) else json.dumps(value)
+        for name, value in params.items()
+    }
+    client.log_batch(
+        run,
+        metrics=[Metric(name, float(value), now, 0) for name, value in metrics.items()],
+        params=[Param(name, text[:MOST_LETTERS]) for name, text in texts.items()],
+    )
+
+
+def _list_files(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
+    return sorted(path for pattern in patterns for path in folder.glob(pattern) if path.is_file())
+
+
+def _log_choice(
+    mlflow: Any, client: Any, experiment: str, run: str, folder: Path
+) -> tuple[str | None, bool]:
+    """Log the choice that a folder holds, and return the URI of its model and whether it is new."""
+    if not (folder / BUNDLE / MANIFEST).is_file():
+        return None, False
+    bundle = load_bundle(folder / BUNDLE)
+    digest = hash_file(folder / BUNDLE / MANIFEST)
+    logged, _, known = client.get_run(run).data.tags.get(CHOICE, "").partition(" ")
+    if logged and known == digest:
+        return logged, False
+    for path in _list_files(folder, PAPERS):
+        client.log_artifact(run, str(path), FOLDER)
+    methods = [str(each["method"]) for each in bundle.manifest["models"]]
+    tags = {"method": " or ".join(methods), "needs_groups": ", ".join(bundle.needed_groups)}
+    model = client.create_logged_model(experiment, MODEL, run, tags=tags).model_id
+    with tempfile.TemporaryDirectory() as work:
+        mlflow.pyfunc.save_model(
+            f"{work}/{MODEL}",
+            loader_module=__name__,
+            data_path=str(folder / BUNDLE),
+            pip_requirements=[f"fairfrontier[cpu]=={version('fairfrontier')}"],
+        )
+        client.log_model_artifacts(model, f"{work}/{MODEL}")
+    client.finalize_logged_model(model, "READY")
+    uri = f"models:/{model}"
+    client.set_tag(run, CHOICE, f"{uri} {digest}")
+    return uri, True
+
+
+def _load_pyfunc(path: str) -> SimpleNamespace:
+    """Return what MLflow calls: `Bundle.decide` as ``predict``."""
+    return SimpleNamespace(predict=load_bundle(path).decide)
