@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import logging
 import shlex
@@ -53,6 +54,8 @@ def run_app(app: typer.Typer) -> None:
     Of any other error the traceback is printed, without what would steer the terminal.
     """
     gc.set_threshold(COLLECT_AFTER)
+    # Python's last search, among all that was imported, would take half a second.
+    atexit.register(gc.freeze)
     try:
         # Else Typer prints errors itself, with whatever the arguments hold.
         # Of a command that ends by itself there is no code.

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 
@@ -35,6 +36,17 @@ def test_errors_of_usage_are_one_line_that_steers_nothing(arguments, message, mo
     assert message in said
     assert said.count("\n") == 1
     assert not set(said) & {"\x1b", "\x07", "\u202e"}
+
+
+def test_nothing_is_searched_for_garbage_at_the_end(monkeypatch, capsys):
+    ending = []
+    monkeypatch.setattr("atexit.register", ending.append)
+    monkeypatch.setattr(sys, "argv", ["fairfrontier", "--version"])
+    before = gc.get_threshold()
+    with pytest.raises(SystemExit):
+        run_app(app)
+    gc.set_threshold(*before)
+    assert ending == [gc.freeze]
 
 
 def test_no_traceback_steers_the_terminal(monkeypatch, capsys):
