@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,8 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from fairfrontier import init
+from tests.project import call_here
 
 ROOT = Path(__file__).resolve().parents[1]
 FENCE = re.compile(r"^```(\w+)\n# (\S+)\n(.*?)^```$", re.M | re.S)
@@ -78,33 +81,56 @@ def make_loans(n_samples: int = 400) -> pd.DataFrame:
     )
 
 
-def test_own_table_of_the_readme(tmp_path):
+@pytest.fixture(scope="module")
+def loans(tmp_path_factory):
+    """Return a project with the dataset and the study of the README, which was run."""
     blocks = read_blocks("README.md")
     assert list(blocks) == ["loans.yaml", "loans-study.yaml"]
     lines = sum(block.count("\n") for block in blocks.values())
     assert lines <= 15
     assert blocks["loans-study.yaml"].count("trials: 40") == 1
+    home = _make_home(tmp_path_factory.mktemp("readme") / "home")
     for name, text in blocks.items():
-        (tmp_path / name).write_text(text.replace("trials: 40", "trials: 12"))
-    make_loans().to_csv(tmp_path / "loans.csv", index=False)
+        (home / name).write_text(text.replace("trials: 40", "trials: 12"))
+    make_loans().to_csv(home / "loans.csv", index=False)
+    command = ["fairfrontier.cli.command", "run", "loans-study.yaml", "--cluster", "inline"]
+    run(*command, folder=home, home=home)
+    return home
+
+
+def test_own_table_of_the_readme(loans, tmp_path):
     assert "\nfairfrontier init loans.csv " in (ROOT / "README.md").read_text()
-    assert init(tmp_path / "loans.csv", out=tmp_path).command.startswith("fairfrontier run loans")
-    out = tmp_path / "results"
-    command = [
-        "fairfrontier.cli.command",
-        "run",
-        "loans-study.yaml",
-        "--cluster",
-        "inline",
-        "--out",
-        str(out),
-    ]
-    run(*command, folder=tmp_path, home=_make_home(tmp_path / "home"))
-    folder = out / "loans-study"
+    drafted = init(loans / "loans.csv", out=tmp_path)
+    assert drafted.command.startswith("fairfrontier run loans")
+    folder = loans / "data" / "results" / "loans-study"
     named = ("report.html", "frontier.csv", "frontier.png", "points.parquet", "summary.json")
     assert {each for each in named if (folder / each).is_file()} == set(named)
     assert set(pd.read_csv(folder / "frontier.csv").method) >= {"gbdt", "budro"}
     assert pd.read_csv(folder / "frontier.csv").method.str.startswith("parity (").any()
+
+
+@pytest.mark.slow
+def test_the_way_from_a_frontier_to_a_decision_in_use(loans):
+    text = (ROOT / "README.md").read_text()
+    named = re.findall(r"^fairfrontier (?:select|score|audit|monitor) .*[^\\]$", text, re.M)
+    inline = re.findall(r"`(audit applicants.csv --model) BUNDLE`", text)
+    assert len(inline) == 1
+    bundle = "data/results/loans-study/choice/bundle"
+    applicants = make_loans(700).assign(race=["a", "b"] * 350)
+    hired = (applicants["income"] > applicants["income"].median()).astype(int)
+    applicants.assign(hired=hired).to_csv(loans / "applicants.csv", index=False)
+    make_loans(600).iloc[400:].to_csv(loans / "2026-W47.csv", index=False)
+    for line in (*named, f"fairfrontier {inline[0]} {bundle}"):
+        words = shlex.split(line)[1:]
+        done = call_here(loans, *words)
+        # 4 where a limit is passed.
+        assert done.returncode in (0, 4), (line, done.stderr)
+    assert {words.split()[1] for words in named} == {"select", "score", "audit", "monitor"}
+    assert (loans / bundle / "bundle.json").is_file()
+    assert len(pd.read_parquet(loans / "decisions.parquet")) == 700
+    results = loans / "data" / "results"
+    assert (results / "audit" / "applicants" / "report.html").is_file()
+    assert (results / "monitor" / "loans-study" / "history.parquet").is_file()
 
 
 def test_verbs_of_the_readme(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
 import shutil
 import signal
 import stat
@@ -31,6 +32,7 @@ from fairfrontier.train.registry import load_model
 from tests.audit.noisy_rows import make_table as make_decisions
 from tests.debias.scored import make_scores
 from tests.project import DATASET, STUDY, environment, make_project
+from tests.report.test_explorer import read_data
 
 FILES = {
     "points.parquet",
@@ -124,6 +126,18 @@ def test_a_lost_file_is_restored_without_drawing_again(done, home, monkeypatch):
     monkeypatch.setattr("fairfrontier.runner.write_results", None)
     assert run(home)["trained"] == 0
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_commands_of_a_report_name_the_folder_of_its_results(done, home):
+    assert run(home, out=str(home / "mine"))["trained"] == 0
+    for folder, options in ((home / "data" / "results", []), (home / "mine", ["--out", "mine"])):
+        page = (folder / "loans" / "report.html").read_text(encoding="utf-8")
+        settings = read_data(page)["settings"]
+        commands = [shlex.split(each["command"]) for each in settings]
+        found = [
+            words[4:] for words in commands if words[:3] == ["fairfrontier", "select", "loans"]
+        ]
+        assert found == [options] * len(found) != []
 
 
 def test_modes_are_those_that_the_user_asked_for(tmp_path):

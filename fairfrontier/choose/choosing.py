@@ -24,7 +24,7 @@ from fairfrontier.runtime.option import Name, Seed
 from fairfrontier.runtime.text_file import to_csv, write_json
 from fairfrontier.runtime.writer import replacing
 from fairfrontier.study.expand import load_study
-from fairfrontier.study.option import StudyOptions
+from fairfrontier.study.option import StudyOptions, shorten
 
 FOLDER, BUNDLE = "choice", "bundle"
 
@@ -134,7 +134,7 @@ def write_choice(choice: Choice | MixedChoice, config: SelectConfig) -> dict[str
     if folder.is_dir() and any(folder.iterdir()) and not (folder / BUNDLE / MANIFEST).is_file():
         raise StoreError(f"{folder} holds something else.", "Move it away.")
     export = prepare_export(choice, config.row_id, config.unseen)
-    commands = list_commands(config, export, folder, partial(_shorten, home=config.home))
+    commands = list_commands(config, export, folder, partial(shorten, home=config.home))
     test = export.table.raw.frame.loc[export.test.ids]
     explanation = explain(export.bundle, draw_rows(test, ROWS))
     card = describe_card(choice, export, explanation, commands)
@@ -170,36 +170,21 @@ def list_commands(
     config: SelectConfig, export: Export, folder: Path, name_path: Callable[[Path], str]
 ) -> dict[str, str]:
     """Return the commands that made a choice and that come next, by what they do."""
-    bundle, table = export.bundle, export.table.request
-    label = bundle.encoder.config.label
-    # Columns of levels: numbers are no groups of an audit.
-    made = [each.column for each in bundle.encoder.attributes if not each.edges]
-    groups = list(dict.fromkeys(column for column in made if column is not None))
     shown = name_path(folder / BUNDLE)
-    source = table.config.source.path[0].path or "TABLE"
-    keep = ",".join(dict.fromkeys((*groups, label.column)))
-    score = ["fairfrontier", "score", shown, source, "--keep", keep, "--out", "decisions.parquet"]
-    audit = ["fairfrontier", "audit", "decisions.parquet", "--decisions", "decision"]
-    audit += ["--labels", label.column, "--groups", ",".join(groups)]
-    if len(label.positive or ()) == 1 and label.positive != ("1",):
-        audit += ["--positive", str((label.positive or ("",))[0])]
-    return {
-        **config.write_commands(name_path),
-        "score": shlex.join(score),
-        "explain": shlex.join(["fairfrontier", "explain", shown, source]),
-        **({"audit": shlex.join(audit)} if groups else {}),
-        "monitor": shlex.join(["fairfrontier", "monitor", shown, "NEW_TABLE"]),
+    source = export.table.request.config.source.path[0].path or "TABLE"
+    following = {
+        "score": ["score", shown, source, "--out", "decisions.parquet"],
+        "explain": ["explain", shown, source],
+        "audit": ["audit", source, "--model", shown],
+        "monitor": ["monitor", shown, "NEW_TABLE"],
     }
+    if not export.bundle.encoder.attributes:
+        del following["audit"]
+    written = {name: shlex.join(["fairfrontier", *words]) for name, words in following.items()}
+    return config.write_commands(name_path) | written
 
 
 def _find_near(path: Path) -> str:
     """Return a path as it is reached from the current folder."""
     near = os.path.relpath(path)
     return str(path) if near.startswith("..") else near
-
-
-def _shorten(path: Path, home: Path) -> str:
-    """Return a path relative to the project, or its name alone where it is outside."""
-    if not path.is_absolute():
-        return str(path)
-    return str(path.relative_to(home)) if path.is_relative_to(home) else path.name

@@ -8,7 +8,7 @@ import math
 import re
 import shlex
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -200,25 +200,26 @@ def _list_published(reproduction: Reproduction) -> list[dict[str, Any]]:
 
 
 def list_commands(
-    results: StudyResults, models: pd.DataFrame | None, asked: str = ""
+    results: StudyResults, models: pd.DataFrame | None, asked: Sequence[str] = ()
 ) -> dict[tuple[str, str], str]:
     """Return what exports a setting of the frontier, or the Python that loads another one's model.
 
-    ``models`` is from `list_models`; the study is named as it was ``asked`` for. By (method,
-    setting).
+    ``models`` is from `list_models`; study and folder are named as they were ``asked`` for. By
+    (method, setting).
     """
     commands: dict[tuple[str, str], str] = {}
     study, frontier = results.study, results.frontier
-    options = [] if study.profile == DEFAULT_PROFILE else ["--profile", study.profile]
+    name, *options = asked or (study.study,)
+    options += [] if study.profile == DEFAULT_PROFILE else ["--profile", study.profile]
     chosen = frontier.loc[frontier["on_frontier"]]
     # Of equal settings the first is selected.
     traded = ["fairness", "selected_accuracy", "selected_fairness"]
     for row in chosen.drop_duplicates(traded, keep=False).to_dict("records"):
-        name, value = row["fairness"], row["selected_fairness"]
+        measure, value = row["fairness"], row["selected_fairness"]
         # Others cannot be said in a query.
-        if re.search(r"[\s<>≤≥]", name) is None:
-            bound = f">= {value!r}" if greater_is_better(name) else f"<= {abs(value)!r}"
-            words = ["fairfrontier", "select", asked or study.study, f"subject to {name} {bound}"]
+        if re.search(r"[\s<>≤≥]", measure) is None:
+            bound = f">= {value!r}" if greater_is_better(measure) else f"<= {abs(value)!r}"
+            words = ["fairfrontier", "select", name, f"subject to {measure} {bound}"]
             commands.setdefault((row["method"], row["setting"]), shlex.join([*words, *options]))
     for row in [] if models is None else models.to_dict("records"):
         lines = ["import fairfrontier as ff", f"ff.load_model({row['model']!r})"]

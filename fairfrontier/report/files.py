@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -57,14 +57,14 @@ def write_results(
     home: Path,
     store: Store | None = None,
     reproduction: Reproduction | None = None,
-    asked: str = "",
+    asked: Sequence[str] = (),
 ) -> dict[str, Path]:
     """Write everything that a study leaves behind, and return file name -> path.
 
     Without a store, models.csv, scores.parquet and the study's further figures are left out;
     scores.parquet is written where there are two classes, changes.csv is written
     where the dataset has texts, published.csv where a table is reproduced. The report's commands
-    name the study as it was ``asked`` for, or by its own name. All files are made
+    name study and folder as they were ``asked`` for. All files are made
     before the first one is replaced: with StoreError, when the folder cannot be written, no file in
     it has changed. Equal points are equal bytes of points.parquet, with one version of pyarrow.
     """
@@ -133,6 +133,8 @@ def describe_results(run: StudyRun) -> dict[str, Any]:
         # To write a report again costs less than to find what an edit changes in it.
         "source": file_digest(tuple(sorted({*PACKAGES, *packages}))),
         "libraries": list_versions(),
+        # The report's commands name it.
+        "asked": run.options.shown,
     }
 
 

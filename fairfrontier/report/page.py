@@ -56,14 +56,14 @@ def render_report(
     exposed: Mapping[tuple[str, str], Exposure] = MappingProxyType({}),
     models: pd.DataFrame | None = None,
     counts: pd.DataFrame | None = None,
-    asked: str = "",
+    asked: Sequence[str] = (),
 ) -> str:
     """Return the report as HTML, in which all text from data or configuration is escaped.
 
     ``figure`` is the frontier's PNG, ``pictures`` are further figures by their registered names,
     and ``exposed`` has the worst moves behind the certificates by (method, setting). ``models`` is
-    from `list_models`, ``counts`` from `average_counts`, and commands name the study as it was
-    ``asked`` for.
+    from `list_models`, ``counts`` from `average_counts`, and commands name study and folder as they
+    were ``asked`` for.
     """
     study = results.study
     table = summarise(results.points, list_fits(results.plan, "frontier"), "test")

@@ -37,10 +37,15 @@ class StudyOptions(ProjectOptions):
         return (self.out or self.home / "data" / "results") / study.slug
 
     @property
-    def shown(self) -> str:
-        """The study as a command names it: no folder of this machine but the project's own."""
-        path = Path(self.study)
-        return str(path.relative_to(self.home)) if path.is_relative_to(self.home) else path.name
+    def shown(self) -> tuple[str, ...]:
+        """How a command names the study and its results, by paths as of `shorten`."""
+        out = ("--out", shorten(self.out, self.home)) if self.out else ()
+        return (shorten(Path(self.study), self.home), *out)
+
+
+def shorten(path: Path, home: Path) -> str:
+    """Return a path relative to the project, or its name alone: files name no other folder."""
+    return str(path.relative_to(home)) if path.is_relative_to(home) else path.name
 
 
 class RunOptions(StudyOptions):

@@ -48,7 +48,7 @@ def make_results(female: str = "Female", **changes: object) -> StudyResults:
 
 def tabulate(results: StudyResults, models: pd.DataFrame | None = None) -> dict:
     table = summarise(results.points, list_fits(results.plan, "frontier"), "test")
-    commands = list_commands(results, models, "conf/toy.yaml")
+    commands = list_commands(results, models, ("conf/toy.yaml", "--out", "mine"))
     return tabulate_explorer(results, table, Reproduction(), commands)
 
 
@@ -199,8 +199,8 @@ def test_the_command_of_a_chosen_setting_selects_it(tmp_path):
     selected = 0
     for key, shown in zip(sorted(settings), data["settings"], strict=True):
         if shown["command"].startswith("fairfrontier select "):
-            _, _, asked, query = shlex.split(shown["command"])
-            assert asked == "conf/toy.yaml"
+            _, _, asked, query, *options = shlex.split(shown["command"])
+            assert (asked, *options) == ("conf/toy.yaml", "--out", "mine")
             choice = select(study, subject_to=read_query(query).bounds)
             assert (choice.method, canonical_json(choice.setting)) == key
             selected += 1
