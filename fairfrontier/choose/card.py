@@ -88,7 +88,7 @@ def describe_card(
             for name in dict.fromkeys((*overall, *bounded, *fairness))
         ],
         "groups": [_tabulate_groups(part, measures, name, minimum) for name in part.attributes],
-        "by_group": [name for name in BY_GROUP if name in set(table["measure"])],
+        "by_group": BY_GROUP,
         "unit": explanation.unit,
         "base": explanation.base,
         "explained": explained,
@@ -136,7 +136,8 @@ def _tabulate_groups(
         rates = [_read(measures, f"{rate}:{attribute}={level}") for rate in BY_GROUP]
         shown.append((level, size, rates))
     if small:
-        shown.append((name_pool(len(small)), sum(small), [(np.nan, np.nan, np.nan, 0)] * 4))
+        unknown = (np.nan, np.nan, np.nan, 0)
+        shown.append((name_pool(len(small)), sum(small), [unknown] * len(BY_GROUP)))
     return {"attribute": attribute, "levels": shown}
 
 

@@ -76,7 +76,8 @@ def list_checks(
 ) -> list[Check]:
     """Return all checks; their number, on which thresholds depend, is known before any period.
 
-    Groups and rates with fewer than ``minimum`` rows of the reference are not checked.
+    Groups and rates with fewer than ``minimum`` rows of the reference are not checked; ConfigError
+    where there are no others.
     """
     groups = {"": {"": reference["counts"]}, **reference["groups"]}
     known = {}
@@ -91,9 +92,14 @@ def list_checks(
         for rate in WATCHED
         for position in np.flatnonzero(known[attribute, rate][2] >= minimum)
     ]
+    if not watched:
+        raise ConfigError(
+            f"The bundle's reference has fewer than {minimum} rows, and nothing to compare with.",
+            "Choose on a table with more test rows.",
+        )
     share = alpha / 2 if limits else alpha
-    confidence = 1.0 - share / 2 / max(len(watched), 1)
-    threshold = float(np.log(len(watched) / (share / 2))) if watched else np.inf
+    confidence = 1.0 - share / 2 / len(watched)
+    threshold = float(np.log(len(watched) / (share / 2)))
     checks = []
     for attribute, rate, position in watched:
         name, hits, rows = (each[position] for each in known[attribute, rate])

@@ -26,6 +26,7 @@ from fairfrontier.figure.frontier import (
 from fairfrontier.monitor.alarm import LIMIT, REFERENCE, measure_limit
 from fairfrontier.monitor.config import read_limit
 from fairfrontier.monitor.monitoring import Findings
+from fairfrontier.report.template import show_number
 from fairfrontier.study.drawing import Picture
 
 if TYPE_CHECKING:
@@ -126,7 +127,9 @@ def _draw_groups(axes: Axes, checks: pd.DataFrame, findings: Findings) -> str:
         group = check["group"] or "all rows"
         keys.append(make_key(shorten(group, NAME_LENGTH), color=colour, marker=marker, ms=4))
         since = f", alarm since {check['alarm']}" if check["alarm"] else ""
-        words.append(f"{group} {value[-1]:.3f}, reference {check['reference']:.3f}{since}")
+        words.append(
+            f"{group} {show_number(value[-1])}, reference {show_number(check['reference'])}{since}"
+        )
     of = f", {attribute}" if attribute else ""
     axes.set_title(f"{name_measure(rate)}{of}", **HEADING)
     axes.legend(handles=keys, fontsize=7.5, frameon=False, loc="best", ncols=2)
@@ -158,7 +161,7 @@ def _draw_limit(axes: Axes, check: dict[str, Any], findings: Findings) -> str:
     room = 0.25 * max(max(finite) - min(finite), 0.04)
     axes.set_ylim(max(min(finite) - room, -0.01), min(max(finite) + room, 1.01))
     since = f", passed since {check['alarm']}" if check["alarm"] else ""
-    return f"{name} {values[-1]:.3f}, limit {limit.bound:g}{since}."
+    return f"{name} {show_number(values[-1])}, limit {limit.bound:g}{since}."
 
 
 def _label_periods(axes: Axes, names: list[str]) -> None:

@@ -85,7 +85,7 @@ def check_config(config: MonitorConfig) -> None:
     """Raise a FairfrontierError when the bundle or the table cannot be used; no row is read."""
     bundle = load_bundle(config.bundle)
     history = _open_history(config)
-    list_checks(bundle.reference, history.list_limits(), history.alpha, config.minimum)
+    _list_checks(bundle, history)
     if name_period(config) not in history.periods:
         row_id = config.row_id or bundle.row_id
         find_columns(bundle, config.table, row_id, bundle.encoder.names, labelled=config.labelled)
@@ -137,7 +137,7 @@ def watch(config: MonitorConfig, progress: Progress | None = None) -> Findings:
     report = progress or (lambda *_: None)
     stamps = stamp_table(config.table)
     bundle, history, period = load_bundle(config.bundle), _open_history(config), name_period(config)
-    checks = list_checks(bundle.reference, history.list_limits(), history.alpha, config.minimum)
+    checks = _list_checks(bundle, history)
     history, kept, new = _count(
         config, bundle, history, period, lambda share: report(READING, share)
     )
@@ -155,6 +155,12 @@ def watch(config: MonitorConfig, progress: Progress | None = None) -> Findings:
     columns = ["name", "entry", "period", "log_e", "threshold"]
     limited = {check.name: check.groups for check in checks if check.kind == LIMIT}
     return Findings(config, bundle, history, kept, new, rates, table, evidence[columns], limited)
+
+
+def _list_checks(bundle: Bundle, history: History) -> list[Check]:
+    """Return the checks, which are the same whenever one looks: the bundle says its minimum."""
+    minimum = int(bundle.manifest["minimum"])
+    return list_checks(bundle.reference, history.list_limits(), history.alpha, minimum)
 
 
 def _open_history(config: MonitorConfig) -> History:

@@ -77,8 +77,10 @@
   // Better is up and to the right.
   const scale = (measure, values) => ({ domain: fitDomain(values), nice: false, zero: false, reverse: measure.better === "lower" });
 
-  // The chosen points that no other one beats, from the best of one measure to the best of the other.
+  // The chosen points that no other one beats, from the best of one measure to the best of the other; none where 0 is
+  // best, which has a worse side on either hand.
   const findLine = (points) => {
+    if (!isPair() || [x, y].some((measure) => measure.better === "zero")) return [];
     const sign = (measure) => (measure.better === "lower" ? -1 : 1);
     const [across, up] = [sign(x), sign(y)];
     let best = -Infinity;
@@ -140,7 +142,7 @@
       { ...rule, transform: [{ filter: "datum.yLow !== null && datum.yHigh !== null" }], encoding: { ...rule.encoding, x: across, y: { ...up, field: "yLow" }, y2: { field: "yHigh" } } },
     ];
     const line = {
-      data: { values: isPair() ? findLine(points) : [] },
+      data: { values: findLine(points) },
       mark: { type: "line", aria: false, interpolate: x.better === "lower" ? "step-after" : "step-before" },
       encoding: { x: across, y: up },
     };

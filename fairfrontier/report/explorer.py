@@ -23,8 +23,7 @@ from fairfrontier.study.config import DEFAULT_PROFILE, split_name
 from fairfrontier.study.mixture import pivot_measures
 from fairfrontier.study.publication import Reproduction
 from fairfrontier.study.results import StudyResults
-from fairfrontier.train.fit.group import FitGroup
-from fairfrontier.train.registry import METHODS
+from fairfrontier.study.saved_model import needs_groups
 
 # Rates of a level, where the results have them; some of them are of all of its rows.
 RATES = (
@@ -115,7 +114,7 @@ def tabulate_explorer(
             {
                 "method": key[0],
                 "setting": show_setting(key[1], results.budgets.get(key, {})),
-                "asks": asks_for_groups(groups[key]),
+                "asks": needs_groups(groups[key]),
                 "individual": aims_at_individuals(groups[key]),
                 "frontiers": frontiers.get(key, []),
                 "splits": int(seeds[key]),
@@ -129,13 +128,6 @@ def tabulate_explorer(
         "scores": [] if counts is None else tabulate_scores(counts, keys, study.minimum),
         "published": published,
     }
-
-
-def asks_for_groups(group: FitGroup) -> bool:
-    """Return whether models of a fit group have to be told a row's group when they decide."""
-    names = [group.estimator, *([] if group.then is None else [str(group.then["method"])])]
-    known = METHODS.all()
-    return any("groups" in known[name].predict_needs for name in names if name in known)
 
 
 def _list_measures(columns: Mapping[str, pd.DataFrame], minimum: int) -> list[dict[str, Any]]:

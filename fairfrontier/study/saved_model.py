@@ -10,6 +10,7 @@ import pandas as pd
 
 from fairfrontier.runtime.store import Store, canonical_json
 from fairfrontier.study.expand import Planned
+from fairfrontier.train.fit.group import FitGroup
 from fairfrontier.train.fit.kept import KIND
 from fairfrontier.train.fit.key import key
 from fairfrontier.train.registry import METHODS
@@ -28,7 +29,6 @@ def list_models(plan: Sequence[Planned], store: Store, home: Path) -> pd.DataFra
     for planned in plan:
         group = planned.group
         entry = store.path(KIND, key(group, store, home))
-        deciding = [group.estimator, *([] if group.then is None else [str(group.then["method"])])]
         base = entry if group.then is None else store.path(KIND, key(group.base, store, home))
         for number, member in enumerate(group.members):
             folder = f"model-{number}"
@@ -36,10 +36,16 @@ def list_models(plan: Sequence[Planned], store: Store, home: Path) -> pd.DataFra
                 continue
             rule = "" if group.then is None else _name(entry / folder, home)
             name = (group.method, canonical_json(member.setting), member.seed)
-            needs = any("groups" in METHODS.find(each).predict_needs for each in deciding)
-            rows.append((*name, _name(base / folder, home), rule, needs))
+            rows.append((*name, _name(base / folder, home), rule, needs_groups(group)))
     table = pd.DataFrame(rows, columns=list(COLUMNS)).drop_duplicates(ignore_index=True)
     return table.sort_values(["method", "setting", "seed"], kind="stable", ignore_index=True)
+
+
+def needs_groups(group: FitGroup) -> bool:
+    """Return whether models of a fit group have to be told a row's group when they decide."""
+    deciding = [group.estimator, *([] if group.then is None else [str(group.then["method"])])]
+    known = METHODS.all()
+    return any("groups" in known[name].predict_needs for name in deciding if name in known)
 
 
 def _name(folder: Path, home: Path) -> str:

@@ -14,6 +14,7 @@ from fairfrontier.evaluate.statistic.sequential import (
 from fairfrontier.monitor.alarm import LIMIT, find_rate, list_checks
 from fairfrontier.monitor.config import read_limit
 from fairfrontier.monitor.count import COUNTED
+from fairfrontier.runtime.errors import ConfigError
 
 # P(label, decision) of each group, in the order 00, 01, 10, 11.
 GROUPS = {"a": (0.40, 0.10, 0.10, 0.40), "b": (0.45, 0.10, 0.15, 0.30), "c": (0.35, 0.15, 0.1, 0.4)}
@@ -25,6 +26,12 @@ def draw_sums(rng, n, cells, shape):
     drawn = rng.multinomial(n, cells, shape)
     labels = drawn.sum(-1), drawn[..., 2:].sum(-1), drawn[..., 3], drawn[..., 1]
     return np.stack([labels[0], drawn[..., 1] + drawn[..., 3], *labels], axis=-1)
+
+
+def test_a_reference_of_few_rows_is_none():
+    few = dict(zip(COUNTED, (9, 5, 9, 4, 3, 2), strict=True))
+    with pytest.raises(ConfigError, match="fewer than 10 rows"):
+        list_checks({"counts": few, "groups": {"sex": {"a": few}}}, [DIFFERENCE], 0.05, 10)
 
 
 def simulate(rng, runs, weeks, n, reference):

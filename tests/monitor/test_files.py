@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -40,6 +41,14 @@ def test_an_alarm_is_shown_written_and_the_exit_code(tmp_path):
     again = ff.monitor(tmp_path / "lines", **given)
     assert again["alarms"] == summary["alarms"]
     assert again["raised"] == []
+    # Thresholds depend on the number of checks, which no later option changes.
+    later = ff.monitor(tmp_path / "lines", minimum=2000, **given)
+    assert later["counts"]["checks"] == summary["counts"]["checks"]
+    make_rows(2, 300).drop(columns="outcome").to_csv(tmp_path / "2026-W48.csv", index=False)
+    ff.monitor(tmp_path / "lines", table=tmp_path / "2026-W48.csv", out=folder)
+    page = (folder / "report.html").read_text()
+    assert re.search('alt="Rates by period[^"]* –, reference 0.', page)
+    assert not re.search('alt="[^"]*nan', page)
     with pytest.raises(ConfigError, match="'acuracy' is no rate"):
         ff.monitor(tmp_path / "lines", limit="acuracy=0.8", **given)
 

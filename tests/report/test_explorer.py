@@ -21,7 +21,7 @@ import pytest
 from fairfrontier.choose.query import read_query
 from fairfrontier.choose.select import Study, select
 from fairfrontier.evaluate.statistic.histogram import BINS, SUMS
-from fairfrontier.report.explorer import LIBRARY, asks_for_groups, list_commands, tabulate_explorer
+from fairfrontier.report.explorer import LIBRARY, list_commands, tabulate_explorer
 from fairfrontier.report.page import render_report
 from fairfrontier.report.summary import build_summary
 from fairfrontier.reproduce.reproduction import hold_to_paper
@@ -31,6 +31,7 @@ from fairfrontier.study.expand import Planned
 from fairfrontier.study.frontier import list_fits, summarise
 from fairfrontier.study.publication import Reproduction
 from fairfrontier.study.results import StudyResults, build_results
+from fairfrontier.study.saved_model import needs_groups
 from tests.study.synthetic import make_plan, make_points, make_study
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -178,8 +179,8 @@ def test_a_rule_needs_the_group_and_a_metric_makes_individuals_alike():
     assert named["budro"]["individual"]
     assert not named["gbdt"]["individual"]
     group = results.plan[0].group
-    assert not asks_for_groups(group)
-    assert asks_for_groups(replace(group, then={"method": "group_thresholds"}))
+    assert not needs_groups(group)
+    assert needs_groups(replace(group, then={"method": "group_thresholds"}))
 
 
 def test_the_command_of_a_chosen_setting_selects_it(tmp_path):
@@ -424,6 +425,23 @@ def test_dark_light_and_paper(page):
     page.emulate_media(media="print")
     assert page.locator("#explore").is_hidden()
     assert page.locator("#frontier img").is_visible()
+
+
+def test_there_is_no_line_where_0_is_best(browser, page, tmp_path):
+    line = "#explore-chart .mark-line path"
+    assert page.locator(line).count() == 1
+    study = make_study(frontier={"fairness": ["tpr_gap:sex"]}, published=None, claims=[])
+    plan = make_plan(study)
+    points = make_points(plan)
+    points["measure"] = points["measure"].replace("gap_rms", "tpr_gap")
+    path = tmp_path / "gap.html"
+    path.write_text(render(build_results(study, plan, points, {})), encoding="utf-8")
+    opened = browser.new_page()
+    opened.goto(path.as_uri())
+    opened.locator(POINTS).first.wait_for()
+    assert opened.get_by_text("(0 is best)").count() == 1
+    assert opened.locator(line).count() == 0
+    opened.close()
 
 
 def test_without_scripts_the_picture_remains(browser, report):

@@ -17,6 +17,8 @@ from fairfrontier.runtime.errors import DataError
 MOST_LEVELS = 50
 # Share of the rows without a value from which on a column is left out.
 EMPTY = 0.95
+# Share of the levels that are dates from which on a column is one.
+DATED = 0.95
 DATES = re.compile(
     r"[0-9]{4}[-/.][0-9]{1,2}[-/.][0-9]{1,2}([T ][0-9:.,]+)?(Z| ?[+-][0-9:]{2,6}| ?UTC)?"
     r"|[0-9]{1,2}[-/.][0-9]{1,2}[-/.]([0-9]{4}|[0-9]{2})( [0-9:]+( ?[AaPp][Mm])?)?"
@@ -95,7 +97,7 @@ class Column:
         if pd.api.types.is_numeric_dtype(self.cells):
             return False
         written = pd.Series(self.counts.index, dtype="str")
-        return bool(written.str.fullmatch(DATES.pattern).mean() > REGULAR)
+        return bool(written.str.fullmatch(DATES.pattern).mean() > DATED)
 
     def _is_identifier(self, distinct: int) -> bool:
         """Return whether it numbers or names rows: by its name, or by counting them."""
@@ -109,9 +111,6 @@ class Column:
             return True
         span = self.numbers.max() - self.numbers.min() + 1
         return distinct == present == span and present > MOST_LEVELS
-
-
-REGULAR = 0.95
 
 
 def make_columns(frame: pd.DataFrame) -> dict[str, Column]:

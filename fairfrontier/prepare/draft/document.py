@@ -11,13 +11,15 @@ import yaml
 from fairfrontier.runtime.errors import escape_controls
 
 WIDTH = 100
+# YAML 1.1 has a limit of 1,024 characters.
+LONGEST_KEY = 1000
 
 
 def write_value(value: Any) -> str:
     """Return a value in one line of YAML's flow style."""
     if isinstance(value, Mapping):
-        pairs = (f"{write_value(key)}: {write_value(item)}" for key, item in value.items())
-        return "{" + ", ".join(pairs) + "}"
+        pairs = ((write_value(key), write_value(item)) for key, item in value.items())
+        return "{" + ", ".join(f"{_mark(key)}{key}: {item}" for key, item in pairs) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(write_value, value)) + "]"
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
@@ -28,6 +30,11 @@ def write_value(value: Any) -> str:
         [value], default_flow_style=True, default_style=style, allow_unicode=True, width=10**9
     )
     return text.strip()[1:-1]
+
+
+def _mark(key: str) -> str:
+    """Return what stands before a key of so many characters that YAML does not expect one."""
+    return "? " if len(key) > LONGEST_KEY else ""
 
 
 def write_list(key: str, items: Iterable[str], indent: int = 0) -> list[str]:

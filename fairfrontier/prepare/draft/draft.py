@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import pandas as pd
 
@@ -240,7 +239,7 @@ def _write_attributes(draft: DatasetDraft) -> Iterator[str]:
         yield from write_comment("Versions of a person that are to be treated alike.")
         yield "counterfactuals:"
     for attribute in sets:
-        versions: dict[str, Any] = {attribute.column: attribute.variants}
+        versions = {attribute.column: attribute.variants}
         yield f"  {write_value(attribute.name)}: {write_value(versions)}"
 
 
@@ -255,6 +254,4 @@ def _write_rows(draft: DatasetDraft) -> Iterator[str]:
         if absent:
             yield f"  drop_missing: {write_value(absent)}"
         if keep:
-            yield "  keep:"
-            for name, condition in keep.items():
-                yield f"    {write_value(name)}: {write_value(condition)}"
+            yield f"  keep: {write_value(keep)}"

@@ -151,11 +151,12 @@ def _as_arrow(frame: Any) -> Any:
         check_header(list(frame.columns), Path("the frame"))
         try:
             return pa.Table.from_pandas(frame.rename(columns=str), preserve_index=False)
-        # Half a character raises Python's own error.
+        # Half a character and whole numbers beyond 64 bits raise Python's own errors.
         except (
             pa.ArrowInvalid,
             pa.ArrowTypeError,
             pa.ArrowNotImplementedError,
+            OverflowError,
             UnicodeEncodeError,
         ) as error:
             raise DataError(

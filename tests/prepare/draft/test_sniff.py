@@ -163,4 +163,6 @@ def test_frames_that_are_none():
     with pytest.raises(DataError, match="Arrow has no type for"):
         read_raw(pd.DataFrame({"a": [1, "x", object()]}))
     with pytest.raises(DataError, match="Arrow has no type for"):
+        read_raw(pd.DataFrame({"a": [10**25, 1]}))
+    with pytest.raises(DataError, match="Arrow has no type for"):
         read_raw(pd.DataFrame({"a": pd.Series(["\ud800"], dtype=object)}))

@@ -95,7 +95,7 @@ def test_the_lines_for_individual_fairness_are_taken_in(tmp_path):
     assert {"budro", "sensei"} <= methods
 
 
-HOSTILE = ("yes", "null", "a: b", "# x", "é\u202e", "\x1b[31m\n")
+HOSTILE = ("yes", "null", "a: b", "# x", "é\u202e", "\x1b[31m\n", "long " * 300)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -113,6 +113,8 @@ def test_any_text_is_read_back_as_it_was(tmp_path):
     path = tmp_path / "t.yaml"
     path.write_text("a:\n" + "".join(f"- {write_value(value)}\n" for value in values))
     assert read_yaml(path) == {"a": values}
+    path.write_text("a:\n" + "".join(f"- {write_value({value: 1})}\n" for value in values))
+    assert read_yaml(path) == {"a": [{value: 1} for value in values]}
 
 
 def test_a_table_of_hostile_cells_is_answered(tmp_path):
