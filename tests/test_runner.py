@@ -267,9 +267,10 @@ frontier: {fairness: ["selection_rate_difference:origin"]}
             killed = subprocess.run(script, env=environment(home), cwd=home, check=False)
             assert killed.returncode == -signal.SIGKILL
         facts = run(home, cluster=cluster)
-        assert facts["fits"] == 10
+        # The last steps are as small as chance makes them, and are not divided.
+        assert facts["fits"] == 9
         # The round before the kill is found in the store.
-        assert facts["trained"] == (6 if name == "killed" else 10)
+        assert facts["trained"] == (5 if name == "killed" else 9)
         assert facts["failed_trials"] == []
         bytes_of[name] = (home / "data/results/loans/points.parquet").read_bytes()
         assert run(home)["trained"] == 0
