@@ -27,7 +27,7 @@ def explain(config: ExplainConfig) -> None:
         explanation = explain_table(config, progress)
         table = write_explanation(explanation, config)
     rows = table.loc[table["attribute"] == "", ["column", "mean_abs", "mean"]]
-    shown = rows.head(COLUMNS_AT_MOST).round(3).fillna("-")
+    shown = rows.head(COLUMNS_AT_MOST).round(3).replace(-0.0, 0.0).fillna("-")
     print_table(f"{config.name}: SHAP values in {explanation.unit}", shown)
     show(
         f"Means over {len(explanation.values):,} rows; scores start from {explanation.base:.3f}. "
