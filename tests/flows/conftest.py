@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
 import tempfile
@@ -25,13 +24,12 @@ os.environ["PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW"] = "ignore"
 
 @pytest.fixture(scope="session")
 def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Return the server of the session, which its processes share: it takes seconds to start."""
+    """Return the server of this process's tests; one that several wrote to made some wait 60 s."""
     from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
     from flows.history import flush_workers
 
-    folder = tmp_path_factory.getbasetemp()
-    home = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "served"
+    home = tmp_path_factory.getbasetemp() / "served"
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("PREFECT_HOME")
         set_environment(home)
@@ -46,15 +44,11 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def _keep_empty(folder: Path) -> None:
     """Copy the database before anything runs, with what is still in its log."""
-    with (folder / "copy.lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        if (folder / "empty.db").exists():
-            return
-        with (
-            closing(sqlite3.connect(folder / "prefect.db")) as old,
-            closing(sqlite3.connect(folder / "empty.db")) as new,
-        ):
-            old.backup(new)
+    with (
+        closing(sqlite3.connect(folder / "prefect.db")) as old,
+        closing(sqlite3.connect(folder / "empty.db")) as new,
+    ):
+        old.backup(new)
 
 
 @pytest.fixture(scope="session")

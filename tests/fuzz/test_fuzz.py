@@ -27,11 +27,11 @@ from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.verb import audit
 from fairfrontier.audit.verb import check_options as check_audit
 from fairfrontier.choose.bundle import load_bundle
-from fairfrontier.choose.choosing import SelectConfig
+from fairfrontier.choose.choosing import SelectConfig, read_finished
 from fairfrontier.choose.query import read_query
 from fairfrontier.choose.scoring import ScoreConfig, check_score
 from fairfrontier.cli.option import build_command
-from fairfrontier.debias import debiasing, validation
+from fairfrontier.debias import fitting, validation
 from fairfrontier.debias.config import DebiasConfig
 from fairfrontier.debias.debiasing import fit_debiasing
 from fairfrontier.debias.files import check_options as check_debiasing
@@ -203,7 +203,7 @@ def make_scores():
 @pytest.fixture
 def _short_curve(monkeypatch):
     """Solve each table 4 times in place of 35, which takes most of the time."""
-    monkeypatch.setattr(debiasing, "trace_budgets", partial(trace_budgets, n_points=2))
+    monkeypatch.setattr(fitting, "trace_budgets", partial(trace_budgets, n_points=2))
     monkeypatch.setattr(validation, "REPEATS", 1)
 
 
@@ -309,7 +309,7 @@ COMMANDS = {
         SelectConfig,
         ("study", "query"),
         ("loans", "max accuracy subject to gap_rms:origin <= 0.1", "--policy", "knee"),
-        lambda o: (read_query(o.query), o.read_study()),
+        lambda o: (read_query(o.query), read_finished(o)),
     ),
     "score": (
         ScoreConfig,
