@@ -111,14 +111,14 @@ def test_half_of_the_trials_tune_and_the_others_divide_the_largest_steps(home):
 
 
 def test_it_ends_when_steps_are_below_the_resolution(home):
-    search, tried = begin(home, search={"trials": 400, "resolution": 0.06}), []
+    search, tried = begin(home, search={"trials": 60, "resolution": 0.06}), []
     search.run(pretend(tried))
     bounds = sorted(setting["then.bound"] for label, setting in tried if label == "parity")
     assert bounds == pytest.approx([0.0, 0.05, 0.1, 0.15, 0.2])
 
 
 def test_steps_that_chance_alone_makes_are_not_divided(home):
-    search, tried = begin(home, search={"trials": 400}), []
+    search, tried = begin(home, search={"trials": 60}), []
     # On 300 rows rates of two halves differ by .058, however equal they are.
     search.run(pretend(tried, n=300))
     bounds = sorted(setting["then.bound"] for label, setting in tried if label == "parity")
