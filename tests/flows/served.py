@@ -30,7 +30,7 @@ def serve(home: Path, port: int) -> Iterator[subprocess.Popen[str]]:
             yield service
         finally:
             service.send_signal(signal.SIGINT)
-            end = time.monotonic() + 20
+            end = time.monotonic() + 60
             while service.poll() is None and time.monotonic() < end:
                 time.sleep(0.1)
             if service.poll() is None:
