@@ -173,7 +173,8 @@ def fit_thresholds(sample: Sample, config: DebiasConfig) -> Fit:
         if whole is not None:
             rule = pool_groups(whole, found, objective, criterion, randomized=draws)
             code = np.append(code, code.max() + 1)
-        return MixtureRule(np.clip(rule.threshold, ALL, NONE)[code], rule.share[code])
+        rule = _clip(rule)
+        return MixtureRule(rule.threshold[code], rule.share[code])
 
     alone: dict[str, DecisionRule] = {}
     for column, codes in levels.items() if len(levels) > 1 else ():
@@ -188,7 +189,8 @@ def fit_thresholds(sample: Sample, config: DebiasConfig) -> Fit:
     curve = _trace_bounds(judge, bounds, [solve(shared, bound).rule for bound in bounds], config)
 
     def fit(part: ScoredRows) -> DecisionRule:
-        return draw_rule(solve(pool(part)[1], config.budget), own)
+        # Every row of a fold is of a group that is known: none is pooled for the unseen.
+        return _clip(solve(pool(part)[1], config.budget).rule)
 
     expected = cross_validate(rows, fit, levels, config)
     return Fit(draw_rule(solution, own), rates, None, alone, curve, facts, expected)
@@ -198,6 +200,11 @@ def _build_curves(rows: ScoredRows, code: np.ndarray, *, labelled: bool) -> tupl
     """Return the curves of groups with new codes; without labels scores are P(Y=1)."""
     y = cast("np.ndarray", rows.y) if labelled else (1.0 + rows.signed) / 2.0
     return build_curves(rows.signed, y, code[rows.code], int(code.max()) + 1, rows.weight)
+
+
+def _clip(rule: MixtureRule) -> MixtureRule:
+    """Return a rule with finite thresholds."""
+    return MixtureRule(np.clip(rule.threshold, ALL, NONE), rule.share)
 
 
 def _trace_bounds(

@@ -365,3 +365,20 @@ def test_the_estimate_of_a_bias_is_free_of_what_chance_adds():
 
 def test_counted_scores_are_not_cross_validated(scored):
     assert fit_debiasing(ask(scored, solver="histogram", width=0.1)).expected == {}
+
+
+@pytest.mark.parametrize("criterion", ["parity", "equalized_odds"])
+def test_folds_without_rows_of_a_group_are_no_hindrance(tmp_path, criterion):
+    rng = np.random.default_rng(0)
+    group, score = np.repeat(["a", "b", "c"], [40, 16, 4]), rng.random(60).round(1)
+    y = np.tile([0, 1], 30)
+    pd.DataFrame({"g": group, "s": score, "y": y}).to_parquet(tmp_path / "few.parquet")
+    options = {"rule": "group_thresholds", "criterion": criterion, "certain": True}
+    for objective in ("accuracy", "f1"):
+        found = fit_debiasing(
+            DebiasConfig(
+                table=tmp_path / "few.parquet", scores="s", groups=["g"], labels="y",
+                holdout=0.0, unseen="pooled", objective=objective, **options,
+            )
+        )  # fmt: skip
+        assert [each["attribute"] for each in found.expected["bias"]] == ["g"]
