@@ -39,7 +39,8 @@ def describe_rows(
     dict
         - ``rows``, ``refused``: numbers of rows, the latter by reason. All below is of the others;
         - ``counts``: see `count_decisions`; ``groups``: attribute -> level -> the same, where
-          levels of fewer than ``minimum`` rows, and rows of no group, are one, ``other``;
+          levels of fewer than ``minimum`` rows, rows of no group, and a level of that name, are
+          one, ``other``;
         - ``score``: a histogram; ``features``: column -> a histogram, see `describe_column`.
     """
     kept = decided["refused"].to_numpy() == ""
@@ -57,7 +58,7 @@ def describe_rows(
             if sizes[code] >= minimum
         }
         if small.any():
-            levels[OTHER] = small
+            levels[OTHER] = small | levels.get(OTHER, False)
         described[attribute.name] = {
             name: count_decisions(probability[mask], labels[mask]) for name, mask in levels.items()
         }
