@@ -64,7 +64,7 @@ def publish_table(slug: str, name: str, table: pd.DataFrame, description: str) -
 
 def publish_results(slug: str, folder: Path) -> None:
     """Publish the results of a study: the frontier, the card with its figure, links."""
-    frontier = read_csv(folder / "frontier.csv")
+    frontier = read_csv(folder / "frontier.csv", dtype={"method": "str"})
     # Settings are long: the numbers come first.
     frontier["setting"] = frontier.pop("setting")
     publish_table(slug, "frontier", frontier, f"Fairness frontier of {slug}")
@@ -106,14 +106,14 @@ def publish_audit(slug: str, folder: Path, names: Sequence[str]) -> None:
         return
     conclusions = pd.DataFrame(summary["conclusions"]).drop(columns="sentence")
     publish_table(slug, "conclusions", conclusions, f"What holds of {slug} whatever the groups")
-    bounds = read_csv(folder / "bounds.csv", keep_default_na=False, na_values={"value": [""]})
+    bounds = read_csv(folder / "bounds.csv", na_values={"value": [""]})
     publish_table(slug, "bounds", bounds, f"Bounds of the rates of true groups of {slug}")
     _publish_files(slug, folder, names, write_card(slug, folder, "bounds.png", "audit.json"))
 
 
 def publish_monitor(slug: str, folder: Path, names: Sequence[str]) -> None:
     """Publish what watching a bundle found: all checks, the card with its figure, links."""
-    checks = read_csv(folder / "checks.csv", keep_default_na=False, na_values={"value": [""]})
+    checks = read_csv(folder / "checks.csv", na_values={"value": [""]})
     publish_table(slug, "checks", checks, f"What changed of {slug}, or passed a limit")
     _publish_files(slug, folder, names, write_card(slug, folder, "rates.png", "monitor.json"))
 

@@ -23,11 +23,10 @@ from fairfrontier.runtime.store import canonical_json
 from fairfrontier.runtime.text_file import read_csv
 from fairfrontier.study.config import split_name
 from fairfrontier.study.frontier import name_measures, orient, summarise
-from fairfrontier.study.mixture import is_linear, is_mixable, mix_measure, pivot_measures
+from fairfrontier.study.mixture import KEYS, is_linear, is_mixable, mix_measure, pivot_measures
 from fairfrontier.study.run import open_store
 from fairfrontier.train.fit.kept import KIND
 
-KEYS = ["method", "setting"]
 COLUMNS = ["name", "value", "sd", "low", "high", "n", "n_seeds"]
 
 
@@ -53,7 +52,7 @@ class Study:
     @cached_property
     def frontier(self) -> pd.DataFrame:
         """The frontier: one row per fairness measure × method × setting."""
-        return read_csv(self.folder / "frontier.csv")
+        return read_csv(self.folder / "frontier.csv", dtype={"method": "str"})
 
     @cached_property
     def points(self) -> pd.DataFrame:
@@ -63,7 +62,7 @@ class Study:
     @cached_property
     def models(self) -> pd.DataFrame:
         """The folder of every model, by method, setting and seed."""
-        return read_csv(self.folder / "models.csv", keep_default_na=False)
+        return read_csv(self.folder / "models.csv", dtype={"method": "str"}, na_values=[])
 
     @cached_property
     def summary(self) -> Mapping[str, Any]:

@@ -22,13 +22,14 @@ from pydantic import Field
 
 from fairfrontier.choose.bundle import MANIFEST, load_bundle
 from fairfrontier.choose.choosing import BUNDLE, FOLDER, read_finished
-from fairfrontier.choose.select import KEYS, Study
+from fairfrontier.choose.select import Study
 from fairfrontier.report.summary import list_versions
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.option import Name
 from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.version import version
 from fairfrontier.study.frontier import summarise
+from fairfrontier.study.mixture import KEYS
 from fairfrontier.study.option import StudyOptions
 
 PARTS = ("validation", "test")

@@ -154,7 +154,7 @@ def show_frontier(done: dict[str, Any]) -> None:
     import pandas as pd
 
     folder = Path(done["folder"])
-    table = read_csv(folder / "frontier.csv")
+    table = read_csv(folder / "frontier.csv", dtype={"method": "str"})
     accuracy = _read_summary(done)["accuracy"]
     for fairness, rows in table.groupby("fairness", sort=False):
         settings = write_settings(rows["method"], rows["setting"])

@@ -35,9 +35,13 @@ def to_csv(table: pd.DataFrame, **options: Any) -> bytes:
 
 
 def read_csv(path: Path, **options: Any) -> pd.DataFrame:
-    """Return the table that `to_csv` wrote; the options are those of pandas."""
+    """Return the table that `to_csv` wrote; the options are those of pandas.
+
+    Only empty cells are missing: None and NA may be labels.
+    """
     import pandas as pd
 
+    options = {"keep_default_na": False, "na_values": [""], **options}
     return _replace(pd.read_csv(path, **options), f"^'(?={FORMULA})", "")
 
 

@@ -41,7 +41,7 @@ def test_everything_is_left_behind(done):
         assert (folder / f"{name}.png").read_bytes().startswith(PNG)
     for name in ("impact", "measures", "scores", "calibration"):
         table = getattr(findings, name)
-        read = read_csv(folder / f"{name}.csv", keep_default_na=False, na_values={"value": [""]})
+        read = read_csv(folder / f"{name}.csv", na_values={"value": [""]})
         assert read.columns.tolist() == table.columns.tolist()
         assert len(read) == len(table)
     counts = summary["counts"]

@@ -64,12 +64,14 @@ def test_the_objective_of_the_study_is_maximised_by_default(study):
     assert study.select().selected == {ACCURACY: pytest.approx(0.9)}
 
 
-def test_labels_that_were_guarded_are_read_as_they_are(study):
-    table = pd.DataFrame({"method": ["=1+1"], "setting": ["{}"], "seed": [0], "model": ["-m"]})
+@pytest.mark.parametrize("label", ["=1+1", "None", "2024"])
+def test_labels_are_read_as_they_are(study, label):
+    table = pd.DataFrame({"method": [label], "setting": ["{}"], "seed": [0], "model": ["-m"]})
+    table["post_processor"] = ""
     for name in ("frontier.csv", "models.csv"):
         (study.folder / name).write_bytes(to_csv(table))
-    assert study.frontier.method.tolist() == study.models.method.tolist() == ["=1+1"]
-    assert study.models.model.tolist() == ["-m"]
+    assert study.frontier.method.tolist() == study.models.method.tolist() == [label]
+    assert study.models[["model", "post_processor"]].values.tolist() == [["-m", ""]]
 
 
 def test_without_bounds_the_best_is_chosen(study):

@@ -3,11 +3,13 @@ from __future__ import annotations
 import json
 import subprocess
 
+import pandas as pd
 import pytest
 
 from fairfrontier.cli import command as cli
 from fairfrontier.runner import run_plain
 from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.runtime.text_file import to_csv, write_json
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.run import start_study
 from tests.cli.process import kill_when
@@ -101,6 +103,17 @@ def test_conf_names_the_folder_or_the_root_that_holds_it(project, tmp_path, monk
     assert cli.find_project(project / "conf") == project
     with pytest.raises(ConfigError, match="--conf"):
         cli.find_project(tmp_path)
+
+
+def test_a_label_may_look_like_a_number(tmp_path, capsys):
+    row = {"fairness": "consistency:sex", "method": "2024", "setting": "{}", "on_frontier": True}
+    names = ("accuracy", "accuracy_low", "accuracy_high")
+    row |= dict.fromkeys([*names, "fairness_value", "fairness_low", "fairness_high"], 0.5)
+    (tmp_path / "frontier.csv").write_bytes(to_csv(pd.DataFrame([row])))
+    write_json({"accuracy": "accuracy"}, tmp_path / "summary.json")
+    facts = {"study": "loans", "folder": str(tmp_path), "fits": 1, "trained": 1, "seconds": 0.0}
+    cli.show_frontier({**facts, "skipped": {}})
+    assert "2024" in capsys.readouterr().out
 
 
 def test_the_version_is_printed(project):

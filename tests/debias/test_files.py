@@ -361,7 +361,7 @@ def test_levels_with_few_rows_are_one(tmp_path):
     assert "=1+1" not in text
     assert "[bold]x" not in text
     assert ",'-1," in text
-    groups = read_csv(tmp_path / "groups.csv", keep_default_na=False).query("attribute == 'race'")
+    groups = read_csv(tmp_path / "groups.csv", na_values=[]).query("attribute == 'race'")
     assert groups["level"].tolist() == ["-1", "A", "B", "other (2 levels)"]
     pooled = groups.iloc[-1]
     rare = frame[frame["race"].isin(["=1+1", "[bold]x"])]
@@ -377,7 +377,7 @@ def test_levels_with_few_rows_are_one(tmp_path):
 
 def test_too_few_rows_together_have_no_rates(tmp_path):
     summary = run(make_scores(30), tmp_path, labels="y", holdout=0.0, groups=["sex"], minimum=100)
-    groups = read_csv(tmp_path / "groups.csv", keep_default_na=False)
+    groups = read_csv(tmp_path / "groups.csv", na_values=[])
     assert groups["level"].tolist() == ["", "other (2 levels)"]
     assert (groups.iloc[0] != "").sum() == len(groups.columns) - 2
     assert (groups.iloc[1, 4:] == "").all()

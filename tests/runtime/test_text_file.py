@@ -23,7 +23,7 @@ def read_cells(content):
 
 def write_and_read(table, folder):
     (folder / "table.csv").write_bytes(to_csv(table))
-    return read_csv(folder / "table.csv", keep_default_na=False)
+    return read_csv(folder / "table.csv", na_values=[])
 
 
 @pytest.mark.parametrize("begin", BEGINS)
@@ -47,6 +47,12 @@ def test_text_is_no_formula_and_numbers_are_numbers(begin, tmp_path):
     pd.testing.assert_frame_equal(again, table.drop(columns="mixed").astype({"kind": "str"}))
 
 
+def test_only_empty_cells_are_missing(tmp_path):
+    table = pd.DataFrame({"label": ["None", "NA", "nan", None], "value": [1.0, np.nan, -0.5, 2.0]})
+    (tmp_path / "table.csv").write_bytes(to_csv(table))
+    pd.testing.assert_frame_equal(read_csv(tmp_path / "table.csv"), table)
+
+
 @given(st.lists(st.text(st.sampled_from("'=-@\t\r\nab,;\""), max_size=6), min_size=1, max_size=5))
 def test_what_is_read_is_what_was_written(texts):
     table = pd.DataFrame({"text": texts, "value": np.linspace(-1, 1, len(texts))})
@@ -54,7 +60,7 @@ def test_what_is_read_is_what_was_written(texts):
     cells = [row[0] for row in read_cells(content)[1:]]
     assert len(cells) == len(texts)
     assert not [cell for cell in cells if cell.startswith(BEGINS)]
-    again = read_csv(io.BytesIO(content), keep_default_na=False)
+    again = read_csv(io.BytesIO(content), na_values=[])
     assert again["text"].tolist() == texts
     assert again["value"].dtype == float
 
