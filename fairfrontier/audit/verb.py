@@ -7,15 +7,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from fairfrontier.audit import auditing, files, plain, plain_files
 from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.subject import Findings, Progress
+from fairfrontier.prepare.table.frame import to_arrow, write_parquet
 from fairfrontier.report.summary import list_versions
 from fairfrontier.runtime.config import parse
-from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.runtime.text_file import to_csv, write_json
 from fairfrontier.runtime.writer import filling
 
@@ -69,28 +66,9 @@ def audit(
     with TemporaryDirectory() as folder:
         path = Path(folder) / "table.parquet"
         config = parse(AuditConfig, {"table": path, **options}, "ff.audit")
-        _write_frame(table, config, path)
+        used = config.columns().used() if config.model is None else {}
+        write_parquet(to_arrow(table, used), path, "The frame")
         return audit(config, progress)
-
-
-def _write_frame(frame: Any, config: AuditConfig, path: Path) -> None:
-    """Write those columns of a frame that an audit reads; all of them for a bundle."""
-    used = config.columns().used() if config.model is None else {}
-    try:
-        cells = pa.table(frame)
-        for column, option in used.items():
-            if column not in cells.column_names:
-                raise ConfigError(
-                    f"The table has no column {column!r} ({option}).",
-                    nearest(column, cells.column_names),
-                )
-        pq.write_table(cells.select(list(used or cells.column_names)), path)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0].rstrip(".")[:200]
-        raise DataError(
-            f"The table is no frame that can be read: {reason}.",
-            "Give a frame of pandas, polars or Arrow, with cells of one type in every column.",
-        ) from None
 
 
 def list_passes(config: AuditConfig) -> tuple[str, ...]:

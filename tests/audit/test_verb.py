@@ -95,14 +95,26 @@ def test_frames_and_paths_are_audited_alike(tmp_path):
     assert noisy.rests_on == "model"
 
 
+def test_columns_that_are_not_audited_may_hold_anything():
+    frame = make_applicants(100)
+    expected = ff.audit(frame, decisions="hired", groups="sex").impact
+    other = frame.assign(notes=[1, "x", object(), None] * 25)
+    pd.testing.assert_frame_equal(ff.audit(other, decisions="hired", groups="sex").impact, expected)
+
+
+TWICE = pa.table([[1, 0], ["a", "b"], ["a", "b"]], ["hired", "sex", "sex"])
+
+
 @pytest.mark.parametrize(
     ("frame", "options", "told"),
     [
         (make_applicants(20), {"decisions": "hird"}, "no column 'hird'.*Did you mean 'hired'"),
         (make_applicants(20), {"decision": "hired"}, "ff.audit: .*Did you mean 'decisions'"),
         (make_applicants(20), {}, "needs decisions or scores, and groups"),
-        (7, {"decisions": "hired"}, "no frame that can be read"),
-        (pd.DataFrame({"hired": [1, "x"], "sex": 0}), {"decisions": "hired"}, "no frame that can"),
+        (7, {"decisions": "hired"}, "A int is no table"),
+        (pd.DataFrame({"hired": [1, "x"], "sex": 0}), {"decisions": "hired"}, "no type for"),
+        (pd.DataFrame({"hired": [10**30, 1], "sex": 0}), {"decisions": "hired"}, "no type for"),
+        (TWICE, {"decisions": "hired"}, "more than one column named 'sex'"),
     ],
 )
 def test_what_is_no_table_is_said(frame, options, told):

@@ -18,6 +18,7 @@ import pandas as pd
 
 from fairfrontier.prepare.config.section import MISSING_MARKERS, Source
 from fairfrontier.prepare.source.archive import SPREADSHEET, ZIP_START, most_unpacked, refuse_growth
+from fairfrontier.prepare.table.frame import to_arrow, write_parquet
 from fairfrontier.prepare.table.table import (
     check_header,
     list_parquet,
@@ -77,7 +78,7 @@ def read_raw(table: Path | Any, name: str | None = None) -> RawTable:
         When it is not a table.
     """
     if not isinstance(table, Path):
-        return _keep_arrow(_as_arrow(table), name or "table", Path(name or "table"))
+        return _keep_arrow(to_arrow(table), name or "table", Path(name or "table"))
     named = SUFFIXES.sub("", table.name)
     if table.is_dir():
         if not list_parquet(table):
@@ -96,7 +97,7 @@ def read_raw(table: Path | Any, name: str | None = None) -> RawTable:
     if raw.startswith(FEATHER):
         return _keep_arrow(_read_feather(raw, table), named, table)
     if table.suffix.lower() in SHEETS or (raw[:4] == ZIP_START and SPREADSHEET.encode() in raw):
-        return _keep_arrow(_as_arrow(_read_sheet(raw, table)), named, table)
+        return _keep_arrow(to_arrow(_read_sheet(raw, table)), named, table)
     return _read_text(raw, table, named)
 
 
@@ -143,64 +144,14 @@ def _read_sheet(raw: bytes, path: Path) -> pd.DataFrame:
         ) from None
 
 
-def _as_arrow(frame: Any) -> Any:
-    """Return a frame of pandas, or of whatever speaks Arrow's C stream, as an Arrow table."""
-    import pyarrow as pa
-
-    if isinstance(frame, pd.DataFrame):
-        check_header(list(frame.columns), Path("the frame"))
-        try:
-            return pa.Table.from_pandas(frame.rename(columns=str), preserve_index=False)
-        # Half a character and whole numbers beyond 64 bits raise Python's own errors.
-        except (
-            pa.ArrowInvalid,
-            pa.ArrowTypeError,
-            pa.ArrowNotImplementedError,
-            OverflowError,
-            UnicodeEncodeError,
-        ) as error:
-            raise DataError(
-                f"The frame holds what Arrow has no type for: {str(error).splitlines()[0]}.",
-                "Convert that column to numbers or text.",
-            ) from None
-    if not hasattr(frame, "__arrow_c_stream__"):
-        raise DataError(
-            f"A {type(frame).__name__} is no table.",
-            "Give a path, or a frame of pandas, polars or Arrow.",
-        )
-    return pa.RecordBatchReader.from_stream(frame).read_all()
-
-
 def _keep_arrow(table: Any, name: str, path: Path) -> RawTable:
     """Return a table that is written as Parquet, and read again."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     check_header(table.column_names, path)
     written = io.BytesIO()
-    try:
-        columns = [_decode(column) for column in table.columns]
-        pq.write_table(pa.table(columns, table.column_names), written)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise DataError(
-            f"{path} cannot be kept as Parquet: {str(error).splitlines()[0]}.",
-            "Convert that column to numbers or text.",
-        ) from None
+    write_parquet(table, written, path)
     source = Source(path=str(path), format="parquet")
     frame = read_parquet(written.getvalue(), path, source)
     return RawTable(name, frame, {"format": "parquet"}, parquet=written.getvalue())
-
-
-def _decode(column: Any) -> Any:
-    """Return a column of Arrow with categories, of which Parquet does not take all, as values."""
-    import pyarrow as pa
-
-    if not pa.types.is_dictionary(column.type):
-        return column
-    kind = column.type.value_type
-    kind = pa.string() if pa.types.is_string_view(kind) else kind
-    chunks = [chunk.dictionary.cast(kind).take(chunk.indices) for chunk in column.chunks]
-    return pa.chunked_array(chunks, kind)
 
 
 def _read_text(raw: bytes, path: Path, name: str) -> RawTable:

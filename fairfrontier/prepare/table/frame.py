@@ -1,0 +1,74 @@
+"""Data frames as Parquet, whoever made them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fairfrontier.prepare.table.table import check_header
+from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+
+# Half a character and whole numbers beyond 64 bits raise Python's own errors.
+UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError)
+MEND = "Convert that column to numbers or text."
+
+
+def to_arrow(frame: Any, used: Mapping[str, str] = MappingProxyType({})) -> pa.Table:
+    """Return a frame of pandas, or of whatever speaks Arrow's C stream, as an Arrow table.
+
+    ``used`` maps the columns that are taken to the options that name them; all by default. An index
+    is no column.
+    """
+    if isinstance(frame, pd.DataFrame):
+        frame = frame.set_axis(list(map(str, frame.columns)), axis=1)
+        names = list(frame.columns)
+    elif hasattr(frame, "__arrow_c_stream__"):
+        frame = pa.RecordBatchReader.from_stream(frame).read_all()
+        names = frame.column_names
+    else:
+        raise DataError(
+            f"A {type(frame).__name__} is no table.",
+            "Give a path, or a frame of pandas, polars or Arrow.",
+        )
+    check_header(names, Path("The frame"))
+    for column, option in used.items():
+        if column not in names:
+            raise ConfigError(
+                f"The table has no column {column!r} ({option}).", nearest(column, names)
+            )
+    taken = list(used or names)
+    if isinstance(frame, pa.Table):
+        return frame.select(taken)
+    try:
+        return pa.Table.from_pandas(frame[taken], preserve_index=False)
+    except UNFIT as error:
+        raise DataError(
+            f"The frame holds what Arrow has no type for: {str(error).splitlines()[0]}.", MEND
+        ) from None
+
+
+def write_parquet(table: pa.Table, sink: Any, what: object) -> None:
+    """Write an Arrow table as Parquet; a DataError says that ``what`` it is cannot be kept."""
+    try:
+        columns = [_decode(column) for column in table.columns]
+        pq.write_table(pa.table(columns, table.column_names), sink)
+    except UNFIT as error:
+        raise DataError(
+            f"{what} cannot be kept as Parquet: {str(error).splitlines()[0]}.", MEND
+        ) from None
+
+
+def _decode(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of Arrow with categories, of which Parquet does not take all, as values."""
+    if not pa.types.is_dictionary(column.type):
+        return column
+    kind = column.type.value_type
+    kind = pa.string() if pa.types.is_string_view(kind) else kind
+    chunks = [chunk.dictionary.cast(kind).take(chunk.indices) for chunk in column.chunks]
+    return pa.chunked_array(chunks, kind)
