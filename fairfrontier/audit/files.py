@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from fairfrontier.audit.figure import draw_bounds
 from fairfrontier.figure.frontier import name_measure
 from fairfrontier.prepare.table.stream import digest_table
 from fairfrontier.report.template import embed, open_template
+from fairfrontier.runtime.text_file import list_rows
 from fairfrontier.study.drawing import Picture
 
 FILES = ("bounds.csv", "bounds.png", "conclusions.csv", "noise.csv", "report.html", "audit.json")
@@ -51,8 +51,7 @@ def summarise(findings: NoisyFindings) -> dict[str, Any]:
     """Return what was audited and the results, as plain values; None for what is unknown."""
     config, noise = findings.config, findings.noise
     verdicts = [
-        {key: _plain(value) for key, value in row.items()} | {"sentence": say(row, config.budget)}
-        for row in findings.verdicts().to_dict("records")
+        row | {"sentence": say(row, config.budget)} for row in list_rows(findings.verdicts())
     ]
     held = sum(verdict["verdict"] != "open" for verdict in verdicts)
     source: dict[str, Any] = {"from": findings.source}
@@ -67,7 +66,7 @@ def summarise(findings: NoisyFindings) -> dict[str, Any]:
         source["rows"] = int(noise.counts.sum())
     if config.prior is not None:
         source["prior"] = dict(config.prior)
-    overall = findings.bounds.loc[findings.bounds["bound"] == "overall"]
+    overall = list_rows(findings.bounds.loc[findings.bounds["bound"] == "overall"])
     return {
         "noise": {
             **source,
@@ -88,10 +87,7 @@ def summarise(findings: NoisyFindings) -> dict[str, Any]:
             "held": held,
             "open": len(verdicts) - held,
         },
-        "overall": {
-            measure: _plain(value)
-            for measure, value in zip(overall["measure"], overall["value"], strict=True)
-        },
+        "overall": {row["measure"]: row["value"] for row in overall},
         "conclusions": verdicts,
     }
 
@@ -115,13 +111,9 @@ def say(row: Mapping[Any, Any], budget: float) -> str:
         if row["other"] or budget == 0:
             return f"{subject} equals {other}."
         return f"{subject} is within {budget:g} of {other}: {low:+.3f} to {high:+.3f}."
-    if math.isnan(low) or math.isnan(high):
+    if low is None or high is None:
         return f"{subject} against {other} stays open: a group may have too few such rows."
     return f"{subject} against {other} stays open: {low:+.3f} to {high:+.3f}."
-
-
-def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def render(

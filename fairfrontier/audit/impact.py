@@ -206,7 +206,8 @@ def standardise(
     """Return standardised mean differences to the category ``best``, with 95% intervals.
 
     d = (mean − mean_best)/s, with s² = ((n − 1)·variance + (n_best − 1)·variance_best)/(n + n_best
-    − 2); its standard error is sqrt(1/n + 1/n_best + d²/(2(n + n_best))). NaN where s is 0.
+    − 2); its standard error is sqrt(1/n + 1/n_best + d²/(2(n + n_best))). NaN where s is 0 or
+    infinite.
 
     References
     ----------
@@ -216,6 +217,6 @@ def standardise(
     degrees = np.maximum(n + n[best] - 2, 1)
     pooled = ((n - 1) * variance + (n[best] - 1) * variance[best]) / degrees
     difference = mean - mean[best]
-    d = np.where(pooled > 0, difference / np.sqrt(np.where(pooled > 0, pooled, 1.0)), np.nan)
+    d = divide(difference, np.sqrt(np.where(np.isfinite(pooled), pooled, np.nan)))
     half = Z * np.sqrt(1 / np.maximum(n, 1) + 1 / n[best] + d**2 / (2 * (n + n[best])))
     return d, d - half, d + half

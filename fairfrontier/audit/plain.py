@@ -328,6 +328,8 @@ def _measure_view(
     return found.assign(measure=found["measure"].map(names))
 
 
+# Squares of large scores are infinite.
+@np.errstate(over="ignore", invalid="ignore")
 def compare_scores(rows: AuditRows, groups: Mapping[str, Categories], minimum: int) -> pd.DataFrame:
     """Return means of the scores by level, and their standardised differences."""
     columns = ("attribute", "level", "n", "mean", "deviation", "difference", "low", "high")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from fairfrontier.audit.impact import COMPARED, EXCLUDED, TOO_FEW, UNKNOWN
 from fairfrontier.audit.plain import EXCEEDED, NOT_ESTIMABLE, PlainFindings
 from fairfrontier.audit.plain_figure import draw_calibration, draw_impact
 from fairfrontier.report.template import embed, open_template
+from fairfrontier.runtime.text_file import list_rows
 from fairfrontier.study.drawing import Picture
 
 FILES = (
@@ -79,18 +79,6 @@ def summarise(findings: PlainFindings) -> dict[str, Any]:
         "scores": list_rows(findings.scores),
         "measures": list_rows(aggregates),
     }
-
-
-def list_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows of a table as plain values; None for NaN and NA."""
-    return [
-        {str(name): _plain(value) for name, value in row.items()}
-        for row in table.to_dict("records")
-    ]
-
-
-def _plain(value: Any) -> Any:
-    return None if value is pd.NA or (isinstance(value, float) and math.isnan(value)) else value
 
 
 def render(

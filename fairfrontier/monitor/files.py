@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +25,7 @@ from fairfrontier.monitor.monitoring import (
 from fairfrontier.report.summary import list_versions
 from fairfrontier.report.template import embed, open_template
 from fairfrontier.runtime.config import parse
-from fairfrontier.runtime.text_file import to_csv, write_json
+from fairfrontier.runtime.text_file import list_rows, to_csv, write_json
 from fairfrontier.runtime.writer import filling, holding
 from fairfrontier.study.drawing import Picture
 
@@ -118,8 +117,8 @@ def summarise(findings: Findings) -> dict[str, Any]:
     """Return what was found as plain values; None for what is unknown."""
     config, history, bundle = findings.config, findings.history, findings.bundle
     period = name_period(config)
-    alarms = _list_plain(findings.alarms)
-    limits = _list_plain(findings.checks[findings.checks["kind"] == LIMIT])
+    alarms = list_rows(findings.alarms)
+    limits = list_rows(findings.checks[findings.checks["kind"] == LIMIT])
     drift = history.drift[history.drift["period"] == period].drop(columns=["entry", "period"])
     return {
         "name": config.folder.name,
@@ -143,7 +142,7 @@ def summarise(findings: Findings) -> dict[str, Any]:
             "checks": len(findings.checks),
             "alarms": len(alarms),
         },
-        "drift": _list_plain(_sort_drift(drift)),
+        "drift": list_rows(_sort_drift(drift)),
         "periods": _list_periods(findings),
         "versions": list_versions(),
     }
@@ -186,16 +185,6 @@ def _sort_drift(drift: pd.DataFrame) -> pd.DataFrame:
     return drift.assign(beyond=beyond).sort_values("beyond", ascending=False, kind="stable")
 
 
-def _list_plain(table: pd.DataFrame) -> list[dict[str, Any]]:
-    return [
-        {
-            str(key): None if isinstance(value, float) and not math.isfinite(value) else value
-            for key, value in row.items()
-        }
-        for row in table.to_dict("records")
-    ]
-
-
 def render_monitor(
     findings: Findings, summary: Mapping[str, Any], pictures: Mapping[str, Picture]
 ) -> str:
@@ -205,7 +194,7 @@ def render_monitor(
         summary=summary,
         config=findings.config,
         pictures={name: embed(picture) for name, picture in pictures.items()},
-        checks=_list_plain(compared.head(SHOWN_AT_MOST)),
+        checks=list_rows(compared.head(SHOWN_AT_MOST)),
         more=max(0, len(compared) - SHOWN_AT_MOST),
         drift=summary["drift"][:SHOWN_AT_MOST],
     )

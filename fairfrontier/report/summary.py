@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import platform
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -11,10 +10,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fairfrontier.report.plain import find_worse
 from fairfrontier.runtime.finder import is_path
+from fairfrontier.runtime.text_file import list_rows
 from fairfrontier.study.results import StudyResults
 
 # xgboost and xgboost-cpu provide the same module.
@@ -70,11 +68,11 @@ def build_summary(
         "fairness": list(study.frontier.fairness),
         "frontier": [
             {
-                **{key: _plain(row[key]) for key in row},
+                **row,
                 "setting": json.loads(row["setting"]),
                 **results.budgets.get((row["method"], row["setting"]), {}),
             }
-            for row in chosen.to_dict("records")
+            for row in list_rows(chosen)
         ],
         "worse_than_plain": [
             {"method": method, "setting": json.loads(setting), **why}
@@ -83,9 +81,3 @@ def build_summary(
         "claims": list(claims),
         "skipped": dict(results.skipped),
     }
-
-
-def _plain(value: Any) -> Any:
-    """Replace NumPy scalars by Python's and NaN by None."""
-    value = value.item() if isinstance(value, np.generic) else value
-    return None if isinstance(value, float) and not math.isfinite(value) else value

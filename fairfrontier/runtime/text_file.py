@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -49,6 +50,22 @@ def write_json(summary: Mapping[str, Any], path: Path) -> None:
     """Write JSON in the order of the keys; ValueError for a number that is not finite."""
     text = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     path.write_text(text, encoding="utf-8")
+
+
+def list_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a table for `write_json`; see `to_plain`."""
+    return [
+        {str(name): to_plain(value) for name, value in row.items()}
+        for row in table.to_dict("records")
+    ]
+
+
+def to_plain(value: Any) -> Any:
+    """Return a value as JSON has it: None for NaN, infinity and NA."""
+    import pandas as pd
+
+    unknown = value is pd.NA or (isinstance(value, float) and not math.isfinite(value))
+    return None if unknown else value
 
 
 def _replace(table: pd.DataFrame, pattern: str, by: str) -> pd.DataFrame:

@@ -213,6 +213,7 @@ def test_many_groups_are_drawn_without_the_smallest():
         (-0.01, 0.02, "", "within", "within 0.05 of that of all rows: -0.010 to +0.020."),
         (0.0, 0.0, "b", "within", "TPR of a equals that of b."),
         (-0.3, 0.3, "b", "open", "against that of b stays open: -0.300 to +0.300."),
+        (None, None, "b", "open", "stays open: a group may have too few such rows."),
     ],
 )
 def test_conclusions_in_words(low, high, other, verdict, told):

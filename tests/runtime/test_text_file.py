@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairfrontier.runtime.text_file import read_csv, to_csv
+from fairfrontier.runtime.text_file import list_rows, read_csv, to_csv
 
 ROOT = Path(__file__).resolve().parents[2]
 BEGINS = ("=", "+", "-", "@", "\t", "\r")
@@ -51,6 +51,17 @@ def test_only_empty_cells_are_missing(tmp_path):
     table = pd.DataFrame({"label": ["None", "NA", "nan", None], "value": [1.0, np.nan, -0.5, 2.0]})
     (tmp_path / "table.csv").write_bytes(to_csv(table))
     pd.testing.assert_frame_equal(read_csv(tmp_path / "table.csv"), table)
+
+
+def test_rows_are_plain_values():
+    flags = pd.array([True, None], "boolean")
+    table = pd.DataFrame({"n": [1, 2], "value": [np.inf, np.nan], "name": ["a", None]})
+    rows = list_rows(table.assign(flag=flags))
+    assert rows == [
+        {"n": 1, "value": None, "name": "a", "flag": True},
+        {"n": 2, "value": None, "name": None, "flag": None},
+    ]
+    assert type(rows[0]["n"]) is int
 
 
 @given(st.lists(st.text(st.sampled_from("'=-@\t\r\nab,;\""), max_size=6), min_size=1, max_size=5))
