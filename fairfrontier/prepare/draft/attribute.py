@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +12,12 @@ import pandas as pd
 
 from fairfrontier.prepare.config.section import OTHERS
 from fairfrontier.prepare.draft.column import Column
-from fairfrontier.prepare.draft.vocabulary import PROTECTED, find_attribute, recognise_levels
+from fairfrontier.prepare.draft.vocabulary import (
+    PROTECTED,
+    find_attribute,
+    name_words,
+    recognise_levels,
+)
 from fairfrontier.prepare.splitting.group import name_bands
 from fairfrontier.prepare.table.column import MISSING_LEVEL, sort_levels
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
@@ -106,17 +112,20 @@ def find_fault(column: Column) -> str | None:
 
 def _suggest(columns: Mapping[str, Column], label: str) -> list[str]:
     """Return the columns that look protected, one for every attribute, in the law's order."""
-    found: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
     for name, column in columns.items():
         if name == label or column.find_fault() is not None:
             continue
         kind = find_attribute(name) or recognise_levels(column.levels)
-        if kind is None:
-            continue
-        # The first column of a kind stands for the others, except that numbers of years win.
-        if kind not in found or (kind == "age" and column.is_continuous):
-            found[kind] = name
-    return [found[kind] for kind in PROTECTED if kind in found]
+        if kind is not None:
+            found.setdefault(kind, []).append(name)
+
+    def rank(name: str) -> tuple[bool, int]:
+        """Return what is least for the column that stands for its kind: years, by a short name."""
+        banded = find_attribute(name) == "age" and not columns[name].is_continuous
+        return banded, len(name_words(name))
+
+    return [min(found[kind], key=rank) for kind in PROTECTED if kind in found]
 
 
 def draft_attribute(name: str, column: Column) -> AttributeDraft | None:
@@ -173,14 +182,16 @@ def draft_attribute(name: str, column: Column) -> AttributeDraft | None:
 def _draft_bands(name: str, column: Column) -> AttributeDraft | None:
     numbers = column.numbers.dropna() if column.numbers is not None else pd.Series(dtype=float)
     years = find_attribute(column.name) == "age" and numbers.between(0, OLDEST).all()
-    terciles = [float(f"{numbers.quantile(share):.3g}") for share in (1 / 3, 2 / 3)]
+    # Digits of what varies: years of birth differ in their last two. The range may be infinite.
+    digits = 2 - math.floor(math.log10(numbers.max() / 2 - numbers.min() / 2 or 1.0))
+    terciles = [round(float(numbers.quantile(share)), digits) for share in (1 / 3, 2 / 3)]
     edges: list[float] = []
     for edge in AGES if years else terciles:
         low = edges[-1] if edges else -float("inf")
         if numbers.between(low, edge, inclusive="left").sum() >= SMALL <= (numbers >= edge).sum():
             edges.append(edge)
     if not edges:
-        middle = float(f"{numbers.median():.3g}")
+        middle = round(float(numbers.median()), digits)
         if min((numbers < middle).sum(), (numbers >= middle).sum()) < FEWEST:
             return None
         edges = [middle]

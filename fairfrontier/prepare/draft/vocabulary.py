@@ -17,40 +17,43 @@ def _words(*lines: str) -> frozenset[str]:
 # Spanish and Portuguese; the attributes that most laws name come first.
 PROTECTED: dict[str, frozenset[str]] = {
     "sex": _words(
-        "sex gender geschlecht sexe genre sexo genero female male woman weiblich mannlich femme",
-        "mujer",
+        "sex gender geschlecht sexe genre sexo genero female male woman weiblich mannlich",
+        "maennlich femme mujer mulher",
     ),
     "race": _words(
         "race racial rasse raza raca skin_color skin_colour hautfarbe white black hispanic latino",
-        "nonwhite african_american caucasian minority minderheit",
+        "nonwhite african_american caucasian minority minderheit cor_da_pele",
     ),
     "ethnicity": _words(
-        "ethnicity ethnic ethnie ethnizitat ethnisch ethnique etnia etnico etnica indigenous"
+        "ethnicity ethnic ethnie ethnizitat ethnizitaet ethnisch ethnique etnia etnico etnica",
+        "indigenous indigena",
     ),
     "age": _words(
         "age ages alter edad idade agegroup altersgruppe senior_citizen year_of_birth birth_year",
         "geburtsjahr annee_de_naissance annee_naissance ano_de_nacimiento ano_nacimiento",
+        "ano_de_nascimento ano_nascimento",
     ),
     "disability": _words(
         "disability disabilities disabled handicap handicapped handicape invalidite behinderung",
         "behindert schwerbehinderung schwerbehindert discapacidad discapacitado deficiencia",
     ),
     "religion": _words(
-        "religion religions religious faith religionszugehorigkeit konfession glaube religieux",
-        "confession religioso confesion caste",
+        "religion religions religious faith religionszugehorigkeit religionszugehoerigkeit",
+        "konfession glaube religieux confession religioso confesion religiao caste",
     ),
     "nationality": _words(
         "nationality national_origin citizenship citizen native_country country_of_birth origin",
         "birth_country country_of_origin birthplace place_of_birth foreign foreigner foreign_born",
-        "foreign_worker immigrant immigration migrant refugee nationalitat staatsangehorigkeit",
-        "staatsangehoerigkeit geburtsland geburtsort herkunft herkunftsland auslander auslaender",
-        "migrationshintergrund nationalite pays_de_naissance pays_naissance lieu_de_naissance",
-        "origine etranger immigre nacionalidad pais_de_nacimiento pais_nacimiento origen",
-        "extranjero inmigrante migrante",
+        "foreign_worker immigrant immigration migrant refugee nationalitat nationalitaet",
+        "staatsangehorigkeit staatsangehoerigkeit geburtsland geburtsort herkunft herkunftsland",
+        "auslander auslaender migrationshintergrund nationalite pays_de_naissance pays_naissance",
+        "lieu_de_naissance origine etranger immigre nacionalidad pais_de_nacimiento",
+        "pais_nacimiento origen extranjero inmigrante migrante nacionalidade pais_de_nascimento",
+        "pais_nascimento origem estrangeiro imigrante",
     ),
     "language": _words(
         "native_language mother_tongue first_language muttersprache langue_maternelle",
-        "lengua_materna",
+        "lengua_materna lingua_materna",
     ),
     "orientation": _words("sexual_orientation lgbt lgbtq"),
     "marital status": _words(
@@ -60,14 +63,14 @@ PROTECTED: dict[str, frozenset[str]] = {
     ),
     "pregnancy": _words(
         "pregnant pregnancy pregnancies maternity schwanger schwangerschaft mutterschutz enceinte",
-        "grossesse maternite embarazo embarazada maternidad",
+        "grossesse maternite embarazo embarazada maternidad gravida gravidez maternidade",
     ),
     "veteran": _words("veteran veterans kriegsveteran ancien_combattant veterano"),
 }
 # Words that mean much else beside others: they count where they are the whole name.
 ALONE = _words(
-    "white black genre alter minority foreign citizen origin origine origen herkunft glaube faith",
-    "confession male female",
+    "white black genre alter minority foreign citizen origin origine origen origem herkunft glaube",
+    "faith confession male female spouse",
 )
 BESIDE = _words("is has flag indicator code group status")
 # Levels by which a column is recognised whatever its name.

@@ -179,6 +179,20 @@ def test_ages_come_in_bands_that_have_rows():
     assert min(days) > 60
 
 
+def test_bands_are_of_what_varies():
+    years = pd.Series(np.arange(2_000_001.0, 2_000_031.0).repeat(20))
+    found = draft_attribute("g", Column("code", years))
+    assert found.group["below"] == [2_000_010.7, 2_000_020.3]
+    assert set(found.sizes.values()) == {200}
+
+
+def test_the_plainest_name_stands_for_its_kind(table):
+    other = table.assign(account_age=table["age"] % 47, age_group=table["age"] // 20)
+    assert [each.column for each in draft(other).attributes] == ["Sex", "age"]
+    before = other[["account_age", "age_group", *table.columns]]
+    assert [each.column for each in draft(before).attributes] == ["Sex", "age"]
+
+
 @pytest.mark.parametrize(
     ("values", "reason"),
     [

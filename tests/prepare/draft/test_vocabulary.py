@@ -10,26 +10,30 @@ NAMES = {
     "sex": "Sex gender_code customerGender GESCHLECHT sexe genero is_female Genre",
     "race": "race RACE_ETHNICITY skin-color Hautfarbe raza is_white black",
     "ethnicity": "ethnic_group Ethnie etnia groupe_ethnique",
-    "age": "age Age_Group altersgruppe edad âge Geburtsjahr birthYear SeniorCitizen",
+    "age": "age Age_Group altersgruppe edad âge Geburtsjahr birthYear SeniorCitizen "
+    "ano_de_nascimento",
     "disability": "disability_status disabled Schwerbehinderung handicapé discapacidad",
-    "religion": "religion Religionszugehörigkeit konfession religión",
+    "religion": "religion Religionszugehörigkeit konfession religión religião",
     "nationality": "nationality birth_country countryOfBirth migrant Herkunftsland origin "
-    "Migrationshintergrund Staatsangehörigkeit nationalité pays_de_naissance país_de_nacimiento",
-    "marital status": "marital.status married Familienstand situation_familiale estado-civil",
-    "pregnancy": "pregnant Pregnancies Schwangerschaft enceinte embarazo",
+    "Migrationshintergrund Staatsangehörigkeit nationalité pays_de_naissance país_de_nacimiento "
+    "Nationalitaet nacionalidade país_de_nascimento",
+    "marital status": "marital.status married Familienstand situation_familiale estado-civil "
+    "has_spouse",
+    "pregnancy": "pregnant grávida Pregnancies Schwangerschaft enceinte embarazo",
     "veteran": "veteran_status Veterans veterano",
 }
 OTHERS = (
     "engender percentage average village package language_score storage manager agency sexton "
     "racetrack originator loan_origination embrace trace white_collar black_list foreign_exchange "
-    "music_genre citizen_score alter_ego origin_airport unmarred nation marinate male_name_count"
+    "music_genre citizen_score alter_ego origin_airport unmarred nation marinate male_name_count "
+    "spouse_income"
 )
 
 
 @pytest.mark.parametrize(
     ("name", "kind"), [(name, kind) for kind, names in NAMES.items() for name in names.split()]
 )
-def test_names_are_recognised_in_four_languages(name, kind):
+def test_names_are_recognised_in_five_languages(name, kind):
     assert find_attribute(name) == kind
 
 
