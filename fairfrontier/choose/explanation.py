@@ -13,17 +13,11 @@ from pydantic import Field
 
 from fairfrontier.choose.bundle import Bundle, load_bundle
 from fairfrontier.choose.explanation_figure import draw_explanation
+from fairfrontier.choose.scoring import read_frames
 from fairfrontier.choose.shapley import attribute_score
 from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX
-from fairfrontier.prepare.table.stream import (
-    BATCH_ROWS,
-    check_stamps,
-    check_table,
-    read_names,
-    read_rows,
-    stamp_table,
-)
+from fairfrontier.prepare.table.stream import check_stamps, check_table, read_names, stamp_table
 from fairfrontier.report.template import name_pool
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.option import File, ResultOptions
@@ -196,11 +190,10 @@ def explain_table(config: ExplainConfig, progress: Progress | None = None) -> Ex
     """Explain rows of a table that may be larger than memory; they are drawn by their numbers."""
     report = progress or (lambda *_: None)
     bundle = load_bundle(config.bundle)
-    source, stamps = bundle.encoder.config.source, stamp_table(config.table)
+    stamps, used = stamp_table(config.table), find_used(bundle, config.table)
     drawn = pd.DataFrame()
-    for batch in read_rows(config.table, find_used(bundle, config.table), BATCH_ROWS, source):
-        drawn = draw_rows(pd.concat([drawn, batch.frame]), config.rows)
-        report(PASSES[0], batch.share)
+    for frame in read_frames(bundle, config.table, used, lambda share: report(PASSES[0], share)):
+        drawn = draw_rows(pd.concat([drawn, frame]), config.rows)
     check_stamps(config.table, stamps)
     explanation = explain(bundle, drawn)
     report(PASSES[1], 1.0)

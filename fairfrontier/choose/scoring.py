@@ -43,7 +43,6 @@ class ScoreConfig(ProjectOptions):
     keep: Names = Field(
         default=(), description="Columns of the table that are copied beside the decisions."
     )
-
     drop_refused: bool = Field(
         default=False, description="Leave refused rows out of the file, as an audit needs it."
     )

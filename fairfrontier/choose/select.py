@@ -382,11 +382,9 @@ def _check_options(
 
 def _mix(study: Study, first: Choice, second: Choice, share: float, part: str) -> MixedChoice:
     """Return a mixture, with its measures on the rows of the choice and on test."""
-    points, keys = (
-        study.points,
-        pd.MultiIndex.from_tuples(
-            [(each.method, canonical_json(each.setting)) for each in (first, second)]
-        ),
+    points = study.points
+    keys = pd.MultiIndex.from_tuples(
+        [(each.method, canonical_json(each.setting)) for each in (first, second)]
     )
     values = {}
     for rows in dict.fromkeys((part, "test")):
