@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import multiprocessing
 import os
 import signal
 import tempfile
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -71,7 +73,8 @@ class ClusterConfig(Model):
     tls_ca_file, tls_cert, tls_key : str or None
         Paths of the certificates, for a ``tls://`` scheduler.
     timeout : float
-        Seconds to wait for the scheduler and the first worker.
+        Seconds to wait for the scheduler and for the first worker, and on this machine for each
+        after the one before.
     silence : float
         Seconds without a sign of life after which a local worker is restarted and its fits run
         again; noticed within twice that time. Dask takes no less than 5.
@@ -156,7 +159,7 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
     from distributed import Client
 
     # Its messages about every connection do not belong in a run's terminal; errors are raised.
-    for name in ("distributed", "distributed.client"):
+    for name in ("distributed", "distributed.client", "tornado.application"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     environment = thread_environment(config.threads or _threads_each(config))
     # Nannies set these before a worker imports NumPy, as OpenBLAS requires.
@@ -183,11 +186,18 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
             else:
                 cluster = _start(config, scratch)
                 client = Client(cluster, timeout=config.timeout, set_as_default=False)
-            client.wait_for_workers(1, timeout=config.timeout)
+                if config.kind == "local":
+                    # Those wanted earlier would be waited for without end.
+                    cluster.scale(config.workers or count_cores())
+            expected = len(cluster.worker_spec) if config.kind in ("local", "cuda") else 1
+            for count in range(1, expected + 1):
+                client.wait_for_workers(count, timeout=config.timeout)
             if config.kind in ("local", "cuda"):
                 client.run(_ignore_interrupts)
         # Classes of other libraries raise anything at options that they do not take.
         except Exception as error:
+            if config.kind == "local":
+                _kill_workers()
             _close(client, cluster)
             where = config.address or config.kind
             reason = " ".join(str(error).split())
@@ -370,7 +380,7 @@ def _start(config: ClusterConfig, scratch: Path | None) -> Any:
         options["security"] = _make_certificate(scratch)
     if config.kind == "local":
         return LocalCluster(
-            n_workers=config.workers or count_cores(),
+            n_workers=0,
             threads_per_worker=1,
             processes=True,
             host="127.0.0.1",
@@ -405,16 +415,26 @@ def _start(config: ClusterConfig, scratch: Path | None) -> Any:
 def _make_certificate(folder: Path) -> Any:
     """Return the security of a new certificate and its key, as files in a folder.
 
-    From memory Dask would write both to the machine's temporary files whenever it reads them, and
-    leave them there if it is killed.
+    `Security.temporary` would write both to the machine's temporary files whenever it reads them,
+    and its certificate is not valid before now: a clock that is set back would stop the workers.
     """
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
     from distributed.security import Security
 
-    made = Security.temporary()
+    own, name = ec.generate_private_key(ec.SECP256R1()), x509.NameAttribute
+    subject = x509.Name([name(x509.NameOID.COMMON_NAME, "fairfrontier")])
+    made = x509.CertificateBuilder(subject, subject, own.public_key(), x509.random_serial_number())
+    now = datetime.now(UTC)
+    made = made.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=365))
+    pem = serialization.Encoding.PEM
     certificate, key = folder / "cluster.crt", folder / "cluster.pem"
-    certificate.write_text(made.tls_ca_file)
+    certificate.write_bytes(made.sign(own, hashes.SHA256()).public_bytes(pem))
     key.touch(mode=0o600)
-    key.write_text(made.tls_client_key)
+    key.write_bytes(
+        own.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
     roles = ("client", "scheduler", "worker")
     return Security(
         require_encryption=True,
@@ -449,6 +469,13 @@ def _security(config: ClusterConfig) -> Any:
         tls_client_key=config.tls_key,
         require_encryption=True,
     )
+
+
+def _kill_workers() -> None:
+    """Kill this process's workers: Dask closes none that has not started."""
+    for process in multiprocessing.active_children():
+        if process.name.startswith("Dask Worker"):
+            process.kill()
 
 
 def _close(client: Any, cluster: Any) -> None:

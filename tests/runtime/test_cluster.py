@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -11,6 +12,8 @@ import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 
 import dask
@@ -130,6 +133,29 @@ def test_other_processes_can_neither_call_nor_watch_a_local_cluster():
             with pytest.raises(urllib.error.HTTPError, match="404") as refused:
                 opener.open(pages + page, timeout=5)
             refused.value.close()
+
+
+def test_a_clock_that_is_set_back_leaves_a_certificate_valid(tmp_path):
+    from cryptography.x509 import load_pem_x509_certificate
+
+    security = cluster._make_certificate(tmp_path)
+    made = load_pem_x509_certificate(Path(security.tls_ca_file).read_bytes())
+    now = datetime.now(UTC)
+    assert made.not_valid_before_utc < now - timedelta(hours=23)
+    assert made.not_valid_after_utc > now + timedelta(days=364)
+    assert Path(security.tls_worker_key).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_worker_that_never_starts_is_given_up():
+    started = time.monotonic()
+    with (
+        dask.config.set({"distributed.worker.preload": ["import time; time.sleep(60)"]}),
+        pytest.raises(ClusterError, match="had no worker within 2 s"),
+        open_cluster(ClusterConfig(kind="local", workers=1, timeout=2)),
+    ):
+        pass
+    assert time.monotonic() - started < 40
+    assert not multiprocessing.active_children()
 
 
 def test_ctrl_c_is_not_for_the_workers():
