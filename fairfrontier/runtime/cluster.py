@@ -190,8 +190,7 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
                     # Those wanted earlier would be waited for without end.
                     cluster.scale(config.workers or count_cores())
             expected = len(cluster.worker_spec) if config.kind in ("local", "cuda") else 1
-            for count in range(1, expected + 1):
-                client.wait_for_workers(count, timeout=config.timeout)
+            _await_workers(client, expected, config.timeout)
             if config.kind in ("local", "cuda"):
                 client.run(_ignore_interrupts)
         # Classes of other libraries raise anything at options that they do not take.
@@ -210,6 +209,10 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
             raise
         try:
             yield client
+        except ClusterError:
+            if config.kind == "local":
+                _kill_workers()
+            raise
         finally:
             _close(client, cluster)
 
@@ -222,6 +225,21 @@ def clear_killed() -> None:
         with suppress(OSError, StoreError):
             make_private(folder)
             recover(folder)
+
+
+def _await_workers(client: Any, expected: int, timeout: float) -> None:
+    """Wait for workers, for each so long after the one before.
+
+    Dask's own wait reads the clock of the day, which may be set.
+    """
+    count, since = 0, time.monotonic()
+    while count < expected:
+        if time.monotonic() - since > timeout:
+            raise TimeoutError(f"{count} of {expected} workers came")
+        time.sleep(0.05)
+        known = len(client.scheduler_info(n_workers=-1)["workers"])
+        if known > count:
+            count, since = known, time.monotonic()
 
 
 def call_worker(client: Any, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -269,7 +287,8 @@ def call_worker(client: Any, function: Callable[..., Any], *arguments: Any) -> A
 def _watch_workers(client: Any) -> Iterator[None]:
     """Look at each step whether there are workers; where none is, start new ones, or give up.
 
-    A nanny that is told to restart its worker while the worker starts never starts another.
+    A nanny that is told to restart its worker while the worker starts never starts another. Workers
+    of a clock that is set back are silent until it is as late again: Dask counts by that clock.
     """
     import dask
     from dask.utils import parse_timedelta
@@ -277,8 +296,15 @@ def _watch_workers(client: Any) -> Iterator[None]:
 
     patience = parse_timedelta(dask.config.get("distributed.deploy.lost-worker-timeout"))
     seen, asked = time.monotonic(), False
+    offset = time.time() - seen
     while True:
         yield
+        back = offset - (time.time() - time.monotonic())
+        if back > patience:
+            raise ClusterError(
+                f"The clock was set back by {back:.0f} s, by which Dask's workers count.",
+                "Run it again.",
+            )
         try:
             workers = client.scheduler_info(n_workers=1)["workers"]
         except OSError as error:

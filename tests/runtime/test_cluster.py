@@ -146,6 +146,20 @@ def test_a_clock_that_is_set_back_leaves_a_certificate_valid(tmp_path):
     assert Path(security.tls_worker_key).stat().st_mode & 0o777 == 0o600
 
 
+def test_a_clock_that_is_set_back_during_work_is_named(monkeypatch):
+    turned = iter([0.0, 0.0, 7200.0])
+    clock = SimpleNamespace(
+        time=lambda: time.time() - next(turned, 7200.0), monotonic=time.monotonic, sleep=time.sleep
+    )
+    with (
+        pytest.raises(ClusterError, match="set back by 7200 s"),
+        open_cluster(ClusterConfig(kind="local", workers=1)) as client,
+    ):
+        monkeypatch.setattr(cluster, "time", clock)
+        call_worker(client, time.sleep, 60)
+    assert not multiprocessing.active_children()
+
+
 def test_a_worker_that_never_starts_is_given_up():
     started = time.monotonic()
     with (
