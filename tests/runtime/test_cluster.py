@@ -147,16 +147,14 @@ def test_a_clock_that_is_set_back_leaves_a_certificate_valid(tmp_path):
 
 
 def test_a_clock_that_is_set_back_during_work_is_named(monkeypatch):
-    turned = iter([0.0, 0.0, 7200.0])
+    turned = iter([0.0, 0.0])
     clock = SimpleNamespace(
-        time=lambda: time.time() - next(turned, 7200.0), monotonic=time.monotonic, sleep=time.sleep
+        time=lambda: time.time() - next(turned, 7200.0), monotonic=time.monotonic
     )
-    with (
-        pytest.raises(ClusterError, match="set back by 7200 s"),
-        open_cluster(ClusterConfig(kind="local", workers=1)) as client,
-    ):
+    with open_cluster(ClusterConfig(kind="local", workers=1)) as client:
         monkeypatch.setattr(cluster, "time", clock)
-        call_worker(client, time.sleep, 60)
+        with pytest.raises(ClusterError, match="set back by 7200 s"):
+            call_worker(client, time.sleep, 4)
     assert not multiprocessing.active_children()
 
 
