@@ -189,9 +189,9 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
                 if config.kind == "local":
                     # Those wanted earlier would be waited for without end.
                     cluster.scale(config.workers or count_cores())
-            expected = len(cluster.worker_spec) if config.kind in ("local", "cuda") else 1
-            _await_workers(client, expected, config.timeout)
-            if config.kind in ("local", "cuda"):
+            own = getattr(cluster, "worker_spec", ()) if config.kind in ("local", "cuda") else ()
+            _await_workers(client, len(own) or 1, config.timeout)
+            if own:
                 client.run(_ignore_interrupts)
         # Classes of other libraries raise anything at options that they do not take.
         except Exception as error:
