@@ -9,7 +9,7 @@ from typing import Any
 
 from fairfrontier.choose.select import Study
 from fairfrontier.report.files import describe_results, keep_results, restore_results, write_results
-from fairfrontier.runtime.cluster import open_cluster
+from fairfrontier.runtime.cluster.open import open_cluster
 from fairfrontier.study.config import DEFAULT_PROFILE
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.publication import Reproduction

@@ -15,7 +15,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from fairfrontier.cli.progress import FitProgress
 from fairfrontier.runner import restore as put_back
-from fairfrontier.runtime.cluster import open_cluster
+from fairfrontier.runtime.cluster.open import open_cluster
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.run import StudyRun, run_stages, start_study
 from fairfrontier.study.stage import RunContext

@@ -53,7 +53,7 @@ LONGEST = (
     "tests/contracts/",
     "tests/prepare/test_collection.py",
     "tests/train/regression/test_collection.py",
-    "tests/runtime/test_cluster.py",
+    "tests/runtime/cluster",
     "tests/test_entry_points.py",
     "tests/train/noisy/",
     "tests/reproduce/",

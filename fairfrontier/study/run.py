@@ -21,7 +21,8 @@ import pandas as pd
 from fairfrontier.metric.kept import knows_metric
 from fairfrontier.prepare.digest import knows_split
 from fairfrontier.prepare.request import SplitRequest
-from fairfrontier.runtime.cluster import ClusterConfig, clear_killed, load_cluster
+from fairfrontier.runtime.cluster.config import ClusterConfig, load_cluster
+from fairfrontier.runtime.cluster.open import clear_killed
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, StoreError
 from fairfrontier.runtime.store import Store, canonical_json
 from fairfrontier.runtime.writer import check_folder

@@ -16,7 +16,7 @@ from fairfrontier.prepare.digest import digest_split
 from fairfrontier.prepare.embedding.choice import determine_encoder
 from fairfrontier.prepare.request import SplitRequest
 from fairfrontier.prepare.source.progress import Progress
-from fairfrontier.runtime.cluster import call_worker
+from fairfrontier.runtime.cluster.call import call_worker
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.store import Store

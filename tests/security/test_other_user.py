@@ -12,7 +12,9 @@ import dask
 import pytest
 from distributed.security import Security
 
-from fairfrontier.runtime.cluster import ClusterConfig, call_worker, open_cluster
+from fairfrontier.runtime.cluster.call import call_worker
+from fairfrontier.runtime.cluster.config import ClusterConfig
+from fairfrontier.runtime.cluster.open import open_cluster
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.writer import make_private
 from flows.server import read_secret

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from fairfrontier.runtime.cluster import renew
+from fairfrontier.runtime.cluster.call import renew
 from fairfrontier.runtime.errors import ClusterError, ConfigError, DataError
 from fairfrontier.train.dask.placement import TIMEOUT, Placement, WorkerLostError, guarded
 

@@ -11,7 +11,8 @@ import pytest
 from distributed import Client
 from sklearn.base import clone
 
-from fairfrontier.runtime.cluster import ClusterConfig, open_cluster
+from fairfrontier.runtime.cluster.config import ClusterConfig
+from fairfrontier.runtime.cluster.open import open_cluster
 from fairfrontier.runtime.errors import ClusterError, ConfigError, DataError
 from fairfrontier.train.dask import placement
 from fairfrontier.train.dask.collective import MEETING

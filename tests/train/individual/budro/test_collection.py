@@ -14,7 +14,8 @@ from sklearn.base import clone
 
 from fairfrontier import learn
 from fairfrontier.metric.fair_metric import FairMetric
-from fairfrontier.runtime.cluster import ClusterConfig, open_cluster
+from fairfrontier.runtime.cluster.config import ClusterConfig
+from fairfrontier.runtime.cluster.open import open_cluster
 from fairfrontier.runtime.errors import ClusterError, ConfigError, DataError
 from fairfrontier.train.dask.collective import MEETING
 from fairfrontier.train.individual.budro import collection

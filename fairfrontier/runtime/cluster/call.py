@@ -1,0 +1,131 @@
+"""Work on the workers of a cluster that may lose them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from fairfrontier.runtime.errors import ClusterError
+
+# Seconds within which restarted workers are expected.
+RETURN = 20.0
+# Seconds between checks that the scheduler is there.
+LOOK = 1.0
+
+
+def call_worker(client: Any, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a function returns on a worker.
+
+    Raises
+    ------
+    ClusterError
+        When the scheduler is gone, no worker comes back, or several in a row were lost with the
+        function.
+    """
+    from distributed import KilledWorker
+    from distributed.comm import CommClosedError
+
+    def check() -> None:
+        # A client that has lost its scheduler would keep what is submitted, and wait for ever.
+        if client.status != "running":
+            raise CommClosedError("the connection is closed")
+
+    try:
+        check()
+        future = client.submit(function, *arguments, pure=False)
+        watch = _watch_workers(client)
+        try:
+            while not future.done():
+                check()
+                next(watch)
+                with suppress(TimeoutError):
+                    future.exception(timeout=LOOK)
+            return future.result()
+        finally:
+            future.release()
+    except KilledWorker as error:
+        raise ClusterError(
+            f"{error.allowed_failures + 1} workers in a row were lost at the same work.",
+            "Check their memory and their logs, and run it again.",
+        ) from error
+    except (CancelledError, CommClosedError) as error:
+        raise ClusterError(
+            "The scheduler of the cluster does not answer any more.",
+            "Start it, and run this again, or choose another cluster with --cluster.",
+        ) from error
+
+
+def _watch_workers(client: Any) -> Iterator[None]:
+    """Look at each step whether there are workers; where none is, start new ones, or give up.
+
+    A nanny that is told to restart its worker while the worker starts never starts another. Workers
+    of a clock that is set back are silent until it is as late again: Dask counts by that clock.
+    """
+    import dask
+    from dask.utils import parse_timedelta
+    from distributed.comm import CommClosedError
+
+    patience = parse_timedelta(dask.config.get("distributed.deploy.lost-worker-timeout"))
+    seen, asked = time.monotonic(), False
+    offset = time.time() - seen
+    while True:
+        yield
+        back = offset - (time.time() - time.monotonic())
+        if back > patience:
+            raise ClusterError(
+                f"The clock was set back by {back:.0f} s, by which Dask's workers count.",
+                "Run it again.",
+            )
+        try:
+            workers = client.scheduler_info(n_workers=1)["workers"]
+        except OSError as error:
+            raise CommClosedError("the scheduler is gone") from error
+        missing = 0.0 if workers else time.monotonic() - seen
+        if workers:
+            seen, asked = time.monotonic(), False
+        elif missing > patience + max(patience, RETURN):
+            raise ClusterError(
+                f"The cluster has had no worker for {missing:.0f} s.",
+                "Check the workers' memory and their logs, and run it again.",
+            )
+        elif missing > patience + LOOK and not asked:
+            # By now Dask has removed the lost ones from what it believes to run.
+            asked, wanted = True, getattr(client.cluster, "worker_spec", ())
+            if wanted:
+                client.cluster.scale(len(wanted))
+
+
+@contextmanager
+def renew(client: Any, workers: int, *, keep: bool = False, timeout: float = 60.0) -> Iterator[Any]:
+    """Restart a cluster's workers after one of ``workers`` was lost; yield a new client.
+
+    All workers that have a nanny are restarted, which clears their memory and whatever they are
+    stuck in; Dask recomputes what is still needed from its graph. With ``keep`` the same client is
+    yielded, since collections that it has persisted are known to no other. For a worker whose nanny
+    does not bring it back one waits ``RETURN`` seconds at most.
+
+    Raises
+    ------
+    TimeoutError
+        When no worker comes within ``timeout`` seconds.
+    OSError
+        When the scheduler is gone.
+    """
+    from distributed import Client
+
+    known = client.scheduler_info(n_workers=-1)["workers"]
+    restartable = [address for address, facts in known.items() if facts["nanny"]]
+    if restartable:
+        client.restart_workers(restartable, timeout=timeout, raise_for_error=False)
+        with suppress(TimeoutError):
+            client.wait_for_workers(workers, timeout=min(timeout, RETURN))
+    client.wait_for_workers(1, timeout=timeout)
+    if keep:
+        yield client
+        return
+    address, security = client.scheduler.address, client.security
+    with Client(address, security=security, timeout=timeout, set_as_default=False) as fresh:
+        yield fresh

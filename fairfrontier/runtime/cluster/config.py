@@ -1,0 +1,121 @@
+"""Where fits run, as YAML says: here, on local processes, on CUDA devices, on a Dask cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+
+from fairfrontier.runtime.cluster.option import LOCAL_OPTIONS, LONGEST, check_memory
+from fairfrontier.runtime.config import Model, fault, parse, read_first_fault, read_yaml
+from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.finder import find_yaml
+from fairfrontier.runtime.home import find_home
+
+# Short name -> module and class; those of dask-jobqueue and dask-kubernetes take keywords.
+CLUSTER_CLASSES: dict[str, tuple[str, str]] = {
+    "slurm": ("dask_jobqueue", "SLURMCluster"),
+    "pbs": ("dask_jobqueue", "PBSCluster"),
+    "sge": ("dask_jobqueue", "SGECluster"),
+    "lsf": ("dask_jobqueue", "LSFCluster"),
+    "oar": ("dask_jobqueue", "OARCluster"),
+    "htcondor": ("dask_jobqueue", "HTCondorCluster"),
+    "moab": ("dask_jobqueue", "MoabCluster"),
+    "kubernetes": ("dask_kubernetes.operator", "KubeCluster"),
+}
+# Workers of a cluster, and threads of each.
+MOST = 10_000
+OWN_KINDS = ("inline", "local", "cuda", "scheduler")
+# Kinds that a project may not take for something else under the same name: `auto` chooses them.
+PLAIN_KINDS = ("inline", "local", "cuda")
+
+
+class ClusterConfig(Model):
+    """A cluster as conf/clusters/NAME.yaml describes it.
+
+    Attributes
+    ----------
+    kind : str
+        ``inline`` (no cluster: fits run one after the other in this process), ``local``
+        (processes on this machine), ``cuda`` (one process per CUDA device, by dask-cuda),
+        ``scheduler`` (a running one), or a key of ``CLUSTER_CLASSES``.
+    workers : int or None
+        Worker processes; None takes one per core (local) or per device (cuda).
+    threads : int or None
+        Threads with which BLAS, OpenMP and XGBoost start in each local process; None divides the
+        cores evenly. A fit sets its own ``threads``.
+    memory : str or None
+        Memory limit of a local worker, e.g. ``"4GiB"``; None sets none.
+    dashboard : bool
+        Whether a local cluster serves Dask's dashboard, on loopback.
+    address : str or None
+        The scheduler, e.g. ``tls://10.0.0.5:8786``.
+    tls_ca_file, tls_cert, tls_key : str or None
+        Paths of the certificates, for a ``tls://`` scheduler.
+    timeout : float
+        Seconds to wait for the scheduler and for the first worker, and on this machine for each
+        after the one before.
+    silence : float
+        Seconds without a sign of life after which a local worker is restarted and its fits run
+        again; noticed within twice that time. Dask takes no less than 5.
+    options : mapping
+        Keyword arguments of the cluster's class; on this machine those of `LocalOptions` or
+        `CudaOptions`.
+    """
+
+    kind: str = "local"
+    workers: int | None = Field(default=None, ge=1, le=MOST)
+    threads: int | None = Field(default=None, ge=1, le=MOST)
+    memory: Annotated[str, AfterValidator(check_memory)] | None = None
+    dashboard: bool = False
+    address: str | None = None
+    tls_ca_file: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    timeout: float = Field(default=60.0, gt=0, le=LONGEST)
+    silence: float = Field(default=60.0, gt=0, le=LONGEST)
+    options: Mapping[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _agree(self) -> ClusterConfig:
+        known = (*OWN_KINDS, *CLUSTER_CLASSES)
+        if self.kind not in known:
+            raise fault(f"kind is {self.kind!r}", nearest(self.kind, known))
+        if (self.kind == "scheduler") != (self.address is not None):
+            raise fault("address belongs to kind scheduler", "Give both or neither.")
+        tls = [self.tls_ca_file, self.tls_cert, self.tls_key]
+        if any(tls) and not all(tls):
+            raise fault("tls_ca_file, tls_cert and tls_key belong together", "Give all or none.")
+        if any(tls) and self.kind != "scheduler":
+            raise fault("TLS files belong to kind scheduler", "Take them out.")
+        if self.options and self.kind in ("inline", "scheduler"):
+            raise fault(f"kind {self.kind!r} takes no options", "Take them out.")
+        if self.kind in LOCAL_OPTIONS:
+            try:
+                LOCAL_OPTIONS[self.kind].model_validate(self.options)
+            except ValidationError as error:
+                first = read_first_fault(error)
+                where = ".".join(["options", *first.where])
+                raise fault(f"{where}: {first.fault}", first.mend) from None
+        return self
+
+
+def load_cluster(name: str | Path, home: Path | None = None) -> ClusterConfig:
+    """Read the description of a cluster, by its name in conf/clusters or the path of a YAML file.
+
+    Raises
+    ------
+    ConfigError
+        When there is no such file, or it does not describe a cluster, or one named inline, local
+        or cuda is of another kind.
+    """
+    path = find_yaml("cluster", name, home or find_home())
+    config = parse(ClusterConfig, read_yaml(path) or {}, path)
+    if str(name) in PLAIN_KINDS and config.kind != name:
+        raise ConfigError(
+            f"{path}: kind is {config.kind!r} in a file that is called {name}.",
+            "Give the file another name, and name it with --cluster.",
+        )
+    return config

@@ -1,0 +1,248 @@
+"""Open a cluster, and close it with all that it has started."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import multiprocessing
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from fairfrontier.runtime.cluster.certificate import make_certificate
+from fairfrontier.runtime.cluster.config import CLUSTER_CLASSES, ClusterConfig
+from fairfrontier.runtime.errors import ClusterError, StoreError
+from fairfrontier.runtime.thread import count_cores, thread_environment
+from fairfrontier.runtime.writer import drafting, make_private, recover
+
+# The folder of this user's clusters among the machine's temporary files.
+PRIVATE = f"fairfrontier-{os.getuid()}"
+
+
+@contextmanager
+def open_cluster(config: ClusterConfig) -> Iterator[Any]:
+    """Open the cluster, yield its client, or None for kind ``inline``, and close it.
+
+    The client is not made Dask's default. A local process runs one fit at a time (one Dask thread).
+    The number of workers is not adapted: distributed XGBoost hangs when a worker that holds data
+    leaves.
+
+    Raises
+    ------
+    ClusterError
+        When a library is missing, a scheduler does not answer, or no worker comes in time.
+    """
+    if config.kind == "inline":
+        yield None
+        return
+    import dask
+    from distributed import Client
+
+    # Its messages about every connection do not belong in a run's terminal; errors are raised.
+    for name in ("distributed", "distributed.client", "tornado.application"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    environment = thread_environment(config.threads or _threads_each(config))
+    # Nannies set these before a worker imports NumPy, as OpenBLAS requires.
+    settings: dict[str, Any] = {"distributed.nanny.pre-spawn-environ": environment}
+    # Dask gives up a dead worker after 15 s, but a busy machine needs longer to start another.
+    settings["distributed.deploy.lost-worker-timeout"] = f"{config.timeout}s"
+    if config.kind in ("local", "cuda"):
+        settings["distributed.scheduler.worker-ttl"] = f"{config.silence}s"
+    if config.kind != "scheduler" and not config.dashboard:
+        # Its pages list tasks and memory to everybody who reaches this machine.
+        settings["distributed.scheduler.http.routes"] = []
+        settings["distributed.worker.http.routes"] = []
+    with _scratch(config) as scratch, dask.config.set(settings):
+        cluster = None
+        client = None
+        try:
+            if config.kind == "scheduler":
+                client = Client(
+                    config.address,
+                    security=_security(config),
+                    timeout=config.timeout,
+                    set_as_default=False,
+                )
+            else:
+                cluster = _start(config, scratch)
+                client = Client(cluster, timeout=config.timeout, set_as_default=False)
+                if config.kind == "local":
+                    # Those wanted earlier would be waited for without end.
+                    cluster.scale(config.workers or count_cores())
+            own = getattr(cluster, "worker_spec", ()) if config.kind in ("local", "cuda") else ()
+            _await_workers(client, len(own) or 1, config.timeout)
+            if own:
+                client.run(_ignore_interrupts)
+        # Classes of other libraries raise anything at options that they do not take.
+        except Exception as error:
+            if config.kind == "local":
+                _kill_workers()
+            _close(client, cluster)
+            where = config.address or config.kind
+            reason = " ".join(str(error).split())
+            raise ClusterError(
+                f"The cluster {where!r} had no worker within {config.timeout:g} s: {reason}.",
+                "Check that it runs, or choose another with --cluster.",
+            ) from error
+        except BaseException:
+            _close(client, cluster)
+            raise
+        try:
+            yield client
+        except ClusterError:
+            if config.kind == "local":
+                _kill_workers()
+            raise
+        finally:
+            _close(client, cluster)
+
+
+def clear_killed() -> None:
+    """Remove what killed clusters of this user left: a run that goes on may need none any more."""
+    # Dask's own setting of another place is not asked for: that would import it.
+    folder = Path(tempfile.gettempdir()).absolute() / PRIVATE
+    if folder.is_dir():
+        with suppress(OSError, StoreError):
+            make_private(folder)
+            recover(folder)
+
+
+def _await_workers(client: Any, expected: int, timeout: float) -> None:
+    """Wait for workers, for each so long after the one before.
+
+    Dask's own wait reads the clock of the day, which may be set.
+    """
+    count, since = 0, time.monotonic()
+    while count < expected:
+        if time.monotonic() - since > timeout:
+            raise TimeoutError(f"{count} of {expected} workers came")
+        time.sleep(0.05)
+        known = len(client.scheduler_info(n_workers=-1)["workers"])
+        if known > count:
+            count, since = known, time.monotonic()
+
+
+def _ignore_interrupts() -> None:
+    """Ignore Ctrl-C, which reaches every process of the terminal, in workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _threads_each(config: ClusterConfig) -> int:
+    if config.kind not in ("local", "cuda"):
+        return 1
+    return max(1, count_cores() // (config.workers or count_cores()))
+
+
+@contextmanager
+def _scratch(config: ClusterConfig) -> Iterator[Path | None]:
+    """Set a folder for a local cluster's files, removed at the end; killed clusters' go first."""
+    if config.kind not in ("local", "cuda"):
+        yield None
+        return
+    import dask
+
+    with drafting(_find_private()) as scratch, dask.config.set(temporary_directory=str(scratch)):
+        yield scratch
+
+
+def _find_private() -> Path:
+    """Return a folder of temporary files that nobody else can read or write to.
+
+    Dask would take one that anybody made; workers import modules from there and unpickle what they
+    spilled.
+    """
+    import dask
+
+    base = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
+    folder = Path(base).absolute() / PRIVATE
+    try:
+        make_private(folder)
+    except (OSError, StoreError):
+        return Path(tempfile.mkdtemp(prefix=f"{PRIVATE}-", dir=base))
+    return folder
+
+
+def _start(config: ClusterConfig, scratch: Path | None) -> Any:
+    from distributed import LocalCluster
+
+    options = dict(config.options)
+    if scratch is not None and "protocol" not in options:
+        # Else anybody on this machine could run functions in the workers. UCX has no TLS.
+        options["security"] = make_certificate(scratch)
+    if config.kind == "local":
+        return LocalCluster(
+            n_workers=0,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            # Without an address the scheduler would still take port 8787.
+            dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"dashboard": config.dashboard},
+            memory_limit=config.memory or 0,
+            # A worker that ends between two heartbeats prints a traceback; errors of tasks reach
+            # the client in any case.
+            silence_logs=logging.CRITICAL,
+            **options,
+        )
+    if config.kind == "cuda":
+        factory = _import("dask_cuda", "LocalCUDACluster", config.kind)
+        count = {} if config.workers is None else {"n_workers": config.workers}
+        return factory(
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            **count,
+            **options,
+        )
+    module, name = CLUSTER_CLASSES[config.kind]
+    if module == "dask_jobqueue":
+        # Its workers are on other machines, so that the scheduler listens to the whole network.
+        options = {"security": True, "shared_temp_directory": str(Path.cwd()), **options}
+    cluster = _import(module, name, config.kind)(**options)
+    cluster.scale(config.workers or 1)
+    return cluster
+
+
+def _import(module: str, name: str, kind: str) -> Any:
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        package = module.partition(".")[0].replace("_", "-")
+        raise ClusterError(
+            f"A cluster of kind {kind!r} needs {package}, which cannot be imported here: {error}.",
+            f"Install {package}, or choose another cluster with --cluster.",
+        ) from error
+
+
+def _security(config: ClusterConfig) -> Any:
+    if config.tls_ca_file is None:
+        return None
+    from distributed.security import Security
+
+    for path in (config.tls_ca_file, config.tls_cert, config.tls_key):
+        if path is not None and not Path(path).is_file():
+            raise ClusterError(f"The TLS file {path} is missing.", "Correct the cluster's YAML.")
+    return Security(
+        tls_ca_file=config.tls_ca_file,
+        tls_client_cert=config.tls_cert,
+        tls_client_key=config.tls_key,
+        require_encryption=True,
+    )
+
+
+def _kill_workers() -> None:
+    """Kill this process's workers: Dask closes none that has not started."""
+    for process in multiprocessing.active_children():
+        if process.name.startswith("Dask Worker"):
+            process.kill()
+
+
+def _close(client: Any, cluster: Any) -> None:
+    for resource in (client, cluster):
+        if resource is not None:
+            resource.close()

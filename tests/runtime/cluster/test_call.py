@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from types import SimpleNamespace
+
+import dask
+import pytest
+
+from fairfrontier.runtime.cluster import call
+from fairfrontier.runtime.cluster.call import call_worker, renew
+from fairfrontier.runtime.cluster.config import CLUSTER_CLASSES, ClusterConfig
+from fairfrontier.runtime.cluster.open import open_cluster
+from fairfrontier.runtime.errors import ClusterError
+
+
+def test_a_clock_that_is_set_back_during_work_is_named(monkeypatch):
+    turned = iter([0.0, 0.0])
+    clock = SimpleNamespace(
+        time=lambda: time.time() - next(turned, 7200.0), monotonic=time.monotonic
+    )
+    with open_cluster(ClusterConfig(kind="local", workers=1)) as client:
+        monkeypatch.setattr(call, "time", clock)
+        with pytest.raises(ClusterError, match="set back by 7200 s"):
+            call_worker(client, time.sleep, 4)
+    assert not multiprocessing.active_children()
+
+
+def test_workers_are_started_afresh():
+    with open_cluster(ClusterConfig(kind="local", workers=1, timeout=90)) as client:
+        # So long is a worker that died waited for.
+        assert dask.config.get("distributed.deploy.lost-worker-timeout") == "90.0s"
+        # And one that is silent.
+        assert client.cluster.scheduler.worker_ttl == 60
+        process = client.submit(os.getpid, pure=False).result(30)
+        with renew(client, 1, timeout=90) as fresh:
+            assert fresh is not client
+            assert fresh.submit(os.getpid, pure=False).result(30) != process
+        assert fresh.status == "closed"
+        assert client.submit(os.getpid, pure=False).result(30) != process
+
+
+def stop_once(path):
+    """Run on a worker: stop its process, as SIGSTOP from elsewhere would, the first time."""
+    with suppress(FileExistsError):
+        path.touch(exist_ok=False)
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return os.getpid()
+
+
+@pytest.mark.slow
+def test_a_stopped_worker_is_replaced(tmp_path):
+    with open_cluster(ClusterConfig(kind="local", workers=1, silence=1)) as client:
+        first = client.submit(os.getpid, pure=False).result(30)
+        assert call_worker(client, stop_once, tmp_path / "stopped") != first
+
+
+SCHEDULER = """
+import time
+from distributed import LocalCluster
+with LocalCluster(n_workers=1, processes=False, dashboard_address=None, protocol="tcp") as cluster:
+    print(cluster.scheduler_address, flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_scheduler_that_is_killed_is_noticed_at_once():
+    command = [sys.executable, "-c", SCHEDULER]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        config = ClusterConfig(kind="scheduler", address=process.stdout.readline().strip())
+        with open_cluster(config) as client:
+            with ThreadPoolExecutor() as threads:
+                waiting = threads.submit(call_worker, client, time.sleep, 60)
+                assert call_worker(client, abs, -1) == 1
+                process.kill()
+                with pytest.raises(ClusterError, match="does not answer any more"):
+                    waiting.result(20)
+            with pytest.raises(ClusterError, match="does not answer any more"):
+                call_worker(client, abs, -1)
+
+
+def test_workers_that_dask_does_not_bring_back_are_started_again():
+    with (
+        open_cluster(ClusterConfig(kind="local", workers=1)) as client,
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1s"}),
+    ):
+        client.cluster.sync(client.cluster.workers[0].close)
+        assert call_worker(client, abs, -1) == 1
+
+
+def test_a_cluster_that_stays_without_workers_is_given_up(monkeypatch):
+    monkeypatch.setattr(call, "RETURN", 1.0)
+    options = {"processes": False, "n_workers": 1, "dashboard_address": None}
+    monkeypatch.setitem(CLUSTER_CLASSES, "mine", ("distributed", "LocalCluster"))
+    config = ClusterConfig(kind="mine", options=options, timeout=0.5)
+    with open_cluster(config) as client:
+        client.cluster.scale(0)
+        with pytest.raises(ClusterError, match=r"had no worker for \d s"):
+            call_worker(client, abs, -1)

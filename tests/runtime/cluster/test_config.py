@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from pydantic import ValidationError
+
+from fairfrontier.runtime.cluster.config import ClusterConfig, load_cluster
+from fairfrontier.runtime.errors import ConfigError
+
+
+@pytest.mark.parametrize("name", ["inline", "local", "cuda", "scheduler"])
+def test_the_shipped_clusters_are_read(name):
+    assert load_cluster(name).kind == name
+
+
+def test_a_project_without_clusters_has_the_shipped_ones(tmp_path):
+    assert load_cluster("inline", tmp_path).kind == "inline"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"kind": "slrum"}, "Did you mean 'slurm'"),
+        ({"kind": "scheduler"}, "address"),
+        ({"kind": "local", "address": "tcp://x:1"}, "address"),
+        ({"kind": "scheduler", "address": "tls://x:1", "tls_key": "k"}, "together"),
+        ({"kind": "inline", "options": {"a": 1}}, "no options"),
+        # A file, an address or text of Python that every worker runs; their environment.
+        ({"kind": "local", "options": {"preload": ["x.py"]}}, "options: there is no key 'preload'"),
+        (
+            {"kind": "local", "options": {"env": {"LD_PRELOAD": "x"}}},
+            "options: there is no key 'env'",
+        ),
+        ({"kind": "local", "options": {"host": ""}}, "options: there is no key 'host'"),
+        ({"kind": "cuda", "options": {"pre_import": "x"}}, "options: there is no key 'pre_import'"),
+        ({"kind": "cuda", "options": {"protocol": "tcp"}}, "options.protocol: .*ucx"),
+        ({"options": {"lifetim": 60}}, "Did you mean 'lifetime'"),
+        ({"options": {"resources": {"GPU": -1}}}, "options.resources.GPU: .*greater"),
+        ({"options": {"resources": [1]}}, "options.resources: "),
+        ({"options": {"lifetime_restart": {}}}, "options.lifetime_restart: "),
+        ({"kind": "cuda", "options": {"rmm_pool_size": "-1GB"}}, "no amount of memory"),
+        ({"kind": "cuda", "options": {"jit_unspill": [True]}}, "options.jit_unspill: "),
+        ({"memory": "lots"}, "'lots' is no amount of memory"),
+        ({"memory": "-4GiB"}, "'-4GiB' is no amount of memory"),
+        ({"workers": 0}, "workers"),
+        ({"workers": 10**6}, "workers"),
+        ({"timeout": 1e300}, "timeout"),
+    ],
+)
+def test_impossible_combinations_are_refused(fields, message):
+    with pytest.raises(ValidationError, match=message):
+        ClusterConfig(**fields)
+
+
+@pytest.mark.parametrize("name", ["death_timeout", "lifetime", "lifetime_stagger"])
+@pytest.mark.parametrize("value", [{"a": 1}, [1], math.nan, -1, "-5 s", "", "soon", "1e400 s", 1e9])
+def test_what_is_no_time_is_refused(name, value):
+    assert ClusterConfig(options={name: "5 minutes"}).options[name] == "5 minutes"
+    with pytest.raises(ValidationError, match=f"options.{name}: .* is no time"):
+        ClusterConfig(options={name: value})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kind: local\nwrokers: 2\n", "Did you mean 'workers'"),
+        ("kind: local\nworkers: many\n", "workers"),
+        ("kind: [\n", "is not valid YAML"),
+        ("- local\n", "keys and values"),
+    ],
+)
+def test_a_bad_file_is_named_with_its_key(tmp_path, text, message):
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"mine\.yaml") as caught:
+        load_cluster(path)
+    assert message in str(caught.value)
+
+
+def test_a_project_cannot_pass_another_cluster_off_as_a_local_one(tmp_path):
+    folder = tmp_path / "conf" / "clusters"
+    folder.mkdir(parents=True)
+    (folder / "local.yaml").write_text("kind: scheduler\naddress: tcp://evil.example:8786\n")
+    with pytest.raises(ConfigError, match="in a file that is called local"):
+        load_cluster("local", tmp_path)
+
+
+def test_an_unknown_name_gets_the_nearest():
+    with pytest.raises(ConfigError, match="Did you mean 'local'"):
+        load_cluster("locall")

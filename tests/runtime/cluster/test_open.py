@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from types import SimpleNamespace
+
+import dask
+import pytest
+
+from fairfrontier.runtime.cluster.config import CLUSTER_CLASSES, ClusterConfig
+from fairfrontier.runtime.cluster.open import open_cluster
+from fairfrontier.runtime.errors import ClusterError
+
+
+def facts():
+    """Run on a worker: what its process was given before NumPy came."""
+    import numpy  # noqa: F401
+    from threadpoolctl import threadpool_info
+
+    return (
+        os.getpid(),
+        os.environ["OMP_WAIT_POLICY"],
+        {pool["num_threads"] for pool in threadpool_info()},
+    )
+
+
+def test_inline_has_no_client():
+    with open_cluster(ClusterConfig(kind="inline")) as client:
+        assert client is None
+
+
+def test_local_processes_have_their_own_thread_budget_and_a_scheduler_takes_callers():
+    from distributed import default_client
+
+    with open_cluster(ClusterConfig(kind="local", workers=1, threads=1)) as client:
+        process, policy, threads = client.submit(facts, pure=False).result(30)
+        assert process != os.getpid()
+        assert policy == "PASSIVE"
+        assert threads == {1}
+        with pytest.raises(ValueError, match="No clients found"):
+            default_client()
+        address = client.cluster.scheduler_address
+        assert address.startswith("tls://127.0.0.1:")
+        security = client.cluster.security
+        files = {
+            "tls_ca_file": security.tls_ca_file,
+            "tls_cert": security.tls_client_cert,
+            "tls_key": security.tls_client_key,
+        }
+        with open_cluster(ClusterConfig(kind="scheduler", address=address, **files)) as other:
+            assert other.submit(facts, pure=False).result(30)[0] == process
+        assert client.submit(facts, pure=False).result(30)[0] == process
+    assert client.status == "closed"
+
+
+def test_two_clusters_live_side_by_side():
+    config = ClusterConfig(kind="local", workers=1)
+    with open_cluster(config) as one, open_cluster(config) as other:
+        assert one.submit(os.getpid, pure=False).result(30) != other.submit(
+            os.getpid, pure=False
+        ).result(30)
+        assert one.cluster.scheduler.http_server.address == "127.0.0.1"
+
+
+KILLED = """
+import os, signal, sys
+import dask
+from fairfrontier.runtime.cluster.config import ClusterConfig
+from fairfrontier.runtime.cluster.open import open_cluster
+with dask.config.set(temporary_directory=sys.argv[1]):
+    with open_cluster(ClusterConfig(kind="local", workers=1)):
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_cluster_leaves_goes_with_the_next_one(tmp_path):
+    # Certificates of running clusters lie in the same place as those that are left.
+    settings = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    assert subprocess.run(command, env=settings, check=False).returncode == -signal.SIGKILL
+    left = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert [path for path in left if path.suffix == ".pem"]
+    with (
+        dask.config.set(temporary_directory=str(tmp_path)),
+        open_cluster(ClusterConfig(kind="local", workers=1)),
+    ):
+        assert not [path for path in left if path.exists()]
+        assert list(tmp_path.rglob("*.pem"))
+    assert list(tmp_path.rglob("*")) == [tmp_path / f"fairfrontier-{os.getuid()}"]
+
+
+def test_other_processes_can_neither_call_nor_watch_a_local_cluster():
+    from distributed.core import connect
+    from distributed.security import Security
+
+    stranger = Security.temporary().get_connection_args("client")
+    with open_cluster(ClusterConfig(kind="local", workers=1)) as client:
+        scheduler = client.cluster.scheduler
+        plain = scheduler.address.replace("tls", "tcp")
+        for address, arguments in ((plain, {}), (scheduler.address, stranger)):
+            with pytest.raises(OSError, match=r"TLS certificate|reset"):
+                asyncio.run(connect(address, timeout=2, **arguments))
+        pages = f"http://127.0.0.1:{scheduler.http_server.port}"
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        for page in ("/", "/health", "/info/main/workers.html", "/json/counts.json", "/metrics"):
+            with pytest.raises(urllib.error.HTTPError, match="404") as refused:
+                opener.open(pages + page, timeout=5)
+            refused.value.close()
+
+
+def test_a_worker_that_never_starts_is_given_up():
+    started = time.monotonic()
+    with (
+        dask.config.set({"distributed.worker.preload": ["import time; time.sleep(60)"]}),
+        pytest.raises(ClusterError, match="had no worker within 2 s"),
+        open_cluster(ClusterConfig(kind="local", workers=1, timeout=2)),
+    ):
+        pass
+    assert time.monotonic() - started < 40
+    assert not multiprocessing.active_children()
+
+
+def test_ctrl_c_is_not_for_the_workers():
+    with open_cluster(ClusterConfig(kind="local", workers=1)) as client:
+        process = client.submit(os.getpid, pure=False).result(30)
+        os.kill(process, signal.SIGINT)
+        assert client.submit(os.getpid, pure=False).result(30) == process
+
+
+def test_a_registered_class_is_opened_by_its_short_name(monkeypatch):
+    monkeypatch.setitem(CLUSTER_CLASSES, "mine", ("distributed", "LocalCluster"))
+    options = {"processes": False, "n_workers": 0, "dashboard_address": None}
+    with open_cluster(ClusterConfig(kind="mine", options=options)) as client:
+        assert client.submit(sum, [1, 2]).result(30) == 3
+
+
+def test_a_cluster_of_a_batch_system_speaks_tls(monkeypatch):
+    from distributed import LocalCluster
+
+    def start(shared_temp_directory, **options):
+        return LocalCluster(processes=False, n_workers=1, dashboard_address=":0", **options)
+
+    monkeypatch.setitem(sys.modules, "dask_jobqueue", SimpleNamespace(SLURMCluster=start))
+    with open_cluster(ClusterConfig(kind="slurm")) as client:
+        assert client.scheduler.address.startswith("tls://")
+        assert client.security.require_encryption
+        pages = f"http://127.0.0.1:{client.cluster.scheduler.http_server.port}"
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with pytest.raises(urllib.error.HTTPError, match="404") as refused:
+            opener.open(f"{pages}/info/main/workers.html", timeout=5)
+        refused.value.close()
+
+
+@pytest.mark.parametrize("kind", ["cuda", "slurm", "kubernetes"])
+def test_a_missing_library_is_named(kind):
+    with (
+        pytest.raises(ClusterError, match=r"needs dask-\w+"),
+        open_cluster(ClusterConfig(kind=kind)),
+    ):
+        pass
+
+
+def test_a_silent_scheduler_is_named():
+    config = ClusterConfig(kind="scheduler", address="tcp://127.0.0.1:1", timeout=1)
+    with pytest.raises(ClusterError, match=r"127\.0\.0\.1:1"), open_cluster(config):
+        pass
+
+
+@pytest.mark.parametrize(
+    "error", [AttributeError("wall"), KeyError("wall"), AssertionError("wall")]
+)
+def test_what_a_class_of_another_library_makes_of_options_is_said(monkeypatch, error):
+    def refuse(**options):
+        raise error
+
+    monkeypatch.setitem(sys.modules, "dask_jobqueue", SimpleNamespace(PBSCluster=refuse))
+    config = ClusterConfig(kind="pbs", options={"walltime": [{}]})
+    with pytest.raises(ClusterError, match=r"pbs.*wall"), open_cluster(config):
+        pass
+
+
+def test_a_missing_certificate_is_named():
+    files = dict.fromkeys(("tls_ca_file", "tls_cert", "tls_key"), "nowhere.pem")
+    config = ClusterConfig(kind="scheduler", address="tls://127.0.0.1:1", **files)
+    with pytest.raises(ClusterError, match=r"nowhere\.pem"), open_cluster(config):
+        pass
