@@ -89,7 +89,11 @@ class AuditConfig(ResultOptions):
         description="Parquet or CSV with a decision in every row, or raw rows for a bundle.",
     )
     decisions: Name | None = Field(default=None, description="Column of decisions, 0 and 1.")
-    accepted: Name | None = Field(default=None, description="The level of decisions that is 1.")
+    accepted: Name | None = Field(
+        default=None,
+        description="The level of decisions that is 1; of a bundle of several classes the one that "
+        "rates are of, the bundle's by default.",
+    )
     scores: Name | None = Field(default=None, description="Column of scores.")
     threshold: float | None = Field(default=None, description="The least score that is decided 1.")
     randomised: bool = Field(default=False, description="Scores are probabilities of deciding 1.")
@@ -202,6 +206,7 @@ class AuditConfig(ResultOptions):
         elif self.table is None:
             kind, others = "model", TABLE if self.noisy else columns
         else:
+            others = tuple(name for name in others if name != "accepted")
             mend += ", or audit the table that `fairfrontier score` writes"
         if unused := list(self.list_changed(others)):
             raise fault(f"--{unused[0]} is not for the audit of a {kind}", f"{mend}.")

@@ -39,6 +39,7 @@ LEVELS_AT_MOST = 1000
 BINS = 10
 # Measures of scores that need no probabilities, and those that need no labels.
 RANKED, UNLABELLED = ("auc", "disparity"), ("disparity", "subgroup_bias_floor")
+UNLABELLED_NUMBERS = ("disparity", "mean_prediction")
 # Precision and the share of negative rows among those decided 0 are rates with label and decision
 # exchanged; the scoring rate is the selection rate of those above the median score.
 EXCHANGED = {"tpr": "ppv", "tnr": "npv"}
@@ -91,6 +92,9 @@ class PlainFindings(Findings):
         whose dataset has such sets.
     limits : DataFrame
         Columns limit, group, value, bound, verdict (within, exceeded or not estimable).
+    numeric : bool
+        Whether scores are predictions of a regression. Measures then are of numbers, as the study
+        scales them.
     """
 
     n_samples: int
@@ -101,6 +105,7 @@ class PlainFindings(Findings):
     calibration: pd.DataFrame
     individual: pd.DataFrame
     limits: pd.DataFrame
+    numeric: bool = False
 
 
 def check_plain(config: AuditConfig) -> Outline:
@@ -129,7 +134,11 @@ def check_plain(config: AuditConfig) -> Outline:
 
 def list_limited(found: Outline) -> dict[str, Measure]:
     """Return the measures that can have a limit, by name."""
-    views = list_measures(decided=found.decided, labelled=found.labelled, scored=found.scored)
+    views = (
+        list_number_measures(labelled=found.labelled)
+        if found.numeric
+        else list_measures(decided=found.decided, labelled=found.labelled, scored=found.scored)
+    )
     listed = {new: MEASURES.find(old) for names in views.values() for old, new in names.items()}
     listed |= list_individual(found.sets)
     return {name: each for name, each in listed.items() if each.direction != "none"}
@@ -200,7 +209,11 @@ def compare_groups(subject: Subject, found: Outline, config: AuditConfig) -> Pla
     impact = pd.concat(
         {key: tables[key] for key in product(chosen, groups)}, names=["measure", "attribute", None]
     )
-    measures = measure_groups(rows, groups, config.minimum)
+    measures = (
+        measure_groups(rows, groups, config.minimum)
+        if subject.prediction is None
+        else measure_numbers(subject.prediction, subject.targets, rows, groups, config.minimum)
+    )
     if not subject.individual.empty:
         measures = pd.concat([measures, subject.individual], ignore_index=True)
     return PlainFindings(
@@ -214,6 +227,7 @@ def compare_groups(subject: Subject, found: Outline, config: AuditConfig) -> Pla
         calibrate(rows, groups, config.minimum),
         subject.individual,
         judge_limits(config, found, measures),
+        found.numeric,
     )
 
 
@@ -271,6 +285,35 @@ def list_measures(*, decided: bool, labelled: bool, scored: bool) -> dict[str, d
     return views
 
 
+def list_number_measures(*, labelled: bool) -> dict[str, dict[str, str]]:
+    """Return what is measured of predictions of numbers, as `list_measures` does."""
+    regression = [each for each in MEASURES.all().values() if "regression" in each.task]
+    names = [each.name for each in regression if each.needs <= {"score", "group"}]
+    kept = {name: name for name in names if labelled or name in UNLABELLED_NUMBERS}
+    binary = list_measures(decided=False, labelled=False, scored=True)
+    return {"number": kept, "median": binary["median"]}
+
+
+def measure_numbers(
+    prediction: Prediction,
+    targets: np.ndarray | None,
+    rows: AuditRows,
+    groups: Mapping[str, Categories],
+    minimum: int,
+) -> pd.DataFrame:
+    """Return measures of predictions of numbers, and of which of them are above the median."""
+    views = list_number_measures(labelled=targets is not None)
+    score = prediction.score
+    above = Prediction(score, (score > np.median(score)).astype(np.float64))
+    y = np.zeros(score.size) if targets is None else targets
+    nothing = np.zeros(score.size, dtype=np.int64)
+    tables = [
+        _measure_view(prediction, y, views["number"], rows, groups, minimum, ()),
+        _measure_view(above, nothing, views["median"], rows, groups, minimum),
+    ]
+    return pd.concat(tables, ignore_index=True)
+
+
 def measure_groups(rows: AuditRows, groups: Mapping[str, Categories], minimum: int) -> pd.DataFrame:
     """Return the measures of all rows, of every level, and of the levels that are compared."""
     views = list_measures(
@@ -307,21 +350,28 @@ def _measure_view(
     rows: AuditRows,
     groups: Mapping[str, Categories],
     minimum: int,
+    classes: tuple[str, ...] = ("0", "1"),
 ) -> pd.DataFrame:
     by_group = [name for name in names if "group" in MEASURES.find(name).needs]
     overall = [name for name in names if name not in by_group]
-    everyone = make_part(y, rows.weight)
+    everyone = make_part(y, rows.weight, classes=classes)
     tables = [tabulate(prediction, everyone, overall, minimum=minimum)]
     for attribute, each in groups.items():
-        part = make_part(y, rows.weight, attribute, each.codes, each.levels)
+        part = make_part(y, rows.weight, attribute, each.codes, each.levels, classes)
         table = tabulate(prediction, part, list(names), minimum=minimum, replicates=0)
         tables.append(table[table["group"].str.contains("=", regex=False)])
         kept = np.flatnonzero(each.compared[each.codes])
         levels = tuple(np.array(each.levels, dtype=object)[each.compared])
         if len(levels) > 1:
             codes = np.cumsum(each.compared)[each.codes[kept]] - 1
-            part = make_part(y[kept], rows.weight[kept], attribute, codes, levels)
-            taken = Prediction(prediction.score[kept], prediction.decision[kept])
+            part = make_part(y[kept], rows.weight[kept], attribute, codes, levels, classes)
+            values = None if prediction.components is None else prediction.components[kept]
+            taken = replace(
+                prediction,
+                score=prediction.score[kept],
+                decision=prediction.decision[kept],
+                components=values,
+            )
             table = tabulate(taken, part, by_group, minimum=minimum)
             tables.append(table[table["group"] == attribute])
     found = pd.concat(tables, ignore_index=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ FILES = (
 TEMPLATE = Path(__file__).with_name("plain.html.j2")
 # Rates by category that the report shows; all measures are in measures.csv.
 SHOWN = ("accuracy", "tpr", "fpr", "ppv", "npv")
+# Of predictions of numbers, whose measures of an attribute are those of its worst level.
+SHOWN_NUMBERS = ("absolute_loss", "square_loss", "disparity")
 
 
 def tabulate(findings: PlainFindings) -> dict[str, pd.DataFrame]:
@@ -92,21 +94,28 @@ def render(
         )
     ]
     scores = findings.scores.groupby("attribute", sort=False)
+    shown, suffix = (SHOWN_NUMBERS, "_max") if findings.numeric else (SHOWN, "_difference")
     return open_template(TEMPLATE).render(
         summary=summary,
         config=findings.config,
         impact=impact,
         scores=[(attribute, list_rows(table)) for attribute, table in scores],
-        rates=_tabulate_rates(findings.measures),
+        rates=_tabulate_rates(findings.measures, shown, suffix),
+        numeric=findings.numeric,
         individual=list_rows(findings.individual),
-        shown=[name for name in SHOWN if (findings.measures["measure"] == name).any()],
+        shown=[name for name in shown if (findings.measures["measure"] == name).any()],
         pictures={name: embed(picture) for name, picture in pictures.items()},
     )
 
 
-def _tabulate_rates(measures: pd.DataFrame) -> list[tuple[str, dict[str, dict[str, Any]]]]:
-    """Return, for all rows, every level and the differences of an attribute, the shown rates."""
-    names = {f"{name}{end}": name for name in SHOWN for end in ("", "_difference")}
+def _tabulate_rates(
+    measures: pd.DataFrame, shown: Sequence[str], suffix: str
+) -> list[tuple[str, dict[str, dict[str, Any]]]]:
+    """Return, for all rows, every level and the aggregates of an attribute, the shown rates.
+
+    ``suffix`` is that of the aggregates' names.
+    """
+    names = {f"{name}{end}": name for name in shown for end in ("", suffix)}
     kept = measures.loc[measures["measure"].isin(names)]
     rates: dict[str, dict[str, dict[str, Any]]] = {}
     for row in list_rows(kept):

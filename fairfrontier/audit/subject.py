@@ -12,9 +12,10 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.audit.config import TABLE, AuditConfig
-from fairfrontier.choose.bundle import MANIFEST, Bundle, load_bundle
-from fairfrontier.choose.judgement import judge
+from fairfrontier.choose.bundle import MANIFEST, Bundle, RegressorBundle, load_bundle
+from fairfrontier.choose.judgement import find_chance, judge, predict_numbers
 from fairfrontier.choose.scoring import check_decided, find_columns, read_frames
+from fairfrontier.choose.view import view_binary
 from fairfrontier.evaluate.measure.registry import MEASURES, Measure, Need
 from fairfrontier.evaluate.verb import COLUMNS, tabulate
 from fairfrontier.prepare.config.dataset import read_dataset
@@ -50,22 +51,30 @@ class Subject:
 
     ``facts`` say what it is, as plain values. ``individual`` has the measures of the rows'
     counterfactual versions, with the columns of `fairfrontier.evaluate`; no row without versions.
+    Of a regression ``prediction`` is of the same rows, and ``targets`` are their labels, as the
+    study scales them.
     """
 
     facts: dict[str, Any]
     rows: AuditRows
     individual: pd.DataFrame
+    prediction: Prediction | None = None
+    targets: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
 class Outline:
-    """What is known of a subject before a row is read: groups, versions, and what there is."""
+    """What is known of a subject before a row is read: groups, versions, and what there is.
+
+    Scores are ``numeric`` where they are predictions of numbers, and labels then numbers, too.
+    """
 
     groups: tuple[str, ...]
     sets: tuple[str, ...]
     decided: bool
     scored: bool
     labelled: bool
+    numeric: bool = False
 
     @property
     def attributes(self) -> list[str]:
@@ -85,13 +94,23 @@ def outline(config: AuditConfig) -> Outline:
         crossed = {name: bool(group.cross) for name, group in dataset.groups.items()}
         groups = _list_groups(config, crossed, dataset.dataset)
         return Outline(groups, dataset.set_names, True, True, True)
-    bundle = load_bundle(config.model)
-    encoder = bundle.encoder
+    bundle = _load(config)
+    encoder, numeric = bundle.encoder, isinstance(bundle, RegressorBundle)
     crossed = {attribute.name: bool(attribute.cross) for attribute in encoder.attributes}
     groups = _list_groups(config, crossed, encoder.config.dataset)
     columns = find_columns(bundle, config.table, None, groups)
     labelled = encoder.config.label.column in columns
-    return Outline(groups, tuple(encoder.config.counterfactuals), True, True, labelled)
+    # Measures of versions are of decisions.
+    sets = () if numeric else tuple(encoder.config.counterfactuals)
+    return Outline(groups, sets, not numeric, True, labelled, numeric)
+
+
+def _load(config: AuditConfig) -> Bundle:
+    """Return the bundle that is audited: of several classes one, as one of two."""
+    bundle = load_bundle(Path(str(config.model)))
+    # What is audited of a regression are its numbers.
+    audited = isinstance(bundle, RegressorBundle) and config.accepted is None
+    return bundle if audited else view_binary(bundle, config.accepted)
 
 
 def read_subject(config: AuditConfig, groups: Sequence[str], report: Share) -> Subject:
@@ -103,7 +122,7 @@ def read_subject(config: AuditConfig, groups: Sequence[str], report: Share) -> S
         return _read_table(config, report)
     if config.table is None:
         return _predict(config, groups)
-    return _decide(load_bundle(config.model), config, groups, report)
+    return _decide(_load(config), config, groups, report)
 
 
 def load_audited(config: AuditConfig) -> tuple[Estimator, Split, Part]:
@@ -161,6 +180,7 @@ def make_part(
     attribute: str = "",
     codes: np.ndarray | None = None,
     levels: tuple[str, ...] = (),
+    classes: tuple[str, ...] = ("0", "1"),
 ) -> Part:
     """Return rows without features, for measures, which read none."""
     n = y.size
@@ -168,7 +188,7 @@ def make_part(
     nothing = np.zeros((n, 0))
     attributes = {attribute: levels} if codes is not None else {}
     return Part(
-        "table", "all", np.arange(n), nothing, y, groups, nothing, weight, attributes, ("0", "1")
+        "table", "all", np.arange(n), nothing, y, groups, nothing, weight, attributes, classes
     )
 
 
@@ -198,7 +218,7 @@ def _predict(config: AuditConfig, groups: Sequence[str]) -> Subject:
 
 
 def _decide(bundle: Bundle, config: AuditConfig, groups: Sequence[str], report: Share) -> Subject:
-    """Let a bundle decide on raw rows, and on the counterfactual versions of each."""
+    """Let a bundle answer raw rows, and the counterfactual versions of each."""
     path, encoder = Path(str(config.table)), bundle.encoder
     stamps = stamp_table(path)
     columns = find_columns(bundle, path, None, groups)
@@ -221,11 +241,9 @@ def _decide(bundle: Bundle, config: AuditConfig, groups: Sequence[str], report: 
             "Give every row its label, or leave the column out of the table.",
         )
     order = np.lexsort([*codes.T, *judged.T, y])
-    y, codes, judged = y[order].astype(np.int64), codes[order], judged[order]
-    prediction, part = _take_versions(judged, edits, y)
+    y, codes, judged = y[order], codes[order], judged[order]
     attributes = {attribute.name: attribute.names for attribute in encoder.attributes}
     named = _name_groups(codes, attributes, groups, config.unknown)
-    labels = y if label in columns else None
     facts = {
         "table": path.name,
         "sha256": digest_table(path),
@@ -233,6 +251,18 @@ def _decide(bundle: Bundle, config: AuditConfig, groups: Sequence[str], report: 
         "groups": list(groups),
         "refused": dict(refused.most_common()),
     }
+    if isinstance(bundle, RegressorBundle):
+        targets = y if label in columns else None
+        chance = find_chance(bundle.model)
+        mean = judged @ chance
+        prediction = Prediction(mean, mean, components=judged, probability=chance)
+        audited = AuditRows(None, mean, None, *named, np.ones(y.size))
+        facts["scale"] = list(encoder.config.label.range or (0.0, 1.0))
+        return Subject(facts, audited, pd.DataFrame(columns=COLUMNS), prediction, targets)
+    facts["selected"] = bundle.class_names[1]
+    y = y.astype(np.int64)
+    prediction, part = _take_versions(judged, edits, y)
+    labels = y if label in columns else None
     audited = AuditRows(prediction.decision, prediction.score, labels, *named, part.weight)
     return Subject(facts, audited.sorted(), _measure_versions(prediction, part))
 
@@ -242,8 +272,10 @@ def _judge(
 ) -> np.ndarray:
     """Return the score and the probability of deciding 1 of rows, and of each of their versions.
 
-    Shape (n_samples, 2 + 2 n_versions).
+    Shape (n_samples, 2 + 2 n_versions); of a regression what it may predict, (n_samples, K).
     """
+    if isinstance(bundle, RegressorBundle):
+        return predict_numbers(bundle.model, X, groups, np.arange(len(X)))[0]
     # A rule that asks for groups refuses rows without one; probabilities depend on no id.
     known, ids = np.maximum(groups, 0), np.arange(len(X))
     judged = [judge(bundle.model, X, groups, ids)]

@@ -1,28 +1,32 @@
-"""The bundle: a chosen model that decides on raw rows, in a folder without pickle."""
+"""The bundle: a chosen model that answers raw rows, in a folder without pickle."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
-from fairfrontier.choose.judgement import find_unfitted, judge, list_components
+from fairfrontier.choose.judgement import (
+    classify,
+    find_chance,
+    find_unfitted,
+    judge,
+    list_components,
+    predict_numbers,
+)
 from fairfrontier.choose.mixture import FILE as MIXTURE
 from fairfrontier.choose.mixture import Mixture
-from fairfrontier.choose.reference import describe_rows
-from fairfrontier.evaluate.verb import evaluate
-from fairfrontier.prepare.loader import FittedTable, fit_table, make_request
-from fairfrontier.prepare.row import EncodedRows, RowEncoder, Unseen
-from fairfrontier.prepare.split import Part
+from fairfrontier.prepare.row import EncodedRows, RowEncoder
 from fairfrontier.prepare.table.batch_column import BatchColumn
 from fairfrontier.prepare.table.score_table import number_ids
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
@@ -34,22 +38,19 @@ from fairfrontier.train.persistence import reading
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.registry import load_model
 
-if TYPE_CHECKING:
-    from fairfrontier.choose.choice import Choice, MixedChoice
-
 FORMAT = 1
-MANIFEST, ENCODER, REFERENCE = "bundle.json", "encoder.json", "reference.json"
+MANIFEST, REFERENCE = "bundle.json", "reference.json"
 MODEL, RULE = "model", "rule"
 MEND = "Export it again, or restore the folder from where it was copied."
-COLUMNS = ("id", "score", "probability", "decision", "refused")
+ID, REFUSED = "id", "refused"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Bundle(ClassifierMixin, BaseEstimator):
-    """A chosen model that decides on raw rows: a scikit-learn classifier on data frames.
+class Bundle(BaseEstimator):
+    """A chosen model that answers raw rows: a scikit-learn estimator on data frames.
 
-    Decisions are 0 and 1; 1 is the positive class of the dataset's label. A row that cannot be used
-    is refused: `decide` says why, and the predictions of scikit-learn raise.
+    A row that cannot be used is refused: `decide` says why, and the predictions of scikit-learn
+    raise.
 
     Parameters
     ----------
@@ -61,20 +62,18 @@ class Bundle(ClassifierMixin, BaseEstimator):
         What bundle.json says beside the digests: ``study``, ``models`` (method, setting and
         probability of each), ``seed``, ``objective``, ``row_id`` and so on.
     reference : mapping
-        What is known of the test rows in counts; see `describe_rows`.
+        What is known of the test rows in counts; see `describe_reference`.
 
     Attributes
     ----------
-    classes_ : ndarray of int64
-        0 and 1, whose names are ``class_names``.
     feature_names_in_ : ndarray of str
         The raw columns that a frame has to have, in any order and among others.
 
     Notes
     -----
-    Where the rule is random, draws depend on the row id alone: the column ``row_id`` where the
+    Where answers are random, draws depend on the row id alone: the column ``row_id`` where the
     bundle names one, else the index of the frame, in a table the number of the row. Every row is
-    decided by itself, so that neither order nor batches matter.
+    answered by itself, so that neither order nor batches matter.
     """
 
     model: Any
@@ -82,14 +81,22 @@ class Bundle(ClassifierMixin, BaseEstimator):
     manifest: Mapping[str, Any]
     reference: Mapping[str, Any]
 
+    # The column of `decide` that `predict` returns.
+    answer: ClassVar[str]
+
     @property
-    def classes_(self) -> np.ndarray:
-        """The decisions in ascending order."""
-        return np.arange(2)
+    @abstractmethod
+    def columns(self) -> tuple[str, ...]:
+        """The columns of `decide`."""
+
+    @property
+    @abstractmethod
+    def randomized(self) -> bool:
+        """Whether answers are drawn."""
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """What 0 and 1 mean."""
+        """The names of the classes, in the order of their codes; empty for a regression."""
         return self.encoder.classes
 
     @property
@@ -102,11 +109,6 @@ class Bundle(ClassifierMixin, BaseEstimator):
     def needed_groups(self) -> tuple[str, ...]:
         """The attributes that the rule looks at, beside the features."""
         return find_needed(self.model, [attribute.name for attribute in self.encoder.attributes])
-
-    @property
-    def randomized(self) -> bool:
-        """Whether decisions are drawn."""
-        return bool(self.model.randomized)
 
     @property
     def feature_names_in_(self) -> np.ndarray:
@@ -131,20 +133,8 @@ class Bundle(ClassifierMixin, BaseEstimator):
         """Return itself unchanged."""
         return self
 
-    def predict(self, X: pd.DataFrame) -> np.ndarray:
-        """Return decisions 0 and 1, int64, shape (n_samples,); DataError for a refused row."""
-        return self._require(X)["decision"].to_numpy(dtype=np.int64)
-
-    def predict_proba(self, X: pd.DataFrame) -> np.ndarray:
-        """Return P(Y=0|x) and P(Y=1|x), float64, (n_samples, 2); DataError for a refused row.
-
-        These are scores; what `decide` calls ``probability`` is that of the decision.
-        """
-        score = self._require(X)["score"].to_numpy(dtype=np.float64)
-        return np.column_stack([1.0 - score, score])
-
     def decide(self, frame: pd.DataFrame, row_id: str | None = None) -> pd.DataFrame:
-        """Decide on raw rows.
+        """Answer raw rows.
 
         Parameters
         ----------
@@ -156,9 +146,9 @@ class Bundle(ClassifierMixin, BaseEstimator):
         Returns
         -------
         DataFrame
-            With the index of ``frame``: ``id``; ``score``, P(Y=1|x); ``probability``, that of
-            deciding 1, which is 0 or 1 unless decisions are drawn; ``decision``, Int8; ``refused``,
-            the reason, empty where there is a decision. A refused row has missing values.
+            With the index of ``frame`` and the ``columns`` of the bundle: ``id``, those of its
+            kind, and ``refused``, the reason, empty where there is an answer. A refused row has
+            missing values.
 
         Raises
         ------
@@ -187,15 +177,16 @@ class Bundle(ClassifierMixin, BaseEstimator):
         """Return what `decide` does, of a frame that is encoded."""
         names, words = read_ids(frame, row_id or self.row_id)
         accepted = rows.refusals.accepted
-        judged = judge(self.model, rows.X[accepted], rows.groups[accepted], words[accepted])
-        score, probability = np.full((2, len(frame)), np.nan)
-        score[accepted], probability[accepted] = judged.score, judged.probability
-        code = np.zeros(len(frame), dtype=np.int8)
-        code[accepted] = judged.decision
-        decision = pd.arrays.IntegerArray(code, ~accepted)
-        values = (names, score, probability, decision, rows.refusals.reasons)
-        decided = pd.DataFrame(dict(zip(COLUMNS, values, strict=True)), index=frame.index)
-        return decided.astype({"refused": "str"})
+        answers = self._answer(rows.X[accepted], rows.groups[accepted], words[accepted])
+        values = {name: _spread(column, accepted) for name, column in answers.items()}
+        decided = {ID: names, **values, REFUSED: rows.refusals.reasons}
+        return pd.DataFrame(decided, index=frame.index).astype({REFUSED: "str"})
+
+    @abstractmethod
+    def _answer(
+        self, X: np.ndarray, groups: np.ndarray, ids: np.ndarray
+    ) -> Mapping[str, np.ndarray]:
+        """Return the columns of `decide` between ``id`` and ``refused``, of rows not refused."""
 
     def _require(self, X: pd.DataFrame) -> pd.DataFrame:
         """Return the decisions on rows none of which may be refused."""
@@ -205,11 +196,11 @@ class Bundle(ClassifierMixin, BaseEstimator):
                 "Give a pandas DataFrame with the columns of the study's table.",
             )
         decided = self.decide(X)
-        refused = decided["refused"].to_numpy() != ""
+        refused = decided[REFUSED].to_numpy() != ""
         if refused.any():
             row = int(refused.argmax())
             raise DataError(
-                f"Row {X.index[row]} is refused: {decided['refused'].iloc[row]}.",
+                f"Row {X.index[row]} is refused: {decided[REFUSED].iloc[row]}.",
                 "Leave it out, or call decide(), which gives the reason of every refused row.",
             )
         return decided
@@ -234,14 +225,129 @@ class Bundle(ClassifierMixin, BaseEstimator):
             self.model.processor.save(folder / RULE)
         else:
             self.model.save(folder / MODEL)
-        write_json(self.encoder.to_json(), folder / ENCODER)
+        self.encoder.save(folder)
         write_json(self.reference, folder / REFERENCE)
         manifest = {**self.manifest, "files": _digest_files(folder)}
         write_json({**manifest, "sha256": _digest(manifest)}, folder / MANIFEST)
 
 
+class ClassifierBundle(ClassifierMixin, Bundle):  # type: ignore[misc]
+    """A bundle of a classifier.
+
+    Of two classes decisions are 0 and 1; 1 is the positive class of the dataset's label. `decide`
+    gives ``score``, P(Y=1|x); ``probability``, that of deciding 1, which is 0 or 1 unless decisions
+    are drawn; and ``decision``, Int8. Of several classes it gives P(Y=k|x) as ``score:NAME`` of
+    every class, and as ``decision`` the name of the class with the largest.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        0 and 1, whose names are ``class_names``; of several classes their names.
+    """
+
+    answer: ClassVar[str] = "decision"
+
+    @property
+    def several(self) -> bool:
+        """Whether there are more classes than two."""
+        return len(self.class_names) > 2
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The decisions."""
+        return np.array(self.class_names, dtype=object) if self.several else np.arange(2)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of `decide`."""
+        scores = self._scores if self.several else ("score", "probability")
+        return (ID, *scores, self.answer, REFUSED)
+
+    @property
+    def _scores(self) -> tuple[str, ...]:
+        return tuple(f"score:{name}" for name in self.class_names)
+
+    @property
+    def randomized(self) -> bool:
+        """Whether decisions are drawn."""
+        return bool(self.model.randomized)
+
+    def predict(self, X: pd.DataFrame) -> np.ndarray:
+        """Return decisions, shape (n_samples,): int64 0 and 1, or the names of several classes.
+
+        DataError for a refused row.
+        """
+        decided = self._require(X)[self.answer]
+        return decided.to_numpy(dtype=object if self.several else np.int64)
+
+    def predict_proba(self, X: pd.DataFrame) -> np.ndarray:
+        """Return P(Y=k|x), float64, (n_samples, n_classes); DataError for a refused row.
+
+        These are scores; what `decide` calls ``probability`` is that of the decision.
+        """
+        decided = self._require(X)
+        if self.several:
+            return decided[list(self._scores)].to_numpy(dtype=np.float64)
+        score = decided["score"].to_numpy(dtype=np.float64)
+        return np.column_stack([1.0 - score, score])
+
+    def _answer(
+        self, X: np.ndarray, groups: np.ndarray, ids: np.ndarray
+    ) -> Mapping[str, np.ndarray]:
+        if self.several:
+            chance = classify(self.model, X, groups, ids, len(self.class_names))
+            decision = np.array(self.class_names, dtype=object)[chance.argmax(axis=1)]
+            return {**dict(zip(self._scores, chance.T, strict=True)), self.answer: decision}
+        judged = judge(self.model, X, groups, ids)
+        decision = judged.decision.astype(np.int8)
+        return {"score": judged.score, "probability": judged.probability, self.answer: decision}
+
+
+class RegressorBundle(RegressorMixin, Bundle):  # type: ignore[misc]
+    """A bundle of a regression, which predicts in the units of the label's column.
+
+    `decide` gives ``prediction``, drawn by row id where the model draws one of several regressors,
+    and ``score``, its expectation.
+    """
+
+    answer: ClassVar[str] = "prediction"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of `decide`."""
+        return (ID, "score", self.answer, REFUSED)
+
+    @property
+    def randomized(self) -> bool:
+        """Whether predictions are drawn."""
+        return find_chance(self.model).size > 1
+
+    def predict(self, X: pd.DataFrame) -> np.ndarray:
+        """Return predictions, float64, shape (n_samples,); DataError for a refused row."""
+        return self._require(X)[self.answer].to_numpy(dtype=np.float64)
+
+    def _answer(
+        self, X: np.ndarray, groups: np.ndarray, ids: np.ndarray
+    ) -> Mapping[str, np.ndarray]:
+        values, chance, drawn = predict_numbers(self.model, X, groups, ids)
+        unscale = self.encoder.unscale
+        return {"score": unscale(values @ chance), self.answer: unscale(drawn)}
+
+
+def make_bundle(
+    model: Any,
+    encoder: RowEncoder,
+    manifest: Mapping[str, Any],
+    reference: Mapping[str, Any] | None = None,
+) -> Bundle:
+    """Return the bundle of a model, of the kind that the encoder's label asks for."""
+    kind = ClassifierBundle if encoder.classes else RegressorBundle
+    found = {} if reference is None else reference
+    return kind(model=model, encoder=encoder, manifest=manifest, reference=found)
+
+
 def load_bundle(folder: str | Path) -> Bundle:
-    """Load a bundle, a scikit-learn classifier on raw data frames; nothing is unpickled.
+    """Load a bundle, a scikit-learn estimator on raw data frames; nothing is unpickled.
 
     Parameters
     ----------
@@ -281,9 +387,9 @@ def load_bundle(folder: str | Path) -> Bundle:
             model = load_model(folder / MODEL)
             if f"{RULE}/{MODEL_MANIFEST}" in files:
                 model = PostProcessed(model, load_model(folder / RULE))
-        encoder = RowEncoder.from_json(json.loads((folder / ENCODER).read_text(encoding="utf-8")))
+        encoder = RowEncoder.load(folder)
         reference = json.loads((folder / REFERENCE).read_text(encoding="utf-8"))
-    return Bundle(model=model, encoder=encoder, manifest=manifest, reference=reference)
+    return make_bundle(model, encoder, manifest, reference)
 
 
 def find_needed(model: Any, attributes: Sequence[str]) -> tuple[str, ...]:
@@ -313,137 +419,15 @@ def read_ids(frame: pd.DataFrame, column: str | None) -> tuple[np.ndarray, np.nd
     return np.asarray(names.to_numpy(zero_copy_only=False)), words
 
 
-@dataclass(frozen=True, eq=False)
-class Export:
-    """A bundle to be written.
-
-    ``table`` is what its encoder was fitted on, ``test`` the encoded test rows, and ``decided``
-    what `Bundle.decide` returns of the raw ones.
-    """
-
-    bundle: Bundle
-    table: FittedTable
-    test: Part
-    decided: pd.DataFrame
-
-
-def export_choice(
-    choice: Choice | MixedChoice,
-    folder: str | Path,
-    *,
-    row_id: str | None = None,
-    unseen: Unseen = "zeros",
-) -> Path:
-    """Write the bundle of a choice to a new or empty folder, and return the folder.
-
-    Parameters
-    ----------
-    choice : Choice or MixedChoice
-        From `select`.
-    folder : str or Path
-        The folder.
-    row_id : str, optional
-        The column of row ids, whole numbers or text, by which random decisions are drawn.
-    unseen : {"zeros", "refuse"}
-        A level of a categorical column that no training row had is encoded as zeros, as in the
-        study, or its row is refused.
-
-    Raises
-    ------
-    ConfigError
-        When the label is not of two classes, features are vectors of texts, or the table lacks the
-        column of row ids.
-    StoreError
-        When the table is no longer the one that the study was run on, the store no longer holds the
-        model, or the folder is not empty or cannot be written.
-
-    Notes
-    -----
-    The encoder is fitted again, on the training rows of the study: O(bytes + n · n_features).
-    """
-    return prepare_export(choice, row_id, unseen).bundle.write(folder)
-
-
-def prepare_export(
-    choice: Choice | MixedChoice, row_id: str | None = None, unseen: Unseen = "zeros"
-) -> Export:
-    """Return what `export_choice` writes."""
-    study, components = choice.study, choice.components
-    split = asdict(components[0][0].find_split())
-    request = make_request(split.pop("dataset"), home=study.home, **split)
-    config = request.config
-    if config.label.task != "binary" or config.features.text is not None:
-        raise ConfigError(
-            f"{config.dataset} has texts as features, or a label that is not of two classes.",
-            "A bundle decides between two classes by columns of numbers and levels: save the model "
-            "alone, with choice.model.save(folder).",
-        )
-    table = fit_table(request)
-    part = table.encode().test
-    if part is None:
-        raise ConfigError(f"{config.dataset} has no test part.", "Give its split one.")
-    for component, _ in components:
-        _check_same(component, part)
-    encoder = RowEncoder.of(table, unseen)
-    needed = find_needed(choice.model, [attribute.name for attribute in encoder.attributes])
-    minimum = int(study.facts["minimum"])
-    manifest = {
-        "format": FORMAT,
-        "study": study.facts["study"],
-        "profile": study.facts["profile"],
-        "dataset": config.dataset,
-        "models": [
-            {"method": each.method, "setting": dict(each.setting), "probability": share}
-            for each, share in components
-        ],
-        "seed": choice.seed,
-        "objective": study.objective,
-        "selected": dict(choice.selected),
-        "certified": dict(choice.certified),
-        "classes": list(encoder.classes),
-        "label": encoder.config.label.column,
-        "row_id": row_id,
-        "randomized": bool(choice.model.randomized),
-        "features": list(encoder.features),
-        "groups": list(encoder.grouped),
-        # The attributes that the rule looks at, beside the features.
-        "needed_groups": list(needed),
-        # What becomes of rows that are not like those of training.
-        "missing_columns": "error",
-        "missing_groups": "refuse" if needed else "ignore",
-        "unseen_levels": unseen,
-        "minimum": minimum,
-    }
-    bundle = Bundle(model=choice.model, encoder=encoder, manifest=manifest, reference={})
-    test = table.raw.frame.loc[part.ids]
-    encoded = bundle.encode(test)
-    decided = bundle.judge_rows(test, encoded)
-    labels = encoder.read_labels(test)
-    bundle.reference = describe_rows(encoder, encoded, decided, labels, minimum)
-    return Export(bundle, table, part, decided)
-
-
-def _check_same(choice: Choice, test: Part) -> None:
-    """Raise a StoreError where a model does not do on the test rows what the study measured."""
-    points = choice.study.points
-    own = points[
-        (points["method"] == choice.method)
-        & (points["setting"] == canonical_json(choice.setting))
-        & (points["seed"] == choice.seed)
-        & (points["part"] == "test")
-        & (points["measure"] == "accuracy")
-        & (points["group"] == "")
-    ]
-    if own.empty:
-        return
-    measured = evaluate(choice.model, test, ["accuracy"])
-    now = float(measured.loc[measured["group"] == "", "value"].iloc[0])
-    if abs(now - float(own["value"].iloc[0])) > 1e-9:
-        raise StoreError(
-            f"{choice.method} has an accuracy of {now:.4f} on the test rows, and had one of "
-            f"{float(own['value'].iloc[0]):.4f} in the study: the table, or its YAML, changed.",
-            "Run the study again, then choose.",
-        )
+def _spread(values: np.ndarray, accepted: np.ndarray) -> Any:
+    """Return the values of accepted rows among all rows, the others missing."""
+    if values.dtype.kind == "i":
+        code = np.zeros(accepted.size, dtype=values.dtype)
+        code[accepted] = values
+        return pd.arrays.IntegerArray(code, ~accepted)
+    whole = np.full(accepted.size, None if values.dtype.kind == "O" else np.nan, values.dtype)
+    whole[accepted] = values
+    return pd.array(whole, dtype="str") if values.dtype.kind == "O" else whole
 
 
 def _digest(manifest: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,18 +15,20 @@ import pandas as pd
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from fairfrontier.choose.bundle import Export
 from fairfrontier.choose.explanation import Explanation
 from fairfrontier.choose.explanation_figure import COLUMNS_AT_MOST, draw_explanation
+from fairfrontier.choose.export import Export
 from fairfrontier.choose.judgement import judge
 from fairfrontier.evaluate.verb import tabulate
+from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.loader import FittedTable
+from fairfrontier.prepare.split import Part
 from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX
 from fairfrontier.prepare.table.column import used_columns
 from fairfrontier.report.summary import list_versions
 from fairfrontier.report.template import FOLDER, embed, name_pool, open_template, show_number
 from fairfrontier.study.frontier import name_measures
-from fairfrontier.train.prediction import predict_part
+from fairfrontier.train.prediction import predict_part, task_of
 
 if TYPE_CHECKING:
     from fairfrontier.choose.choice import Choice, MixedChoice
@@ -34,8 +36,18 @@ if TYPE_CHECKING:
 PAPERS = ("card.md", "datasheet.md", "technical-file.md")
 HERE = Path(__file__).parent
 # Rates of a level that the card shows; measures.csv has all.
-BY_GROUP = ("selection_rate", "tpr", "fpr", "accuracy")
-OVERALL = ("accuracy", "balanced_accuracy", "auc", "selection_rate", "tpr", "fpr")
+BY_GROUP = {
+    "binary": ("selection_rate", "tpr", "fpr", "accuracy"),
+    "multiclass": ("accuracy",),
+    "regression": ("absolute_loss", "square_loss", "disparity"),
+}
+OVERALL = {
+    "binary": ("accuracy", "balanced_accuracy", "auc", "selection_rate", "tpr", "fpr"),
+    "multiclass": ("accuracy", "balanced_accuracy"),
+    "regression": ("rmse", "mae", "r2"),
+}
+# What hubs of models call a task.
+PIPELINES = {"binary": "classification", "multiclass": "classification", "regression": "regression"}
 # What Markdown or a table of it would read as its own.
 _SPECIAL = re.compile(r"([\\`*_\[\]#|~])")
 
@@ -55,13 +67,15 @@ def describe_card(
     bundle, part, study = export.bundle, export.test, choice.study
     config = export.table.request.config
     minimum = int(study.facts["minimum"])
-    # As in the study, scores are those of the model, and decisions those of the rule behind it.
-    score = judge(choice.model, part.X, part.groups, part.ids).score
-    prediction = replace(predict_part(choice.model, part), score=score)
+    task, prediction = task_of(part), predict_part(choice.model, part)
+    if task == "binary":
+        # As in the study, scores are those of the model, and decisions those of the rule behind it.
+        score = judge(choice.model, part.X, part.groups, part.ids).score
+        prediction = replace(prediction, score=score)
     table = tabulate(prediction, part, minimum=minimum)
     table["name"] = name_measures(table)
     measures = table.set_index("name")
-    overall = [name for name in OVERALL if name in measures.index]
+    overall = [name for name in OVERALL[task] if name in measures.index]
     bounded = [name for name in choice.selected if name in measures.index]
     fairness = [name for name in study.fairness if name in measures.index]
     explained = explanation.tabulate(minimum)
@@ -73,6 +87,12 @@ def describe_card(
         "meaning": config.label.meaning,
         "label": config.label.column,
         "classes": list(bundle.class_names),
+        "task": task,
+        # What 0 and 1 mean where a regression is measured.
+        "scale": config.label.range,
+        "texts": config.features.text is not None,
+        # Whose probability is explained, of several classes.
+        "accepted": bundle.manifest["accepted"],
         "features": list(bundle.encoder.features),
         "protected": sorted({*bundle.encoder.features} & {*bundle.encoder.grouped}),
         "parts": [(name, rows.n_samples) for name, rows in export.table.encode().parts()],
@@ -87,8 +107,11 @@ def describe_card(
             (name, *_read(measures, name))
             for name in dict.fromkeys((*overall, *bounded, *fairness))
         ],
-        "groups": [_tabulate_groups(part, measures, name, minimum) for name in part.attributes],
-        "by_group": BY_GROUP,
+        "groups": [
+            _tabulate_groups(part, measures, name, BY_GROUP[task], minimum)
+            for name in part.attributes
+        ],
+        "by_group": BY_GROUP[task],
         "unit": explanation.unit,
         "base": explanation.base,
         "explained": explained,
@@ -102,7 +125,7 @@ def describe_card(
         "versions": list_versions(),
         "commands": dict(commands),
         "part": str(choice.components[0][0].setting["select_on"]),
-        "data": describe_data(export.table, minimum),
+        "data": describe_data(export.table, bundle.manifest["accepted"], minimum),
         "table": table[["name", "value", "n", "low", "high"]],
     }
 
@@ -124,7 +147,7 @@ def _read(measures: pd.DataFrame, name: str) -> tuple[float, float, float, int]:
 
 
 def _tabulate_groups(
-    part: Any, measures: pd.DataFrame, attribute: str, minimum: int
+    part: Part, measures: pd.DataFrame, attribute: str, names: Sequence[str], minimum: int
 ) -> dict[str, Any]:
     """Return the rates of every level of an attribute; levels with few rows have none, as one."""
     sizes = np.bincount(part.group(attribute), minlength=len(part.attributes[attribute]))
@@ -133,11 +156,11 @@ def _tabulate_groups(
         if size < minimum:
             small.append(size)
             continue
-        rates = [_read(measures, f"{rate}:{attribute}={level}") for rate in BY_GROUP]
+        rates = [_read(measures, f"{name}:{attribute}={level}") for name in names]
         shown.append((level, size, rates))
     if small:
         unknown = (np.nan, np.nan, np.nan, 0)
-        shown.append((name_pool(len(small)), sum(small), [unknown] * len(BY_GROUP)))
+        shown.append((name_pool(len(small)), sum(small), [unknown] * len(names)))
     return {"attribute": attribute, "levels": shown}
 
 
@@ -158,9 +181,18 @@ def _tabulate_values(explained: pd.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
-def describe_data(table: FittedTable, minimum: int) -> dict[str, Any]:
-    """Return what a datasheet says of a table, in counts over all rows that are used."""
+def describe_data(table: FittedTable, accepted: str | None, minimum: int) -> dict[str, Any]:
+    """Return what a datasheet says of a table, in counts over all rows that are used.
+
+    ``accepted`` is the one of several classes whose share is among them.
+    """
     config, plan, frame = table.request.config, table.plan, table.frame
+    label, y = config.label, plan.target.y
+    means = "label 1" if label.task == "binary" else f"mean of {label.column}"
+    if label.range is not None:
+        y = label.range[0] + (label.range[1] - label.range[0]) * y
+    if accepted is not None:
+        means, y = f"share of {accepted}", y == plan.target.classes.index(accepted)
     numbers, _ = used_columns(config)
     raw = table.raw.frame.loc[frame.index]
     block_columns = dict.fromkeys(block.column for block in table.encoder.blocks)
@@ -176,7 +208,7 @@ def describe_data(table: FittedTable, minimum: int) -> dict[str, Any]:
         if small.any():
             masks[name_pool(int(small.sum()))] = small[codes]
         levels = [
-            (level, int(mask.sum()), mask.mean(), plan.target.y[mask].mean())
+            (level, int(mask.sum()), mask.mean(), y[mask].mean())
             if mask.sum() >= minimum
             else (level, int(mask.sum()), mask.mean(), np.nan)
             for level, mask in masks.items()
@@ -189,12 +221,40 @@ def describe_data(table: FittedTable, minimum: int) -> dict[str, Any]:
         "filter": "rows.keep, rows.drop_missing or missing: drop of its YAML",
         "digests": list(table.raw.digests),
         "columns": [
-            (name, "number" if name in numbers else "level", int(raw[name].isna().sum()))
-            for name in used
+            (name, _name_use(name, numbers, config), int(raw[name].isna().sum())) for name in used
         ],
+        "label": means,
+        "label_missing": int(raw[label.column].isna().sum()),
         "groups": groups,
         "missing": [f"Missing {kind} cells: {policy}." for kind, policy in policies.items()],
     }
+
+
+def _name_use(name: str, numbers: Collection[str], config: DatasetConfig) -> str:
+    """Return what a column is used as."""
+    if config.text is not None and name == config.text.column:
+        return "text"
+    return "number" if name in numbers else "level"
+
+
+def tabulate_data(card: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the numbers of a datasheet, a row for each: number, name, level, value."""
+    data = card["data"]
+    rows: list[tuple[str, str, str, float]] = [
+        ("rows", "used", "", data["rows"]),
+        ("rows", "left out", "", data["left_out"]),
+        *(("rows", name, "", count) for name, count in card["parts"]),
+        *(("missing", name, "", count) for name, _, count in data["columns"]),
+        ("missing", card["label"], "", data["label_missing"]),
+    ]
+    for each in data["groups"]:
+        for level, *values in each["levels"]:
+            names = ("rows", "share", "label")
+            rows += [
+                (name, each["attribute"], level, value)
+                for name, value in zip(names, values, strict=True)
+            ]
+    return pd.DataFrame(rows, columns=["number", "name", "level", "value"])
 
 
 def render_card(card: Mapping[str, Any]) -> dict[str, str]:
@@ -240,15 +300,16 @@ def write_header(card: Mapping[str, Any]) -> str:
         for name, value, *_ in card["measures"]
         if np.isfinite(value)
     ]
+    task = f"{'text' if card['texts'] else 'tabular'}-{PIPELINES[card['task']]}"
     result = {
-        "task": {"type": "tabular-classification"},
+        "task": {"type": task},
         "dataset": {"type": card["dataset"], "name": card["dataset"], "split": "test"},
         "metrics": metrics,
     }
     header = {
         "library_name": "fairfrontier",
-        "pipeline_tag": "tabular-classification",
-        "tags": ["tabular-classification", "fairness", "fairfrontier"],
+        "pipeline_tag": task,
+        "tags": [task, "fairness", "fairfrontier"],
         "datasets": [card["dataset"]],
         "model-index": [{"name": card["name"], "results": [result]}],
     }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from fairfrontier.choose.bundle import export_choice
+from fairfrontier.choose.export import export_choice
 from fairfrontier.choose.mixture import Mixture
 from fairfrontier.prepare.request import SplitRequest
 from fairfrontier.train.postprocess.model import PostProcessed

@@ -11,10 +11,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from fairfrontier.choose.bundle import MANIFEST, Export, prepare_export
-from fairfrontier.choose.card import describe_card, render_card
+from fairfrontier.choose.bundle import MANIFEST
+from fairfrontier.choose.card import describe_card, render_card, tabulate_data
 from fairfrontier.choose.choice import Choice, MixedChoice
 from fairfrontier.choose.explanation import ROWS, draw_rows, explain, fill
+from fairfrontier.choose.export import Export, prepare_export
 from fairfrontier.choose.policy import NAMES, read_policy
 from fairfrontier.choose.query import read_query
 from fairfrontier.choose.select import Study, select
@@ -121,9 +122,10 @@ def choose(config: SelectConfig) -> Choice | MixedChoice:
 def write_choice(choice: Choice | MixedChoice, config: SelectConfig) -> dict[str, Any]:
     """Write the folder of a choice into that of its study, and return the content of choice.json.
 
-    It holds the bundle, a model card as Markdown and HTML, a datasheet and a draft of a technical
-    file, ``measures.csv`` of the test rows, ``decisions.parquet`` of their ids and decisions, means
-    of SHAP values as ``explain.csv`` and ``explain.png``, and ``choice.json``.
+    It holds the bundle, a model card as Markdown and HTML, a datasheet with its numbers as
+    ``datasheet.csv``, a draft of a technical file, ``measures.csv`` of the test rows,
+    ``decisions.parquet`` of their ids and decisions, means of SHAP values as ``explain.csv`` and
+    ``explain.png``, and ``choice.json``.
 
     Raises
     ------
@@ -135,8 +137,7 @@ def write_choice(choice: Choice | MixedChoice, config: SelectConfig) -> dict[str
         raise StoreError(f"{folder} holds something else.", "Move it away.")
     export = prepare_export(choice, config.row_id, config.unseen)
     commands = list_commands(config, export, folder, partial(shorten, home=config.home))
-    test = export.table.raw.frame.loc[export.test.ids]
-    explanation = explain(export.bundle, draw_rows(test, ROWS))
+    explanation = explain(export.bundle, draw_rows(export.rows, ROWS))
     card = describe_card(choice, export, explanation, commands)
     summary = {
         "query": config.query,
@@ -155,8 +156,9 @@ def write_choice(choice: Choice | MixedChoice, config: SelectConfig) -> dict[str
         (work / BUNDLE).mkdir()
         export.bundle.fill(work / BUNDLE)
         (work / "measures.csv").write_bytes(to_csv(card["table"]))
+        (work / "datasheet.csv").write_bytes(to_csv(tabulate_data(card)))
         fill(work, explanation, card["explained"], card["picture"])
-        kept = export.decided[["id", "decision"]]
+        kept = export.decided[["id", export.bundle.answer]]
         kept.to_parquet(work / "decisions.parquet", index=False)
         for name, text in render_card(card).items():
             (work / name).write_text(text, encoding="utf-8")
@@ -178,6 +180,9 @@ def list_commands(
         "audit": ["audit", source, "--model", shown],
         "monitor": ["monitor", shown, "NEW_TABLE"],
     }
+    if accepted := export.bundle.manifest["accepted"]:
+        for name in ("explain", "audit", "monitor"):
+            following[name] += ["--accepted", accepted]
     if not export.bundle.encoder.attributes:
         del following["audit"]
     written = {name: shlex.join(["fairfrontier", *words]) for name, words in following.items()}

@@ -11,16 +11,17 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from fairfrontier.choose.bundle import Bundle, load_bundle
+from fairfrontier.choose.bundle import Bundle, ClassifierBundle, RegressorBundle, load_bundle
 from fairfrontier.choose.explanation_figure import draw_explanation
 from fairfrontier.choose.scoring import read_frames
 from fairfrontier.choose.shapley import attribute_score
+from fairfrontier.choose.view import view_binary
 from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX
 from fairfrontier.prepare.table.stream import check_stamps, check_table, read_names, stamp_table
 from fairfrontier.report.template import name_pool
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.runtime.option import File, ResultOptions
+from fairfrontier.runtime.option import File, Name, ResultOptions
 from fairfrontier.runtime.seeds import derive_integer, uniforms
 from fairfrontier.runtime.text_file import to_csv
 from fairfrontier.runtime.writer import filling
@@ -39,6 +40,9 @@ class ExplainConfig(ResultOptions):
 
     bundle: File = Field(description="The folder of a bundle.")
     table: File = Field(description="Raw rows: Parquet, a folder of Parquet files, or CSV.")
+    accepted: Name | None = Field(
+        default=None, description="Which of several classes is explained; the bundle's by default."
+    )
     rows: int = Field(
         default=ROWS, ge=1, description="Rows that are explained; of more, so many are drawn."
     )
@@ -60,7 +64,7 @@ class Explanation:
         that the model decides by.
     base : float
         The score that all rows start from.
-    unit : {"log-odds", "probability"}
+    unit : {"log-odds", "probability", "units of the label"}
         Of scores and values; see `fairfrontier.choose.shapley.attribute_score`.
     groups : DataFrame of categories
         The level of every attribute, missing where a row is of no known group.
@@ -105,7 +109,9 @@ class Explanation:
                 yield str(attribute), name_pool(len(small)), levels.isin(small).to_numpy()
 
 
-def explain(bundle: Bundle | str | Path, frame: pd.DataFrame) -> Explanation:
+def explain(
+    bundle: Bundle | str | Path, frame: pd.DataFrame, accepted: str | None = None
+) -> Explanation:
     """Explain the scores of a bundle on raw rows by SHAP values of the raw columns.
 
     Parameters
@@ -114,6 +120,8 @@ def explain(bundle: Bundle | str | Path, frame: pd.DataFrame) -> Explanation:
         What decides, or its folder.
     frame : DataFrame
         Raw columns, as `Bundle.decide` takes them. The rows are also what values are relative to.
+    accepted : str, optional
+        Of several classes the one whose probability is explained; that of the bundle by default.
 
     Returns
     -------
@@ -122,7 +130,7 @@ def explain(bundle: Bundle | str | Path, frame: pd.DataFrame) -> Explanation:
     Raises
     ------
     ConfigError
-        When a column is missing.
+        When a column is missing, or there is no such class.
     DataError
         When every row is refused.
     StoreError
@@ -134,25 +142,35 @@ def explain(bundle: Bundle | str | Path, frame: pd.DataFrame) -> Explanation:
     Values say what the model computes, not what causes the outcome. A rule behind the model, such
     as a cut for each group, is no part of the score.
     """
-    bundle = bundle if isinstance(bundle, Bundle) else load_bundle(bundle)
+    bundle = _load(bundle, accepted)
     rows = bundle.encode(frame)
-    accepted = rows.refusals.accepted
-    if not accepted.any():
+    kept = rows.refusals.accepted
+    if not kept.any():
         reason = rows.refusals.reasons[0] if len(frame) else "there is none"
         raise DataError(f"No row can be explained: {reason}.", "Give rows that the bundle decides.")
-    index = frame.index[accepted]
+    index = frame.index[kept]
     spans = find_spans(bundle.encoder)
-    found = attribute_score(bundle.model, rows.X[accepted], list(spans.values()))
+    found = attribute_score(bundle.model, rows.X[kept], list(spans.values()))
+    values, base = found.values, found.base
+    if isinstance(bundle, RegressorBundle):
+        # Differences have no offset.
+        values = bundle.encoder.unscale(values) - bundle.encoder.unscale(np.zeros(1))
+        base = float(bundle.encoder.unscale(np.array(base)))
     groups = {
         attribute.name: pd.Categorical.from_codes(codes, pd.Index(attribute.names))
-        for attribute, codes in zip(bundle.encoder.attributes, rows.groups[accepted].T, strict=True)
+        for attribute, codes in zip(bundle.encoder.attributes, rows.groups[kept].T, strict=True)
     }
     return Explanation(
-        pd.DataFrame(found.values, index, list(spans)),
-        found.base,
-        found.unit,
-        pd.DataFrame(groups, index),
+        pd.DataFrame(values, index, list(spans)), base, found.unit, pd.DataFrame(groups, index)
     )
+
+
+def _load(bundle: Bundle | str | Path, accepted: str | None) -> Bundle:
+    """Return what is explained: of several classes one, as one of two."""
+    bundle = bundle if isinstance(bundle, Bundle) else load_bundle(bundle)
+    # Scores of a regression are numbers as they are.
+    several = isinstance(bundle, ClassifierBundle) and bundle.several
+    return view_binary(bundle, accepted) if several or accepted else bundle
 
 
 def find_spans(encoder: RowEncoder) -> dict[str, tuple[slice, ...]]:
@@ -169,7 +187,7 @@ def find_spans(encoder: RowEncoder) -> dict[str, tuple[slice, ...]]:
 
 def check_options(config: ExplainConfig) -> None:
     """Raise a FairfrontierError for whatever is known to be wrong before a row is read."""
-    find_used(load_bundle(config.bundle), config.table)
+    find_used(_load(config.bundle, config.accepted), config.table)
     inside = [path for path in (config.bundle, config.table) if path.is_dir()]
     config.check_results([config.table, *inside], FILES)
 
@@ -189,7 +207,7 @@ def find_used(bundle: Bundle, table: Path) -> dict[str, str]:
 def explain_table(config: ExplainConfig, progress: Progress | None = None) -> Explanation:
     """Explain rows of a table that may be larger than memory; they are drawn by their numbers."""
     report = progress or (lambda *_: None)
-    bundle = load_bundle(config.bundle)
+    bundle = _load(config.bundle, config.accepted)
     stamps, used = stamp_table(config.table), find_used(bundle, config.table)
     drawn = pd.DataFrame()
     for frame in read_frames(bundle, config.table, used, lambda share: report(PASSES[0], share)):

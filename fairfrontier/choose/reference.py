@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fairfrontier.prepare.config.text import WORDS
 from fairfrontier.prepare.row import EncodedRows, RowEncoder
 from fairfrontier.prepare.table.column import as_levels, used_columns
 
@@ -46,7 +47,7 @@ def describe_rows(
     kept = decided["refused"].to_numpy() == ""
     probability = decided["probability"].to_numpy(dtype=np.float64)[kept]
     labels, groups = labels[kept], rows.groups[kept]
-    numbers, _ = used_columns(encoder.config)
+    numbers = {*used_columns(encoder.config)[0], WORDS}
     described: dict[str, dict[str, Any]] = {}
     for position, attribute in enumerate(encoder.attributes):
         codes = groups[:, position]
@@ -75,7 +76,7 @@ def describe_rows(
         "score": describe_column(score, True, minimum, SCORE_BINS),
         "features": {
             name: describe_column(rows.columns.loc[kept, name], name in numbers, minimum)
-            for name in encoder.features
+            for name in encoder.described
         },
     }
 

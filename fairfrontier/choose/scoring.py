@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from fairfrontier.choose.bundle import COLUMNS, Bundle, load_bundle
+from fairfrontier.choose.bundle import REFUSED, Bundle, ClassifierBundle, load_bundle
 from fairfrontier.prepare.table.stream import (
     check_stamps,
     check_table,
@@ -61,8 +61,10 @@ class Scored:
     ----------
     path : Path
         The file of decisions.
-    rows, selected : int
-        Rows in all, and those that were decided 1.
+    rows : int
+        Rows in all.
+    decided : mapping of str to int
+        Decision -> rows; empty for a regression.
     refused : mapping of str to int
         Reason -> rows.
     row_id : str or None
@@ -75,7 +77,7 @@ class Scored:
 
     path: Path
     rows: int
-    selected: int
+    decided: Mapping[str, int]
     refused: Mapping[str, int]
     row_id: str | None
     randomized: bool
@@ -139,22 +141,24 @@ def score(
     row_id = row_id or bundle.row_id
     used = check_score(bundle, table, out, row_id, keep)
     stamps = stamp_table(table)
-    selected, refused, rows = 0, Counter[str](), 0
+    counted, refused, rows = Counter[str](), Counter[str](), 0
     with filling(out.parent, what="decisions") as work, _Writer(work / out.name) as writer:
         for batch in read_rows(table, used, BATCH_ROWS, bundle.encoder.config.source):
             frame = batch.frame
             decided = bundle.decide(frame, row_id)
             rows += len(decided)
-            selected += int(decided["decision"].sum())
-            refused.update(decided.loc[decided["refused"] != "", "refused"])
+            if isinstance(bundle, ClassifierBundle):
+                counted.update(decided[bundle.answer].dropna().astype("str"))
+            refused.update(decided.loc[decided[REFUSED] != "", REFUSED])
             written = pd.concat([decided, frame[list(keep)]], axis=1)
-            writer.write(written[written["refused"] == ""] if drop_refused else written)
+            writer.write(written[written[REFUSED] == ""] if drop_refused else written)
             if progress is not None:
                 progress(PASSES[0], batch.share)
         check_stamps(table, stamps)
     seconds = round(time.monotonic() - started, 3)
     by_reason = dict(refused.most_common())
-    return Scored(out, rows, selected, by_reason, row_id, bundle.randomized, seconds)
+    by_decision = dict(counted.most_common())
+    return Scored(out, rows, by_decision, by_reason, row_id, bundle.randomized, seconds)
 
 
 def check_score(
@@ -169,7 +173,7 @@ def check_score(
     named = {} if row_id is None else {row_id: "row-id"}
     named |= dict.fromkeys(keep, "keep")
     for name in keep:
-        if name in COLUMNS or list(keep).count(name) > 1:
+        if name in bundle.columns or list(keep).count(name) > 1:
             raise ConfigError(
                 f"The file of decisions would have two columns {name!r} (--keep).",
                 "Rename it in the table, or leave it out.",

@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 
 from fairfrontier.choose.mixture import Mixture
+from fairfrontier.train.base import Regressor
 from fairfrontier.train.baseline.linear import Linear
 from fairfrontier.train.postprocess.model import PostProcessed
 
 # Orders of the columns that are drawn where there is no formula; each is walked both ways.
 ORDERS, SEED = 32, 0
+# Of a regression's scores.
+UNITS = "units of the label"
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +26,7 @@ class Attribution:
         score(x_i) = base + Σ_j values_ij
 
     ``values`` is float64 (n_samples, n_columns), and ``unit`` that of the score: ``log-odds`` of
-    P(Y=1|x), or ``probability``, P(Y=1|x) itself.
+    P(Y=1|x), ``probability``, P(Y=1|x) itself, or ``units of the label``, a regression's.
     """
 
     values: np.ndarray
@@ -41,12 +44,13 @@ def attribute_score(model: Any, X: np.ndarray, spans: Sequence[Sequence[slice]])
     columns outside S are those of a row of X, in logistic regression of its mean:
     φ_j = w_j (x_j − mean x_j). Both are exact on log-odds, and a column has the sum over the
     features that it is encoded as. All other models are asked for probabilities, which may be 0 or
-    1, along drawn orders of the columns.
+    1, and of a regression for predictions, along drawn orders of the columns.
 
     Parameters
     ----------
     model : estimator, PostProcessed or Mixture
-        Of two classes. Of a post-processed model the score is attributed, not the rule.
+        Of two classes, or a regression. Of a post-processed model the score is attributed, not the
+        rule.
     X : ndarray of float64, shape (n_samples, n_features)
         Encoded rows, at least one.
     spans : sequence of sequences of slice
@@ -69,13 +73,18 @@ def attribute_score(model: Any, X: np.ndarray, spans: Sequence[Sequence[slice]])
     if isinstance(model, PostProcessed):
         model = model.model
     booster = getattr(model, "booster_", None)
-    # Trees on x Σ do not split by columns.
-    if booster is not None and not hasattr(model, "sigma_"):
+    number = isinstance(model, Regressor)
+    # Trees on x Σ do not split by columns, and a margin of the logistic loss is no prediction.
+    split = not hasattr(model, "sigma_") and not (number and model.loss != "square")
+    if booster is not None and split:
         import xgboost
 
         rows = xgboost.DMatrix(X, nthread=model.n_jobs)
         found = booster.predict(rows, pred_contribs=True).astype(np.float64)
-        return Attribution(_add_up(found[:, :-1], spans), float(found[0, -1]), "log-odds")
+        unit = UNITS if number else "log-odds"
+        return Attribution(_add_up(found[:, :-1], spans), float(found[0, -1]), unit)
+    if number:
+        return _draw(model.predict, X, spans, UNITS)
     if isinstance(model, Linear):
         coefficient = model.coefficient_[1] - model.coefficient_[0]
         mean = X.mean(axis=0)
@@ -101,7 +110,10 @@ def _predict(model: Any, X: np.ndarray) -> np.ndarray:
 
 
 def _draw(
-    predict: Callable[[np.ndarray], np.ndarray], X: np.ndarray, spans: Sequence[Sequence[slice]]
+    predict: Callable[[np.ndarray], np.ndarray],
+    X: np.ndarray,
+    spans: Sequence[Sequence[slice]],
+    unit: str = "probability",
 ) -> Attribution:
     """Attribute along drawn orders, each from a row of X; all rows share them, and so the base."""
     generator = np.random.default_rng(SEED)
@@ -118,4 +130,4 @@ def _draw(
                 after = predict(rows)
                 values[:, column] += (after - before) / (2 * ORDERS)
                 before = after
-    return Attribution(values, float(predict(references).mean()), "probability")
+    return Attribution(values, float(predict(references).mean()), unit)

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from fairfrontier.choose.scoring import ScoreConfig, Scored
 
 
+# Decisions that are counted in the last line.
+KINDS_AT_MOST = 6
+
+
 def score(config: ScoreConfig) -> None:
     """Decide on the raw rows of a table, with a bundle that select wrote."""
     from fairfrontier.choose.scoring import PASSES
@@ -50,7 +54,11 @@ def show_scored(scored: Scored, config: ScoreConfig) -> None:
             "when rows change places. --row-id names one."
         )
     decided = scored.rows - sum(scored.refused.values())
+    counts = [f"{count:,} × {name}" for name, count in scored.decided.items()]
+    if len(counts) > KINDS_AT_MOST:
+        counts = [*counts[:KINDS_AT_MOST], "…"]
+    kinds = f" ({', '.join(counts)})" if counts else ""
     show(
-        f"{decided:,} of {scored.rows:,} rows decided, {scored.selected:,} of them 1, in "
-        f"{scored.seconds:.0f} s. Decisions: {scored.path}"
+        f"{decided:,} of {scored.rows:,} rows decided{kinds} in {scored.seconds:.0f} s. "
+        f"Decisions: {scored.path}"
     )

@@ -102,6 +102,9 @@ class MonitorConfig(ResultOptions):
         description="Column of row ids, by which labels may come later; the bundle's by default.",
     )
     labelled: bool = Field(default=False, description="Refuse a table without labels.")
+    accepted: Name | None = Field(
+        default=None, description="Which of several classes rates are of; the bundle's by default."
+    )
     limit: Limits | None = Field(
         default=None,
         description="Limits, as selection_rate_difference:sex=0.1,accuracy=0.8; those of the first "

@@ -126,6 +126,7 @@ def summarise(findings: Findings) -> dict[str, Any]:
             "name": config.name,
             "digest": history.bundle,
             "study": bundle.manifest["study"],
+            "selected": bundle.class_names[1],
         },
         "period": period,
         "new": findings.new,

@@ -127,8 +127,8 @@ def read_history(folder: Path, bundle: str, config: MonitorConfig) -> History:
         history.list_limits()
     if history.bundle != bundle:
         raise ConfigError(
-            f"The history in {folder} is of another bundle.",
-            "Begin another one with --out, or name the bundle that it is of.",
+            f"The history in {folder} is of another bundle, or of another of its classes.",
+            "Begin another one with --out, or name the bundle and the class that it is of.",
         )
     for name, given, kept in (
         ("limit", config.limit, history.limits),

@@ -11,6 +11,7 @@ import pandas as pd
 
 from fairfrontier.choose.bundle import MANIFEST, Bundle, load_bundle
 from fairfrontier.choose.scoring import find_columns
+from fairfrontier.choose.view import view_binary
 from fairfrontier.monitor.alarm import (
     LIMIT,
     REFERENCE,
@@ -40,7 +41,7 @@ class Findings:
     config : MonitorConfig
         The options.
     bundle : Bundle
-        What decided.
+        What decided, as one of two classes; see `view_binary`.
     history : History
         With the new period, or the new labels.
     kept : DataFrame or None
@@ -83,7 +84,7 @@ def name_kept(period: str) -> str:
 
 def check_config(config: MonitorConfig) -> None:
     """Raise a FairfrontierError when the bundle or the table cannot be used; no row is read."""
-    bundle = load_bundle(config.bundle)
+    bundle = _load(config)
     history = _open_history(config)
     _list_checks(bundle, history)
     if name_period(config) not in history.periods:
@@ -136,7 +137,7 @@ def watch(config: MonitorConfig, progress: Progress | None = None) -> Findings:
     """
     report = progress or (lambda *_: None)
     stamps = stamp_table(config.table)
-    bundle, history, period = load_bundle(config.bundle), _open_history(config), name_period(config)
+    bundle, history, period = _load(config), _open_history(config), name_period(config)
     checks = _list_checks(bundle, history)
     history, kept, new = _count(
         config, bundle, history, period, lambda share: report(READING, share)
@@ -163,8 +164,15 @@ def _list_checks(bundle: Bundle, history: History) -> list[Check]:
     return list_checks(bundle.reference, history.list_limits(), history.alpha, minimum)
 
 
+def _load(config: MonitorConfig) -> Bundle:
+    return view_binary(load_bundle(config.bundle), config.accepted)
+
+
 def _open_history(config: MonitorConfig) -> History:
-    return read_history(config.folder, hash_file(config.bundle / MANIFEST), config)
+    digest = hash_file(config.bundle / MANIFEST)
+    if config.accepted is not None:
+        digest = f"{digest} {config.accepted}"
+    return read_history(config.folder, digest, config)
 
 
 def _count(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -11,6 +12,9 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
+from fairfrontier.prepare.config.text import WORDS
+from fairfrontier.prepare.embedding.feature import SuppliedBlock, TextBlock
+from fairfrontier.prepare.embedding.saved import load_encoder, save_encoder
 from fairfrontier.prepare.loader import FittedTable
 from fairfrontier.prepare.splitting.counterfactual import Edit, make_edits
 from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX, Encoder, OneHot
@@ -24,8 +28,12 @@ from fairfrontier.prepare.table.column import (
     used_columns,
 )
 from fairfrontier.prepare.table.table import rewrite_numbers
+from fairfrontier.prepare.text.corpus import prepare_texts
 from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.text_file import write_json
+from fairfrontier.runtime.thread import count_cores
 
+FILE, TEXT = "encoder.json", "text"
 Unseen = Literal["zeros", "refuse"]
 
 
@@ -88,7 +96,7 @@ class RowEncoder:
     attributes : tuple of Attribute
         Groups.
     classes : tuple of str
-        Names of the two classes; the second one is positive.
+        Names of the classes; of two the second one is positive. Empty for a regression.
     unseen : {"zeros", "refuse"}
         A level of a categorical column that no training row had is encoded as zeros, as in the
         other parts of the study's table, or its row is refused.
@@ -102,11 +110,18 @@ class RowEncoder:
 
     @classmethod
     def of(cls, table: FittedTable, unseen: Unseen = "zeros") -> Self:
-        """Return the encoder of a fitted table."""
+        """Return the encoder of a fitted table; ConfigError where vectors of texts are supplied."""
         config, plan = table.request.config, table.plan
-        if config.label.above is None and config.label.positive is None:
+        if any(isinstance(block, SuppliedBlock) for block in table.encoder.blocks):
+            raise ConfigError(
+                f"The vectors of texts of {config.dataset} are read from a file, and later rows "
+                "have none.",
+                "Choose an encoder that makes them: features: {text: {encoder: auto}}.",
+            )
+        label = config.label
+        if label.task == "binary" and label.above is None and label.positive is None:
             levels = sort_levels(as_levels(table.frame[config.label.column]).unique())
-            label = config.label.model_copy(update={"positive": levels[-1:]})
+            label = label.model_copy(update={"positive": levels[-1:]})
             config = config.model_copy(update={"label": label})
         # Later rows may lack levels of which versions were made.
         versions = {
@@ -116,42 +131,67 @@ class RowEncoder:
         config = config.model_copy(update={"counterfactuals": versions})
         return cls(config, table.encoder, plan.attributes, plan.target.classes, unseen)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values; ConfigError where features are vectors of texts."""
+    def save(self, folder: Path) -> None:
+        """Write it into a folder: encoder.json, and the encoder of texts, without pickle."""
         dataset = self.config.model_dump(mode="json", by_alias=True, exclude_none=True)
         dataset["counterfactuals"] = {
             name: {column: levels or "all" for column, levels in edited.items()}
             for name, edited in self.config.counterfactuals.items()
         }
-        return {
+        *blocks, last = self.encoder.blocks
+        plain: dict[str, Any] = {
             "dataset": dataset,
-            "encoder": self.encoder.to_json(),
             "attributes": [asdict(attribute) for attribute in self.attributes],
             "classes": list(self.classes),
             "unseen": self.unseen,
         }
+        if isinstance(last, TextBlock):
+            assert last.encoder is not None  # noqa: S101
+            save_encoder(last.encoder, folder / TEXT)
+            plain["text"] = {"column": last.column, "names": list(last.names)}
+        else:
+            blocks.append(last)
+        write_json({**plain, "encoder": Encoder(tuple(blocks)).to_json()}, folder / FILE)
 
     @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> Self:
-        """Return the encoder that ``to_json`` described."""
+    def load(cls, folder: Path) -> Self:
+        """Read what ``save`` wrote; nothing is unpickled."""
+        plain = json.loads((folder / FILE).read_text(encoding="utf-8"))
         attributes = [
             Attribute(**{**each, **{key: tuple(each[key]) for key in ("names", "edges", "cross")}})
             for each in plain["attributes"]
         ]
+        encoder = Encoder.from_json(plain["encoder"])
+        if "text" in plain:
+            text = load_encoder(folder / TEXT, count_cores())
+            block = TextBlock(plain["text"]["column"], tuple(plain["text"]["names"]), encoder=text)
+            encoder = Encoder((*encoder.blocks, block))
         return cls(
             DatasetConfig.model_validate(plain["dataset"]),
-            Encoder.from_json(plain["encoder"]),
+            encoder,
             tuple(attributes),
             tuple(plain["classes"]),
             plain["unseen"],
         )
 
     @property
-    def features(self) -> tuple[str, ...]:
-        """The columns of a table that features are made of."""
+    def columns(self) -> tuple[str, ...]:
+        """The columns that features are made of, with those that are made of texts."""
         sources = dict.fromkeys(block.column for block in self.encoder.blocks)
         plain = [name for name in sources if not name.startswith(GROUP_PREFIX)]
-        return tuple(dict.fromkeys([*plain, *self.find_columns(self.config.features.groups)]))
+        return tuple(dict.fromkeys([*plain, *self._find_columns(self.config.features.groups)]))
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The columns of a table that features are made of."""
+        return self._trace(self.columns)
+
+    @property
+    def described(self) -> tuple[str, ...]:
+        """The columns whose distribution is described: of a text the number of its words."""
+        text = self.config.text
+        own = (WORDS if text and name == text.column else name for name in self.columns)
+        return tuple(dict.fromkeys(own))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -165,10 +205,21 @@ class RowEncoder:
 
     def find_columns(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return the columns of a table that some of the attributes are made of."""
+        return self._trace(self._find_columns(names))
+
+    def _find_columns(self, names: Iterable[str]) -> tuple[str, ...]:
         columns = {attribute.name: attribute.column for attribute in self.attributes}
         factors = {attribute.name: attribute.cross for attribute in self.attributes}
         found = (columns[other] for name in names for other in factors[name] or (name,))
         return tuple(dict.fromkeys(str(column) for column in found))
+
+    def _trace(self, columns: Iterable[str]) -> tuple[str, ...]:
+        """Return the columns of a table that these are made of: texts, and words to be masked."""
+        text, found = self.config.text, dict[str, None]()
+        for name in columns:
+            made = text is not None and name in (text.column, *text.makes)
+            found |= dict.fromkeys(text.reads_rows if text is not None and made else (name,))
+        return tuple(found)
 
     def check_columns(
         self, columns: Iterable[str], needed: Collection[str], table: Path | str = "The table"
@@ -206,7 +257,7 @@ class RowEncoder:
         """
         self.check_columns(frame.columns, needed)
         refusals = Refusals(len(frame))
-        columns = self._clean(frame, {*self.features, *self.find_columns(needed)}, refusals)
+        columns = self._clean(frame, {*self.columns, *self._find_columns(needed)}, refusals)
         groups = find_groups(self.attributes, columns)
         for position, attribute in enumerate(self.attributes):
             if attribute.name in {*self.config.features.groups, *needed}:
@@ -217,14 +268,26 @@ class RowEncoder:
         return EncodedRows(self.encoder.encode(columns), groups, columns, refusals)
 
     def read_labels(self, frame: pd.DataFrame) -> np.ndarray:
-        """Return 1 where the label is positive, 0 elsewhere, NaN where it is missing; float64."""
+        """Return 1 where the label is positive, 0 elsewhere, NaN where it is missing; float64.
+
+        Of a regression return its target as the study scales it.
+        """
         label = self.config.label
         column = self._strip(frame[label.column])
-        if label.above is not None:
-            numbers = pd.to_numeric(column, errors="coerce")
-            return np.where(numbers.isna(), np.nan, numbers > label.above)
+        if label.positive is None:
+            numbers = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64)
+            if label.above is not None:
+                return np.where(np.isnan(numbers), np.nan, numbers > label.above)
+            low, high = label.range or (0.0, 1.0)
+            numbers = numbers.clip(low, high) if label.clip else numbers
+            return (numbers - low) / (high - low)
         column = as_levels(column)
-        return np.where(column.isna(), np.nan, column.isin(label.positive or ()))
+        return np.where(column.isna(), np.nan, column.isin(label.positive))
+
+    def unscale(self, values: np.ndarray) -> np.ndarray:
+        """Return predictions of a regression in the units of its column."""
+        low, high = self.config.label.range or (0.0, 1.0)
+        return low + (high - low) * values
 
     def encode_versions(self) -> dict[str, tuple[Edit, ...]]:
         """Return the counterfactual sets of the dataset, encoded."""
@@ -241,10 +304,10 @@ class RowEncoder:
         numbers, _ = used_columns(self.config)
         read = self.list_read(frame.columns, self.names)
         stripped = {name: self._strip(frame[name]) for name in read}
+        cleaned = self._read_texts(stripped, refusals)
         self._filter(stripped, refusals)
-        cleaned: dict[str, pd.Series] = {}
-        for name in dict.fromkeys((*self.features, *self.grouped)):
-            if name not in stripped:
+        for name in dict.fromkeys((*self.columns, *self._find_columns(self.names))):
+            if name not in stripped or name in cleaned:
                 continue
             column, numeric = stripped[name], name in numbers
             absent = column.isna().to_numpy()
@@ -260,7 +323,7 @@ class RowEncoder:
                 column = as_levels(column)
                 if policy == "category":
                     column = column.fillna(MISSING_LEVEL)
-            filled = name in self.features and policy in ("mean", "median", "category")
+            filled = name in self.columns and policy in ("mean", "median", "category")
             if name in required and (not filled or name in self.config.rows.drop_missing):
                 refusals.add(absent, f"{name} is missing")
             cleaned[name] = column
@@ -272,9 +335,30 @@ class RowEncoder:
                     refusals.add(~known, f"{block.column} has a level that training had not")
         return columns
 
+    def _read_texts(
+        self, stripped: dict[str, pd.Series], refusals: Refusals
+    ) -> dict[str, pd.Series]:
+        """Add the columns that are made of texts to those read; return the texts, by column."""
+        text = self.config.text
+        if text is None or not {*text.reads_rows} <= {*stripped}:
+            return {}
+        frame = pd.DataFrame({name: stripped[name].astype(object) for name in text.reads_rows})
+        if text.mask is not None:
+            columns = frame[list(text.mask.columns)]
+            empty = columns.isna() | (columns.astype("str") == "")
+            for name in columns:
+                refusals.add(empty[name].to_numpy(), f"{name} is missing")
+            # Refused rows are masked like the others.
+            word = {text.mask.tokens: "['0']"}
+            for name in text.reads_rows:
+                frame.loc[empty.any(axis=1), name] = word.get(name, "0")
+        made = prepare_texts(frame, text.model_copy(update={"lower": ()}), "The table")
+        stripped |= {name: made[name] for name in text.makes}
+        return {text.column: made[text.column], WORDS: made[WORDS]}
+
     def list_read(self, columns: Iterable[str], needed: Collection[str] = ()) -> tuple[str, ...]:
         """Return those of a table's columns that `encode` has to be given."""
-        named = (*self.features, *self.find_columns(needed), *self.config.rows.keep)
+        named = (*self.features, *self.find_columns(needed), *self._trace(self.config.rows.keep))
         present = set(columns)
         return tuple(name for name in dict.fromkeys(named) if name in present)
 
@@ -297,6 +381,11 @@ class RowEncoder:
         Text has no blanks around it, no marks of missing cells, and numbers as Python writes them.
         Parquet is taken as it is.
         """
+        text = self.config.text
+        column = self._read_cells(column)
+        return as_levels(column).str.lower() if text and column.name in text.lower else column
+
+    def _read_cells(self, column: pd.Series) -> pd.Series:
         source = self.config.source
         if isinstance(column.dtype, pd.CategoricalDtype):
             column = column.astype(object)

@@ -7,7 +7,7 @@ import pytest
 
 import fairfrontier as ff
 from fairfrontier.choose import scoring
-from fairfrontier.choose.bundle import COLUMNS, Bundle, load_bundle
+from fairfrontier.choose.bundle import Bundle, load_bundle
 from fairfrontier.choose.scoring import score
 from fairfrontier.prepare.table import stream
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
@@ -51,10 +51,10 @@ def test_tables_of_every_form_are_decided_as_a_frame_is(
     )
     decided = pd.read_parquet(scored.path)
     wanted = bundle.decide(table, row_id="customer")
-    assert tuple(decided.columns) == COLUMNS
+    assert tuple(decided.columns) == bundle.columns
     pd.testing.assert_frame_equal(decided, wanted, check_dtype=False, check_exact=True)
     assert scored.rows == len(table)
-    assert scored.selected == wanted["decision"].sum()
+    assert scored.decided["1"] == wanted["decision"].sum()
     assert dict(scored.refused) == {
         "age is outside of what the model was made for": (table["age"] < 20).sum()
     }
@@ -83,7 +83,7 @@ def test_text_is_written_as_the_dataset_says(loans, table, tmp_path):
     written = {"sep": ";", "decimal": ",", "encoding": "cp1252"}
     table.assign(customer="Zoë").to_csv(tmp_path / "table.csv", index=False, **written)
     scored = score(bundle, tmp_path / "table.csv", tmp_path / "d.parquet", row_id="customer")
-    assert scored.selected == bundle.decide(table)["decision"].sum()
+    assert scored.decided["1"] == bundle.decide(table)["decision"].sum()
     assert set(pd.read_parquet(scored.path)["id"]) == {"Zoë"}
 
 
@@ -94,7 +94,9 @@ def test_columns_are_copied_beside_the_decisions(bundle, table, tmp_path):
     decided = pd.read_parquet(scored.path)
     assert decided["outcome"].tolist() == table["outcome"].tolist()
     kept = score(bundle, path, tmp_path / "d.parquet", keep=["outcome"], drop_refused=True)
-    wanted = decided.loc[decided["refused"] == "", [*COLUMNS, "outcome"]].reset_index(drop=True)
+    wanted = decided.loc[decided["refused"] == "", [*bundle.columns, "outcome"]].reset_index(
+        drop=True
+    )
     assert 0 < len(wanted) < len(decided) == kept.rows
     # With missing decisions pandas reads them as floats.
     pd.testing.assert_frame_equal(pd.read_parquet(kept.path), wanted, check_dtype=False)

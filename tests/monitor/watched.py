@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 import fairfrontier as ff
-from fairfrontier.choose.bundle import Bundle
+from fairfrontier.choose.bundle import make_bundle as make_kind
 from fairfrontier.choose.reference import describe_rows
 from fairfrontier.prepare.loader import fit_table, make_request
 from fairfrontier.prepare.row import RowEncoder
@@ -57,7 +57,7 @@ def make_bundle(home: Path, row_id: str | None = "case", seed: int = 0) -> Path:
     model: Any = ff.create("linear").fit(split.train.X, split.train.y)
     manifest = {"format": 1, "study": "credit-lines", "row_id": row_id, "minimum": 10}
     encoder = RowEncoder.of(table)
-    bundle = Bundle(model=model, encoder=encoder, manifest=manifest, reference={})
+    bundle = make_kind(model, encoder, manifest)
     test = table.raw.frame.loc[split.test.ids]
     labels = encoder.read_labels(test)
     rows = bundle.encode(test)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pandas as pd
 
@@ -23,7 +21,8 @@ def test_bands_derived_labels_and_decimal_commas(project, tmp_path, people):
     )
     table = fit_table(make_request(path, home=tmp_path))
     split = table.encode()
-    encoder = RowEncoder.from_json(json.loads(json.dumps(RowEncoder.of(table).to_json())))
+    RowEncoder.of(table).save(tmp_path)
+    encoder = RowEncoder.load(tmp_path)
     raw = pd.read_csv(tmp_path / "t.csv", sep=";", dtype=str)
     rows = encoder.encode(raw, ["age"])
     ids = split.test.ids

@@ -106,12 +106,17 @@ class Text(Model):
     @property
     def reads(self) -> tuple[str, ...]:
         """The columns of the table that it reads."""
-        return (self.column, *self.lower, *(self.mask.columns if self.mask else ()))
+        return (*self.reads_rows, *self.lower)
+
+    @property
+    def reads_rows(self) -> tuple[str, ...]:
+        """Those of them without which there is no text."""
+        return (self.column, *(self.mask.columns if self.mask else ()))
 
     @property
     def claims(self) -> tuple[str, ...]:
         """The columns of this section, which are features only if they are named as such."""
-        return (self.column, *(self.mask.columns if self.mask else ()), *self.makes)
+        return (*self.reads_rows, *self.makes)
 
     @property
     def makes(self) -> tuple[str, ...]:

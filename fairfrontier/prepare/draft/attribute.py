@@ -53,14 +53,27 @@ class AttributeDraft:
         """Whether the groups are bands of a number."""
         return "below" in self.group
 
-    def warn(self) -> list[str]:
-        """Return what is to be known of the groups before they are compared."""
+    def warn(self, share: float) -> list[str]:
+        """Return what is to be known of the groups before they are compared.
+
+        ``share`` is that of the rows in the smallest part of the split.
+        """
         small = [f"{level} ({rows})" for level, rows in self.sizes.items() if rows < SMALL]
         warnings = [f"{self.column}: {self.comment}"] if self.comment else []
         if small:
             warnings.append(
                 f"{self.column}: fewer than {SMALL} rows of {', '.join(small)}, whose rates say "
                 "little"
+            )
+        thin = [
+            f"{level} (about {rows * share:.0f} of {rows:,})"
+            for level, rows in self.sizes.items()
+            if rows * share < SMALL <= rows
+        ]
+        if thin:
+            warnings.append(
+                f"{self.column}: fewer than {SMALL} rows in the smallest part, {share:.0%} of all, "
+                f"of {', '.join(thin)}: what is chosen on one part may differ on another"
             )
         return warnings
 

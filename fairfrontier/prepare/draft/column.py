@@ -15,6 +15,8 @@ from fairfrontier.runtime.errors import DataError
 
 # Text with more levels is no category; neither is text that hardly ever repeats.
 MOST_LEVELS = 50
+# Words of a cell, on average, from which on text is sentences.
+WORDS = 4
 # Share of the rows without a value from which on a column is left out.
 EMPTY = 0.95
 # Share of the levels that are dates from which on a column is one.
@@ -68,6 +70,13 @@ class Column:
     def is_continuous(self) -> bool:
         """Whether it holds more numbers than a code has."""
         return self.numbers is not None and self.numbers.nunique() > 12
+
+    @property
+    def is_text(self) -> bool:
+        """Whether its cells are sentences rather than names or codes."""
+        if self.numbers is not None or not isinstance(self.cells.dtype, pd.StringDtype):
+            return False
+        return bool(self.cells.str.count(r"\S+").mean() >= WORDS)
 
     def find_fault(self) -> str | None:
         """Return why no model should be given the column, None where it may be a feature."""

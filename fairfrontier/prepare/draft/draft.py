@@ -28,7 +28,8 @@ class DatasetDraft:
     """What was found in a table.
 
     ``left_out`` maps columns to reasons; ``stratified`` says whether every class has rows enough
-    for it; ``rare`` is the share of the rarer class of a binary label, else None.
+    for it; ``rare`` is the share of the rarer class of a binary label, else None; ``text`` is a
+    column of sentences that is left out.
     """
 
     name: str
@@ -41,6 +42,7 @@ class DatasetDraft:
     missing_label: int
     stratified: bool
     rare: float | None
+    text: str | None
     warnings: list[str]
 
 
@@ -114,6 +116,7 @@ def draft_dataset(raw: RawTable, options: DraftOptions) -> DatasetDraft:
         missing_label=missing,
         stratified=bool(label.task != "regression" and classes.min() >= STRATIFIED),
         rare=float(classes.min() / len(target)) if len(classes) == 2 else None,
+        text=next((name for name in left_out if columns[name].is_text), None),
         warnings=[],
     )
     draft.warnings.extend(_warn(draft, frame, target, giveaways))
@@ -173,7 +176,7 @@ def _warn(
         if counts.min() < STRATIFIED:
             yield f"a class of {draft.label.column} has {counts.min()} rows, which is too few"
     for attribute in draft.attributes:
-        yield from attribute.warn()
+        yield from attribute.warn(min(SHARES.values()))
     for name, reason in draft.left_out.items():
         if reason.startswith("the same value"):
             yield f"{name} has {reason}: it is left out"
@@ -205,6 +208,9 @@ def write_dataset(draft: DatasetDraft, location: str) -> str:
         lines += write_comment("Left out:", 2)
         for name, why in draft.left_out.items():
             lines += write_comment(f"- {name}: {why}", 2)
+    if draft.text is not None:
+        lines += write_comment(f"{draft.text} is free text: to learn from it, take the # off:", 2)
+        lines += ["#  text: {encoder: auto}", f"#text: {write_value({'column': draft.text})}"]
     lines += _write_attributes(draft)
     lines += _write_rows(draft)
     lines += write_remark(

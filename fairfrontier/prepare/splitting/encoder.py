@@ -109,15 +109,9 @@ class Encoder:
     blocks: tuple[Block, ...]
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return the blocks as plain values; ConfigError where one is of texts."""
+        """Return the blocks as plain values; vectors of texts are none."""
         plain = []
         for block in self.blocks:
-            if type(block).__name__ not in KINDS:
-                raise ConfigError(
-                    f"The features of the column {block.column!r} are vectors of texts, which "
-                    "cannot be written as plain values.",
-                    "Choose a dataset without the section text.",
-                )
             fill = None if np.isnan(block.fill) else block.fill
             plain.append({"block": type(block).__name__, **asdict(block), "fill": fill})
         return plain

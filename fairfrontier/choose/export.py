@@ -1,0 +1,167 @@
+"""The bundle of a choice: fitted on the study's training rows again, and checked on test rows."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from fairfrontier.choose.bundle import FORMAT, Bundle, ClassifierBundle, make_bundle
+from fairfrontier.choose.view import describe_reference
+from fairfrontier.evaluate.verb import evaluate
+from fairfrontier.prepare.loader import FittedTable, fit_table, make_request
+from fairfrontier.prepare.row import RowEncoder, Unseen
+from fairfrontier.prepare.split import Part
+from fairfrontier.prepare.table.table import read_table
+from fairfrontier.runtime.errors import ConfigError, StoreError
+from fairfrontier.runtime.store import canonical_json
+from fairfrontier.train.prediction import task_of
+
+if TYPE_CHECKING:
+    from fairfrontier.choose.choice import Choice, MixedChoice
+
+# By which a model is known again.
+CHECKED = {"binary": "accuracy", "multiclass": "accuracy", "regression": "mae"}
+
+
+@dataclass(frozen=True, eq=False)
+class Export:
+    """A bundle to be written.
+
+    ``table`` is what its encoder was fitted on, ``test`` the encoded test rows, ``rows`` the raw
+    ones, and ``decided`` what `Bundle.decide` returns of these.
+    """
+
+    bundle: Bundle
+    table: FittedTable
+    test: Part
+    rows: pd.DataFrame
+    decided: pd.DataFrame
+
+
+def export_choice(
+    choice: Choice | MixedChoice,
+    folder: str | Path,
+    *,
+    row_id: str | None = None,
+    unseen: Unseen = "zeros",
+) -> Path:
+    """Write the bundle of a choice to a new or empty folder, and return the folder.
+
+    Parameters
+    ----------
+    choice : Choice or MixedChoice
+        From `select`.
+    folder : str or Path
+        The folder.
+    row_id : str, optional
+        The column of row ids, whole numbers or text, by which random decisions are drawn.
+    unseen : {"zeros", "refuse"}
+        A level of a categorical column that no training row had is encoded as zeros, as in the
+        study, or its row is refused.
+
+    Raises
+    ------
+    ConfigError
+        When features are vectors of texts that the user supplied, or the table lacks the column of
+        row ids.
+    StoreError
+        When the table is no longer the one that the study was run on, the store no longer holds the
+        model, or the folder is not empty or cannot be written.
+
+    Notes
+    -----
+    The encoder is fitted again, on the training rows of the study: O(bytes + n · n_features).
+    """
+    return prepare_export(choice, row_id, unseen).bundle.write(folder)
+
+
+def prepare_export(
+    choice: Choice | MixedChoice, row_id: str | None = None, unseen: Unseen = "zeros"
+) -> Export:
+    """Return what `export_choice` writes."""
+    study, components = choice.study, choice.components
+    split = asdict(components[0][0].find_split())
+    request = make_request(split.pop("dataset"), home=study.home, **split)
+    config = request.config
+    table = fit_table(request)
+    part = table.encode().test
+    if part is None:
+        raise ConfigError(f"{config.dataset} has no test part.", "Give its split one.")
+    for component, _ in components:
+        _check_same(component, part)
+    encoder = RowEncoder.of(table, unseen)
+    bundle = make_bundle(choice.model, encoder, {"row_id": row_id})
+    rows = table.raw.frame
+    if config.text is not None:
+        # What was read has its texts prepared already.
+        rows = read_table(config.source, request.home, request.file.parent).frame
+    rows = rows.loc[part.ids]
+    encoded = bundle.encode(rows)
+    decided = bundle.judge_rows(rows, encoded)
+    minimum = int(study.facts["minimum"])
+    bundle.reference = describe_reference(bundle, rows, encoded, minimum)
+    needed = list(bundle.needed_groups)
+    bundle.manifest = {
+        "format": FORMAT,
+        "study": study.facts["study"],
+        "profile": study.facts["profile"],
+        "dataset": config.dataset,
+        "models": [
+            {"method": each.method, "setting": dict(each.setting), "probability": share}
+            for each, share in components
+        ],
+        "seed": choice.seed,
+        "objective": study.objective,
+        "selected": dict(choice.selected),
+        "certified": dict(choice.certified),
+        "classes": list(encoder.classes),
+        # The class that audits and alarms are about by default, of several.
+        "accepted": _find_accepted(bundle, decided),
+        "label": encoder.config.label.column,
+        "row_id": row_id,
+        "randomized": bundle.randomized,
+        "features": list(encoder.features),
+        "groups": list(encoder.grouped),
+        # The attributes that the rule looks at, beside the features.
+        "needed_groups": needed,
+        # What becomes of rows that are not like those of training.
+        "missing_columns": "error",
+        "missing_groups": "refuse" if needed else "ignore",
+        "unseen_levels": unseen,
+        "minimum": minimum,
+    }
+    return Export(bundle, table, part, rows, decided)
+
+
+def _find_accepted(bundle: Bundle, decided: pd.DataFrame) -> str | None:
+    """Return the favourable one of several classes, or the one that is decided most often."""
+    if not isinstance(bundle, ClassifierBundle) or not bundle.several:
+        return None
+    favourable = bundle.encoder.config.label.favourable
+    return str(favourable or decided[bundle.answer].mode().iloc[0])
+
+
+def _check_same(choice: Choice, test: Part) -> None:
+    """Raise a StoreError where a model does not do on the test rows what the study measured."""
+    points, measure = choice.study.points, CHECKED[task_of(test)]
+    own = points[
+        (points["method"] == choice.method)
+        & (points["setting"] == canonical_json(choice.setting))
+        & (points["seed"] == choice.seed)
+        & (points["part"] == "test")
+        & (points["measure"] == measure)
+        & (points["group"] == "")
+    ]
+    if own.empty:
+        return
+    measured = evaluate(choice.model, test, [measure])
+    now = float(measured.loc[measured["group"] == "", "value"].iloc[0])
+    if abs(now - float(own["value"].iloc[0])) > 1e-9:
+        raise StoreError(
+            f"{choice.method} has an {measure} of {now:.4f} on the test rows, and had one of "
+            f"{float(own['value'].iloc[0]):.4f} in the study: the table, or its YAML, changed.",
+            "Run the study again, then choose.",
+        )
