@@ -43,6 +43,7 @@ def test_a_choice_leaves_its_bundle_card_tables_and_decisions(loans, ask, raw, c
         "card.html",
         "card.md",
         "choice.json",
+        "datasheet.csv",
         "datasheet.md",
         "decisions.parquet",
         "explain.csv",
@@ -152,6 +153,18 @@ def test_papers_count_the_data_and_follow_the_annex(loans, ask, raw):
     north = used[used["origin"] == "north"]
     rate = (north["outcome"] == "repaid").mean()
     assert f"| north | {len(north)} | {len(north) / len(used):.3f} | {rate:.3f} |" in sheet
+    # Every table ends with a line that says where its numbers are, and they are there.
+    tables = re.findall(r"((?:^\|.*\n)+)\n(.*)", sheet, re.MULTILINE)
+    assert len(tables) == 3
+    assert all(re.search(r"`datasheet.csv`.*`fairfrontier select loans`", say) for _, say in tables)
+    kept = read_csv(loans.folder / "choice" / "datasheet.csv").fillna({"level": ""})
+    kept = kept.set_index(["number", "name", "level"])["value"].astype(float)
+    assert kept["rows", "used", ""] == len(used)
+    parts = [kept["rows", part, ""] for part in ("train", "validation", "test")]
+    assert sum(parts) == len(used)
+    assert kept["missing", "income", ""] == used["income"].isna().sum()
+    assert kept["label", "origin", "north"] == pytest.approx(rate)
+    assert kept["share", "origin", "north"] == pytest.approx(len(north) / len(used))
     draft = (loans.folder / "choice" / "technical-file.md").read_text()
     numbers = [line[3] for line in draft.splitlines() if line.startswith("## ")]
     assert numbers == list("123456789")

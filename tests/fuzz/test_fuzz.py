@@ -28,6 +28,8 @@ from fairfrontier.audit.verb import audit
 from fairfrontier.audit.verb import check_options as check_audit
 from fairfrontier.choose.bundle import load_bundle
 from fairfrontier.choose.choosing import SelectConfig, read_finished
+from fairfrontier.choose.explanation import ExplainConfig
+from fairfrontier.choose.explanation import check_options as check_explain
 from fairfrontier.choose.query import read_query
 from fairfrontier.choose.scoring import ScoreConfig, check_score
 from fairfrontier.cli.option import build_command
@@ -325,6 +327,12 @@ COMMANDS = {
             "out.parquet",
         ),
         lambda o: check_score(load_bundle(o.bundle), o.table, o.out, o.row_id, o.keep),
+    ),
+    "explain": (
+        ExplainConfig,
+        ("bundle", "table"),
+        ("watched/lines", "period.csv", "--rows", "50", "--minimum", "5", "--out", "results"),
+        check_explain,
     ),
     "monitor": (
         MonitorConfig,

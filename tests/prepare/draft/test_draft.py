@@ -12,6 +12,7 @@ from fairfrontier.prepare.draft.column import Column
 from fairfrontier.prepare.draft.config import DraftOptions
 from fairfrontier.prepare.draft.draft import draft_dataset, write_dataset
 from fairfrontier.prepare.draft.sniff import read_raw
+from fairfrontier.prepare.loader import load
 from fairfrontier.runtime.errors import ConfigError, DataError
 
 N = 600
@@ -144,6 +145,33 @@ def test_what_is_to_be_known_is_said(table):
     assert "31 rows without a label are left out" in warnings
     assert "9 of 578 rows repeat others" in warnings
     assert "Sex: fewer than 50 rows of x (20)" in warnings
+
+
+def test_groups_that_a_part_has_few_rows_of_are_said(table):
+    # The smallest parts have 15% of the rows: 334 rows leave 50.1 there, 333 less than 50.
+    sex = np.repeat(["m", "f", "x"], [334, 333, 40])
+    large = pd.concat([table, table]).head(len(sex)).reset_index(drop=True).assign(Sex=sex)
+    (said,) = (w for w in draft(large, protected=["Sex"]).warnings if "smallest part" in w)
+    assert said.startswith(
+        "Sex: fewer than 50 rows in the smallest part, 15% of all, of f (about 50 of 333)"
+    )
+    assert "m (" not in said
+    assert "x (" not in said
+
+
+def test_free_text_is_left_out_with_the_lines_that_use_it(table, tmp_path):
+    letters = [f"Dear all, I am number {row} and would like to work" for row in range(N)]
+    found = draft(table.assign(letter=letters))
+    assert found.text == "letter"
+    assert draft(table).text is None
+    text = write_dataset(found, "t.parquet")
+    assert "letter is free text: to learn from it, take the # off:" in text
+    used = text.replace("#  text:", "  text:").replace("#text:", "text:").replace("auto", "tfidf")
+    (tmp_path / "conf/datasets").mkdir(parents=True)
+    path = tmp_path / "conf/datasets" / f"{found.name}.yaml"
+    path.write_text(used)
+    table.assign(letter=letters).to_parquet(tmp_path / "conf/datasets/t.parquet")
+    assert any(name.startswith("letter_") for name in load(path, home=tmp_path).feature_names)
 
 
 @pytest.mark.parametrize(
