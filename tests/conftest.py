@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 # Before any library that reads them is imported; Dask's workers inherit them.
@@ -16,12 +17,15 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 from tests.project import make_project
 
 # Shared machines stall now and then: a slow example is no fault.
 settings.register_profile("repeatable", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("repeatable")
+# Collecting thousands of tests leaves no garbage to search for.
+gc.disable()
 
 ROOT = Path(__file__).resolve().parents[1]
 # What depends on the order in which matrix products are summed: marked blas.
@@ -38,10 +42,12 @@ PRODUCTS = (
     "tests/train/postprocess/test_descent.py",
     "tests/train/regression/",
 )
+# One process takes all of these, so that one Prefect server serves them.
+TOGETHER = "tests/flows/"
 # Files that take longest: begun last, one of them would leave the other process without work.
 LONGEST = (
+    TOGETHER,
     "tests/test_notebooks.py",
-    "tests/flows/",
     "tests/contracts/test_sklearn.py",
     "tests/test_runner.py",
     "tests/train/individual/budro/test_collection.py",
@@ -74,6 +80,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.nodeid.startswith(PRODUCTS) and not apart:
             item.add_marker("blas")
     items.sort(key=place)
+
+
+def pytest_collection_finish() -> None:
+    """Search for garbage from now on, but not among the tests."""
+    gc.freeze()
+    gc.enable()
+
+
+class Spreading(LoadFileScheduling):
+    """Gives each file to one process, and files that share a server to the same."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return TOGETHER if nodeid.startswith(TOGETHER) else super()._split_scope(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config) -> Spreading:
+    """Return what spreads the tests over processes."""
+    return Spreading(config)
 
 
 @pytest.fixture(scope="session")

@@ -273,5 +273,5 @@ frontier: {fairness: ["selection_rate_difference:origin"]}
         assert facts["trained"] == (5 if name == "killed" else 9)
         assert facts["failed_trials"] == []
         bytes_of[name] = (home / "data/results/loans/points.parquet").read_bytes()
-        assert run(home)["trained"] == 0
+    assert run(home)["trained"] == 0
     assert bytes_of["killed"] == bytes_of["spread"]

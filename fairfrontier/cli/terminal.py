@@ -19,7 +19,7 @@ from fairfrontier.runtime.home import find_home
 
 INTERRUPTED = 130
 # By default 700 new objects start a search for garbage: a tenth of a short command's time.
-COLLECT_AFTER = 100_000
+COLLECT_AFTER = 500_000
 
 
 def find_project(conf: Path | None) -> Path:

@@ -128,8 +128,7 @@ class Store:
         described = json.loads(canonical_json(description))
         with self._explaining(), drafting(self.folder) as work:
             yield work
-            for path in (*_write_manifest(work, kind, key, described), work):
-                flush(path)
+            flush(*_write_manifest(work, kind, key, described), work)
             self._publish(work, self.path(kind, key))
 
     def check_writable(self) -> None:

@@ -10,6 +10,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -156,11 +157,9 @@ def filling(
             for path in written:
                 if (folder / path.name).is_dir():
                     raise IsADirectoryError(errno.EISDIR, f"{path.name} is a folder there")
-                flush(path)
             gone = sorted(set(owned) - {path.name for path in written})
             (work / _REMOVED).write_text("\n".join(gone), encoding="utf-8")
-            flush(work / _REMOVED)
-            flush(work)
+            flush(*written, work / _REMOVED, work)
             complete = work.rename(folder / work.name.replace(_UNFINISHED, _COMPLETE))
             flush(folder)
             _move(complete)
@@ -192,8 +191,7 @@ def replacing(folder: Path, *, what: str, mend: str) -> Iterator[Path]:
             made = work / "made"
             made.mkdir()
             yield made
-            for path in (*made.rglob("*"), made):
-                flush(path)
+            flush(*made.rglob("*"), made)
             if folder.is_dir():
                 folder.rename(work / "replaced")
             made.rename(folder)
@@ -204,8 +202,14 @@ def replacing(folder: Path, *, what: str, mend: str) -> Iterator[Path]:
         ) from error
 
 
-def flush(path: Path) -> None:
-    """Sync a file or folder to disk, so that a rename never precedes its content."""
+def flush(*paths: Path) -> None:
+    """Sync files and folders to disk, so that a rename never precedes their content."""
+    # At once, since a file system writes its journal once for all that wait for it.
+    with ThreadPoolExecutor(min(len(paths), 16)) as threads:
+        list(threads.map(_flush, paths))
+
+
+def _flush(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -21,7 +21,7 @@ def test_killed_and_started_again_it_finishes_with_the_same_bytes(fresh, tmp_pat
     below = kill_when(fresh, lambda: len(list(store.glob("*/*"))) >= 2, "--cluster", "local")
     assert len(below) >= 2, "two workers"
     assert not (fresh / "data" / "results" / "loans" / "points.parquet").exists()
-    again = call(fresh, "run", "loans")
+    again = call_here(fresh, "run", "loans")
     assert again.returncode == 0, again.stderr
     assert "Traceback" not in again.stderr
     assert "report.html" in again.stdout
@@ -34,7 +34,7 @@ def test_killed_and_started_again_it_finishes_with_the_same_bytes(fresh, tmp_pat
 def test_two_runs_at_once_both_finish(fresh):
     both = [
         subprocess.Popen(
-            command("run", "loans", "--cluster", "inline"),
+            command("run", "loans", "--profile", "short", "--cluster", "inline"),
             env=environment(fresh),
             cwd=fresh,
             stdout=subprocess.PIPE,
@@ -46,7 +46,7 @@ def test_two_runs_at_once_both_finish(fresh):
     for process in both:
         _, said = process.communicate(timeout=180)
         assert process.returncode == 0, said
-    assert (fresh / "data" / "results" / "loans" / "points.parquet").is_file()
+    assert (fresh / "data" / "results" / "loans@short" / "points.parquet").is_file()
 
 
 @pytest.mark.parametrize(
