@@ -415,7 +415,9 @@ def read_ids(frame: pd.DataFrame, column: str | None) -> tuple[np.ndarray, np.nd
     cells = pa.array(values, from_pandas=True)
     if isinstance(cells, pa.ChunkedArray):
         cells = cells.combine_chunks()
-    names, words = number_ids(BatchColumn(cells, column or "index", "row-id", Path("The table")))
+    start = frame.index.start if isinstance(frame.index, pd.RangeIndex) else 0
+    written = BatchColumn(cells, column or "index", "row-id", Path("The table"), start)
+    names, words = number_ids(written)
     return np.asarray(names.to_numpy(zero_copy_only=False)), words
 
 

@@ -61,8 +61,10 @@ def check_limits(limits: dict[str, float]) -> dict[str, float]:
     """Refuse what is no limit of a rate."""
     for name, bound in limits.items():
         limit = read_limit(name, bound)
-        if not 0.0 <= bound <= 1.0 or (limit.kind == "ratio" and bound == 0.0):
+        if not 0.0 <= bound <= 1.0:
             raise fault(f"the limit {bound:g} of {name} is no share", "Give a number in 0 to 1.")
+        if limit.kind in ("ratio", "min") and bound == 0.0:
+            raise fault(f"the limit 0 of {name} could not be passed", "Give a number above 0.")
     return limits
 
 

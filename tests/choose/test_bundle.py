@@ -123,8 +123,14 @@ def test_draws_belong_to_row_ids(bundles, raw):
     assert (moved["decision"][kept.to_numpy()].to_numpy() != decided["decision"][kept]).any()
     with pytest.raises(ConfigError, match=r"no column 'customer' of row ids. Add it"):
         bundle.decide(raw, row_id="customer")
+    named = raw.assign(customer=["a", None, *["b"] * 898])
     with pytest.raises(DataError, match="missing in row 1"):
-        bundle.decide(raw.assign(customer=["a", None, *["b"] * 898]), row_id="customer")
+        bundle.decide(named, row_id="customer")
+    # Rows of a batch are numbered as in the table.
+    with pytest.raises(DataError, match="missing in row 501"):
+        bundle.decide(named.set_axis(pd.RangeIndex(500, 1400)), row_id="customer")
+    with pytest.raises(DataError, match="Name another column with --row-id"):
+        bundle.decide(raw.assign(customer=0.5), row_id="customer")
 
 
 def test_scikit_learn_takes_it_for_a_classifier_on_frames(bundles, raw):

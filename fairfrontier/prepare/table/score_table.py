@@ -213,7 +213,7 @@ def number_ids(column: BatchColumn) -> tuple[pa.Array, np.ndarray]:
     """
     names = column.present()
     kind = names.type
-    mend = "Name another column with --ids, or leave it out to use the row number."
+    mend = f"Name another column with --{column.option}, or leave it out to use the row number."
     if pa.types.is_integer(kind):
         signed = pa.int64() if pa.types.is_signed_integer(kind) else pa.uint64()
         return names, np.asarray(names.cast(signed).to_numpy(False)).view(np.uint64)
