@@ -136,6 +136,13 @@ def fit_thresholds(sample: Sample, config: DebiasConfig) -> Fit:
     """Fit exact thresholds for an objective under a criterion; without labels scores are labels."""
     rows = cast("ScoredRows", sample.calibration)
     judge = cast("ScoredRows", sample.validation or rows)
+    parts = (rows, judge) if config.labels and config.objective == "f1" else ()
+    if not all((part.weight * part.y).sum() > 0 for part in parts):
+        raise DataError(
+            f"{config.table}: no row that is fitted, or none that is held out, is labelled 1, and "
+            "F1 is of such rows.",
+            "Give another --objective, or fit on all rows with --holdout 0.",
+        )
     objective: Any = config.served
     criterion, draws = config.criterion, not config.certain
     own, levels = np.arange(len(sample.cells)), list_levels(sample, config)

@@ -155,6 +155,14 @@ def test_a_group_of_one_class_has_no_true_positive_rate(tmp_path):
         fit_debiasing(ask(tmp_path / "a.parquet", **options))
 
 
+def test_f1_needs_rows_that_are_labelled_one(tmp_path):
+    path = tmp_path / "scores.parquet"
+    make_scores().assign(y=0).to_parquet(path)
+    config = ask(path, rule="group_thresholds", labels="y", objective="f1")
+    with pytest.raises(DataError, match="labelled 1, and F1 is of such rows"):
+        fit_debiasing(config)
+
+
 def test_a_histogram_is_within_its_bound_of_the_scores(scored):
     frame = pd.read_parquet(scored)
     options = {"width": 0.2, "rate": 0.4, "holdout": 0.0}
