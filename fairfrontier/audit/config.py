@@ -223,6 +223,12 @@ class AuditConfig(ResultOptions):
             raise fault(
                 f"the column {twice[0]!r} is named twice", "Name a column for each purpose."
             )
+        marked = [name for name in self.groups if "=" in name]
+        if marked and not self.noisy:
+            raise fault(
+                f"measures are named column=level, and the column {marked[0]!r} has = in its name",
+                "Rename it in the table.",
+            )
         if self.scores is None and (self.threshold is not None or self.randomised):
             raise fault("a threshold is given without scores", "Name their column with --scores.")
         if self.accepted is not None and self.decisions is None:

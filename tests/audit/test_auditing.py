@@ -282,6 +282,7 @@ def test_lists_records_and_empty_tables_are_said(tmp_path):
             "one of --threshold and --randomised",
         ),
         ({"labels": "decision"}, "the column 'decision' is named twice"),
+        ({"table": "t", "decisions": "d", "group": "sex=f"}, "'sex=f' has = in its name"),
         ({"threshold": 0.5}, "threshold is given without scores"),
         ({"decisions": None, "scores": "s", "threshold": 1, "accepted": "a"}, "without decisions"),
         ({"level": None, "budget": 0.1}, "--budget is of an audit of noisy groups"),

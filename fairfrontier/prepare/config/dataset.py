@@ -105,6 +105,11 @@ class DatasetConfig(Model):
                 raise fault(f"features uses {self.label.column!r}, which is the label")
         plain = [name for name, group in self.groups.items() if not group.cross]
         for name, group in self.groups.items():
+            if "=" in name:
+                raise fault(
+                    f"groups.{name}: measures are named attribute=level",
+                    "Give the attribute a name without =; its column may have any.",
+                )
             for other in group.cross or ():
                 if other not in plain:
                     raise fault(f"groups.{name} crosses {other!r}", nearest(other, plain))
