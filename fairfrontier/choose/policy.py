@@ -32,7 +32,7 @@ def apply_policy(policy: str, scores: np.ndarray) -> int:
 
     - ``knee``: the largest Σ_j s_ij, which is the farthest from the plane through the extremes;
     - ``closest-to-ideal``: the least Σ_j (1 − s_ij)²;
-    - ``least-disparity-within=t``: the largest mean of s_i2, …, s_ik of the points whose raw first
+    - ``least-disparity-within=t``: the largest sum of s_i2, …, s_ik of the points whose raw first
       score is within t of the best.
 
     Parameters
@@ -71,5 +71,5 @@ def apply_policy(policy: str, scores: np.ndarray) -> int:
     else:
         # Rounding must not cost the best point itself.
         near = kept[:, 0] >= high[0] - tolerance - 1e-12
-        value = np.where(near, scaled[:, 1:].mean(axis=1), -np.inf)
+        value = np.where(near, scaled[:, 1:].sum(axis=1), -np.inf)
     return int(front[np.argmax(value)])

@@ -54,3 +54,7 @@ def test_a_frontier_of_one_point_is_that_point():
 def test_another_policy_is_refused(policy):
     with pytest.raises(ConfigError, match="There is no policy"):
         apply_policy(policy, np.zeros((2, 2)))
+
+
+def test_one_score_alone_is_its_best():
+    assert apply_policy("least-disparity-within=0.1", np.array([[1.0], [2.0]])) == 1
