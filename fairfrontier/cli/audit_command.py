@@ -58,7 +58,7 @@ def show_audit(folder: Path, summary: dict[str, Any]) -> None:
     between = counts["open"] - len(against_all)
     show(
         f"{counts['held']} of {counts['conclusions']} conclusions hold"
-        + (f"; {between} between two groups stay open too. " if between else ". ")
+        + (f"; open between two groups: {between:,}. " if between else ". ")
         + f"All: {folder / 'conclusions.csv'}. Report: {folder / 'report.html'}"
     )
 

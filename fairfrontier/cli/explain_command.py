@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 def explain(config: ExplainConfig) -> None:
     """Say which columns a bundle's scores are made of, for all rows and by group."""
+    import pandas as pd
+
     from fairfrontier.choose.explanation import (
         PASSES,
         check_options,
@@ -22,12 +24,14 @@ def explain(config: ExplainConfig) -> None:
     )
     from fairfrontier.choose.explanation_figure import COLUMNS_AT_MOST
     from fairfrontier.cli.progress import show_passes
+    from fairfrontier.report.template import show_number
 
     with show_passes(config, check_options, PASSES) as progress:
         explanation = explain_table(config, progress)
         table = write_explanation(explanation, config)
-    rows = table.loc[table["attribute"] == "", ["column", "mean_abs", "mean"]]
-    shown = rows.head(COLUMNS_AT_MOST).round(3).replace(-0.0, 0.0).fillna("-")
+    rows = table.loc[table["attribute"] == ""].head(COLUMNS_AT_MOST)
+    means = rows[["mean_abs", "mean"]].map(show_number)
+    shown = pd.concat([rows["column"], means], axis=1)
     print_table(f"{config.name}: SHAP values in {explanation.unit}", shown)
     show(
         f"Means over {len(explanation.values):,} rows; scores start from {explanation.base:.3f}. "
