@@ -156,7 +156,8 @@ def solve_exact(
     if column_share is None and begin is None and has_many_pairs(geometry):
         column_share = COLD_SHARE
     search = Search(geometry, loss, dtype)
-    free = search.move_freely(budget)
+    # Without a budget nothing moves, whatever is best elsewhere.
+    free = search.move_freely(budget) if budget > 0 else search.stay(budget)
     if column_share is not None and free.slope < 0 < budget:
         sample = Search(sample_columns(geometry, column_share), loss, dtype)
         free_sample = sample.move_freely(budget)

@@ -73,6 +73,13 @@ def test_a_budget_that_never_binds_takes_the_cheapest_worst_rows():
     assert found.weight[:, 0] == pytest.approx([0, 0.5, 0, 0.5])
 
 
+def test_without_a_budget_nothing_is_searched(monkeypatch):
+    monkeypatch.setattr(Search, "_compare", None)
+    z, label, loss = draw_problem(0, n=30)
+    found = solve_exact(build_geometry(z, label), loss, 0.0, **EXACT)
+    assert (found.cost, found.gap) == (0, 0)
+
+
 def test_equal_losses_move_nothing():
     z, label, _ = draw_problem(0, n=30)
     found = solve_exact(build_geometry(z, label), np.full((30, 2), 0.69), 0.4, **EXACT)
