@@ -11,7 +11,16 @@ from fairfrontier.audit.bound import RATES
 from fairfrontier.prepare.table.audit_table import DecisionColumns
 from fairfrontier.runtime.config import fault
 from fairfrontier.runtime.errors import nearest
-from fairfrontier.runtime.option import File, Name, NameOrFile, Names, ResultOptions, Seed, Share
+from fairfrontier.runtime.option import (
+    File,
+    Name,
+    NameOrFile,
+    Names,
+    ResultOptions,
+    Seed,
+    Share,
+    split_names,
+)
 
 CRITERIA = {
     "equal_opportunity": ("tpr",),
@@ -35,6 +44,9 @@ SOURCES = ("level", "confusion", "auxiliary")
 # Options of an audit with noise, and of one without.
 NOISY = ("true_group", "prior", "criterion", "budget", "confidence")
 PLAIN = ("unknown", "exclude_below", "limit")
+Budgets = Annotated[
+    tuple[Annotated[float, Field(ge=0.0, allow_inf_nan=False)], ...], BeforeValidator(split_names)
+]
 NoiseShare = Annotated[float, Field(ge=0.0, lt=1.0)]
 PartName = Literal["train", "calibration", "validation", "test"]
 
@@ -119,6 +131,11 @@ class AuditConfig(ResultOptions):
         description="Limits of measures, as selection_rate_ratio=0.8 or tpr_difference:sex=0.1; "
         "the exit code is 4 when one is passed.",
     )
+    certify: Budgets = Field(
+        default=(),
+        description="Budgets of fair distance, as 0.1,0.4, within which a bundle's rows may become "
+        "similar ones, by the metric that it holds; the study's by default.",
+    )
     weights: Name | None = Field(default=None, description="Column of case weights.")
     model: File | None = Field(
         default=None,
@@ -202,9 +219,9 @@ class AuditConfig(ResultOptions):
         columns = tuple(name for name in TABLE if name != "groups")
         kind, others, mend = "bundle", (*columns, *FITTED, *SOURCES), "Leave it out"
         if self.model is None:
-            kind, others = "table", FITTED
+            kind, others = "table", (*FITTED, "certify")
         elif self.table is None:
-            kind, others = "model", TABLE if self.noisy else columns
+            kind, others = "model", (*(TABLE if self.noisy else columns), "certify")
         else:
             others = tuple(name for name in others if name != "accepted")
             mend += ", or audit the table that `fairfrontier score` writes"

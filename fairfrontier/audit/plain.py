@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 import numpy as np
 import pandas as pd
 
+from fairfrontier.audit.certified import list_certified
 from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.impact import COMPARED, standardise, tabulate_impact
 from fairfrontier.audit.subject import (
@@ -23,7 +24,7 @@ from fairfrontier.audit.subject import (
     outline,
     read_subject,
 )
-from fairfrontier.evaluate.measure.registry import MEASURES, Measure
+from fairfrontier.evaluate.measure.registry import CERTIFIED, MEASURES, Measure
 from fairfrontier.evaluate.statistic.interval import wilson
 from fairfrontier.evaluate.statistic.rate import Direction
 from fairfrontier.evaluate.statistic.resampling import divide
@@ -95,6 +96,9 @@ class PlainFindings(Findings):
     numeric : bool
         Whether scores are predictions of a regression. Measures then are of numbers, as the study
         scales them.
+    similar : DataFrame
+        The rows of ``measures`` that are of similar rows under the metric that a bundle holds, by
+        budget; see `fairfrontier.audit.certified`.
     """
 
     n_samples: int
@@ -106,6 +110,7 @@ class PlainFindings(Findings):
     individual: pd.DataFrame
     limits: pd.DataFrame
     numeric: bool = False
+    similar: pd.DataFrame = field(default_factory=pd.DataFrame)
 
 
 def check_plain(config: AuditConfig) -> Outline:
@@ -141,11 +146,14 @@ def list_limited(found: Outline) -> dict[str, Measure]:
     )
     listed = {new: MEASURES.find(old) for names in views.values() for old, new in names.items()}
     listed |= list_individual(found.sets)
+    listed |= list_certified(labelled=found.labelled) if found.metric else {}
     return {name: each for name, each in listed.items() if each.direction != "none"}
 
 
 def list_groups(limited: Measure, found: Outline) -> Sequence[str]:
-    """Return the attributes, or the counterfactual sets, that a limit can name."""
+    """Return the attributes, counterfactual sets or budgets that a limit can name."""
+    if limited.needs & CERTIFIED:
+        return ["budget"]
     return found.sets if limited.name in list_individual(found.sets) else found.attributes
 
 
@@ -214,8 +222,8 @@ def compare_groups(subject: Subject, found: Outline, config: AuditConfig) -> Pla
         if subject.prediction is None
         else measure_numbers(subject.prediction, subject.targets, rows, groups, config.minimum)
     )
-    if not subject.individual.empty:
-        measures = pd.concat([measures, subject.individual], ignore_index=True)
+    more = [each for each in (subject.individual, subject.similar) if not each.empty]
+    measures = pd.concat([measures, *more], ignore_index=True)
     return PlainFindings(
         config,
         subject.facts,
@@ -228,6 +236,7 @@ def compare_groups(subject: Subject, found: Outline, config: AuditConfig) -> Pla
         subject.individual,
         judge_limits(config, found, measures),
         found.numeric,
+        subject.similar,
     )
 
 
@@ -459,7 +468,7 @@ def judge_limits(config: AuditConfig, found: Outline, measures: pd.DataFrame) ->
         name, _, group = key.partition(":")
         values = measures.loc[measures["measure"] == name].set_index("group")["value"]
         levels = [each for each in values.index if "=" in each]
-        by_group = bool(limited[name].needs & {"group", *OF_VERSIONS})
+        by_group = bool(limited[name].needs & {"group", *OF_VERSIONS, *CERTIFIED})
         if "=" in group and group not in levels:
             raise ConfigError(f"--limit {key} names no category.", nearest(group, levels))
         if by_group and not group and len(levels) == len(values) > 0:

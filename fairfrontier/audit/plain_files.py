@@ -58,7 +58,9 @@ def summarise(findings: PlainFindings) -> dict[str, Any]:
     statuses = categories["status"].value_counts()
     below = categories["four_fifths"].fillna(False) & (categories["status"] == COMPARED)
     verdicts = findings.limits["verdict"].value_counts()
-    aggregates = findings.measures.loc[~findings.measures["group"].str.contains("=", regex=False)]
+    group = findings.measures["group"]
+    levels = group.str.contains("=", regex=False) & ~group.str.startswith("budget=")
+    aggregates = findings.measures.loc[~levels]
     return {
         "attributes": list(categories["attribute"].unique()),
         "median": findings.median,
@@ -102,6 +104,7 @@ def render(
         scores=[(attribute, list_rows(table)) for attribute, table in scores],
         rates=_tabulate_rates(findings.measures, shown, suffix),
         numeric=findings.numeric,
+        similar=list_rows(findings.similar),
         individual=list_rows(findings.individual),
         shown=[name for name in shown if (findings.measures["measure"] == name).any()],
         pictures={name: embed(picture) for name, picture in pictures.items()},

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from fairfrontier.audit.certified import ROWS, Sample, certify_bundle
 from fairfrontier.audit.config import TABLE, AuditConfig
 from fairfrontier.choose.bundle import MANIFEST, Bundle, RegressorBundle, load_bundle
 from fairfrontier.choose.judgement import find_chance, judge, predict_numbers
@@ -51,8 +52,8 @@ class Subject:
 
     ``facts`` say what it is, as plain values. ``individual`` has the measures of the rows'
     counterfactual versions, with the columns of `fairfrontier.evaluate`; no row without versions.
-    Of a regression ``prediction`` is of the same rows, and ``targets`` are their labels, as the
-    study scales them.
+    ``similar`` has those under the metric of a bundle. Of a regression ``prediction`` is of the
+    same rows, and ``targets`` are their labels, as the study scales them.
     """
 
     facts: dict[str, Any]
@@ -60,13 +61,15 @@ class Subject:
     individual: pd.DataFrame
     prediction: Prediction | None = None
     targets: np.ndarray | None = None
+    similar: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=COLUMNS))
 
 
 @dataclass(frozen=True)
 class Outline:
     """What is known of a subject before a row is read: groups, versions, and what there is.
 
-    Scores are ``numeric`` where they are predictions of numbers, and labels then numbers, too.
+    A bundle may hold a fair ``metric``. Scores are ``numeric`` where they are predictions of
+    numbers, and labels then numbers, too.
     """
 
     groups: tuple[str, ...]
@@ -75,6 +78,7 @@ class Outline:
     scored: bool
     labelled: bool
     numeric: bool = False
+    metric: bool = False
 
     @property
     def attributes(self) -> list[str]:
@@ -102,7 +106,13 @@ def outline(config: AuditConfig) -> Outline:
     labelled = encoder.config.label.column in columns
     # Measures of versions are of decisions.
     sets = () if numeric else tuple(encoder.config.counterfactuals)
-    return Outline(groups, sets, not numeric, True, labelled, numeric)
+    metric = bundle.metric is not None
+    if config.certify and not metric:
+        raise ConfigError(
+            "The bundle holds no fair metric, by which --certify finds similar rows.",
+            "Leave it out, or choose from a study of classes with metric: {name: subspace}.",
+        )
+    return Outline(groups, sets, not numeric, True, labelled, numeric, metric)
 
 
 def _load(config: AuditConfig) -> Bundle:
@@ -225,13 +235,18 @@ def _decide(bundle: Bundle, config: AuditConfig, groups: Sequence[str], report: 
     label, edits = encoder.config.label.column, encoder.encode_versions()
     refused: Counter[str] = Counter()
     read: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    certificate = bundle.manifest.get("certificate") or {}
+    sample = None if bundle.metric is None else Sample(certificate.get("rows") or ROWS)
     for frame in read_frames(bundle, path, columns, report):
         rows = bundle.encode(frame)
         accepted = rows.refusals.accepted
         refused.update(rows.refusals.reasons[~accepted])
         y = encoder.read_labels(frame) if label in columns else np.zeros(len(frame))
-        codes = rows.groups[accepted]
-        read.append((y[accepted], codes, _judge(bundle, rows.X[accepted], codes, edits)))
+        X, codes, y = rows.X[accepted], rows.groups[accepted], y[accepted]
+        judged = _judge(bundle, X, codes, edits)
+        read.append((y, codes, judged))
+        if sample is not None:
+            sample.add(np.column_stack([y, judged[:, :2], X]))
     check_stamps(path, stamps)
     y, codes, judged = (np.concatenate(each) for each in zip(*read, strict=True))
     check_decided(y.size, refused, path)
@@ -264,7 +279,22 @@ def _decide(bundle: Bundle, config: AuditConfig, groups: Sequence[str], report: 
     prediction, part = _take_versions(judged, edits, y)
     labels = y if label in columns else None
     audited = AuditRows(prediction.decision, prediction.score, labels, *named, part.weight)
-    return Subject(facts, audited.sorted(), _measure_versions(prediction, part))
+    found = Subject(facts, audited.sorted(), _measure_versions(prediction, part))
+    if sample is None:
+        return found
+    budgets = config.certify or certificate.get("budgets", ())
+    return replace(found, similar=_certify(bundle, sample, budgets, labelled=labels is not None))
+
+
+def _certify(
+    bundle: Bundle, sample: Sample, budgets: Sequence[float], *, labelled: bool
+) -> pd.DataFrame:
+    """Return the measures of sampled rows, as `_decide` adds them, under the bundle's metric."""
+    rows, counts = sample.take()
+    part = make_part(rows[:, 0].astype(np.int64), counts.astype(np.float64))
+    prediction = Prediction(rows[:, 1], rows[:, 2])
+    part = replace(part, X=rows[:, 3:])
+    return certify_bundle(bundle, part, prediction, budgets, labelled=labelled)
 
 
 def _judge(

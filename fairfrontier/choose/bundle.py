@@ -26,6 +26,7 @@ from fairfrontier.choose.judgement import (
 )
 from fairfrontier.choose.mixture import FILE as MIXTURE
 from fairfrontier.choose.mixture import Mixture
+from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.row import EncodedRows, RowEncoder
 from fairfrontier.prepare.table.batch_column import BatchColumn
 from fairfrontier.prepare.table.score_table import number_ids
@@ -39,7 +40,7 @@ from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.registry import load_model
 
 FORMAT = 1
-MANIFEST, REFERENCE = "bundle.json", "reference.json"
+MANIFEST, REFERENCE, METRIC = "bundle.json", "reference.json", "metric.npz"
 MODEL, RULE = "model", "rule"
 MEND = "Export it again, or restore the folder from where it was copied."
 ID, REFUSED = "id", "refused"
@@ -63,6 +64,8 @@ class Bundle(BaseEstimator):
         probability of each), ``seed``, ``objective``, ``row_id`` and so on.
     reference : mapping
         What is known of the test rows in counts; see `describe_reference`.
+    metric : FairMetric, optional
+        The fair metric of the study, by which audits find similar rows.
 
     Attributes
     ----------
@@ -80,6 +83,7 @@ class Bundle(BaseEstimator):
     encoder: RowEncoder
     manifest: Mapping[str, Any]
     reference: Mapping[str, Any]
+    metric: FairMetric | None = None
 
     # The column of `decide` that `predict` returns.
     answer: ClassVar[str]
@@ -227,6 +231,8 @@ class Bundle(BaseEstimator):
             self.model.save(folder / MODEL)
         self.encoder.save(folder)
         write_json(self.reference, folder / REFERENCE)
+        if self.metric is not None:
+            self.metric.save(folder / METRIC)
         manifest = {**self.manifest, "files": _digest_files(folder)}
         write_json({**manifest, "sha256": _digest(manifest)}, folder / MANIFEST)
 
@@ -339,11 +345,12 @@ def make_bundle(
     encoder: RowEncoder,
     manifest: Mapping[str, Any],
     reference: Mapping[str, Any] | None = None,
+    metric: FairMetric | None = None,
 ) -> Bundle:
     """Return the bundle of a model, of the kind that the encoder's label asks for."""
     kind = ClassifierBundle if encoder.classes else RegressorBundle
     found = {} if reference is None else reference
-    return kind(model=model, encoder=encoder, manifest=manifest, reference=found)
+    return kind(model=model, encoder=encoder, manifest=manifest, reference=found, metric=metric)
 
 
 def load_bundle(folder: str | Path) -> Bundle:
@@ -389,7 +396,8 @@ def load_bundle(folder: str | Path) -> Bundle:
                 model = PostProcessed(model, load_model(folder / RULE))
         encoder = RowEncoder.load(folder)
         reference = json.loads((folder / REFERENCE).read_text(encoding="utf-8"))
-    return make_bundle(model, encoder, manifest, reference)
+        metric = FairMetric.load(folder / METRIC) if METRIC in files else None
+    return make_bundle(model, encoder, manifest, reference, metric)
 
 
 def find_needed(model: Any, attributes: Sequence[str]) -> tuple[str, ...]:

@@ -94,14 +94,7 @@ def read_finished(options: StudyOptions) -> Study:
             f"{study.study} has no results in {folder}.",
             f"Run it first: fairfrontier run {shlex.quote(options.study)}",
         )
-    facts = {
-        "study": study.study,
-        "profile": study.profile,
-        "dataset": study.dataset,
-        "minimum": study.minimum,
-        "folder": str(folder),
-    }
-    return Study(folder, options.home, facts)
+    return Study(folder, options.home, study.describe(folder))
 
 
 def choose(config: SelectConfig) -> Choice | MixedChoice:

@@ -11,12 +11,15 @@ import pandas as pd
 from fairfrontier.choose.bundle import FORMAT, Bundle, ClassifierBundle, make_bundle
 from fairfrontier.choose.view import describe_reference
 from fairfrontier.evaluate.verb import evaluate
+from fairfrontier.metric.fair_metric import FairMetric
+from fairfrontier.metric.kept import MetricRequest, load_metric
 from fairfrontier.prepare.loader import FittedTable, fit_table, make_request
 from fairfrontier.prepare.row import RowEncoder, Unseen
 from fairfrontier.prepare.split import Part
 from fairfrontier.prepare.table.table import read_table
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.store import canonical_json
+from fairfrontier.study.run import open_store
 from fairfrontier.train.prediction import task_of
 
 if TYPE_CHECKING:
@@ -93,7 +96,8 @@ def prepare_export(
     for component, _ in components:
         _check_same(component, part)
     encoder = RowEncoder.of(table, unseen)
-    bundle = make_bundle(choice.model, encoder, {"row_id": row_id})
+    metric = _load_metric(choice) if encoder.classes else None
+    bundle = make_bundle(choice.model, encoder, {"row_id": row_id}, metric=metric)
     rows = table.raw.frame
     if config.text is not None:
         # What was read has its texts prepared already.
@@ -132,8 +136,21 @@ def prepare_export(
         "missing_groups": "refuse" if needed else "ignore",
         "unseen_levels": unseen,
         "minimum": minimum,
+        "metric": None if metric is None else study.facts["metric"],
+        # Of audits under the metric; the study's.
+        "certificate": study.facts["certificate"],
     }
     return Export(bundle, table, part, rows, decided)
+
+
+def _load_metric(choice: Choice | MixedChoice) -> FairMetric | None:
+    """Return the fair metric of the study, learnt on the training rows of the choice's split."""
+    study, component = choice.study, choice.components[0][0]
+    if study.facts["metric"] is None:
+        return None
+    split, threads = component.find_split(), int(study.facts["threads"])
+    request = MetricRequest.of(study.facts["metric"], split, threads)
+    return load_metric(request, open_store(study.home), study.home)
 
 
 def _find_accepted(bundle: Bundle, decided: pd.DataFrame) -> str | None:

@@ -41,8 +41,8 @@ class Study:
     home : Path
         The project root.
     facts : mapping
-        ``study``, ``profile``, ``dataset``, ``minimum``, ``folder``, ``fits``, ``trained``,
-        ``skipped``, ``seconds``.
+        What `StudyConfig.describe` returns; of a run also ``fits``, ``trained``, ``skipped`` and
+        ``seconds``.
     """
 
     folder: Path

@@ -109,5 +109,9 @@ def _view(
         classes=(f"not {name}", name),
     )
     return ClassifierBundle(
-        model=model, encoder=encoder, manifest=bundle.manifest, reference=reference
+        model=model,
+        encoder=encoder,
+        manifest=bundle.manifest,
+        reference=reference,
+        metric=bundle.metric,
     )

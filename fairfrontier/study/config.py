@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
@@ -309,6 +310,20 @@ class StudyConfig(MethodBlock):
         if self.certificate is not None and self.metric is None:
             raise fault("certificate needs a fair metric", "Add metric: {name: subspace}.")
         return self
+
+    def describe(self, folder: Path) -> dict[str, Any]:
+        """Return what a choice has to know of the study whose results are in a folder."""
+        certificate = self.certificate
+        return {
+            "study": self.study,
+            "profile": self.profile,
+            "dataset": self.dataset,
+            "minimum": self.minimum,
+            "folder": str(folder),
+            "metric": self.metric,
+            "threads": self.threads,
+            "certificate": None if certificate is None else certificate.model_dump(mode="json"),
+        }
 
     @property
     def slug(self) -> str:

@@ -213,11 +213,7 @@ class StudyRun:
     def summarise(self) -> dict[str, Any]:
         """Return plain facts; see `fairfrontier.choose.select.Study`."""
         return {
-            "study": self.study.study,
-            "profile": self.study.profile,
-            "dataset": self.study.dataset,
-            "minimum": self.study.minimum,
-            "folder": str(self.folder),
+            **self.study.describe(self.folder),
             "fits": len(self.plan),
             "trained": len(self.missing) + (self.searched.trained if self.searched else 0),
             "skipped": self.list_skipped(),
