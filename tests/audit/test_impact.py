@@ -23,8 +23,27 @@ def tabulate(n, selected, known=None, **options):
     return tabulate_impact(np.array(n), np.array(selected, dtype=float), known, **options)
 
 
-def test_the_example_of_the_rules_of_new_york_city():
-    # 6 RCNY 5-301(b): men, then women.
+def test_the_example_of_scores_of_the_rules_of_new_york_city():
+    """6 RCNY 5-301(d), the example of "culture fit": rates in percent and impact ratios."""
+    for sizes, above, rates, ratios in (
+        # Men, women.
+        ([92, 76], [50, 34], [54.3, 44.7], [1.0, 0.82]),
+        # Hispanic; White, Black, Native Hawaiian or Pacific Islander, and Asian, not Hispanic.
+        (
+            [28, 40, 32, 8, 24],
+            [18, 15, 16, 5, 10],
+            [64.2, 37.5, 50.0, 62.5, 41.7],
+            [1.0, 0.58, 0.78, 0.97, 0.65],
+        ),
+    ):
+        table = tabulate(sizes, above, minimum=1)
+        # Of the published rates one is cut, 64.286, and one rounded, 41.667.
+        np.testing.assert_allclose(100 * table["rate"], rates, atol=0.1)
+        assert table["ratio"].round(2).tolist() == ratios
+
+
+def test_the_example_of_selections_of_the_rules_of_new_york_city():
+    # 6 RCNY 5-301(b): men, then women; from memory, as copies at hand lack the table.
     table = tabulate([1390, 1181], [667, 555])
     assert table["rate"].round(2).tolist() == [0.48, 0.47]
     assert table["ratio"].round(3).tolist() == [1.0, 0.979]
