@@ -27,7 +27,7 @@ def test_a_level_that_is_named_other_is_counted_with_the_small_ones():
     encoder: Any = SimpleNamespace(
         config=DatasetConfig.model_validate(CONFIG),
         attributes=[SimpleNamespace(name="race", names=("white", "other", "small"))],
-        features=(),
+        described=(),
     )
     rows = EncodedRows(np.zeros((n, 0)), codes[:, None], pd.DataFrame(index=range(n)), Refusals(n))
     decided = pd.DataFrame({"score": 0.5, "probability": 1.0, "refused": [""] * n})
