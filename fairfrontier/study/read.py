@@ -126,7 +126,8 @@ def choose_methods(dataset: DatasetConfig, has_metric: bool) -> dict[str, dict[s
                     "method": BEST,
                     "then": {"method": "group_thresholds", **rule},
                 }
-            rows[f"fair_gbm {group}"] = {"method": "fair_gbm", "attributes": group}
+            for name in ("fair_gbm", "linear_post"):
+                rows[f"{name} {group}"] = {"method": name, "attributes": group}
     if has_metric:
         rows |= {"budro": {}, "sensei": {}}
     return rows

@@ -54,7 +54,17 @@ def test_coins_count_with_their_probability_and_an_empty_cell_for_no_gap():
 
 def test_the_choice_is_the_best_within_the_tolerance_and_else_the_constant():
     objective, gap = np.array([0.9, 0.8, 0.8, 0.6]), np.array([0.2, 0.04, 0.03, 0.0])
-    assert [choose(objective, gap, each) for each in (0.01, 0.05, 0.3)] == [3, 2, 0]
+    chosen = [choose(objective, gap, each) for each in (0.01, 0.05, 0.3)]
+    # A share of 0 leaves the constant.
+    assert [(i, share) for i, share in chosen if share] == [(2, 1.0), (0, 1.0)]
+
+
+def test_a_mixture_with_the_constant_is_just_within_the_tolerance():
+    objective, gap = np.array([0.9, 0.8, 0.6]), np.array([0.2, 0.02, 0.0])
+    # .6 + .3 / 20 or .6 + .2 / 2, then .6 + .3 / 2 or .8.
+    assert choose(objective, gap, 0.01, mixed=True) == (1, 0.5)
+    assert choose(objective, gap, 0.1, mixed=True) == (1, 1.0)
+    assert choose(objective, gap, 0.19, mixed=True) == (0, pytest.approx(0.95))
 
 
 def test_the_volume_is_what_a_fine_grid_counts():
@@ -109,15 +119,19 @@ def test_kept_results_become_wins_and_losses_and_a_run(tmp_path):
             keep_results(folder / "thresholds" / "table", contender, seed, value)
         keep_results(folder / "training" / "table", "plain", seed, 0.8)
         keep_results(folder / "training" / "table", "fair_gbm", seed, 0.65)
+        keep_results(folder / "training" / "table", "linear_post", seed, 0.6 + noise)
     results = read_results(folder)
     # Seeds x contenders x criteria x objectives x tolerances.
-    assert len(results) == 4 * 6 * 18
+    assert len(results) == 4 * 8 * 18
+    joined = results[results["contender"] == "fairfrontier"]
+    assert joined["value"].tolist() == [0.8] * len(joined)
+    assert joined["seconds"].tolist() == [3.0] * len(joined)
     (tmp_path / "data" / "reference" / "figures").mkdir(parents=True)
     shown = record(folder, tmp_path)
     assert "18 / 0 / 0" in shown
     assert "0 / 0 / 18" in shown
     run = json.loads((tmp_path / "data" / "reference" / "runs" / "scoreboard.json").read_text())
-    assert run["contained"] == {"table": {"fair_gbm": "18 / 0 / 0"}}
+    assert run["contained"] == {"table": {"fairfrontier": "0 / 0 / 18"}}
     cells = pd.DataFrame(run["cells"], columns=run["columns"])
     assert count_verdicts(cells).loc[("thresholds", "table"), "strong"] == "0 / 0 / 18"
     assert (cells.loc[cells["contender"] == "plain", "verdict"] == "").all()

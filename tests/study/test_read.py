@@ -31,7 +31,8 @@ def read(home: Path, text: str):
 def test_methods_measures_and_a_search_are_chosen_for_the_dataset(home):
     study = read(home, "dataset: loans\n")
     assert list(study.methods) == [
-        "linear", "gbdt", "random_forest", "parity origin", "odds origin", "fair_gbm origin"
+        "linear", "gbdt", "random_forest", "parity origin", "odds origin", "fair_gbm origin",
+        "linear_post origin",
     ]  # fmt: skip
     assert study.methods["parity origin"].method == "best"
     assert study.frontier.fairness == (
