@@ -126,8 +126,13 @@ def choose_methods(dataset: DatasetConfig, has_metric: bool) -> dict[str, dict[s
                     "method": BEST,
                     "then": {"method": "group_thresholds", **rule},
                 }
-            for name in ("fair_gbm", "linear_post"):
-                rows[f"{name} {group}"] = {"method": name, "attributes": group}
+            # Without groups at decision: the one bounds odds, the other parity.
+            rows[f"fair_gbm {group}"] = {"method": "fair_gbm", "attributes": group}
+            rows[f"linear_post {group}"] = {
+                "method": "linear_post",
+                "criterion": "parity",
+                "attributes": group,
+            }
     if has_metric:
         rows |= {"budro": {}, "sensei": {}}
     return rows

@@ -35,6 +35,7 @@ def test_methods_measures_and_a_search_are_chosen_for_the_dataset(home):
         "linear_post origin",
     ]  # fmt: skip
     assert study.methods["parity origin"].method == "best"
+    assert study.methods["linear_post origin"].parameters["criterion"] == "parity"
     assert study.frontier.fairness == (
         "selection_rate_difference:origin", "gap_max:origin", "consistency:origin"
     )  # fmt: skip

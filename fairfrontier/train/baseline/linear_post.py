@@ -296,7 +296,7 @@ def ask_trees(
     def ask(booster: xgboost.Booster, rows: np.ndarray) -> np.ndarray:
         booster.set_param({"nthread": n_jobs})
         margin = booster.predict(xgboost.DMatrix(rows, nthread=n_jobs), output_margin=True)
-        return margin.astype(np.float64).reshape(len(rows), -1)
+        return np.asarray(margin, dtype=np.float64).reshape(len(rows), -1)
 
     return ask(label, X), np.stack([ask(group, extend(X, code)) for code in (0, 1)])
 
@@ -305,7 +305,7 @@ def join(label: Logistic, group: Logistic, own: np.ndarray, others: np.ndarray) 
     """Return P(class, group), (n_samples, 2, n_groups), from the margins of `ask_trees`."""
     chance = label.apply(np.column_stack([own, *others]))
     given = [group.apply(extend(np.column_stack([others[c], own]), c)) for c in (0, 1)]
-    return chance[:, :, None] * np.stack(given, axis=1)
+    return np.asarray(chance[:, :, None] * np.stack(given, axis=1))
 
 
 def calibrate(features: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> Logistic:

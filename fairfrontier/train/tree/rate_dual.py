@@ -64,7 +64,7 @@ def solve_rates(problem: RateProblem, tolerance: float = 1e-5) -> RateOptimum:
     box = BOX * float(np.abs(problem.gain).max())
     limits = [(0.0, box)] * (2 * n_cells) + [(0.0, None)]
     price, best, gap = np.zeros(n_cells), np.zeros(n_cells), np.inf
-    least, planes, heights = np.inf, [], []
+    least, planes, heights = np.inf, list[np.ndarray](), list[float]()
     while gap > tolerance and len(planes) < MOST_PLANES:
         margin = problem.gain - problem.share @ price
         chosen = problem.weight * (margin > 0)
