@@ -91,8 +91,6 @@ def describe_card(
         # What 0 and 1 mean where a regression is measured.
         "scale": config.label.range,
         "texts": config.features.text is not None,
-        # Whose probability is explained, of several classes.
-        "accepted": bundle.manifest["accepted"],
         "features": list(bundle.encoder.features),
         "protected": sorted({*bundle.encoder.features} & {*bundle.encoder.grouped}),
         "parts": [(name, rows.n_samples) for name, rows in export.table.encode().parts()],

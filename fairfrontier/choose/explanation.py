@@ -13,6 +13,7 @@ from pydantic import Field
 
 from fairfrontier.choose.bundle import Bundle, ClassifierBundle, RegressorBundle, load_bundle
 from fairfrontier.choose.explanation_figure import draw_explanation
+from fairfrontier.choose.judgement import OneClass
 from fairfrontier.choose.scoring import read_frames
 from fairfrontier.choose.shapley import attribute_score
 from fairfrontier.choose.view import view_binary
@@ -64,8 +65,9 @@ class Explanation:
         that the model decides by.
     base : float
         The score that all rows start from.
-    unit : {"log-odds", "probability", "units of the label"}
-        Of scores and values; see `fairfrontier.choose.shapley.attribute_score`.
+    unit : str
+        Of scores and values: log-odds, probability (of several classes that of one, by name), or
+        units of the label; see `fairfrontier.choose.shapley.attribute_score`.
     groups : DataFrame of categories
         The level of every attribute, missing where a row is of no known group.
     """
@@ -151,7 +153,9 @@ def explain(
     index = frame.index[kept]
     spans = find_spans(bundle.encoder)
     found = attribute_score(bundle.model, rows.X[kept], list(spans.values()))
-    values, base = found.values, found.base
+    values, base, unit = found.values, found.base, found.unit
+    if isinstance(bundle.model, OneClass):
+        unit = f"{unit} of {bundle.class_names[1]}"
     if isinstance(bundle, RegressorBundle):
         # Differences have no offset.
         values = bundle.encoder.unscale(values) - bundle.encoder.unscale(np.zeros(1))
@@ -161,7 +165,7 @@ def explain(
         for attribute, codes in zip(bundle.encoder.attributes, rows.groups[kept].T, strict=True)
     }
     return Explanation(
-        pd.DataFrame(values, index, list(spans)), base, found.unit, pd.DataFrame(groups, index)
+        pd.DataFrame(values, index, list(spans)), base, unit, pd.DataFrame(groups, index)
     )
 
 

@@ -70,13 +70,14 @@ def show_plain_audit(folder: Path, summary: dict[str, Any]) -> None:
     complete, counts = str(folder / "impact.csv"), summary["counts"]
     # Scoring rates of what was decided, too, are in the files.
     measure = summary["impact"][0]["measure"]
+    selected = f" of {chosen}" if (chosen := summary["subject"].get("selected")) else ""
     for attribute in summary["attributes"]:
         table = [
             _describe(row)
             for row in summary["impact"]
             if (row["measure"], row["attribute"]) == (measure, attribute)
         ]
-        title = f"{summary['name']}: {measure} by {attribute}, {counts['rows']:,} rows"
+        title = f"{summary['name']}: {measure}{selected} by {attribute}, {counts['rows']:,} rows"
         shown = pd.DataFrame(table[:ROWS_AT_MOST])
         print_table(title, shown, keep=("category", "n", "rate", "ratio"), complete=complete)
         if len(table) > ROWS_AT_MOST:

@@ -108,7 +108,7 @@ def choose_measures(dataset: DatasetConfig) -> list[str]:
 
 
 def choose_methods(dataset: DatasetConfig, has_metric: bool) -> dict[str, dict[str, Any]]:
-    """Return the rows of a study: three learners, and what makes them fair to each attribute.
+    """Return the rows of a study: learners, and what makes them fair to each attribute.
 
     With a fair metric methods of individual fairness are added.
     """
@@ -117,8 +117,9 @@ def choose_methods(dataset: DatasetConfig, has_metric: bool) -> dict[str, dict[s
         for group in dataset.groups:
             rows[f"fair_regression {group}"] = {"method": "fair_regression", "attribute": group}
         return rows
-    rows = {"linear": {}, "gbdt": {}, "random_forest": {}}
+    rows = {"linear": {}, "random_forest": {}}
     if dataset.label.task == "binary":
+        rows = {"linear": {}, "gbdt": {}, "random_forest": {}}
         for group in dataset.groups:
             for name, criterion in CRITERIA.items():
                 rule = {"criterion": criterion, "attributes": group, "unseen": "pooled"}

@@ -9,6 +9,7 @@ from sklearn.base import is_classifier, is_regressor
 from sklearn.metrics import r2_score
 
 import fairfrontier as ff
+from fairfrontier.audit.verb import write
 from fairfrontier.choose import shapley
 from fairfrontier.choose.bundle import load_bundle
 from fairfrontier.choose.choosing import SelectConfig, write_choice
@@ -136,6 +137,11 @@ def test_a_regression_is_audited_as_the_study_measures_it(wages, tmp_path):
     rates = found.impact.set_index("level")["rate"]
     assert set(found.impact["measure"]) == {"scoring_rate"}
     np.testing.assert_allclose(rates[above.index], above)
+    write(found, tmp_path / "out", 0.0)
+    page = (tmp_path / "out/report.html").read_text()
+    assert f"median prediction <b>{np.median(score):.6g}</b>" in page
+    assert "Absolute loss" in page
+    assert "0 for 0 and 1 for 70" in page
     rows.drop(columns="income").to_csv(tmp_path / "new.csv", index=False)
     unlabelled = ff.audit(tmp_path / "new.csv", model=folder / "bundle")
     measured = set(unlabelled.measures["measure"])
@@ -234,6 +240,7 @@ def test_one_of_several_classes_is_audited_watched_and_explained(jobs, tmp_path,
     with pytest.raises(ConfigError, match="or of another of its classes"):
         run_monitor(table=tmp_path / "rows.csv", **{**asked, "accepted": "baker"})
     explained = explain(bundle, rows.head(30), accepted="smith")
+    assert explained.unit == "probability of smith"
     total = explained.base + explained.values.sum(axis=1)
     np.testing.assert_allclose(total, decided["score:smith"].head(30), atol=1e-9)
 
