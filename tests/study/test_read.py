@@ -88,3 +88,11 @@ def test_every_built_in_dataset_has_one(name, tmp_path):
     resolved = load_study(path, home=ROOT)
     assert resolved.study.search is not None
     assert resolved.study.frontier.fairness
+
+
+def test_several_classes_are_learnt_by_methods_that_learn_them(home):
+    path = home / "conf/datasets/loans.yaml"
+    label = "label: {column: outcome, positive: repaid, favourable: repaid}"
+    several = path.read_text().replace(label, "label: {column: job, task: multiclass}")
+    path.write_text(several.replace("[region, job]", "[region]"))
+    assert list(read(home, "dataset: loans\n").methods) == ["linear", "random_forest"]
