@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -102,15 +103,16 @@ seeds: 1
 }
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Install the package into a folder of its own, beside a study that names what it adds."""
+    folder = tmp_path_factory.mktemp("project")
     for name, text in FILES.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*pip, "--no-index", "--target", "site", "./package"], cwd=tmp_path, check=True)
-    return tmp_path
+    subprocess.run([*pip, "--no-index", "--target", "site", "./package"], cwd=folder, check=True)
+    return folder
 
 
 def call(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
@@ -141,8 +143,9 @@ def test_a_study_uses_what_another_package_adds(project):
     assert '"majority"' in listed.stdout
 
 
-def test_a_package_that_cannot_be_imported_is_named(project):
-    (project / "site" / "elsewhere" / "dots.py").write_text("import nowhere\n")
-    done = call(project, "list", "figures")
+def test_a_package_that_cannot_be_imported_is_named(project, tmp_path):
+    shutil.copytree(project / "site", tmp_path / "site")
+    (tmp_path / "site" / "elsewhere" / "dots.py").write_text("import nowhere\n")
+    done = call(tmp_path, "list", "figures")
     assert done.returncode == 2
     assert "The figure 'dots' of the package elsewhere cannot be imported" in done.stderr

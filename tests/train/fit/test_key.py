@@ -52,7 +52,8 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("copy")
-    ignored = shutil.ignore_patterns("__pycache__")
+    # What others compile meanwhile has such names until it is complete.
+    ignored = shutil.ignore_patterns("*.pyc.*")
     shutil.copytree(ROOT / "fairfrontier", root / "fairfrontier", ignore=ignored)
     return root
 

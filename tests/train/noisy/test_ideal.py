@@ -59,7 +59,7 @@ def test_constraints_have_the_sign_of_the_worst_rates(criterion):
 
 
 @pytest.mark.parametrize("criterion", ["equal_opportunity", "equalized_odds"])
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_theorem_4(criterion, seed):
     problem = make_problem(seed, criterion=criterion)
     best = solve_programme(problem)
