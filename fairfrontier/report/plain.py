@@ -81,13 +81,13 @@ def _is_individual(name: str) -> bool:
 
 def aims_at_individuals(group: FitGroup) -> bool:
     """Return whether the last thing done for fairness is for individuals."""
-    method = METHODS.all().get(group.estimator)
+    method = METHODS.get(group.estimator)
     individual = {"metric", "counterfactuals"}
     return group.then is None and method is not None and bool(method.fit_needs & individual)
 
 
 def _list_plain(group: FitGroup, groups: Mapping[Key, FitGroup]) -> Iterator[Key]:
-    method = METHODS.all().get(group.estimator)
+    method = METHODS.get(group.estimator)
     if method is None:
         return
     plain = method.plain if group.then is None else group.estimator

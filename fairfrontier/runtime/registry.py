@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
-from collections.abc import Iterator
+from functools import cached_property
 from importlib.abc import InspectLoader
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
@@ -18,10 +18,11 @@ Entry = TypeVar("Entry")
 class Registry(Generic[Entry]):
     """Entries by short name, registered by a decorator that calls `add`.
 
-    On the first look-up, modules are found by walking ``packages`` to any depth for sources in
-    which a line begins with the decorator, ``@method(...)`` or ``method(...)(function)``, and by
-    the entry points of ``group``, each of which names a module (or an object of it) of another
-    distribution. Other modules stay unimported. ``kind`` is what an entry is called in messages.
+    Modules are found by walking ``packages`` to any depth for sources in which a line begins with
+    the decorator, ``@method("name", ...)`` or ``method(...)(function)``, and by the entry points of
+    ``group``, each of which names a module (or an object of it) of another distribution. Other
+    modules stay unimported, and so do those that name other entries than the one looked up.
+    ``kind`` is what an entry is called in messages.
     """
 
     def __init__(self, kind: str, decorator: str, packages: tuple[str, ...], group: str) -> None:
@@ -58,9 +59,8 @@ class Registry(Generic[Entry]):
             When an entry point cannot be imported, or a module lacks a library of an extra.
         """
         if not self._discovered:
-            for package in self.packages:
-                for module in self._find_modules(package):
-                    self._import(module)
+            for module in self._modules:
+                self._import(module)
             for point in entry_points(group=self.group):
                 self._load(point)
             self._discovered = True
@@ -74,20 +74,39 @@ class Registry(Generic[Entry]):
         ConfigError
             When there is none; offers the nearest name.
         """
-        if name not in self._entries:
-            known = self.all()
-            if name not in known:
-                raise ConfigError(f"There is no {self.kind} {name!r}.", nearest(name, known))
-        return self._entries[name]
+        entry = self.get(name)
+        if entry is None:
+            raise ConfigError(f"There is no {self.kind} {name!r}.", nearest(name, self.all()))
+        return entry
 
-    def _find_modules(self, package: str) -> Iterator[str]:
-        path = importlib.import_module(package).__path__
-        for finder, name, _ in pkgutil.walk_packages(path, f"{package}."):
-            spec = finder.find_spec(name, None)
-            loader = spec.loader if spec else None
-            source = loader.get_source(name) if isinstance(loader, InspectLoader) else None
-            if source and re.search(rf"^\s*@?{self.decorator}\(", source, re.MULTILINE):
-                yield name
+    def get(self, name: str) -> Entry | None:
+        """Return the entry registered under ``name``, or None.
+
+        Raises
+        ------
+        ConfigError
+            As `all` does, where no source has the name, and where its module lacks a library.
+        """
+        if name not in self._entries:
+            for module, names in self._modules.items():
+                if name in names:
+                    self._import(module)
+        return self._entries.get(name) or self.all().get(name)
+
+    @cached_property
+    def _modules(self) -> dict[str, list[str]]:
+        """The modules that register, with the names that stand in their sources."""
+        found = {}
+        begin = re.compile(rf'^\s*@?{self.decorator}\((?:\s*"(\w+)")?', re.MULTILINE)
+        for package in self.packages:
+            path = importlib.import_module(package).__path__
+            for finder, module, _ in pkgutil.walk_packages(path, f"{package}."):
+                spec = finder.find_spec(module, None)
+                loader = spec.loader if spec else None
+                source = loader.get_source(module) if isinstance(loader, InspectLoader) else None
+                if names := begin.findall(source or ""):
+                    found[module] = names
+        return found
 
     def _import(self, module: str) -> None:
         try:

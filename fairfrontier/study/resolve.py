@@ -96,7 +96,7 @@ class Resolver:
         from fairfrontier.train.registry import METHODS
 
         self.study, self.home, self.where = study, home, where
-        self.methods = METHODS.all()
+        self.methods = METHODS
         self.file = find_yaml("dataset", study.dataset, home)
         self.lineage = read_lineage(self.file, home)
         self.dataset = read_dataset(self.file, home)
@@ -135,9 +135,11 @@ class Resolver:
                 "Give every value its own row, or sweep in the frontier's block.",
             )
         name = row.method or label
-        if name not in self.methods:
-            raise ConfigError(f"{key}: there is no method {name!r}.", nearest(name, self.methods))
-        method = self.methods[name]
+        method = self.methods.get(name)
+        if method is None:
+            raise ConfigError(
+                f"{key}: there is no method {name!r}.", nearest(name, self.methods.all())
+            )
         presets = MethodFile.read(name, self.home)
         preset = presets.preset(row.preset, self.lineage, key)
         own_metric = preset.pop("metric", {})
@@ -206,7 +208,7 @@ class Resolver:
         space = MethodFile.read(method, self.home).space
         others = [each.instead_of for each in space.values() if each.instead_of]
         key = f"conf/methods/{method}.yaml: space"
-        _check_names(self.methods[method], [*space, *others], key, ())
+        _check_names(self.methods.find(method), [*space, *others], key, ())
         return space
 
     def read_preset(self, method: str, preset: str | None) -> dict[str, Any]:
@@ -219,7 +221,7 @@ class Resolver:
         metric = _merge_metric(self.study.metric or {}, own, row.metric)
         if metric is not None:
             _check_metric(metric, key)
-        elif "metric" in self.methods[method].fit_needs:
+        elif "metric" in self.methods.find(method).fit_needs:
             raise ConfigError(
                 f"{key}: {method} needs a fair metric, but the study has none.",
                 "Add metric: {name: subspace} to the study.",
@@ -236,16 +238,16 @@ class Resolver:
         from fairfrontier.train.postprocess.base import PostProcessor
 
         where = f"{key}.then"
-        known = {
-            name: method
-            for name, method in self.methods.items()
-            if issubclass(method, PostProcessor)
-        }
-        if row.method not in known:
+        method = self.methods.get(row.method)
+        if method is None or not issubclass(method, PostProcessor):
+            known = [
+                name
+                for name, other in self.methods.all().items()
+                if issubclass(other, PostProcessor)
+            ]
             raise ConfigError(
                 f"{where}: there is no post-processor {row.method!r}.", nearest(row.method, known)
             )
-        method = known[row.method]
         preset = MethodFile.read(row.method, self.home).preset(row.preset, self.lineage, where)
         _check_names(method, (*preset, *row.parameters), where, ThenRow.model_fields)
         if "scale" in {*preset, *row.parameters}:

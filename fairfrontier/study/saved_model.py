@@ -44,8 +44,8 @@ def list_models(plan: Sequence[Planned], store: Store, home: Path) -> pd.DataFra
 def needs_groups(group: FitGroup) -> bool:
     """Return whether models of a fit group have to be told a row's group when they decide."""
     deciding = [group.estimator, *([] if group.then is None else [str(group.then["method"])])]
-    known = METHODS.all()
-    return any("groups" in known[name].predict_needs for name in deciding if name in known)
+    known = filter(None, map(METHODS.get, deciding))
+    return any("groups" in method.predict_needs for method in known)
 
 
 def _name(folder: Path, home: Path) -> str:

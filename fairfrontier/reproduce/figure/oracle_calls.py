@@ -50,7 +50,7 @@ def _refuse(dataset: DatasetConfig) -> str | None:
 
 def _refuse_rows(study: StudyConfig) -> None:
     """Refuse a study none of whose methods leaves a report; a method says so by annotation."""
-    methods = [METHODS.all().get(row.method or label) for label, row in study.methods.items()]
+    methods = [METHODS.get(row.method or label) for label, row in study.methods.items()]
     if not any(
         method is None
         or not method.__module__.startswith("fairfrontier.")
