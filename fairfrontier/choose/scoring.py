@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import Field
 
@@ -144,14 +145,16 @@ def score(
     counted, refused, rows = Counter[str](), Counter[str](), 0
     with filling(out.parent, what="decisions") as work, _Writer(work / out.name) as writer:
         for batch in read_rows(table, used, BATCH_ROWS, bundle.encoder.config.source):
-            frame = batch.frame
-            decided = bundle.decide(frame, row_id)
+            decided = bundle.decide(batch.frame, row_id)
             rows += len(decided)
             if isinstance(bundle, ClassifierBundle):
                 counted.update(decided[bundle.answer].dropna().astype("str"))
             refused.update(decided.loc[decided[REFUSED] != "", REFUSED])
-            written = pd.concat([decided, frame[list(keep)]], axis=1)
-            writer.write(written[written[REFUSED] == ""] if drop_refused else written)
+            written = pa.Table.from_pandas(decided, preserve_index=False)
+            for name in keep:
+                # As it is in the table: of whole numbers beside missing cells pandas makes floats.
+                written = written.append_column(name, batch.raw.column(name))
+            writer.write(written.filter(pc.field(REFUSED) == "") if drop_refused else written)
             if progress is not None:
                 progress(PASSES[0], batch.share)
         check_stamps(table, stamps)
@@ -245,7 +248,7 @@ def check_decided(count: int, refused: Counter[str], path: Path) -> None:
 
 
 class _Writer:
-    """Writes frames to a Parquet file with the types of the first."""
+    """Writes tables to a Parquet file with the types of the first."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -254,12 +257,18 @@ class _Writer:
     def __enter__(self) -> _Writer:
         return self
 
-    def write(self, frame: pd.DataFrame) -> None:
-        """Append the rows of a frame, without its index."""
-        rows = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
+    def write(self, rows: pa.Table) -> None:
+        """Append the rows of a table."""
+        rows = rows.replace_schema_metadata()
         if self._file is None:
             self._file = pq.ParquetWriter(self._path, rows.schema, compression="zstd")
-        self._file.write_table(rows.cast(self._file.schema))
+        try:
+            self._file.write_table(rows.cast(self._file.schema))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise DataError(
+                f"A column to keep has other cells in later files: {str(error).splitlines()[0]}.",
+                "Write the files with the same types, or keep other columns.",
+            ) from None
 
     def __exit__(self, *_: object) -> None:
         if self._file is not None:

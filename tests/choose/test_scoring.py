@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 import fairfrontier as ff
@@ -100,6 +101,16 @@ def test_columns_are_copied_beside_the_decisions(bundle, table, tmp_path):
     assert 0 < len(wanted) < len(decided) == kept.rows
     # With missing decisions pandas reads them as floats.
     pd.testing.assert_frame_equal(pd.read_parquet(kept.path), wanted, check_dtype=False)
+    account = pd.array([2**60 + 1, None] * (len(table) // 2), dtype="Int64")
+    table.assign(account=account).to_parquet(tmp_path / "table.parquet")
+    scored = score(bundle, tmp_path / "table.parquet", tmp_path / "d.parquet", keep=["account"])
+    copied = pq.read_table(scored.path)["account"]
+    assert copied.to_pylist() == [2**60 + 1, None] * (len(table) // 2)
+    (tmp_path / "parts").mkdir()
+    for name, note in (("0.parquet", 1.5), ("1.parquet", "a")):
+        table.assign(note=note).to_parquet(tmp_path / "parts" / name)
+    with pytest.raises(DataError, match="other cells in later files"):
+        score(bundle, tmp_path / "parts", tmp_path / "d.parquet", keep=["note"])
     table.rename(columns={"job": "score"}).to_csv(path, index=False)
     with pytest.raises(ConfigError, match="two columns 'score'"):
         score(bundle, path, tmp_path / "d.parquet", keep=["score"])
