@@ -19,6 +19,7 @@ from fairfrontier.runtime.option import (
     ResultOptions,
     Seed,
     Share,
+    name_table,
     split_names,
 )
 
@@ -177,10 +178,10 @@ class AuditConfig(ResultOptions):
 
     @property
     def name(self) -> str:
-        """The name of the table without its suffixes, or of the model's folder."""
+        """The name of the table, or of the model's folder."""
         if self.table is None:
             return Path(str(self.model)).resolve().name or "model"
-        return Path(self.table.resolve().name.removesuffix(".gz")).stem or "table"
+        return name_table(self.table)
 
     def inputs(self) -> list[Path]:
         """Return the files and folders that are read."""

@@ -22,7 +22,7 @@ from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX
 from fairfrontier.prepare.table.stream import check_stamps, check_table, read_names, stamp_table
 from fairfrontier.report.template import name_pool
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.runtime.option import File, Name, ResultOptions
+from fairfrontier.runtime.option import File, Name, ResultOptions, name_table
 from fairfrontier.runtime.seeds import derive_integer, uniforms
 from fairfrontier.runtime.text_file import to_csv
 from fairfrontier.runtime.writer import filling
@@ -50,8 +50,8 @@ class ExplainConfig(ResultOptions):
 
     @property
     def name(self) -> str:
-        """The name of the table without its suffixes."""
-        return self.table.name.partition(".")[0] or "table"
+        """The name of the table."""
+        return name_table(self.table)
 
 
 @dataclass(frozen=True, eq=False)

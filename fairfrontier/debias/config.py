@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -10,7 +9,7 @@ from pydantic import Field, model_validator
 from fairfrontier.prepare.table.score_table import Scale, ScoreColumns
 from fairfrontier.runtime.config import fault
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.runtime.option import File, Name, Names, ResultOptions, Seed, Share
+from fairfrontier.runtime.option import File, Name, Names, ResultOptions, Seed, Share, name_table
 from fairfrontier.train.objective import COST_MEASURE, COSTS, Objective, read_costs
 from fairfrontier.train.postprocess.histogram import BINS
 from fairfrontier.train.postprocess.randomized_threshold import LEAST_WIDTH
@@ -132,8 +131,8 @@ class DebiasConfig(ResultOptions):
 
     @property
     def name(self) -> str:
-        """The table's name without its suffixes."""
-        return Path(self.table.resolve().name.removesuffix(".gz")).stem or "table"
+        """The name of the table."""
+        return name_table(self.table)
 
     @model_validator(mode="after")
     def _check(self) -> DebiasConfig:

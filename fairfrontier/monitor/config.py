@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
@@ -12,7 +11,7 @@ from pydantic import AfterValidator, Field
 from fairfrontier.audit.config import read_numbers
 from fairfrontier.runtime.config import fault
 from fairfrontier.runtime.errors import nearest
-from fairfrontier.runtime.option import File, Name, ResultOptions
+from fairfrontier.runtime.option import File, Name, ResultOptions, name_table
 
 # As in the measures of a study; those of decisions alone need no labels.
 RATES = ("selection_rate", "accuracy", "tpr", "tnr", "fpr", "fnr")
@@ -129,7 +128,5 @@ class MonitorConfig(ResultOptions):
 
     @property
     def period_name(self) -> str:
-        """The period, by default the name of the table without its suffixes."""
-        if self.period is not None:
-            return self.period
-        return Path(self.table.resolve().name.removesuffix(".gz")).stem
+        """The period, by default the name of the table."""
+        return name_table(self.table) if self.period is None else self.period

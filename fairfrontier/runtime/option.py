@@ -40,6 +40,11 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Seed = Annotated[int, Field(ge=0)]
 
 
+def name_table(table: Path) -> str:
+    """Return the name of a table's file or folder without its suffix, and without .gz."""
+    return Path(table.resolve().name.removesuffix(".gz")).stem or "table"
+
+
 class ProjectOptions(Model):
     """Options of every command: the project, found from the current folder by default."""
 

@@ -1,0 +1,21 @@
+"""What commands share of their options."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairfrontier.audit.config import AuditConfig
+from fairfrontier.choose.explanation import ExplainConfig
+from fairfrontier.debias.config import DebiasConfig
+from fairfrontier.monitor.config import MonitorConfig
+
+
+@pytest.mark.parametrize(
+    ("table", "name"),
+    [("loans.2026.csv.gz", "loans.2026"), ("loans.parquet", "loans"), ("loans", "loans")],
+)
+def test_results_are_named_after_the_table(table, name):
+    assert ExplainConfig(bundle="b", table=table).name == name
+    assert MonitorConfig(bundle="b", table=table).period_name == name
+    assert AuditConfig(table=table, decisions="d", groups="g").name == name
+    assert DebiasConfig(table=table, scores="s", groups="g").name == name
