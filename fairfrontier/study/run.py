@@ -67,14 +67,18 @@ class Runner(Protocol):
         ...
 
 
+UNTRIED = "the search ended before its turn: give it more trials or minutes"
+
+
 @dataclass(frozen=True)
 class Searched:
-    """Counts of a search: trials, fits, those that the store did not hold, and failures."""
+    """Counts of a search: trials, fits, and those that the store did not hold; see `Outcome`."""
 
     trials: int
     fits: int
     trained: int
     failed: tuple[str, ...]
+    untried: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -182,7 +186,7 @@ class StudyRun:
         return load_cluster(self.options.cluster, self.home)
 
     def list_skipped(self) -> dict[str, str]:
-        """Return row label -> why its method could not be trained on this dataset.
+        """Return row label -> why its method was not trained on this dataset.
 
         A StoreError names a fit that the store does not hold under its key.
         """
@@ -196,7 +200,8 @@ class StudyRun:
             reason = read_facts(self.store.path(KIND, name))["skipped"]
             if reason is not None:
                 skipped[group.method] = str(reason)
-        return skipped
+        untried = self.searched.untried if self.searched else ()
+        return skipped | dict.fromkeys(untried, UNTRIED)
 
     def list_budgets(self) -> dict[tuple[str, str], dict[str, float]]:
         """Return (method, setting) -> the mean budgets over the seeds that methods report."""
@@ -411,7 +416,8 @@ def _search(
         return [_collect(tables) for tables in measures]
 
     outcome = Search(study.study, config, resolver).run(evaluate)
-    searched = Searched(outcome.trials, watched, len(new), tuple(outcome.failed))
+    failed, untried = tuple(outcome.failed), tuple(outcome.untried)
+    searched = Searched(outcome.trials, watched, len(new), failed, untried)
     return replace(study, plan=(*study.plan, *outcome.planned.values()), searched=searched)
 
 

@@ -104,12 +104,14 @@ class SearchedRow:
 class Outcome:
     """What a search tried: its fits that the study shows, and counts of trials.
 
-    ``failed`` has the label of each trial that failed, with its reason.
+    ``failed`` has the label of each trial that failed, with its reason, and ``untried`` those of
+    rows whose turn did not come.
     """
 
     planned: dict[str, Planned] = field(default_factory=dict)
     trials: int = 0
     failed: list[str] = field(default_factory=list)
+    untried: list[str] = field(default_factory=list)
 
 
 def list_searched(study: StudyConfig, resolver: Resolver) -> list[SearchedRow]:
@@ -152,6 +154,7 @@ class Search:
         self.study, self.config, self.resolver = study, config, resolver
         self.rows = list_searched(study, resolver)
         self.outcome = Outcome()
+        self.shown: set[str] = set()
         # The standard error of a difference between two halves of the rows that measure a trial.
         self.chance = 0.0
         self.deadline = time.monotonic() + 60 * config.minutes if config.minutes else None
@@ -160,6 +163,9 @@ class Search:
         """Tune every base for the objective, then divide the largest steps between budgets."""
         best = self._tune(evaluate)
         self._trade(best, evaluate)
+        # Where all trials of a base failed, its rows are among the failed.
+        tuned = [row.label for row in self.rows if row.base in best]
+        self.outcome.untried = [label for label in tuned if label not in self.shown]
         return self.outcome
 
     @property
@@ -249,6 +255,7 @@ class Search:
             for label, row, _ in tried
         ]
         values: list[np.ndarray | None] = []
+        self.shown |= {label for label, _, shown in tried if shown}
         for (label, _, shown), plan, result in zip(tried, plans, evaluate(plans), strict=True):
             self.outcome.trials += 1
             if isinstance(result, str):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from fairfrontier.study.method_file import Dimension
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.read import read_study
 from fairfrontier.study.resolve import Resolver
-from fairfrontier.study.run import start_study
+from fairfrontier.study.run import UNTRIED, Searched, start_study
 from fairfrontier.study.search import BATCH, Search, list_searched
 from tests.project import DATASET, make_project
 
@@ -43,7 +44,7 @@ def home(tmp_path) -> Path:
     return make_project(tmp_path, dataset=dataset)
 
 
-def begin(home: Path, **changes) -> tuple[Search, list]:
+def begin(home: Path, **changes) -> Search:
     content = STUDY | changes
     (home / "conf/studies/made.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     study, path = read_study("made", "default", home)
@@ -214,6 +215,16 @@ def test_a_rule_stands_behind_the_best_method(home):
     assert labels == {"linear", "gbdt", "parity (gbdt)"}
     shown = {p.group.estimator for p in outcome.planned.values() if p.group.then}
     assert shown == {"gbdt"}
+    assert outcome.untried == []
+
+
+def test_rows_whose_turn_does_not_come_are_named(home):
+    methods = {"linear": {}, "gbdt": {}, "parity": {"method": "best", "then": "group_thresholds"}}
+    outcome = begin(home, methods=methods, search={"trials": 2}).run(pretend([]))
+    assert outcome.untried == ["parity (linear)"]
+    run = start_study(RunOptions(study="made", conf=home))
+    run = replace(run, searched=Searched(2, 2, 2, (), tuple(outcome.untried)))
+    assert run.list_skipped() == {"parity (linear)": UNTRIED}
 
 
 @pytest.mark.parametrize(
