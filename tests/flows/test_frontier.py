@@ -28,9 +28,8 @@ def test_a_second_run_trains_nothing_and_prefect_says_cached(inline, project, tm
     from prefect.client.orchestration import get_client
 
     # Without the kept files every fit is asked for again, and Prefect remembers what it was told.
-    for _ in range(2):
-        shutil.rmtree(project / "data" / "cache" / "store" / "results")
-        run(project)
+    shutil.rmtree(project / "data" / "cache" / "store" / "results")
+    run(project)
     with get_client(sync_client=True) as client:
         tasks = client.read_task_runs(limit=200)
     names = {task.state_name for task in tasks if task.name.startswith("fit ")}
