@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from tests.project import make_project
@@ -42,11 +43,11 @@ PRODUCTS = (
     "tests/train/postprocess/test_descent.py",
     "tests/train/regression/",
 )
-# One process takes all of these, so that one Prefect server serves them.
-TOGETHER = "tests/flows/"
+# Their files share a Prefect server, or studies that take seconds: one process takes such a room.
+TOGETHER = ("tests/flows/", "tests/choose/", "tests/figure/", "tests/reproduce/")
 # Files that take longest: begun last, one of them would leave the other process without work.
 LONGEST = (
-    TOGETHER,
+    "tests/flows/",
     "tests/test_notebooks.py",
     "tests/contracts/test_sklearn.py",
     "tests/test_runner.py",
@@ -89,15 +90,15 @@ def pytest_collection_finish() -> None:
 
 
 class Spreading(LoadFileScheduling):
-    """Gives each file to one process, and files that share a server to the same."""
+    """Gives each file to one process, and some rooms as a whole."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return TOGETHER if nodeid.startswith(TOGETHER) else super()._split_scope(nodeid)
+        return next(filter(nodeid.startswith, TOGETHER), None) or super()._split_scope(nodeid)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config) -> Spreading:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Spreading:
     """Return what spreads the tests over processes."""
-    return Spreading(config)
+    return Spreading(config, log)
 
 
 @pytest.fixture(scope="session")
