@@ -206,21 +206,23 @@ def find_columns(
     """
     encoder, source = bundle.encoder, bundle.encoder.config.source
     label, grouped = encoder.config.label.column, encoder.find_columns(groups)
-    present: list[str] = []
+    present: set[str] = set()
     for file in check_table(path, {} if row_id is None else {row_id: "row-id"}, source):
-        present = read_names(file, source)
-        encoder.check_columns(present, bundle.needed_groups, file)
+        names = read_names(file, source)
+        encoder.check_columns(names, bundle.needed_groups, file)
         for name in grouped:
-            if name not in present:
+            if name not in names:
                 raise ConfigError(
                     f"{file} has no column {name!r}, by which groups are told apart.",
-                    nearest(name, present),
+                    nearest(name, names),
                 )
-        if labelled and label not in present:
+        if labelled and label not in names:
             raise ConfigError(
                 f"{file} has no column {label!r}, in which labels are.",
-                f"{nearest(label, present)} Or leave out --labelled: labels may come later.",
+                f"{nearest(label, names)} Or leave out --labelled: labels may come later.",
             )
+        # What only some files have is missed when they are read.
+        present |= {*names}
     read = encoder.list_read(present, [*bundle.needed_groups, *groups])
     used = dict.fromkeys([*read, *([label] if label in present else [])], "table")
     return used if row_id is None else {**used, row_id: "row-id"}

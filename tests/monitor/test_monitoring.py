@@ -47,6 +47,17 @@ def rate_of(found, rate, group, period):
     return float(table.loc[(rate, group, period), "value"])
 
 
+@pytest.mark.parametrize("labelled", [0, 1])
+def test_labels_that_only_some_files_have_are_missed(bundle, tmp_path, labelled):
+    for number in (0, 1):
+        rows = make_rows(number, 50)
+        kept = rows if number == labelled else rows.drop(columns="outcome")
+        kept.to_parquet(tmp_path / f"{number}.parquet")
+    config = MonitorConfig(bundle=bundle, table=tmp_path, period="W1", out=tmp_path / "history")
+    with pytest.raises(ConfigError, match="has no column 'outcome'"):
+        watch(config)
+
+
 def test_rates_are_those_of_the_bundles_decisions(bundle, keep):
     rows = make_rows(1, 800)
     found = keep(rows, "W1")
