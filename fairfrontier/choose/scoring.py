@@ -148,7 +148,8 @@ def score(
             decided = bundle.decide(batch.frame, row_id)
             rows += len(decided)
             if isinstance(bundle, ClassifierBundle):
-                counted.update(decided[bundle.answer].dropna().astype("str"))
+                counts = decided[bundle.answer].value_counts()
+                counted.update({str(name): int(count) for name, count in counts.items()})
             refused.update(decided.loc[decided[REFUSED] != "", REFUSED])
             written = pa.Table.from_pandas(decided, preserve_index=False)
             for name in keep:
