@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from hashlib import blake2b
 
 import numpy as np
 import pandas as pd
@@ -20,43 +19,9 @@ from fairfrontier.train.individual.budget import measure_spread
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.prediction import Prediction
 
-# Different rows that are certified, where the study does not say how many.
-ROWS = 2000
 # ε as a share of the mean distance of two rows where the study names no budget; BuDRO's default.
 SHARE = 0.003
 LABELLED: Need = "gap"
-
-
-class Sample:
-    """Different rows of a stream, with how often each occurs: at most so many, drawn by content.
-
-    Neither the order of the rows nor its batches matter. Memory is that of the kept rows.
-    """
-
-    def __init__(self, rows: int) -> None:
-        self._most = rows
-        self._words = np.empty(0, dtype=np.uint64)
-        self._counts = np.empty(0, dtype=np.int64)
-        self._rows: np.ndarray | None = None
-
-    def add(self, rows: np.ndarray) -> None:
-        """Add rows, float64 of shape (n, n_columns)."""
-        digests = (blake2b(row.tobytes(), digest_size=8).digest() for row in rows + 0.0)
-        words = np.frombuffer(b"".join(digests), dtype="<u8")
-        rows = rows if self._rows is None else np.vstack([self._rows, rows])
-        counts = np.concatenate([self._counts, np.ones(words.size, dtype=np.int64)])
-        words, first, place = np.unique(
-            np.concatenate([self._words, words]), return_index=True, return_inverse=True
-        )
-        # A row among the lowest words of all was among the lowest since it came.
-        counts = np.bincount(place, counts, words.size).astype(np.int64)
-        kept = slice(self._most)
-        self._words, self._counts, self._rows = words[kept], counts[kept], rows[first[kept]]
-
-    def take(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows, and how often each occurs, in an order that is that of their content."""
-        assert self._rows is not None  # noqa: S101
-        return self._rows, self._counts
 
 
 def list_certified(*, labelled: bool) -> dict[str, Measure]:

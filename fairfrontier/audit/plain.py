@@ -13,6 +13,7 @@ import pandas as pd
 from fairfrontier.audit.certified import list_certified
 from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.impact import COMPARED, standardise, tabulate_impact
+from fairfrontier.audit.rows import make_part
 from fairfrontier.audit.subject import (
     OF_VERSIONS,
     Findings,
@@ -20,7 +21,6 @@ from fairfrontier.audit.subject import (
     Progress,
     Subject,
     list_individual,
-    make_part,
     outline,
     read_subject,
 )

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fairfrontier.audit.certified import ROWS, Sample, certify_bundle
+from fairfrontier.audit.certified import certify_bundle
 from fairfrontier.audit.config import TABLE, AuditConfig
+from fairfrontier.audit.rewritten import RewrittenRows
+from fairfrontier.audit.rows import ROWS, Sample, make_part
 from fairfrontier.choose.bundle import MANIFEST, Bundle, RegressorBundle, load_bundle
 from fairfrontier.choose.judgement import find_chance, judge, predict_numbers
 from fairfrontier.choose.scoring import check_decided, find_columns, read_frames
@@ -105,7 +107,7 @@ def outline(config: AuditConfig) -> Outline:
     columns = find_columns(bundle, config.table, None, groups)
     labelled = encoder.config.label.column in columns
     # Measures of versions are of decisions.
-    sets = () if numeric else tuple(encoder.config.counterfactuals)
+    sets = () if numeric else encoder.set_names
     metric = bundle.metric is not None
     if config.certify and not metric:
         raise ConfigError(
@@ -184,24 +186,6 @@ def find_attribute(name: str, known: Sequence[str], dataset: str) -> str:
     return name
 
 
-def make_part(
-    y: np.ndarray,
-    weight: np.ndarray,
-    attribute: str = "",
-    codes: np.ndarray | None = None,
-    levels: tuple[str, ...] = (),
-    classes: tuple[str, ...] = ("0", "1"),
-) -> Part:
-    """Return rows without features, for measures, which read none."""
-    n = y.size
-    groups = np.zeros((n, 0), dtype=np.int64) if codes is None else codes[:, None]
-    nothing = np.zeros((n, 0))
-    attributes = {attribute: levels} if codes is not None else {}
-    return Part(
-        "table", "all", np.arange(n), nothing, y, groups, nothing, weight, attributes, classes
-    )
-
-
 def _read_table(config: AuditConfig, report: Share) -> Subject:
     """Read a table of decisions or scores."""
     path = Path(str(config.table))
@@ -237,6 +221,8 @@ def _decide(bundle: Bundle, config: AuditConfig, groups: Sequence[str], report: 
     read: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     certificate = bundle.manifest.get("certificate") or {}
     sample = None if bundle.metric is None else Sample(certificate.get("rows") or ROWS)
+    numeric, text = isinstance(bundle, RegressorBundle), encoder.config.text
+    rewritten = None if text is None or numeric else RewrittenRows(bundle)
     for frame in read_frames(bundle, path, columns, report):
         rows = bundle.encode(frame)
         accepted = rows.refusals.accepted
@@ -247,6 +233,8 @@ def _decide(bundle: Bundle, config: AuditConfig, groups: Sequence[str], report: 
         read.append((y, codes, judged))
         if sample is not None:
             sample.add(np.column_stack([y, judged[:, :2], X]))
+        if rewritten is not None and text is not None:
+            rewritten.add(rows.columns.loc[accepted, text.column], X, codes)
     check_stamps(path, stamps)
     y, codes, judged = (np.concatenate(each) for each in zip(*read, strict=True))
     check_decided(y.size, refused, path)
@@ -279,7 +267,11 @@ def _decide(bundle: Bundle, config: AuditConfig, groups: Sequence[str], report: 
     prediction, part = _take_versions(judged, edits, y)
     labels = y if label in columns else None
     audited = AuditRows(prediction.decision, prediction.score, labels, *named, part.weight)
-    found = Subject(facts, audited.sorted(), _measure_versions(prediction, part))
+    individual = [_measure_versions(prediction, part)]
+    if rewritten is not None:
+        individual += rewritten.measure(list(list_individual(encoder.set_names).values()))
+    kept = [table for table in individual if not table.empty] or individual[:1]
+    found = Subject(facts, audited.sorted(), pd.concat(kept, ignore_index=True))
     if sample is None:
         return found
     budgets = config.certify or certificate.get("budgets", ())
@@ -290,7 +282,7 @@ def _certify(
     bundle: Bundle, sample: Sample, budgets: Sequence[float], *, labelled: bool
 ) -> pd.DataFrame:
     """Return the measures of sampled rows, as `_decide` adds them, under the bundle's metric."""
-    rows, counts = sample.take()
+    rows, counts = sample.rows, sample.counts
     part = make_part(rows[:, 0].astype(np.int64), counts.astype(np.float64))
     prediction = Prediction(rows[:, 1], rows[:, 2])
     part = replace(part, X=rows[:, 3:])

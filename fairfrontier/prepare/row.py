@@ -175,6 +175,17 @@ class RowEncoder:
         )
 
     @property
+    def text_block(self) -> TextBlock | None:
+        """What makes vectors of texts; None where there are none."""
+        last = self.encoder.blocks[-1]
+        return last if isinstance(last, TextBlock) else None
+
+    @property
+    def set_names(self) -> tuple[str, ...]:
+        """The names of the counterfactual sets of rows, and of texts that are encoded."""
+        return self.config.set_names if self.text_block else tuple(self.config.counterfactuals)
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """The columns that features are made of, with those that are made of texts."""
         sources = dict.fromkeys(block.column for block in self.encoder.blocks)

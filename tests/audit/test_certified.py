@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import fairfrontier as ff
-from fairfrontier.audit.certified import Sample
 from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.verb import check_options, write
 from fairfrontier.runtime.errors import ConfigError
@@ -101,20 +96,3 @@ def test_a_bundle_without_a_metric_certifies_nothing(tmp_path):
     config = AuditConfig(table=tmp_path / "rows.csv", model=folder, certify="1")
     with pytest.raises(ConfigError, match="holds no fair metric"):
         check_options(config)
-
-
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.integers(1, 12), st.data())
-@settings(max_examples=60, deadline=None)
-def test_a_sample_of_different_rows_counts_each(values, most, data):
-    rows = np.array(values, dtype=np.float64)[:, None]
-    samples = []
-    for order in (rows, rows[data.draw(st.permutations(range(len(rows))))]):
-        sample = Sample(most)
-        for batch in np.array_split(order, data.draw(st.integers(1, 5))):
-            sample.add(batch)
-        samples.append(sample.take())
-    (kept, counts), again = samples
-    assert np.array_equal(kept, again[0])
-    assert np.array_equal(counts, again[1])
-    assert len(kept) == min(most, len(set(values)))
-    assert dict(zip(kept[:, 0], counts, strict=True)).items() <= Counter(map(float, values)).items()
