@@ -11,11 +11,11 @@ from pathlib import Path
 from tests.project import command, environment
 
 
-def kill_when(home, condition, *arguments, module="fairfrontier.cli.command"):
+def kill_when(home, condition, *arguments, module="fairfrontier.cli.command", **changes):
     """Run the study ``loans``, kill it once the condition holds, and return what ran below it."""
     process = subprocess.Popen(
         command("run", "loans", *arguments, module=module),
-        env=environment(home),
+        env=environment(home, **changes),
         cwd=home,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

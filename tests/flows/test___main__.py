@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import shutil
 import sqlite3
+from contextlib import closing
 
 from fairfrontier.runner import run_plain
 from fairfrontier.study.option import RunOptions
@@ -10,23 +10,24 @@ from tests.cli.process import kill_when
 from tests.project import call, make_project
 
 
-def states(home):
-    with sqlite3.connect(home / "data" / "prefect" / "prefect.db") as base:
-        rows = base.execute("SELECT state_name FROM flow_run ORDER BY created").fetchall()
-    return [name for (name,) in rows]
+def states(folder):
+    """Return the states of the last two runs."""
+    asked = "SELECT state_name FROM flow_run ORDER BY created DESC LIMIT 2"
+    with closing(sqlite3.connect(folder / "prefect.db")) as base:
+        return [name for (name,) in reversed(base.execute(asked).fetchall())]
 
 
-def test_a_flow_that_was_killed_is_shown_as_crashed_and_goes_on(fresh, tmp_path, database):
-    (fresh / "data" / "prefect").mkdir()
-    shutil.copy(database, fresh / "data" / "prefect")
+def test_a_flow_that_was_killed_is_shown_as_crashed_and_goes_on(fresh, tmp_path, harness):
+    # Runs that share Prefect's folder share its server.
+    folder = harness.log.parent
+    shared = {"module": "flows", "PREFECT_HOME": str(folder)}
     store = fresh / "data" / "cache" / "store" / "fit"
     options = ("--cluster", "inline", "--profile", "short")
-    below = kill_when(fresh, lambda: len(list(store.glob("*/*"))) >= 1, *options, module="flows")
-    assert below, "a server"
-    again = call(fresh, "run", "loans", *options, module="flows")
+    kill_when(fresh, lambda: len(list(store.glob("*/*"))) >= 1, *options, **shared)
+    again = call(fresh, "run", "loans", *options, **shared)
     assert again.returncode == 0, again.stderr
     assert "Traceback" not in again.stderr
-    assert states(fresh) == ["Crashed", "Completed"]
+    assert states(folder) == ["Crashed", "Completed"]
     points = (fresh / "data" / "results" / "loans@short" / "points.parquet").read_bytes()
     whole = make_project(tmp_path / "whole")
     run_plain(
