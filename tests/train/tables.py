@@ -3,6 +3,7 @@
 import numpy as np
 
 from fairfrontier.prepare.split import Part, Split
+from fairfrontier.train.tree.rate_game import EVENTS
 
 
 def make_split(n=300, seed=0, n_features=5):
@@ -39,3 +40,13 @@ def make_split(n=300, seed=0, n_features=5):
         train=part("train", np.arange(half)),
         test=part("test", np.arange(half, n)),
     )
+
+
+def measure_gap(decision, y, group, criterion):
+    """Return the largest difference of two groups' rates that a criterion of `EVENTS` bounds."""
+    gaps = []
+    for label in EVENTS[criterion]:
+        rows = np.full(len(y), True) if label is None else y == label
+        rates = [decision[rows & (group == code)].mean() for code in np.unique(group)]
+        gaps.append(max(rates) - min(rates))
+    return max(gaps)

@@ -10,7 +10,7 @@ from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.train.baseline.fair_gbm import FairGBM
 from fairfrontier.train.objective import list_serving
 from fairfrontier.train.tree.rate_game import EVENTS
-from tests.train.tables import make_split
+from tests.train.tables import make_split, measure_gap
 
 TREES = {"n_estimators": 60, "max_depth": 3, "learning_rate": 0.2}
 
@@ -25,15 +25,6 @@ def table():
     chance = np.clip(0.05 + 0.09 * kind + 0.3 * groups[:, 0] - 0.2 * groups[:, 1], 0, 1)
     X = np.column_stack([kind, groups, rng.normal(size=n)]).astype(np.float64)
     return X, (rng.random(n) < chance).astype(np.int64), groups
-
-
-def measure_gap(decision, y, group, criterion):
-    gaps = []
-    for label in EVENTS[criterion]:
-        rows = np.full(len(y), True) if label is None else y == label
-        rates = [decision[rows & (group == code)].mean() for code in np.unique(group)]
-        gaps.append(max(rates) - min(rates))
-    return max(gaps)
 
 
 @pytest.mark.parametrize("criterion", EVENTS)

@@ -7,6 +7,7 @@ from fairfrontier import create
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.train.baseline.linear_post import LinearPost
 from fairfrontier.train.tree.rate_game import EVENTS
+from tests.train.tables import measure_gap
 
 TREES = {"n_estimators": 40, "max_depth": 3, "learning_rate": 0.2}
 
@@ -19,15 +20,6 @@ def draw_table(n, seed=0, n_groups=2):
     X[:, 0] += 1.2 * group
     chance = 1 / (1 + np.exp(0.8 - X[:, 0] - X[:, 1]))
     return X, (rng.random(n) < chance).astype(np.int64), group[:, None]
-
-
-def measure_gap(decision, y, group, criterion):
-    gaps = []
-    for label in EVENTS[criterion]:
-        rows = np.full(len(y), True) if label is None else y == label
-        rates = [decision[rows & (group == code)].mean() for code in np.unique(group)]
-        gaps.append(max(rates) - min(rates))
-    return max(gaps)
 
 
 @pytest.mark.parametrize("n_groups", [2, 3])
