@@ -73,7 +73,8 @@ def _watch_workers(client: Any) -> Iterator[None]:
     offset = time.time() - seen
     while True:
         yield
-        back = offset - (time.time() - time.monotonic())
+        before, offset = offset, time.time() - time.monotonic()
+        back = before - offset
         if back > patience:
             raise ClusterError(
                 f"The clock was set back by {back:.0f} s, by which Dask's workers count.",

@@ -21,10 +21,9 @@ from fairfrontier.runtime.errors import ClusterError
 
 
 def test_a_clock_that_is_set_back_during_work_is_named(monkeypatch):
-    turned = iter([0.0, 0.0])
-    clock = SimpleNamespace(
-        time=lambda: time.time() - next(turned, 7200.0), monotonic=time.monotonic
-    )
+    # Two hours fast at the first look, and right at all others.
+    turned = iter([0.0, 7200.0])
+    clock = SimpleNamespace(time=lambda: time.time() + next(turned, 0.0), monotonic=time.monotonic)
     with open_cluster(ClusterConfig(kind="local", workers=1)) as client:
         monkeypatch.setattr(call, "time", clock)
         with pytest.raises(ClusterError, match="set back by 7200 s"):
