@@ -132,19 +132,24 @@ def take_study_parts(split: Split) -> dict[str, np.ndarray]:
     return rows | {f"{each}_calibration": rows[f"{each}_validation"] for each in ("X", "y", "row")}
 
 
+def draw_trees(draw: np.random.Generator) -> dict[str, Any]:
+    """Return a random setting of XGBoost."""
+    return {
+        "n_estimators": int(np.exp(draw.uniform(np.log(50), np.log(800)))),
+        "max_depth": int(draw.integers(2, 9)),
+        "learning_rate": np.exp(draw.uniform(np.log(0.02), np.log(0.3))),
+        "reg_lambda": np.exp(draw.uniform(np.log(0.1), np.log(100))),
+        "min_child_weight": np.exp(draw.uniform(np.log(0.5), np.log(50))),
+        "n_jobs": THREADS,
+    }
+
+
 def tune(rows: Given, objective: str, seed: int) -> XGBClassifier:
     """Return the best of random settings for the objective, at its best cut, on validation."""
     draw = np.random.default_rng(seed)
     best, best_value = None, -np.inf
     for _ in range(TRIALS):
-        model = XGBClassifier(
-            n_estimators=int(np.exp(draw.uniform(np.log(50), np.log(800)))),
-            max_depth=int(draw.integers(2, 9)),
-            learning_rate=np.exp(draw.uniform(np.log(0.02), np.log(0.3))),
-            reg_lambda=np.exp(draw.uniform(np.log(0.1), np.log(100))),
-            min_child_weight=np.exp(draw.uniform(np.log(0.5), np.log(50))),
-            n_jobs=THREADS,
-        ).fit(rows["X_train"], rows["y_train"])
+        model = XGBClassifier(**draw_trees(draw)).fit(rows["X_train"], rows["y_train"])
         value = find_cut(
             model.predict_proba(rows["X_validation"])[:, 1], rows["y_validation"], objective
         )[1]

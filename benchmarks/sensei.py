@@ -12,7 +12,8 @@ the benchmark fails.
 
 inFairness attacks all features in all 100 steps; ours is measured on that very work, and on what
 SenSeI was published with: 50 steps along the free directions, then 50 in all features, which the
-peer has not. A batch of 30 models is given per model. The peer's memory is the rise of its
+peer has not. What remains of the ratio to a multiple is bounded by the products that both need:
+they are timed alone. A batch of 30 models is given per model. The peer's memory is the rise of its
 process's resident peak during the steps; ours is what NumPy allocates.
 """
 
@@ -21,6 +22,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,7 @@ from fairfrontier.runtime.arrays import array_namespace, as_backend, to_numpy
 from fairfrontier.runtime.thread import limited_threads
 from fairfrontier.train.individual.attack import AttackSetting, LogitDistance, ascend, attack
 from fairfrontier.train.individual.invariance import penalised_gradient
-from fairfrontier.train.neural.network import Network, draw_network, forward
+from fairfrontier.train.neural.network import Network, blocks, draw_network, forward
 from fairfrontier.train.neural.optimiser import Adam
 
 PROGRAM = Path(__file__).with_name("peer") / "sensei.py"
@@ -160,6 +162,43 @@ def check_equal(ours: np.ndarray, theirs: np.ndarray) -> None:
         raise AssertionError(f"{apart:.2%} of the entries differ")
 
 
+def measure_limits(
+    problem: Problem, attack_steps: int, peer: str, theirs: Timed[Any], repeat: int
+) -> list[Record]:
+    """Return records of what no attack of these steps on NumPy can do without.
+
+    Matrix products alone, in blocks as `ascend` has them; then with one pass over an array for
+    each operation by element: 4 of an activation and its gate, 1 back through it, 3 of the
+    penalty, and 10 of Adam's step.
+    """
+    network, x, sigma = problem.network, problem.x, problem.setting.sigma
+    (first, second), back = network.weight, network.back
+    parts = [x[models, rows, :] for models, rows in blocks(x, x.shape[1], network.widest)]
+
+    def multiply(passes: Callable[[Any, int], None]) -> None:
+        for part in parts:
+            for _ in range(attack_steps):
+                hidden = part @ first
+                passes(hidden, 4)
+                slope = (hidden @ second) @ back[1]
+                passes(slope, 1)
+                gradient = slope @ back[0]
+                passes(part @ sigma, 3)
+                passes(gradient, 10)
+
+    def scale(array: Any, count: int) -> None:
+        for _ in range(count):
+            array *= 1.0
+
+    name, n = f"of {attack_steps} attack steps", int(x.shape[1])
+    products = measure_call(lambda: multiply(lambda *_: None), repeat)
+    passes = measure_call(lambda: multiply(scale), repeat)
+    return [
+        compare(f"products alone, {name}", n, products, peer, theirs),
+        compare(f"and passes by element, {name}", n, passes, peer, theirs),
+    ]
+
+
 def measure_against_peer(
     python: Path, rows: int, models: int, attack_steps: int, backend: str, threads: int, repeat: int
 ) -> list[Record]:
@@ -178,6 +217,8 @@ def measure_against_peer(
         each = Timed(together.seconds / models, together.peak_mib / models, together.result)
         records.append(compare(f"{name}, one model", rows, alone, peer, theirs, backend))
         records.append(compare(f"{name}, a model of {models}", rows, each, peer, theirs, backend))
+    if backend == "numpy":
+        records += measure_limits(problem, attack_steps, peer, theirs, repeat)
     return records
 
 

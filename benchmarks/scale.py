@@ -1,0 +1,250 @@
+"""A study whose rows stay in files: rows like Adult's, prepared, learnt and measured by workers.
+
+Run ``python -m benchmarks.scale [--rows N] [--workers W ...] [--memory 3GiB] [--check]
+[--folder F]``. Rows are drawn with a seed from those of Adult, numbers moved a little, and written
+as Parquet of 50,000 rows a row group, to FOLDER, which is kept, or to a temporary one. A study then
+learns the subspace, boosts 50 trees, fits a logistic regression and thresholds behind the trees,
+and ends with its frontier and report; no worker may exceed ``--memory``, beyond which Dask kills
+it. Seconds are those of the whole run on fresh workers and an empty store, once for every number of
+workers, the peer being the first of them; the memory is the resident peak of the worst worker, and
+of this process, which has labels, groups and scores. ``--check`` runs the same rows in memory, too,
+and stops where a measure of the logistic regression differs by more than 1e-9, or one of the trees
+by more than ``BINS``, since features with more values than bins are cut at approximate quantiles.
+Those of ``project`` are shown alone: the optimum of its metric is one that L-BFGS only approaches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from benchmarks.record import Record, show_records, write_records
+from fairfrontier.prepare.config.dataset import read_dataset
+from fairfrontier.prepare.loader import fit_table, make_request
+from fairfrontier.runner import STAGES
+from fairfrontier.runtime.cluster.open import open_cluster
+from fairfrontier.runtime.finder import find_yaml
+from fairfrontier.runtime.home import find_home
+from fairfrontier.study.option import RunOptions
+from fairfrontier.study.run import ThreadRunner, run_stages, start_study
+from fairfrontier.study.stage import RunContext
+
+GROUP, FILE = 50_000, 1_000_000
+BINS = 0.02
+# Numbers of Adult -> how far one is moved, and its bounds.
+MOVED = {
+    "age": (3, 17, 90),
+    "education-num": (1, 1, 16),
+    "capital-gain": (200, 0, 99_999),
+    "capital-loss": (50, 0, 4_356),
+    "hours-per-week": (4, 1, 99),
+}
+STUDY = {
+    "study": "scale",
+    "dataset": "scale",
+    "metric": {"name": "subspace"},
+    "methods": {
+        "gbdt": {"n_estimators": 50, "max_depth": 4},
+        "linear": {},
+        "project": {"n_estimators": 50, "max_depth": 4},
+        "thresholds": {
+            "method": "gbdt",
+            "n_estimators": 50,
+            "max_depth": 4,
+            "then": {"method": "group_thresholds", "attributes": "sex", "bound": 0.02},
+        },
+    },
+    "seeds": 1,
+    "threads": 1,
+    "objective": "balanced_accuracy",
+    "frontier": {"fairness": ["consistency:spouse", "tpr_difference:sex"]},
+}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A run: its seconds by stage, peaks of the worst worker and of this process, and points."""
+
+    seconds: dict[str, float]
+    worker_mib: float
+    own_mib: float
+    points: pd.DataFrame
+
+    @property
+    def total(self) -> float:
+        """Seconds of the whole run."""
+        return self.seconds["total"]
+
+
+def draw_rows(table: pd.DataFrame, n: int, generator: np.random.Generator) -> pd.DataFrame:
+    """Return n rows of a table, drawn with replacement, with numbers moved a little."""
+    drawn = table.iloc[generator.integers(len(table), size=n)].reset_index(drop=True)
+    for name, (width, low, high) in MOVED.items():
+        value = drawn[name].to_numpy(dtype=np.float64)
+        # Most people have no gains and losses.
+        moved = value + (value > 0) * generator.integers(-width, width + 1, size=n)
+        drawn[name] = moved.clip(low, high)
+    return drawn
+
+
+def write_rows(folder: Path, n: int, seed: int = 0) -> int:
+    """Write n rows as Parquet, each row group from a generator of its own; return the bytes."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    home = find_home()
+    table = fit_table(make_request("adult", home=home)).frame
+    columns = [*MOVED, "workclass", "marital-status", "occupation", "relationship"]
+    table = table[[*columns, "sex", "race", "income"]]
+    folder.mkdir(parents=True, exist_ok=True)
+    for first in range(0, n, FILE):
+        path, writer = folder / f"{first // FILE:05d}.parquet", None
+        for start in range(first, min(first + FILE, n), GROUP):
+            generator = np.random.default_rng([seed, start // GROUP])
+            rows = draw_rows(table, min(GROUP, n - start), generator)
+            group = pa.Table.from_pandas(rows, preserve_index=False)
+            writer = writer or pq.ParquetWriter(path, group.schema)
+            writer.write_table(group)
+        if writer is not None:
+            writer.close()
+    return sum(path.stat().st_size for path in folder.glob("*.parquet"))
+
+
+def make_project(home: Path, rows: Path, memory: str) -> None:
+    """Write the dataset and the study of rows in a folder."""
+    adult = read_dataset(find_yaml("dataset", "adult", find_home()))
+    shape = adult.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    for key in ("notes", "rows", "description"):
+        shape.pop(key, None)
+    shape |= {
+        "dataset": "scale",
+        "source": {"path": str(rows), "format": "parquet"},
+        "memory": memory,
+        "split": {"kind": "random", "train": 0.64, "validation": 0.16, "test": 0.2},
+    }
+    for kind, content in (("datasets", shape), ("studies", STUDY)):
+        folder = home / "conf" / kind
+        folder.mkdir(parents=True, exist_ok=True)
+        text = yaml.safe_dump(content, sort_keys=False)
+        (folder / "scale.yaml").write_text(text, encoding="utf-8")
+
+
+def run(home: Path, workers: int | None, limit: str) -> Measured:
+    """Run the study on so many workers, or in this process, and measure it."""
+    cluster = "inline"
+    if workers is not None:
+        kind = {"kind": "local", "workers": workers, "threads": 1, "memory": limit}
+        path = home / f"{workers}.yaml"
+        path.write_text(yaml.safe_dump(kind), encoding="utf-8")
+        cluster = str(path)
+    seconds: dict[str, float] = {}
+
+    def timed(name: str, stage: Callable[..., Any], *arguments: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return stage(*arguments)
+        finally:
+            seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - start
+
+    start = time.perf_counter()
+    study = start_study(RunOptions(study="scale", conf=home, cluster=cluster))
+    with open_cluster(study.cluster) as client:
+        stages = {name: partial(timed, name, stage) for name, stage in STAGES.items()}
+        with ThreadRunner(RunContext(study.store, home, client), stages) as runner:
+            facts = run_stages(study, runner)
+        worst = max(client.run(_find_peak).values()) if client is not None else float("nan")
+    seconds["total"] = time.perf_counter() - start
+    points = pd.read_parquet(Path(facts["folder"]) / "points.parquet")
+    if facts["skipped"]:
+        raise SystemExit(f"Left out: {facts['skipped']}")
+    return Measured(seconds, worst, _find_peak(), points)
+
+
+def check_points(lazy: pd.DataFrame, inside: pd.DataFrame) -> Mapping[str, float]:
+    """Return the largest difference of each method's measures; stop where one is too large."""
+    keys = ["method", "setting", "seed", "part", "measure", "group"]
+    both = lazy.merge(inside, on=keys, suffixes=("", "_inside"), validate="one_to_one")
+    if len(both) != len(lazy):
+        raise SystemExit("The two runs have different measures.")
+    both["gap"] = (both["value"] - both["value_inside"]).abs()
+    rates = both["measure"].isin(["accuracy", "balanced_accuracy", "auc", "consistency", "tpr"])
+    both = both[(both["method"] == "linear") | rates & (both["group"].isin(["", "spouse"]))]
+    gaps = {str(name): float(gap) for name, gap in both.groupby("method")["gap"].max().items()}
+    for name, gap in gaps.items():
+        if name != "project" and gap > (1e-9 if name == "linear" else BINS):
+            raise SystemExit(f"Measures of {name} differ by {gap:.2g} from those in memory.")
+    return gaps
+
+
+def _find_peak() -> float:
+    """Return the resident peak of this process, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def measure(folder: Path, rows: int, workers: list[int], limit: str, check: bool) -> list[Record]:
+    """Return the records of one study on each number of workers."""
+    source = folder / f"rows-{rows}"
+    start = time.perf_counter()
+    size = write_rows(source, rows)
+    print(f"{rows:,} rows, {size / 2**20:,.0f} MiB, written in {time.perf_counter() - start:.0f} s")
+    records, first = [], None
+    for count in workers:
+        with tempfile.TemporaryDirectory(prefix="scale-", dir=folder) as home:
+            make_project(Path(home), source, "dask")
+            done = run(Path(home), count, limit)
+        stages = ", ".join(f"{name} {value:.0f} s" for name, value in done.seconds.items())
+        print(f"{count} worker(s): {stages}; worst worker {done.worker_mib:,.0f} MiB of {limit}, "
+              f"this process {done.own_mib:,.0f} MiB")  # fmt: skip
+        first = first or done
+        records.append(
+            Record(
+                case=f"study in partitions, {count} worker" + "s" * (count > 1),
+                n=rows,
+                ours_seconds=done.total,
+                peer=f"{workers[0]} worker(s)",
+                peer_seconds=first.total,
+                ratio=first.total / done.total,
+                ours_peak_mib=done.worker_mib,
+                peer_peak_mib=first.worker_mib,
+                backend="numpy",
+            )
+        )
+    if check and first is not None:
+        with tempfile.TemporaryDirectory(prefix="scale-", dir=folder) as home:
+            make_project(Path(home), source, "auto")
+            inside = run(Path(home), None, limit)
+        gaps = check_points(first.points, inside.points)
+        told = ", ".join(f"{name} {gap:.1g}" for name, gap in gaps.items())
+        print(f"in memory: {inside.total:.0f} s; largest differences: {told}")
+    return records
+
+
+def main() -> None:
+    """Run the benchmark, print its table and write data/results/benchmarks/scale.json."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--memory", default="3GiB")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--folder", type=Path)
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="scale-") as scratch:
+        folder = (chosen.folder or Path(scratch)).resolve()
+        records = measure(folder, chosen.rows, chosen.workers, chosen.memory, chosen.check)
+    show_records("scale", records)
+    print(write_records("scale", records))
+
+
+if __name__ == "__main__":
+    main()
