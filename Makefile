@@ -1,8 +1,8 @@
-# Needs make, Python 3.11 or 3.12 and pip; everything else is put into .venv by .ci/setup.
+# Needs make, Python 3.11 to 3.13 and pip; everything else is put into .venv by .ci/setup.
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce test test-all test-seeds test-blas fuzz faults smoke lint format bench peers serve lock vega wheel clean develop
+.PHONY: help setup reproduce test watch test-all test-seeds test-blas fuzz faults smoke lint format docs bench peers serve lock vega wheel sbom clean develop
 
-# PYTHON=/path/to/python3.12 picks the interpreter of a new .venv; empty: the first that fits.
+# PYTHON=/path/to/python3.13 picks the interpreter of a new .venv; empty: the first that fits.
 PYTHON ?=
 # PROFILE=default | paper | grid | full: how much `make reproduce` runs. Paper takes hours, and days for
 # the texts; grid and full are of adult-tradeoff alone. Studies without the profile are left out.
@@ -19,9 +19,9 @@ export PYTHON
 RUN := .venv/bin/python
 # Environments of peers, each by its .in and .lock in benchmarks/peer: of the scoreboard, and of audits.
 PEERS := fairlearn fairgbm aedt
-# Tests of a file share servers and tables: a file goes to one process, the longest files first. A
-# third process computes while others wait for servers and commands.
-SPREAD := -n 3 --dist loadfile --no-loadscope-reorder
+# Tests of a file share servers and tables: a file goes to one process, the longest files first.
+# tests/conftest.py says how many there are.
+SPREAD := -n auto --dist loadfile --no-loadscope-reorder
 # Kinds of OpenBLAS's kernels, with what a processor needs for them by its name in /proc/cpuinfo.
 KERNELS := Haswell:avx2 SkylakeX:avx512vl Zen:avx2 Prescott:pni
 UV_COMPILE := uv pip compile -q --universal --python-version 3.11 --generate-hashes \
@@ -41,6 +41,16 @@ reproduce: setup  ## run the studies that reproduce papers (PROFILE=default|pape
 
 test: develop  ## run the tests (PYTEST=... for pytest's arguments)
 	@$(RUN) -m pytest $(SPREAD) $(PYTEST)
+
+watch: develop  ## run tests again whenever a file is saved (PYTEST="tests/contracts/test_methods.py -k NAME")
+	@marks=$$(mktemp -d); trap 'rm -rf $$marks' EXIT; trap exit INT TERM; \
+	touch -t 200001010000 $$marks/seen; \
+	while sleep 0.5; do \
+		touch $$marks/now; \
+		if find conf fairfrontier tests -newer $$marks/seen \( -name '*.py' -o -name '*.yaml' \) | grep -q .; then \
+			mv $$marks/now $$marks/seen; $(RUN) -m pytest $(SPREAD) $(PYTEST); \
+		fi; \
+	done
 
 test-all: develop  ## run the tests with the slow ones
 	@$(RUN) -m pytest $(SPREAD) -m "not gpu" $(PYTEST)
@@ -75,12 +85,17 @@ lint: develop  ## check style, types, import layers and locks
 	@$(RUN) -m ruff format --check .
 	@$(RUN) -m mypy
 	@$(RUN) -c "from importlinter.cli import lint_imports_command; lint_imports_command()" --no-logo
-	@if grep -n '://' requirements.lock requirements-dev.lock benchmarks/peer/*.lock; then \
+	@if grep -n '://' requirements*.lock benchmarks/peer/*.lock; then \
 		echo "A lock names a host: run make lock."; exit 1; fi
 
 format: develop  ## format the code and apply the linter's safe fixes
 	@$(RUN) -m ruff check --fix-only .
 	@$(RUN) -m ruff format .
+
+docs:  ## build the manual into build/docs; warnings and broken links are errors
+	@.ci/setup requirements-docs.lock .docs
+	@.docs/bin/python -m sphinx -q -W --keep-going -b html -d build/docs.cache docs build/docs
+	@echo "The manual is build/docs/index.html."
 
 bench: develop  ## measure against named peers (BENCH="budro --backend cupy")
 	@$(RUN) -m benchmarks $(BENCH)
@@ -95,6 +110,7 @@ lock:  ## resolve the dependencies again (needs uv)
 	$(UV_COMPILE) pyproject.toml --extra build --extra cpu --extra dask --extra excel \
 		--extra flows --extra notebook --extra text -o requirements.lock
 	$(UV_COMPILE) pyproject.toml --extra dev -c requirements.lock -o requirements-dev.lock
+	$(UV_COMPILE) pyproject.toml --extra docs -c requirements.lock -o requirements-docs.lock
 	for peer in $(PEERS); do \
 		$(UV_COMPILE) benchmarks/peer/$$peer.in -o benchmarks/peer/$$peer.lock || exit 1; \
 	done
@@ -105,10 +121,13 @@ vega: develop  ## bundle the library that reports are explored with, of the lock
 		licences, end, _ = path.read_text().partition('*/\n'); \
 		path.write_text(licences + end + vl_convert.javascript_bundle())"
 
-wheel: develop  ## build the wheel into dist/
-	@$(RUN) -m pip wheel -qq --no-deps --no-build-isolation --wheel-dir dist .
+wheel: develop  ## build the wheel and the source distribution into dist/, the same bytes each time
+	@$(RUN) -m hatchling build -d dist
+
+sbom: wheel  ## list what requirements.lock installs, with its licences, into dist/ (CycloneDX)
+	@$(RUN) .ci/sbom.py dist
 
 clean:  ## remove the environment and the tools' caches (results and data/cache stay)
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
+	rm -rf .venv .docs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
 		build dist
-	find fairfrontier tasks flows tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find docs fairfrontier tasks flows tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
