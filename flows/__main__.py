@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fairfrontier.cli.command import show_frontier, show_reproduced
+from fairfrontier.cli.command import show_frontier
 from fairfrontier.cli.option import command_from
 from fairfrontier.cli.terminal import run_app, say, show
 from flows.terminal import run_on_server
@@ -36,7 +36,7 @@ def reproduce(options: ReproduceOptions) -> None:
     def start() -> None:
         from flows.reproduce import reproduce as flow
 
-        show_reproduced(flow(options))
+        flow(options)
 
     run_on_server(options.home, check, start)
 

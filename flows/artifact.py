@@ -19,6 +19,7 @@ from prefect.artifacts import (
     update_progress_artifact,
 )
 
+from fairfrontier.choose.card import escape_markdown
 from fairfrontier.prepare.embedding.base import ENCODING
 from fairfrontier.runtime.text_file import read_csv
 
@@ -58,8 +59,13 @@ def show_progress(artifact: UUID, share: float) -> None:
 
 
 def publish_table(slug: str, name: str, table: pd.DataFrame, description: str) -> None:
-    """Publish a table."""
-    create_table_artifact(to_rows(table), key=make_key(slug, name), description=description)
+    """Publish a table; Prefect's page shows texts in its cells as Markdown."""
+    rows = [
+        {key: escape_markdown(cell) if isinstance(cell, str) else cell for key, cell in row.items()}
+        for row in to_rows(table)
+    ]
+    description = escape_markdown(description)
+    create_table_artifact(rows, key=make_key(slug, name), description=description)
 
 
 def publish_results(slug: str, folder: Path) -> None:
@@ -77,7 +83,7 @@ def _publish_files(slug: str, folder: Path, names: Iterable[str], card: str) -> 
     paths = [path for path in (folder / name for name in names) if path.is_file()]
     links = "\n".join(f"- [{path.name}]({path.resolve().as_uri()})" for path in paths)
     for name, text in (("card", card), ("files", links)):
-        described = f"{name.capitalize()} of {slug}"
+        described = escape_markdown(f"{name.capitalize()} of {slug}")
         create_markdown_artifact(text, key=make_key(slug, name), description=described)
 
 
@@ -123,14 +129,14 @@ def write_card(
 ) -> str:
     """Return the card of a run: counts, claims and a figure, as unindented markdown."""
     summary = json.loads((folder / summary_name).read_text(encoding="utf-8"))
-    lines = [f"# {slug}", ""]
+    lines = [f"# {escape_markdown(slug)}", ""]
     if "seconds" in summary:
         lines += [f"Made in {float(summary['seconds']):.0f} s.", ""]
     for name, count in dict(summary.get("counts", {})).items():
         lines.append(f"- {name.replace('_', ' ')}: {count}")
     for claim in summary.get("claims", []):
         held = {True: "holds", False: "**does not hold**"}.get(claim["held"], "not checked")
-        lines.append(f"- {claim['sentence']} — {held}")
+        lines.append(f"- {escape_markdown(claim['sentence'])} — {held}")
     figure = folder / picture
     if figure.is_file():
         code = base64.b64encode(figure.read_bytes()).decode("ascii")
@@ -163,5 +169,6 @@ class FetchArtifact:
         if name.startswith(ENCODING):
             verb, amount = "encode", f"{total:,} texts"
         key = make_key(self._dataset, verb)
-        made = create_progress_artifact(share, key=key, description=f"{name}, {amount}")
+        description = escape_markdown(f"{name}, {amount}")
+        made = create_progress_artifact(share, key=key, description=description)
         self._shown[name] = UUID(str(made))

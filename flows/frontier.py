@@ -16,6 +16,8 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from fairfrontier.cli.progress import FitProgress
 from fairfrontier.runner import restore as put_back
 from fairfrontier.runtime.cluster.open import open_cluster
+from fairfrontier.runtime.store import CACHE
+from fairfrontier.runtime.writer import sharing
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.run import StudyRun, run_stages, start_study
 from fairfrontier.study.stage import RunContext
@@ -103,7 +105,8 @@ def frontier(run: RunOptions) -> dict[str, Any]:
     """
     mark_run()
     study = start_study(run)
-    facts = study.summarise() if put_back(study) else _run(study)
+    with sharing(study.home / CACHE):
+        facts = study.summarise() if put_back(study) else _run(study)
     publish_results(study.slug, study.folder)
     return facts
 

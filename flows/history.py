@@ -36,8 +36,8 @@ def crash_dead_runs() -> int:
         for run in client.read_flow_runs(flow_run_filter=waiting):
             marks = [tag.split(":") for tag in run.tags if tag.startswith(f"{MARK}:")]
             if any(_is_gone(host, process) for _, host, process in marks):
-                state = Crashed(message="The process of this run ended without reporting it.")
-                client.set_flow_run_state(run.id, state, force=True)
+                message = "The process of this run ended without reporting it."
+                client.set_flow_run_state(run.id, Crashed(message=message), force=True)
                 crashed += 1
     return crashed
 

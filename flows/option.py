@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from pydantic import Field
 
+from fairfrontier.prepare.config.dataset import read_dataset
+from fairfrontier.prepare.size import estimate_bytes
 from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.runtime.option import ProjectOptions
-from fairfrontier.study.config import DEFAULT_PROFILE
-from fairfrontier.study.expand import load_study
+from fairfrontier.study.config import DEFAULT_PROFILE, StudyConfig
 from fairfrontier.study.option import Cluster, Profile, Results, RunOptions
-from fairfrontier.study.read import list_studies
+from fairfrontier.study.read import list_studies, read_study
 from fairfrontier.study.run import check_options
 
 
@@ -21,8 +25,11 @@ class ReproduceOptions(ProjectOptions):
     out: Results = None
 
     def plan(self) -> list[RunOptions]:
-        """Return one frontier run per study that reproduces something and has the profile."""
-        reproducing = self._read()
+        """Return one frontier run per study that reproduces something and has the profile.
+
+        Studies of small tables come first: they are done within seconds.
+        """
+        reproducing = self._profiles
         if not reproducing:
             raise ConfigError(
                 f"No study in {self.home / 'conf' / 'studies'} reproduces a table or a figure.",
@@ -44,21 +51,25 @@ class ReproduceOptions(ProjectOptions):
 
     def list_skipped(self) -> list[str]:
         """Return the studies that reproduce something and do not have the profile."""
-        return [name for name, known in self._read().items() if self.profile not in known]
+        return [name for name, known in self._profiles.items() if self.profile not in known]
 
     def check(self) -> None:
         """Raise a FairfrontierError for whatever is known to be wrong before anything runs."""
         for options in self.plan():
             check_options(options)
 
-    def _read(self) -> dict[str, set[str]]:
-        """Return name -> profiles of every study that reproduces something."""
-        loaded = {name: load_study(name, home=self.home).study for name in list_studies(self.home)}
-        return {
-            name: {DEFAULT_PROFILE, *study.profiles}
-            for name, study in loaded.items()
-            if study.reproduced
-        }
+    @cached_property
+    def _profiles(self) -> dict[str, set[str]]:
+        """Profiles of every study that reproduces something, those of small tables first."""
+        names = list_studies(self.home)
+        read = {name: read_study(name, DEFAULT_PROFILE, self.home)[0] for name in names}
+        reproducing = [name for name, study in read.items() if study.reproduced]
+        reproducing.sort(key=lambda name: self._estimate_bytes(read[name]))
+        return {name: {DEFAULT_PROFILE, *read[name].profiles} for name in reproducing}
+
+    def _estimate_bytes(self, study: StudyConfig) -> int:
+        file = find_yaml("dataset", study.dataset, self.home)
+        return estimate_bytes(read_dataset(file, self.home).source, self.home, file.parent)
 
 
 class ServeOptions(ProjectOptions):

@@ -22,18 +22,19 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Literal
 
 from fairfrontier.runtime.errors import ClusterError, StoreError
 from fairfrontier.runtime.home import read_path
-from fairfrontier.runtime.writer import filling, make_private
+from fairfrontier.runtime.writer import drafting, filling, make_private
 
 LOOPBACK = "127.0.0.1"
 HOSTS = (LOOPBACK, "localhost")
@@ -99,6 +100,22 @@ def _not_writable(folder: Path, error: OSError) -> StoreError:
     )
 
 
+@contextmanager
+def keeping_temporary(folder: Path) -> Iterator[None]:
+    """Let this process, and those that it starts, have temporary files in Prefect's folder.
+
+    In a shared one Prefect's runner takes a folder of a fixed name, which another user may own.
+    What was killed before is removed.
+    """
+    with ExitStack() as stack:
+        try:
+            own = stack.enter_context(drafting(folder))
+        except OSError as error:
+            raise _not_writable(folder, error) from error
+        os.environ["TMPDIR"] = tempfile.tempdir = str(own)
+        yield
+
+
 def find_folder(home: Path) -> Path:
     """Return Prefect's folder: PREFECT_HOME where it is set, else data/prefect of the project."""
     named = os.environ.get("PREFECT_HOME")
@@ -150,6 +167,8 @@ def lock(path: Path, how: int) -> IO[str] | None:
 
     ``how`` is one of fcntl's LOCK_ constants. A file system without locks refuses nobody.
     """
+    # Whoever can read a file can lock it.
+    path.touch(0o600)
     file = path.open("a+", encoding="utf-8")
     try:
         fcntl.flock(file, how)

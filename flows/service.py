@@ -12,7 +12,7 @@ from typing import Any
 
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.home import VARIABLE
-from flows.server import set_environment, start_server
+from flows.server import find_folder, keeping_temporary, set_environment, start_server
 
 POOL = "fairfrontier"
 # What a run may not choose, though Prefect would let whoever starts it: anybody's code would run.
@@ -29,7 +29,7 @@ def serve_all(home: Path, port: int, say: Callable[[str], None]) -> None:
     os.environ.pop("PREFECT_API_URL", None)
     os.environ[VARIABLE] = str(home)
     set_environment(home)
-    with start_server(home, "serve", port) as server:
+    with keeping_temporary(find_folder(home)), start_server(home, "serve", port) as server:
         server.wait()
         from flows.history import crash_dead_runs
 

@@ -8,7 +8,6 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from fairfrontier import load
 from fairfrontier.prepare.description import describe_split
 from fairfrontier.prepare.request import SplitRequest
 from fairfrontier.prepare.source.progress import Progress
@@ -26,4 +25,4 @@ def prepare_table(
     dataset: str, seed: int, home: str, progress: Progress | None = None
 ) -> list[dict[str, Any]]:
     """Load a dataset and return what its parts hold; see `describe_split`."""
-    return describe_split(load(dataset, seed, home=Path(home), progress=progress))
+    return describe_split(SplitRequest(dataset, seed).load(Path(home), progress))

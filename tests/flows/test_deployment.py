@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 import yaml
+from prefect.client.schemas.objects import ConcurrencyLimitConfig
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.events import DeploymentEventTrigger
 from prefect.events.schemas.events import Resource
@@ -14,7 +15,10 @@ from prefect.events.schemas.events import Resource
 from flows.monitor import ALARM
 from flows.service import POOL
 
-FIELDS = {"name", "entrypoint", "parameters", "work_pool", "schedules", "description", "tags"}
+FIELDS = {
+    *("name", "entrypoint", "parameters", "work_pool", "concurrency_limit", "schedules"),
+    *("description", "tags"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +41,7 @@ def test_every_deployment_is_whole(described):
     for deployment in described["deployments"]:
         assert set(deployment) - {"triggers"} == FIELDS
         assert deployment["work_pool"]["name"] == POOL
+        assert ConcurrencyLimitConfig.model_validate(deployment["concurrency_limit"]).limit >= 1
         if deployment["schedules"]:
             flow_of(deployment).validate_parameters(deployment["parameters"])
         for schedule in deployment["schedules"]:

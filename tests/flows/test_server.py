@@ -10,6 +10,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -18,7 +19,14 @@ from pathlib import Path
 import pytest
 
 from fairfrontier.runtime.errors import ClusterError, StoreError
-from flows.server import Server, find_running, read_secret, set_environment, start_server
+from flows.server import (
+    Server,
+    find_running,
+    keeping_temporary,
+    read_secret,
+    set_environment,
+    start_server,
+)
 from tests.project import ROOT
 from tests.security.knock import PATHS
 from tests.security.sockets import LOOPBACK, knock, list_listening
@@ -43,6 +51,18 @@ def test_settings_are_absolute_and_what_the_user_set_stays(clean, tmp_path, monk
     assert os.environ["PREFECT_LOCAL_STORAGE_PATH"] == "/elsewhere"
     assert os.environ["DO_NOT_TRACK"] == "1"
     assert os.environ["no_proxy"] == "intern,127.0.0.1,localhost"
+
+
+def test_what_is_served_shares_no_temporary_folder(clean, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    tmp_path.chmod(0o700)
+    with keeping_temporary(tmp_path):
+        own = Path(tempfile.gettempdir())
+        assert (own.parent, os.environ["TMPDIR"]) == (tmp_path, str(own))
+        assert stat.S_IMODE(own.stat().st_mode) == 0o700
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(StoreError, match="cannot be written"), keeping_temporary(Path("/proc/no")):
+        pass
 
 
 def test_a_home_that_cannot_be_written_is_told(clean):
@@ -249,6 +269,12 @@ def test_no_route_answers_without_the_secret(serving):
             answer = connection.getresponse()
             answer.read()
             assert answer.status == 401 or full in open_paths, (method, full, answer.status)
+    # Open, too, are pages that every installation has: they show nothing of this one.
+    private = [(folder / "secret").read_text(), secret, str(folder)]
+    for page in ("/", "/docs", "/openapi.json", "/ui-settings", *open_paths):
+        connection.request("GET", page)
+        text = connection.getresponse().read().decode()
+        assert not [part for part in private if part in text], page
     connection.close()
 
 

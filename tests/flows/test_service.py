@@ -14,7 +14,14 @@ OWN = f"http://127.0.0.1:{PORT}"
 
 
 @pytest.mark.slow
-def test_a_deployed_run_works_and_the_user_interface_asks_the_right_server(fresh):
+def test_a_deployed_run_works_and_the_user_interface_asks_the_right_server(
+    fresh, tmp_path, monkeypatch
+):
+    # What another user may have made in /tmp.
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "runner_storage").write_text("not a folder")
+    monkeypatch.setenv("TMPDIR", str(shared))
     with serve(fresh, PORT) as service:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(f"{OWN}/ui-settings", timeout=10) as answer:
@@ -33,6 +40,8 @@ def test_a_deployed_run_works_and_the_user_interface_asks_the_right_server(fresh
         assert not (fresh / "owned").exists()
     assert (fresh / "data" / "results" / "loans" / "report.html").is_file()
     assert service.returncode == 0
+    assert [path.name for path in shared.iterdir()] == ["runner_storage"]
+    assert not list((fresh / "data" / "prefect").glob(".*@*"))
 
 
 def test_a_run_chooses_neither_command_nor_folder_nor_environment(harness):
