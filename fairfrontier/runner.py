@@ -10,6 +10,8 @@ from typing import Any
 from fairfrontier.choose.select import Study
 from fairfrontier.report.files import describe_results, keep_results, restore_results, write_results
 from fairfrontier.runtime.cluster.open import open_cluster
+from fairfrontier.runtime.store import CACHE
+from fairfrontier.runtime.writer import sharing
 from fairfrontier.study.config import DEFAULT_PROFILE
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.publication import Reproduction
@@ -76,9 +78,10 @@ def run_plain(
 
     ``observe`` makes what shows the progress of a run.
     """
-    if restore(study):
-        return study.summarise()
     with ExitStack() as stack:
+        stack.enter_context(sharing(study.home / CACHE))
+        if restore(study):
+            return study.summarise()
         client = stack.enter_context(open_cluster(study.cluster))
         watched = observe(study) if observe else nullcontext(SilentObserver())
         observer = stack.enter_context(watched)

@@ -68,6 +68,20 @@ LONGEST = (
 )
 
 
+# To import the library in three processes takes as long as the tests of so many files.
+FEW = 4
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return the processes of `make test`: 3, of which one waits for servers, or 0 for few files.
+
+    With 0 all tests run in pytest's own process.
+    """
+    named = [Path(each.partition("::")[0]) for each in config.args]
+    files = {file for path in named for file in [path, *path.rglob("test_*.py")] if file.is_file()}
+    return 0 if len(files) <= FEW else 3
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what depends on matrix products, and put the longest files first."""
 

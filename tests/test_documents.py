@@ -1,4 +1,4 @@
-"""What README.md and CONTRIBUTING.md show is run, as it stands there."""
+"""What README.md, CONTRIBUTING.md and the manual show is run, as it stands there."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 
 from fairfrontier import init
+from fairfrontier.runtime.config import read_yaml
 from tests.project import call_here
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -83,23 +84,106 @@ def make_loans(n_samples: int = 400) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def loans(tmp_path_factory):
-    """Return a project with the dataset and the study of the README, which was run."""
-    blocks = read_blocks("README.md")
+    """Return a project with the dataset and the study of the manual, which was run."""
+    blocks = read_blocks("docs/start.md")
     assert list(blocks) == ["loans.yaml", "loans-study.yaml"]
     lines = sum(block.count("\n") for block in blocks.values())
     assert lines <= 15
     assert blocks["loans-study.yaml"].count("trials: 40") == 1
-    home = _make_home(tmp_path_factory.mktemp("readme") / "home")
+    home = _make_home(tmp_path_factory.mktemp("manual") / "home")
     for name, text in blocks.items():
         (home / name).write_text(text.replace("trials: 40", "trials: 12"))
-    make_loans().to_csv(home / "loans.csv", index=False)
+    # With fewer rows chance alone passes the bound of `select`.
+    make_loans(1000).to_csv(home / "loans.csv", index=False)
     done = call_here(home, "run", "loans-study.yaml", "--cluster", "inline")
     assert done.returncode == 0, done.stderr
     return home
 
 
-def test_own_table_of_the_readme(loans, tmp_path):
-    assert "\nfairfrontier init loans.csv " in (ROOT / "README.md").read_text()
+def test_first_frontier_of_the_readme(tmp_path, monkeypatch):
+    text = (ROOT / "README.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    drafting, running = code.split("study = ")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FAIRFRONTIER_HOME", raising=False)
+    (tmp_path / "conf").mkdir()
+    make_loans(2000).to_csv("loans.csv", index=False)
+    names: dict[str, object] = {}
+    exec(drafting, names)  # noqa: S102 - the README's own lines
+    # The same with fewer methods and trials.
+    study = tmp_path / "conf" / "studies" / "loans.yaml"
+    drafted = read_yaml(study)
+    drafted["methods"] = {name: drafted["methods"][name] for name in ("linear", "parity sex")}
+    drafted["search"]["trials"] = 5
+    study.write_text(json.dumps(drafted))
+    exec(f"study = {running}", names)  # noqa: S102
+    assert (tmp_path / "my-bundle" / "bundle.json").is_file()
+    # The same in the shell.
+    (shell,) = re.findall(r"```\n(fairfrontier init .*?)```", text, re.S)
+    assert drafting.count('label="repaid"') == shell.count("--label repaid") == 1
+
+
+def test_scoreboard_of_the_readme_is_that_of_the_kept_runs():
+    text = (ROOT / "README.md").read_text()
+    shown = {
+        line.split("|")[1].strip(): [each.strip() for each in line.split("|")[2:-1]]
+        for line in text.splitlines()
+        if line.startswith("| ")
+    }
+    runs = ROOT / "data" / "reference" / "runs"
+    kept = json.loads((runs / "scoreboard.json").read_text())
+    cells = pd.DataFrame(kept["cells"], columns=kept["columns"])
+    cells = cells[cells["track"] == "thresholds"]
+    peers = ["error-parity", "fairlearn", "oxonfair"]
+    verdicts = cells.groupby("contender")["verdict"]
+    counts = [verdicts.value_counts()[name] for name in peers]
+    assert shown["ours wins / ties / loses against it, of 144"][:3] == [
+        " / ".join(str(count.get(verdict, 0)) for verdict in ("win", "tie", "loss"))
+        for count in counts
+    ]
+    assert {count.sum() for count in counts} == {144}
+    higher = cells.groupby("contender")["difference"].apply(lambda each: (each > 0).mean())
+    assert shown["ours is higher in the mean"][:3] == [f"{higher[name]:.0%}" for name in peers]
+    everybody = [*peers, "smoothed_thresholds"]
+    means = cells.groupby("contender")[["value", "volume"]].mean().loc[everybody]
+    for line, column in {
+        "mean objective": "value",
+        "area that the frontier dominates": "volume",
+    }.items():
+        assert shown[line] == [f"{value:.3f}"[1:] for value in means[column]]
+    crossed = cells[cells["table"] == "adult-sex-race"].groupby("contender")["seconds"].mean()
+    seconds = [float(value) for value in shown["seconds for eight budgets, four groups of Adult"]]
+    assert seconds == [round(crossed[name], 2 if crossed[name] < 1 else 1) for name in everybody]
+
+
+def test_table_of_the_readme_is_published_and_that_of_the_kept_run():
+    lines = (ROOT / "README.md").read_text().splitlines()
+    begin = next(i for i, line in enumerate(lines) if line.startswith("| BuDRO, published"))
+    cells = [[each.strip() for each in line.split("|")[2:-1]] for line in lines[begin : begin + 4]]
+    reference = ROOT / "data" / "reference"
+    table = read_yaml(reference / "budro.yaml")["tables"]["table2"]
+    measures = ["balanced_accuracy", "consistency:spouse", "consistency:gender_race", "gap_rms:sex"]
+    run = json.loads((reference / "runs" / "adult@paper.json").read_text())
+    ours = {
+        (row["method"], row["measure"]): (row["mean"], row["sd"])
+        for row in run["rows"]
+        if row["n_splits"] == 10 and row["setting"].get("select_on") == "train"
+    }
+    for method, (published, found) in zip(("budro", "gbdt"), (cells[:2], cells[2:]), strict=True):
+        row = table["rows"][method]
+        given = dict(
+            zip(table["measures"], zip(row["mean"], row["spread"], strict=True), strict=True)
+        )
+        assert published == [show(*given[name]) for name in measures]
+        assert found == [show(*ours[method, name]) for name in measures]
+
+
+def show(mean: float, spread: float) -> str:
+    return f"{mean:.3f} ± {spread:.3f}".replace("0.", ".")
+
+
+def test_own_table_of_the_manual(loans, tmp_path):
+    assert "\nfairfrontier init loans.csv\n" in (ROOT / "docs" / "start.md").read_text()
     drafted = init(loans / "loans.csv", out=tmp_path)
     assert drafted.command.startswith("fairfrontier run loans")
     folder = loans / "data" / "results" / "loans-study"
@@ -111,7 +195,8 @@ def test_own_table_of_the_readme(loans, tmp_path):
 
 @pytest.mark.slow
 def test_the_way_from_a_frontier_to_a_decision_in_use(loans):
-    text = (ROOT / "README.md").read_text()
+    pages = [ROOT / "docs" / "guide" / f"{name}.md" for name in ("decision", "audit", "monitor")]
+    text = "".join(page.read_text() for page in pages)
     named = re.findall(r"^fairfrontier (?:select|score|audit|monitor) .*[^\\]$", text, re.M)
     inline = re.findall(r"`(audit applicants.csv --model) BUNDLE`", text)
     assert len(inline) == 1
@@ -133,8 +218,8 @@ def test_the_way_from_a_frontier_to_a_decision_in_use(loans):
     assert (results / "monitor" / "loans-study" / "history.parquet").is_file()
 
 
-def test_verbs_of_the_readme(tmp_path):
-    text = (ROOT / "README.md").read_text()
+def test_verbs_of_the_manual(tmp_path):
+    text = (ROOT / "docs" / "python.md").read_text()
     code = "".join(re.findall(r"```python\n(.*?)```", text, re.S))
     # The same lines on fewer rows.
     small = code.replace("seed=0)", "seed=0, rows=500)")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
@@ -18,6 +21,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = (
     ".ci",
+    ".github",
     "benchmarks",
     "conf",
     "data/reference",
@@ -205,7 +209,7 @@ def test_nothing_is_left_for_later():
     assert not [name for name, text in texts() if UNFINISHED.search(text)]
 
 
-@pytest.mark.parametrize("name", [*LOCKS, *PEER_LOCKS])
+@pytest.mark.parametrize("name", [*LOCKS, "requirements-docs.lock", *PEER_LOCKS])
 def test_locks_carry_hashes_and_no_address(name):
     text = (ROOT / name).read_text()
     assert "://" not in text
@@ -239,6 +243,34 @@ def test_make_help_lists_every_target():
     assert default == text
 
 
+def test_what_is_saved_is_tested_again(tmp_path):
+    for folder in ("conf", "fairfrontier", "tests"):
+        (tmp_path / folder).mkdir()
+    source = tmp_path / "fairfrontier" / "source.py"
+    source.write_text("")
+    # Not its prerequisite, the environment.
+    words = ["make", "--no-print-directory", "-f", ROOT / "Makefile", "-o", "develop"]
+    watching = subprocess.Popen(
+        [*words, "watch", "RUN=echo", "PYTEST=-k name"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        first = watching.stdout.readline()
+        # The clock of files moves in steps of some milliseconds.
+        time.sleep(0.1)
+        source.write_text("changed = True")
+        assert watching.stdout.readline() == first
+    finally:
+        # Interrupts are ignored by what a shell has started in the background.
+        os.killpg(watching.pid, signal.SIGTERM)
+        watching.communicate()
+    assert first.startswith("-m pytest -n auto")
+    assert first.endswith("-k name\n")
+
+
 def test_readme_opens_with_the_two_commands():
     text = (ROOT / "README.md").read_text()
     assert "make reproduce" in text
@@ -267,7 +299,13 @@ def test_scripts_stop_at_the_first_fault(name):
 def test_what_every_change_must_pass():
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
     # The variable picks OpenBLAS's kernels, for every test that it would hide a fault from.
-    wanted = ["unset OPENBLAS_CORETYPE", "make lint", "make test-seeds", "make test-blas"]
+    wanted = [
+        "unset OPENBLAS_CORETYPE",
+        "make lint",
+        "make docs",
+        "make test-seeds",
+        "make test-blas",
+    ]
     assert [line for line in lines if line in wanted] == wanted
 
 
@@ -296,9 +334,19 @@ def test_hooks_fetch_nothing():
     assert {hook["language"] for hook in hooks["repos"][0]["hooks"]} == {"system"}
 
 
+def test_the_command_imports_nothing_from_the_current_folder():
+    # Where pip makes no command, this line does.
+    (line,) = re.findall(r"exec \"%s\" .*command", (ROOT / ".ci" / "setup").read_text())
+    assert line == 'exec "%s" -P -m fairfrontier.cli.command'
+
+
 def test_supported_pythons_agree():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["requires-python"] == ">=3.11,<3.13"
-    assert "(3, 11) <= sys.version_info < (3, 13)" in (ROOT / ".ci" / "setup").read_text()
+    assert project["requires-python"] == ">=3.11,<3.14"
+    assert "(3, 11) <= sys.version_info < (3, 14)" in (ROOT / ".ci" / "setup").read_text()
+    said = re.findall(r"Programming Language :: Python :: ([\d.]+)", str(project["classifiers"]))
+    workflow = (ROOT / ".github" / "workflows" / "check.yml").read_text()
+    assert f"python: {json.dumps(said)}" in workflow
+    assert said == ["3.11", "3.12", "3.13"]
     assert project["license"] == "Apache-2.0"
     assert "Apache License" in (ROOT / "LICENSE").read_text()

@@ -12,14 +12,21 @@ import stat
 import subprocess
 import sys
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from fairfrontier.audit.auditing import run_audit
 from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.verb import write as write_audit
+from fairfrontier.choose.export import export_choice
+from fairfrontier.choose.select import Study
+from fairfrontier.cli.upkeep.cleaning import clean
+from fairfrontier.cli.upkeep.config import CleanConfig
+from fairfrontier.cli.upkeep.inventory import list_items
 from fairfrontier.debias.config import DebiasConfig
 from fairfrontier.debias.debiasing import fit_debiasing
 from fairfrontier.debias.files import write_debiasing
@@ -28,10 +35,11 @@ from fairfrontier.runner import run_plain
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.run import start_study
+from fairfrontier.study.stage import SilentObserver
 from fairfrontier.train.registry import load_model
 from tests.audit.noisy_rows import make_table as make_decisions
 from tests.debias.scored import make_scores
-from tests.project import DATASET, STUDY, environment, make_project
+from tests.project import DATASET, STUDY, environment, make_project, make_table
 from tests.report.test_explorer import read_data
 
 FILES = {
@@ -70,6 +78,96 @@ def test_a_table_never_seen_before_runs_with_yaml_alone(done, home):
     assert set(points["part"]) == {"train", "validation", "test"}
     levels = points.loc[points["measure"] == "tpr", "group"].unique()
     assert {"origin=island", "origin=north", "origin=south"} <= set(levels)
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """Return what a study came to with its rows in memory, and with its rows in files."""
+    study = """\
+study: loans
+dataset: loans
+metric: {name: subspace}
+methods:
+  gbdt: {n_estimators: 5}
+  linear: {}
+  thresholds: {method: gbdt, n_estimators: 5, then: {method: group_thresholds, attributes: origin}}
+  k_neighbors: {}
+seeds: 1
+threads: 1
+objective: balanced_accuracy
+frontier: {fairness: [gap_rms:origin]}
+"""
+    facts = {}
+    for memory in ("auto", "dask"):
+        source = DATASET.replace("data/raw/loans.csv", "data/raw/loans, format: parquet")
+        # Without calibration rows rules are fitted on folds of rows, whose order is another one.
+        source = source.replace("train: 0.6, test: 0.4", "train: 0.5, calibration: 0.2, test: 0.3")
+        dataset = f"{source}memory: {memory}\n"
+        home = make_project(tmp_path_factory.mktemp(memory), study, dataset)
+        rows = home / "data" / "raw" / "loans"
+        rows.mkdir()
+        make_table().to_parquet(rows / "all.parquet", row_group_size=500)
+        facts[memory] = run(home)
+    return facts
+
+
+def test_rows_that_stay_in_files_give_the_measures_of_rows_in_memory(both):
+    inside, lazy = (
+        pd.read_parquet(Path(facts["folder"]) / "points.parquet") for facts in both.values()
+    )
+    assert set(lazy["method"]) == {"gbdt", "linear", "thresholds"}
+    inside = inside[inside["method"] != "k_neighbors"].reset_index(drop=True)
+    columns = ["method", "setting", "seed", "part", "measure", "group", "n"]
+    pd.testing.assert_frame_equal(lazy[columns], inside[columns])
+    for column in ("value", "low", "high"):
+        np.testing.assert_allclose(lazy[column], inside[column], atol=1e-9, err_msg=column)
+
+
+def test_a_report_says_what_needs_rows_in_memory(both):
+    facts = both["dask"]
+    assert facts["memory"] == "dask"
+    assert list(facts["skipped"]) == ["k_neighbors"]
+    assert "needs all rows in one process's memory" in facts["skipped"]["k_neighbors"]
+    assert "needs all rows" in (Path(facts["folder"]) / "report.html").read_text()
+    assert "memory" not in both["auto"]
+    assert not both["auto"]["skipped"]
+
+
+def test_certificates_of_rows_that_stay_in_files_are_refused(both):
+    home = Path(both["dask"]["folder"]).parents[2]
+    study = home / "conf" / "studies" / "loans.yaml"
+    certified = study.read_text() + "certificate: {budgets: [0.1]}\n"
+    (home / "conf" / "studies" / "certified.yaml").write_text(
+        certified.replace("study: loans", "study: certified")
+    )
+    with pytest.raises(ConfigError, match="certifies models, which needs the rows of loans"):
+        run(home, study="certified")
+
+
+def test_no_bundle_is_made_of_rows_that_stay_in_files(both):
+    home = Path(both["dask"]["folder"]).parents[2]
+    choice = Study(Path(both["dask"]["folder"]), home, both["dask"]).select()
+    with pytest.raises(ConfigError, match="rows stay in files"):
+        export_choice(choice, home / "bundle")
+    assert not (home / "bundle").exists()
+
+
+def test_what_a_run_keeps_is_known_as_its_studys_and_stays_while_a_run_lasts(done, home):
+    kept = [item for item in list_items(home) if item.kind in ("fits", "measures", "copies")]
+    assert {item.studies for item in kept} >= {frozenset({"loans"})}
+    assert all("loans" in item.studies for item in kept)
+    seen = []
+
+    @contextmanager
+    def observe(_):
+        seen.append(clean(CleanConfig(conf=home, yes=True)))
+        yield SilentObserver()
+
+    # The fits are there: what is new is this profile's report.
+    options = RunOptions(study="loans", conf=home, cluster="inline", profile="short")
+    run_plain(start_study(options), observe)
+    assert len(seen[0].held) == len(seen[0].chosen) > len(kept)
+    assert not seen[0].removed
 
 
 def test_a_model_of_the_frontier_can_be_loaded(done, home):

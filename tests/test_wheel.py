@@ -1,4 +1,4 @@
-"""What the wheel holds, and that it works where there is no checkout."""
+"""What wheel and source distribution hold, and that they work where there is no checkout."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -22,14 +23,54 @@ SHIPPED = {
 }
 
 
+def build(project: Path, folder: Path, umask: int = -1) -> tuple[Path, Path]:
+    """Build what `make wheel` builds; return the source distribution and the wheel."""
+    command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
+    subprocess.run(command, cwd=project, check=True, capture_output=True, umask=umask)
+    (source,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
+    return source, wheel
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel."""
-    folder = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    (path,) = folder.glob("*.whl")
-    return path
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return build(ROOT, tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="module")
+def wheel(built: tuple[Path, Path]) -> Path:
+    return built[1]
+
+
+def test_the_source_distribution_builds_the_same_bytes_elsewhere(built, tmp_path):
+    shutil.unpack_archive(built[0], tmp_path, filter="data")
+    (copy,) = tmp_path.iterdir()
+    for path in [copy, *copy.rglob("*")]:
+        path.chmod(path.stat().st_mode & 0o700)
+        os.utime(path, (1e9, 1e9))
+    # What work leaves behind in a checkout.
+    for stray in (
+        ".venv/a.py",
+        "data/cache/a",
+        "data/results/german/frontier.csv",
+        "fairfrontier/__pycache__/a.pyc",
+        "notes.txt",
+        "tests/.hypothesis/a",
+    ):
+        (copy / stray).parent.mkdir(parents=True, exist_ok=True)
+        (copy / stray).write_text("a")
+    again = build(copy, tmp_path / "dist", umask=0o077)
+    assert [path.name for path in again] == [path.name for path in built]
+    assert [path.read_bytes() for path in again] == [path.read_bytes() for path in built]
+
+
+def test_the_source_distribution_holds_the_repository(built):
+    if not (ROOT / ".git").exists():
+        pytest.skip("this is no checkout")
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True)
+    # A link to a folder becomes its files.
+    tracked = {path for path in listed.stdout.decode().splitlines() if (ROOT / path).is_file()}
+    with tarfile.open(built[0]) as archive:
+        assert tracked <= {name.partition("/")[2] for name in archive.getnames()}
 
 
 def test_the_wheel_holds_the_library_and_what_it_needs(wheel):
@@ -55,7 +96,7 @@ def test_the_wheel_holds_the_library_and_what_it_needs(wheel):
 
 
 def test_the_unpacked_wheel_works_in_an_empty_folder(wheel, tmp_path):
-    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    shutil.unpack_archive(wheel, tmp_path / "site", format="zip")
     (tmp_path / "empty").mkdir()
     code = (
         "import fairfrontier as ff\n"
@@ -81,8 +122,9 @@ def test_the_unpacked_wheel_works_in_an_empty_folder(wheel, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", ["3.11", "3.12"])
-def test_a_fresh_environment_with_the_wheel_alone(wheel, tmp_path, version):
+@pytest.mark.parametrize("locked", [False, True], ids=["newest", "locked"])
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_a_fresh_environment_with_the_wheel_alone(wheel, tmp_path, version, locked):
     python = shutil.which(f"python{version}")
     # pyenv has a shim for every version, which fails where that is not chosen.
     if python is None or subprocess.run([python, "--version"], check=False).returncode:
@@ -104,7 +146,13 @@ def test_a_fresh_environment_with_the_wheel_alone(wheel, tmp_path, version):
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    call("python", "-m", "pip", "install", "-q", f"{wheel}[cpu]")
+    install = ("python", "-m", "pip", "install", "-q")
+    if locked:
+        lock = str(ROOT / "requirements.lock")
+        call(*install, "--require-hashes", "--no-deps", "-r", lock)
+        call(*install, "--no-deps", str(wheel))
+    else:
+        call(*install, f"{wheel}[cpu]")
     call("python", "-c", "import fairfrontier as ff; ff.load('german')")
     assert "german" in call("fairfrontier", "list", "datasets")
     absent = "import importlib.util as u; assert not any(map(u.find_spec, ('tasks', 'flows')))"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
-from fairfrontier.audit.bound import RATES
-from fairfrontier.prepare.table.audit_table import DecisionColumns
 from fairfrontier.runtime.config import fault
 from fairfrontier.runtime.errors import nearest
 from fairfrontier.runtime.option import (
@@ -22,12 +21,17 @@ from fairfrontier.runtime.option import (
     name_table,
     split_names,
 )
+from fairfrontier.train.noisy.rate import RATE_CELLS
+
+# Completion of options imports this module, and takes no pandas.
+if TYPE_CHECKING:
+    from fairfrontier.prepare.table.audit_table import DecisionColumns
 
 CRITERIA = {
     "equal_opportunity": ("tpr",),
     "equalized_odds": ("tpr", "fpr"),
     "demographic_parity": ("selection_rate",),
-    **{rate: (rate,) for rate in RATES},
+    **{rate: (rate,) for rate in RATE_CELLS},
 }
 TABLE = (
     "labels",
@@ -53,24 +57,32 @@ PartName = Literal["train", "calibration", "validation", "test"]
 
 
 def read_numbers(what: str, mend: str) -> BeforeValidator:
-    """Return a validator that reads a text such as a=0.8,b=0.2, in which names may contain =."""
+    """Return a validator that reads a text such as a=0.8,b=0.2; names may contain = and commas."""
 
     def read(value: Any) -> Any:
         if not isinstance(value, str):
             return value
         numbers: dict[str, float] = {}
-        for item in value.split(","):
-            name, _, text = (part.strip() for part in item.rpartition("="))
-            try:
-                number = float(text)
-            except ValueError:
-                number = None
-            if number is None or not name or name in numbers:
+        pieces = value.split(",")
+        while pieces:
+            item = pieces.pop(0)
+            while (found := _read_pair(item)) is None and pieces:
+                item = f"{item},{pieces.pop(0)}"
+            if found is None or found[0] in numbers:
                 raise fault(f"{item.strip()!r} is no {what}", mend)
-            numbers[name] = number
+            numbers[found[0]] = found[1]
         return numbers
 
     return BeforeValidator(read)
+
+
+def _read_pair(item: str) -> tuple[str, float] | None:
+    """Return the name and the number of NAME=NUMBER; None for another text."""
+    name, _, text = (part.strip() for part in item.rpartition("="))
+    try:
+        return (name, float(text)) if name else None
+    except ValueError:
+        return None
 
 
 Prior = Annotated[
@@ -179,9 +191,12 @@ class AuditConfig(ResultOptions):
     @property
     def name(self) -> str:
         """The name of the table, or of the model's folder."""
-        if self.table is None:
-            return Path(str(self.model)).resolve().name or "model"
-        return name_table(self.table)
+        if self.table is not None:
+            return name_table(self.table)
+        folder = Path(str(self.model)).resolve()
+        # Models of the store differ in the key above them.
+        key = re.fullmatch("([0-9a-f]{12})[0-9a-f]{52}", folder.parent.name)
+        return f"{key[1]}-{folder.name}" if key else folder.name or "model"
 
     def inputs(self) -> list[Path]:
         """Return the files and folders that are read."""
@@ -316,8 +331,10 @@ class AuditConfig(ResultOptions):
     def rates(self) -> tuple[str, ...]:
         """The rates that are bounded, in their usual order."""
         chosen = {rate for name in self.criterion for rate in CRITERIA[name]}
-        return tuple(rate for rate in RATES if not chosen or rate in chosen)
+        return tuple(rate for rate in RATE_CELLS if not chosen or rate in chosen)
 
     def columns(self) -> DecisionColumns:
         """Return the columns of the table that are read."""
+        from fairfrontier.prepare.table.audit_table import DecisionColumns
+
         return DecisionColumns(**{name: getattr(self, name) for name in TABLE})

@@ -13,9 +13,11 @@ from fairfrontier.audit.subject import Findings, Progress
 from fairfrontier.prepare.table.frame import to_arrow, write_parquet
 from fairfrontier.report.summary import list_versions
 from fairfrontier.runtime.config import parse
+from fairfrontier.runtime.errors import FairfrontierError
 from fairfrontier.runtime.text_file import to_csv, write_json
 from fairfrontier.runtime.writer import filling
 
+FRAME = "The frame"
 # Of both kinds: a folder gets the files of one, and loses those of the other.
 FILES = tuple(sorted({*files.FILES, *plain_files.FILES}))
 
@@ -67,8 +69,12 @@ def audit(
         path = Path(folder) / "table.parquet"
         config = parse(AuditConfig, {"table": path, **options}, "ff.audit")
         used = config.columns().used() if config.model is None else {}
-        write_parquet(to_arrow(table, used), path, "The frame")
-        return audit(config, progress)
+        write_parquet(to_arrow(table, used), path, FRAME)
+        try:
+            return audit(config, progress)
+        except FairfrontierError as error:
+            said = (each.replace(str(path), FRAME) for each in (error.fault, error.mend))
+            raise type(error)(*said) from None
 
 
 def list_passes(config: AuditConfig) -> tuple[str, ...]:

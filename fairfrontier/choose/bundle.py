@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
+from fairfrontier.choose.content import check_content, reading_bundle
 from fairfrontier.choose.judgement import (
     classify,
     find_chance,
@@ -27,23 +27,27 @@ from fairfrontier.choose.judgement import (
 from fairfrontier.choose.mixture import FILE as MIXTURE
 from fairfrontier.choose.mixture import Mixture
 from fairfrontier.metric.fair_metric import FairMetric
+from fairfrontier.prepare.embedding.saved import TOKENIZER
 from fairfrontier.prepare.row import EncodedRows, RowEncoder
 from fairfrontier.prepare.table.batch_column import BatchColumn
 from fairfrontier.prepare.table.score_table import number_ids
+from fairfrontier.runtime.array_file import read_numbers
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.runtime.store import canonical_json, hash_file
-from fairfrontier.runtime.text_file import write_json
-from fairfrontier.runtime.writer import replacing
+from fairfrontier.runtime.text_file import read_json, write_json
+from fairfrontier.runtime.writer import replacing, restore
 from fairfrontier.train.persistence import MANIFEST as MODEL_MANIFEST
-from fairfrontier.train.persistence import reading
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.registry import load_model
 
 FORMAT = 1
 MANIFEST, REFERENCE, METRIC = "bundle.json", "reference.json", "metric.npz"
 MODEL, RULE = "model", "rule"
+ARRAYS = ("sigma", "basis", "directions")
 MEND = "Export it again, or restore the folder from where it was copied."
 ID, REFUSED = "id", "refused"
+# They are read into memory; sparse files claim any size.
+MOST_BYTES = 2**34
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -235,6 +239,13 @@ class Bundle(BaseEstimator):
             self.metric.save(folder / METRIC)
         manifest = {**self.manifest, "files": _digest_files(folder)}
         write_json({**manifest, "sha256": _digest(manifest)}, folder / MANIFEST)
+        try:
+            _check_json(folder, [MANIFEST, *manifest["files"]])
+        except ValueError as error:
+            raise ConfigError(
+                f"The bundle cannot be exported: {error}.",
+                "Leave columns, attributes or levels of them out of the dataset.",
+            ) from None
 
 
 class ClassifierBundle(ClassifierMixin, Bundle):  # type: ignore[misc]
@@ -364,16 +375,18 @@ def load_bundle(folder: str | Path) -> Bundle:
     Raises
     ------
     StoreError
-        When a file is missing, was added or altered, or the bundle is of another format. Digests
-        protect against accidents, not against those who may write to the folder.
+        When a file is missing, was added, altered or is too large, or the bundle is of another
+        format. Digests protect against accidents, not against those who may write to the folder.
     """
     folder = Path(folder)
     path = folder / MANIFEST
-    with reading(folder, "Name the folder of a bundle, with its file bundle.json."):
+    restore(folder)
+    with reading_bundle(folder, "Name the folder of a bundle, with its file bundle.json."):
         if not path.is_file() or path.is_symlink():
             # A pipe would be waited for.
-            raise FileNotFoundError(path)
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+            raise FileNotFoundError(f"there is no file {MANIFEST}")
+        found = _list_files(folder)
+        manifest = read_json(path)
         if manifest["format"] != FORMAT:
             raise StoreError(
                 f"{folder} is a bundle of format {manifest['format']}, and this version reads "
@@ -383,11 +396,11 @@ def load_bundle(folder: str | Path) -> Bundle:
         if manifest.pop("sha256") != _digest(manifest):
             raise StoreError(f"The file {path} is not what was exported.", MEND)
         files = manifest.pop("files")
-    found = _digest_files(folder)
-    altered = sorted(name for name in {*files, *found} if files.get(name) != found.get(name))
-    if altered:
-        raise StoreError(f"The file {folder / altered[0]} is not what was exported.", MEND)
-    with reading(folder, MEND):
+    with reading_bundle(folder, MEND):
+        for name in sorted({*files, *found}):
+            if name not in files or name not in found or hash_file(folder / name) != files[name]:
+                raise StoreError(f"The file {folder / name} is not what was exported.", MEND)
+        _check_json(folder, files)
         if f"{MODEL}/{MIXTURE}" in files:
             model: Any = Mixture.load(folder / MODEL)
         else:
@@ -395,9 +408,11 @@ def load_bundle(folder: str | Path) -> Bundle:
             if f"{RULE}/{MODEL_MANIFEST}" in files:
                 model = PostProcessed(model, load_model(folder / RULE))
         encoder = RowEncoder.load(folder)
-        reference = json.loads((folder / REFERENCE).read_text(encoding="utf-8"))
-        metric = FairMetric.load(folder / METRIC) if METRIC in files else None
-    return make_bundle(model, encoder, manifest, reference, metric)
+        reference = read_json(folder / REFERENCE)
+        metric = FairMetric(*read_numbers(folder / METRIC, *ARRAYS)) if METRIC in files else None
+        bundle = make_bundle(model, encoder, manifest, reference, metric)
+        check_content(bundle)
+    return bundle
 
 
 def find_needed(model: Any, attributes: Sequence[str]) -> tuple[str, ...]:
@@ -445,9 +460,28 @@ def _digest(manifest: Mapping[str, Any]) -> str:
 
 
 def _digest_files(folder: Path) -> dict[str, str]:
-    """Return file -> sha256 of all files in a folder but the manifest; links are none."""
-    return {
-        path.relative_to(folder).as_posix(): hash_file(path)
-        for path in sorted(folder.rglob("*"))
-        if path != folder / MANIFEST and path.is_file() and not path.is_symlink()
-    }
+    """Return file -> sha256 of all files in a folder but the manifest."""
+    return {name: hash_file(folder / name) for name in _list_files(folder)}
+
+
+def _check_json(folder: Path, names: Iterable[str]) -> None:
+    """Raise ValueError for JSON that `read_json` refuses, before anything is made of it.
+
+    Tokenizers are read in a process of their own.
+    """
+    for name in names:
+        if name.endswith(".json") and not name.endswith(TOKENIZER):
+            read_json(folder / name)
+
+
+def _list_files(folder: Path) -> list[str]:
+    """Return the files in a folder but the manifest; StoreError for a link, a size and so on."""
+    paths, size = sorted(folder.rglob("*")), 0
+    for path in paths:
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise StoreError(f"{path} is a link or no file, which no bundle holds.", MEND)
+        size += path.stat().st_size
+    if size > MOST_BYTES:
+        raise StoreError(f"{folder} holds {size:,} bytes, more than any bundle may.", MEND)
+    files = [path for path in paths if path.is_file() and path != folder / MANIFEST]
+    return [path.relative_to(folder).as_posix() for path in files]

@@ -16,10 +16,10 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from fairfrontier.choose.explanation import Explanation
-from fairfrontier.choose.explanation_figure import COLUMNS_AT_MOST, draw_explanation
 from fairfrontier.choose.export import Export
 from fairfrontier.choose.judgement import judge
 from fairfrontier.evaluate.verb import tabulate
+from fairfrontier.figure.explanation import COLUMNS_AT_MOST, draw_explanation
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.loader import FittedTable
 from fairfrontier.prepare.split import Part

@@ -1,4 +1,4 @@
-"""The command of a choice: its options, and the files that it leaves behind."""
+"""The command of a choice, and the files that it leaves behind."""
 
 from __future__ import annotations
 
@@ -7,82 +7,23 @@ import shlex
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import AfterValidator, Field
+from typing import Any
 
 from fairfrontier.choose.bundle import MANIFEST
 from fairfrontier.choose.card import describe_card, render_card, tabulate_data
 from fairfrontier.choose.choice import Choice, MixedChoice
-from fairfrontier.choose.explanation import ROWS, draw_rows, explain, fill
+from fairfrontier.choose.config import ROWS, SelectConfig
+from fairfrontier.choose.explanation import draw_rows, explain, fill
 from fairfrontier.choose.export import Export, prepare_export
-from fairfrontier.choose.policy import NAMES, read_policy
 from fairfrontier.choose.query import read_query
 from fairfrontier.choose.select import Study, select
-from fairfrontier.prepare.row import Unseen
 from fairfrontier.runtime.errors import ConfigError, StoreError
-from fairfrontier.runtime.option import Name, Seed
 from fairfrontier.runtime.text_file import to_csv, write_json
 from fairfrontier.runtime.writer import replacing
 from fairfrontier.study.expand import load_study
 from fairfrontier.study.option import StudyOptions, shorten
 
 FOLDER, BUNDLE = "choice", "bundle"
-
-
-def _check_policy(text: str) -> str:
-    read_policy(text)
-    return text
-
-
-class SelectConfig(StudyOptions):
-    """What is chosen from a study: the options of a command."""
-
-    query: str = Field(
-        default="",
-        description='As "max accuracy subject to selection_rate_difference:sex <= 0.05"; the '
-        "study's objective without bounds by default.",
-    )
-    policy: Annotated[str, AfterValidator(_check_policy)] | None = Field(
-        default=None, description=f"Which of those within the bounds: {NAMES}."
-    )
-    certified: bool = Field(
-        default=False, description="Bounds have to hold on fresh rows, with the confidence."
-    )
-    confidence: float = Field(default=0.95, gt=0.0, lt=1.0, description="Of certified bounds.")
-    mixture: bool = Field(default=False, description="Two models may decide, one drawn by row id.")
-    no_groups_at_decision: bool = Field(
-        default=False, description="Without rules that look at the group of a row."
-    )
-    seed: Seed | None = Field(
-        default=None, description="Which split's model; the first by default."
-    )
-    row_id: Name | None = Field(
-        default=None, description="Column of row ids, by which random decisions are drawn."
-    )
-    unseen: Unseen = Field(
-        default="zeros", description="Levels that training had not: encoded as zeros, or refused."
-    )
-
-    def write_commands(self, name_path: Callable[[Path], str]) -> dict[str, str]:
-        """Return the commands that ran the study and that choose; ``name_path`` writes paths."""
-        study, *options = self._list_words(type(self), name_path)
-        select = [study, *([self.query] if self.query else []), *options]
-        words = {"run": self._list_words(StudyOptions, name_path), "select": select}
-        return {name: shlex.join(["fairfrontier", name, *given]) for name, given in words.items()}
-
-    def _list_words(
-        self, options: type[StudyOptions], name_path: Callable[[Path], str]
-    ) -> list[str]:
-        """Return the study, and those of the options that are not as they are by default."""
-        words = [name_path(Path(self.study))]
-        for name, field in options.model_fields.items():
-            value = getattr(self, name)
-            if name not in ("study", "query", "conf") and value != field.default:
-                option = f"--{name.replace('_', '-')}"
-                shown = name_path(value) if isinstance(value, Path) else str(value)
-                words += [option] if value is True else [option, shown]
-        return words
 
 
 def read_finished(options: StudyOptions) -> Study:

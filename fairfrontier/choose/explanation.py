@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
 
 from fairfrontier.choose.bundle import Bundle, ClassifierBundle, RegressorBundle, load_bundle
-from fairfrontier.choose.explanation_figure import draw_explanation
+from fairfrontier.choose.config import ExplainConfig
 from fairfrontier.choose.judgement import OneClass
 from fairfrontier.choose.scoring import read_frames
 from fairfrontier.choose.shapley import attribute_score
 from fairfrontier.choose.view import view_binary
+from fairfrontier.figure.explanation import draw_explanation
 from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX
 from fairfrontier.prepare.table.stream import check_stamps, check_table, read_names, stamp_table
 from fairfrontier.report.template import name_pool
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.runtime.option import File, Name, ResultOptions, name_table
 from fairfrontier.runtime.seeds import derive_integer, uniforms
 from fairfrontier.runtime.text_file import to_csv
 from fairfrontier.runtime.writer import filling
@@ -30,28 +28,7 @@ from fairfrontier.study.drawing import Picture
 
 FILES = ("explain.csv", "explain.png")
 PASSES = ("reading", "explaining")
-ROWS = 1_000
 Progress = Callable[[str, float], None]
-
-
-class ExplainConfig(ResultOptions):
-    """Which bundle's scores are explained, on which rows: the options of a command."""
-
-    command: ClassVar[str] = "explain"
-
-    bundle: File = Field(description="The folder of a bundle.")
-    table: File = Field(description="Raw rows: Parquet, a folder of Parquet files, or CSV.")
-    accepted: Name | None = Field(
-        default=None, description="Which of several classes is explained; the bundle's by default."
-    )
-    rows: int = Field(
-        default=ROWS, ge=1, description="Rows that are explained; of more, so many are drawn."
-    )
-
-    @property
-    def name(self) -> str:
-        """The name of the table."""
-        return name_table(self.table)
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,8 +169,7 @@ def find_spans(encoder: RowEncoder) -> dict[str, tuple[slice, ...]]:
 def check_options(config: ExplainConfig) -> None:
     """Raise a FairfrontierError for whatever is known to be wrong before a row is read."""
     find_used(_load(config.bundle, config.accepted), config.table)
-    inside = [path for path in (config.bundle, config.table) if path.is_dir()]
-    config.check_results([config.table, *inside], FILES)
+    config.check_results([config.table], FILES, config.bundle)
 
 
 def find_used(bundle: Bundle, table: Path) -> dict[str, str]:

@@ -13,13 +13,13 @@ from fairfrontier.choose.view import describe_reference
 from fairfrontier.evaluate.verb import evaluate
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.metric.kept import MetricRequest, load_metric
+from fairfrontier.prepare.config.section import Unseen
 from fairfrontier.prepare.loader import FittedTable, fit_table, make_request
-from fairfrontier.prepare.row import RowEncoder, Unseen
+from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.prepare.split import Part
 from fairfrontier.prepare.table.table import read_table
 from fairfrontier.runtime.errors import ConfigError, StoreError
-from fairfrontier.runtime.store import canonical_json
-from fairfrontier.study.run import open_store
+from fairfrontier.runtime.store import canonical_json, open_store
 from fairfrontier.train.prediction import task_of
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ def export_choice(
     Raises
     ------
     ConfigError
-        When features are vectors of texts that the user supplied, or the table lacks the column of
-        row ids.
+        When features are vectors of texts that the user supplied, the table lacks the column of
+        row ids, or its rows stay in files (``memory`` in the dataset's YAML).
     StoreError
         When the table is no longer the one that the study was run on, the store no longer holds the
         model, or the folder is not empty or cannot be written.
@@ -86,7 +86,14 @@ def prepare_export(
 ) -> Export:
     """Return what `export_choice` writes."""
     study, components = choice.study, choice.components
-    split = asdict(components[0][0].find_split())
+    asked = components[0][0].find_split()
+    if asked.is_collection(study.home):
+        raise ConfigError(
+            f"No bundle is made of {asked.dataset}: its rows stay in files, and a bundle's encoder "
+            "is fitted on a table in memory.",
+            "Load the model from its folder, which models.csv names.",
+        )
+    split = asdict(asked)
     request = make_request(split.pop("dataset"), home=study.home, **split)
     config = request.config
     table = fit_table(request)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,7 +12,7 @@ from fairfrontier.evaluate.measure.registry import MEASURES
 from fairfrontier.evaluate.statistic.rate import TNR, TPR
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.seeds import derive_integer, uniforms
-from fairfrontier.runtime.text_file import write_json
+from fairfrontier.runtime.text_file import read_json, write_json
 from fairfrontier.study.config import split_name
 from fairfrontier.study.mixture import AGGREGATES, find_rates, is_linear
 from fairfrontier.train.base import read_keywords
@@ -140,7 +139,7 @@ class Mixture:
         folder = Path(folder)
         models = []
         with reading(folder, "Name a folder that Mixture.save() wrote."):
-            facts = json.loads((folder / FILE).read_text(encoding="utf-8"))
+            facts = read_json(folder / FILE)
             for name in COMPONENTS:
                 model: Any = load_model(folder / name / MODEL)
                 if (folder / name / RULE).is_dir():

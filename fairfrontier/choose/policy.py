@@ -7,7 +7,6 @@ import re
 import numpy as np
 
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.study.frontier import find_pareto
 
 KNEE, IDEAL, WITHIN = "knee", "closest-to-ideal", "least-disparity-within"
 NAMES = f"{KNEE}, {IDEAL} or {WITHIN}=0.01"
@@ -58,6 +57,9 @@ def apply_policy(policy: str, scores: np.ndarray) -> int:
     Structural Optimization 18, 1999. P. L. Yu. A class of solutions for group decision problems.
     Management Science 19, 1973.
     """
+    # Options need the names alone, and what imports pandas takes a second.
+    from fairfrontier.study.frontier import find_pareto
+
     name, tolerance = read_policy(policy)
     front = np.flatnonzero(find_pareto(scores))
     kept = scores[front]

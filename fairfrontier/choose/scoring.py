@@ -12,7 +12,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pydantic import Field
 
 from fairfrontier.choose.bundle import REFUSED, Bundle, ClassifierBundle, load_bundle
 from fairfrontier.prepare.table.stream import (
@@ -23,35 +22,13 @@ from fairfrontier.prepare.table.stream import (
     stamp_table,
 )
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
-from fairfrontier.runtime.option import File, Name, Names, ProjectOptions
+from fairfrontier.runtime.option import check_apart
 from fairfrontier.runtime.writer import check_folder, filling
 
 # Encoded, a batch of a wide table takes some hundred megabytes.
 BATCH_ROWS = 1 << 16
 PASSES = ("deciding",)
 Progress = Callable[[str, float], None]
-
-
-class ScoreConfig(ProjectOptions):
-    """What is decided on: the options of a command."""
-
-    bundle: File = Field(description="The folder of a bundle.")
-    table: File = Field(description="Raw rows: Parquet, a folder of Parquet files, or CSV.")
-    out: File = Field(default=Path("decisions.parquet"), description="The file of decisions.")
-    row_id: Name | None = Field(
-        default=None, description="Column of row ids, in place of the bundle's."
-    )
-    keep: Names = Field(
-        default=(), description="Columns of the table that are copied beside the decisions."
-    )
-    drop_refused: bool = Field(
-        default=False, description="Leave refused rows out of the file, as an audit needs it."
-    )
-
-    @property
-    def name(self) -> str:
-        """The name of the table."""
-        return self.table.name
 
 
 @dataclass(frozen=True)
@@ -125,8 +102,8 @@ def score(
     Raises
     ------
     ConfigError
-        When the table lacks a column, one to keep is called as one of decisions is, or the table is
-        what would be replaced.
+        When the table lacks a column, one to keep is called as one of decisions is, or the file
+        would replace or join the table or the bundle.
     DataError
         When the table is damaged or changes while it is read, or an id is no whole number or text.
     StoreError
@@ -137,8 +114,10 @@ def score(
     O(n) calls of the model; memory is that of a batch of rows.
     """
     started = time.monotonic()
-    bundle = bundle if isinstance(bundle, Bundle) else load_bundle(bundle)
     table, out = Path(table), Path(out).absolute()
+    if not isinstance(bundle, Bundle):
+        check_apart([out], [], Path(bundle))
+        bundle = load_bundle(bundle)
     row_id = row_id or bundle.row_id
     used = check_score(bundle, table, out, row_id, keep)
     stamps = stamp_table(table)
@@ -186,8 +165,7 @@ def check_score(
         names = read_names(file, source)
         bundle.encoder.check_columns(names, bundle.needed_groups, file)
         present |= set(names)
-        if file.resolve() == out.resolve():
-            raise ConfigError(f"{out} would replace what is read.", "Give another file with --out.")
+    check_apart([out], [table])
     check_folder(out.parent)
     used = dict.fromkeys(bundle.encoder.list_read(present, bundle.needed_groups), "bundle")
     return used | named

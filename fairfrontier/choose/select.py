@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,16 +18,19 @@ from fairfrontier.choose.assurance import bound_scores, find_needed_rows, find_r
 from fairfrontier.choose.choice import Choice, MixedChoice
 from fairfrontier.choose.mixture import find_mixture, list_margins
 from fairfrontier.choose.policy import apply_policy, read_policy
+from fairfrontier.prepare.table.parquet import read_result
 from fairfrontier.runtime.errors import ConfigError, StoreError, UnattainableError, nearest
 from fairfrontier.runtime.secret import find_key
-from fairfrontier.runtime.store import canonical_json
+from fairfrontier.runtime.store import canonical_json, open_store
 from fairfrontier.runtime.text_file import read_csv
 from fairfrontier.study.config import split_name
 from fairfrontier.study.frontier import name_measures, orient, summarise
 from fairfrontier.study.mixture import KEYS, is_linear, is_mixable, mix_measure, pivot_measures
-from fairfrontier.study.run import open_store
 from fairfrontier.train.fit.kept import KIND
 
+# Methods may be called 1.
+TEXT = {"method": "str"}
+NUMBERS = {"seed", "value", "n", "low", "high"}
 COLUMNS = ["name", "value", "sd", "low", "high", "n", "n_seeds"]
 
 
@@ -52,28 +56,43 @@ class Study:
     @cached_property
     def frontier(self) -> pd.DataFrame:
         """The frontier: one row per fairness measure × method × setting."""
-        return read_csv(self.folder / "frontier.csv", dtype={"method": "str"})
+        return self._read("frontier.csv", partial(read_csv, dtype=TEXT))
 
     @cached_property
     def points(self) -> pd.DataFrame:
         """Every measure of every fit."""
-        return pd.read_parquet(self.folder / "points.parquet")
+        columns = ("part", "measure", "group", *NUMBERS)
+        return self._read("points.parquet", read_result, *columns)
 
     @cached_property
     def models(self) -> pd.DataFrame:
         """The folder of every model, by method, setting and seed."""
-        return read_csv(self.folder / "models.csv", dtype={"method": "str"}, na_values=[])
+        read = partial(read_csv, dtype=TEXT, na_values=[])
+        return self._read("models.csv", read, "seed", "model", "post_processor")
 
     @cached_property
     def summary(self) -> Mapping[str, Any]:
         """The content of summary.json."""
-        text = (self.folder / "summary.json").read_text(encoding="utf-8")
-        return dict(json.loads(text))
+        path = self.folder / "summary.json"
+        with _explaining(path):
+            summary = dict(json.loads(path.read_text(encoding="utf-8")))
+            names = [str(name) for name in summary["fairness"]]
+            return {**summary, "accuracy": str(summary["accuracy"]), "fairness": names}
+
+    def _read(self, name: str, read: Callable[[Path], pd.DataFrame], *columns: str) -> pd.DataFrame:
+        """Return a table of settings; StoreError unless it has rows and these columns."""
+        path = self.folder / name
+        with _explaining(path):
+            table = read(path)
+            table[[*KEYS, *columns]].astype(dict.fromkeys(NUMBERS & {*columns}, np.float64)).iloc[0]
+            for setting in table["setting"].unique():
+                str(json.loads(setting)["select_on"])
+            return table
 
     @property
     def fairness(self) -> list[str]:
         """The fairness measures of the frontier."""
-        return list(self.summary["fairness"])
+        return [*self.summary["fairness"]]
 
     @property
     def dataset(self) -> str:
@@ -93,6 +112,17 @@ class Study:
     ) -> Choice | MixedChoice:
         """Choose the best setting within bounds; see `select` for the options."""
         return select(self, measure, subject_to, **options)
+
+
+@contextmanager
+def _explaining(path: Path) -> Iterator[None]:
+    """Raise StoreError where a file is not what a run left; libraries raise almost anything."""
+    try:
+        if not path.is_file():
+            raise FileNotFoundError(path)
+        yield
+    except Exception as error:
+        raise StoreError(f"{path} is missing or damaged.", "Run the study again.") from error
 
 
 def select(

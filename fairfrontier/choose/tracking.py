@@ -9,28 +9,30 @@ import re
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
 
 from fairfrontier.choose.bundle import MANIFEST, load_bundle
 from fairfrontier.choose.choosing import BUNDLE, FOLDER, read_finished
+from fairfrontier.choose.config import LogConfig
 from fairfrontier.choose.select import Study
 from fairfrontier.report.summary import list_versions
 from fairfrontier.runtime.errors import StoreError
-from fairfrontier.runtime.option import Name
+from fairfrontier.runtime.home import find_foreign
+from fairfrontier.runtime.sqlite_file import find_trap
 from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.version import version
+from fairfrontier.runtime.writer import restore
 from fairfrontier.study.frontier import summarise
 from fairfrontier.study.mixture import KEYS
-from fairfrontier.study.option import StudyOptions
 
 PARTS = ("validation", "test")
 # Text of a table (changes.csv) and ids of its rows (decisions.parquet) stay where they are.
@@ -43,21 +45,10 @@ PAPERS = ("*.html", "*.md", "*.png", "*.csv", "choice.json")
 STUDY, CHOICE, PARENT = "fairfrontier.study", "fairfrontier.choice", "mlflow.parentRunId"
 MODEL = "bundle"
 MOST_LETTERS = 6_000
+# What MLflow takes in the current folder where no store is named.
+DEFAULTS = ("mlflow.db", "mlruns")
 # What an address may hold before the host: a name and a password.
 _SECRET = re.compile(r"(?<=://)[^/@\s]*@")
-
-
-class LogConfig(StudyOptions):
-    """Which study is logged, and where: the options of a command."""
-
-    to: Name | None = Field(
-        default=None,
-        description="MLflow's tracking URI, as http://127.0.0.1:5000 or sqlite:///mlflow.db; that "
-        "of MLFLOW_TRACKING_URI by default.",
-    )
-    experiment: Name | None = Field(
-        default=None, description="The experiment; the name of the study by default."
-    )
 
 
 @dataclass(frozen=True)
@@ -65,14 +56,15 @@ class Logged:
     """Where a study is in MLflow.
 
     ``run`` is the id of its run and ``settings`` the number of those nested in it, ``model`` the
-    URI of the choice's bundle, if there is one. ``new`` and ``new_model`` say what was not there
-    before.
+    URI of the choice's bundle, if there is one. ``files`` is where MLflow keeps those of the run.
+    ``new`` and ``new_model`` say what was not there before.
     """
 
     experiment: str
     run: str
     settings: int
     model: str | None
+    files: str
     new: bool
     new_model: bool
 
@@ -94,7 +86,8 @@ def log_study(config: LogConfig) -> Logged:
     ModuleNotFoundError
         When MLflow is not installed.
     StoreError
-        When MLflow or its server refuses, or the bundle was altered.
+        When MLflow or its server refuses, the bundle was altered, or a store that nobody named, the
+        current folder's, would keep files elsewhere or is another user's.
 
     Notes
     -----
@@ -102,6 +95,9 @@ def log_study(config: LogConfig) -> Logged:
     """
     study = read_finished(config)
     mlflow = _import_mlflow()
+    unnamed = config.to is None and not mlflow.is_tracking_uri_set()
+    if unnamed:
+        _check_here()
     with _explaining():
         client = mlflow.MlflowClient(config.to)
         name = config.experiment or str(study.facts["study"])
@@ -110,6 +106,9 @@ def log_study(config: LogConfig) -> Logged:
         digest = _digest(study)
         runs = client.search_runs([experiment], f"tags.`{STUDY}` = '{digest}'")
         complete = [run for run in runs if run.info.status == "FINISHED"]
+        if unnamed:
+            places = [run.info.artifact_uri for run in complete[:1]]
+            _check_places([client.get_experiment(experiment).artifact_location, *places])
         for run in runs:
             if run not in complete:
                 _delete(client, run)
@@ -120,7 +119,8 @@ def log_study(config: LogConfig) -> Logged:
             else _log_runs(client, experiment, study, settings, digest)
         )
         model, new = _log_choice(mlflow, client, experiment, parent, study.folder / FOLDER)
-    return Logged(name, parent, len(settings), model, not complete, new)
+        files = _SECRET.sub("", client.get_run(parent).info.artifact_uri)
+    return Logged(name, parent, len(settings), model, files, not complete, new)
 
 
 def _import_mlflow() -> Any:
@@ -149,6 +149,32 @@ def _explaining() -> Iterator[None]:
             f"MLflow says: {_SECRET.sub('', lines[0]).rstrip('.')}.",
             "Check --to, and that the server runs and takes your credentials.",
         ) from None
+
+
+def _check_here() -> None:
+    """Refuse what somebody else laid as MLflow's default store, before it is opened."""
+    here = Path.cwd()
+    if find_foreign((here / name for name in DEFAULTS), here) is not None:
+        raise _refuse("belongs to another user")
+    if trap := find_trap(here / DEFAULTS[0]):
+        raise _refuse(f"is not opened: {trap}")
+
+
+def _check_places(places: Iterable[str]) -> None:
+    """Refuse a default store of the current folder that keeps files elsewhere."""
+    here = Path.cwd().resolve()
+    for place in places:
+        parts = urlsplit(place)
+        path = (here / unquote(parts.path)).resolve()
+        if parts.scheme not in ("", "file") or not path.is_relative_to(here):
+            raise _refuse(f"keeps files in {_SECRET.sub('', place)}")
+
+
+def _refuse(fault: str) -> StoreError:
+    return StoreError(
+        f"MLflow's store of the current folder {fault}.",
+        "Name the store with --to if you trust who made it, or give another.",
+    )
 
 
 def _digest(study: Study) -> str:
@@ -248,6 +274,7 @@ def _log_choice(
     mlflow: Any, client: Any, experiment: str, run: str, folder: Path
 ) -> tuple[str | None, bool]:
     """Log the choice that a folder holds, and return the URI of its model and whether it is new."""
+    restore(folder)
     if not (folder / BUNDLE / MANIFEST).is_file():
         return None, False
     bundle = load_bundle(folder / BUNDLE)

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fairfrontier.cli.audit_command import audit
+from fairfrontier.cli.clean_command import clean
 from fairfrontier.cli.debias_command import debias
+from fairfrontier.cli.doctor_command import doctor
 from fairfrontier.cli.explain_command import explain
 from fairfrontier.cli.init_command import init
 from fairfrontier.cli.log_command import log
@@ -27,6 +29,7 @@ from fairfrontier.cli.terminal import (
     telling_how_to_resume,
 )
 from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.finder import FOLDERS
 from fairfrontier.runtime.text_file import read_csv
 
 # Dask's workers import this module again: heavy modules are imported where they are used.
@@ -36,13 +39,14 @@ if TYPE_CHECKING:
     from fairfrontier.prepare.description import PrepareConfig
     from fairfrontier.study.option import RunOptions, StudyOptions
 
+# Published numbers are the project's own, and have no schema.
+SCHEMAS = tuple(kind for kind in FOLDERS if kind != "publication")
 KINDS = ("datasets", "methods", "metrics", "measures", "figures", "studies")
 
 app = typer.Typer(
     name="fairfrontier",
     help="The fairness-accuracy frontier of a table.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -70,22 +74,29 @@ def prepare(config: PrepareConfig) -> None:
     import pandas as pd
 
     from fairfrontier.prepare.description import describe_split
-    from fairfrontier.prepare.loader import load
+    from fairfrontier.prepare.request import SplitRequest
+    from fairfrontier.runtime.store import CACHE
+    from fairfrontier.runtime.writer import sharing
 
     log_to_terminal()
-    rows = describe_split(load(config.dataset, config.seed, home=config.home))
+    with sharing(config.home / CACHE):
+        rows = describe_split(SplitRequest(config.dataset, config.seed).load(config.home))
     # As objects, integers are not shown as floats beside shares.
     table = pd.DataFrame(rows).set_index("part").astype(object).T
     print_table(f"{config.dataset}, split {config.seed}", table.reset_index(names=""))
 
 
-command_from(app, "fairfrontier.choose.choosing:SelectConfig", "study", "query")(select)
-command_from(app, "fairfrontier.choose.scoring:ScoreConfig", "bundle", "table")(score)
-command_from(app, "fairfrontier.choose.explanation:ExplainConfig", "bundle", "table")(explain)
-command_from(app, "fairfrontier.choose.tracking:LogConfig", "study")(log)
+command_from(app, "fairfrontier.choose.config:SelectConfig", "study", "query")(select)
+command_from(app, "fairfrontier.choose.config:ScoreConfig", "bundle", "table")(score)
+command_from(app, "fairfrontier.choose.config:ExplainConfig", "bundle", "table")(explain)
+command_from(app, "fairfrontier.choose.config:LogConfig", "study")(log)
 command_from(app, "fairfrontier.debias.config:DebiasConfig", "table")(debias)
 command_from(app, "fairfrontier.audit.config:AuditConfig", "table")(audit)
 command_from(app, "fairfrontier.monitor.config:MonitorConfig", "bundle", "table")(monitor)
+
+
+command_from(app, "fairfrontier.cli.upkeep.config:CleanConfig")(clean)
+command_from(app, "fairfrontier.cli.upkeep.config:DoctorConfig")(doctor)
 
 
 @command_from(app, "fairfrontier.study.option:StudyOptions", "study")
@@ -100,7 +111,7 @@ def record(options: StudyOptions) -> None:
 
 @app.command(name="list")
 def list_known(
-    kind: Annotated[str, typer.Argument(help=", ".join(KINDS))],
+    kind: Annotated[str, typer.Argument(help=", ".join(KINDS), autocompletion=lambda: KINDS)],
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     conf: Annotated[
         Path | None, typer.Option(help="The conf folder, or the project root that holds it.")
@@ -122,31 +133,33 @@ def list_known(
     print_table(kind, pd.DataFrame(entries), keep=("name", "about"), complete=complete)
 
 
+@app.command()
+def schema(
+    kind: Annotated[str, typer.Argument(help=", ".join(SCHEMAS), autocompletion=lambda: SCHEMAS)],
+) -> None:
+    """Print the JSON Schema of a kind of YAML file, by which editors complete and check."""
+    from fairfrontier.cli.schema import MODELS, make_schema
+
+    if kind not in MODELS:
+        raise ConfigError(f"There are no files of kind {kind!r}.", nearest(kind, MODELS))
+    typer.echo(json.dumps(make_schema(kind), indent=1))
+
+
 @app.callback(invoke_without_command=True)
 def say_version(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     """Print the version when asked."""
     if version:
-        typer.echo(_find_version())
+        from fairfrontier.runtime.version import find_own_version
+
+        typer.echo(find_own_version())
         raise typer.Exit
-
-
-def _find_version() -> str:
-    """Return the installed version, or that of the checkout if nothing is installed."""
-    import importlib.metadata
-    import tomllib
-
-    try:
-        return importlib.metadata.version("fairfrontier")
-    except importlib.metadata.PackageNotFoundError:
-        path = Path(__file__).resolve().parents[2] / "pyproject.toml"
-        return str(tomllib.loads(path.read_text(encoding="utf-8"))["project"]["version"])
 
 
 def main() -> None:
     """Run the command line."""
-    run_app(app)
+    run_app(app, "fairfrontier")
 
 
 def show_frontier(done: dict[str, Any]) -> None:
@@ -180,16 +193,12 @@ def _join_columns(table: pd.DataFrame, name: str, prefix: str) -> list[str]:
     return [join_interval(*row) for row in zip(*columns, strict=True)]
 
 
-def show_reproduced(studies: list[dict[str, Any]]) -> None:
-    """Print published numbers beside ours, or claims, for each study."""
-    for done in studies:
-        if "unavailable" in done:
-            show(f"{done['study']} is skipped: {done['unavailable']}")
-        # A study that reproduces figures has claims instead.
-        elif (Path(done["folder"]) / "published.csv").is_file():
-            _show_published(done)
-        else:
-            _show_claims(done)
+def show_reproduced(done: dict[str, Any]) -> None:
+    """Print published numbers beside ours, or the claims of a study of figures."""
+    if (Path(done["folder"]) / "published.csv").is_file():
+        _show_published(done)
+    else:
+        _show_claims(done)
 
 
 def _show_published(done: dict[str, Any]) -> None:

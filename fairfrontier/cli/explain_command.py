@@ -9,7 +9,7 @@ from fairfrontier.cli.terminal import show
 
 # Heavy modules are imported where they are used.
 if TYPE_CHECKING:
-    from fairfrontier.choose.explanation import ExplainConfig
+    from fairfrontier.choose.config import ExplainConfig
 
 
 def explain(config: ExplainConfig) -> None:
@@ -22,8 +22,8 @@ def explain(config: ExplainConfig) -> None:
         explain_table,
         write_explanation,
     )
-    from fairfrontier.choose.explanation_figure import COLUMNS_AT_MOST
     from fairfrontier.cli.progress import show_passes
+    from fairfrontier.figure.explanation import COLUMNS_AT_MOST
     from fairfrontier.report.template import show_number
 
     with show_passes(config, check_options, PASSES) as progress:

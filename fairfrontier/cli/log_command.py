@@ -8,7 +8,7 @@ from fairfrontier.cli.terminal import log_to_terminal, show
 
 # Heavy modules are imported where they are used.
 if TYPE_CHECKING:
-    from fairfrontier.choose.tracking import LogConfig
+    from fairfrontier.choose.config import LogConfig
 
 
 def log(config: LogConfig) -> None:
@@ -19,6 +19,7 @@ def log(config: LogConfig) -> None:
     logged = log_study(config)
     what = f"run {logged.run} with {logged.settings:,} nested ones, in {logged.experiment}"
     show(f"Logged: {what}." if logged.new else f"Logged before: {what}.")
+    show(f"Its files: {logged.files}")
     if logged.model is None:
         show("There is no choice yet: `fairfrontier select` makes one, and log adds its bundle.")
     else:

@@ -13,6 +13,7 @@ import typer
 from rich.markup import escape
 from typer.core import TyperCommand
 
+from fairfrontier.cli.completion import find_completion
 from fairfrontier.runtime.errors import ConfigError
 
 ModelType = TypeVar("ModelType")
@@ -55,7 +56,10 @@ def build_command(model: type[Any], function: Callable[[Any], None], *arguments:
     """Return a command that calls a function with a model of its options."""
     fields = _order_fields(model)
     fields = {**{name: fields[name] for name in arguments if name in fields}, **fields}
-    parameters = [_make_parameter(name, field, name in arguments) for name, field in fields.items()]
+    parameters = [
+        _make_parameter(name, field, name in arguments, function.__name__)
+        for name, field in fields.items()
+    ]
 
     def call(**options: Any) -> None:
         values = {
@@ -102,17 +106,21 @@ def _order_fields(model: type[Any]) -> dict[str, Any]:
     return dict(sorted(model.model_fields.items(), key=lambda field: field[0] not in own))
 
 
-def _make_parameter(name: str, field: Any, positional: bool) -> inspect.Parameter:
+def _make_parameter(name: str, field: Any, positional: bool, command: str) -> inspect.Parameter:
     """Return the parameter of a command for a field of a model."""
     from fairfrontier.runtime.config import spell
 
     kind = _find_type(field.annotation)
+    literal = _strip(field.annotation)
+    complete = find_completion(command, name, literal if get_origin(literal) is Literal else None)
     if positional:
-        about: Any = typer.Argument(help=_describe(field))
+        about: Any = typer.Argument(help=_describe(field), autocompletion=complete)
     else:
         spelt = [f"--{key.replace('_', '-')}" for key in spell(name, field)]
         choices = None if kind is bool else _name_choices(field.annotation)
-        about = typer.Option(*spelt, help=_describe(field), metavar=choices)
+        about = typer.Option(
+            *spelt, help=_describe(field), metavar=choices, autocompletion=complete
+        )
     annotation: Any = Annotated[kind | None, about]
     default: Any = None
     if field.is_required():
@@ -125,7 +133,8 @@ def _make_parameter(name: str, field: Any, positional: bool) -> inspect.Paramete
 def _describe(field: Any) -> str:
     """Return a field's description, with its default where it has one to name."""
     text = escape(str(field.description))
-    if field.is_required() or isinstance(field.default, bool | tuple | dict | None):
+    stated = field.default not in ("", None) and not isinstance(field.default, bool | tuple | dict)
+    if field.is_required() or not stated:
         return text
     default = f"{field.default:g}" if isinstance(field.default, float) else field.default
     return f"{text.removesuffix('.')}; {default} by default."

@@ -9,7 +9,8 @@ from fairfrontier.cli.terminal import log_to_terminal, show, telling_how_to_resu
 
 # Heavy modules are imported where they are used.
 if TYPE_CHECKING:
-    from fairfrontier.choose.scoring import ScoreConfig, Scored
+    from fairfrontier.choose.config import ScoreConfig
+    from fairfrontier.choose.scoring import Scored
 
 
 # Decisions that are counted in the last line.

@@ -9,15 +9,19 @@ from fairfrontier.cli.terminal import log_to_terminal, show
 
 # Heavy modules are imported where they are used.
 if TYPE_CHECKING:
-    from fairfrontier.choose.choosing import SelectConfig
+    from fairfrontier.choose.config import SelectConfig
 
 
 def select(config: SelectConfig) -> None:
     """Choose one model of a finished study, and leave its bundle and card behind."""
     from fairfrontier.choose.choosing import choose, write_choice
+    from fairfrontier.runtime.store import CACHE
+    from fairfrontier.runtime.writer import sharing
 
     log_to_terminal()
-    show_choice(write_choice(choose(config), config))
+    with sharing(config.home / CACHE):
+        summary = write_choice(choose(config), config)
+    show_choice(summary)
 
 
 def show_choice(summary: dict[str, Any]) -> None:

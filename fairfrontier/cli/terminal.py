@@ -33,11 +33,13 @@ def find_project(conf: Path | None) -> Path:
 
 
 def log_to_terminal() -> None:
-    """Show warnings of the library, and Python's, on standard error."""
+    """Show messages of the library, and Python's warnings, on standard error."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Printable())
     logging.captureWarnings(True)
-    for name in ("fairfrontier", "py.warnings"):
+    logging.getLogger("fairfrontier").setLevel(logging.INFO)
+    # matplotlib quotes the matplotlibrc of the current folder.
+    for name in ("fairfrontier", "py.warnings", "matplotlib"):
         logging.getLogger(name).addHandler(handler)
 
 
@@ -48,10 +50,11 @@ class _Printable(logging.Formatter):
         return "\n".join(map(escape_controls, super().format(record).split("\n")))
 
 
-def run_app(app: typer.Typer) -> None:
+def run_app(app: typer.Typer, program: str | None = None) -> None:
     """Run a command line; an error of the user's is printed in one line, with its exit code.
 
-    Of any other error the traceback is printed, without what would steer the terminal.
+    Of any other error the traceback is printed, without what would steer the terminal. ``program``
+    is how help names it, and the variable by which a shell asks for completions.
     """
     gc.set_threshold(COLLECT_AFTER)
     # Python's last search, among all that was imported, would take half a second.
@@ -59,7 +62,7 @@ def run_app(app: typer.Typer) -> None:
     try:
         # Else Typer prints errors itself, with whatever the arguments hold.
         # Of a command that ends by itself there is no code.
-        sys.exit(app(standalone_mode=False) or 0)
+        sys.exit(app(standalone_mode=False, prog_name=program) or 0)
     except FairfrontierError as error:
         say_error(str(error))
         sys.exit(error.exit_code)
@@ -115,3 +118,10 @@ def say(text: str) -> None:
 def say_error(text: str) -> None:
     """Write a line to standard error, in red."""
     typer.secho(escape_controls(text), fg=typer.colors.RED, err=True)
+
+
+def write_bytes(count: int) -> str:
+    """Return a number of bytes with its unit."""
+    units = ("B", "KiB", "MiB", "GiB", "TiB")
+    power = min(max(count.bit_length() - 1, 0) // 10, len(units) - 1)
+    return f"{count / 1024**power:.3g} {units[power]}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -12,11 +12,12 @@ from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.option import File, Name, Names, ResultOptions, Seed, Share, name_table
 from fairfrontier.train.objective import COST_MEASURE, COSTS, Objective, read_costs
 from fairfrontier.train.postprocess.histogram import BINS
-from fairfrontier.train.postprocess.randomized_threshold import LEAST_WIDTH
 from fairfrontier.train.postprocess.roc.curve import Criterion
-from fairfrontier.train.postprocess.roc.group_thresholds import GroupThresholds
-from fairfrontier.train.postprocess.rulebook import Rulebook
 from fairfrontier.train.postprocess.sample import Solver
+
+# Completion of options imports this module, and takes no scikit-learn.
+if TYPE_CHECKING:
+    from fairfrontier.train.postprocess.rulebook import Rulebook
 
 HOLDOUT = 0.5
 # Parameters that an earlier rule determines.
@@ -136,6 +137,9 @@ class DebiasConfig(ResultOptions):
 
     @model_validator(mode="after")
     def _check(self) -> DebiasConfig:
+        from fairfrontier.train.postprocess.randomized_threshold import LEAST_WIDTH
+        from fairfrontier.train.postprocess.roc.group_thresholds import GroupThresholds
+
         defaults = {name: field.default for name, field in type(self).model_fields.items()}
         if self.apply is not None:
             unused = [name for name in FITTED if getattr(self, name) != defaults[name]]

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.evaluate.measure.registry import MEASURES
+from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.config import split_name
 from fairfrontier.study.frontier import find_pareto, orient
 
@@ -94,12 +95,21 @@ def open_figure(width: float, height: float, **layout: Any) -> Iterator[Figure]:
     Width and height are in inches; the layout is that of matplotlib's ConstrainedLayoutEngine.
     """
     # A worker that measures models does not need matplotlib.
-    import matplotlib as mpl
+    try:
+        import matplotlib as mpl
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(
+            f"The file matplotlibrc, which matplotlib has found, cannot be read: {error}.",
+            "Remove or correct that of the current folder, or of your own settings.",
+        ) from error
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context():
+        # Not what matplotlibrc says, of which one may lie in the current folder.
+        mpl.rcdefaults()
+        mpl.rcParams.update(STYLE)
         engine = ConstrainedLayoutEngine(**layout)
         figure = Figure(figsize=(width, height), dpi=140, layout=engine)
         FigureCanvasAgg(figure)

@@ -25,7 +25,13 @@ from fairfrontier.runtime.version import version
 KIND = "metric"
 FILE, ARRAYS = "metric.json", "metric.npz"
 # The source of a learner: this package, and what computes for it below.
-WITHIN = ("fairfrontier.metric", "fairfrontier.runtime.arrays", "fairfrontier.runtime.seeds")
+WITHIN = (
+    "fairfrontier.metric",
+    "fairfrontier.runtime.arrays",
+    "fairfrontier.runtime.cluster.logistic",
+    "fairfrontier.runtime.cluster.partition",
+    "fairfrontier.runtime.seeds",
+)
 LIBRARIES = ("array-api-compat", "numpy", "scikit-learn", "scipy")
 
 

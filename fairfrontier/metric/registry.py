@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from array_api_compat import is_dask_array
+
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.errors import ConfigError, nearest
@@ -16,6 +18,8 @@ Function = TypeVar("Function", bound=Learner)
 METRICS: Registry[Learner] = Registry(
     "fair metric", "fair_metric", ("fairfrontier.metric",), "fairfrontier.metrics"
 )
+# Learners that also take a split whose X is a Dask array.
+PARTITIONED = ("subspace", "face")
 
 
 def fair_metric(name: str) -> Callable[[Function], Function]:
@@ -48,11 +52,18 @@ def learn(name: str, split: Split, **parameters: Any) -> FairMetric:
     Raises
     ------
     ConfigError
-        For an unknown learner or parameter, or a split without protected attributes.
+        For an unknown learner or parameter, a split without protected attributes, or one whose X is
+        a Dask array where the learner needs its rows in memory.
     """
     learner = METRICS.find(name)
     known = [key for key in inspect.signature(learner).parameters if key != "split"]
     for key in parameters:
         if key not in known:
             raise ConfigError(f"The metric {name!r} has no parameter {key!r}.", nearest(key, known))
+    if is_dask_array(split.train.X) and name not in PARTITIONED:
+        raise ConfigError(
+            f"The metric {name!r} is learnt from rows in memory, and those of {split.dataset} stay "
+            "in partitions.",
+            f"Choose {' or '.join(PARTITIONED)}.",
+        )
     return learner(split, **parameters)

@@ -48,8 +48,8 @@ SHOWN_AT_MOST = 40
 def check_options(config: MonitorConfig) -> None:
     """Raise a FairfrontierError for whatever is known to be wrong before a row is read."""
     check_config(config)
-    inside = [path for path in (config.bundle, config.table) if path.is_dir()]
-    config.check_results([config.table, *inside], [*FILES, name_kept(name_period(config))])
+    written = [*FILES, name_kept(name_period(config))]
+    config.check_results([config.table], written, config.bundle)
 
 
 def run_monitor(

@@ -15,6 +15,7 @@ import pyarrow as pa
 from fairfrontier.evaluate.statistic.sequential import BATCHES
 from fairfrontier.monitor.config import Limit, MonitorConfig, read_limit
 from fairfrontier.monitor.count import COUNTED, KEYS
+from fairfrontier.prepare.table.parquet import read_result
 from fairfrontier.runtime.errors import ConfigError, StoreError
 
 HISTORY, DRIFT = "history.parquet", "drift.parquet"
@@ -116,8 +117,8 @@ def read_history(folder: Path, bundle: str, config: MonitorConfig) -> History:
         alpha = ALPHA if config.alpha is None else config.alpha
         return History(bundle, alpha, config.limit or {}, counts, drift)
     with explaining(folder):
-        counts = pd.read_parquet(folder / HISTORY)
-        drift = pd.read_parquet(folder / DRIFT)
+        counts = read_result(folder / HISTORY)
+        drift = read_result(folder / DRIFT)
         facts = counts.attrs
         limits = {str(name): float(bound) for name, bound in facts["limits"].items()}
         history = History(str(facts["bundle"]), float(facts["alpha"]), limits, counts, drift)

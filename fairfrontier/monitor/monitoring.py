@@ -24,6 +24,7 @@ from fairfrontier.monitor.alarm import (
 from fairfrontier.monitor.config import RATES, MonitorConfig, check_period, read_limit
 from fairfrontier.monitor.count import count_labels, count_period
 from fairfrontier.monitor.history import History, explaining, read_history
+from fairfrontier.prepare.table.parquet import read_result
 from fairfrontier.prepare.table.stream import check_stamps, digest_table, stamp_table
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, StoreError
 from fairfrontier.runtime.store import hash_file
@@ -206,7 +207,7 @@ def _count(
             "--row-id COLUMN.",
         )
     with explaining(config.folder):
-        kept = pd.read_parquet(path)
+        kept = read_result(path)
     try:
         counts, kept = count_labels(bundle, config.table, row_id, kept, period, report)
     except (KeyError, TypeError, ValueError) as error:

@@ -19,7 +19,7 @@ import pandas as pd
 from dask.delayed import Delayed, delayed
 
 from fairfrontier.prepare.config.dataset import DatasetConfig, check_columns, expand_rest
-from fairfrontier.prepare.config.section import Source
+from fairfrontier.prepare.config.source import Source
 from fairfrontier.prepare.source.archive import ZIP_START, most_unpacked, refuse_growth
 from fairfrontier.prepare.split import Split
 from fairfrontier.prepare.splitting.encoder import (
@@ -38,15 +38,15 @@ from fairfrontier.prepare.table.column import (
     unique_levels,
     used_columns,
 )
+from fairfrontier.prepare.table.parquet import parquet_errors
 from fairfrontier.prepare.table.table import (
     PART_COLUMN,
     check_digest,
-    check_header,
     check_same,
     check_start,
     list_files,
     make_frame,
-    parquet_errors,
+    open_parquet,
     read_text,
     text_errors,
     text_options,
@@ -94,21 +94,14 @@ def read_blocks(source: Source, home: Path, folder: Path) -> Blocks:
 
 
 def _parquet(path: Path, source: Source) -> tuple[list[str], list[Delayed]]:
-    import pyarrow.parquet as pq
-
-    with parquet_errors(path):
-        file = pq.ParquetFile(path)
-    with file:
-        names = list(file.schema_arrow.names)
-        check_header(names, path, source.width)
-        return names, [delayed(_row_group)(path, group) for group in range(file.num_row_groups)]
+    with parquet_errors(path), open_parquet(path, path, path.stat().st_size, source) as opened:
+        groups = range(opened.metadata.num_row_groups)
+        return opened.schema.names, [delayed(_row_group)(path, source, group) for group in groups]
 
 
-def _row_group(path: Path, group: int) -> pd.DataFrame:
-    import pyarrow.parquet as pq
-
-    with parquet_errors(path), pq.ParquetFile(path) as file:
-        return make_frame(file.read_row_group(group))
+def _row_group(path: Path, source: Source, group: int) -> pd.DataFrame:
+    with parquet_errors(path), open_parquet(path, path, path.stat().st_size, source) as opened:
+        return make_frame(opened.decode(opened.file.read_row_group(group)))
 
 
 def _text(path: Path, source: Source, skip_rows: int) -> tuple[list[str], list[Delayed]]:
@@ -156,12 +149,15 @@ def _prepare(frame: pd.DataFrame, config: DatasetConfig, file: Path) -> pd.DataF
     return make_columns(keep_rows(frame, config, file), config, file)
 
 
-def load_collection(request: Request, partitions: int | None = None) -> Split:
+def load_collection(
+    request: Request, partitions: int | None = None, *, only_features: bool = False
+) -> Split:
     """Load a dataset with Dask arrays; see `fairfrontier.prepare.loader.load`.
 
     Parts have ``partitions`` partitions, or one per block of the source that has rows of them. Rows
     of each part are in the table's order; all arrays of a part have the same chunks along rows, and
-    one along columns.
+    one along columns. With ``only_features`` X alone is a Dask array, as studies want it: the other
+    arrays, which this process has anyway, remain ndarrays.
 
     Notes
     -----
@@ -174,7 +170,7 @@ def load_collection(request: Request, partitions: int | None = None) -> Split:
     if request.config.text or request.config.source.votes:
         raise ConfigError(
             f"{request.file}: the backend dask supports neither texts nor votes.",
-            "Leave out backend.",
+            "Leave out backend, or memory in the YAML.",
         )
     blocks = read_blocks(request.config.source, request.home, request.file.parent)
     check_columns(request.config, blocks.columns, request.file)
@@ -206,7 +202,8 @@ def load_collection(request: Request, partitions: int | None = None) -> Split:
         X = _select(frames, kept, rows).array(encoder.encode, len(encoder.feature_names))
         if partitions is not None:
             X = X.rechunk((_even(rows.size, partitions), X.shape[1]))
-        parts[name] = plan.part(name, rows, X, edits, partial(_chunk, rows=X.chunks[0]))
+        keep = np.asarray if only_features else partial(_chunk, rows=X.chunks[0])
+        parts[name] = plan.part(name, rows, X, edits, keep)
     return plan.split(encoder, parts, request.digest(blocks.digests))
 
 

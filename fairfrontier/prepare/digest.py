@@ -93,18 +93,20 @@ def _digest(
     split = request.load(home, progress.value)
     # All texts at once, with all cores; versions are then looked up.
     encode_versions(split, progress.value)
-    digest = digest_arrays(split)
+    made_from = canonical_json(description) if request.is_collection(home) else ""
+    digest = digest_arrays(split, made_from)
     # A store that cannot be written is still read.
     with suppress(StoreError), store.writing(KIND, key, description) as work:
         (work / FILE).write_text(canonical_json(asdict(digest)) + "\n", encoding="utf-8")
     return digest
 
 
-def digest_arrays(split: Split) -> SplitDigest:
-    """Return the digests of a split in memory; O(bytes), with a copy of X at a time.
+def digest_arrays(split: Split, made_from: str = "") -> SplitDigest:
+    """Return the digests of a split; O(bytes) in memory, with a copy of X at a time.
 
     Of a counterfactual version only what it changes is hashed. ``Split.digest``, which names what
-    the split was made from, is no part of it.
+    the split was made from, is no part of it. Features of a collection are not made for this: what
+    they are ``made_from`` stands for them, with the sizes of their partitions.
     """
     facts: dict[str, Any] = {
         "dataset": split.dataset,
@@ -127,17 +129,22 @@ def digest_arrays(split: Split) -> SplitDigest:
     }
     return SplitDigest(
         hashlib.sha256(canonical_json(list_pairs(facts)).encode()).hexdigest(),
-        {name: _digest_part(part) for name, part in split.parts()},
+        {name: _digest_part(part, made_from) for name, part in split.parts()},
     )
 
 
-def _digest_part(part: Part) -> dict[str, str]:
+def _digest_part(part: Part, made_from: str) -> dict[str, str]:
     fields = ("ids", "X", "y", "groups", "protected", "weight", "true_groups")
     arrays = {name: getattr(part, name) for name in fields}
+    lazy = {}
+    if made_from:
+        text = f"{made_from} {part.name} {arrays.pop('X').chunks}"
+        fields = ("X", *(("variants", "variant_groups") if part.counterfactuals else ()))
+        lazy = dict.fromkeys(fields, hashlib.sha256(text.encode()).hexdigest())
     digests = {name: _hash(array) for name, array in arrays.items() if array is not None}
-    if part.counterfactuals:
+    if part.counterfactuals and not lazy:
         digests |= _digest_versions(part)
-    return digests
+    return digests | lazy
 
 
 def _digest_versions(part: Part) -> dict[str, str]:

@@ -10,7 +10,8 @@ from typing import Any
 
 from fairfrontier.prepare.config.dataset import read_dataset, replace_noise
 from fairfrontier.prepare.embedding.feature import digest_text
-from fairfrontier.prepare.loader import load
+from fairfrontier.prepare.loader import load, make_request
+from fairfrontier.prepare.size import stays_in_files
 from fairfrontier.prepare.source.progress import Progress
 from fairfrontier.prepare.split import Split
 from fairfrontier.prepare.splitting.plan import SelectOn
@@ -41,8 +42,12 @@ class SplitRequest:
         """
         return _fingerprint(self, home)
 
+    def is_collection(self, home: Path) -> bool:
+        """Return whether the rows stay in the table's files; see `stays_in_files`."""
+        return _is_collection(self.dataset, home)
+
     def load(self, home: Path, progress: Progress | None = None) -> Split:
-        """Return the split; the last few of a process are kept."""
+        """Return the split, X of a collection as Dask arrays; the last few are kept."""
         return _load(self, home, self.fingerprint(home), Unseen(progress))
 
 
@@ -67,13 +72,26 @@ def _load(
     progress: Unseen,
 ) -> Split:
     arguments = asdict(request)
-    split = load(arguments.pop("dataset"), home=home, progress=progress.value, **arguments)
+    arguments |= {"home": home, "progress": progress.value}
+    if request.is_collection(home):
+        from fairfrontier.prepare.collection import load_collection
+
+        asked = make_request(arguments.pop("dataset"), **arguments)
+        split = load_collection(asked, only_features=True)
+    else:
+        split = load(arguments.pop("dataset"), **arguments)
     if request.fingerprint(home) != digest:
         raise DataError(
             f"The table or the YAML of {request.dataset} changed while it was read.",
             "Run again when no other program writes to it.",
         )
     return split
+
+
+@recall
+def _is_collection(dataset: str, home: Path) -> bool:
+    path = find_yaml("dataset", dataset, home)
+    return stays_in_files(read_dataset(path, home), path, home)
 
 
 @recall
@@ -94,6 +112,8 @@ def _fingerprint(request: SplitRequest, home: Path) -> str:
         "rows": request.rows,
         "select_on": request.select_on,
     }
+    if request.is_collection(home):
+        description["memory"] = "dask"
     if config.features.text is not None:
         description["text"] = digest_text(config.features.text, home, path)
     return hashlib.sha256(canonical_json(description).encode()).hexdigest()

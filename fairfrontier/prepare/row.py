@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self, get_args
 
 import numpy as np
 import pandas as pd
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
+from fairfrontier.prepare.config.section import Unseen
 from fairfrontier.prepare.config.text import WORDS
 from fairfrontier.prepare.embedding.feature import SuppliedBlock, TextBlock
 from fairfrontier.prepare.embedding.saved import load_encoder, save_encoder
@@ -19,6 +19,7 @@ from fairfrontier.prepare.loader import FittedTable
 from fairfrontier.prepare.splitting.counterfactual import Edit, make_edits
 from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX, Encoder, OneHot
 from fairfrontier.prepare.splitting.group import Attribute, find_groups
+from fairfrontier.prepare.splitting.stored import read_attributes, read_blocks
 from fairfrontier.prepare.table.column import (
     MISSING_LEVEL,
     as_levels,
@@ -29,12 +30,11 @@ from fairfrontier.prepare.table.column import (
 )
 from fairfrontier.prepare.table.table import rewrite_numbers
 from fairfrontier.prepare.text.corpus import prepare_texts
-from fairfrontier.runtime.errors import ConfigError, nearest
-from fairfrontier.runtime.text_file import write_json
+from fairfrontier.runtime.errors import ConfigError, nearest, repeated
+from fairfrontier.runtime.text_file import read_json, write_json
 from fairfrontier.runtime.thread import count_cores
 
 FILE, TEXT = "encoder.json", "text"
-Unseen = Literal["zeros", "refuse"]
 
 
 @dataclass(eq=False)
@@ -155,24 +155,29 @@ class RowEncoder:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read what ``save`` wrote; nothing is unpickled."""
-        plain = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        attributes = [
-            Attribute(**{**each, **{key: tuple(each[key]) for key in ("names", "edges", "cross")}})
-            for each in plain["attributes"]
-        ]
-        encoder = Encoder.from_json(plain["encoder"])
-        if "text" in plain:
+        """Read what ``save`` wrote; nothing is unpickled.
+
+        Whatever else the files hold raises an exception: ValueError, or that of a library.
+        """
+        plain = read_json(folder / FILE)
+        config = DatasetConfig.model_validate(plain["dataset"])
+        blocks = read_blocks(plain["encoder"], config)
+        if config.features.text is not None and config.text is not None:
             text = load_encoder(folder / TEXT, count_cores())
-            block = TextBlock(plain["text"]["column"], tuple(plain["text"]["names"]), encoder=text)
-            encoder = Encoder((*encoder.blocks, block))
-        return cls(
-            DatasetConfig.model_validate(plain["dataset"]),
-            encoder,
-            tuple(attributes),
-            tuple(plain["classes"]),
-            plain["unseen"],
-        )
+            names = tuple(map(str, plain["text"]["names"]))
+            if len(names) != text.dimension:
+                raise ValueError("it has not one name for every number of a text")
+            blocks = (*blocks, TextBlock(config.text.column, names, encoder=text))
+        encoder = Encoder(blocks)
+        config.limits.check("features", len(encoder.feature_names), FILE, "Leave columns out")
+        classes = tuple(map(str, plain["classes"]))
+        few = len(classes) < 2 and config.label.task != "regression"
+        if not blocks or repeated(encoder.feature_names) or repeated(classes) or few:
+            raise ValueError("it has no features or classes, or two of one name")
+        if plain["unseen"] not in get_args(Unseen):
+            raise ValueError(f"{plain['unseen']!r} is not what happens to unseen levels")
+        attributes = read_attributes(plain["attributes"], config)
+        return cls(config, encoder, attributes, classes, plain["unseen"])
 
     @property
     def text_block(self) -> TextBlock | None:

@@ -24,7 +24,7 @@ from fairfrontier.report.summary import build_summary, list_versions
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.finder import list_names
 from fairfrontier.runtime.source import PACKAGES, file_digest
-from fairfrontier.runtime.store import MANIFEST, Store, hash_file
+from fairfrontier.runtime.store import Store, hash_file
 from fairfrontier.runtime.text_file import to_csv
 from fairfrontier.runtime.writer import filling, recover
 from fairfrontier.study import drawing
@@ -148,10 +148,10 @@ def keep_results(files: Mapping[str, Path], store: Store, description: Mapping[s
 def restore_results(folder: Path, store: Store, description: Mapping[str, Any]) -> bool:
     """Restore the kept files of a study to its folder; False where none are kept."""
     recover(folder)
-    entry = store.read(KIND, store.key(KIND, description))
-    if entry is None:
+    files = store.list_files(KIND, store.key(KIND, description))
+    if files is None:
         return False
-    kept = {path.name: path.read_bytes() for path in entry.iterdir() if path.name != MANIFEST}
+    kept = {name: path.read_bytes() for name, path in files.items()}
     paths = {name: folder / name for name in kept}
     if any(not path.is_file() or path.read_bytes() != kept[name] for name, path in paths.items()):
         _replace_files(folder, kept)

@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from fairfrontier.runtime.errors import StoreError
+from fairfrontier.runtime.home import SHIPPED
 from fairfrontier.runtime.writer import filling
 from fairfrontier.study.config import StudyConfig
 from fairfrontier.study.publication import read_publication
@@ -104,7 +105,12 @@ def _layout(record: dict[str, Any]) -> str:
 
 
 def _commit(home: Path) -> str:
-    """Return the commit of the checkout, marked dirty where files other than records differ."""
+    """Return the commit of the checkout, marked dirty where files other than records differ.
+
+    Only the package's own is asked for: git runs programs that a repository's settings name.
+    """
+    if home.resolve() != SHIPPED:
+        return "unknown"
     changed = ["status", "--porcelain", "--untracked-files=no", "--", ".", f":(exclude){RUNS}"]
     options: dict[str, Any] = {"cwd": home, "capture_output": True, "text": True, "check": True}
     try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from fairfrontier.runtime.errors import ConfigError
@@ -36,7 +38,7 @@ def find_home(start: Path | None = None) -> Path:
     Raises
     ------
     ConfigError
-        When FAIRFRONTIER_HOME names no folder.
+        When FAIRFRONTIER_HOME names no folder, or another user owns what was found.
     """
     named = os.environ.get(VARIABLE)
     if named:
@@ -50,5 +52,29 @@ def find_home(start: Path | None = None) -> Path:
     base = (start or Path.cwd()).resolve()
     for folder in (base, *base.parents):
         if any((folder / "conf" / kind).is_dir() for kind in ("datasets", "studies")):
-            return folder
-    return base
+            break
+    else:
+        folder = base
+    foreign = find_foreign((folder, folder / "conf", folder / "data"), base)
+    if foreign is not None:
+        raise ConfigError(
+            f"{foreign} would be the project's here, and belongs to another user.",
+            f"Set {VARIABLE}={folder} if you trust that user, or to a folder of yours.",
+        )
+    return folder
+
+
+def find_foreign(paths: Iterable[Path], base: Path) -> Path | None:
+    """Return the first of the paths that another user may have laid, as git does of repositories.
+
+    Trusted are the user, root, and who owns ``base``: the user has entered that folder, and in a
+    container it is often a checkout of another number's.
+    """
+    trusted = {os.geteuid(), 0, base.stat().st_uid}
+    for path in paths:
+        # A link's owner may lead it elsewhere.
+        for look in (path.lstat, path.stat):
+            with suppress(OSError):
+                if look().st_uid not in trusted:
+                    return path
+    return None

@@ -79,25 +79,39 @@ class ResultOptions(ProjectOptions):
         """The folder of the results."""
         return self.out or self.home / "data" / "results" / self.command / self.name
 
-    def check_results(self, read: Iterable[Path], written: Iterable[str]) -> None:
+    def check_results(
+        self, read: Iterable[Path], written: Iterable[str], bundle: Path | None = None
+    ) -> None:
         """Raise when results of these names cannot be written, or would replace what is read.
 
         Raises
         ------
         ConfigError
-            When a file would be replaced, or results would join the parts of a table.
+            When a file would be replaced, or results would join the parts of a table or bundle.
         StoreError
             When the folder cannot be written.
         """
         check_folder(self.folder)
-        out = self.folder.resolve()
-        replaced = {out / name for name in written} | {out}
-        for path in read:
-            if path.resolve() in replaced:
-                raise ConfigError(
-                    f"The results in {out} would replace what is read: {path.resolve()}.",
-                    "Give another folder with --out.",
-                )
+        check_apart([self.folder / name for name in written], read, bundle)
+
+
+def check_apart(written: Iterable[Path], read: Iterable[Path], bundle: Path | None = None) -> None:
+    """Raise a ConfigError when files would replace what is read, or join it.
+
+    A file joins a table that is the folder it gets into, and a bundle at any depth below it.
+    """
+    files = {path.resolve() for path in written}
+    near = files | {path.parent for path in files}
+    below = near.union(*(path.parents for path in files))
+    found = [path for path in read if path.resolve() in near]
+    if bundle is not None and bundle.resolve() in below:
+        found.append(bundle)
+    if found:
+        raise ConfigError(
+            f"The results in {min(files).parent} would replace what is read, or join it: "
+            f"{found[0].resolve()}.",
+            "Give another place with --out.",
+        )
 
 
 def find_root(conf: Path) -> Path:

@@ -22,7 +22,7 @@ def read_secret(path: Path) -> str:
     Raises
     ------
     ConfigError
-        When it is empty, or others may read it.
+        When it is empty or another user's, or others may read it.
     OSError
         When it can be neither read nor made.
     """
@@ -33,10 +33,17 @@ def read_secret(path: Path) -> str:
             file.flush()
             with suppress(FileExistsError):
                 os.link(file.name, path)
-    secret = path.read_text(encoding="utf-8").strip()
-    if path.stat().st_mode & 0o077 or not secret:
-        fault = "can be read by others" if secret else "is empty"
-        raise ConfigError(f"The secret {path} {fault}.", f"chmod 600 {path}, or remove it.")
+    with path.open(encoding="utf-8") as opened:
+        facts, secret = os.fstat(opened.fileno()), opened.read().strip()
+    faults = {
+        "is empty": not secret,
+        "belongs to another user": facts.st_uid != os.geteuid(),
+        "can be read by others": facts.st_mode & 0o077,
+    }
+    for fault, found in faults.items():
+        if found:
+            mend = f"Make it yours alone (chmod 600 {path}), or remove it."
+            raise ConfigError(f"The secret {path} {fault}.", mend)
     return secret
 
 

@@ -31,6 +31,7 @@ def source_digest(
     modules: Iterable[str],
     *,
     within: Iterable[str] = PACKAGES,
+    without: Iterable[str] = (),
     root: Path | None = None,
     store: Store | None = None,
 ) -> str:
@@ -50,6 +51,8 @@ def source_digest(
         another distribution imports of that package are followed, too.
     within : iterable of str
         Modules, or packages with all below them, that imports are followed into.
+    without : iterable of str
+        Modules in these that imports are not followed into.
     root : Path, optional
         The folder that holds the packages; the checkout by default.
     store : Store, optional
@@ -69,11 +72,11 @@ def source_digest(
     classes so. The digest is computed once per process, and differs between minor versions of
     Python.
     """
-    names, prefixes = frozenset(modules), frozenset(within)
+    names, prefixes, left_out = frozenset(modules), frozenset(within), frozenset(without)
     base = (root or _ROOT).resolve()
     if store is None:
-        return _digest(names, prefixes, base)
-    return _keep(names, prefixes, base, store.folder)
+        return _digest(names, prefixes, left_out, base)
+    return _keep(names, prefixes, left_out, base, store.folder)
 
 
 @functools.cache
@@ -92,11 +95,18 @@ def file_digest(packages: tuple[str, ...] = PACKAGES, *, root: Path | None = Non
 
 
 @functools.cache
-def _keep(modules: frozenset[str], within: frozenset[str], root: Path, folder: Path) -> str:
+def _keep(
+    modules: frozenset[str],
+    within: frozenset[str],
+    without: frozenset[str],
+    root: Path,
+    folder: Path,
+) -> str:
     packages = tuple(sorted({*PACKAGES, *(module.partition(".")[0] for module in modules)}))
     description = {
         "modules": sorted(modules),
         "within": sorted(within),
+        "without": sorted(without),
         "files": file_digest(packages, root=root),
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",
     }
@@ -105,7 +115,7 @@ def _keep(modules: frozenset[str], within: frozenset[str], root: Path, folder: P
     entry = store.read(KIND, key)
     if entry is not None:
         return str(json.loads((entry / "source.json").read_text(encoding="utf-8")))
-    digest = _digest(modules, within, root)
+    digest = _digest(modules, within, without, root)
     # Without a writable store it is computed again each time.
     with suppress(StoreError), store.writing(KIND, key, description) as folder:
         (folder / "source.json").write_text(json.dumps(digest) + "\n", encoding="utf-8")
@@ -113,7 +123,9 @@ def _keep(modules: frozenset[str], within: frozenset[str], root: Path, folder: P
 
 
 @functools.cache
-def _digest(modules: frozenset[str], within: frozenset[str], root: Path) -> str:
+def _digest(
+    modules: frozenset[str], within: frozenset[str], without: frozenset[str], root: Path
+) -> str:
     files: dict[str, _File] = {}
     for module in modules:
         path = _find(module, root)
@@ -125,7 +137,8 @@ def _digest(modules: frozenset[str], within: frozenset[str], root: Path) -> str:
     waiting = list(files)
     while waiting:
         for module in files[waiting.pop()].modules:
-            path = _find(module, root) if f"{module}.".startswith(followed) else None
+            counts = f"{module}.".startswith(followed) and module not in without
+            path = _find(module, root) if counts else None
             if module not in files and path is not None:
                 files[module] = _read(path, module, root)
                 waiting.append(module)

@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import json
 import logging
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -24,9 +25,14 @@ import numpy as np
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.recall import note_file
 from fairfrontier.runtime.secret import find_key, sign
+from fairfrontier.runtime.text_file import read_json
 from fairfrontier.runtime.writer import drafting, flush
 
+# In a project.
+CACHE = Path("data", "cache")
+STORE = CACHE / "store"
 MANIFEST = "manifest.json"
+KEY = re.compile("[0-9a-f]{64}")
 _log = logging.getLogger(__name__)
 
 
@@ -109,6 +115,11 @@ class Store:
         manifest = self._read_manifest(kind, key)
         return None if manifest is None else dict(manifest["description"])
 
+    def list_files(self, kind: str, key: str) -> dict[str, Path] | None:
+        """Return name -> path of the files of a verified entry, or None."""
+        manifest = self._read_manifest(kind, key)
+        return manifest and {name: self.path(kind, key) / name for name in manifest["files"]}
+
     def _read_manifest(self, kind: str, key: str) -> Any:
         entry = self.read(kind, key)
         return entry and json.loads((entry / MANIFEST).read_text(encoding="utf-8"))
@@ -146,6 +157,28 @@ class Store:
             return  # another writer was first; the same key means the same content
         flush(entry.parent)
 
+    def list_entries(self) -> Iterator[tuple[str, str, Path]]:
+        """Yield the kind, the key and the folder of every entry; no link is followed."""
+        for kind in list_folders(self.folder):
+            for start in list_folders(kind):
+                for entry in list_folders(start):
+                    if KEY.fullmatch(entry.name):
+                        yield kind.name, entry.name, entry
+
+    def find_fault(self, kind: str, key: str) -> str | None:
+        """Return how an entry is damaged, or None; unlike `read`, it stays."""
+        return _find_fault(self.path(kind, key), kind, key)
+
+    def peek(self, kind: str, key: str) -> dict[str, Any]:
+        """Return the description of an entry that may be damaged; {} where it cannot be read."""
+        path = self.path(kind, key) / MANIFEST
+        if path.is_symlink():
+            return {}
+        try:
+            return dict(read_json(path)["description"])
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            return {}
+
     def _remove(self, entry: Path) -> None:
         """Remove a damaged entry in one step, so that no reader sees half of it."""
         # In a read-only store it stays; the next write will raise.
@@ -163,13 +196,18 @@ class Store:
             ) from error
 
 
+def open_store(home: Path) -> Store:
+    """Return the store of a project."""
+    return Store(home / STORE)
+
+
 def refuse_unsigned(entry: Path) -> None:
     """Raise StoreError for an entry of a store that is not signed with the secret, if there is one.
 
     It is for readers that know the folder of an entry, from models.csv; others have no such name.
     """
     entry = entry.absolute()
-    if find_key() is None or not re.fullmatch("[0-9a-f]{64}", entry.name):
+    if find_key() is None or not KEY.fullmatch(entry.name):
         return
     fault = _find_fault(entry, entry.parents[1].name, entry.name)
     if fault is not None:
@@ -178,13 +216,26 @@ def refuse_unsigned(entry: Path) -> None:
         )
 
 
+def list_folders(folder: Path) -> list[Path]:
+    """Return the folders in a folder, sorted, without links and unfinished work."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        return sorted(
+            Path(entry.path)
+            for entry in entries
+            if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
+        )
+    return []
+
+
 def _files(folder: Path) -> list[Path]:
     """Return the files of a folder, without its manifest, links and pipes."""
     return sorted(
-        path
-        for path in folder.rglob("*")
-        if path.is_file() and not path.is_symlink() and path != folder / MANIFEST
+        path for path in folder.rglob("*") if _is_plain(path) and path != folder / MANIFEST
     )
+
+
+def _is_plain(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
 
 
 def hash_file(path: Path) -> str:
@@ -217,13 +268,19 @@ def _write_manifest(work: Path, kind: str, key: str, description: Mapping[str, A
     return [*files, path]
 
 
+def _is_other(path: Path) -> bool:
+    """Return whether something in an entry is neither file nor folder, or a draft to be moved."""
+    folder = path.is_dir() and not path.is_symlink() and not path.name.startswith(".")
+    return not folder and not _is_plain(path)
+
+
 def _find_fault(entry: Path, kind: str, key: str) -> str | None:
     """Return what is wrong with an entry, or None."""
     secret = find_key()
-    if not (entry / MANIFEST).is_file():
+    if not _is_plain(entry / MANIFEST):
         return f"{MANIFEST} is missing"
     try:
-        manifest = json.loads((entry / MANIFEST).read_text(encoding="utf-8"))
+        manifest = read_json(entry / MANIFEST)
         claimed = manifest.pop("digest")
         signature = str(manifest.pop("signature", ""))
         named = manifest["kind"], manifest["key"]
@@ -245,8 +302,8 @@ def _find_fault(entry: Path, kind: str, key: str) -> str | None:
     present = {path.relative_to(entry).as_posix() for path in _files(entry)}
     if absent := listed.keys() - present:
         return f"{min(absent)} is missing"
-    # Entries of earlier versions, which nobody signed, do not list the manifests of models.
-    if secret and (added := present - listed.keys()):
+    others = {path.relative_to(entry).as_posix() for path in entry.rglob("*") if _is_other(path)}
+    if added := (present | others) - listed.keys():
         return f"{min(added)} is not in {MANIFEST}"
     for name, (bytes_, digest) in listed.items():
         path = entry / name

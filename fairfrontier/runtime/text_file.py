@@ -10,23 +10,33 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fairfrontier.runtime.errors import repeated
+
 # Heavy modules are imported where they are used.
 if TYPE_CHECKING:
     import pandas as pd
 
-# Text that a spreadsheet evaluates; apostrophes already before it count, so that one is undone.
-FORMULA = r"'*[=+\-@\t\r]"
+# Text that a spreadsheet evaluates, also of full width, and behind quotes and a byte-order mark,
+# which it may drop; apostrophes already before it count, so that one is undone.
+_FORMULA = r"['\ufeff\"]*[=+\-@\t\r＝＋－＠]"
+# Where a cell begins: many spreadsheets split rows at semicolons or tabs.
+_BEGIN = r"(?:^|(?<=[;\t\r\n]))"
+_BARE, _GUARDED = f"{_BEGIN}(?={_FORMULA})", f"{_BEGIN}'(?={_FORMULA})"
+# Of a JSON file. Read, a value takes some hundred bytes, and a letter up to four, several times.
+MOST_BYTES, MOST_VALUES = 2**25, 2**21
 
 
 def to_csv(table: pd.DataFrame, **options: Any) -> bytes:
     """Return CSV in which every float reads back as itself, and no text is a formula.
 
-    Text that begins with = + - @, a tab or a carriage return has an apostrophe before it, which
-    `read_csv` removes; numbers are unchanged. The options are those of pandas.
+    Text that begins with = + - @, also of full width, a tab or a carriage return, or with a
+    byte-order mark or quotes and one of these, has an apostrophe before it, which `read_csv`
+    removes; so has what follows a semicolon, a tab or the end of a line in a text, where other
+    spreadsheets begin a cell. Numbers are unchanged. The options are those of pandas.
     """
     # Categories cannot be replaced.
     plain = table.astype(dict.fromkeys(table.select_dtypes("category"), object))
-    guarded = _replace(plain, f"^(?={FORMULA})", "'")
+    guarded = _replace(plain, _BARE, "'")
     options = {"index": False, "lineterminator": "\n", **options}
     text = str(guarded.to_csv(**options))
     if "\r" in text:
@@ -43,7 +53,36 @@ def read_csv(path: Path, **options: Any) -> pd.DataFrame:
     import pandas as pd
 
     options = {"keep_default_na": False, "na_values": [""], **options}
-    return _replace(pd.read_csv(path, **options), f"^'(?={FORMULA})", "")
+    return _replace(pd.read_csv(path, **options), _GUARDED, "")
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of a JSON file that anybody may have written.
+
+    ValueError for a file of too many bytes or values, for a key that a mapping has twice, of which
+    other readers may take the first one, and for texts with halves of characters; FileNotFoundError
+    for what is no file: a pipe would be waited for, and a device never end.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path.name}")
+    with path.open("rb") as file:
+        text = file.read(MOST_BYTES + 1)
+    # An upper bound of how many there are, since texts have commas, too.
+    values = sum(map(text.count, (b",", b":", b"[", b"{")))
+    for number, most, unit in ((len(text), MOST_BYTES, "bytes"), (values, MOST_VALUES, "values")):
+        if number > most:
+            raise ValueError(f"{path.name} has more than the {most:,} {unit} that are read")
+    content = json.loads(text.decode(), object_pairs_hook=_make_mapping)
+    json.dumps(content, ensure_ascii=False).encode()
+    return content
+
+
+def _make_mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        twice = repeated(key for key, _ in pairs)
+        raise ValueError(f"it has the key {twice[0]!r} twice")
+    return mapping
 
 
 def write_json(summary: Mapping[str, Any], path: Path) -> None:

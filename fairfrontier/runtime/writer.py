@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,13 +23,23 @@ from fairfrontier.runtime.errors import StoreError
 _UNFINISHED, _COMPLETE = ".unfinished@", ".complete@"
 # Lists the files that a complete draft removes.
 _REMOVED = ".removed"
+# Names the folders in a complete draft in whose place its own ones are.
+_REPLACED = ".replaced@"
+# What a system says of a folder in whose place another one cannot be renamed: it is not empty.
+_TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
+# Of the list, in bytes.
+_MOST = 2**20
+# Seconds until a process that waits for a folder says so, and until it gives up.
+QUIET, PATIENCE = 2.0, 3600.0
+_log = logging.getLogger(__name__)
 
 
 @contextmanager
 def drafting(folder: Path) -> Iterator[Path]:
     """Yield an empty folder inside another one, which is removed afterwards unless it was moved.
 
-    What killed processes left is removed first, or completed; see `recover`.
+    It is open to nobody to whom the other one is closed. What killed processes left is removed
+    first, or completed; see `recover`.
 
     Raises
     ------
@@ -36,7 +48,8 @@ def drafting(folder: Path) -> Iterator[Path]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     recover(folder)
-    work, lock = _make_locked(lambda: folder / f"{_UNFINISHED}{secrets.token_hex(8)}")
+    mode = _mode_of(folder)
+    work, lock = _make_locked(lambda: folder / f"{_UNFINISHED}{secrets.token_hex(8)}", mode)
     try:
         yield work
     finally:
@@ -70,11 +83,27 @@ def holding(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _make_locked(name: Callable[[], Path]) -> tuple[Path, int]:
+@contextmanager
+def sharing(folder: Path) -> Iterator[None]:
+    """Keep what is in a folder from being cleaned meanwhile; any number of processes may.
+
+    Where there is no such folder, nothing is held. A process that cleans it is waited for.
+    """
+    if not folder.is_dir():
+        yield
+        return
+    lock = lock_folder(folder, wait=True, shared=True)
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def _make_locked(name: Callable[[], Path], mode: int = 0o777) -> tuple[Path, int]:
     """Make the folder that is named, and return it with its lock, for which it waits."""
     while True:
         folder = name()
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode, parents=True, exist_ok=True)
         # Before it is locked, another process may remove it, and a third one make it again.
         with suppress(FileNotFoundError):
             lock = lock_folder(folder, wait=True)
@@ -83,23 +112,54 @@ def _make_locked(name: Callable[[], Path]) -> tuple[Path, int]:
             os.close(lock)
 
 
+def _mode_of(folder: Path) -> int:
+    """Return the mode for a folder in the place of another one, or in it; the umask counts, too."""
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    # Who may write to a sticky folder may not touch the files of others in it.
+    closed = stat.S_IWGRP | stat.S_IWOTH if mode & stat.S_ISVTX else 0
+    return mode & 0o777 & ~closed | stat.S_IRWXU
+
+
 def recover(folder: Path) -> None:
-    """Remove the drafts of killed processes from a folder; move the files of complete ones."""
-    for draft in (*folder.glob(f"{_COMPLETE}*"), *folder.glob(f"{_UNFINISHED}*")):
-        # ValueError: names that only somebody else can have written.
-        with suppress(OSError, ValueError):
-            lock = lock_folder(draft, wait=False)
-            try:
-                if draft.name.startswith(_COMPLETE):
-                    _move(draft)
-                else:
-                    shutil.rmtree(draft, ignore_errors=True)
-            finally:
-                os.close(lock)
+    """Remove the user's drafts of killed processes from a folder; move what is in complete ones.
+
+    What other users made stays, and so do links: they may have been laid to be found.
+    """
+    with suppress(OSError), _opening(folder, os.O_DIRECTORY) as around:
+        for name in _list(around):
+            if name.startswith((_COMPLETE, _UNFINISHED)):
+                # ValueError: a list that nobody wrote here.
+                with suppress(OSError, ValueError):
+                    _recover(name, around)
+
+
+def restore(folder: Path) -> None:
+    """Complete what `replacing` left of a folder, or of the one around it, when it was killed."""
+    if not folder.is_dir():
+        for parent in folder.absolute().parents[:2]:
+            recover(parent)
+
+
+def _recover(name: str, around: int) -> None:
+    """Complete or remove a draft, unless it is somebody else's or held."""
+    with _opening(name, os.O_DIRECTORY | os.O_NOFOLLOW, around) as draft:
+        if os.fstat(draft).st_uid != os.geteuid():
+            return
+        fcntl.flock(draft, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Before it is locked, its writer may have ended, and renamed it.
+        if not os.path.samestat(
+            os.fstat(draft), os.stat(name, dir_fd=around, follow_symlinks=False)
+        ):
+            return
+        if name.startswith(_COMPLETE):
+            name = _move(name, draft, around)
+        shutil.rmtree(name, ignore_errors=True, dir_fd=around)
 
 
 def make_private(folder: Path) -> None:
     """Make a folder of mode 0700; an existing one has to be the user's, and closed to writers.
+
+    So has a link to one: another user's may lead elsewhere at any time.
 
     Raises
     ------
@@ -110,7 +170,8 @@ def make_private(folder: Path) -> None:
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     facts = folder.stat()
-    if facts.st_uid != os.geteuid() or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    mine = {folder.lstat().st_uid, facts.st_uid} == {os.geteuid()}
+    if not mine or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise StoreError(
             f"{folder} belongs to another user, or others may write to it.",
             f"Make it yours alone (chmod go-w {folder}), or use another.",
@@ -157,12 +218,7 @@ def filling(
             for path in written:
                 if (folder / path.name).is_dir():
                     raise IsADirectoryError(errno.EISDIR, f"{path.name} is a folder there")
-            gone = sorted(set(owned) - {path.name for path in written})
-            (work / _REMOVED).write_text("\n".join(gone), encoding="utf-8")
-            flush(*written, work / _REMOVED, work)
-            complete = work.rename(folder / work.name.replace(_UNFINISHED, _COMPLETE))
-            flush(folder)
-            _move(complete)
+            _publish(work, sorted(set(owned) - {path.name for path in written}))
     except OSError as error:
         raise StoreError(
             f"The {what} cannot be written to {folder}: {error.strerror or error}.", mend
@@ -178,8 +234,8 @@ def filling(
 def replacing(folder: Path, *, what: str, mend: str) -> Iterator[Path]:
     """Replace a folder, with the folders in it, by the one that is filled in the block.
 
-    If the block raises, nothing changes. If the process is killed between the two last steps, there
-    is no folder, and never half of one.
+    If the block raises, nothing changes. If the process is killed as they change places, `recover`
+    of the folder around them completes it.
 
     Raises
     ------
@@ -188,14 +244,10 @@ def replacing(folder: Path, *, what: str, mend: str) -> Iterator[Path]:
     """
     try:
         with drafting(folder.parent) as work:
-            made = work / "made"
-            made.mkdir()
+            made = work / folder.name
+            made.mkdir(_mode_of(folder) if folder.is_dir() else 0o777)
             yield made
-            flush(*made.rglob("*"), made)
-            if folder.is_dir():
-                folder.rename(work / "replaced")
-            made.rename(folder)
-            flush(folder.parent)
+            _publish(work)
     except OSError as error:
         raise StoreError(
             f"The {what} cannot be written to {folder}: {error.strerror or error}.", mend
@@ -217,33 +269,151 @@ def _flush(path: Path) -> None:
         os.close(handle)
 
 
-def _move(complete: Path) -> None:
-    """Move the files of a complete draft into the folder around it."""
-    folder = complete.parent
-    if not (complete / _REMOVED).is_file():
-        # Of somebody else's draft: a pipe would be waited for.
-        raise FileNotFoundError(complete / _REMOVED)
-    gone = (complete / _REMOVED).read_text(encoding="utf-8").splitlines()
-    for path in sorted(complete.iterdir()):
-        if path.name != _REMOVED:
-            path.replace(folder / path.name)
-    for name in gone:
+def _publish(work: Path, removed: Sequence[str] = ()) -> None:
+    """Move what is in a draft into the folder around it, and remove what is listed there."""
+    (work / _REMOVED).write_text("\n".join(removed), encoding="utf-8")
+    flush(*work.rglob("*"), work)
+    complete = work.name.replace(_UNFINISHED, _COMPLETE)
+    with (
+        _opening(work.parent, os.O_DIRECTORY) as around,
+        _opening(work.name, os.O_DIRECTORY | os.O_NOFOLLOW, around) as draft,
+    ):
+        names = _list(draft)
+        _rename(work.name, complete, around, around)
+        os.fsync(around)
+        try:
+            _move(complete, draft, around)
+        except OSError:
+            # Where a part was moved, `recover` moves the others.
+            if _list(draft) == names:
+                _rename(complete, work.name, around, around)
+            raise
+
+
+def _move(name: str, draft: int, around: int) -> str:
+    """Move what is in a complete draft into the folder around it; return the draft's new name.
+
+    By that it is to be removed, even if the process is killed meanwhile.
+    """
+    gone = _read_removed(draft)
+    for entry in _list(draft):
+        if entry != _REMOVED and not entry.startswith(_REPLACED):
+            _replace(entry, draft, around)
+    for entry in gone:
         # Whoever shares the folder may have written the list: a path would lead outside.
-        (folder / Path(name).name).unlink(missing_ok=True)
-    flush(folder)
-    shutil.rmtree(complete)
+        with suppress(FileNotFoundError):
+            os.unlink(Path(entry).name, dir_fd=around)
+    os.fsync(around)
+    emptied = name.replace(_COMPLETE, _UNFINISHED)
+    _rename(name, emptied, around, around)
+    return emptied
 
 
-def lock_folder(folder: Path, *, wait: bool) -> int:
-    """Lock a folder until the handle is closed; raise OSError when another process has it."""
+def _replace(name: str, draft: int, around: int) -> None:
+    """Move a file or folder out of a draft; a folder in its place goes into the draft."""
+    try:
+        _rename(name, name, draft, around)
+        return
+    except OSError as error:
+        # A folder replaces only an empty one.
+        taken = error.errno in (*_TAKEN, errno.ENOTDIR)
+        if not taken or not stat.S_ISDIR(os.stat(name, dir_fd=around).st_mode):
+            raise
+    old = f"{_REPLACED}{secrets.token_hex(8)}"
+    _rename(name, old, around, draft)
+    try:
+        _rename(name, name, draft, around)
+    except OSError:
+        try:
+            _rename(old, name, draft, around)
+        except OSError as error:
+            if error.errno not in _TAKEN:
+                raise
+            # Another writer's folder came there meanwhile, and stays: ours is not moved later.
+            shutil.rmtree(old, ignore_errors=True, dir_fd=draft)
+        raise
+
+
+def _rename(name: str, new: str, source: int, target: int) -> None:
+    os.rename(name, new, src_dir_fd=source, dst_dir_fd=target)
+
+
+def _list(folder: int) -> list[str]:
+    with os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries)
+
+
+def _read_removed(draft: int) -> list[str]:
+    """Return the names that a draft lists; ValueError for what no process of the user wrote."""
+    # A pipe would be waited for.
+    with _opening(_REMOVED, os.O_NOFOLLOW | os.O_NONBLOCK, draft) as handle:
+        facts = os.fstat(handle)
+        mine = stat.S_ISREG(facts.st_mode) and facts.st_uid == os.geteuid()
+        if not mine or facts.st_size > _MOST:
+            raise ValueError(f"{_REMOVED} is no list of names")
+        return os.read(handle, _MOST).decode().splitlines()
+
+
+@contextmanager
+def _opening(path: Path | str, flags: int, folder: int | None = None) -> Iterator[int]:
+    """Yield the handle of a file or folder, in the folder of another handle."""
+    handle = os.open(path, os.O_RDONLY | flags, dir_fd=folder)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def lock_folder(folder: Path, *, wait: bool, shared: bool = False) -> int:
+    """Lock a folder until the handle is closed; raise OSError when another process has it.
+
+    Of locks that are ``shared`` any number is held at once. Whoever can read a folder can lock it:
+    who waits says so, and StoreError ends it after an hour.
+    """
     # A pipe of that name would be waited for.
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    kind = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:
-        # A file system without locks: writers do without, and nothing of others is removed.
         if wait:
-            return handle
+            _wait(handle, kind, folder)
+        else:
+            fcntl.flock(handle, kind)
+    except BaseException:
         os.close(handle)
         raise
     return handle
+
+
+def _wait(handle: int, kind: int, folder: Path) -> None:
+    """Lock a folder as soon as no other process has it."""
+    started, told = time.monotonic(), False
+    while True:
+        try:
+            fcntl.flock(handle, kind)
+            break
+        except BlockingIOError:
+            waited = time.monotonic() - started
+        except OSError:
+            # A file system without locks: writers do without, and nothing of others is removed.
+            break
+        if waited > PATIENCE:
+            raise StoreError(
+                f"{folder} is still used by {_name_holder(handle)} after {PATIENCE / 60:g} min.",
+                "Run this again when that has ended.",
+            )
+        if waited > QUIET and not told:
+            _log.warning("Waiting for %s, which uses %s.", _name_holder(handle), folder)
+            told = True
+        time.sleep(0.05)
+
+
+def _name_holder(handle: int) -> str:
+    """Return which process has locked a file, as far as the system tells."""
+    facts = os.fstat(handle)
+    place = f"{os.major(facts.st_dev):02x}:{os.minor(facts.st_dev):02x}:{facts.st_ino}"
+    with suppress(OSError):
+        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+            words = line.split()
+            if words[1] == "FLOCK" and place in words:
+                return f"process {words[4]}"
+    return "another process"

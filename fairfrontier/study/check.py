@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
@@ -11,6 +12,7 @@ from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.study.claim import Block, refuse_claims
 from fairfrontier.study.config import StudyConfig, split_name
 from fairfrontier.study.resolve import ResolvedStudy
+from fairfrontier.train.fit.group import FitGroup
 
 
 def check(resolved: ResolvedStudy) -> None:
@@ -61,6 +63,17 @@ def refuse_levels(study: StudyConfig, attributes: Mapping[str, tuple[str, ...]])
                 f"Study {study.study}: {key} names {name!r}, but no row of {study.dataset} has "
                 f"{crossed}={level}.",
                 nearest(level, levels),
+            )
+
+
+def refuse_certificates(groups: Iterable[FitGroup], home: Path) -> None:
+    """Raise a ConfigError where models are to be certified on rows that stay in files."""
+    for group in groups:
+        if group.certificate is not None and group.is_collection(home):
+            raise ConfigError(
+                f"The study certifies models, which needs the rows of {group.dataset} in memory, "
+                "and they stay in partitions.",
+                "Leave out certificate, or give the dataset fewer rows and memory: auto.",
             )
 
 

@@ -46,7 +46,7 @@ class RowAt(ParameterRow):
     have every key but ``row``.
     """
 
-    row: str
+    row: str = Field(description="The row's label.")
 
     def __str__(self) -> str:
         values = ", ".join(
@@ -70,16 +70,23 @@ def _name_row(value: Any) -> Any:
     return {"row": value} if isinstance(value, str) else value
 
 
-Row = Annotated[RowAt, BeforeValidator(_name_row)]
-Rows = Annotated[tuple[Row, ...], BeforeValidator(as_tuple), Field(min_length=1)]
-Names = Annotated[tuple[str, ...], BeforeValidator(as_tuple), Field(min_length=1)]
+def one_or_more(kind: Any) -> BeforeValidator:
+    """Let a single value of a kind stand for a tuple of one."""
+    return BeforeValidator(as_tuple, json_schema_input_type=kind | tuple[kind, ...])
+
+
+Row = Annotated[RowAt, BeforeValidator(_name_row, json_schema_input_type=str | RowAt)]
+Rows = Annotated[tuple[Row, ...], one_or_more(str | RowAt), Field(min_length=1)]
+Names = Annotated[tuple[str, ...], one_or_more(str), Field(min_length=1)]
 
 
 class PairedRows(Model):
     """Rows on the left, each compared with its own row on the right or all with a single one."""
 
-    left: tuple[Any, ...]
-    right: tuple[Any, ...] | None = None
+    left: tuple[Any, ...] = Field(description="The rows on the left.")
+    right: tuple[Any, ...] | None = Field(
+        default=None, description="One row for all on the left, or one for each."
+    )
 
     @model_validator(mode="after")
     def _sides_match(self) -> Self:
@@ -99,9 +106,8 @@ class PairedRows(Model):
 class Comparison(PairedRows):
     """Two rows, or a row and a number, compared in one or more measures, all of which must hold.
 
-    The means over seeds on ``part`` are compared: ``left relation right`` or ``left relation
-    value``; ``==`` holds to within ``tolerance``. Lists of rows are compared one by one, a single
-    right side with each.
+    The means over seeds are compared: ``left relation right`` or ``left relation value``. Lists of
+    rows are compared one by one, a single right side with each.
 
     With ``noise``, a sampling error δ is allowed for: ``>=`` then means not below by more than δ,
     ``>`` above by more than δ, ``==`` no further than δ, ``!=`` further. Against a value, δ is the
@@ -111,15 +117,24 @@ class Comparison(PairedRows):
     never below 0, is above 0 by sampling alone: compare signed gaps with 0.
     """
 
-    left: Rows
-    right: Rows | None = None
-    value: float | None = None
-    measure: Names
-    relation: Literal[">", ">=", "<", "<=", "==", "!="]
-    tolerance: float = Field(default=1e-9, ge=0)
-    noise: bool = False
-    part: PartName = "test"
-    block: Block | None = None
+    left: Rows = Field(description="Rows on the left.")
+    right: Rows | None = Field(
+        default=None, description="One row for all on the left, or one for each."
+    )
+    value: float | None = Field(default=None, description="A number in place of rows.")
+    measure: Names = Field(description="Measures, all of which must hold.")
+    relation: Literal[">", ">=", "<", "<=", "==", "!="] = Field(
+        description="How left stands to right."
+    )
+    tolerance: float = Field(default=1e-9, ge=0, description="Difference that == allows for.")
+    noise: bool = Field(default=False, description="Whether a sampling error is allowed for.")
+    part: PartName = Field(
+        default="test", description="The part that is measured.", examples=["validation"]
+    )
+    block: Block | None = Field(
+        default=None,
+        description="The block whose rows are meant; published by default, where there is one.",
+    )
 
     @model_validator(mode="after")
     def _can_fail(self) -> Self:
@@ -139,18 +154,25 @@ class Comparison(PairedRows):
 class Trend(Model):
     """A row that sweeps a parameter, in one or more measures, all of which must follow.
 
-    The means over seeds on ``part`` are taken in ascending order of the parameter ``along``. They
-    are ``rising`` when the last is above the first and no step goes down by more than
-    ``tolerance``; ``falling`` is the reverse.
+    The means over seeds are taken in ascending order of the parameter. They are ``rising`` when the
+    last is above the first and no step goes down by more than ``tolerance``; ``falling`` is the
+    reverse.
     """
 
-    row: Row
-    along: str
-    direction: Literal["rising", "falling"]
-    measure: Names
-    tolerance: float = Field(default=0.0, ge=0)
-    part: PartName = "test"
-    block: Block | None = None
+    row: Row = Field(description="The row that sweeps.")
+    along: str = Field(description="The parameter that it sweeps.")
+    direction: Literal["rising", "falling"] = Field(description="Where the means go.")
+    measure: Names = Field(description="Measures, all of which must follow.")
+    tolerance: float = Field(
+        default=0.0, ge=0, description="Step in the other direction that is allowed."
+    )
+    part: PartName = Field(
+        default="test", description="The part that is measured.", examples=["validation"]
+    )
+    block: Block | None = Field(
+        default=None,
+        description="The block whose rows are meant; published by default, where there is one.",
+    )
 
 
 class EqualHarm(PairedRows):
@@ -162,26 +184,34 @@ class EqualHarm(PairedRows):
     is evaluated at the harm of every setting of the right one, times ``share``:
     ``left relation factor · right``, where ``<=``, ``>=`` and ``==`` allow ``tolerance``, and
     ``<`` and ``>`` need a difference above it. A left curve that does more harm everywhere has
-    an infinite cost; with ``common`` it is evaluated only where it reaches the harm.
-
-    Attributes
-    ----------
-    left, right : tuple of str
-        Labels of rows; one on the right for all, or one for each on the left.
-    published : str or None
-        ``FILE.TABLE``, a paper's curve of cost and harm, instead of ``right``.
+    an infinite cost.
     """
 
-    left: Names
-    right: Names | None = None
-    published: str | None = None
-    relation: Literal[">", ">=", "<", "<=", "=="]
-    share: float = Field(default=1.0, gt=0, le=1)
-    factor: float = Field(default=1.0, gt=0)
-    tolerance: float = Field(default=0.0, ge=0)
-    common: bool = False
-    part: PartName = "test"
-    block: Block | None = "frontier"
+    left: Names = Field(description="Labels of rows.")
+    right: Names | None = Field(
+        default=None, description="One label for all on the left, or one for each."
+    )
+    published: str | None = Field(
+        default=None,
+        description="``FILE.TABLE``, a paper's curve of cost and harm, instead of ``right``.",
+    )
+    relation: Literal[">", ">=", "<", "<=", "=="] = Field(
+        description="How the cost of left stands to that of right."
+    )
+    share: float = Field(
+        default=1.0, gt=0, le=1, description="Part of right's harm at which left is evaluated."
+    )
+    factor: float = Field(default=1.0, gt=0, description="Multiplies the cost of right.")
+    tolerance: float = Field(default=0.0, ge=0, description="Difference that is allowed for.")
+    common: bool = Field(
+        default=False, description="Whether left is evaluated only where it reaches the harm."
+    )
+    part: PartName = Field(
+        default="test", description="The part that is measured.", examples=["validation"]
+    )
+    block: Block | None = Field(
+        default="frontier", description="The block whose rows are meant.", examples=["published"]
+    )
 
     # The frontier names the measures.
     measure: ClassVar[tuple[str, ...]] = ()
@@ -199,9 +229,9 @@ class Speed(Model):
     Medians over the fits of the seconds per call, on the machine that ran them.
     """
 
-    left: Names
-    right: str
-    factor: float = Field(gt=0)
+    left: Names = Field(description="Labels of the rows.")
+    right: str = Field(description="Label of the row that they are compared with.")
+    factor: float = Field(gt=0, description="Multiplies the seconds of right.")
 
     measure: ClassVar[tuple[str, ...]] = ()
     part: ClassVar[PartName] = "train"
@@ -211,12 +241,16 @@ class Speed(Model):
 class Claim(Model):
     """A statement that the study checks: in words, and in one of four ways."""
 
-    id: str = Field(pattern=r"^[a-z0-9-]+$")
-    sentence: str
-    compare: Comparison | None = None
-    trend: Trend | None = None
-    equal_harm: EqualHarm | None = None
-    speed: Speed | None = None
+    id: str = Field(pattern=r"^[a-z0-9-]+$", description="Its name in tables.")
+    sentence: str = Field(description="What is claimed, in words.")
+    compare: Comparison | None = Field(
+        default=None, description="Two rows, or a row and a number, are compared."
+    )
+    trend: Trend | None = Field(default=None, description="Measures follow a swept parameter.")
+    equal_harm: EqualHarm | None = Field(
+        default=None, description="Costs are compared where rows are equally unfair."
+    )
+    speed: Speed | None = Field(default=None, description="Seconds of oracles are compared.")
 
     @model_validator(mode="after")
     def _is_checked_in_one_way(self) -> Self:

@@ -6,39 +6,35 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from fairfrontier.runtime.config import Model, fault
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.study.claim import Block, Claim, ParameterRow, as_tuple
+from fairfrontier.study.claim import Block, Claim, ParameterRow, one_or_more
 from fairfrontier.train.objective import COST_MEASURE, OWN, read_costs
 
 # A table or figure of a paper: budro.table2.
 Reference = Annotated[str, Field(pattern=r"^[a-z0-9_-]+\.[a-z0-9_-]+$")]
-Share = Annotated[float, Field(ge=0, le=1)]
 DEFAULT_PROFILE = "default"
 ACCURACY = "balanced_accuracy"
 BEST = "best"
 MOST_SEEDS = 10_000
 MOST_THREADS = 1024
+Share = Annotated[float, Field(ge=0, le=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+SeedCount = Annotated[int, Field(ge=1, le=MOST_SEEDS)]
 SLUG = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$"
 # A profile says how much of the same study is run, so it cannot change these.
 FIXED_KEYS = ("study", "profiles")
 
 
 class ThenRow(ParameterRow):
-    """The post-processor of a row, with its parameters; lists of values sweep.
+    """The post-processor of a row, with its parameters; lists of values sweep."""
 
-    Attributes
-    ----------
-    method : str
-        Registered name of the post-processor.
-    preset : str or None
-        Name in ``conf/methods/METHOD.yaml``.
-    """
-
-    method: str
-    preset: str | None = None
+    method: str = Field(description="Registered name of the post-processor.")
+    preset: str | None = Field(
+        default=None, description="Name in ``conf/methods/METHOD.yaml``.", examples=["published"]
+    )
 
 
 def _name_method(value: Any) -> Any:
@@ -51,30 +47,39 @@ class MethodRow(ParameterRow):
     Every key that is not a field is a parameter. A list of values sweeps: one fit group per value,
     and several lists cross. A parameter that is itself a list goes inside a list:
     ``layers: [[100, 50]]``.
-
-    Attributes
-    ----------
-    method : str or None
-        Registered name; the row's label by default. In a study with a search ``best`` is the one
-        whose rows were best in the objective, for a post-processor behind it.
-    preset, grid : str or None
-        Names in ``conf/methods/METHOD.yaml``; the row's own parameters override both.
-    metric : mapping
-        Overrides the study's metric for this row.
-    noise : tuple of float or None
-        Shares of rows whose group is wrong, a sweep; None uses the dataset's YAML.
-    then : ThenRow or None
-        A post-processor fitted on this row's scores of the calibration part, or of the validation
-        part where there is none: its name, or
-        ``{method: NAME, **parameters}``.
     """
 
-    method: str | None = None
-    preset: str | None = None
-    grid: str | None = None
-    metric: dict[str, Any] = Field(default_factory=dict)
-    noise: Annotated[tuple[Share, ...], BeforeValidator(as_tuple)] | None = None
-    then: Annotated[ThenRow, BeforeValidator(_name_method)] | None = None
+    method: str | None = Field(
+        default=None,
+        description="Registered name; the row's label by default. In a study with a search "
+        "``best`` is the one whose rows were best in the objective, for a post-processor behind "
+        "it.",
+    )
+    preset: str | None = Field(
+        default=None,
+        description="Parameters by name, from ``conf/methods/METHOD.yaml``; the row's own "
+        "override them.",
+    )
+    grid: str | None = Field(
+        default=None,
+        description="Sweeps by name, from ``conf/methods/METHOD.yaml``; the row's own parameters "
+        "override them.",
+    )
+    metric: dict[str, Any] = Field(
+        default_factory=dict, description="Overrides the study's metric for this row."
+    )
+    noise: Annotated[tuple[Share, ...], one_or_more(Share)] | None = Field(
+        default=None,
+        description="Shares of rows whose group is wrong, a sweep; as the dataset says by default.",
+    )
+    then: (
+        Annotated[ThenRow, BeforeValidator(_name_method, json_schema_input_type=str | ThenRow)]
+        | None
+    ) = Field(
+        default=None,
+        description="A post-processor fitted on this row's scores of the calibration part, or of "
+        "the validation part where there is none.",
+    )
 
     @property
     def sweeps(self) -> bool:
@@ -86,11 +91,17 @@ class MethodRow(ParameterRow):
 class MethodBlock(Model):
     """Fields that both blocks of a study have."""
 
-    methods: dict[str, MethodRow] = Field(min_length=1)
-    rows: int | None = Field(default=None, gt=0)
-    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = (0,)
+    methods: dict[str, MethodRow] = Field(
+        min_length=1, description="What is compared, by label of the row."
+    )
+    rows: int | None = Field(
+        default=None, gt=0, description="Training rows that are kept; all by default."
+    )
+    seeds: tuple[Seed, ...] = Field(
+        default=(0,), description="Splits: a list, or a number, which means that many from 0."
+    )
 
-    @field_validator("methods", mode="before")
+    @field_validator("methods", mode="before", json_schema_input_type=dict[str, MethodRow | None])
     @classmethod
     def _allow_empty_rows(cls, value: Any) -> Any:
         """Read an empty ``gbdt:`` as the method with its defaults."""
@@ -98,7 +109,7 @@ class MethodBlock(Model):
             return {label: {} if row is None else row for label, row in value.items()}
         return value
 
-    @field_validator("seeds", mode="before")
+    @field_validator("seeds", mode="before", json_schema_input_type=SeedCount | tuple[Seed, ...])
     @classmethod
     def _count_seeds(cls, value: Any) -> Any:
         """Read a number as that many seeds, from 0."""
@@ -115,41 +126,51 @@ class MethodBlock(Model):
 
 
 class FrontierConfig(Model):
-    """The measures that the frontier trades.
+    """The measures that the frontier trades."""
 
-    Attributes
-    ----------
-    accuracy : str
-        A measure; a loss is minimised.
-    fairness : tuple of str
-        Measures as ``measure:group``, e.g. ``consistency:spouse`` or ``gap_rms:sex``.
-    """
+    # A study that leaves out fairness gets it from its dataset: fairfrontier/study/read.py.
+    model_config = ConfigDict(json_schema_extra=lambda schema: schema.pop("required"))
 
-    accuracy: str = ACCURACY
-    fairness: tuple[str, ...] = Field(min_length=1)
+    accuracy: str = Field(
+        default=ACCURACY,
+        description="A measure, by default that of the objective; a loss is minimised.",
+    )
+    fairness: tuple[str, ...] = Field(
+        min_length=1,
+        description="Measures as ``measure:group``; by default those that the dataset's groups and "
+        "counterfactuals allow.",
+    )
 
 
 class SearchConfig(Model):
-    """How settings are searched: see `fairfrontier.study.search`.
+    """How settings are searched: see `fairfrontier.study.search`."""
 
-    Attributes
-    ----------
-    trials : int or None
-        Settings that are tried in all: half of them are tuned for the objective, evenly over the
-        methods; the others are budgets.
-    minutes : float or None
-        Time in place of trials; what is found then depends on the machine.
-    resolution : float
-        A step between adjacent budgets, in the objective and every fairness measure, is divided
-        until it is smaller, or smaller than 1/√n, on the n rows that settings are chosen on.
-    seed : int
-        Of the proposals.
-    """
-
-    trials: int | None = Field(default=None, gt=0, le=MOST_SEEDS)
-    minutes: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    resolution: float = Field(default=0.01, gt=0, allow_inf_nan=False)
-    seed: int = Field(default=0, ge=0, lt=2**32 - 10_000)
+    trials: int | None = Field(
+        default=None,
+        gt=0,
+        le=MOST_SEEDS,
+        description="Settings that are tried in all: half of them are tuned for the objective, "
+        "most of them for the methods that leave most parameters open; the others are budgets.",
+    )
+    minutes: float | None = Field(
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="Time in place of trials; what is found then depends on the machine.",
+        examples=[10],
+    )
+    resolution: float = Field(
+        default=0.01,
+        gt=0,
+        allow_inf_nan=False,
+        description="A step between adjacent budgets, in the objective and every fairness measure, "
+        "is divided until it is smaller, or smaller than 1/√n, on the n rows that settings are "
+        "chosen on.",
+        examples=[0.005],
+    )
+    seed: int = Field(
+        default=0, ge=0, lt=2**32 - 10_000, description="Of the proposals.", examples=[1]
+    )
 
     @model_validator(mode="after")
     def _ends(self) -> Self:
@@ -159,22 +180,23 @@ class SearchConfig(Model):
 
 
 class CertificateConfig(Model):
-    """How the models are certified under the study's fair metric.
+    """How the models are certified under the study's fair metric."""
 
-    Attributes
-    ----------
-    budgets : tuple of float
-        ε of each certificate, in squared units of the metric.
-    rows : int or None
-        Size of the sample of a part that is certified, the same for every model. Parts are test,
-        and validation where the frontier or a claim reads it.
-    worst_moves : {"hide", "show"}
-        Whether the report shows the worst moves, which are pairs of rows of the table.
-    """
-
-    budgets: tuple[Annotated[float, Field(ge=0)], ...] = Field(min_length=1)
-    rows: int | None = Field(default=2000, gt=1)
-    worst_moves: Literal["hide", "show"] = "hide"
+    budgets: tuple[Annotated[float, Field(ge=0)], ...] = Field(
+        min_length=1, description="ε of each certificate, in squared units of the metric."
+    )
+    rows: int | None = Field(
+        default=2000,
+        gt=1,
+        description="Size of the sample of a part that is certified, the same for every model. "
+        "Parts are test, and validation where the frontier or a claim reads it.",
+    )
+    worst_moves: Literal["hide", "show"] = Field(
+        default="hide",
+        description="Whether the report shows the worst moves, which are pairs of rows of the "
+        "table.",
+        examples=["show"],
+    )
 
     @field_validator("budgets")
     @classmethod
@@ -185,88 +207,94 @@ class CertificateConfig(Model):
 
 
 class PublishedConfig(MethodBlock):
-    """The block that reproduces a paper's table under the paper's own protocol.
+    """The block that reproduces a paper's table under the paper's own protocol."""
 
-    Attributes
-    ----------
-    reproduces : str
-        ``FILE.TABLE`` in ``data/reference``, e.g. ``budro.table2``.
-    select_on : {"train", "validation"}
-        ``train`` where the paper has no validation part.
-    """
+    reproduces: Reference = Field(description="``FILE.TABLE`` in ``data/reference``.")
+    select_on: Literal["train", "validation"] = Field(
+        default="train", description="``train`` where the paper has no validation part."
+    )
 
-    reproduces: Reference
-    select_on: Literal["train", "validation"] = "train"
+
+def _offer_file(schema: dict[str, Any]) -> None:
+    """Describe the file rather than what it is read into: see fairfrontier/study/read.py."""
+    del schema["properties"]["profile"]
+    # It is frontier.accuracy, unless neither is given.
+    del schema["properties"]["objective"]["default"]
+    schema["required"] = ["dataset"]
+
+
+def name_results(study: str, profile: str) -> str:
+    """Return the name of the folder of a study's results; see `StudyConfig.slug`."""
+    return study if profile == DEFAULT_PROFILE else f"{study}@{profile}"
 
 
 class StudyConfig(MethodBlock):
-    """A study as its YAML describes it, with one profile merged in.
+    """A study as its YAML describes it, with one profile merged in."""
 
-    Attributes
-    ----------
-    study : str
-        Its name; results go to ``data/results/STUDY``.
-    dataset : str
-        Name of a dataset in ``conf/datasets``, or the path of a dataset's YAML.
-    metric : mapping or None
-        ``{name: ..., **parameters}`` for ``fairfrontier.metric.learn``.
-    methods : mapping of str to MethodRow
-        The frontier's block, by row label.
-    rows : int or None
-        Training rows that the frontier's block keeps; None keeps all.
-    seeds : tuple of int
-        Splits; a number in the YAML means that many from 0.
-    threads : int
-        Threads of one fit: part of its key, since results can depend on it.
-    select_on : {"validation", "train"}
-        The part on which the frontier is chosen.
-    objective : str or mapping
-        What accuracy means for every method of the frontier's block: ``accuracy``,
-        ``balanced_accuracy``, ``f1``, ``auc``, ``log_loss``, ``{costs: {false_positive: 1,
-        false_negative: 5}}``, or a measure of a regression. Class weights, cuts of scores and
-        post-processors serve it; it is ``frontier.accuracy`` by default. ``own`` leaves every
-        method its own weights and cuts, as papers have them; the published block always does.
-    search : SearchConfig or None
-        Searches parameters that rows leave open, in the spaces of ``conf/methods``.
-    frontier : FrontierConfig
-        The measures that are traded.
-    published : PublishedConfig or None
-        A second block, which reproduces a paper's table.
-    certificate : CertificateConfig or None
-        The budgets at which individual fairness is certified.
-    minimum : int
-        Rows that a level needs for a rate of its own; papers on small tables use 1.
-    figures : tuple of str
-        Registered names of further figures: ``surfaces``.
-    reproduces : tuple of str
-        Figures of papers that the study redraws, as ``PAPER.FIGURE``.
-    claims : tuple of Claim
-        Statements checked against the results.
-    profiles : mapping
-        What each profile changes, merged deeply into the study.
-    notes : str
-        What a reader of the report has to know.
-    profile : str
-        The profile that was merged.
-    """
+    model_config = ConfigDict(json_schema_extra=_offer_file)
 
-    study: str = Field(pattern=SLUG)
-    dataset: str
-    metric: dict[str, Any] | None = None
-    threads: int = Field(default=1, ge=1, le=MOST_THREADS)
-    select_on: Literal["train", "validation"] = "validation"
-    objective: str | dict[str, Any] = OWN
-    search: SearchConfig | None = None
-    frontier: FrontierConfig
-    published: PublishedConfig | None = None
-    certificate: CertificateConfig | None = None
-    minimum: int = Field(default=10, ge=1)
-    figures: tuple[str, ...] = ()
-    reproduces: tuple[Reference, ...] = ()
-    claims: tuple[Claim, ...] = ()
-    profiles: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    notes: str = ""
-    profile: str = Field(default=DEFAULT_PROFILE, pattern=SLUG)
+    study: str = Field(
+        pattern=SLUG, description="Its name, and its folder's; by default the file's name."
+    )
+    dataset: str = Field(
+        description="Name of a dataset in ``conf/datasets``, or the path of a dataset's YAML."
+    )
+    metric: dict[str, Any] | None = Field(
+        default=None, description="The fair metric: its name, with its parameters."
+    )
+    threads: int = Field(
+        default=1,
+        ge=1,
+        le=MOST_THREADS,
+        description="Threads of one fit: part of its key, since results can depend on it.",
+    )
+    select_on: Literal["train", "validation"] = Field(
+        default="validation", description="The part on which the frontier is chosen."
+    )
+    objective: str | dict[str, Any] = Field(
+        default=OWN,
+        description="What accuracy means for every method of the frontier's block: ``accuracy``, "
+        "``balanced_accuracy``, ``f1``, ``auc``, ``log_loss``, ``{costs: {false_positive: 1, "
+        "false_negative: 5}}``, or a measure of a regression. Class weights, cuts of scores and "
+        "post-processors serve it; it is ``frontier.accuracy`` by default. ``own`` leaves every "
+        "method its own weights and cuts, as papers have them; the published block always does.",
+    )
+    search: SearchConfig | None = Field(
+        default=None,
+        description="Chooses parameters that rows leave open, in the ``space`` of "
+        "``conf/methods/METHOD.yaml``: for the objective first, then budgets, where the largest "
+        "steps of the frontier are.",
+    )
+    frontier: FrontierConfig = Field(description="The measures that are traded.")
+    published: PublishedConfig | None = Field(
+        default=None, description="A second block, which reproduces a paper's table."
+    )
+    certificate: CertificateConfig | None = Field(
+        default=None, description="The budgets at which individual fairness is certified."
+    )
+    minimum: int = Field(
+        default=10,
+        ge=1,
+        description="Rows that a level needs for a rate of its own, and a line in the report; "
+        "papers on small tables use 1.",
+    )
+    figures: tuple[str, ...] = Field(
+        default=(), description="Further figures: ``fairfrontier list figures``."
+    )
+    reproduces: tuple[Reference, ...] = Field(
+        default=(), description="Figures of papers that are drawn again, as ``PAPER.FIGURE``."
+    )
+    claims: tuple[Claim, ...] = Field(
+        default=(), description="Statements that are checked against the results."
+    )
+    profiles: dict[str, dict[str, Any]] = Field(
+        default_factory=dict,
+        description="Profile -> what it changes, merged deeply over the study.",
+    )
+    notes: str = Field(default="", description="What a reader of the report has to know.")
+    profile: str = Field(
+        default=DEFAULT_PROFILE, pattern=SLUG, description="The profile that was merged."
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -328,7 +356,7 @@ class StudyConfig(MethodBlock):
     @property
     def slug(self) -> str:
         """Folder name of the results: STUDY, or STUDY@PROFILE for any but the default profile."""
-        return self.study if self.profile == DEFAULT_PROFILE else f"{self.study}@{self.profile}"
+        return name_results(self.study, self.profile)
 
     @property
     def reproduced(self) -> tuple[str, ...]:

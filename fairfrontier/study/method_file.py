@@ -14,28 +14,28 @@ from fairfrontier.runtime.finder import list_names
 
 
 class Dimension(Model):
-    """A parameter that a search may choose: a range of numbers, or a list of values.
+    """A parameter that a search may choose: a range of numbers, or a list of values."""
 
-    Attributes
-    ----------
-    low, high : number
-        Both ends count; two integers range over integers.
-    log : bool
-        Whether the range is one of magnitudes.
-    choices : list
-        Values without an order, in place of a range.
-    loose : {"low", "high"} or None
-        For a parameter that trades the objective for fairness: its end of least fairness.
-    instead_of : str or None
-        The parameter that says the same in other units, and takes precedence where a row gives it.
-    """
-
-    low: int | float | None = None
-    high: int | float | None = None
-    log: bool = False
-    choices: tuple[Any, ...] | None = None
-    loose: Literal["low", "high"] | None = None
-    instead_of: str | None = None
+    low: int | float | None = Field(
+        default=None, description="Lowest value; two integers range over integers."
+    )
+    high: int | float | None = Field(default=None, description="Highest value.")
+    log: bool = Field(default=False, description="Whether the range is one of magnitudes.")
+    choices: tuple[Any, ...] | None = Field(
+        default=None,
+        description="Values without an order, in place of a range.",
+        examples=[["tree", "linear"]],
+    )
+    loose: Literal["low", "high"] | None = Field(
+        default=None,
+        description="Of a parameter that trades the objective for fairness: its end of least "
+        "fairness.",
+    )
+    instead_of: str | None = Field(
+        default=None,
+        description="The parameter that says the same in other units, and takes precedence where "
+        "a row gives it.",
+    )
 
     @model_validator(mode="after")
     def _is_a_range_or_a_list(self) -> Self:
@@ -75,14 +75,19 @@ class Dimension(Model):
 class MethodFile(Model):
     """``conf/methods/METHOD.yaml``: named presets and grids of one method, and what is searched."""
 
-    method: str
-    # preset -> dataset or "any" -> parameters
-    presets: dict[str, dict[str, dict[str, Any]]] = Field(default_factory=dict)
-    # grid -> parameter -> values
-    grids: dict[str, dict[str, list[Any]]] = Field(default_factory=dict)
-    # parameter -> where a search looks
-    space: dict[str, Dimension] = Field(default_factory=dict)
-    notes: str = ""
+    method: str = Field(description="Registered name of the method, after which the file is named.")
+    presets: dict[str, dict[str, dict[str, Any]]] = Field(
+        default_factory=dict, description="Preset -> dataset, or ``any`` -> parameters."
+    )
+    grids: dict[str, dict[str, list[Any]]] = Field(
+        default_factory=dict, description="Grid -> parameter -> values."
+    )
+    space: dict[str, Dimension] = Field(
+        default_factory=dict, description="Parameter -> where a search looks."
+    )
+    notes: str = Field(
+        default="", description="Where the numbers come from.", examples=["Of the paper's table 4."]
+    )
 
     @classmethod
     def read(cls, name: str, home: Path) -> Self:

@@ -19,6 +19,7 @@ from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.metric.kept import digest_metric, load_metric
 from fairfrontier.prepare.digest import digest_split
 from fairfrontier.prepare.split import Part, Split
+from fairfrontier.prepare.table.parquet import read_result
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.source import source_digest
 from fairfrontier.runtime.store import Store, canonical_json
@@ -30,7 +31,7 @@ from fairfrontier.train.fit.input import load_split
 from fairfrontier.train.fit.kept import KIND as FIT
 from fairfrontier.train.fit.kept import read_facts
 from fairfrontier.train.fit.key import WITHIN as TRAINING
-from fairfrontier.train.fit.key import key
+from fairfrontier.train.fit.key import WITHOUT, key
 from fairfrontier.train.fit.score_file import read_scores
 from fairfrontier.train.neural.estimator import NeuralNetwork
 from fairfrontier.train.objective import read_costs
@@ -59,7 +60,7 @@ def tabulate_group(group: FitGroup, store: Store, home: Path) -> pd.DataFrame:
             table.to_parquet(folder / "points.parquet", index=False)
             counted.to_parquet(folder / "scores.parquet", index=False)
     else:
-        table = pd.read_parquet(entry / "points.parquet")
+        table = read_result(entry / "points.parquet")
     return _name_members(table, group)[list(SCHEMA.names)]
 
 
@@ -71,7 +72,7 @@ def read_counts(group: FitGroup, store: Store, home: Path) -> pd.DataFrame | Non
     entry = store.read(KIND, points_key(key(group, store, home), group, store, home))
     if entry is None:
         return None
-    return _name_members(pd.read_parquet(entry / "scores.parquet"), group)
+    return _name_members(read_result(entry / "scores.parquet"), group)
 
 
 def _name_members(table: pd.DataFrame, group: FitGroup) -> pd.DataFrame:
@@ -102,7 +103,7 @@ def _describe(fit_key: str, group: FitGroup, store: Store, home: Path) -> dict[s
         "certificate": _describe_certificate(group, store, home),
         "minimum": group.minimum,
         "costs": _find_costs(group),
-        "source": source_digest(modules, within=WITHIN, store=store),
+        "source": source_digest(modules, within=WITHIN, without=WITHOUT, store=store),
         "libraries": {name: version(name) for name in LIBRARIES},
     }
 

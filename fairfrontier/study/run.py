@@ -10,6 +10,7 @@ import itertools
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,13 +21,13 @@ import pandas as pd
 
 from fairfrontier.metric.kept import knows_metric
 from fairfrontier.prepare.digest import knows_split
-from fairfrontier.prepare.request import SplitRequest
 from fairfrontier.runtime.cluster.config import ClusterConfig, load_cluster
 from fairfrontier.runtime.cluster.open import clear_killed
+from fairfrontier.runtime.cluster.partition import computing_on
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, StoreError
-from fairfrontier.runtime.store import Store, canonical_json
+from fairfrontier.runtime.store import Store, canonical_json, open_store
 from fairfrontier.runtime.writer import check_folder
-from fairfrontier.study.check import names_levels, refuse_levels
+from fairfrontier.study.check import names_levels, refuse_certificates, refuse_levels
 from fairfrontier.study.config import SearchConfig, StudyConfig
 from fairfrontier.study.expand import Planned, expand, load_study
 from fairfrontier.study.option import FEW, RunOptions
@@ -41,11 +42,12 @@ from fairfrontier.study.stage import (
     list_splits,
     name_fit,
     name_seeds,
+    name_split,
+    takes_cluster,
 )
 from fairfrontier.train.fit.group import FitGroup
 from fairfrontier.train.fit.kept import KIND, read_facts
 from fairfrontier.train.fit.key import key
-from fairfrontier.train.registry import METHODS
 
 
 class Runner(Protocol):
@@ -142,6 +144,11 @@ class StudyRun:
         )
 
     @property
+    def is_collection(self) -> bool:
+        """Whether rows stay in the table's files, and fits read them from there."""
+        return any(group.is_collection(self.home) for group in self.groups)
+
+    @property
     def home(self) -> Path:
         """The project root."""
         return self.options.home
@@ -182,7 +189,8 @@ class StudyRun:
         if self.options.cluster == "auto":
             fits = len(self.missing) if self.is_known else len(self.plan)
             fits += FEW if self.study.search else 0
-            return ClusterConfig(kind="inline" if fits <= FEW else "local")
+            few = fits <= FEW and not self.is_collection
+            return ClusterConfig(kind="inline" if few else "local")
         return load_cluster(self.options.cluster, self.home)
 
     def list_skipped(self) -> dict[str, str]:
@@ -224,6 +232,7 @@ class StudyRun:
             "skipped": self.list_skipped(),
             "seconds": round(self.seconds, 3),
             **({"failed_trials": list(self.searched.failed)} if self.searched else {}),
+            **({"memory": "dask"} if self.is_collection else {}),
         }
 
 
@@ -233,6 +242,7 @@ def check_options(options: RunOptions) -> tuple[StudyConfig, tuple[Planned, ...]
     if options.cluster != "auto":
         load_cluster(options.cluster, options.home)
     plan = _leave_out_searched(expand(resolved), resolved, options.home)
+    refuse_certificates([planned.group for planned in plan], options.home)
     check_folder(options.find_folder(resolved.study))
     open_store(options.home).check_writable()
     return resolved.study, plan
@@ -276,6 +286,11 @@ def run_stages(study: StudyRun, runner: Runner) -> dict[str, Any]:
 
     After an error, finished stages are kept, and the same call resumes.
     """
+    with computing_on(runner.context.client) if study.is_collection else nullcontext():
+        return _run_stages(study, runner)
+
+
+def _run_stages(study: StudyRun, runner: Runner) -> dict[str, Any]:
     inputs: dict[Any, Any] = {}
     _prepare(list(study.missing.values()) if study.is_known else study.groups, runner, inputs)
     if inputs and names_levels(study.study):
@@ -309,11 +324,6 @@ def choose_frontier(
     points = pd.concat(tables, ignore_index=True)
     skipped, budgets = study.list_skipped(), study.list_budgets()
     return build_results(study.study, study.plan, points, skipped, budgets)
-
-
-def open_store(home: Path) -> Store:
-    """Return the store of a project."""
-    return Store(home / "data" / "cache" / "store")
 
 
 def _is_stored(store: Store, fit_key: str) -> bool:
@@ -373,10 +383,10 @@ def _prepare(groups: Sequence[FitGroup], runner: Runner, inputs: dict[Any, Any])
     """Prepare the splits and learn the metrics of groups, and add their futures to the inputs."""
     for request in list_splits(groups):
         if request not in inputs:
-            inputs[request] = runner.submit("prepare", request, label=_name_split(request))
+            inputs[request] = runner.submit("prepare", request, label=name_split(request))
     for asked in list_metrics(groups):
         if asked not in inputs:
-            label = f"{asked.parameters['name']} of {_name_split(asked.split)}"
+            label = f"{asked.parameters['name']} of {name_split(asked.split)}"
             after = [inputs[asked.split]]
             inputs[asked] = runner.submit("metric", asked, label=label, after=after)
     for future in inputs.values():
@@ -443,7 +453,7 @@ def _submit_fits(study: StudyRun, runner: Runner, inputs: Mapping[Any, Any]) -> 
     fits: dict[str, Any] = {}
     for distributed in (False, True):
         for name, group in models.items():
-            if distributed == (clustered and METHODS.find(group.estimator).distributed):
+            if distributed == (clustered and takes_cluster(group, study.home)):
                 needed = (*list_splits([group]), *list_metrics([group]))
                 after = [inputs[request] for request in needed if request in inputs]
                 if distributed:
@@ -478,10 +488,6 @@ def _watch_fits(fits: Mapping[str, Any], jobs: Mapping[str, FitGroup], runner: R
         raise type(first)(f"{where}: {first.fault}", first.mend) from first
     first.add_note(f"In fit {where}.")
     raise first
-
-
-def _name_split(request: SplitRequest) -> str:
-    return f"{Path(request.dataset).stem} seed {request.seed}"
 
 
 def _name_group(group: FitGroup) -> str:

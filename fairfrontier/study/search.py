@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -183,17 +184,13 @@ class Search:
             tuners.setdefault(row.base, _Tuner(row, self.config.seed + number))
             if row.row.then is None:
                 tuners[row.base].shown = row
-        share, half = None, time.monotonic() + 60 * TUNING * (self.config.minutes or 0)
+        half = time.monotonic() + 60 * TUNING * (self.config.minutes or 0)
         if self.config.trials:
             tuning = TUNING if any(row.dial for row in self.rows) else 1.0
-            share = max(1, int(self.config.trials * tuning) // max(1, len(tuners)))
+            self._share_out(int(self.config.trials * tuning), list(tuners.values()))
         # However short the time, a first round gives the study its models.
-        while share is not None or not self.outcome.trials or time.monotonic() < half:
-            asked = [
-                (tuner, proposal)
-                for tuner in tuners.values()
-                for proposal in tuner.ask(BATCH if share is None else share - tuner.asked)
-            ]
+        while self.config.trials or not self.outcome.trials or time.monotonic() < half:
+            asked = [(tuner, proposal) for tuner in tuners.values() for proposal in tuner.ask()]
             if not asked:
                 break
             rows = [(tuner.shown or tuner.row, tuner.shown is not None) for tuner, _ in asked]
@@ -208,6 +205,15 @@ class Search:
             winner = max(fitted.values(), key=lambda tuner: tuner.best_value).row
             self.rows = [row.stand_behind(winner) for row in self.rows]
         return {base: tuner.best or {} for base, tuner in fitted.items()}
+
+    @staticmethod
+    def _share_out(trials: int, tuners: Sequence[_Tuner]) -> None:
+        """Give each base a batch, where there are as many, and the rest by its free parameters."""
+        least = max(1, min(BATCH, trials // max(1, len(tuners))))
+        rest = max(0, trials - least * len(tuners))
+        free = max(1, sum(len(tuner.row.space) for tuner in tuners))
+        for tuner in tuners:
+            tuner.share = least + rest * len(tuner.row.space) // free
 
     def _trade(self, best: Mapping[str, Mapping[str, Any]], evaluate: Evaluate) -> None:
         """Try budgets of every row: its ends and middle, then the middles of the largest steps."""
@@ -295,14 +301,17 @@ class _Tuner:
 
     def __init__(self, row: SearchedRow, seed: int) -> None:
         self.row, self.asked, self.best_value = row, 0, -np.inf
+        # How many trials it may ask for.
+        self.share = math.inf
         self.best: dict[str, Any] | None = None
         self.shown: SearchedRow | None = None
         self._seed = seed
         self._sampler: optuna.Study | None = None
 
-    def ask(self, count: int) -> list[Any]:
-        """Return at most ``BATCH`` proposals; one in all where nothing is tuned."""
-        count = min(count, BATCH) if self.row.space else 1 - self.asked
+    def ask(self) -> list[Any]:
+        """Return at most ``BATCH`` proposals of its share; one in all where nothing is tuned."""
+        share = self.share if self.row.space else 1
+        count = int(min(share - self.asked, BATCH))
         if count <= 0:
             return []
         first = [] if self.asked else [None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -29,6 +30,9 @@ from fairfrontier.train.registry import METHODS
 
 if TYPE_CHECKING:
     from distributed import Client
+
+
+_MEASURING = threading.Lock()
 
 
 class InterruptedRun(Exception):  # noqa: N818
@@ -138,7 +142,7 @@ def fit_group(context: RunContext, group: FitGroup, key: str) -> str:  # noqa: A
     if context.stopped:
         raise InterruptedRun(f"{name_fit(group)} was not started.")
     with context.observer.watch(name_fit(group)):
-        if context.client is not None and METHODS.find(group.estimator).distributed:
+        if context.client is not None and takes_cluster(group, context.home):
             # It uses the whole cluster, and runs alone.
             fit_key, remarks = fit_with_warnings(
                 group, context.store, context.home, client=context.client
@@ -151,10 +155,18 @@ def fit_group(context: RunContext, group: FitGroup, key: str) -> str:  # noqa: A
 
 def measure_group(context: RunContext, group: FitGroup) -> pd.DataFrame:
     """Return the points of a fit group, measured on a worker if there are any."""
-    table: pd.DataFrame = context.call(
-        call_limited, group.threads, tabulate_group, group, context.store, context.home
-    )
+    arguments = (group.threads, tabulate_group, group, context.store, context.home)
+    if group.is_collection(context.home):
+        # Scores, labels and groups of its rows, O(n) numbers, are in this process alone.
+        with _MEASURING:
+            return call_limited(*arguments)
+    table: pd.DataFrame = context.call(call_limited, *arguments)
     return table
+
+
+def takes_cluster(group: FitGroup, home: Path) -> bool:
+    """Return whether a fit uses the whole cluster, rather than one worker."""
+    return METHODS.find(group.estimator).distributed or group.is_collection(home)
 
 
 def name_fit(group: FitGroup) -> str:
@@ -165,6 +177,11 @@ def name_fit(group: FitGroup) -> str:
 def name_seeds(group: FitGroup) -> str:
     """Return the seeds of a fit group as text: ``3``, or ``0-9`` for a batch."""
     return "-".join(str(seed) for seed in dict.fromkeys((group.seeds[0], group.seeds[-1])))
+
+
+def name_split(request: SplitRequest) -> str:
+    """Return the short name of a split: ``loans seed 0``."""
+    return f"{Path(request.dataset).stem} seed {request.seed}"
 
 
 def list_splits(groups: Iterable[FitGroup]) -> dict[SplitRequest, None]:

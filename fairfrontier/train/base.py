@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
@@ -268,15 +268,18 @@ class Estimator(BaseEstimator):
         return write_state(Path(folder), self.name, parameters, state)
 
     @classmethod
-    def load(cls, folder: str | Path) -> Self:
+    def load(cls, folder: str | Path, *, trusted: Collection[str] = ()) -> Self:
         """Read what ``save`` wrote, checking every digest; nothing is unpickled.
+
+        ``trusted`` names further classes of scikit-learn, as ``sklearn.svm._classes.SVR``; their
+        native code believes the file, so name those of your own models only.
 
         Raises
         ------
         StoreError
-            When a file is missing or altered, or the folder holds another method or version.
+            When a file is missing or altered, or it holds another method, version or learner.
         """
-        parameters, state = read_state(Path(folder), cls.name)
+        parameters, state = read_state(Path(folder), cls.name, trusted)
         with restoring(Path(folder)):
             model = cls(**parameters)
             model.unpack_state(state)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fairfrontier.runtime.errors import StoreError
 from fairfrontier.train.node import LEAF, is_downward
 
 # Markers of numbers in UBJSON, and of their types, which are big-endian.
@@ -20,24 +21,33 @@ ARRAYS = (
 )
 CATEGORIES = ("categories", "categories_nodes", "categories_segments", "categories_sizes")
 MOST_OUTPUTS, MOST_FEATURES = 100_000, 100_000_000
+# XGBoost follows a tree by recursion, and attributes values in memory that grows with its square.
+MOST_LEVELS = 1000
 
 
 def read_booster(path: Path) -> Any:
-    """Return the booster in a UBJ file.
+    """Return the booster in a UBJ file; errors as `check_file`."""
+    import xgboost
+
+    return xgboost.Booster(model_file=bytearray(check_file(path)))
+
+
+def check_file(path: Path) -> bytes:
+    """Return the content of a UBJ file that XGBoost may read.
 
     Raises
     ------
     ValueError
         When the file is no booster of plain trees, or its trees lead nowhere.
+    StoreError
+        When a tree is so deep that XGBoost would end the process.
     """
-    import xgboost
-
     content = path.read_bytes()
     try:
         check_booster(parse_ubj(content))
     except (struct.error, KeyError, TypeError, IndexError, RecursionError, OverflowError) as error:
         raise ValueError(f"{path} holds no booster: {error!r}") from error
-    return xgboost.Booster(model_file=bytearray(content))
+    return content
 
 
 def parse_ubj(content: bytes) -> Any:
@@ -113,7 +123,7 @@ class _Reader:
 
 
 def check_booster(booster: Mapping[str, Any]) -> None:
-    """Raise ValueError, KeyError or TypeError unless a booster is of consistent plain trees."""
+    """Raise ValueError, KeyError, TypeError or StoreError unless a booster is of sound trees."""
     learner = booster["learner"]
     parameters = learner["learner_model_param"]
     n_features, n_classes = int(parameters["num_feature"]), int(parameters["num_class"])
@@ -160,7 +170,25 @@ def _is_consistent(tree: Mapping[str, Any], n_features: int) -> bool:
     own = np.array_equal(parents[left[inner]], number) and np.array_equal(
         parents[right[inner]], number
     )
-    return own and int(parents[0]) == 2**31 - 1 and not (left[inner] == right[inner]).any()
+    if not own or int(parents[0]) != 2**31 - 1 or (left[inner] == right[inner]).any():
+        return False
+    _refuse_depth(left, right)
+    return True
+
+
+def _refuse_depth(left: np.ndarray, right: np.ndarray) -> None:
+    """Raise StoreError where a tree of which every node has one parent is too deep."""
+    level = np.array([0])
+    for _ in range(MOST_LEVELS + 1):
+        level = level[left[level] != LEAF]
+        level = np.concatenate([left[level], right[level]])
+        if not level.size:
+            return
+    raise StoreError(
+        f"A tree of the booster has more than {MOST_LEVELS:,} levels, on which XGBoost may end the "
+        "process.",
+        f"Train it with a max_depth from 1 to {MOST_LEVELS:,}.",
+    )
 
 
 def _require(holds: bool, what: str) -> None:

@@ -49,13 +49,16 @@ def is_tree(args: Any, state: Any) -> bool:
 
 
 def is_valid(learner: Any) -> bool:
-    """Return whether every tree in a learner leads to leaves, and splits on features that exist."""
+    """Return whether trees in a learner lead to leaves, and what is ours in it ``is_sound``."""
     return all(_is_valid_part(part) for part in find_parts(learner))
 
 
 def _is_valid_part(part: Any) -> bool:
     if isinstance(part, Tree):
         return is_tree(*part.__reduce__()[1:])
+    # Learners of our own know what their predictions believe.
+    if hasattr(type(part), "is_sound") and not part.is_sound():
+        return False
     # The rows that reach a tree are checked against what its owners say, not against the tree.
     below = [part.tree_.n_features] if hasattr(part, "tree_") else []
     estimators = np.asarray(getattr(part, "estimators_", []))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -53,8 +53,11 @@ def create(name: str, **parameters: Any) -> Estimator:
     return cls(**parameters)
 
 
-def load_model(folder: str | Path) -> Estimator:
+def load_model(folder: str | Path, *, trusted: Collection[str] = ()) -> Estimator:
     """Load a saved estimator of the registered method that its manifest names.
+
+    ``trusted`` names classes of scikit-learn that a learner of your own is made of; see
+    `Estimator.load`.
 
     Where FAIRFRONTIER_SECRET is set, models of a store have to be signed with that secret; digests
     alone do not protect a model against those who may write to its folder.
@@ -62,7 +65,7 @@ def load_model(folder: str | Path) -> Estimator:
     refuse_unsigned(Path(folder).parent)
     with reading(Path(folder), "Name a folder that save() wrote."):
         name = str(read_manifest(Path(folder))["method"])
-    return METHODS.find(name).load(folder)
+    return METHODS.find(name).load(folder, trusted=trusted)
 
 
 def name_columns(

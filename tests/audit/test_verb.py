@@ -120,3 +120,10 @@ TWICE = pa.table([[1, 0], ["a", "b"], ["a", "b"]], ["hired", "sex", "sex"])
 def test_what_is_no_table_is_said(frame, options, told):
     with pytest.raises(FairfrontierError, match=told):
         ff.audit(frame, groups="sex", **options)
+
+
+def test_errors_about_the_cells_of_a_frame_name_no_file():
+    frame = make_applicants(20).assign(hired=[*["1"] * 19, "perhaps"])
+    with pytest.raises(FairfrontierError, match=r"^The frame: .*hired") as caught:
+        ff.audit(frame, decisions="hired", groups="sex")
+    assert "parquet" not in str(caught.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from itertools import pairwise
@@ -90,6 +91,15 @@ def test_a_fresh_process_decides_the_same(folders, bundles, raw, loans, tmp_path
     for method, bundle in bundles.items():
         again = pd.read_parquet(tmp_path / method)
         pd.testing.assert_frame_equal(again, bundle.decide(raw), check_exact=True)
+
+
+def test_a_bundle_whose_writer_was_killed_is_found(folders, tmp_path):
+    folder = tmp_path / "choice" / "bundle"
+    draft = tmp_path / ".complete@0"
+    shutil.copytree(folders["linear"], draft / "choice" / "bundle")
+    (draft / ".removed").touch()
+    load_bundle(folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["choice"]
 
 
 @given(st.randoms(use_true_random=False), st.lists(st.integers(1, 899), max_size=4))

@@ -14,7 +14,8 @@ from markdown_it import MarkdownIt
 
 import fairfrontier as ff
 from fairfrontier.choose.card import escape_markdown, quote_code
-from fairfrontier.choose.choosing import SelectConfig, choose, write_choice
+from fairfrontier.choose.choosing import choose, write_choice
+from fairfrontier.choose.config import SelectConfig
 from fairfrontier.cli.command import app
 from fairfrontier.cli.select_command import show_choice
 from fairfrontier.cli.terminal import run_app

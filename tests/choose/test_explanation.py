@@ -10,7 +10,8 @@ import pytest
 from scipy.special import logit
 
 import fairfrontier as ff
-from fairfrontier.choose.explanation import ExplainConfig, Explanation, draw_rows, explain_table
+from fairfrontier.choose.config import ExplainConfig
+from fairfrontier.choose.explanation import Explanation, draw_rows, explain_table
 from fairfrontier.cli.command import app
 from fairfrontier.cli.terminal import run_app
 from fairfrontier.prepare.table import stream

@@ -137,3 +137,15 @@ def test_what_is_wrong_is_said_before_a_file_is_replaced(bundle, table, tmp_path
     with pytest.raises(ConfigError, match="There is no file"):
         score(bundle, tmp_path / "other.csv", out)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["decisions.parquet", "table.csv"]
+
+
+def test_decisions_join_neither_the_parts_of_the_table_nor_the_bundle(bundle, table, tmp_path):
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    table.to_parquet(parts / "part.parquet")
+    with pytest.raises(ConfigError, match=r"join it: .*parts\."):
+        score(bundle, parts, parts / "decisions.parquet")
+    for place in ("bundle.json", "model/decisions.parquet"):
+        with pytest.raises(ConfigError, match=r"join it: .*drawn\."):
+            score(tmp_path / "drawn", parts, tmp_path / "drawn" / place)
+    assert [each.name for each in tmp_path.rglob("*")] == ["parts", "part.parquet"]

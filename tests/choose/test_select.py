@@ -58,7 +58,7 @@ def study(tmp_path) -> Study:
 
 
 def test_the_objective_of_the_study_is_maximised_by_default(study):
-    (study.folder / "summary.json").write_text(json.dumps({"accuracy": ACCURACY}))
+    (study.folder / "summary.json").write_text(json.dumps({"accuracy": ACCURACY, "fairness": []}))
     bounds = {DIFFERENCE: 0.05}
     assert select(study, subject_to=bounds).method == select(study, ACCURACY, bounds).method
     assert study.select().selected == {ACCURACY: pytest.approx(0.9)}
@@ -66,7 +66,7 @@ def test_the_objective_of_the_study_is_maximised_by_default(study):
 
 @pytest.mark.parametrize("label", ["=1+1", "None", "2024"])
 def test_labels_are_read_as_they_are(study, label):
-    table = pd.DataFrame({"method": [label], "setting": ["{}"], "seed": [0], "model": ["-m"]})
+    table = pd.DataFrame({"method": [label], "setting": [SETTING], "seed": [0], "model": ["-m"]})
     table["post_processor"] = ""
     for name in ("frontier.csv", "models.csv"):
         (study.folder / name).write_bytes(to_csv(table))
@@ -143,3 +143,43 @@ def test_a_rule_stands_behind_its_model(study):
     assert isinstance(model, PostProcessed)
     decided = model.predict(np.zeros((3, 2)), groups=groups[:3], ids=np.arange(3))
     assert set(decided) <= {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("frontier.csv", b"method\nexact\n"),
+        ("frontier.csv", b"method,setting\n"),
+        ("frontier.csv", b"method,setting\nexact,{}\n"),
+        ("frontier.csv", b"method,setting\nexact,[\n"),
+        ("points.parquet", b"PAR1"),
+        ("models.csv", b"method,setting,model,post_processor\n"),
+        ("models.csv", b"method,setting,seed,model,post_processor\nexact,{},x,y,z\n"),
+        ("summary.json", b"[]"),
+        ("summary.json", b"[" * 100_000),
+        ("summary.json", b'{"fairness": []}'),
+        ("summary.json", b'{"accuracy": "accuracy", "fairness": null}'),
+        ("models.csv", None),
+        ("summary.json", None),
+    ],
+)
+def test_results_that_no_run_left_are_one_sentence(study, name, content):
+    (study.folder / "summary.json").write_text('{"accuracy": "accuracy", "fairness": ["x:sex"]}')
+    assert study.select().method == "exact"
+    study = Study(study.folder, study.home, {})
+    path = study.folder / name
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(StoreError) as caught:
+        study.select()
+    assert caught.value.fault == f"{path} is missing or damaged."
+
+
+@pytest.mark.parametrize("column", ["method", "setting", "seed", "part", "measure", "value", "low"])
+def test_points_without_a_column_or_with_another_are_one_sentence(study, column):
+    points = study.points
+    for altered in (points.drop(columns=column), points.assign(seed="x", value="x")):
+        altered.to_parquet(study.folder / "points.parquet")
+        with pytest.raises(StoreError, match=r"points\.parquet is missing or damaged"):
+            Study(study.folder, study.home, {}).select(ACCURACY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +11,13 @@ import pandas as pd
 import pytest
 
 import fairfrontier as ff
-from fairfrontier.choose.choosing import SelectConfig, choose, write_choice
-from fairfrontier.choose.tracking import LogConfig, log_study
+from fairfrontier.choose.choosing import choose, write_choice
+from fairfrontier.choose.config import LogConfig, SelectConfig
+from fairfrontier.choose.tracking import log_study
 from fairfrontier.cli.command import app
 from fairfrontier.cli.terminal import run_app
 from fairfrontier.runtime.errors import ConfigError, StoreError
+from tests.runtime.test_sqlite_file import lay_journal
 
 # MLflow warns of its own code, and leaves files open.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -154,7 +157,9 @@ def test_the_command_says_where_it_is(mlflow, config, monkeypatch, capsys):
         with pytest.raises(SystemExit) as ended:
             run_app(app)
         assert not ended.value.code
-        assert capsys.readouterr().out.startswith(begins)
+        said = capsys.readouterr().out
+        assert said.startswith(begins)
+        assert f"Its files: {config.to}" in said
 
 
 def test_a_study_that_was_not_run_is_not_logged(config, tmp_path):
@@ -178,3 +183,37 @@ def test_a_database_of_ones_own_will_do(mlflow, config, tmp_path, monkeypatch):
     assert log_study(into).new
     assert not log_study(into).new
     assert len(read_runs(mlflow, into)[1]) == 3
+
+
+def test_a_store_that_nobody_named_is_looked_at_before_it_is_opened(
+    mlflow, config, tmp_path, monkeypatch
+):
+    victim = tmp_path / "thesis.txt"
+    victim.write_text("mine")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    lay_journal(tmp_path / "mlflow.db", victim)
+    with pytest.raises(StoreError, match=r"mlflow\.db-journal names another file"):
+        log_study(LogConfig(**{**config.model_dump(), "to": None}))
+    assert victim.exists()
+
+
+def test_a_store_that_nobody_named_keeps_its_files_beside_it(mlflow, config, tmp_path, monkeypatch):
+    here, elsewhere = tmp_path / "here", (tmp_path / "elsewhere").as_uri()
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    store = (here / "mlruns").as_uri()
+    mlflow.MlflowClient(store).create_experiment("loans", artifact_location=elsewhere)
+    unnamed = LogConfig(**{**config.model_dump(), "to": None})
+    with pytest.raises(StoreError, match=f"keeps files in {elsewhere}"):
+        log_study(unnamed)
+    assert not (tmp_path / "elsewhere").exists()
+    named = log_study(LogConfig(**{**config.model_dump(), "to": store}))
+    assert named.files.startswith(elsewhere)
+    own = LogConfig(**{**unnamed.model_dump(), "experiment": "own"})
+    assert log_study(own).files.startswith(store)
+    if os.getuid() == 0:
+        os.chown(here / "mlruns", 12345, 12345)
+        with pytest.raises(StoreError, match="belongs to another user"):
+            log_study(own)

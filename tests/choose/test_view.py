@@ -12,7 +12,8 @@ import fairfrontier as ff
 from fairfrontier.audit.verb import write
 from fairfrontier.choose import shapley
 from fairfrontier.choose.bundle import load_bundle
-from fairfrontier.choose.choosing import SelectConfig, write_choice
+from fairfrontier.choose.choosing import write_choice
+from fairfrontier.choose.config import SelectConfig
 from fairfrontier.choose.explanation import explain
 from fairfrontier.choose.view import view_binary
 from fairfrontier.monitor.files import run_monitor

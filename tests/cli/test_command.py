@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from fairfrontier.cli import command as cli
+from fairfrontier.prepare.splitting.encoder import Encoder
 from fairfrontier.runner import run_plain
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.text_file import to_csv, write_json
@@ -114,6 +115,20 @@ def test_a_label_may_look_like_a_number(tmp_path, capsys):
     facts = {"study": "loans", "folder": str(tmp_path), "fits": 1, "trained": 1, "seconds": 0.0}
     cli.show_frontier({**facts, "skipped": {}})
     assert "2024" in capsys.readouterr().out
+
+
+def test_rows_that_stay_in_files_are_not_encoded_to_be_described(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise AssertionError
+
+    home = make_project(tmp_path)
+    path = home / "conf" / "datasets" / "loans.yaml"
+    inside = call_here(home, "prepare", "loans")
+    path.write_text(path.read_text() + "memory: dask\n")
+    monkeypatch.setattr(Encoder, "encode", refuse)
+    lazy = call_here(home, "prepare", "loans")
+    assert lazy.returncode == inside.returncode == 0
+    assert lazy.stdout == inside.stdout
 
 
 def test_the_version_is_printed(project):

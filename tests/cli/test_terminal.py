@@ -64,8 +64,9 @@ def test_no_traceback_steers_the_terminal(monkeypatch, capsys):
     assert said.endswith(f"ValueError: {SHOWN}")
 
 
-def test_no_warning_of_the_library_does(monkeypatch, capsys):
-    monkeypatch.setattr(logging.getLogger("fairfrontier"), "handlers", [])
+@pytest.mark.parametrize("logger", ["fairfrontier", "matplotlib"])
+def test_no_warning_of_the_library_does(logger, monkeypatch, capsys):
+    monkeypatch.setattr(logging.getLogger(logger), "handlers", [])
     log_to_terminal()
-    logging.getLogger("fairfrontier.prepare").warning("No %s.", EVIL)
+    logging.getLogger(f"{logger}.part").warning("No %s.", EVIL)
     assert capsys.readouterr().err == f"No {SHOWN[:-1]}.\n"

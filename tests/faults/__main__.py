@@ -12,6 +12,7 @@ import random
 import shutil
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,13 @@ import fairfrontier.cli.debias_command
 import fairfrontier.debias.files
 import fairfrontier.runner  # noqa: F401
 from fairfrontier.train.registry import METHODS
-from tests.faults.fault import FAULTS
+from tests.faults import fault, hosts
 from tests.faults.job import JOBS, Scene, count_differences, make_template
 from tests.project import ROOT
 
 FOLDER = ROOT / "data" / "results" / "faults"
 PAGE = ROOT / "docs" / "reliability.md"
+FAULTS = fault.FAULTS | {name: partial(hosts.separate_hosts, name) for name in hosts.CASES}
 # Kills in a row, before a run that is left alone.
 IN_A_ROW = 4
 Row = dict[str, Any]

@@ -144,12 +144,12 @@ def is_worker(process: int) -> bool:
     return b"spawn_main" in Path(f"/proc/{process}/cmdline").read_bytes()
 
 
-def start_long(scene: Scene, cluster: str) -> subprocess.Popen:
-    """Start a study of 24 fits, and wait for the second."""
+def start_long(scene: Scene, cluster: str, *before: str) -> subprocess.Popen:
+    """Start a study of 24 fits, behind the words ``before``, and wait for the second."""
     study = scene.home / "conf" / "studies" / "loans.yaml"
     study.write_text(study.read_text().replace("seeds: 2", "seeds: 6", 1))
     (scene.home / "one.yaml").write_text(cluster)
-    process = scene.start(LONG)
+    process = scene.start(LONG, *before)
     fits = scene.home / "data" / "cache" / "store" / "fit"
     assert wait_until(lambda: len(list(fits.glob("*/*"))) > 1, 300), scene.said()
     return process
@@ -166,7 +166,7 @@ def kill_scheduler(folder: Path, template: Path, _: Undisturbed) -> tuple[int, s
     expected = run_long(Scene(folder / "scene", template), "kind: inline\n")
     code = (
         "import time; from distributed import LocalCluster\n"
-        "c = LocalCluster(n_workers=1, processes=False, dashboard_address=None, protocol='tcp')\n"
+        "c = LocalCluster(n_workers=1, processes=False, dashboard_address=':0', protocol='tcp')\n"
         "print(c.scheduler_address, flush=True); time.sleep(3600)"
     )
     scene = Scene(folder / "scene", template)

@@ -1,12 +1,22 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from fairfrontier.figure.frontier import choose_looks, draw_frontier, find_swept, name_measure
+from fairfrontier.figure.frontier import (
+    choose_looks,
+    draw_frontier,
+    find_swept,
+    name_measure,
+    open_figure,
+)
+from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.study.frontier import build_frontier, list_fits
 from tests.study.synthetic import make_plan, make_points, make_study
 
@@ -84,3 +94,30 @@ def test_names_for_readers(name, shown):
 def test_many_methods_can_be_told_apart():
     looks = choose_looks(f"method{i}" for i in range(72))
     assert len(set(looks.values())) == 72
+
+
+def test_no_file_of_the_current_folder_changes_a_picture(frontier, tmp_path):
+    (tmp_path / "matplotlibrc").write_text("axes.facecolor: 000000\ntext.usetex: True\n")
+    frontier.to_parquet(tmp_path / "frontier.parquet")
+    code = """
+import sys, pandas as pd
+from fairfrontier.figure.frontier import draw_frontier
+table = pd.read_parquet("frontier.parquet")
+sys.stdout.buffer.write(draw_frontier(table, "balanced_accuracy", "validation", title="toy"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        check=True,
+    )
+    assert done.stdout == draw_frontier(frontier, "balanced_accuracy", "validation", title="toy")
+
+
+def test_a_matplotlibrc_that_cannot_be_read_is_one_sentence(tmp_path, monkeypatch):
+    (tmp_path / "matplotlibrc").write_bytes(b"\xff")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "matplotlib", raising=False)
+    with pytest.raises(ConfigError, match=r"matplotlibrc.*cannot be read"), open_figure(1.0, 1.0):
+        pass

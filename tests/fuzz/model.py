@@ -6,22 +6,17 @@ FOLDER/work, COUNT times: a crash leaves there what caused it.
 
 from __future__ import annotations
 
-import collections
 import io
 import json
 import random
-import resource
-import shutil
 import struct
-import sys
-import time
-import traceback
-import warnings
 import zipfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.svm import SVR
 
 from fairfrontier import create
 from fairfrontier.metric.registry import learn
@@ -30,6 +25,7 @@ from fairfrontier.train.booster import NUMBERS as UBJ_NUMBERS
 from fairfrontier.train.booster import parse_ubj
 from fairfrontier.train.persistence import MANIFEST, _digest
 from fairfrontier.train.registry import load_model
+from tests.fuzz.altered import alter, start
 from tests.train.tables import make_split
 
 SPLIT = make_split(100)
@@ -38,9 +34,13 @@ NUMBERS = [0, 1, -1, 2, 7, 255, 2**31 - 1, -(2**31), 2**62]
 BYTES = [0, 1, 2, 127, 128, 255, ord("L"), ord("["), ord("9"), ord("{")]
 # Method, its parameters, and how many of a hundred mutations are its.
 MODELS = {
-    "gbdt": ({"n_estimators": 3}, 25),
-    "random_forest": ({"n_estimators": 2, "max_depth": 3}, 30),
-    "fair_boosting": ({"n_estimators": 2, "budget": 0.0, "learner": "tree"}, 15),
+    "gbdt": ({"n_estimators": 3}, 20),
+    "random_forest": ({"n_estimators": 2, "max_depth": 3}, 24),
+    "fair_boosting": ({"n_estimators": 2, "budget": 0.0, "learner": "tree"}, 10),
+    "fair_boosting spline": ({"n_estimators": 1, "budget": 0.0, "learner": "spline"}, 4),
+    "fair_boosting k_neighbors": ({"n_estimators": 1, "budget": 0.0, "learner": "k_neighbors"}, 4),
+    "fair_boosting newton_tree": ({"n_estimators": 1, "budget": 0.0, "learner": "newton_tree"}, 4),
+    "fair_boosting SVR": ({"n_estimators": 1, "budget": 0.0, "learner": SVR()}, 4),
     "nn": ({"steps": 5, "hidden": [4]}, 8),
     "k_neighbors": ({"n_neighbors": 3}, 4),
     "linear": ({}, 4),
@@ -49,12 +49,20 @@ MODELS = {
 }
 
 
+def save_boosting(folder: Path, model: Any = None) -> Path:
+    """Save a model of fair boosting, fitted."""
+    train = SPLIT.train
+    model = model or create("fair_boosting", n_estimators=1, budget=0.0)
+    folder = model.fit(train.X, train.y, metric=learn("subspace", SPLIT)).save(folder)
+    return Path(folder)
+
+
 def save_models(base: Path) -> dict[str, Path]:
     """Save a fitted model of every kind of file."""
     train = SPLIT.train
     folders = {}
     for name, (parameters, _) in MODELS.items():
-        model = create(name, **parameters)
+        model = create(name.partition(" ")[0], **parameters)
         score = np.clip(train.X[:, 1] / 4 + 0.5, 0, 1)
         X = score if "groups" in model.predict_needs else train.X
         offered = {"groups": train.groups, "metric": learn("subspace", SPLIT)}
@@ -246,32 +254,16 @@ def ask(folder: Path) -> str:
     return "answered"
 
 
-def run(base: Path, count: int, seed: int) -> collections.Counter[str]:
-    """Alter models ``count`` times, one random state each; return how often each outcome came."""
-    rng = random.Random(seed)  # noqa: S311
+def run(base: Path, count: int, seed: int) -> Counter[str]:
+    """Alter models ``count`` times; return how often each outcome came."""
     folders = save_models(base / "saved")
     shares = [share for _, share in MODELS.values()]
-    outcomes: collections.Counter[str] = collections.Counter()
-    work = base / "work"
-    for number in range(count):
-        method = rng.choices(list(folders), shares)[0]
-        shutil.rmtree(work, ignore_errors=True)
-        shutil.copytree(folders[method], work)
-        name = mangle_model(work, random.Random(f"{seed}/{number}"))  # noqa: S311
-        started = time.monotonic()
-        try:
-            outcome = ask(work)
-        except Exception as error:
-            outcome = f"{type(error).__name__}: {method}/{name} {number}: {error}"[:200]
-            traceback.print_exc()
-        if time.monotonic() - started > 10:
-            outcome = f"slow: {method}/{name} {number}"
-        outcomes[outcome] += 1
-    return outcomes
+
+    def draw(rng: random.Random) -> list[str]:
+        return rng.choices(list(folders), shares)
+
+    return alter(base, count, seed, folders=folders, draw=draw, mangle=mangle_model, ask=ask)
 
 
 if __name__ == "__main__":
-    warnings.simplefilter("ignore")
-    resource.setrlimit(resource.RLIMIT_AS, (2**32, 2**32))
-    found = run(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
-    print(json.dumps(found))
+    start(run)

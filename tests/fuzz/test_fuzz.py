@@ -27,11 +27,11 @@ from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.verb import audit
 from fairfrontier.audit.verb import check_options as check_audit
 from fairfrontier.choose.bundle import load_bundle
-from fairfrontier.choose.choosing import SelectConfig, read_finished
-from fairfrontier.choose.explanation import ExplainConfig
+from fairfrontier.choose.choosing import read_finished
+from fairfrontier.choose.config import ExplainConfig, ScoreConfig, SelectConfig
 from fairfrontier.choose.explanation import check_options as check_explain
 from fairfrontier.choose.query import read_query
-from fairfrontier.choose.scoring import ScoreConfig, check_score
+from fairfrontier.choose.scoring import check_score
 from fairfrontier.cli.option import build_command
 from fairfrontier.debias import fitting, validation
 from fairfrontier.debias.config import DebiasConfig

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from fairfrontier.prepare import request
@@ -24,3 +25,24 @@ def test_a_table_that_is_replaced_before_it_is_read_is_refused(fresh, monkeypatc
     # Nothing is kept under the name of what it was.
     table.write_text(rows)
     assert not knows_split(SplitRequest("loans"), store, fresh)
+
+
+def test_rows_that_stay_in_files_have_a_digest_of_their_own(fresh):
+    path = fresh / "conf" / "datasets" / "loans.yaml"
+    store, asked = Store(fresh / "store"), SplitRequest("loans", select_on="validation")
+    inside = digest_split(asked, store, fresh)
+    path.write_text(path.read_text() + "memory: dask\n")
+    lazy = digest_split(asked, store, fresh)
+    assert knows_split(asked, store, fresh)
+    assert lazy.facts == inside.facts
+    for part, fields in inside.parts.items():
+        assert lazy.parts[part].keys() == fields.keys()
+        assert lazy.parts[part]["X"] != fields["X"]
+    # What is no feature is hashed as it is, in the order of the table.
+    assert set(lazy.parts) == set(inside.parts)
+    split = asked.load(fresh)
+    assert isinstance(split.train.y, np.ndarray)
+    assert split.train.X.numblocks[1] == 1
+    table = fresh / "data" / "raw" / "loans.csv"
+    table.write_text(table.read_text().replace("smith", "baker", 1))
+    assert digest_split(asked, store, fresh).parts["train"]["X"] != lazy.parts["train"]["X"]

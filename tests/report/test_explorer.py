@@ -190,7 +190,9 @@ def test_the_command_of_a_chosen_setting_selects_it(tmp_path):
     models.loc[models["method"] == "gbdt", "post_processor"] = "store/rule"
     (tmp_path / "frontier.csv").write_bytes(to_csv(results.frontier))
     (tmp_path / "models.csv").write_bytes(to_csv(models))
-    (tmp_path / "summary.json").write_text(json.dumps({"accuracy": "balanced_accuracy"}))
+    (tmp_path / "summary.json").write_text(
+        json.dumps({"accuracy": "balanced_accuracy", "fairness": []})
+    )
     results.points.to_parquet(tmp_path / "points.parquet")
     for name in {*models["model"], "store/rule"}:
         (tmp_path / name).mkdir(parents=True)

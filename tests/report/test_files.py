@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pandas as pd
@@ -14,6 +15,7 @@ from fairfrontier.report.files import write_results
 from fairfrontier.reproduce.reproduction import hold_to_paper
 from fairfrontier.runtime import writer
 from fairfrontier.runtime.errors import DataError, StoreError
+from fairfrontier.runtime.secret import VARIABLE
 from fairfrontier.runtime.store import Store
 from fairfrontier.study import drawing
 from fairfrontier.study.results import KEYS, SCHEMA, build_results, sort_points
@@ -169,3 +171,23 @@ def test_no_file_names_a_folder_of_this_machine(made, tmp_path):
     for path in paths.values():
         assert str(tmp_path).encode() not in path.read_bytes()
     assert json.loads(paths["summary.json"].read_text())["dataset"] == "toy.yaml"
+
+
+def test_only_what_was_kept_is_restored(tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "secret"))
+    made, own = tmp_path / "report.html", tmp_path / "own.txt"
+    made.write_text("results")
+    own.write_text("of another user")
+    store, what, out = Store(tmp_path / "store"), {"study": "x"}, tmp_path / "results"
+    out.mkdir()
+    result.keep_results({"report.html": made}, store, what)
+    assert result.restore_results(out, store, what)
+    assert {path.name: path.read_text() for path in out.iterdir()} == {"report.html": "results"}
+    for add in (
+        lambda entry: (entry / "notes.txt").symlink_to(own),
+        lambda entry: os.mkfifo(entry / "pipe.csv"),
+    ):
+        result.keep_results({"report.html": made}, store, what)
+        add(store.path(result.KIND, store.key(result.KIND, what)))
+        assert not result.restore_results(out, store, what)
+        assert [path.name for path in out.iterdir()] == ["report.html"]

@@ -35,6 +35,12 @@ def leave_results(folder):
     (folder / "summary.json").write_text(json.dumps(summary))
 
 
+def make_repository(folder):
+    person = ["-c", "user.name=n", "-c", "user.email=n@example.org"]
+    for words in (["init", "-q"], ["add", "."], [*person, "commit", "-qm", "all"]):
+        subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True)
+
+
 def test_a_run_becomes_a_short_table(root, tmp_path):
     study = load_study("smoke", home=root).study
     leave_results(tmp_path / "smoke")
@@ -50,18 +56,14 @@ def test_a_run_becomes_a_short_table(root, tmp_path):
     assert row["sd"] == pytest.approx(0.07071)
 
 
-def test_the_commit_is_marked_where_files_other_than_records_differ(root, tmp_path):
-    def git(*words):
-        person = ["-c", "user.name=n", "-c", "user.email=n@example.org"]
-        subprocess.run(["git", *person, *words], cwd=tmp_path, check=True, capture_output=True)
+def test_the_commit_is_marked_where_files_other_than_records_differ(root, tmp_path, monkeypatch):
+    monkeypatch.setattr("fairfrontier.reproduce.record.SHIPPED", tmp_path)
 
     study = load_study("smoke", home=root).study
     leave_results(tmp_path / "smoke")
     (tmp_path / "code.py").write_text("1")
     path = record_run(study, tmp_path / "smoke", tmp_path)
-    git("init", "-q")
-    git("add", ".")
-    git("commit", "-qm", "all")
+    make_repository(tmp_path)
     clean = json.loads(record_run(study, tmp_path / "smoke", tmp_path).read_text())["commit"]
     assert len(clean) == 40
     assert (
@@ -70,6 +72,20 @@ def test_the_commit_is_marked_where_files_other_than_records_differ(root, tmp_pa
     (tmp_path / "code.py").write_text("2")
     record_run(study, tmp_path / "smoke", tmp_path)
     assert json.loads(path.read_text())["commit"] == f"{clean}-dirty"
+
+
+def test_no_program_of_a_project_that_is_not_the_checkout_is_run(root, tmp_path):
+    study = load_study("smoke", home=root).study
+    leave_results(tmp_path / "smoke")
+    make_repository(tmp_path)
+    subprocess.run(
+        ["git", "config", "core.fsmonitor", f"touch {tmp_path}/ran; false"],
+        cwd=tmp_path,
+        check=True,
+    )
+    path = record_run(study, tmp_path / "smoke", tmp_path)
+    assert json.loads(path.read_text())["commit"] == "unknown"
+    assert not (tmp_path / "ran").exists()
 
 
 def test_levels_and_claims_that_are_spoken_of_are_kept(root, tmp_path):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fairfrontier.audit.config import AuditConfig
-from fairfrontier.choose.explanation import ExplainConfig
+from fairfrontier.choose.config import ExplainConfig
 from fairfrontier.debias.config import DebiasConfig
 from fairfrontier.monitor.config import MonitorConfig
+from fairfrontier.runtime.errors import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -19,3 +20,10 @@ def test_results_are_named_after_the_table(table, name):
     assert MonitorConfig(bundle="b", table=table).period_name == name
     assert AuditConfig(table=table, decisions="d", groups="g").name == name
     assert DebiasConfig(table=table, scores="s", groups="g").name == name
+
+
+@pytest.mark.parametrize("out", ["bundle", "bundle/model"])
+def test_results_join_no_bundle(tmp_path, out):
+    config = ExplainConfig(bundle=tmp_path / "bundle", table=tmp_path / "t", out=tmp_path / out)
+    with pytest.raises(ConfigError, match=r"join it: .*bundle\."):
+        config.check_results([config.table], ["report.html"], config.bundle)

@@ -1,3 +1,4 @@
+import os
 import stat
 
 import pytest
@@ -24,6 +25,13 @@ def test_a_secret_that_is_none_is_refused(tmp_path, monkeypatch, content, mode, 
     monkeypatch.setenv(VARIABLE, str(tmp_path / "secret"))
     with pytest.raises(ConfigError, match=told):
         find_key()
+
+
+def test_the_secret_of_another_user_is_refused(tmp_path, monkeypatch):
+    read_secret(tmp_path / "secret")
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(ConfigError, match="belongs to another user"):
+        read_secret(tmp_path / "secret")
 
 
 def test_without_the_variable_nothing_is_signed(tmp_path, monkeypatch):

@@ -129,6 +129,17 @@ def test_imports_are_followed_within(tree):
     assert look(**{"fairfrontier/b/inner.py": "def f(): ...\n"}) != before
 
 
+def test_imports_are_not_followed_into_what_is_left_out(tree):
+    def look(**changes):
+        return source_digest(
+            ["fairfrontier.a.top"], without=["fairfrontier.b.inner"], root=tree(**changes)
+        )
+
+    before = look()
+    assert look(**{"fairfrontier/b/inner.py": "def f(): ...\n"}) == before
+    assert look(**{"fairfrontier/a/top.py": "x = 1\n"}) != before
+
+
 MESSAGES = """\
 import warnings
 def f(x):

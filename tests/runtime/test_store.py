@@ -135,6 +135,12 @@ def nest_manifest(entry):
     (entry / MANIFEST).write_text("[" * 100_000)
 
 
+def repeat_key(entry):
+    """Say something else first, which the digest does not cover."""
+    text = (entry / MANIFEST).read_text()
+    (entry / MANIFEST).write_text(text.replace("{", '{"description": {"a": 2},', 1))
+
+
 def pipe_manifest(entry):
     remove_manifest(entry)
     os.mkfifo(entry / MANIFEST)
@@ -171,6 +177,35 @@ def link_folder(entry):
     (entry / "scores").symlink_to(entry.parent / "elsewhere")
 
 
+def add_file(entry):
+    (entry / "more.txt").write_text("more")
+
+
+def add_link(entry):
+    (entry / "notes.txt").symlink_to(entry.parent)
+
+
+def add_pipe(entry):
+    os.mkfifo(entry / "scores" / "pipe")
+
+
+def add_draft(entry):
+    """Add what `recover` would move in the place of a signed file."""
+    draft = entry / "scores" / ".complete@x"
+    draft.mkdir()
+    for name in ("test.npy", ".removed"):
+        (draft / name).symlink_to(entry / "facts.json")
+
+
+def add_empty_draft(entry):
+    (entry / ".unfinished@x").mkdir()
+
+
+def link_manifest(entry):
+    (entry / MANIFEST).rename(entry.parent / "elsewhere")
+    (entry / MANIFEST).symlink_to(entry.parent / "elsewhere")
+
+
 def list_numbers(entry):
     seal(entry, lambda manifest: manifest.update(files={"facts.json": 1}))
 
@@ -188,7 +223,8 @@ def leave_out_description(entry):
     [
         *(alter, truncate, remove, remove_manifest, cut_manifest, forge_manifest, list_manifest),
         *(nest_manifest, pipe_manifest, list_elsewhere, pipe_file, link_file, link_folder),
-        *(list_numbers, leave_out_kind, leave_out_description),
+        *(repeat_key, list_numbers, leave_out_kind, leave_out_description),
+        *(add_file, add_link, add_pipe, add_draft, add_empty_draft, link_manifest),
     ],
 )
 def test_a_damaged_entry_is_said_removed_and_made_again(tmp_path, caplog, damage):
@@ -204,6 +240,25 @@ def test_a_damaged_entry_is_said_removed_and_made_again(tmp_path, caplog, damage
     assert write(store) == key
     assert store.read("fit", key) is not None
     assert leftovers(store) == []
+
+
+def test_files_are_those_of_the_manifest(tmp_path):
+    store = Store(tmp_path)
+    key = write(store)
+    entry = store.path("fit", key)
+    assert store.list_files("fit", key) == {
+        name: entry / name for name in ("facts.json", "scores/test.npy")
+    }
+    add_link(entry)
+    assert store.list_files("fit", key) is None
+
+
+def test_a_pipe_is_not_waited_for_when_a_damaged_entry_is_described(tmp_path):
+    store = Store(tmp_path)
+    key = write(store)
+    assert store.peek("fit", key) == {"a": 1}
+    pipe_manifest(store.path("fit", key))
+    assert store.peek("fit", key) == {}
 
 
 def forge(entry):

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairfrontier.runtime.text_file import list_rows, read_csv, to_csv
+from fairfrontier.runtime import text_file
+from fairfrontier.runtime.text_file import list_rows, read_csv, read_json, to_csv
 
+LETTERS = "'=-@\t\r\nab,;\"\ufeff＋"
 ROOT = Path(__file__).resolve().parents[2]
-BEGINS = ("=", "+", "-", "@", "\t", "\r")
+BEGINS = ("=", "+", "-", "@", "\t", "\r", "\ufeff=", "＝", "＠")
 
 
 def read_cells(content):
@@ -64,9 +66,9 @@ def test_rows_are_plain_values():
     assert type(rows[0]["n"]) is int
 
 
-@given(st.lists(st.text(st.sampled_from("'=-@\t\r\nab,;\""), max_size=6), min_size=1, max_size=5))
+@given(st.lists(st.text(st.sampled_from(LETTERS), max_size=6), min_size=1, max_size=5))
 def test_what_is_read_is_what_was_written(texts):
-    table = pd.DataFrame({"text": texts, "value": np.linspace(-1, 1, len(texts))})
+    table = pd.DataFrame({"text": texts, "value": np.linspace(-1, 1, len(texts)), "more": texts})
     content = to_csv(table)
     cells = [row[0] for row in read_cells(content)[1:]]
     assert len(cells) == len(texts)
@@ -74,11 +76,24 @@ def test_what_is_read_is_what_was_written(texts):
     again = read_csv(io.BytesIO(content), na_values=[])
     assert again["text"].tolist() == texts
     assert again["value"].dtype == float
+    for separator in ";\t":
+        rows = csv.reader(io.StringIO(content.decode(), newline=""), delimiter=separator)
+        assert not [cell for row in rows for cell in row if cell.startswith(BEGINS)]
+
+
+def test_no_cell_of_another_separator_is_a_formula(tmp_path):
+    texts = ["a;=cmd|' /C calc'!A0;b", "a\t=1", 'a;"=1', "a\n=1", "a;b", "a;'=1", "a; 1"]
+    table = pd.DataFrame({"n": range(len(texts)), "level;=1": texts})
+    content = to_csv(table).decode()
+    assert content.startswith("n,level;'=1\n0,a;'=cmd|' /C calc'!A0;b\n")
+    assert "\t=" not in content
+    assert "a;b\n" in content
+    pd.testing.assert_frame_equal(write_and_read(table, tmp_path), table)
 
 
 def test_a_carriage_return_begins_no_row():
     table = pd.DataFrame({"text": ["a\r=1+1", "b"], "value": [-1.5, 2.0]})
-    assert to_csv(table).decode().split("\n")[1] == '"a\r=1+1",-1.5'
+    assert to_csv(table).decode().split("\n")[1] == '"a\r\'=1+1",-1.5'
 
 
 def test_every_csv_is_written_here():
@@ -88,3 +103,36 @@ def test_every_csv_is_written_here():
     writers = (".to_csv(", "csv.writer", "csv.DictWriter", "write_csv(")
     found = [path for path in sources if any(each in path.read_text() for each in writers)]
     assert found == [ROOT / "fairfrontier/runtime/text_file.py"]
+
+
+def test_json_with_half_a_character_is_refused(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text('{"a": ["\\u00e9", 1e400, "\\ud83d\\ude00"]}')
+    assert read_json(path) == {"a": ["é", float("inf"), "😀"]}
+    for text in ('"\\ud83d"', '{"\\udc00": 1}', "{"):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=r"surrogates not allowed|Expecting"):
+            read_json(path)
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "b": 2, "a": 1}', '[{"b": {"a": [], "\\u0061": 2}}]'])
+def test_json_with_a_key_twice_is_refused(tmp_path, text):
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match="it has the key 'a' twice"):
+        read_json(path)
+
+
+def test_json_that_would_fill_the_memory_is_refused_unread(tmp_path, monkeypatch):
+    path = tmp_path / "a.json"
+    path.write_text(f"[{'[],' * (text_file.MOST_VALUES // 2)}0]")
+    assert path.stat().st_size < text_file.MOST_BYTES
+    monkeypatch.setattr(text_file.json, "loads", pytest.fail)
+    with pytest.raises(ValueError, match=r"a\.json has more than the 2,097,152 values that are"):
+        read_json(path)
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(ValueError, match=r"a\.json has more than the 33,554,432 bytes that are"):
+        read_json(path)
+    with pytest.raises(FileNotFoundError, match="no file zero"):
+        read_json(Path("/dev/zero"))

@@ -1,14 +1,26 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import stat
 import subprocess
 import sys
 
 import pytest
 
+from fairfrontier.runtime import writer
 from fairfrontier.runtime.errors import StoreError
-from fairfrontier.runtime.writer import filling, recover
+from fairfrontier.runtime.writer import (
+    drafting,
+    filling,
+    holding,
+    lock_folder,
+    recover,
+    replacing,
+    restore,
+    sharing,
+)
 from tests.project import ROOT
 
 
@@ -45,40 +57,154 @@ def test_what_raises_leaves_all_as_it_was(tmp_path):
     assert [(path.name, path.read_text()) for path in folder.iterdir()] == [("one", "old")]
 
 
-WRITE = """
+DIE = """
 import os, signal, sys
 from pathlib import Path
-from fairfrontier.runtime.writer import filling, recover
-from tests.project import ROOT
-count = int(sys.argv[2])
-replace = Path.replace
-def replace_or_die(path, target):
+from fairfrontier.runtime.writer import filling, replacing
+count, folder = int(sys.argv[1]), Path(sys.argv[2])
+rename = os.rename
+def rename_or_die(*args, **keywords):
     global count
     count -= 1
     if count < 0:
         os.kill(os.getpid(), signal.SIGKILL)
-    return replace(path, target)
-Path.replace = replace_or_die
-with filling(Path(sys.argv[1]), ["a", "b", "c"]) as work:
+    return rename(*args, **keywords)
+os.rename = rename_or_die
+"""
+FILL = """
+with filling(folder, ["a", "b", "c"]) as work:
     for name in "ab":
         (work / name).write_text("new")
-    if count < 0:
-        os.kill(os.getpid(), signal.SIGKILL)
+"""
+REPLACE = """
+with replacing(folder / "choice", what="choice", mend="") as work:
+    (work / "bundle").mkdir()
+    (work / "bundle" / "card").write_text("new")
 """
 
 
-@pytest.mark.parametrize("moved", [-1, 0, 1, 2])
-def test_a_killed_writer_leaves_all_or_nothing(tmp_path, moved):
+def write_killed(code, renames, folder):
+    """Write to a folder by a process that is killed after some renames; return whether it was."""
+    command = [sys.executable, "-c", DIE + code, str(renames), str(folder)]
+    status = subprocess.run(command, cwd=ROOT, check=False).returncode
+    assert status in (0, -signal.SIGKILL)
+    return status != 0
+
+
+# Renames: the draft is complete, a and b are moved, and the draft is to be removed.
+@pytest.mark.parametrize("renames", range(5))
+def test_a_killed_writer_leaves_all_or_nothing(tmp_path, renames):
     for name in "abc":
         (tmp_path / name).write_text("old")
-    command = [sys.executable, "-c", WRITE, str(tmp_path), str(moved)]
-    done = subprocess.run(command, cwd=ROOT, check=False)
-    assert done.returncode == (0 if moved == 2 else -signal.SIGKILL)
-    if moved == 1:
+    assert write_killed(FILL, renames, tmp_path) == (renames < 4)
+    if renames == 2:
         assert (tmp_path / "a").read_text() != (tmp_path / "b").read_text()
     recover(tmp_path)
     left = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    assert left == (dict.fromkeys("abc", "old") if moved < 0 else dict.fromkeys("ab", "new"))
+    assert left == (dict.fromkeys("ab", "new") if renames else dict.fromkeys("abc", "old"))
+
+
+# Renames: complete; in place of a folder, which fails; the old one away; the new one there; done.
+@pytest.mark.parametrize("renames", range(6))
+def test_a_folder_is_replaced_or_not_when_its_writer_is_killed(tmp_path, renames):
+    card = tmp_path / "choice" / "bundle" / "card"
+    card.parent.mkdir(parents=True)
+    card.write_text("old")
+    assert write_killed(REPLACE, renames, tmp_path) == (renames < 5)
+    assert card.is_file() == (renames != 3)
+    # As does whoever reads it.
+    restore(card.parent)
+    assert card.read_text() == ("old" if renames < 3 else "new")
+    recover(tmp_path)
+    assert card.read_text() == ("new" if renames else "old")
+    assert [path.name for path in tmp_path.iterdir()] == ["choice"]
+
+
+@pytest.mark.parametrize("failure", [OSError("no"), KeyboardInterrupt()])
+def test_a_folder_that_cannot_take_its_place_leaves_the_old_one(tmp_path, monkeypatch, failure):
+    folder = tmp_path / "choice"
+    folder.mkdir()
+    (folder / "card").write_text("old")
+    rename, left = os.rename, [4]
+
+    def fail_once(*args, **keywords):
+        left[0] -= 1
+        if left[0] == 0:
+            raise failure
+        return rename(*args, **keywords)
+
+    def write():
+        with replacing(folder, what="choice", mend="Mend it.") as work:
+            (work / "card").write_text("new")
+
+    monkeypatch.setattr(os, "rename", fail_once)
+    interrupted = isinstance(failure, KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt if interrupted else StoreError):
+        write()
+    assert left == [0 if interrupted else -2]
+    recover(tmp_path)
+    assert (folder / "card").read_text() == ("new" if interrupted else "old")
+    assert [path.name for path in tmp_path.iterdir()] == ["choice"]
+
+
+def test_who_fails_since_another_was_there_meanwhile_replaces_nothing_later(tmp_path, monkeypatch):
+    rename, between = os.rename, [True]
+
+    def write(text):
+        with replacing(tmp_path / "choice", what="choice", mend="Mend it.") as work:
+            (work / "card").write_text(text)
+
+    def rename_and_let_in(source, target, **keywords):
+        rename(source, target, **keywords)
+        if target.startswith(".replaced@") and between.pop():
+            between.append(False)
+            write("theirs")
+
+    write("old")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", rename_and_let_in)
+        with pytest.raises(StoreError, match="not empty"):
+            write("ours")
+    recover(tmp_path)
+    assert (tmp_path / "choice" / "card").read_text() == "theirs"
+    assert [path.name for path in tmp_path.iterdir()] == ["choice"]
+
+
+def test_a_file_or_link_in_the_place_of_a_folder(tmp_path):
+    def write():
+        with replacing(tmp_path / "choice", what="choice", mend="Mend it.") as work:
+            (work / "card").write_text("new")
+
+    (tmp_path / "choice").write_text("mine")
+    with pytest.raises(StoreError, match="Not a directory"):
+        write()
+    assert (tmp_path / "choice").read_text() == "mine"
+    (tmp_path / "choice").unlink()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "choice").symlink_to("elsewhere")
+    write()
+    assert (tmp_path / "choice" / "card").read_text() == "new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["choice", "elsewhere"]
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_what_cannot_be_moved_is_not_moved_later(tmp_path, monkeypatch):
+    def fail_to_move(name, *args, **keywords):
+        if name == "a":
+            raise OSError("no")
+        return rename(name, *args, **keywords)
+
+    def write():
+        with filling(tmp_path) as work:
+            (work / "a").write_text("new")
+
+    rename = os.rename
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", fail_to_move)
+        with pytest.raises(StoreError, match="cannot be written"):
+            write()
+    recover(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_draft_of_a_living_writer_stays(tmp_path):
@@ -111,7 +237,7 @@ def test_a_folder_in_the_way_is_said_before_anything_is_moved(tmp_path):
     assert (tmp_path / "a.csv").read_text() == "old"
 
 
-@pytest.mark.parametrize("content", [b"\xff", b"a\0b", None])
+@pytest.mark.parametrize("content", [b"\xff", b"a\0b", b"a\n" * 2**20, None])
 def test_a_draft_that_nobody_wrote_here_stays(tmp_path, content):
     draft = tmp_path / ".complete@0"
     draft.mkdir()
@@ -121,6 +247,30 @@ def test_a_draft_that_nobody_wrote_here_stays(tmp_path, content):
         (draft / ".removed").write_bytes(content)
     recover(tmp_path)
     assert draft.is_dir()
+
+
+@pytest.mark.parametrize(("umask", "closed"), [(0o022, 0o755), (0o077, 0o700)])
+def test_drafts_are_open_to_nobody_to_whom_the_folder_is_closed(tmp_path, umask, closed):
+    def mode(folder):
+        return stat.S_IMODE(folder.stat().st_mode)
+
+    old = os.umask(umask)
+    try:
+        for name, most in {"private": 0o700, "group": 0o750, "open": 0o777}.items():
+            folder = tmp_path / name
+            folder.mkdir()
+            folder.chmod(most)
+            for write in (drafting, filling):
+                with write(folder) as work:
+                    assert mode(work) == most & closed
+            with replacing(folder, what="bundle", mend="") as work:
+                (work / "file").touch()
+            assert mode(folder) == most & closed
+        with replacing(tmp_path / "new", what="bundle", mend="") as work:
+            pass
+        assert mode(tmp_path / "new") == closed
+    finally:
+        os.umask(old)
 
 
 def test_a_list_of_removed_files_leads_to_none_outside(tmp_path):
@@ -134,3 +284,51 @@ def test_a_list_of_removed_files_leads_to_none_outside(tmp_path):
     recover(tmp_path / "shared")
     assert kept.read_text() == "mine"
     assert [path.name for path in (tmp_path / "shared").iterdir()] == [".unfinished@pipe"]
+
+
+@pytest.mark.parametrize("name", [".complete@x", ".unfinished@x"])
+def test_a_link_is_no_draft(tmp_path, name):
+    elsewhere, folder = tmp_path / "elsewhere", tmp_path / "results"
+    elsewhere.mkdir()
+    folder.mkdir()
+    (elsewhere / ".removed").touch()
+    (elsewhere / "mine").touch()
+    (folder / name).symlink_to(elsewhere)
+    with filling(folder) as work:
+        (work / "summary.json").touch()
+    assert sorted(path.name for path in elsewhere.iterdir()) == [".removed", "mine"]
+    assert sorted(path.name for path in folder.iterdir()) == [name, "summary.json"]
+
+
+def test_a_list_that_is_a_link_is_none(tmp_path):
+    (tmp_path / "list").write_text("mine")
+    (tmp_path / "mine").touch()
+    (tmp_path / ".complete@x").mkdir()
+    (tmp_path / ".complete@x" / ".removed").symlink_to(tmp_path / "list")
+    recover(tmp_path)
+    assert (tmp_path / "mine").is_file()
+
+
+def test_a_folder_that_is_used_is_waited_for_aloud_and_not_forever(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(writer, "QUIET", 0.0)
+    monkeypatch.setattr(writer, "PATIENCE", 0.2)
+    lock = lock_folder(tmp_path, wait=False)
+    for use in (holding, sharing):
+        caplog.clear()
+        with pytest.raises(StoreError, match=f"{tmp_path} is still used by"), use(tmp_path):
+            pass
+        [said] = caplog.messages
+        assert re.search(rf"(process {os.getpid()}|another process), which uses {tmp_path}", said)
+    os.close(lock)
+    with holding(tmp_path):
+        pass
+
+
+def test_drafts_in_a_sticky_folder_are_closed_to_other_writers(tmp_path):
+    tmp_path.chmod(0o1777)
+    old = os.umask(0)
+    try:
+        with drafting(tmp_path) as work:
+            assert stat.S_IMODE(work.stat().st_mode) == 0o755
+    finally:
+        os.umask(old)

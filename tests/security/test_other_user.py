@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import ssl
 import subprocess
@@ -16,8 +17,8 @@ from fairfrontier.runtime.cluster.call import call_worker
 from fairfrontier.runtime.cluster.config import ClusterConfig
 from fairfrontier.runtime.cluster.open import open_cluster
 from fairfrontier.runtime.errors import StoreError
-from fairfrontier.runtime.writer import make_private
-from flows.server import read_secret
+from fairfrontier.runtime.writer import filling, make_private, recover
+from flows.server import lock, read_secret
 from tests.cli.process import children, wait_for
 from tests.flows.served import serve, start_run
 from tests.security.knock import PATHS
@@ -57,6 +58,42 @@ def test_a_folder_that_another_user_made_is_not_used(shared):
     assert attempt("mkdir", folder)[0]
     with pytest.raises(StoreError, match="belongs to another user"):
         make_private(folder)
+    # Its owner could lead the link to another folder later.
+    (shared / "mine").mkdir(mode=0o700)
+    assert attempt("ln", "-s", shared / "mine", shared / "link")[0]
+    with pytest.raises(StoreError, match="belongs to another user"):
+        make_private(shared / "link")
+    (shared / "own").symlink_to(shared / "mine")
+    make_private(shared / "own")
+
+
+@as_root
+def test_no_other_user_locks_what_starts_the_server(shared):
+    held = lock(shared / "start.lock", fcntl.LOCK_EX)
+    held.close()
+    assert not attempt("flock", "--nonblock", shared / "start.lock", "true")[0]
+
+
+@as_root
+def test_the_drafts_of_another_user_are_left_alone(shared):
+    (shared / "audit.json").write_text("mine")
+    (shared / "thesis.txt").write_text("mine")
+    for draft in (".complete@0", ".unfinished@0"):
+        lay = f"cd {shared}; mkdir {draft}; cd {draft}; echo forged > audit.json"
+        assert attempt("sh", "-c", f"{lay}; echo thesis.txt > .removed")[0]
+    # What another user lists in a folder of ours.
+    (shared / ".complete@1").mkdir()
+    (shared / ".complete@1").chmod(0o777)
+    assert attempt("sh", "-c", f"echo thesis.txt > {shared}/.complete@1/.removed")[0]
+    with filling(shared) as work:
+        (work / "decisions.csv").write_text("new")
+    recover(shared)
+    assert (shared / "audit.json").read_text() == (shared / "thesis.txt").read_text() == "mine"
+    assert sorted(path.name for path in shared.glob(".*")) == [
+        ".complete@0",
+        ".complete@1",
+        ".unfinished@0",
+    ]
 
 
 @pytest.fixture

@@ -89,10 +89,11 @@ def test_half_of_the_trials_tune_and_the_others_divide_the_largest_steps(home):
     assert outcome.trials == len(tried) == 40
     assert not outcome.failed
     tuned = [setting for label, setting in tried if label == "gbdt"]
-    # Two bases share the first half, and the rows of one base share its settings.
-    assert len(tuned) == 10
+    # Two bases share the first half: four trials each, and twelve by their five and four
+    # parameters. The rows of one base share its settings.
+    assert len(tuned) == 4 + 6
     assert tuned[0] == {"select_on": "validation"}
-    assert sum(label == "shallow" for label, _ in tried) == 10
+    assert sum(label == "shallow" for label, _ in tried) == 4 + 5
     assert all(setting["max_depth"] == 2 for label, setting in tried if label == "shallow")
     assert [s["then.bound"] for label, s in tried if label == "listed"] == [0.1, 0.0]
 
@@ -105,10 +106,18 @@ def test_half_of_the_trials_tune_and_the_others_divide_the_largest_steps(home):
     assert all(s.get("max_depth") == best.get("max_depth") for s in ruled)
     bounds = [setting["then.bound"] for setting in ruled]
     assert bounds[:3] == [0.2, 0.1, 0.0]
-    assert len(set(bounds)) == len(bounds) == 18
+    assert len(set(bounds)) == len(bounds) == 19
     # The curve is steepest at its tight end, where budgets stand closest.
     gaps = np.diff(sorted(bounds))
     assert gaps[0] <= gaps[-1]
+
+
+@pytest.mark.parametrize(("trials", "shares"), [(40, [4 + 26, 4 + 5]), (6, [3, 3]), (1, [1, 1])])
+def test_bases_with_more_parameters_get_more_trials(home, trials, shares):
+    tried = []
+    search = begin(home, methods={"gbdt": {}, "linear": {}}, search={"trials": trials})
+    search.run(pretend(tried))
+    assert [sum(label == name for label, _ in tried) for name in ("gbdt", "linear")] == shares
 
 
 def test_it_ends_when_steps_are_below_the_resolution(home):

@@ -26,8 +26,11 @@ class Client:
         """Nothing is open."""
 
 
-@pytest.mark.parametrize(("workers", "spread"), [(False, False), (True, False), (True, True)])
-def test_what_a_fit_warns_of_is_noted_wherever_it_runs(monkeypatch, workers, spread):
+@pytest.mark.parametrize(
+    ("workers", "spread", "in_files"),
+    [(False, False, False), (True, False, False), (True, True, False), (True, False, True)],
+)
+def test_what_a_fit_warns_of_is_noted_wherever_it_runs(monkeypatch, workers, spread, in_files):
     noted, ran = [], []
 
     def fit_with_warnings(group, store, home, client=None):
@@ -36,14 +39,17 @@ def test_what_a_fit_warns_of_is_noted_wherever_it_runs(monkeypatch, workers, spr
 
     monkeypatch.setattr(stage, "fit_with_warnings", fit_with_warnings)
     monkeypatch.setattr(stage.METHODS, "find", lambda _: SimpleNamespace(distributed=spread))
-    group = SimpleNamespace(estimator="mine", method="row", seeds=(0,))
+    group = SimpleNamespace(
+        estimator="mine", method="row", seeds=(0,), is_collection=lambda _: in_files
+    )
     observer = SimpleNamespace(
         watch=lambda _: nullcontext(), note=lambda *remark: noted.append(remark)
     )
     context = RunContext("store", "home", Client() if workers else None, observer)
     assert fit_group(context, group, "key") == "key"
     assert noted == [("row", ("It did not converge.",))]
-    assert ran == [("store", "home", spread)]
+    # The whole cluster is at hand where a method, or the rows, need it.
+    assert ran == [("store", "home", spread or in_files)]
 
 
 def test_no_fit_starts_in_a_run_that_was_interrupted():

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import json
 import os
 
 import numpy as np
 import pytest
 import xgboost
 
-from fairfrontier.train.booster import parse_ubj, read_booster
+from fairfrontier.runtime.errors import StoreError
+from fairfrontier.train.booster import MOST_LEVELS, parse_ubj, read_booster
+from fairfrontier.train.persistence import State, write_state
 
 MUTATIONS = int(os.environ.get("FUZZ", "500"))
 FEATURES = 4
@@ -88,6 +91,39 @@ def test_facts_that_disagree_are_refused(tmp_path, old, new):
     path.write_bytes(content.replace(old, old[: len(old) - len(new)] + new))
     with pytest.raises(ValueError, match=r"cannot be right|holds no booster|cut off"):
         read_booster(path)
+
+
+def make_chain(levels):
+    """Return a booster of which one tree turns right so many times, and left never."""
+    rows = xgboost.DMatrix(np.eye(2), [0, 1])
+    parameters = {"objective": "binary:logistic", "nthread": 1, "min_child_weight": 0}
+    model = json.loads(xgboost.train(parameters, rows, 1).save_raw("json"))
+    tree = model["learner"]["gradient_booster"]["model"]["trees"][0]
+    n_nodes = 2 * levels + 1
+    number, inner = np.arange(n_nodes), np.arange(n_nodes) % 2 == 0
+    inner[-1] = False
+    tree["left_children"] = np.where(inner, number + 1, -1).tolist()
+    tree["right_children"] = np.where(inner, number + 2, -1).tolist()
+    tree["parents"] = [2**31 - 1, *((number[1:] - 1) // 2 * 2).tolist()]
+    tree["tree_param"]["num_nodes"] = str(n_nodes)
+    for name in ("default_left", "split_indices", "split_type"):
+        tree[name] = [0] * n_nodes
+    for name in ("base_weights", "loss_changes", "split_conditions", "sum_hessian"):
+        tree[name] = [1.0] * n_nodes
+    return xgboost.Booster(model_file=bytearray(json.dumps(model).encode()))
+
+
+def test_a_chain_that_would_overflow_the_stack_is_neither_read_nor_saved(tmp_path):
+    path = tmp_path / "trees.ubj"
+    make_chain(MOST_LEVELS).save_model(path)
+    read_booster(path).predict(xgboost.DMatrix(np.eye(2)), pred_contribs=True)
+    chain = make_chain(MOST_LEVELS + 1)
+    chain.save_model(path)
+    with pytest.raises(StoreError, match="more than 1,000 levels"):
+        read_booster(path)
+    with pytest.raises(StoreError, match="more than 1,000 levels"):
+        write_state(tmp_path / "model", "gbdt", {}, State(boosters={"trees": chain}))
+    assert not (tmp_path / "model").exists()
 
 
 def test_a_tree_that_takes_the_place_of_another_is_refused(tmp_path):

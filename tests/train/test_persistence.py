@@ -1,18 +1,21 @@
+import hashlib
 import io
 import json
 import os
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 import skops.io
+from sklearn.linear_model import Ridge
 from sklearn.preprocessing import FunctionTransformer
 
 from fairfrontier import create
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, StoreError
 from fairfrontier.runtime.secret import VARIABLE
 from fairfrontier.runtime.store import Store
-from fairfrontier.train.persistence import State, _digest, find_strangers, read_state, write_state
+from fairfrontier.train.persistence import State, _digest, read_state, write_state
 from fairfrontier.train.registry import METHODS, load_model
 from tests.train.tables import make_split
 
@@ -74,6 +77,24 @@ def test_a_model_of_a_store_is_signed_with_the_secret(saved, tmp_path, monkeypat
         load_model(kept)
     monkeypatch.delenv(VARIABLE)
     load_model(kept)
+
+
+def test_no_draft_takes_the_place_of_a_signed_model(saved, tmp_path, monkeypatch):
+    split, _, folder = saved
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "secret"))
+    store = Store(tmp_path / "store")
+    key = store.key("fit", {})
+    with store.writing("fit", key, {}) as work:
+        create("gbdt", n_estimators=1).fit(split.train.X, 1 - split.train.y).save(work / "model-0")
+    kept = store.path("fit", key) / "model-0"
+    draft = kept / ".complete@x"
+    draft.mkdir()
+    (folder / ".removed").touch()
+    for path in folder.iterdir():
+        (draft / path.name).symlink_to(path)
+    with pytest.raises(StoreError, match=r"not to be trusted: model-0/.complete@x.* is not in"):
+        load_model(kept)
+    assert store.read("fit", key) is None
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "trees.ubj"])
@@ -262,14 +283,56 @@ def test_a_manifest_nested_too_deep_is_refused(saved):
 
 
 def test_state_holds_several_kinds_at_once(tmp_path):
-    learner = FunctionTransformer().fit(np.zeros((2, 2)))
+    learner = Ridge().fit(np.eye(2), np.ones(2))
     state = State({"a": np.arange(3.0)}, {}, {"b": learner}, {"c": [1, "d"]})
     _, back = read_state(write_state(tmp_path / "model", "made", {"e": 2}, state), "made")
     assert back.arrays["a"].tolist() == [0.0, 1.0, 2.0]
-    assert isinstance(back.learners["b"], FunctionTransformer)
+    assert isinstance(back.learners["b"], Ridge)
     assert back.facts == {"c": [1, "d"]}
 
 
-def test_strangers_are_named_before_anything_is_written():
-    assert find_strangers([FunctionTransformer()]) == []
-    assert find_strangers({"a": Stranger()}) == [f"{__name__}.Stranger"]
+def test_a_model_that_a_killed_process_was_saving_is_not_half_there(tmp_path, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    split = make_split(100)
+    model = create("random_forest", n_estimators=2).fit(split.train.X, split.train.y)
+    monkeypatch.setattr(json, "dumps", stop)
+    with pytest.raises(KeyboardInterrupt):
+        model.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+    monkeypatch.undo()
+    (tmp_path / "model").mkdir()
+    assert load_model(model.save(tmp_path / "model")).n_features_in_ == model.n_features_in_
+
+
+def test_reading_a_model_moves_no_file(saved):
+    folder = saved[2]
+    draft = folder / ".complete@x"
+    draft.mkdir()
+    (draft / ".removed").touch()
+    (draft / "manifest.json").write_text("{}")
+    load_model(folder)
+    assert (draft / "manifest.json").is_file()
+
+
+def test_a_link_in_a_model_is_not_followed(saved, tmp_path):
+    path = (saved[2] / "trees.ubj").rename(tmp_path / "elsewhere")
+    (saved[2] / "trees.ubj").symlink_to(path)
+    with pytest.raises(StoreError, match="no complete model"):
+        load_model(saved[2])
+
+
+def test_a_manifest_that_would_fill_the_memory_is_refused_unread(saved):
+    with (saved[2] / "manifest.json").open("r+b") as file:
+        file.truncate(2**33)
+    with pytest.raises(StoreError, match="no complete model") as refused:
+        load_model(saved[2])
+    assert "bytes that are read" in str(refused.value.__cause__)
+
+
+def test_a_file_is_digested_in_pieces(saved, monkeypatch):
+    path = saved[2] / "trees.ubj"
+    whole = hashlib.sha256(path.read_bytes()).hexdigest()
+    monkeypatch.setattr(Path, "read_bytes", pytest.fail)
+    assert _digest(path) == whole

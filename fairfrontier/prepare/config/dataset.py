@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from fairfrontier.prepare.config.label import Label
 from fairfrontier.prepare.config.section import (
@@ -21,10 +21,10 @@ from fairfrontier.prepare.config.section import (
     Noise,
     Perturb,
     RowFilter,
-    Source,
     SplitRule,
     listed,
 )
+from fairfrontier.prepare.config.source import Source
 from fairfrontier.prepare.config.text import SetName, Text, resolve_vocabulary
 from fairfrontier.runtime.config import Model, fault, parse, read_yaml
 from fairfrontier.runtime.errors import ConfigError, nearest
@@ -40,14 +40,15 @@ def _protected(value: Any) -> Any:
 
 
 class Limits(Model):
-    """The most that a dataset may ask for: more is refused before it fills the memory.
+    """The most that a dataset may ask for: more is refused before it fills the memory."""
 
-    ``levels``: of a categorical column and of an attribute, crossed ones included, and variants of
-    a counterfactual set; ``features``: columns of X.
-    """
-
-    levels: Count = 1000
-    features: Count = 10_000
+    levels: Count = Field(
+        default=1000,
+        description="Levels of a categorical column and of an attribute, crossed ones included, "
+        "and variants of a counterfactual set.",
+        examples=[5000],
+    )
+    features: Count = Field(default=10_000, description="Columns of X.", examples=[20_000])
 
     def check(self, kind: str, number: int, where: str, mend: str) -> None:
         """Raise a ConfigError when ``where`` asks for more than one of the limits."""
@@ -60,42 +61,82 @@ class Limits(Model):
 
 Values = Annotated[
     tuple[Level, ...] | None,
-    BeforeValidator(lambda value: None if value == "all" else listed(value)),
+    BeforeValidator(
+        lambda value: None if value == "all" else listed(value),
+        json_schema_input_type=Level | tuple[Level, ...] | None,
+    ),
 ]
 Edited = Annotated[Mapping[Name, Values], Field(min_length=1)]
 
 
+def _offer_extends(schema: dict[str, Any]) -> None:
+    """Add the key that `read_dataset` takes out, and which may bring all others but the name."""
+    schema["properties"]["extends"] = {
+        "type": "string",
+        "description": "Another dataset, by name or file, whose sections apply where this file has "
+        "none of that key.",
+    }
+    required = [key for key in schema["required"] if key != "dataset"]
+    schema["required"] = ["dataset"]
+    schema["anyOf"] = [{"required": ["extends"]}, {"required": required}]
+
+
+Kind = Literal["auto", "continuous", "categorical"]
+
+
 class DatasetConfig(Model):
-    """A dataset file. See ``conf/datasets/`` for examples.
+    """A dataset: a table, what is learnt of it, from what, and who is protected."""
 
-    ``groups``: attributes by which people are compared. ``protected``: attributes that a fair
-    metric must ignore, each a group or a column, ``continuous`` (its numbers are used) or
-    ``categorical`` (its codes); a list leaves that to the data: what is used as a number is
-    continuous. ``counterfactuals``: named sets {column: levels, or ``all``}; several columns make
-    every combination. ``missing`` applies to features (filled in by encoders), ``rows`` before
-    everything else, ``perturb`` after the split and before encoding. ``text`` cleans a column of
-    texts and adds columns before that; its ``versions`` are counterfactual sets, too.
-    ``extends: NAME`` takes missing sections from another dataset.
-    """
+    model_config = ConfigDict(json_schema_extra=_offer_extends)
 
-    dataset: Identifier
-    description: str = ""
-    source: Source
-    label: Label
-    features: Features
-    groups: Mapping[Name, Group] = Field(default_factory=dict)
+    dataset: Identifier = Field(description="Its name, after which the file is named.")
+    description: str = Field(default="", description="A line on it, for lists.")
+    source: Source = Field(description="Where the rows come from.")
+    memory: Literal["auto", "dask"] = Field(
+        default="auto",
+        description="dask: rows stay in their files, and features only ever on workers; auto: so "
+        "where the table is estimated at more than half of this machine's memory.",
+        examples=["dask"],
+    )
+    label: Label = Field(description="What is learnt.")
+    features: Features = Field(description="Which columns become features, and how.")
+    groups: Mapping[Name, Group] = Field(
+        default_factory=dict, description="Attributes by which people are compared."
+    )
     protected: Annotated[
-        Mapping[Name, Literal["auto", "continuous", "categorical"]], BeforeValidator(_protected)
-    ] = Field(default_factory=dict)
-    counterfactuals: Mapping[SetName, Edited] = Field(default_factory=dict)
-    rows: RowFilter = RowFilter()
-    missing: Missing = Missing()
-    weight: Name | None = None
-    text: Text | None = None
-    split: SplitRule
-    perturb: Perturb = Perturb()
-    limits: Limits = Limits()
-    notes: str = ""
+        Mapping[Name, Kind],
+        BeforeValidator(_protected, json_schema_input_type=tuple[Name, ...] | Mapping[Name, Kind]),
+    ] = Field(
+        default_factory=dict,
+        description="Attributes that a fair metric ignores, each a group or a column: a list, or "
+        "attribute -> ``continuous`` (its numbers are used) or ``categorical`` (its codes). In a "
+        "list, and with ``auto``, what is used as a number is continuous.",
+    )
+    counterfactuals: Mapping[SetName, Edited] = Field(
+        default_factory=dict,
+        description="Versions of a row that are to be treated alike: set -> column -> levels, or "
+        "``all``; several columns make every combination.",
+    )
+    rows: RowFilter = Field(
+        default=RowFilter(), description="Rows that are kept, before everything else."
+    )
+    missing: Missing = Field(
+        default=Missing(), description="What a missing cell of a feature means."
+    )
+    weight: Name | None = Field(
+        default=None, description="Column of the rows' weights.", examples=["weight"]
+    )
+    text: Text | None = Field(default=None, description="How a column of texts is cleaned.")
+    split: SplitRule = Field(description="How rows are assigned to parts.")
+    perturb: Perturb = Field(
+        default=Perturb(), description="Deliberate changes, after the split and before encoding."
+    )
+    limits: Limits = Field(
+        default=Limits(),
+        description="The most that the dataset may ask for.",
+        examples=[{"levels": 5000}],
+    )
+    notes: str = Field(default="", description="What a reader of results has to know.")
 
     @model_validator(mode="after")
     def _check(self) -> DatasetConfig:
@@ -167,6 +208,7 @@ class DatasetConfig(Model):
             exclude={
                 "notes": True,
                 "description": True,
+                "memory": True,
                 "limits": True,
                 "label": {"meaning"},
                 "source": {

@@ -4,30 +4,42 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from fairfrontier.prepare.config.section import Level, Levels, Name
 from fairfrontier.runtime.config import Model, fault
 
 
 class Label(Model):
-    """What is learnt.
+    """What is learnt."""
 
-    A number becomes a binary label by ``above``: 1 where the column holds more than that.
-    Regression targets are mapped from ``range`` to [0, 1] when it is given; ``clip`` moves values
-    outside it to the nearer end. With ``positive`` a regression target is 1 where the column
-    holds one of these levels and 0 elsewhere: a share is predicted, not a class.
-    """
-
-    column: Name
-    task: Literal["binary", "multiclass", "regression"] = "binary"
-    positive: Levels | None = None
-    above: float | None = None
-    names: tuple[Name, Name] | None = None
-    favourable: Level | None = None
-    meaning: str = ""
-    range: tuple[float, float] | None = None
-    clip: bool = False
+    column: Name = Field(description="The column that holds it.")
+    task: Literal["binary", "multiclass", "regression"] = Field(
+        default="binary", description="Two classes, several, or a number."
+    )
+    positive: Levels | None = Field(
+        default=None,
+        description="Levels that are class 1. Of a regression, the target is 1 there and 0 "
+        "elsewhere: a share is predicted, not a class.",
+    )
+    above: float | None = Field(
+        default=None,
+        description="Class 1 is where the column holds a number above this.",
+        examples=[50_000],
+    )
+    names: tuple[Name, Name] | None = Field(
+        default=None, description="What class 0 and class 1 are called."
+    )
+    favourable: Level | None = Field(
+        default=None, description="The class that is good for the person, by its name."
+    )
+    meaning: str = Field(default="", description="What the positive class is, in words.")
+    range: tuple[float, float] | None = Field(
+        default=None, description="Lowest and highest target, which become 0 and 1."
+    )
+    clip: bool = Field(
+        default=False, description="Whether targets outside ``range`` move to its nearer end."
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Label:

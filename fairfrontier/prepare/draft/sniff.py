@@ -16,9 +16,10 @@ from typing import Any
 
 import pandas as pd
 
-from fairfrontier.prepare.config.section import MISSING_MARKERS, Source
+from fairfrontier.prepare.config.source import MISSING_MARKERS, Source
 from fairfrontier.prepare.source.archive import SPREADSHEET, ZIP_START, most_unpacked, refuse_growth
 from fairfrontier.prepare.table.frame import to_arrow, write_parquet
+from fairfrontier.prepare.table.parquet import memory_error
 from fairfrontier.prepare.table.table import (
     check_header,
     list_parquet,
@@ -113,6 +114,8 @@ def _read_feather(raw: bytes, path: Path) -> Any:
 
     try:
         return feather.read_table(io.BytesIO(raw))
+    except MemoryError:
+        raise memory_error(path) from None
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(
             f"{path} is not a Feather file that can be read: {str(error).splitlines()[0]}.",

@@ -13,21 +13,26 @@ import numpy as np
 
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.secret import find_key, sign
+from fairfrontier.runtime.sqlite_file import find_trap
 
 FOLDER = Path("data", "cache", "embeddings")
 STORED = np.dtype("<f2")
 PATIENCE_SECONDS = 60.0
 # SQLite takes 32,766 parameters a statement; more than some hundreds make it no faster.
 CHUNK = 500
-_TABLE = """CREATE TABLE IF NOT EXISTS keyed_vector
-(key BLOB NOT NULL UNIQUE, value BLOB NOT NULL, checksum INTEGER NOT NULL)"""
-_LENGTH = "SELECT length(value) FROM keyed_vector WHERE checksum_of(key, value) = checksum LIMIT 1"
-_HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE name = 'keyed_vector'"
+_COLUMNS = (
+    "keyed_vector\n(key BLOB NOT NULL UNIQUE, value BLOB NOT NULL, checksum INTEGER NOT NULL)"
+)
+_TABLE = f"CREATE TABLE IF NOT EXISTS {_COLUMNS}"
+# All that SQLite keeps of it: a file of somebody else's may have a view without end in its place.
+_SCHEMA = {f"CREATE TABLE {_COLUMNS}", None}
+_LENGTH = """SELECT length(value) FROM keyed_vector
+WHERE CASE WHEN typeof(value) = 'blob' THEN checksum_of(key, value) = checksum END LIMIT 1"""
 # The first intact row wins; only one that is damaged or of another length is replaced.
 _INSERT = """INSERT INTO keyed_vector AS kept VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE
 SET value = excluded.value, checksum = excluded.checksum
-WHERE checksum_of(kept.key, kept.value) != kept.checksum
-OR length(kept.value) != length(excluded.value)"""
+WHERE CASE WHEN typeof(kept.value) = 'blob' AND length(kept.value) = length(excluded.value)
+THEN checksum_of(kept.key, kept.value) != kept.checksum ELSE TRUE END"""
 
 
 class VectorCache:
@@ -52,7 +57,7 @@ class VectorCache:
         if not cache.path.is_file():
             return None
         with cache._open("rw") as database:
-            if not database.execute(_HAS_TABLE).fetchone():
+            if not _has_table(database):
                 return None
             row = database.execute(_LENGTH).fetchone()
         return int(row[0]) // STORED.itemsize if row else None
@@ -94,6 +99,7 @@ class VectorCache:
         with self._open("rwc") as database:
             database.execute("BEGIN IMMEDIATE")
             database.execute(_TABLE)
+            _has_table(database)
             database.executemany(_INSERT, rows)
             kept, found = self._select(database, keys)
             if not found.all():
@@ -132,15 +138,16 @@ class VectorCache:
         found = np.zeros(len(keys), dtype=bool)
         row = {key: number for number, key in enumerate(keys)}
         # A process that was killed before its first transaction leaves no table.
-        if not database.execute(_HAS_TABLE).fetchone():
+        if not _has_table(database):
             return vectors, found
         for start in range(0, len(keys), CHUNK):
             some = keys[start : start + CHUNK]
             marks = ",".join("?" * len(some))
-            query = f"SELECT key, value, checksum FROM keyed_vector WHERE key IN ({marks})"  # noqa: S608
-            for key, value, checksum in database.execute(query, some):
-                complete = len(value) == STORED.itemsize * self.dimension
-                if complete and self._checksum(key, value) == checksum:
+            query = f"""SELECT key, value, checksum FROM keyed_vector WHERE key IN ({marks})
+                AND typeof(value) = 'blob' AND length(value) = ?"""  # noqa: S608
+            length = STORED.itemsize * self.dimension
+            for key, value, checksum in database.execute(query, [*some, length]):
+                if self._checksum(key, value) == checksum:
                     vectors[row[key]] = np.frombuffer(value, STORED)
                     found[row[key]] = True
         return vectors, found
@@ -150,15 +157,25 @@ class VectorCache:
         try:
             if mode == "rwc":
                 self.path.parent.mkdir(parents=True, exist_ok=True)
+            if trap := find_trap(self.path):
+                raise sqlite3.DatabaseError(trap)
             address = f"{self.path.absolute().as_uri()}?mode={mode}"
             with closing(
-                sqlite3.connect(address, PATIENCE_SECONDS, isolation_level=None, uri=True)
+                sqlite3.connect(address, timeout=PATIENCE_SECONDS, isolation_level=None, uri=True)
             ) as database:
                 database.create_function("checksum_of", 2, self._checksum, deterministic=True)
                 yield database
         except (sqlite3.Error, OSError) as error:
             raise StoreError(
                 f"The cache of embeddings {self.path} cannot be used: {error}.",
-                "Make it writable and free some space, or remove the file: its content is "
-                "computed again.",
+                "Make it writable and free some space, or remove the file and those beside it "
+                "whose names begin with its own: its content is computed again.",
             ) from error
+
+
+def _has_table(database: sqlite3.Connection) -> bool:
+    """Return whether a file has the table; sqlite3.DatabaseError where it has anything else."""
+    schema = {sql for (sql,) in database.execute("SELECT sql FROM sqlite_master")}
+    if not schema <= _SCHEMA:
+        raise sqlite3.DatabaseError("it holds other than vectors")
+    return bool(schema)

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from fairfrontier.prepare.config.section import level_text
+from fairfrontier.prepare.source.archive import most_unpacked, refuse_growth
 from fairfrontier.prepare.table.batch_column import is_number, is_text
+from fairfrontier.prepare.table.parquet import PlainParquet
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.runtime.store import canonical_json, hash_file
 
@@ -151,7 +152,10 @@ def _read_ids(path: Path, n: int) -> pd.Index:
 
 def _read_parquet(path: Path, id_column: str) -> tuple[pd.Index, np.ndarray]:
     try:
-        table = pq.read_table(path)
+        most = most_unpacked(path.stat().st_size)
+        with PlainParquet(path, most, refuse_growth(path, most, "Save it as npy.")) as opened:
+            opened.check_cells(1)
+            table = opened.decode(opened.file.read())
         names = table.column_names
     # Arrow raises more than ArrowInvalid, and column names may be no UTF-8.
     except (pa.ArrowException, ValueError, OSError, MemoryError, OverflowError):

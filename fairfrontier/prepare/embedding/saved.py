@@ -5,9 +5,8 @@ Kept apart from the encoders, whose sources are part of the keys of all vectors 
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,10 +17,12 @@ from fairfrontier.prepare.embedding.base import TextEncoder, list_texts
 from fairfrontier.prepare.embedding.cache import STORED
 from fairfrontier.prepare.embedding.choice import EXTRA, FALLBACK
 from fairfrontier.prepare.embedding.latent import LatentSemantic
+from fairfrontier.prepare.embedding.process import EncoderProcess
 from fairfrontier.prepare.embedding.transformer import LIBRARIES, TransformerEncoder
 from fairfrontier.prepare.source.progress import Progress
+from fairfrontier.runtime.array_file import read_numbers
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.runtime.text_file import write_json
+from fairfrontier.runtime.text_file import read_json, write_json
 
 FILE, ARRAYS, WEIGHTS, TOKENIZER = "encoder.json", "arrays.npz", "model.onnx", "tokenizer.json"
 
@@ -35,19 +36,24 @@ class SavedLatentSemantic(LatentSemantic):
 
 
 class SavedTransformer(TransformerEncoder):
-    """A sentence encoder whose files stand in a folder; vectors are not kept."""
+    """A sentence encoder whose files stand in a folder, run apart; vectors are not kept."""
 
     def __init__(self, folder: Path, config: EncoderConfig, max_tokens: int, threads: int) -> None:
         # The files need not be fetched.
         self.config, self.max_tokens, self.threads = config, max_tokens, threads
         self._weights, self._tokens = folder / WEIGHTS, folder / TOKENIZER
+        self._process = EncoderProcess(folder, threads, config.dimension)
 
     def encode(self, texts: Iterable[str], progress: Progress | None = None) -> np.ndarray:  # noqa: ARG002
-        """Encode texts, float32 of shape (n_texts, dimension)."""
-        listed = list_texts(texts)
-        vectors = np.empty((len(listed), self.dimension), dtype=np.float32)
-        for positions, fresh in self._batches(listed):
+        """Encode texts, float32 of shape (n_texts, dimension); StoreError for broken files."""
+        return self._process.encode(list_texts(texts))
+
+    def encode_here(self, texts: list[str], begin: Callable[[], object]) -> np.ndarray:
+        """Encode texts in this process; ``begin`` is called after every batch."""
+        vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
+        for positions, fresh in self._batches(texts):
             vectors[positions] = fresh
+            begin()
         return vectors
 
 
@@ -68,7 +74,7 @@ def save_encoder(encoder: TextEncoder, folder: Path) -> None:
 
 def load_encoder(folder: Path, threads: int = 1) -> TextEncoder:
     """Read what `save_encoder` wrote; ConfigError where its libraries are missing."""
-    facts = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    facts = read_json(folder / FILE)
     if facts["encoder"] == FALLBACK:
         return _load_latent(folder, facts["words"])
     if lacking := [name for name in LIBRARIES if find_spec(name) is None]:
@@ -78,15 +84,18 @@ def load_encoder(folder: Path, threads: int = 1) -> TextEncoder:
             f"Install it: {EXTRA}",
         )
     config = EncoderConfig.model_validate(facts["config"])
+    if facts["max_tokens"] not in range(3, config.positions + 1):
+        raise ValueError(f"it cannot take {facts['max_tokens']} tokens")
     return SavedTransformer(folder, config, int(facts["max_tokens"]), threads)
 
 
 def _load_latent(folder: Path, words: list[str]) -> SavedLatentSemantic:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    with np.load(folder / ARRAYS, allow_pickle=False) as stored:
-        weight, directions = stored["weight"], stored["directions"]
-    if directions.ndim != 2 or len(directions) != len(words) or not np.isfinite(directions).all():
+    weight, directions = read_numbers(folder / ARRAYS, "weight", "directions")
+    if not all(isinstance(word, str) for word in words) or weight.shape != (len(words),):
+        raise ValueError("its words have not one weight each")
+    if directions.ndim != 2 or len(directions) != len(words):
         raise ValueError("its words have not one direction each")
     encoder = SavedLatentSemantic()
     encoder._words = TfidfVectorizer(sublinear_tf=True, strip_accents="unicode", vocabulary=words)

@@ -26,6 +26,10 @@ ATTEMPTS = 4
 PAUSE_SECONDS = 0.5
 # Sources must state larger sizes: an endless response would fill the disk.
 LIMIT_BYTES = 4 * 2**30
+# A size in a header; Python refuses to read thousands of digits.
+_SIZE = "[0-9]{1,18}"
+# Of local networks, which the ipaddress of some Pythons takes for global.
+_LOCAL = [ipaddress.ip_network(text) for text in ("192.0.0.0/24", "fec0::/10", "64:ff9b:1::/48")]
 
 
 def download(
@@ -83,8 +87,8 @@ def download(
 def _refuse_detour(url: str, request: httpx.Request) -> None:
     """Refuse a request, after a redirect or not, that the URL of the dataset does not stand for.
 
-    These are http after https, and addresses of this machine or its link, which are reached by no
-    other computer, unless the URL itself names them by number or as localhost.
+    These are http after https; addresses of this machine, its link or many machines, unless the URL
+    itself names them by number or as localhost; and at another host those of any local network.
     """
     first, host = httpx.URL(url), request.url.host
     if first.scheme == "https" and request.url.scheme == "http":
@@ -95,14 +99,27 @@ def _refuse_detour(url: str, request: httpx.Request) -> None:
         found = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
     except socket.gaierror:
         return  # the request says so, or a proxy knows the name
-    addresses = [ipaddress.ip_address(str(text).partition("%")[0]) for text in found]
-    # ::ffff:127.0.0.1 is 127.0.0.1.
-    addresses = [getattr(address, "ipv4_mapped", None) or address for address in addresses]
-    if any(each.is_loopback or each.is_link_local or each.is_unspecified for each in addresses):
-        raise UnreachableError(
-            f"{url} leads to {host}, an address of this machine or its link.",
-            "Write that address into the URL if it is meant.",
-        )
+    for text in found:
+        each = _find_meant(ipaddress.ip_address(str(text).partition("%")[0]))
+        near = each.is_loopback or each.is_link_local or each.is_unspecified or each.is_multicast
+        local = not each.is_global or any(each in network for network in _LOCAL)
+        if near or (host != first.host and local):
+            where = "this machine or its link" if near else "a local network"
+            raise UnreachableError(
+                f"{url} leads to {host}, an address of {where}.",
+                "Write that address into the URL if it is meant.",
+            )
+
+
+def _find_meant(
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
+) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Return the IPv4 address that is written in one of IPv6 (RFC 2765, 4291, 6052), or it."""
+    if address.version == 4 or address.is_loopback or address.is_unspecified:
+        return address
+    if int(address) >> 32 in (0, 0xFFFF0000, 0x64FF9B << 64):
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or address
 
 
 def _is_number(host: str) -> bool:
@@ -227,12 +244,12 @@ def _read_extent(response: httpx.Response) -> tuple[int, int | None]:
     """Return the offset of the body in the file (-1 if unknown), and the size of the file."""
     if response.status_code == httpx.codes.PARTIAL_CONTENT:
         stated = response.headers.get("Content-Range", "").strip()
-        match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", stated)
+        match = re.fullmatch(rf"bytes ({_SIZE})-{_SIZE}/({_SIZE}|\*)", stated)
         if match is None:
             return -1, None
         return int(match[1]), None if match[2] == "*" else int(match[2])
     length = response.headers.get("Content-Length", "")
-    return 0, int(length) if length.isdigit() else None
+    return 0, int(length) if re.fullmatch(_SIZE, length) else None
 
 
 def _check_extent(

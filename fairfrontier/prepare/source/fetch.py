@@ -10,11 +10,12 @@ import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
-from fairfrontier.prepare.config.section import Origin, Source, SourceFile
+from fairfrontier.prepare.config.source import Origin, Source, SourceFile
 from fairfrontier.prepare.source.archive import DAMAGE, open_member
 from fairfrontier.prepare.source.package import download_wheel, find_wheel
 from fairfrontier.prepare.source.partial_file import PartialFile
@@ -87,13 +88,18 @@ def find(
     """
     cache = home / FOLDER / sha256
     with _explain_disk(cache):
-        for local in (read_path(origin.path) for origin in origins if origin.path):
-            for path in (base / local for base in (home, folder or home)):
-                if path.is_file():
-                    mend = "Move it away, or correct the sha256 if it was changed on purpose."
-                    _check_digest(path, sha256, str(path), mend)
-                    return path
+        for path in _list_local(origins, home, folder or home):
+            mend = "Move it away, or correct the sha256 if it was changed on purpose."
+            _check_digest(path, sha256, str(path), mend)
+            return path
         return _find_kept(cache, sha256)
+
+
+def peek(file: SourceFile, home: Path, folder: Path) -> Path | None:
+    """Return the file that `find` would look at first, whose digest is not checked, or None."""
+    cache = home / FOLDER / str(file.sha256)
+    with _explain_disk(cache):
+        return next(chain(_list_local(file.origins, home, folder), _list_kept(cache)), None)
 
 
 def fetch(
@@ -125,6 +131,18 @@ def fetch(
         return _keep(cache, sha256, lambda: _try_each(origins, sha256, home, show))
 
 
+def _list_local(origins: Sequence[Origin], home: Path, folder: Path) -> Iterator[Path]:
+    for local in (read_path(origin.path) for origin in origins if origin.path):
+        yield from (base / local for base in (home, folder) if (base / local).is_file())
+
+
+def _list_kept(cache: Path) -> Iterator[Path]:
+    # Names that begin with a dot belong to unfinished work.
+    for path in sorted(cache.iterdir()) if cache.is_dir() else ():
+        if not path.name.startswith(".") and path.is_file():
+            yield path
+
+
 def _check_digest(path: Path, sha256: str, name: str, mend: str) -> None:
     digest = hash_file(path)
     if digest != sha256:
@@ -143,12 +161,7 @@ def _keep(cache: Path, sha256: str, make: Callable[[], Path]) -> Path:
 
 def _find_kept(cache: Path, sha256: str) -> Path | None:
     """Return the file in a folder of the cache that has the digest, whatever its name."""
-    if not cache.is_dir():
-        return None
-    for path in sorted(cache.iterdir()):
-        # Names that begin with a dot belong to unfinished work.
-        if path.name.startswith(".") or not path.is_file():
-            continue
+    for path in _list_kept(cache):
         if hash_file(path) == sha256:
             return path
         refused = path.with_name(f".refused-{path.name}")

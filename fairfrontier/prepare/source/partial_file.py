@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 
 from fairfrontier.runtime.writer import flush
@@ -14,6 +16,10 @@ class PartialFile:
     def __init__(self, folder: Path) -> None:
         self.path = folder / ".part"
         self._facts = folder / ".part.json"
+        for path in (self.path, self._facts):
+            # A link in somebody else's project would have us write elsewhere.
+            if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+                path.unlink()
 
     @property
     def size(self) -> int:

@@ -92,8 +92,15 @@ def fit_attributes(
 
 def name_bands(edges: tuple[float, ...]) -> tuple[str, ...]:
     """Return names of the bands between rising edges: below 25, 25 to below 40, from 40."""
-    between = (f"{low:g} to below {high:g}" for low, high in pairwise(edges))
-    return (f"below {edges[0]:g}", *between, f"from {edges[-1]:g}")
+    texts = [_write_edge(edge) for edge in edges]
+    between = (f"{low} to below {high}" for low, high in pairwise(texts))
+    return (f"below {texts[0]}", *between, f"from {texts[-1]}")
+
+
+def _write_edge(edge: float) -> str:
+    """Return a number in so many digits that it reads back as itself, and no two are alike."""
+    texts = (f"{edge:.{digits}g}" for digits in (6, 15, 17))
+    return next(text for text in texts if float(text) == edge)
 
 
 def _by_level(name: str, group: Group, present: tuple[str, ...], file: Path | str) -> Attribute:

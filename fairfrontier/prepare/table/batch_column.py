@@ -43,6 +43,22 @@ class BatchColumn:
             row = int(wrong.argmax())
             raise self.error(f"holds {values[row]:g} in row {self.start + row}{reason}", mend)
 
+    def refuse_bytes(self) -> None:
+        """Raise a DataError unless the cells are text, numbers, truth values or times."""
+        kind = self.values.type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        try:
+            if pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):
+                raise pa.ArrowNotImplementedError
+            if _is_bytes(kind):
+                _decode(self.values).cast(pa.string())
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            raise self.error(
+                f"holds {kind}, which is neither text nor a number",
+                "Write every cell as one text or one number.",
+            ) from None
+
     def present(self, mend: str = f"{FILL_IN}.") -> pa.Array:
         """Return the cells, decoded and stripped of blanks; a missing one raises a DataError."""
         column = _decode(self.values)
@@ -136,6 +152,18 @@ def is_text(kind: pa.DataType) -> bool:
 def is_number(kind: pa.DataType) -> bool:
     """Return whether an Arrow type is that of integers or floating-point numbers."""
     return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return any(
+        check(kind)
+        for check in (
+            pa.types.is_binary,
+            pa.types.is_large_binary,
+            pa.types.is_binary_view,
+            pa.types.is_fixed_size_binary,
+        )
+    )
 
 
 def _holds_words(cells: pa.Array) -> bool:

@@ -28,6 +28,8 @@ from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 Scale = Literal["probability", "margin", "signed"]
 BOUNDS = {"probability": (0.0, 1.0), "margin": (-np.inf, np.inf), "signed": (-1.0, 1.0)}
 # Scores may exceed their bounds by rounding.
+# Standard errors take sums of the squares of weights and of their products.
+MOST_WEIGHT = 1e70
 SLACK = 1e-9
 _WHOLE = r"^(0|-?[1-9][0-9]*)$"
 _MASK = (1 << 64) - 1
@@ -175,7 +177,17 @@ class ScoreTable:
                 "Name fewer columns with --groups, or merge their levels first.",
             )
         cell, levels = cross(groups)
-        weight = batch.column(columns.weights).weights() if columns.weights else np.ones(n)
+        weight = np.ones(n)
+        if columns.weights:
+            weights = batch.column(columns.weights)
+            weight = weights.weights()
+            weights.refuse(
+                (weight > 0) & ((weight < 1 / MOST_WEIGHT) | (weight > MOST_WEIGHT)),
+                weight,
+                ", beyond what variances are computed of",
+                f"Divide all weights by one number, to between {1 / MOST_WEIGHT:g} and "
+                f"{MOST_WEIGHT:g}.",
+            )
         names = pa.array(np.arange(start, start + n))
         ids = names.to_numpy().view(np.uint64)
         if columns.ids is not None:

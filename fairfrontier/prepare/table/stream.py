@@ -15,12 +15,12 @@ from typing import IO
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import csv
 
-from fairfrontier.prepare.config.section import Source
+from fairfrontier.prepare.config.source import Source
 from fairfrontier.prepare.source.archive import most_unpacked, refuse_growth
 from fairfrontier.prepare.table.batch_column import BatchColumn
+from fairfrontier.prepare.table.parquet import PlainParquet, memory_error
 from fairfrontier.prepare.table.table import check_header, list_parquet, nearest_file, unpack
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.runtime.recall import Stamp, stamp
@@ -47,7 +47,14 @@ class Batch:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """The rows as they are read, indexed by their numbers in the table."""
+        """The rows as they are read, indexed by their numbers in the table.
+
+        DataError where cells are neither text, numbers nor times.
+        """
+        for name in self.raw.schema.names:
+            # What is only kept may be anything.
+            if self.used[name] != "keep":
+                self.column(name).refuse_bytes()
         frame: pd.DataFrame = self.raw.to_pandas()
         return frame.set_axis(pd.RangeIndex(self.start, self.start + len(frame)))
 
@@ -126,8 +133,8 @@ def read_names(path: Path, source: Source | None = None) -> list[str]:
     """Return the names of a file's columns; those of text without blanks around them."""
     with _explain(path):
         if _is_parquet(path):
-            with _open_parquet(path) as file:
-                return list(file.schema_arrow.names)
+            with _open_parquet(path) as opened:
+                return list(opened.schema.names)
         return list(_read_header(path, source))
 
 
@@ -160,17 +167,13 @@ def _read_file(
         if not _is_parquet(path):
             yield from _read_text(path, wanted, source)
             return
-        with _open_parquet(path) as file:
-            most = most_unpacked(path.stat().st_size)
+        with _open_parquet(path) as opened:
             # As text a cell takes two bytes or more.
-            if 2 * file.metadata.num_rows * len(wanted) > most:
-                raise refuse_growth(path, most, PLAIN)
-            size, count, read = path.stat().st_size, file.metadata.num_rows or 1, 0
-            for batch in file.iter_batches(rows, columns=list(wanted)):
-                # Text that is no UTF-8 is found here.
-                batch.validate(full=True)
+            opened.check_cells(2, wanted)
+            size, count, read = path.stat().st_size, opened.metadata.num_rows or 1, 0
+            for batch in opened.file.iter_batches(rows, columns=list(wanted)):
                 read += batch.num_rows
-                yield batch, size * read / count
+                yield opened.decode(batch), size * read / count
 
 
 def _is_parquet(path: Path) -> bool:
@@ -178,9 +181,11 @@ def _is_parquet(path: Path) -> bool:
         return file.read(4) == b"PAR1"
 
 
-def _open_parquet(path: Path) -> pq.ParquetFile:
+def _open_parquet(path: Path) -> PlainParquet:
+    most = most_unpacked(path.stat().st_size)
+    growth = refuse_growth(path, most, PLAIN)
     # Without a small buffer the used columns of a row group would be in memory at once.
-    return pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
+    return PlainParquet(path, most, growth, buffer_size=1 << 20, pre_buffer=False)
 
 
 DAMAGE = (
@@ -269,6 +274,8 @@ def _explain(path: Path) -> Iterator[None]:
     """Turn Arrow's errors about a damaged file into a DataError."""
     try:
         yield
+    except MemoryError:
+        raise memory_error(path) from None
     except DAMAGE as error:
         if isinstance(error, PermissionError):
             raise DataError(

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import pandas as pd
 
-from fairfrontier.prepare.config.section import Source, SourceFile
+from fairfrontier.prepare.config.source import Source, SourceFile
 from fairfrontier.prepare.source.archive import (
     TIMES,
     most_unpacked,
@@ -22,6 +22,7 @@ from fairfrontier.prepare.source.archive import (
     unzip_table,
 )
 from fairfrontier.prepare.table.column import tidy
+from fairfrontier.prepare.table.parquet import PlainParquet, parquet_errors
 from fairfrontier.prepare.table.vote import count_votes, join_votes
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest, repeated
 from fairfrontier.runtime.home import SHIPPED, read_path
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PART_COLUMN = "part"
+WILD = re.compile(r"[*?\[]")
 # First bytes of what people take for a CSV file.
 FOREIGN = {
     b"PK\x03\x04": "a zip archive or a spreadsheet",
@@ -78,7 +80,15 @@ def list_parquet(folder: Path) -> list[Path]:
 
 
 def list_files(file: SourceFile, source: Source, home: Path, folder: Path) -> list[Path]:
-    """Return the files behind one path: itself, or a folder's Parquet files in order of name."""
+    """Return the files behind one path, in order of name.
+
+    They are the file itself, a folder's Parquet files, or what a pattern such as ``2026-*.parquet``
+    matches.
+    """
+    roots = dict.fromkeys((home, folder, SHIPPED))
+    literal = any((root / read_path(str(file.path))).exists() for root in roots)
+    if WILD.search(str(file.path)) and not literal:
+        return _match(str(file.path), tuple(roots))
     path = resolve(str(file.path), home, folder)
     if path.is_file():
         return [path]
@@ -93,6 +103,49 @@ def list_files(file: SourceFile, source: Source, home: Path, folder: Path) -> li
             "Name a file, or a folder of *.parquet with format: parquet.",
         )
     return files
+
+
+def _match(pattern: str, roots: Sequence[Path]) -> list[Path]:
+    """Return the files that a pattern matches below the first root where there are any."""
+    for root in roots:
+        path = root / read_path(pattern)
+        # What stands before the first part with a wildcard is a folder.
+        depth = next(at for at, part in enumerate(path.parts) if WILD.search(part))
+        base = Path(*path.parts[:depth])
+        note_file(base)
+        if any("**" in part and part != "**" for part in path.parts[depth:]):
+            # Python 3.13 takes it for *, earlier ones refuse it.
+            raise ConfigError(
+                f"source.path: {pattern} is no pattern.", "Write ** as a whole folder."
+            )
+        if files := [file for file in _walk(base, path.parts[depth:]) if file.is_file()]:
+            return files
+    raise ConfigError(
+        f"source.path: no file matches {pattern} (looked below {', '.join(map(str, roots))}).",
+        "Put files there, or correct the pattern.",
+    )
+
+
+def _walk(base: Path, parts: Sequence[str]) -> list[Path]:
+    """Return what the parts of a pattern match below a folder, in order.
+
+    For every part a folder is looked into once, whatever paths and links lead to it: their number
+    may be exponential.
+    """
+    found = [base]
+    for part in parts:
+        folders: dict[Path, Path] = {}
+        waiting = sorted(found)
+        for folder in waiting:
+            if folder.is_dir() and (real := folder.resolve()) not in folders:
+                folders[real] = folder
+                if part == "**":
+                    waiting += [each for each in folder.glob("*") if not each.is_symlink()]
+        if part == "**":
+            found = list(folders.values())
+        else:
+            found = [each for folder in folders.values() for each in folder.glob(part)]
+    return sorted(found)
 
 
 def check_digest(path: Path, digest: str, expected: str | None) -> None:
@@ -287,35 +340,20 @@ def rewrite_numbers(column: pd.Series, source: Source) -> pd.Series:
 
 def read_parquet(raw: bytes, path: Path, source: Source) -> pd.DataFrame:
     """Parse Parquet bytes."""
-    import pyarrow.parquet as pq
+    with parquet_errors(path), open_parquet(io.BytesIO(raw), path, len(raw), source) as opened:
+        return tidy(make_frame(opened.decode(opened.file.read())))
 
-    with parquet_errors(path):
-        file = pq.ParquetFile(io.BytesIO(raw))
-        check_header(file.schema_arrow.names, path, source.width)
-        most = most_unpacked(len(raw), source.unpacked)
-        if 8 * file.metadata.num_rows * file.metadata.num_columns > most:
-            raise refuse_growth(path, most)
-        return tidy(make_frame(file.read()))
+
+def open_parquet(file: Path | IO[bytes], path: Path, size: int, source: Source) -> PlainParquet:
+    """Open a file of so many bytes; DataError where columns or cells are too many."""
+    most = most_unpacked(size, source.unpacked)
+    opened = PlainParquet(file, most, refuse_growth(path, most))
+    check_header(opened.schema.names, path, source.width)
+    opened.check_cells(8)
+    return opened
 
 
 def make_frame(table: pa.Table) -> pd.DataFrame:
     """Return what was read of a Parquet file as a frame."""
-    # Text that is no UTF-8 is found here, and nowhere before it is used.
-    table.validate(full=True)
     # Metadata of pandas would hide a column that was its index.
     return cast(pd.DataFrame, table.to_pandas(ignore_metadata=True))
-
-
-@contextmanager
-def parquet_errors(path: Path) -> Iterator[None]:
-    """Turn Arrow's errors about a file that is no Parquet into a DataError."""
-    import pyarrow as pa
-
-    try:
-        yield
-    # A KeyError is a time zone that there is not.
-    except (pa.ArrowInvalid, OSError, KeyError) as error:
-        raise DataError(
-            f"{path} is not a Parquet file that can be read: {str(error).splitlines()[0]}",
-            "Check source.format and fetch the file again.",
-        ) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from fairfrontier.prepare.config.section import Votes
+from fairfrontier.prepare.config.source import Votes
 from fairfrontier.prepare.table.column import as_levels, sort_levels
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 

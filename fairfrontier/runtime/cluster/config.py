@@ -28,61 +28,97 @@ CLUSTER_CLASSES: dict[str, tuple[str, str]] = {
 # Workers of a cluster, and threads of each.
 MOST = 10_000
 OWN_KINDS = ("inline", "local", "cuda", "scheduler")
+KINDS = [*OWN_KINDS, *CLUSTER_CLASSES]
 # Kinds that a project may not take for something else under the same name: `auto` chooses them.
 PLAIN_KINDS = ("inline", "local", "cuda")
 
 
 class ClusterConfig(Model):
-    """A cluster as conf/clusters/NAME.yaml describes it.
+    """A cluster as ``conf/clusters/NAME.yaml`` describes it."""
 
-    Attributes
-    ----------
-    kind : str
-        ``inline`` (no cluster: fits run one after the other in this process), ``local``
-        (processes on this machine), ``cuda`` (one process per CUDA device, by dask-cuda),
-        ``scheduler`` (a running one), or a key of ``CLUSTER_CLASSES``.
-    workers : int or None
-        Worker processes; None takes one per core (local) or per device (cuda).
-    threads : int or None
-        Threads with which BLAS, OpenMP and XGBoost start in each local process; None divides the
-        cores evenly. A fit sets its own ``threads``.
-    memory : str or None
-        Memory limit of a local worker, e.g. ``"4GiB"``; None sets none.
-    dashboard : bool
-        Whether a local cluster serves Dask's dashboard, on loopback.
-    address : str or None
-        The scheduler, e.g. ``tls://10.0.0.5:8786``.
-    tls_ca_file, tls_cert, tls_key : str or None
-        Paths of the certificates, for a ``tls://`` scheduler.
-    timeout : float
-        Seconds to wait for the scheduler and for the first worker, and on this machine for each
-        after the one before.
-    silence : float
-        Seconds without a sign of life after which a local worker is restarted and its fits run
-        again; noticed within twice that time. Dask takes no less than 5.
-    options : mapping
-        Keyword arguments of the cluster's class; on this machine those of `LocalOptions` or
-        `CudaOptions`.
-    """
-
-    kind: str = "local"
-    workers: int | None = Field(default=None, ge=1, le=MOST)
-    threads: int | None = Field(default=None, ge=1, le=MOST)
-    memory: Annotated[str, AfterValidator(check_memory)] | None = None
-    dashboard: bool = False
-    address: str | None = None
-    tls_ca_file: str | None = None
-    tls_cert: str | None = None
-    tls_key: str | None = None
-    timeout: float = Field(default=60.0, gt=0, le=LONGEST)
-    silence: float = Field(default=60.0, gt=0, le=LONGEST)
-    options: Mapping[str, Any] = Field(default_factory=dict)
+    kind: str = Field(
+        default="local",
+        description="``inline`` (no cluster: fits run one after the other in this process), "
+        "``local`` (processes on this machine), ``cuda`` (one process per CUDA device, by "
+        "dask-cuda), ``scheduler`` (a running one), or a class of dask-jobqueue or "
+        "dask-kubernetes.",
+        json_schema_extra={"enum": [*KINDS]},
+    )
+    workers: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST,
+        description="Worker processes; one per core (local) or per device (cuda) by default.",
+        examples=[4],
+    )
+    threads: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST,
+        description="Threads with which BLAS, OpenMP and XGBoost start in each local process; the "
+        "cores are divided evenly by default. A fit sets its own ``threads``.",
+        examples=[2],
+    )
+    memory: Annotated[str, AfterValidator(check_memory)] | None = Field(
+        default=None,
+        description="Memory limit of a local worker; none by default.",
+        examples=["4GiB"],
+    )
+    dashboard: bool = Field(
+        default=False,
+        description="Whether a local cluster serves Dask's dashboard, on loopback.",
+        examples=[True],
+    )
+    address: str | None = Field(
+        default=None, description="The running scheduler.", examples=["tls://10.0.0.5:8786"]
+    )
+    tls_ca_file: str | None = Field(
+        default=None,
+        description="For a ``tls://`` scheduler: the authority's certificate.",
+        examples=["/etc/dask/ca.pem"],
+    )
+    tls_cert: str | None = Field(
+        default=None,
+        description="For a ``tls://`` scheduler: this client's certificate.",
+        examples=["/etc/dask/client.pem"],
+    )
+    tls_key: str | None = Field(
+        default=None,
+        description="For a ``tls://`` scheduler: the certificate's key.",
+        examples=["/etc/dask/client.key"],
+    )
+    timeout: float = Field(
+        default=60.0,
+        gt=0,
+        le=LONGEST,
+        description="Seconds to wait for the scheduler and for the first worker, and on this "
+        "machine for each after the one before.",
+        examples=[600],
+    )
+    silence: float = Field(
+        default=60.0,
+        gt=0,
+        le=LONGEST,
+        description="Seconds without a sign of life after which a local worker is restarted and "
+        "its fits run again; noticed within twice that time. Dask takes no less than 5.",
+        examples=[300],
+    )
+    options: Mapping[str, Any] = Field(
+        default_factory=dict,
+        description="Keyword arguments of the cluster's class; on this machine "
+        + "; ".join(
+            f"of kind {kind}: {', '.join(model.model_fields)}"
+            for kind, model in LOCAL_OPTIONS.items()
+        )
+        + ".",
+        examples=[{"queue": "short", "cores": 4, "memory": "16GiB"}],
+    )
 
     @model_validator(mode="after")
     def _agree(self) -> ClusterConfig:
-        known = (*OWN_KINDS, *CLUSTER_CLASSES)
-        if self.kind not in known:
-            raise fault(f"kind is {self.kind!r}", nearest(self.kind, known))
+        # Classes may have been registered since.
+        if self.kind not in (*OWN_KINDS, *CLUSTER_CLASSES):
+            raise fault(f"kind is {self.kind!r}", nearest(self.kind, KINDS))
         if (self.kind == "scheduler") != (self.address is not None):
             raise fault("address belongs to kind scheduler", "Give both or neither.")
         tls = [self.tls_ca_file, self.tls_cert, self.tls_key]

@@ -6,11 +6,14 @@ import importlib
 import logging
 import multiprocessing
 import os
+import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +23,12 @@ from fairfrontier.runtime.errors import ClusterError, StoreError
 from fairfrontier.runtime.thread import count_cores, thread_environment
 from fairfrontier.runtime.writer import drafting, make_private, recover
 
+_log = logging.getLogger(__name__)
 # The folder of this user's clusters among the machine's temporary files.
 PRIVATE = f"fairfrontier-{os.getuid()}"
+# Python puts the current folder, which may be anybody's, before the standard library for what it
+# starts as `python -c` and `python -m`, as multiprocessing and Dask do.
+SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 
 
 @contextmanager
@@ -46,7 +53,7 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
     # Its messages about every connection do not belong in a run's terminal; errors are raised.
     for name in ("distributed", "distributed.client", "tornado.application"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    environment = thread_environment(config.threads or _threads_each(config))
+    environment = thread_environment(config.threads or _threads_each(config)) | SAFE_PATH
     # Nannies set these before a worker imports NumPy, as OpenBLAS requires.
     settings: dict[str, Any] = {"distributed.nanny.pre-spawn-environ": environment}
     # Dask gives up a dead worker after 15 s, but a busy machine needs longer to start another.
@@ -57,9 +64,10 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
         # Its pages list tasks and memory to everybody who reaches this machine.
         settings["distributed.scheduler.http.routes"] = []
         settings["distributed.worker.http.routes"] = []
-    with _scratch(config) as scratch, dask.config.set(settings):
+    with _scratch(config) as scratch, dask.config.set(settings), _safe_path():
         cluster = None
         client = None
+        local = config.kind == "local"
         try:
             if config.kind == "scheduler":
                 client = Client(
@@ -71,18 +79,21 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
             else:
                 cluster = _start(config, scratch)
                 client = Client(cluster, timeout=config.timeout, set_as_default=False)
-                if config.kind == "local":
+                if local:
                     # Those wanted earlier would be waited for without end.
                     cluster.scale(config.workers or count_cores())
             own = getattr(cluster, "worker_spec", ()) if config.kind in ("local", "cuda") else ()
             _await_workers(client, len(own) or 1, config.timeout)
             if own:
                 client.run(_ignore_interrupts)
+            if config.dashboard or config.kind == "scheduler":
+                _name_dashboard(client)
+        except ClusterError:
+            _close(client, cluster, kill=local)
+            raise
         # Classes of other libraries raise anything at options that they do not take.
         except Exception as error:
-            if config.kind == "local":
-                _kill_workers()
-            _close(client, cluster)
+            _close(client, cluster, kill=local)
             where = config.address or config.kind
             reason = " ".join(str(error).split())
             raise ClusterError(
@@ -90,16 +101,32 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
                 "Check that it runs, or choose another with --cluster.",
             ) from error
         except BaseException:
-            _close(client, cluster)
+            _close(client, cluster, kill=local)
             raise
+        lost = False
         try:
             yield client
         except ClusterError:
-            if config.kind == "local":
-                _kill_workers()
+            lost = True
             raise
         finally:
-            _close(client, cluster)
+            _close(client, cluster, kill=local and lost)
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Set it for multiprocessing's resource tracker too, which starts before Dask sets anything."""
+    before = {name: os.environ.get(name) for name in SAFE_PATH}
+    os.environ.update(SAFE_PATH)
+    try:
+        yield
+    finally:
+        # Later children of a notebook's are its own.
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def clear_killed() -> None:
@@ -110,6 +137,13 @@ def clear_killed() -> None:
         with suppress(OSError, StoreError):
             make_private(folder)
             recover(folder)
+
+
+def _name_dashboard(client: Any) -> None:
+    """Say where Dask's dashboard is; without bokeh its pages are empty."""
+    if client.dashboard_link:
+        more = "" if find_spec("bokeh") else " (empty without bokeh: pip install bokeh)"
+        _log.info("Dask's dashboard: %s%s", client.dashboard_link, more)
 
 
 def _await_workers(client: Any, expected: int, timeout: float) -> None:
@@ -202,8 +236,22 @@ def _start(config: ClusterConfig, scratch: Path | None) -> Any:
     module, name = CLUSTER_CLASSES[config.kind]
     if module == "dask_jobqueue":
         # Its workers are on other machines, so that the scheduler listens to the whole network.
-        options = {"security": True, "shared_temp_directory": str(Path.cwd()), **options}
-    cluster = _import(module, name, config.kind)(**options)
+        options = {
+            "security": True,
+            "shared_temp_directory": str(Path.cwd()),
+            # SAFE_PATH for jobs, which start with an environment of their own.
+            "python": f"{sys.executable} -P",
+            **options,
+        }
+    factory = _import(module, name, config.kind)
+    submit = str(getattr(getattr(factory, "job_cls", None), "submit_command", "")).partition(" ")[0]
+    if submit and shutil.which(submit) is None:
+        # Else workers would be waited for that nobody has asked for.
+        raise ClusterError(
+            f"There is no {submit} here, which starts the workers of a cluster {config.kind!r}.",
+            "Run this where jobs are submitted, or choose another cluster with --cluster.",
+        )
+    cluster = factory(**options)
     cluster.scale(config.workers or 1)
     return cluster
 
@@ -235,14 +283,15 @@ def _security(config: ClusterConfig) -> Any:
     )
 
 
-def _kill_workers() -> None:
-    """Kill this process's workers: Dask closes none that has not started."""
-    for process in multiprocessing.active_children():
+def _close(client: Any, cluster: Any, *, kill: bool) -> None:
+    """Close both, where there are any; ``kill`` this process's workers first.
+
+    Dask waits without end for those that have not started, or do not answer.
+    """
+    workers = multiprocessing.active_children() if kill else []
+    for process in workers:
         if process.name.startswith("Dask Worker"):
             process.kill()
-
-
-def _close(client: Any, cluster: Any) -> None:
     for resource in (client, cluster):
         if resource is not None:
             resource.close()

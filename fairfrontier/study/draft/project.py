@@ -171,6 +171,9 @@ def _summarise(draft: DatasetDraft) -> str:
 
 def _name_command(name: str, home: Path) -> str:
     """Return the command line that runs the study from the current folder."""
-    here = home.resolve() == find_home().resolve()
+    try:
+        here = home.resolve() == find_home()
+    except ConfigError:
+        here = False
     arguments = ["fairfrontier", "run", name]
     return shlex.join(arguments if here else [*arguments, "--conf", str(home)])

@@ -120,6 +120,12 @@ def _train(
             )
             for member, split in zip(members, splits, strict=True)
         ]
+        if group.is_collection(home):
+            from fairfrontier.train.fit.collection import train_collections
+
+            return train_collections(
+                models, splits, give_metric_once, client, progress, group.objective
+            )
         return train(models, splits, give_metric_once, client, progress, group.objective)
 
 
@@ -142,6 +148,11 @@ def _post_process(group: FitGroup, base: Path, home: Path) -> Fitted:
                 return Fitted((), (), reason)
             model = load_model(base / f"model-{number}")
             stored = read_scores(base / f"scores-{number}.npz")
-            predictions.append(fit_behind(processor, model, stored, split))
+            if group.is_collection(home):
+                from fairfrontier.train.fit.collection import fit_behind_collection
+
+                predictions.append(fit_behind_collection(processor, model, stored, split))
+            else:
+                predictions.append(fit_behind(processor, model, stored, split))
             processors.append(processor)
     return Fitted(processors, predictions)

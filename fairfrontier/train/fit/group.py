@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from fairfrontier.metric.kept import MetricRequest
@@ -96,6 +97,10 @@ class FitGroup:
     def find_split(self, member: Member) -> SplitRequest:
         """Return the split that a member is trained on."""
         return SplitRequest(self.dataset, member.seed, self.rows, self.select_on, member.noise)
+
+    def is_collection(self, home: Path) -> bool:
+        """Return whether the rows of its splits stay in the table's files."""
+        return self.find_split(self.members[0]).is_collection(home)
 
     def find_metric(self, member: Member) -> MetricRequest | None:
         """Return the metric for a member's method, if the group names one."""

@@ -20,6 +20,7 @@ from fairfrontier.train.fit import post_processing, score_file, training
 from fairfrontier.train.fit.group import FitGroup, Member
 from fairfrontier.train.fit.input import find_metric
 from fairfrontier.train.fit.kept import KIND, LAYOUT
+from fairfrontier.train.persistence import FORMAT
 from fairfrontier.train.registry import METHODS
 
 # A fit's source is the import closure of its method within these: the room of training, and what
@@ -29,8 +30,12 @@ WITHIN = (
     "fairfrontier.metric.fair_metric",
     "fairfrontier.prepare.splitting.perturbation",
     "fairfrontier.runtime.arrays",
+    "fairfrontier.runtime.cluster.logistic",
+    "fairfrontier.runtime.cluster.partition",
     "fairfrontier.runtime.seeds",
 )
+# Write and read what was fitted, in a ``FORMAT`` that is part of the key.
+WITHOUT = ("fairfrontier.train.learner_file", "fairfrontier.train.persistence")
 # What the numbers of a fit depend on; a new version of one of them requires a new fit.
 LIBRARIES = (
     "array-api-compat",
@@ -56,11 +61,11 @@ def describe(group: FitGroup, store: Store, home: Path) -> dict[str, Any]:
             "base": key(group.base, store, home),
             "then": group.then,
             "data": [_digest_scored(group, member, store, home) for member in group.members],
-            "source": _digest_source(post_processing.__name__, [rule], store),
+            "source": _digest_source(post_processing.__name__, [rule], group, store, home),
         }
     cls = METHODS.find(group.estimator)
     return {
-        "layout": LAYOUT,
+        "layout": [LAYOUT, FORMAT],
         "estimator": group.estimator,
         "members": [{"seed": m.seed, "parameters": m.parameters} for m in group.members],
         "data": [_digest_taken(group, member, cls, store, home) for member in group.members],
@@ -68,7 +73,9 @@ def describe(group: FitGroup, store: Store, home: Path) -> dict[str, Any]:
         "threads": group.threads,
         **({"objective": group.objective} if _chooses_cut(group, cls) else {}),
         "device": "cupy" if "cupy" in cls.backends and device_present() else "numpy",
-        "source": _digest_source(training.__name__, [cls, *_find_learners(group, cls)], store),
+        "source": _digest_source(
+            training.__name__, [cls, *_find_learners(group, cls)], group, store, home
+        ),
         "libraries": _versions(),
     }
 
@@ -93,9 +100,14 @@ def _find_learners(group: FitGroup, cls: type[Estimator]) -> list[type[Estimator
     ]
 
 
-def _digest_source(module: str, methods: Sequence[type[Estimator]], store: Store) -> str:
+def _digest_source(
+    module: str, methods: Sequence[type[Estimator]], group: FitGroup, store: Store, home: Path
+) -> str:
     modules = [module, score_file.__name__, *(cls.__module__ for cls in methods)]
-    return source_digest(modules, within=WITHIN, store=store)
+    if group.is_collection(home):
+        # It imports methods, which other fits of them do without.
+        modules.append("fairfrontier.train.fit.collection")
+    return source_digest(modules, within=WITHIN, without=WITHOUT, store=store)
 
 
 def _digest_taken(

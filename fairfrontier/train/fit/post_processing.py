@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+from sklearn.base import clone
+from sklearn.model_selection import StratifiedKFold
+
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.train.base import Estimator
-from fairfrontier.train.postprocess.base import PostProcessor, score_part
+from fairfrontier.train.postprocess.base import PostProcessor, number_cells, score_part
 from fairfrontier.train.postprocess.model import PostProcessed, fit_processor, require_calibration
 from fairfrontier.train.prediction import Prediction, check_features, predict_part, predict_variants
+
+# Parts of the validation rows, each decided by a rule of the others, where rules are fitted there.
+FOLDS = 5
 
 
 def fit_behind(
@@ -17,14 +24,22 @@ def fit_behind(
 ) -> dict[str, Prediction]:
     """Fit a post-processor on the stored scores of a model; return its predictions by part.
 
-    It is fitted on the part of `require_calibration`, and tuned on the validation part.
+    It is fitted on the part of `require_calibration`, and tuned on the validation part. Where these
+    are one, its decisions there are those of rules of other rows, so that no rule is chosen for
+    what it does to the rows that it was made from; those on counterfactual versions, which are
+    compared with each other alone, are its own.
     """
     fitted = require_calibration(split).name
     check_features(model, split.train)
     validation = stored["validation"].score if "validation" in stored else None
     fit_processor(processor, split, stored[fitted].score, validation)
     chain = PostProcessed(model, processor)
-    return {name: _decide(chain, part, stored[name]) for name, part in split.parts()}
+    decided = {name: _decide(chain, part, stored[name]) for name, part in split.parts()}
+    if split.calibration is None and split.validation is not None:
+        decided["validation"] = _cross_fit(
+            processor, split, split.validation, decided[fitted], stored[fitted].score
+        )
+    return decided
 
 
 def _decide(chain: PostProcessed, part: Part, stored: Prediction) -> Prediction:
@@ -40,4 +55,28 @@ def _decide(chain: PostProcessed, part: Part, stored: Prediction) -> Prediction:
         score=decided.score if rescores else stored.score,
         counterfactuals=variants,
         counterfactual_scores=rescored if rescores else stored.counterfactual_scores,
+    )
+
+
+def _cross_fit(
+    processor: PostProcessor, split: Split, part: Part, decided: Prediction, score: np.ndarray
+) -> Prediction:
+    """Return a prediction for the part that a rule is fitted on with decisions by rules of folds.
+
+    Folds have rows of every group and label; where one has a single row, there are none.
+    """
+    _, cell = number_cells(np.column_stack([processor.cross(part.groups), part.y]))
+    folds = min(FOLDS, int(np.bincount(cell, part.weight > 0).min()))
+    if folds < 2:
+        return decided
+    scored = score_part(part, score)
+    decision, rescored = decided.decision.copy(), decided.score.copy()
+    shuffled = StratifiedKFold(folds, shuffle=True, random_state=0)
+    for others, held_out in shuffled.split(cell, cell):
+        rule, rows = clone(processor), split.replace(validation=scored.take(others))
+        fit_processor(rule, rows, score[others], score[others])
+        found = predict_part(rule, scored.take(held_out))
+        decision[held_out], rescored[held_out] = found.decision, found.score
+    return replace(
+        decided, decision=decision, score=rescored if processor.rescores else decided.score
     )

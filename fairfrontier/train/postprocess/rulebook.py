@@ -18,7 +18,7 @@ from fairfrontier.prepare.table.score_table import Scale
 from fairfrontier.runtime.config import Model, fault, parse
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.runtime.seeds import uniforms
-from fairfrontier.runtime.writer import recover
+from fairfrontier.runtime.text_file import read_json
 from fairfrontier.train.postprocess.base import rescale
 from fairfrontier.train.postprocess.choice import Rate
 from fairfrontier.train.postprocess.model import PostProcessed
@@ -480,12 +480,8 @@ def check_draws(seed: int) -> dict[str, tuple[int | float, ...]]:
 
 def read_rulebook(path: Path) -> Rulebook:
     """Read a rule's JSON; ConfigError where it cannot be read or is invalid."""
-    recover(path.parent)
     try:
-        if not path.is_file():  # a device may have no end
-            raise OSError("there is no such file")
-        data = json.loads(path.read_text(encoding="utf-8"))
-        json.dumps(data, ensure_ascii=False).encode()  # raises for half a character
+        data = read_json(path)
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"{path} cannot be read as JSON: {error}.", "Name the thresholds.json of a debias run."

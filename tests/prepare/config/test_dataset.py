@@ -78,6 +78,7 @@ def test_the_example_is_valid_and_frozen():
         ("groups.origin", {"column": "a", "names": ["a", "b"]}, "names go with below"),
         ("groups.origin", {"column": "a", "below": [3, 2]}, "below do not rise"),
         ("groups.origin", {"column": "a", "below": [1, 2], "names": ["a", "b"]}, "makes 3 bands"),
+        ("groups.origin", {"column": "a", "below": [1, 2], "names": ["a", "b", "a"]}, "name 'a'"),
         ("label.above", 3, "above makes two classes"),
         ("source", {"path": "t.csv", "thousands": "."}, "are the same mark"),
         ("groups.origin", {"column": "a", "levels": ["a"]}, "at least two"),

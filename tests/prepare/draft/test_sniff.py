@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import feather
 
-from fairfrontier.prepare.config.section import MISSING_MARKERS
+from fairfrontier.prepare.config.source import MISSING_MARKERS
 from fairfrontier.prepare.draft.sniff import read_raw
 from fairfrontier.runtime.errors import ConfigError, DataError
 

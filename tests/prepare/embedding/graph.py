@@ -11,7 +11,9 @@ import numpy as np
 from fairfrontier.prepare.config.encoder import EncoderConfig
 from tests.prepare.embedding.sentence import SENTENCES
 
-INT64, FLOAT = 7, 1
+INT64, FLOAT, BOOL = 7, 1, 9
+# The type of an attribute.
+GRAPH = 5
 WORDS = sorted({word for text in SENTENCES for word in text.lower().strip(".").split()})
 VOCABULARY = {
     word: place for place, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])
@@ -45,19 +47,56 @@ def value(name: str, kind: int, shape: list[str | int]) -> bytes:
     return field(1, name) + field(2, field(1, field(1, kind) + field(2, steps)))
 
 
+def number(name: str, kind: int, content: np.ndarray) -> bytes:
+    """Write a TensorProto."""
+    shape = b"".join(field(1, size) for size in content.shape)
+    return shape + field(2, kind) + field(8, name) + field(9, content.tobytes())
+
+
+def repeat() -> bytes:
+    """Write a Loop around nothing, which ends after some rounds."""
+    states = ["batch", "sequence", DIMENSION]
+    body = field(1, node("Identity", ["go"], "still")) + field(2, "body")
+    body += field(1, node("Identity", ["before"], "after"))
+    inputs = [value("round", INT64, []), value("go", BOOL, []), value("before", FLOAT, states)]
+    body += b"".join(field(11, each) for each in inputs)
+    body += field(12, value("still", BOOL, [])) + field(12, value("after", FLOAT, states))
+    loop = node("Loop", ["rounds", "yes", "states"], "last_hidden_state")
+    return loop + field(5, field(1, "body") + field(6, body) + field(20, GRAPH))
+
+
 def make_graph(
-    extra_input: str | None = None, poison: bool = False, quantised: bool = False
+    extra_input: str | None = None,
+    poison: bool = False,
+    quantised: bool = False,
+    location: str | None = None,
+    rounds: int = 0,
+    numbers: int = 0,
 ) -> bytes:
     """Return a model whose states are the rows of TOKEN.
 
-    Quantised ones take their scale from the whole batch.
+    Quantised ones take their scale from the whole batch. TOKEN may be at another ``location``; the
+    graph may do nothing for so many ``rounds``, or add up so many ``numbers``.
     """
-    table = TOKEN * (np.nan if poison else 1.0)
-    tensor = b"".join(field(1, size) for size in table.shape)
-    tensor += field(2, FLOAT) + field(8, "table") + field(9, table.astype("<f4").tobytes())
+    table = TOKEN * np.float32(np.nan if poison else 1.0)
+    tensors = [number("table", FLOAT, table)]
+    if location is not None:
+        shape = b"".join(field(1, size) for size in table.shape)
+        place = field(13, field(1, "location") + field(2, location))
+        tensors = [shape + field(2, FLOAT) + field(8, "table") + place + field(14, 1)]
     names = ["input_ids", "attention_mask", *([extra_input] if extra_input else [])]
     output = "last_hidden_state"
-    nodes = [node("Gather", ["table", "input_ids"], "states" if quantised else output)]
+    whole = not (quantised or rounds or numbers)
+    nodes = [node("Gather", ["table", "input_ids"], output if whole else "states")]
+    if rounds:
+        nodes.append(repeat())
+        tensors.append(number("rounds", INT64, np.array(rounds)))
+        tensors.append(number("yes", BOOL, np.array(True)))
+    if numbers:
+        nodes.append(node("ConstantOfShape", ["size"], "zeros"))
+        nodes.append(node("ReduceSum", ["zeros"], "sum"))
+        nodes.append(node("Add", ["states", "sum"], output))
+        tensors.append(number("size", INT64, np.array([numbers])))
     if quantised:
         coded = ["codes", "scale", "zero"]
         nodes.append(node("DynamicQuantizeLinear", ["states"], *coded))
@@ -65,7 +104,7 @@ def make_graph(
     graph = (
         b"".join(field(1, each) for each in nodes)
         + field(2, "tiny")
-        + field(5, tensor)
+        + b"".join(field(5, each) for each in tensors)
         + b"".join(field(11, value(name, INT64, ["batch", "sequence"])) for name in names)
         + field(12, value(output, FLOAT, ["batch", "sequence", DIMENSION]))
     )

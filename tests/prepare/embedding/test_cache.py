@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from fairfrontier.prepare.embedding.cache import VectorCache
 from fairfrontier.runtime.errors import StoreError
+from tests.runtime.test_sqlite_file import lay_journal
 
 ROOT = Path(__file__).resolve().parents[3]
 D = 5
@@ -198,3 +199,63 @@ def test_a_file_that_was_cut_before_its_first_table_holds_nothing(tmp_path):
     cache = VectorCache(tmp_path, "digest", D)
     cache.path.touch()
     assert not cache.read([cache.key("a")])[1].any()
+
+
+ENDLESS = """CREATE VIEW keyed_vector AS
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
+SELECT zeroblob(32) AS key, zeroblob(10) AS value, i AS checksum FROM n"""
+TRIGGER = """CREATE TRIGGER more AFTER INSERT ON keyed_vector
+BEGIN INSERT INTO keyed_vector VALUES (randomblob(32), x'00', 0); END"""
+
+
+@pytest.mark.parametrize("made", [ENDLESS, TRIGGER, "CREATE TABLE other (a)"])
+def test_a_file_with_other_than_vectors_is_refused(tmp_path, made):
+    cache = VectorCache(tmp_path, "digest", D)
+    if made != ENDLESS:
+        cache.write([cache.key("a")], vectors_of([1]))
+    with closing(sqlite3.connect(cache.path)) as database:
+        database.execute(made)
+    keys = [cache.key("b")]
+    for use in (
+        lambda: cache.read(keys),
+        lambda: cache.write(keys, vectors_of([2])),
+        lambda: VectorCache.stored_dimension(tmp_path, "digest"),
+    ):
+        with pytest.raises(StoreError, match=r"cannot be used.*other than vectors"):
+            use()
+
+
+@pytest.mark.parametrize("value", [7, "text", bytes(3)])
+def test_a_value_that_is_no_vector_is_replaced(tmp_path, value):
+    cache = VectorCache(tmp_path, "digest", D)
+    keys = [cache.key("a")]
+    cache.write(keys, vectors_of([1]))
+    with closing(sqlite3.connect(cache.path)) as database, database:
+        database.execute("UPDATE keyed_vector SET value = ?", [value])
+    assert not cache.read(keys)[1].any()
+    assert VectorCache.stored_dimension(tmp_path, "digest") is None
+    assert cache.write(keys, vectors_of([2])).tobytes() == vectors_of([2]).tobytes()
+    assert cache.read(keys)[1].all()
+
+
+def test_a_journal_that_names_a_file_removes_none(tmp_path):
+    cache, victim = VectorCache(tmp_path, "digest", D), tmp_path / "thesis.txt"
+    victim.write_text("mine")
+    lay_journal(cache.path, victim)
+    for use in (
+        lambda: cache.read([cache.key("a")]),
+        lambda: cache.write([cache.key("a")], vectors_of([1])),
+        lambda: VectorCache.stored_dimension(tmp_path, "digest"),
+    ):
+        with pytest.raises(StoreError, match="names another file, which SQLite would remove"):
+            use()
+    assert victim.read_text() == "mine"
+
+
+def test_a_cache_that_is_a_link_makes_no_file(tmp_path):
+    cache = VectorCache(tmp_path / "cache", "digest", D)
+    cache.path.parent.mkdir()
+    cache.path.symlink_to(tmp_path / "made")
+    with pytest.raises(StoreError, match=r"digest\.sqlite is a link"):
+        cache.write([cache.key("a")], vectors_of([1]))
+    assert not (tmp_path / "made").exists()

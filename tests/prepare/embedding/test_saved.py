@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import re
+import resource
+import signal
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from fairfrontier.prepare.embedding import feature
+from fairfrontier.prepare.embedding import feature, process, service
 from fairfrontier.prepare.embedding.latent import LatentSemantic
 from fairfrontier.prepare.embedding.saved import load_encoder, save_encoder
 from fairfrontier.prepare.embedding.transformer import TransformerEncoder
 from fairfrontier.prepare.loader import fit_table, make_request
 from fairfrontier.prepare.row import RowEncoder
-from fairfrontier.runtime.errors import ConfigError
-from tests.prepare.embedding.graph import make_config
+from fairfrontier.runtime.errors import ConfigError, StoreError
+from tests.prepare.embedding.graph import TOKEN, WORDS, make_config, make_graph, make_tokenizer
 from tests.prepare.embedding.sentence import SENTENCES
 from tests.prepare.embedding.test_variant import COMMENTS, project
 from tests.prepare.text.conftest import make_comments
@@ -99,3 +106,195 @@ def test_vectors_of_ones_own_are_not_taken_along(project, tmp_path):
     assert isinstance(table.encoder.blocks[-1], feature.SuppliedBlock)
     with pytest.raises(ConfigError, match="are read from a file, and later rows have none"):
         RowEncoder.of(table)
+
+
+@pytest.fixture
+def graph(tmp_path):
+    """Return a function that saves an encoder with other files."""
+
+    def save(name=None, content=b""):
+        encoder = TransformerEncoder(make_config(tmp_path), tmp_path, max_tokens=12)
+        save_encoder(encoder, tmp_path / "saved")
+        if name is not None:
+            (tmp_path / "saved" / name).write_bytes(content)
+        return load_encoder(tmp_path / "saved")
+
+    return save
+
+
+def refuse(encoder, reason):
+    with pytest.raises(StoreError) as caught:
+        encoder.encode(SENTENCES[:3])
+    assert re.search(reason, str(caught.value))
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"nonsense", "Protobuf parsing failed"),
+        (make_graph(extra_input="pixels"), "wants pixels"),
+        (make_graph(poison=True), "not finite"),
+        (make_graph(location="../secret"), "External data path validation failed"),
+        (make_graph(location="/etc/passwd"), "External data path validation failed"),
+        (make_graph(location="link"), "External data path validation failed"),
+    ],
+    ids=["nonsense", "input", "poison", "above", "absolute", "link"],
+)
+def test_other_graphs_than_a_sentence_encoders_are_refused(graph, tmp_path, content, reason):
+    # The same numbers: read, they would do.
+    (tmp_path / "secret").write_bytes(TOKEN.tobytes())
+    encoder = graph("model.onnx", content)
+    (tmp_path / "saved" / "link").symlink_to(tmp_path / "secret")
+    # In its process every exception is one sentence.
+    with pytest.raises(Exception, match=reason):
+        encoder.encode_here(SENTENCES[:3], list)
+
+
+@pytest.fixture
+def limit(monkeypatch):
+    """Return a function that sets limits, and the tokens of a batch, in the process."""
+
+    def change(seconds=60, clock=600, text=5, tokens=512):
+        code = "from fairfrontier.prepare.embedding import service, transformer; "
+        code += f"service.SECONDS, service.CLOCK, service.TEXT_SECONDS = {seconds, clock, text}; "
+        code += f"transformer.BATCH_TOKENS = {tokens}; serve("
+        monkeypatch.setattr(process, "CODE", process.CODE.replace("serve(", code))
+
+    return change
+
+
+@pytest.mark.parametrize("limits", [{"seconds": 1}, {"clock": 1}], ids=str)
+def test_a_graph_without_end_is_ended(graph, limit, limits):
+    limit(**limits)
+    refuse(graph("model.onnx", make_graph(rounds=2**62)), "its texts take too long")
+
+
+def test_slow_batches_without_end_are_ended(graph, limit):
+    # Together 20 + 60 * -0.3 seconds: each batch ends far within its own 20, on slow machines as well,
+    # and all take a multiple of 2 on the fastest.
+    limit(seconds=20, text=-0.3, tokens=1)
+    words = WORDS[:60]
+    with pytest.raises(StoreError, match="its texts take too long"):
+        graph("model.onnx", make_graph(rounds=2_000_000)).encode(words)
+
+
+@pytest.mark.parametrize(
+    ("name", "timer", "batch", "text"),
+    [
+        ("process_time", signal.ITIMER_PROF, 2 * service.SECONDS, service.TEXT_SECONDS),
+        ("monotonic", signal.ITIMER_REAL, service.CLOCK, service.TEXT_CLOCK),
+    ],
+)
+def test_the_time_of_a_request_is_that_of_a_batch_and_of_its_texts(
+    monkeypatch, name, timer, batch, text
+):
+    now, left = [100.0], {}
+    monkeypatch.setattr(service.time, name, lambda: now[0])
+    monkeypatch.setattr(signal, "setitimer", left.__setitem__)
+    begin = service._limit_time(1000, threads=2)
+    assert left[timer] == batch
+    now[0] += 1000 * text
+    begin()
+    assert left[timer] == batch
+    now[0] += 1
+    begin()
+    assert left[timer] == batch - 1
+    now[0] += 2 * batch
+    begin()
+    assert 0 < left[timer] < 1
+
+
+@pytest.mark.parametrize("numbers", [2**40, 2**32])
+def test_a_graph_of_arrays_that_are_too_large_is_refused(graph, numbers):
+    # The second is 16 GiB, which the machine may have.
+    refuse(graph("model.onnx", make_graph(numbers=numbers)), "cannot be run: Fail")
+
+
+def test_the_size_of_a_sparse_graph_buys_no_memory(tmp_path, monkeypatch):
+    limits = {}
+    monkeypatch.setattr(resource, "setrlimit", lambda kind, most: limits.update({kind: most[0]}))
+    with (tmp_path / "model.onnx").open("wb") as file:
+        file.truncate(2**36)
+    service._limit_memory(tmp_path / "model.onnx", threads=1)
+    assert limits[resource.RLIMIT_AS] < 2**35
+
+
+def test_a_fault_of_many_letters_is_one_sentence(graph):
+    refuse(graph("model.onnx", make_graph(extra_input="ab " * 5000)), "wants ab ab")
+
+
+def test_modules_of_the_current_folder_are_not_imported(graph, tmp_path, monkeypatch):
+    encoder = graph()
+    (tmp_path / "json.py").write_text("raise SystemExit('imported')")
+    monkeypatch.chdir(tmp_path)
+    assert encoder.encode(SENTENCES[:3]).shape == (3, encoder.dimension)
+
+
+def test_an_encoder_of_a_relative_folder_stays_where_it_was(graph, tmp_path, monkeypatch):
+    graph()
+    monkeypatch.chdir(tmp_path)
+    encoder = load_encoder(Path("saved"))
+    monkeypatch.chdir("/")
+    assert encoder.encode(SENTENCES[:3]).shape == (3, encoder.dimension)
+
+
+def test_a_process_that_crashes_is_one_sentence_and_the_next_answers(graph):
+    encoder = graph()
+    wanted = encoder.encode(SENTENCES[:3])
+    encoder._process._process.kill()
+    with pytest.raises(StoreError, match="cannot be run: its process ended with -9"):
+        encoder.encode(SENTENCES[:3])
+    assert np.array_equal(encoder.encode(SENTENCES[:3]), wanted)
+    assert np.array_equal(copy.deepcopy(encoder).encode(SENTENCES[:3]), wanted)
+    # Those of another process are not shared.
+    encoder._process._owner = -1
+    first = encoder._process._process
+    assert np.array_equal(encoder.encode(SENTENCES[:3]), wanted)
+    assert encoder._process._process is not first
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("normalizer", {"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": ""}),
+        ("normalizer", {"type": "Replace", "pattern": {"Regex": "("}, "content": "\x1b]0;x\x07"}),
+    ],
+    ids=["slow", "no pattern"],
+)
+def test_other_tokenizers_are_refused(graph, capfd, key, value):
+    altered = json.dumps({**make_tokenizer(), key: value}).encode()
+    encoder = graph("tokenizer.json", altered)
+    with pytest.raises(StoreError, match="cannot be run"):
+        encoder.encode(["a" * 60 + "b"])
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "change", [{"max_tokens": 2}, {"max_tokens": 1e9}, {"config": {}}], ids=str
+)
+def test_other_facts_of_a_sentence_encoder_are_refused(graph, tmp_path, change):
+    graph()
+    path = tmp_path / "saved" / "encoder.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(ValueError, match=r"cannot take|validation error"):
+        load_encoder(tmp_path / "saved")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"weight": np.ones(3)},
+        {"weight": np.ones((240, 1))},
+        {"directions": np.ones(4)},
+        {"directions": np.ones((3, 2))},
+    ],
+)
+def test_other_arrays_than_one_for_every_word_are_refused(tmp_path, change):
+    save_encoder(LatentSemantic(rank=4).fit(SENTENCES[:50]), tmp_path / "saved")
+    path = tmp_path / "saved" / "arrays.npz"
+    with np.load(path) as stored:
+        arrays = {**stored, **change}
+    np.savez(path, **arrays)
+    with pytest.raises(ValueError, match="its words have not one"):
+        load_encoder(tmp_path / "saved")

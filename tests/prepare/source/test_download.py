@@ -71,6 +71,20 @@ def test_a_file_arrives_whole_under_its_name_and_says_how_far_it_is(server, tmp_
     assert seen[-1] == ("table.csv", len(CONTENT), len(CONTENT))
 
 
+@pytest.mark.parametrize("name", [".part", ".part.json"])
+def test_a_link_in_the_place_of_unfinished_work_leads_nowhere(server, tmp_path, name):
+    server.add("/table.csv", CONTENT, etag='"1"')
+    mine, folder = tmp_path / "mine", tmp_path / "cache"
+    mine.write_text("mine")
+    folder.mkdir()
+    (folder / name).symlink_to(mine)
+    # Its bytes would be what has arrived, and the facts would be written into it.
+    assert stop_halfway(server, folder) == CONTENT[: (folder / ".part").stat().st_size]
+    assert get(server, folder).read_bytes() == CONTENT
+    assert mine.read_text() == "mine"
+    assert names(folder) == ["table.csv"]
+
+
 def test_another_digest_is_refused_and_nothing_stays(server, tmp_path):
     server.add("/table.csv", OTHER)
     with pytest.raises(
@@ -237,21 +251,41 @@ def test_redirects_lead_to_http_only(server, tmp_path):
 
 def test_redirects_lead_to_no_address_of_this_machine(server, tmp_path):
     server.add("/real", CONTENT)
-    for host in ("localhost", "[::1]", "[::ffff:127.0.0.1]", "169.254.169.254"):
+    hosts = ("localhost", "[::1]", "[::ffff:127.0.0.1]", "169.254.169.254")
+    hosts += ("[::127.0.0.1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "224.0.0.1", "[ff02::1]")
+    hosts += ("[::ffff:0:127.0.0.1]",)
+    for host in hosts:
         target = f"http://{host}:{server.server_port}/real"
         server.add("/table.csv", status=302, headers={"Location": target})
         with pytest.raises(UnreachableError, match=r"an address of this machine"):
             get(server, tmp_path)
-    assert [each.path for each in server.asked] == ["/table.csv"] * 4
+    assert [each.path for each in server.asked] == ["/table.csv"] * len(hosts)
     named = f"http://localhost:{server.server_port}/real"
     assert download(named, tmp_path, "a.csv", digest(CONTENT)).read_bytes() == CONTENT
 
 
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("10.0.0.1", "[fd00:ec2::254]", "[64:ff9b::a00:1]", "100.64.0.1"),
+        *("[fec0::1]", "[64:ff9b:1::a00:1]", "[::ffff:0:10.0.0.1]", "192.0.0.192"),
+    ],
+)
+def test_redirects_lead_to_no_address_of_a_local_network(host):
+    check = functools.partial(module._refuse_detour, "https://9.9.9.9/table.csv")
+    with pytest.raises(UnreachableError, match="an address of a local network"):
+        check(httpx.Request("GET", f"https://{host}/other"))
+    # A data set of one's own network is named by its own URL.
+    url = f"https://{host}/table.csv"
+    module._refuse_detour(url, httpx.Request("GET", url))
+
+
 def test_https_is_not_followed_by_http():
-    check = functools.partial(module._refuse_detour, "https://203.0.113.1/table.csv")
-    check(httpx.Request("GET", "https://203.0.113.2/other"))
+    check = functools.partial(module._refuse_detour, "https://9.9.9.9/table.csv")
+    check(httpx.Request("GET", "https://149.112.112.112/other"))
+    check(httpx.Request("GET", "https://[64:ff9b::909:909]/other"))
     with pytest.raises(UnreachableError, match="redirects to http"):
-        check(httpx.Request("GET", "http://203.0.113.1/table.csv"))
+        check(httpx.Request("GET", "http://9.9.9.9/table.csv"))
 
 
 @pytest.mark.parametrize("host", ["exa_mple..com", "xn--a", "a" * 64 + ".com"])
@@ -326,6 +360,14 @@ def test_a_disk_too_small_is_known_before_a_byte_arrives(server, tmp_path, monke
         get(server, tmp_path)
     assert caught.value.errno == errno.ENOSPC
     assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("size", ["9" * 5000, "²", "-1"])
+def test_a_size_that_is_none_is_unknown(size):
+    ranged = {"Content-Range": f"bytes {size}-{size}/{size}".encode()}
+    assert module._read_extent(httpx.Response(206, headers=ranged)) == (-1, None)
+    stated = {"Content-Length": size.encode()}
+    assert module._read_extent(httpx.Response(200, headers=stated)) == (0, None)
 
 
 @pytest.mark.parametrize("length", [True, False])

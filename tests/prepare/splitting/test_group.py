@@ -11,6 +11,7 @@ from fairfrontier.prepare.splitting.group import (
     cross_codes,
     encode_attributes,
     fit_attributes,
+    name_bands,
 )
 from fairfrontier.runtime.errors import ConfigError, DataError
 
@@ -64,6 +65,21 @@ def test_cross_products_name_and_number_every_combination():
     assert [names[code] for code in cross_codes(changed, attributes)[:, 0]] == [
         "b×y", "b×o", "b×o", "b×y",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("edges", "names"),
+    [
+        ((0.5, 1e6), ("below 0.5", "0.5 to below 1e+06", "from 1e+06")),
+        ((1234561, 1234562), ("below 1234561", "1234561 to below 1234562", "from 1234562")),
+        (
+            (0.3, 0.1 + 0.2),
+            ("below 0.3", "0.3 to below 0.30000000000000004", "from 0.30000000000000004"),
+        ),
+    ],
+)
+def test_no_two_bands_have_one_name(edges, names):
+    assert name_bands(edges) == names
 
 
 def test_levels_that_cannot_be():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import hashlib
 from pathlib import Path
@@ -230,6 +231,13 @@ def test_streams_that_grow_far_beyond_their_size_are_refused(tmp_path):
     pq.write_table(pa.table({"s": rows, "sex": rows, "y": rows}), tmp_path / "t.parquet")
     with pytest.raises(DataError, match="unpacks to more than 67 MB"):
         read(tmp_path / "t.parquet")
+    # One text for all rows, of which a copy for each would take 200 GB.
+    rows = np.zeros(200_000)
+    text = pa.DictionaryArray.from_arrays(rows.astype(np.int32), pa.array(["F" * 1_000_000]))
+    table = pa.table({"s": rows, "sex": text, "y": rows})
+    pq.write_table(table, tmp_path / "t.parquet", store_schema=False)
+    with pytest.raises(DataError, match="unpacks to more than 67 MB"):
+        read(tmp_path / "t.parquet")
 
 
 def test_more_combinations_of_groups_than_can_be_counted_are_refused(tmp_path):
@@ -239,3 +247,12 @@ def test_more_combinations_of_groups_than_can_be_counted_are_refused(tmp_path):
     pd.DataFrame(table).to_parquet(tmp_path / "t.parquet")
     with pytest.raises(DataError, match=r"7 columns of groups have 2\^63 combinations"):
         read(tmp_path / "t.parquet", ScoreColumns("s", tuple(names)))
+
+
+@pytest.mark.parametrize("weight", [1e155, 1e-155, 1e300])
+def test_weights_beyond_what_can_be_squared_are_refused(tmp_path, weight):
+    columns = dataclasses.replace(COLUMNS, weights="w")
+    path = write(tmp_path / "t.parquet", w=[1.0, 0.0, weight])
+    with pytest.raises(DataError, match=r"holds 1e[+-]\d+ in row 2, beyond .* Divide all weights"):
+        read(path, columns)
+    assert read(write(path, w=[1e70, 0.0, 1e-70]), columns)[3] == [1e70, 0.0, 1e-70]

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
-from fairfrontier.prepare.config.section import RowFilter, Source
+from fairfrontier.prepare.config.section import RowFilter
+from fairfrontier.prepare.config.source import Source, SourceFile
 from fairfrontier.prepare.table.column import (
     as_levels,
     as_numbers,
@@ -22,7 +23,7 @@ from fairfrontier.prepare.table.column import (
     make_columns,
     sort_levels,
 )
-from fairfrontier.prepare.table.table import check_header, read_table
+from fairfrontier.prepare.table.table import check_header, list_files, read_table
 from fairfrontier.runtime.errors import ConfigError, DataError
 
 TEXT = "a,b,c\n1,x,2.5\n2, y ,\n"
@@ -125,6 +126,64 @@ def test_files_of_one_source_have_the_same_columns(tmp_path):
         read_table(Source(path=["a.csv", "b.csv"]), tmp_path, tmp_path)
     with pytest.raises(ConfigError, match=r"Did you mean 'a.csv'"):
         read_table(Source(path="a.cvs"), tmp_path, tmp_path)
+
+
+def test_a_pattern_is_the_files_that_match_in_order_of_name(tmp_path):
+    folder = tmp_path / "years" / "2026"
+    folder.mkdir(parents=True)
+    for name, row in {"b.csv": 2, "a.csv": 1, "c.txt": 3}.items():
+        (folder / name).write_text(f"x\n{row}\n")
+    table = read_table(Source(path="years/*/*.csv"), tmp_path, tmp_path)
+    assert table.frame["x"].tolist() == ["1", "2"]
+    with pytest.raises(ConfigError, match=r"no file matches years/\*\.csv"):
+        read_table(Source(path="years/*.csv"), tmp_path, tmp_path)
+    with pytest.raises(
+        ConfigError, match=r"\*\*x\*\.csv is no pattern.*Write \*\* as a whole folder"
+    ):
+        read_table(Source(path="**x*.csv"), tmp_path, tmp_path)
+    # A file of that very name is no pattern.
+    (folder / "a[1].csv").write_text("x\n4\n")
+    table = read_table(Source(path="years/2026/a[1].csv"), tmp_path, tmp_path)
+    assert table.frame["x"].tolist() == ["4"]
+
+
+@pytest.mark.parametrize(
+    "pattern", ["**/" + "*/**/" * 12 + "*.csv", "*/" * 12 + "*.csv", "*/../" * 12 + "*.csv"]
+)
+def test_a_pattern_looks_into_a_folder_once_for_each_part(tmp_path, monkeypatch, pattern):
+    folder = tmp_path / "t" / "0/1/2/3/4/5"
+    folder.mkdir(parents=True)
+    # Each leads back: every step doubles the paths.
+    for name in "ab":
+        (tmp_path / "t" / name).symlink_to(tmp_path / "t")
+    (folder / "x.csv").write_text("n\n1\n")
+    (tmp_path / "t" / "x.csv").write_text("n\n2\n")
+    looks, scan = [], os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: looks.append(path) or scan(path))
+    rows = read_table(Source(path=f"t/{pattern}"), tmp_path, tmp_path).frame["n"]
+    assert sorted(rows) == (["2"] if ".." in pattern else ["1", "2"])
+    assert len(looks) <= 8 * len(Path(pattern).parts)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("**/*.csv", ["a/b/y.csv", "a/x.csv", "z.csv"]),
+        ("**/b/**/*.csv", ["a/b/y.csv"]),
+        ("**/**/x.csv", ["a/x.csv"]),
+        ("*/*.csv", ["a/x.csv", "link/w.csv"]),
+        ("[az]*/../*.csv", ["a/../z.csv"]),
+    ],
+)
+def test_patterns_match_what_those_of_pathlib_do(tmp_path, pattern, found):
+    for name in ("t/a/b/y.csv", "t/a/x.csv", "t/z.csv", "elsewhere/w.csv"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("n\n1\n")
+    (tmp_path / "t/link").symlink_to(tmp_path / "elsewhere")
+    file = SourceFile(path=f"t/{pattern}")
+    listed = list_files(file, Source(path=[file]), tmp_path, tmp_path)
+    assert listed == [tmp_path / "t" / name for name in found]
+    assert listed == sorted({*(tmp_path / "t").glob(pattern)})
 
 
 def test_a_folder_of_parquet_is_one_table(tmp_path):

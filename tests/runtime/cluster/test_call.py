@@ -63,7 +63,7 @@ def test_a_stopped_worker_is_replaced(tmp_path):
 SCHEDULER = """
 import time
 from distributed import LocalCluster
-with LocalCluster(n_workers=1, processes=False, dashboard_address=None, protocol="tcp") as cluster:
+with LocalCluster(n_workers=1, processes=False, dashboard_address=":0", protocol="tcp") as cluster:
     print(cluster.scheduler_address, flush=True)
     time.sleep(60)
 """
@@ -95,7 +95,7 @@ def test_workers_that_dask_does_not_bring_back_are_started_again():
 
 def test_a_cluster_that_stays_without_workers_is_given_up(monkeypatch):
     monkeypatch.setattr(call, "RETURN", 1.0)
-    options = {"processes": False, "n_workers": 1, "dashboard_address": None}
+    options = {"processes": False, "n_workers": 1, "dashboard_address": "127.0.0.1:0"}
     monkeypatch.setitem(CLUSTER_CLASSES, "mine", ("distributed", "LocalCluster"))
     config = ClusterConfig(kind="mine", options=options, timeout=0.5)
     with open_cluster(config) as client:

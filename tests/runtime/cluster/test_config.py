@@ -9,7 +9,7 @@ from fairfrontier.runtime.cluster.config import ClusterConfig, load_cluster
 from fairfrontier.runtime.errors import ConfigError
 
 
-@pytest.mark.parametrize("name", ["inline", "local", "cuda", "scheduler"])
+@pytest.mark.parametrize("name", ["inline", "local", "cuda", "scheduler", "slurm", "kubernetes"])
 def test_the_shipped_clusters_are_read(name):
     assert load_cluster(name).kind == name
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import multiprocessing
 import os
 import signal
@@ -12,9 +13,10 @@ import urllib.request
 from types import SimpleNamespace
 
 import dask
+import distributed  # noqa: F401 - its defaults would go with the first setting that is undone
 import pytest
 
-from fairfrontier.runtime.cluster.config import CLUSTER_CLASSES, ClusterConfig
+from fairfrontier.runtime.cluster.config import CLUSTER_CLASSES, ClusterConfig, load_cluster
 from fairfrontier.runtime.cluster.open import open_cluster
 from fairfrontier.runtime.errors import ClusterError
 
@@ -58,6 +60,38 @@ def test_local_processes_have_their_own_thread_budget_and_a_scheduler_takes_call
             assert other.submit(facts, pure=False).result(30)[0] == process
         assert client.submit(facts, pure=False).result(30)[0] == process
     assert client.status == "closed"
+
+
+def test_the_dashboard_is_named(caplog):
+    caplog.set_level(logging.INFO, "fairfrontier")
+    with open_cluster(ClusterConfig(kind="local", workers=1, dashboard=True)) as client:
+        link = client.dashboard_link
+    assert caplog.messages[0].startswith(f"Dask's dashboard: {link}")
+    assert link.startswith(("http://127.0.0.1:", "https://127.0.0.1:"))
+
+
+def test_nothing_that_a_cluster_starts_imports_from_the_current_folder(tmp_path):
+    # The resource tracker of multiprocessing imports signal before all else, and spawn pickle.
+    for name in ("signal", "pickle"):
+        (tmp_path / f"{name}.py").write_text("open('imported', 'w').close(); raise SystemExit")
+    code = """
+import os
+from fairfrontier.runtime.cluster.config import ClusterConfig
+from fairfrontier.runtime.cluster.open import open_cluster
+with open_cluster(ClusterConfig(kind="local", workers=1, timeout=20)) as client:
+    print(client.submit(abs, -1).result(20), "PYTHONSAFEPATH" in os.environ)
+"""
+    environment = {name: os.environ[name] for name in os.environ if name != "PYTHONSAFEPATH"}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        cwd=tmp_path,
+        env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not (tmp_path / "imported").exists()
+    assert done.stdout == "1 True\n", done.stderr
 
 
 def test_two_clusters_live_side_by_side():
@@ -127,6 +161,24 @@ def test_a_worker_that_never_starts_is_given_up():
     assert not multiprocessing.active_children()
 
 
+def test_ctrl_c_does_not_wait_for_workers_that_never_start(monkeypatch):
+    def interrupt(*_):
+        while not multiprocessing.active_children():
+            time.sleep(0.05)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fairfrontier.runtime.cluster.open._await_workers", interrupt)
+    started = time.monotonic()
+    with (
+        dask.config.set({"distributed.worker.preload": ["import time; time.sleep(60)"]}),
+        pytest.raises(KeyboardInterrupt),
+        open_cluster(ClusterConfig(kind="local", workers=1)),
+    ):
+        pass
+    assert time.monotonic() - started < 30
+    assert not multiprocessing.active_children()
+
+
 def test_ctrl_c_is_not_for_the_workers():
     with open_cluster(ClusterConfig(kind="local", workers=1)) as client:
         process = client.submit(os.getpid, pure=False).result(30)
@@ -136,7 +188,7 @@ def test_ctrl_c_is_not_for_the_workers():
 
 def test_a_registered_class_is_opened_by_its_short_name(monkeypatch):
     monkeypatch.setitem(CLUSTER_CLASSES, "mine", ("distributed", "LocalCluster"))
-    options = {"processes": False, "n_workers": 0, "dashboard_address": None}
+    options = {"processes": False, "n_workers": 0, "dashboard_address": "127.0.0.1:0"}
     with open_cluster(ClusterConfig(kind="mine", options=options)) as client:
         assert client.submit(sum, [1, 2]).result(30) == 3
 
@@ -144,7 +196,8 @@ def test_a_registered_class_is_opened_by_its_short_name(monkeypatch):
 def test_a_cluster_of_a_batch_system_speaks_tls(monkeypatch):
     from distributed import LocalCluster
 
-    def start(shared_temp_directory, **options):
+    def start(shared_temp_directory, python, **options):
+        assert python == f"{sys.executable} -P"
         return LocalCluster(processes=False, n_workers=1, dashboard_address=":0", **options)
 
     monkeypatch.setitem(sys.modules, "dask_jobqueue", SimpleNamespace(SLURMCluster=start))
@@ -158,8 +211,31 @@ def test_a_cluster_of_a_batch_system_speaks_tls(monkeypatch):
         refused.value.close()
 
 
+def test_a_batch_system_that_is_not_here_is_not_waited_for(monkeypatch):
+    cluster = SimpleNamespace(job_cls=SimpleNamespace(submit_command="no-such-batch --parsable"))
+    monkeypatch.setitem(sys.modules, "dask_jobqueue", SimpleNamespace(SLURMCluster=cluster))
+    with (
+        pytest.raises(ClusterError, match="no no-such-batch here"),
+        open_cluster(ClusterConfig(kind="slurm")),
+    ):
+        pass
+
+
+def test_the_example_of_slurm_makes_a_job(tmp_path, monkeypatch):
+    jobqueue = pytest.importorskip("dask_jobqueue")
+    monkeypatch.chdir(tmp_path)
+    config = load_cluster("slurm")
+    options = {"security": True, "shared_temp_directory": str(tmp_path), **config.options}
+    with jobqueue.SLURMCluster(**options, scheduler_options={"dashboard_address": ":0"}) as cluster:
+        script = cluster.job_script()
+    assert "#SBATCH --mem=8G" in script
+    assert "tls://" in script
+
+
 @pytest.mark.parametrize("kind", ["cuda", "slurm", "kubernetes"])
-def test_a_missing_library_is_named(kind):
+def test_a_missing_library_is_named(kind, monkeypatch):
+    for module in ("dask_cuda", "dask_jobqueue", "dask_kubernetes.operator"):
+        monkeypatch.setitem(sys.modules, module, None)
     with (
         pytest.raises(ClusterError, match=r"needs dask-\w+"),
         open_cluster(ClusterConfig(kind=kind)),

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.model_selection import StratifiedKFold
 
 from fairfrontier import create, learn, load
@@ -27,6 +28,7 @@ from fairfrontier.train.fit.score_file import read_scores
 from fairfrontier.train.fit.training import chooses_cut
 from fairfrontier.train.neural.estimator import TrainingWarning
 from fairfrontier.train.objective import choose_cut
+from fairfrontier.train.postprocess.base import number_cells, score_part
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.prediction import predict_part
 from fairfrontier.train.registry import METHODS, load_model
@@ -141,10 +143,46 @@ def test_without_calibration_rows_a_rule_is_fitted_on_validation_rows(tmp_path, 
     entry = store.path(KIND, fit(make_group(members=(Member(0, {}, {}),)), store, home))
     split = load("loans", 0, select_on="validation", home=home)
     assert split.calibration is None
-    decision = read_scores(entry / "scores-0.npz")["validation"].decision
-    origin = split.validation.group("origin")
+    part = score_part(split.validation, read_scores(entry / "scores-0.npz")["validation"].score)
+    decision = predict_part(load_model(entry / "model-0"), part).decision
+    origin = part.group("origin")
     rates = [decision[origin == level].mean() for level in np.unique(origin)]
     assert np.ptp(rates) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_rule_is_not_measured_on_the_validation_rows_that_it_was_made_from(tmp_path, store):
+    home = make_project(tmp_path)
+    then = {"method": "group_thresholds", "attributes": "origin", "bound": 0.2}
+    entry = store.path(KIND, fit(make_group(then=then, members=(Member(0, {}, {}),)), store, home))
+    part = load("loans", 0, select_on="validation", home=home).validation
+    stored = read_scores(entry / "scores-0.npz")["validation"]
+    rule, scored = load_model(entry / "model-0"), score_part(part, stored.score)
+
+    def score(decision):
+        return float(np.mean(decision * part.y + (1 - decision) * (1 - part.y)))
+
+    # On its own rows it is the best there is.
+    assert score(stored.decision) < score(predict_part(rule, scored).decision)
+    # Every fold is decided by the rule of the other rows.
+    _, cell = number_cells(np.column_stack([part.group("origin"), part.y]))
+    for others, held_out in StratifiedKFold(5, shuffle=True, random_state=0).split(cell, cell):
+        rows = scored.take(others)
+        other = clone(rule).fit(rows.X, rows.y, groups=rows.groups)
+        decision = predict_part(other, scored.take(held_out)).decision
+        np.testing.assert_array_equal(stored.decision[held_out], decision)
+
+
+def test_a_group_with_a_single_row_of_a_label_has_no_folds(tmp_path, store, monkeypatch):
+    home = make_project(tmp_path)
+    split = load("loans", 0, select_on="validation", home=home)
+    part = split.validation
+    rare = np.flatnonzero((part.group("origin") == 1) & (part.y == 1))
+    split = split.replace(validation=part.take(np.setdiff1d(np.arange(part.n_samples), rare[1:])))
+    monkeypatch.setattr("fairfrontier.train.fit.fitting.load_split", lambda *_: split)
+    entry = store.path(KIND, fit(make_group(members=(Member(0, {}, {}),)), store, home))
+    stored = read_scores(entry / "scores-0.npz")["validation"]
+    own = predict_part(load_model(entry / "model-0"), score_part(split.validation, stored.score))
+    np.testing.assert_array_equal(stored.decision, own.decision)
 
 
 def test_a_group_without_calibration_rows_is_named(home, store, monkeypatch):

@@ -63,7 +63,7 @@ def test_distributed_is_local_to_the_last_bit(rows, told):
 def test_a_client_s_workers_count(rows):
     local = stream(*rows)
     score, code, weight, y = collections(rows, CHUNKS)
-    options = {"n_workers": 1, "threads_per_worker": 2, "dashboard_address": None}
+    options = {"n_workers": 1, "threads_per_worker": 2, "dashboard_address": ":0"}
     with Client(processes=False, **options) as client:
         found = collect_histogram(score, code, 3, bins=64, weight=weight, y=y, client=client)
     assert found.mass.tobytes() == local.mass.tobytes()

@@ -175,7 +175,8 @@ def test_what_is_no_json_is_refused(tmp_path):
     (tmp_path / "a.json").write_text("{")
     (tmp_path / "deep.json").write_text("[" * 100_000)
     (tmp_path / "half.json").write_text('["\\ud800"]')
-    for name in ("a.json", "deep.json", "half.json", "missing.json", "/dev/zero"):
+    (tmp_path / "twice.json").write_text('{"a": 1, "a": 2}')
+    for name in ("a.json", "deep.json", "half.json", "twice.json", "missing.json", "/dev/zero"):
         with pytest.raises(ConfigError, match="cannot be read as JSON"):
             read_rulebook(tmp_path / name)
 

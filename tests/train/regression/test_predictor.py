@@ -3,6 +3,7 @@ import pytest
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from fairfrontier.runtime.errors import StoreError
+from fairfrontier.train.individual.fair_boosting.newton_tree import NewtonTree
 from fairfrontier.train.persistence import read_state, write_state
 from fairfrontier.train.regression.oracle.oracle import LearnerOracle, TreeOracle
 from fairfrontier.train.regression.predictor import (
@@ -46,6 +47,15 @@ def test_trees_that_lead_nowhere_are_refused():
     described = tree.__getstate__()
     described["nodes"]["left_child"][0] = tree.node_count + 5
     tree.__setstate__(described)
+    with pytest.raises(StoreError, match="lead nowhere"):
+        restore_predictors(state)
+
+
+def test_a_tree_of_our_own_that_goes_round_is_refused():
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    tree = NewtonTree().fit(X, X[:, 0])
+    tree.left_[:] = tree.right_[:] = tree.feature_[:] = 0
+    state = store_predictors([LearnerPredictor(tree, 1.0)])
     with pytest.raises(StoreError, match="lead nowhere"):
         restore_predictors(state)
 

@@ -20,6 +20,7 @@ C. Elkan. Using the triangle inequality to accelerate k-means. ICML 2003.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -277,10 +278,12 @@ def round_off(eps: float, length: int) -> float:
 
 
 class BoundsCache:
-    """Keeps the bounds of one geometry's columns; empty after pickling."""
+    """Keeps the bounds of one geometry's columns, and its layouts; empty after pickling."""
 
     def __init__(self) -> None:
         self.bounds: Bounds | None = None
+        # By number of sources, for `restricted`.
+        self.layouts: dict[int, Any] = {}
         self._samples: dict[float, BoundsCache] = {}
 
     def require(

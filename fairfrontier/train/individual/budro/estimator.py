@@ -62,6 +62,11 @@ class BuDRO(Classifier):
     column_share : float or None
         Of ``exact`` and ``sinkhorn``: share of the rows, in (0, 1], on which η is sought before all
         of them are moved. It saves ``sinkhorn`` passes; ``exact`` has bounds that save more.
+    sources : int or None
+        Of ``exact``: number of points that each row may be moved to, the best for the rows near it,
+        chosen anew in every round; None for all. For tables too large for all pairs, from some
+        100,000 rows: the optimum of (2.8) then lies between ``objective`` and ``objective`` +
+        ``gap`` of ``history_``, see `restricted` for the certificate.
     entropy_weight : float
         γ > 0 of the entropic solvers, in units of the loss; the default is the paper's for COMPAS.
     dual_start, batch_size, steps, momentum, dual_learning_rate
@@ -124,6 +129,7 @@ class BuDRO(Classifier):
     solver: Literal["exact", "sgd", "sinkhorn", "sinkhorn_sgd", "linear_program"] = "exact"
     tolerance: float = 1e-3
     column_share: float | None = None
+    sources: int | None = None
     entropy_weight: float = 5e-5
     dual_start: float = 0.1
     batch_size: int = 200
@@ -233,6 +239,9 @@ class BuDRO(Classifier):
         self.require("learning_rate", 0 < self.learning_rate < math.inf, finite)
         share = self.column_share
         self.require("column_share", share is None or 0 < share <= 1, "a number in (0, 1], or null")
+        sources, is_exact = self.sources, self.solver == "exact"
+        self.require("sources", sources is None or sources >= 1, "1 or more, or null for all")
+        self.require("sources", sources is None or is_exact, "null with another solver than exact")
         for name in ("reg_lambda", "min_child_rows"):
             value = getattr(self, name)
             self.require(name, 0 <= value < math.inf, "a finite number that is 0 or more")

@@ -127,12 +127,12 @@ class Search:
         return self._weigh(target, chosen)
 
     def _weigh(self, target: Array, chosen: Array | None) -> tuple[Array, Array]:
-        column, cuts = self._cut(chosen)
+        column, cuts = self.cut_by_label(chosen)
         weighed = [self.value(k, column[a:b], target[a:b]) for k, (a, b) in enumerate(cuts)]
         gain, cost = (self.xp.concat(parts) for parts in zip(*weighed, strict=True))
         return gain, cost
 
-    def _cut(self, chosen: Array | None) -> tuple[Array, tuple[tuple[int, int], ...]]:
+    def cut_by_label(self, chosen: Array | None) -> tuple[Array, tuple[tuple[int, int], ...]]:
         """Return the points of columns and, per label, their range."""
         xp, geometry = self.xp, self.geometry
         if chosen is None:
@@ -157,7 +157,7 @@ class Search:
         return self._move(chosen, start, eta, self.dtype)
 
     def _move(self, chosen: Array | None, start: Array, eta: float | Array, dtype: Any) -> Array:
-        column, cuts = self._cut(chosen)
+        column, cuts = self.cut_by_label(chosen)
         price = [eta if isinstance(eta, float | int) else eta[a:b] for a, b in cuts]
         return self.xp.concat(
             [
@@ -171,7 +171,7 @@ class Search:
     ) -> np.ndarray:
         gain, cost = self.weigh(start, chosen)
         dtype = np.dtype(self.dtype).name
-        column, cuts = self._cut(chosen)
+        column, cuts = self.cut_by_label(chosen)
         slack = self.tolerance(eta, column)
         value = gain - eta * cost
         pairs = bounds.propose(self._levels, chosen, cuts, value, slack, eta, dtype)

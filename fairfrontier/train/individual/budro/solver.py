@@ -16,6 +16,7 @@ from fairfrontier.train.individual.budro.entropic import solve_sinkhorn, solve_s
 from fairfrontier.train.individual.budro.geometry import Geometry, build_geometry
 from fairfrontier.train.individual.budro.linear_program import solve_linear_program
 from fairfrontier.train.individual.budro.objective import evaluate_losses
+from fairfrontier.train.individual.budro.restricted import solve_restricted
 from fairfrontier.train.individual.budro.transport import Transport, solve_exact, solve_sgd
 
 Array = Any
@@ -49,6 +50,7 @@ class Setting:
 
     tolerance: float = 1e-3
     column_share: float | None = None
+    sources: int | None = None
     entropy_weight: float = 5e-5
     dual_start: float = 0.1
     batch_size: int = 200
@@ -95,10 +97,12 @@ def solve(
     ``linear_program`` is HiGHS, for 200 rows at most; ``exact`` the dual's root (Algorithm 7, with
     the budget met exactly); ``sgd`` stochastic steps on the dual (Algorithm 2); ``sinkhorn`` the
     entropic problem by its root (Algorithms 4 and 5) and ``sinkhorn_sgd`` by stochastic steps
-    (Algorithm 6). All but the first run in blocks of O(n k) memory; none makes an n × n array.
+    (Algorithm 6). With ``sources``, ``exact`` looks for each column at so many points only, and
+    returns bounds of the optimum. All but the first run in blocks of O(n k) memory; none makes an
+    n × n array.
 
     ``start`` is the last round's solution on the same geometry, of any solver. ``generator`` draws
-    the stochastic batches; it has seed 0 by default.
+    the stochastic batches and the columns that are checked; it has seed 0 by default.
 
     Raises
     ------
@@ -109,6 +113,18 @@ def solve(
     geometry, loss, budget = problem.geometry, problem.loss, problem.budget
     if solver == "linear_program":
         return solve_linear_program(geometry, loss, budget)
+    random = np.random.default_rng(0) if generator is None else generator
+    if solver == "exact" and setting.sources is not None:
+        return solve_restricted(
+            geometry,
+            loss,
+            budget,
+            sources=setting.sources,
+            generator=random,
+            tolerance=setting.tolerance,
+            start=start,
+            dtype=setting.dtype,
+        )
     if solver == "exact":
         return solve_exact(
             geometry,
@@ -133,7 +149,6 @@ def solve(
         raise ConfigError(
             f"There is no solver {solver!r} of the transport.", nearest(solver, SOLVERS)
         )
-    random = np.random.default_rng(0) if generator is None else generator
     descent: dict[str, Any] = {
         "sample": draw_batches(geometry, setting.steps, setting.batch_size, random),
         "eta": setting.dual_start,

@@ -159,12 +159,36 @@ def solve_exact(
     # Without a budget nothing moves, whatever is best elsewhere.
     free = search.move_freely(budget) if budget > 0 else search.stay(budget)
     if column_share is not None and free.slope < 0 < budget:
-        sample = Search(sample_columns(geometry, column_share), loss, dtype)
-        free_sample = sample.move_freely(budget)
-        eta = _minimise(sample, free_sample, None, tolerance / 10, max_iterations).eta
+        eta = seek_price(
+            geometry,
+            loss,
+            budget,
+            share=column_share,
+            tolerance=tolerance / 10,
+            dtype=dtype,
+            max_iterations=max_iterations,
+        )
         if 0 < eta < float("inf"):
             begin = (eta, geometry.column_point if begin is None else begin[1])
     return finish(search, _minimise(search, free, begin, tolerance, max_iterations))
+
+
+def seek_price(
+    geometry: Geometry,
+    loss: Array,
+    budget: float,
+    *,
+    share: float,
+    tolerance: float,
+    dtype: str,
+    max_iterations: int,
+    start: float | None = None,
+) -> float:
+    """Return the η of the problem of a share of the columns, from ``start`` if there is one."""
+    sample = Search(sample_columns(geometry, share), loss, dtype)
+    begin = None if start is None else (start, sample.geometry.column_point)
+    free = sample.move_freely(budget)
+    return _minimise(sample, free, begin, tolerance, max_iterations).eta
 
 
 def _minimise(

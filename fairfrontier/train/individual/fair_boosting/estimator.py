@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -27,13 +27,14 @@ from fairfrontier.train.individual.budro.rows import check_rows, take_rows
 from fairfrontier.train.individual.budro.solver import HISTORY, Setting, WorstCases, check_transport
 from fairfrontier.train.individual.fair_boosting.learner import (
     fit_learner,
-    is_valid,
     make_learner,
     predict_rows,
     require_rows,
     weight_keyword,
 )
-from fairfrontier.train.persistence import State, find_strangers, read_state, restoring, write_state
+from fairfrontier.train.learner_file import find_strangers
+from fairfrontier.train.node import is_valid
+from fairfrontier.train.persistence import State, read_state, restoring, write_state
 from fairfrontier.train.registry import method
 from fairfrontier.train.stopping import check_stopping, watch
 from fairfrontier.train.tree.boosting import PositiveWeight, positive_weight
@@ -63,7 +64,7 @@ class FairBoosting(Classifier):
     ----------
     learner : str or estimator
         ``tree``, ``stump``, ``newton_tree``, ``spline``, ``linear`` or ``k_neighbors``; or, from
-        Python, a regressor with scikit-learn's interface.
+        Python, a regressor with scikit-learn's interface, loaded where ``trusted`` names it.
     learner_parameters : mapping or None
         Parameters of the learner that differ from its defaults.
     order : {1, 2}
@@ -289,7 +290,7 @@ class FairBoosting(Classifier):
         ------
         StoreError
             When the folder is not empty or cannot be written, or the learner has types that
-            loading does not trust.
+            are never read, such as functions.
         """
         parameters, state = self.get_params(deep=False), self.pack_state()
         learners = dict(state.learners)
@@ -308,9 +309,9 @@ class FairBoosting(Classifier):
         return write_state(Path(folder), self.name, parameters, full)
 
     @classmethod
-    def load(cls, folder: str | Path) -> Self:
+    def load(cls, folder: str | Path, *, trusted: Collection[str] = ()) -> Self:
         """Read what ``save`` wrote; see `Estimator`."""
-        parameters, state = read_state(Path(folder), cls.name)
+        parameters, state = read_state(Path(folder), cls.name, trusted)
         with restoring(Path(folder)):
             if parameters.get("learner") is None:
                 parameters["learner"] = state.learners.get("template")

@@ -16,10 +16,8 @@ from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils.validation import has_fit_parameter
 
 from fairfrontier.runtime.errors import ConfigError, nearest
-from fairfrontier.train import node
-from fairfrontier.train.individual.fair_boosting.newton_tree import LEAF, NewtonTree
+from fairfrontier.train.individual.fair_boosting.newton_tree import NewtonTree
 from fairfrontier.train.individual.fair_boosting.spline import Spline
-from fairfrontier.train.node import find_parts
 
 LEARNERS: Mapping[str, Callable[..., Any]] = {
     "k_neighbors": partial(KNeighborsRegressor, n_neighbors=25, algorithm="brute"),
@@ -123,16 +121,3 @@ def predict_rows(learner: Any, X: np.ndarray) -> np.ndarray:
     padding = np.zeros((BLOCK - len(X) % BLOCK, X.shape[1]))
     predicted = np.asarray(learner.predict(np.concatenate([X, padding])), dtype=np.float64)
     return predicted[: len(X)]
-
-
-def is_valid(learner: Any) -> bool:
-    """Return whether scikit-learn's trees in a learner, and ours, lead to leaves."""
-    own = (part for part in find_parts(learner) if isinstance(part, NewtonTree))
-    return node.is_valid(learner) and all(_is_downward(tree) for tree in own)
-
-
-def _is_downward(tree: NewtonTree) -> bool:
-    arrays = (tree.feature_, tree.threshold_, tree.left_, tree.right_, tree.value_)
-    return len({len(array) for array in arrays}) == 1 and node.is_downward(
-        tree.left_, tree.right_, tree.feature_ != LEAF, tree.feature_, tree.n_features_in_
-    )

@@ -10,8 +10,8 @@ from sklearn.base import BaseEstimator, RegressorMixin
 
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.train.individual.fair_boosting.parameter import require_number, require_whole
+from fairfrontier.train.node import LEAF, is_downward
 
-LEAF = -1
 # XGBoost splits for a gain above this only.
 SMALLEST_GAIN = np.float32(1e-6)
 
@@ -237,3 +237,10 @@ class NewtonTree(RegressorMixin, BaseEstimator):
             below = below[self.feature_[node[below]] != LEAF]
         values: np.ndarray = self.value_[node]
         return values
+
+    def is_sound(self) -> bool:
+        """Return whether every path down the tree ends in a leaf, as ``predict`` believes."""
+        arrays = (self.feature_, self.threshold_, self.left_, self.right_, self.value_)
+        return len({len(array) for array in arrays}) == 1 and is_downward(
+            self.left_, self.right_, self.feature_ != LEAF, self.feature_, self.n_features_in_
+        )

@@ -38,6 +38,18 @@ def test_adversarial_loss_falls_over_the_rounds():
     assert history["objective"][-1] < history["objective"][0]
 
 
+def test_sources_bound_the_optimum_and_all_of_them_are_the_exact_solver():
+    split = make_split(400)
+    settings = {"budget": 0.1, "n_estimators": 6, "variant": "authors"}
+    exact, whole, some = (fit(split, sources=m, **settings) for m in (None, 400, 64))
+    assert whole.booster_.save_raw() == exact.booster_.save_raw()
+    low, gap = some.history_["objective"], some.history_["gap"]
+    # The first transport has the same losses.
+    assert low[0] <= exact.history_["objective"][0] <= low[0] + gap[0] + 1e-9
+    assert np.all(gap > 0)
+    assert some.history_["cost"] == pytest.approx(exact.history_["cost"], abs=1e-6)
+
+
 @pytest.mark.parametrize("variant", ["paper", "authors"])
 def test_the_first_round_of_each_variant(variant):
     split = make_split(200)
@@ -147,6 +159,8 @@ def test_progress_is_told_every_round():
         ({"entropy_weight": INFINITE}, "entropy_weight"),
         ({"learning_rate": INFINITE}, "learning_rate"),
         ({"tolerance": INFINITE}, "tolerance"),
+        ({"sources": 0}, "sources"),
+        ({"sources": 10, "solver": "sgd"}, "sources"),
         ({"reg_lambda": INFINITE}, "reg_lambda"),
         ({"dual_start": INFINITE}, "dual_start"),
         ({"dual_start": float("nan")}, "dual_start"),

@@ -245,7 +245,8 @@ def test_every_named_learner_is_kept(learner, tmp_path):
 def test_an_object_is_kept_where_its_types_are_trusted(tmp_path):
     template = make_pipeline(StandardScaler(), DecisionTreeRegressor(max_depth=2))
     model = fit(learner=template, n_estimators=2)
-    loaded = FairBoosting.load(model.save(tmp_path / "model"))
+    trusted = ["sklearn.pipeline.Pipeline", "sklearn.preprocessing._data.StandardScaler"]
+    loaded = FairBoosting.load(model.save(tmp_path / "model"), trusted=trusted)
     assert np.array_equal(loaded.predict_proba(PART.X), model.predict_proba(PART.X))
     assert loaded.learner.steps[1][1].max_depth == 2
     stranger = fit(learner=xgboost.XGBRegressor(n_estimators=1, n_jobs=1), n_estimators=1)

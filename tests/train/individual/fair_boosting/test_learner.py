@@ -11,12 +11,12 @@ from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.train.individual.fair_boosting.learner import (
     LEARNERS,
     fit_learner,
-    is_valid,
     make_learner,
     predict_rows,
     weight_keyword,
 )
-from fairfrontier.train.persistence import find_strangers
+from fairfrontier.train.learner_file import find_strangers
+from fairfrontier.train.node import is_valid
 
 GENERATOR = np.random.default_rng(0)
 X = np.column_stack([GENERATOR.normal(size=(90, 3)), GENERATOR.integers(2, size=(90, 2))])
@@ -131,6 +131,14 @@ def test_an_owner_that_lets_rows_be_too_narrow_is_seen():
     ensemble = fit_learner(GradientBoostingRegressor(n_estimators=2), wide, Y, None, 0)
     ensemble.n_features_in_ = 5
     assert not is_valid(ensemble)
+
+
+@pytest.mark.parametrize(("degree", "knots"), [(10**9, 5), (3, 4), (2, 5)])
+def test_a_spline_without_its_coefficients_is_seen(degree, knots):
+    learner = fit_learner(make_learner("spline", None), X, Y, None, 0)
+    assert is_valid(learner)
+    learner.degree, learner.knots_ = degree, learner.knots_[:knots]
+    assert not is_valid(learner)
 
 
 def test_a_newton_tree_that_leads_nowhere_is_seen():

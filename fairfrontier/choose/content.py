@@ -1,0 +1,210 @@
+"""Do the files of a bundle fit each other: anybody may have written them, digests included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+import numpy as np
+from pydantic import BaseModel, Field, ValidationError, model_validator
+
+from fairfrontier.choose.judgement import find_chance, list_components
+from fairfrontier.prepare.config.text import WORDS
+from fairfrontier.prepare.splitting.stored import require
+from fairfrontier.prepare.table.column import used_columns
+from fairfrontier.runtime.config import Model, read_first_fault
+from fairfrontier.runtime.errors import FairfrontierError, StoreError, repeated
+from fairfrontier.train.base import Classifier, Regressor
+from fairfrontier.train.baseline.linear import Linear
+from fairfrontier.train.postprocess.model import PostProcessed
+
+if TYPE_CHECKING:
+    from fairfrontier.choose.bundle import Bundle
+
+MOST = 2**53
+# Sums of probabilities, to rounding.
+SLACK = 1e-9
+# Letters that a library's message takes in ours.
+REASON = 200
+# What is read is used as it stands: a number that is written as text is none.
+Rows = Annotated[int, Field(ge=0, le=MOST, strict=True)]
+Sum = Annotated[float, Field(ge=0, le=MOST, strict=True)]
+Number = Annotated[float, Field(strict=True)]
+
+
+@contextmanager
+def reading_bundle(folder: Path, mend: str) -> Iterator[None]:
+    """Raise StoreError, with the reason, where the files of a bundle cannot be read."""
+    try:
+        yield
+    except FairfrontierError:
+        raise
+    # Libraries raise almost anything for bytes that nobody wrote.
+    except Exception as error:
+        fault = f"{folder} holds no complete bundle: {_tell(error)}."
+        raise StoreError(fault, mend) from error
+
+
+def _tell(error: Exception) -> str:
+    """Return what an exception says, in one line."""
+    if isinstance(error, ValidationError):
+        first = read_first_fault(error)
+        text = ": ".join(filter(None, (".".join(first.where), first.fault)))
+    elif isinstance(error, ValueError | OSError):
+        text = str(error)
+    else:
+        text = f"{type(error).__name__}: {error}"
+    text = " ".join(text.split()).rstrip(".")
+    return text if len(text) <= REASON else f"{text[:REASON]}…"
+
+
+class Counts(Model):
+    """See `fairfrontier.choose.reference.count_decisions`."""
+
+    rows: Rows
+    selected: Sum
+    labelled: Rows
+    positive: Rows
+    true_positive: Sum
+    false_positive: Sum
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        parts = (
+            (self.positive, self.labelled),
+            (self.labelled, self.rows),
+            (self.selected, self.rows),
+            (self.true_positive, self.positive),
+            (self.false_positive, self.labelled - self.positive),
+        )
+        require(all(part <= whole * (1 + SLACK) + SLACK for part, whole in parts), "counts")
+        return self
+
+
+class NumberHistogram(Model):
+    """See `fairfrontier.choose.reference.describe_column`."""
+
+    edges: tuple[Number, ...]
+    counts: tuple[Rows, ...]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        require(len(self.counts) == len(self.edges) + 2, "counts")
+        require(bool((np.diff(self.edges) > 0).all()), "bins")
+        return self
+
+
+class LevelHistogram(Model):
+    """The same of levels."""
+
+    levels: tuple[str, ...]
+    counts: tuple[Rows, ...]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        require(len(self.counts) == len(self.levels) + 2, "counts")
+        require(not repeated(self.levels), "bins")
+        return self
+
+
+class OfClass(Model):
+    """What a reference says of one class."""
+
+    counts: Counts
+    groups: dict[str, dict[str, Counts]]
+    score: NumberHistogram
+
+
+class Shared(Model):
+    """What it says of all."""
+
+    rows: Rows
+    refused: dict[str, Rows]
+    features: dict[str, NumberHistogram | LevelHistogram]
+
+
+class OfTwo(Shared, OfClass):
+    """The reference of two classes."""
+
+
+class OfNumbers(OfTwo):
+    """The reference of a regression."""
+
+    cut: Number
+
+
+class OfSeveral(Shared):
+    """The reference of several classes."""
+
+    classes: dict[str, OfClass]
+
+
+class Certificate(BaseModel):
+    """What bundle.json says of the study's certificates."""
+
+    budgets: tuple[Number, ...]
+    rows: Annotated[int, Field(gt=1, le=MOST, strict=True)] | None = None
+
+
+class Facts(BaseModel):
+    """What bundle.json says that is read again."""
+
+    study: str
+    row_id: str | None
+    minimum: int = Field(ge=1, le=MOST, strict=True)
+    seed: Rows = 0
+    accepted: str | None = None
+    certificate: Certificate | None = None
+
+
+def check_content(bundle: Bundle) -> None:
+    """Raise ValueError, or what a library raises, unless all parts of a bundle fit each other."""
+    encoder = bundle.encoder
+    features = encoder.encoder.feature_names
+    facts = Facts.model_validate(bundle.manifest)
+    for model in list_components(bundle.model):
+        _check_model(model.model if isinstance(model, PostProcessed) else model, bundle)
+    # Raises for attributes that there are not.
+    _ = bundle.needed_groups
+    described: Shared
+    if len(encoder.classes) > 2:
+        described = OfSeveral.model_validate(bundle.reference)
+        classes = described.classes
+        require({*classes} == {*encoder.classes} and facts.accepted in classes, "classes")
+    else:
+        described = (OfTwo if encoder.classes else OfNumbers).model_validate(bundle.reference)
+        classes = {"": described}
+    for each in classes.values():
+        require({*each.groups} == {*encoder.names}, "groups")
+    numbers = {*used_columns(encoder.config)[0], WORDS}
+    require({*described.features} == {*encoder.described}, "features")
+    for name, histogram in described.features.items():
+        require(isinstance(histogram, NumberHistogram) == (name in numbers), "histograms")
+    if (metric := bundle.metric) is not None:
+        size = (len(features),) * 2
+        wide = (metric.basis.shape[:1], metric.directions.shape[1:]) == (size[:1], size[:1])
+        require(metric.sigma.shape == size and wide and metric.basis.ndim == 2, "metric")
+
+
+def _check_model(model: Any, bundle: Bundle) -> None:
+    """Raise ValueError unless a model has the features and the classes of its bundle."""
+    encoder = bundle.encoder
+    features, classes = encoder.encoder.feature_names, len(encoder.classes)
+    named = [*getattr(model, "feature_names_in_", features)]
+    require(model.n_features_in_ == len(features) and named == [*features], "features")
+    if isinstance(model, Classifier):
+        codes = [*model.classes_]
+        numbered = model.classes_.dtype.kind in "iu" and not repeated(codes)
+        fitted = numbered and all(0 <= code < classes for code in codes)
+        require(fitted and (classes > 2 or len(codes) == classes), "classes")
+        if isinstance(model, Linear):
+            # Predictions broadcast what explanations index.
+            found = [each.shape for each in (model.coefficient_, model.intercept_)]
+            wanted = [(len(codes), len(features)), (len(codes),)]
+            numbers = model.coefficient_.dtype.kind == model.intercept_.dtype.kind == "f"
+            require(numbers and found == wanted, "coefficients")
+    else:
+        require(isinstance(model, Regressor) and not classes, "kind of model")
+        require(bool(np.isclose(find_chance(model).sum(), 1.0)), "probabilities")

@@ -1,0 +1,38 @@
+"""JSON Schemas of the YAML files, from the models that read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
+
+from fairfrontier.prepare.config.dataset import DatasetConfig
+from fairfrontier.prepare.config.encoder import EncoderConfig
+from fairfrontier.prepare.config.vocabulary import Swap, Terms
+from fairfrontier.runtime.cluster.config import ClusterConfig
+from fairfrontier.study.config import StudyConfig
+from fairfrontier.study.method_file import MethodFile
+
+MODELS: dict[str, Any] = {
+    "dataset": DatasetConfig,
+    "study": StudyConfig,
+    "cluster": ClusterConfig,
+    "method": MethodFile,
+    "encoder": EncoderConfig,
+    "vocabulary": Terms | Swap,
+}
+
+
+class _Untitled(GenerateJsonSchema):
+    """Leaves out titles: they would repeat the keys."""
+
+    def field_title_should_be_set(self, _: Any) -> bool:
+        return False
+
+
+def make_schema(kind: str) -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of a kind of YAML file: a key of `MODELS`."""
+    schema = TypeAdapter(MODELS[kind]).json_schema(schema_generator=_Untitled)
+    dialect = {"$schema": GenerateJsonSchema.schema_dialect}
+    return dialect | schema | {"title": f"A {kind} of fairfrontier"}

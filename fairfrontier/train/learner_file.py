@@ -1,0 +1,193 @@
+"""Learners of scikit-learn on disk: of classes that are known, and checked before they answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
+
+import numpy as np
+from sklearn.base import is_classifier
+from sklearn.ensemble._forest import BaseForest
+from sklearn.neighbors import KNeighborsRegressor
+
+from fairfrontier.runtime.errors import StoreError
+from fairfrontier.train.node import find_parts, is_tree
+
+# What an archive may unpack to: so many times its own bytes, where that is more than this many.
+MOST_EXPANSION, SMALL_BYTES = 100, 2**26
+# In addition to NumPy's and scikit-learn's types, which skops trusts.
+TRUSTED = (
+    "sklearn.tree._tree.Tree",
+    "fairfrontier.train.individual.fair_boosting.newton_tree.NewtonTree",
+    "fairfrontier.train.individual.fair_boosting.spline.Spline",
+)
+# How skops stores the learners that have names here: its loader, and the types that it makes. The
+# native code of others, as libsvm's, believes the arrays of a file.
+KNOWN = {
+    "DictNode": {"builtins.dict"},
+    "JsonNode": {"builtins.str"},
+    "ListNode": {"builtins.list"},
+    "NdArrayNode": {
+        "numpy.ndarray",
+        *(f"numpy.{kind}" for kind in ("bool", "float32", "float64", "int32", "int64")),
+    },
+    "ObjectNode": {
+        "sklearn.ensemble._forest.ExtraTreesClassifier",
+        "sklearn.ensemble._forest.ExtraTreesRegressor",
+        "sklearn.ensemble._forest.RandomForestClassifier",
+        "sklearn.ensemble._forest.RandomForestRegressor",
+        "sklearn.linear_model._logistic.LogisticRegression",
+        "sklearn.linear_model._ridge.Ridge",
+        "sklearn.neighbors._regression.KNeighborsRegressor",
+        "sklearn.tree._classes.DecisionTreeClassifier",
+        "sklearn.tree._classes.DecisionTreeRegressor",
+        "sklearn.tree._classes.ExtraTreeClassifier",
+        "sklearn.tree._classes.ExtraTreeRegressor",
+        *TRUSTED[1:],
+    },
+    "TreeNode": {TRUSTED[0]},
+    "TupleNode": {"builtins.tuple"},
+    "TypeNode": {"builtins.int", "builtins.str"},
+}
+
+
+def write_learner(learner: Any, path: Path) -> None:
+    """Write a learner."""
+    import skops.io
+
+    skops.io.dump(learner, path, compression=ZIP_DEFLATED, compresslevel=1)
+
+
+def find_strangers(learner: Any) -> list[str]:
+    """Return the types in a learner that are never read, whoever names them."""
+    import skops.io
+
+    return sorted(set(skops.io.get_untrusted_types(data=skops.io.dumps(learner))) - set(TRUSTED))
+
+
+def read_learner(path: Path, trusted: Collection[str]) -> Any:
+    """Read a learner, or a list of them; nothing is built before all types in it are known.
+
+    ``trusted`` names further types of NumPy and scikit-learn. StoreError for others, and for a
+    learner whose arrays do not fit each other, which native code would follow unchecked.
+    """
+    from skops.io._audit import get_tree
+    from skops.io._numpy import NdArrayNode
+    from skops.io._sklearn import TreeNode
+    from skops.io._utils import LoadContext
+
+    check_expansion(path)
+    with ZipFile(path) as archive:
+        schema = json.loads(archive.read("schema.json"))
+        nodes = list(_find_states(schema))
+        _refuse_repeats(nodes)
+        context = LoadContext(src=archive, protocol=schema["protocol"])
+        root = get_tree(schema, context, trusted=list(TRUSTED))
+        if strangers := sorted(root.get_unsafe_set()):
+            raise StoreError(
+                f"The file {path} holds types that are not trusted: {', '.join(strangers)}.",
+                "Load only models that you saved yourself; train this one again.",
+            )
+        made = [(node["__loader__"], f"{node['__module__']}.{node['__class__']}") for node in nodes]
+        unknown = {name for loader, name in made if name not in KNOWN.get(loader, ())}
+        if others := sorted(unknown - set(trusted)):
+            raise StoreError(
+                f"The file {path} holds types that are not read unasked: {', '.join(others)}.",
+                "If you saved it yourself, name them: load_model(folder, trusted=[...]).",
+            )
+        for node in _find_nodes(root, set()):
+            if isinstance(node, NdArrayNode) and node.type == "numpy":
+                check_array(np.asarray(node.construct()))
+            if isinstance(node, TreeNode) and not is_tree(
+                node.children["args"].construct(), node.children["attrs"].construct()
+            ):
+                raise StoreError(
+                    f"The file {path} has trees with nodes that lead nowhere.",
+                    "Train the model again, or restore the folder from where it was saved.",
+                )
+        learner = root.construct()
+    for part in find_parts(learner):
+        _settle(part)
+    return learner
+
+
+def _find_states(schema: Any) -> Iterator[dict[str, Any]]:
+    """Yield what a schema of skops says of everything that it makes."""
+    if isinstance(schema, dict):
+        if "__loader__" in schema:
+            yield schema
+        schema = list(schema.values())
+    if isinstance(schema, list):
+        for part in schema:
+            yield from _find_states(part)
+
+
+def _refuse_repeats(nodes: list[dict[str, Any]]) -> None:
+    """Raise ValueError where objects share a member of the archive: each keeps a copy of it."""
+    owners: dict[str, int] = {}
+    for node in nodes:
+        # skops makes the object of an id once, unless it is 0, and names members by ids.
+        own = node.get("__id__")
+        if "file" in node and not (own and owners.setdefault(node["file"], own) == own):
+            raise ValueError(f"several of its objects are made of {node['file']}")
+
+
+def _find_nodes(node: Any, seen: set[int]) -> Iterator[Any]:
+    """Yield a node of skops and, recursively, all nodes below."""
+    if id(node) not in seen:
+        seen.add(id(node))
+        yield node
+        children = getattr(node, "children", node)
+        if isinstance(children, dict | list):
+            for child in children.values() if isinstance(children, dict) else children:
+                yield from _find_nodes(child, seen)
+
+
+def _settle(part: Any) -> None:
+    """Make an estimator that was read independent of numbers that only its writer had counted."""
+    # It would start as many threads as the file says.
+    if getattr(part, "n_jobs", None) is not None:
+        part.n_jobs = 1
+    trees = getattr(part, "estimators_", None) if isinstance(part, BaseForest) else None
+    if trees is not None and len(trees) != part.n_estimators:
+        raise ValueError(f"it has {len(trees)} trees, not {part.n_estimators}")
+    if trees is None and hasattr(part, "tree_"):
+        trees = [part]
+    for tree in trees or ():
+        _check_outputs(part, tree.tree_)
+    # Its kernels believe the shapes that ``fit`` has checked.
+    if type(part) is KNeighborsRegressor and hasattr(part, "_fit_X"):
+        part.fit(part._fit_X, part._y)
+
+
+def _check_outputs(part: Any, tree: Any) -> None:
+    """Raise ValueError where a forest or tree claims other outputs than its nodes hold values of.
+
+    Predictions make room for those that it claims.
+    """
+    same = part.n_outputs_ == tree.n_outputs
+    if same and is_classifier(part):
+        classes = part.classes_ if tree.n_outputs > 1 else [part.classes_]
+        counts = tree.n_classes.tolist()
+        claimed = np.atleast_1d(part.n_classes_).tolist()
+        same = claimed == counts == [len(each) for each in classes]
+    if not same:
+        raise ValueError("it claims other outputs or classes than its trees have")
+
+
+def check_expansion(path: Path) -> None:
+    """Raise ValueError for an archive that unpacks to much more than its own size."""
+    with ZipFile(path) as archive:
+        total = sum(member.file_size for member in archive.infolist())
+    if total > max(SMALL_BYTES, MOST_EXPANSION * path.stat().st_size):
+        raise ValueError(f"{path} would unpack to {total} bytes")
+
+
+def check_array(array: np.ndarray) -> np.ndarray:
+    """Return an array; ValueError where entries of no bytes let a small file claim any number."""
+    if array.size and not array.dtype.itemsize:
+        raise ValueError(f"it has an array of {array.size} entries without bytes")
+    return array

@@ -1,0 +1,265 @@
+"""Bundles whose files do not fit each other are refused, though every digest is right."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+import fairfrontier as ff
+from fairfrontier.choose.bundle import load_bundle, make_bundle
+from fairfrontier.choose.view import describe_reference
+from fairfrontier.metric.fair_metric import FairMetric
+from fairfrontier.prepare.loader import fit_table, make_request
+from fairfrontier.prepare.row import RowEncoder
+from fairfrontier.runtime import text_file
+from fairfrontier.runtime.errors import ConfigError, StoreError
+from fairfrontier.runtime.store import hash_file
+from fairfrontier.runtime.text_file import MOST_VALUES
+from tests.fuzz.bundle import CLASSES, make_table, save_bundles, seal
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    base = tmp_path_factory.mktemp("saved")
+    return save_bundles(base, ("rule", "classes", "regression"))
+
+
+@pytest.fixture
+def copy(saved, tmp_path):
+    """Return a function that copies a bundle, and changes and seals a file of JSON in it."""
+
+    def change(kind, name, edit):
+        folder = shutil.copytree(saved[kind], tmp_path / kind)
+        content = json.loads((folder / name).read_text())
+        edit(content)
+        (folder / name).write_text(json.dumps(content))
+        seal(folder)
+        return folder
+
+    return change
+
+
+def put(*path, value):
+    """Return an edit that replaces a value."""
+
+    def edit(tree):
+        for step in path[:-1]:
+            tree = tree[step]
+        if isinstance(tree, dict):
+            assert path[-1] in tree
+        tree[path[-1]] = value
+
+    return edit
+
+
+def add(*path, **entries):
+    """Return an edit that adds entries to a mapping."""
+
+    def edit(tree):
+        for step in path:
+            tree = tree[step]
+        assert not tree.keys() & entries.keys()
+        tree.update(entries)
+
+    return edit
+
+
+EDITS = [
+    ("rule", "bundle.json", put("study", value=["x"])),
+    ("rule", "bundle.json", put("minimum", value=0)),
+    ("rule", "bundle.json", put("row_id", value=3)),
+    ("rule", "bundle.json", put("seed", value=-1)),
+    ("rule", "bundle.json", put("certificate", value={"budgets": "many"})),
+    ("rule", "bundle.json", put("certificate", value={"budgets": [0.1], "rows": "50"})),
+    ("rule", "bundle.json", put("certificate", value={"budgets": [0.1], "rows": 50.0})),
+    ("rule", "bundle.json", put("certificate", value={"budgets": ["0.1"], "rows": 50})),
+    ("classes", "bundle.json", put("accepted", value="nobody")),
+    ("rule", "reference.json", put("counts", "rows", value=10**400)),
+    ("rule", "reference.json", put("counts", "selected", value=1e9)),
+    ("rule", "reference.json", put("counts", "positive", value=True)),
+    ("rule", "reference.json", put("groups", value={})),
+    ("rule", "reference.json", put("score", value={"levels": ["a"], "counts": [1, 2, 3]})),
+    ("rule", "reference.json", put("score", "edges", value=[1, 1])),
+    ("rule", "reference.json", put("features", "region", value={"edges": [], "counts": [1, 2]})),
+    ("rule", "reference.json", add("features", "region", edges=None)),
+    ("rule", "reference.json", add("features", "income", levels=None)),
+    ("rule", "reference.json", put("features", "income", "edges", 0, value="0")),
+    ("rule", "reference.json", put("score", "edges", 0, value="0")),
+    ("rule", "reference.json", put("counts", "selected", value="1")),
+    ("regression", "reference.json", put("cut", value=None)),
+    ("regression", "reference.json", put("cut", value="1")),
+    ("classes", "reference.json", put("classes", value={})),
+    ("rule", "encoder.json", put("dataset", "source", "missing", value=["\ud800"])),
+    ("rule", "encoder.json", put("unseen", value="guess")),
+    ("rule", "encoder.json", put("classes", value=["repaid", "repaid"])),
+    ("rule", "encoder.json", put("classes", value=[])),
+    ("rule", "encoder.json", put("encoder", 0, "names", value=["x", "y"])),
+    ("rule", "encoder.json", put("attributes", 0, "name", value="age")),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "edit"), EDITS)
+def test_files_that_do_not_fit_each_other_are_refused(copy, kind, name, edit):
+    folder = copy(kind, name, edit)
+    with pytest.raises(StoreError) as caught:
+        load_bundle(folder)
+    assert caught.value.fault.startswith(f"{folder} holds no complete bundle: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "edit", "reason"),
+    [
+        ("bundle.json", put("minimum", value="5"), "minimum: Input should be a valid integer"),
+        ("bundle.json", lambda tree: tree.pop("format"), "KeyError: 'format'"),
+        ("reference.json", put("groups", value={}), "its groups cannot be right"),
+        ("encoder.json", put("attributes", 0, "name", value="age"), "its attributes cannot be"),
+        ("encoder.json", put("unseen", value="\x1b[2J a\nb"), r"'\\x1b\[2J a\\nb' is not what"),
+        ("encoder.json", put("unseen", value="a " * 500), r"bundle: '(a ){99}a…"),
+    ],
+)
+def test_a_refused_bundle_says_why(copy, name, edit, reason):
+    with pytest.raises(StoreError, match=reason) as caught:
+        load_bundle(copy("rule", name, edit))
+    assert caught.value.fault.isprintable()
+
+
+def test_a_model_of_other_classes_features_or_groups_is_refused(saved, tmp_path):
+    for number, (kind, other, part) in enumerate(
+        [("rule", "regression", "model"), ("rule", "classes", "model"), ("rule", "rule", "rule")]
+    ):
+        folder = shutil.copytree(saved[kind], tmp_path / str(number))
+        shutil.rmtree(folder / part)
+        shutil.copytree(saved[other] / "model", folder / part)
+        seal(folder)
+        with pytest.raises(StoreError, match="holds no complete bundle"):
+            load_bundle(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("coefficient", lambda each: each[:1]),
+        ("coefficient", lambda each: each > 0),
+        ("intercept", lambda each: each[:1]),
+        ("classes_", lambda each: each.astype(np.float64)),
+        ("classes_", lambda each: each + 1),
+    ],
+)
+def test_arrays_that_only_some_uses_notice_are_refused(saved, tmp_path, name, change):
+    folder = shutil.copytree(saved["classes"], tmp_path / "bundle")
+    path = folder / "model" / "arrays.npz"
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    np.savez(path, **{**arrays, name: change(arrays[name])})
+    manifest = json.loads((folder / "model" / "manifest.json").read_text())
+    manifest["files"]["arrays.npz"] = hash_file(path)
+    (folder / "model" / "manifest.json").write_text(json.dumps(manifest))
+    seal(folder)
+    with pytest.raises(StoreError, match="holds no complete bundle"):
+        load_bundle(folder)
+
+
+@pytest.mark.parametrize("shapes", [((2, 2), (2, 1), (1, 2)), ((3, 3), (2, 1), (0, 3)), (0, 0, 0)])
+def test_a_metric_of_other_features_is_refused(saved, tmp_path, shapes):
+    folder = shutil.copytree(saved["rule"], tmp_path / "bundle")
+    assert load_bundle(folder).metric.sigma.shape == (3, 3)
+    FairMetric(*map(np.ones, shapes)).save(folder / "metric.npz")
+    seal(folder)
+    with pytest.raises(StoreError, match="holds no complete bundle"):
+        load_bundle(folder)
+
+
+@pytest.mark.parametrize("name", ["encoder.json", "reference.json", "model/manifest.json", "more"])
+def test_no_link_and_no_pipe_in_a_bundle_is_followed(saved, tmp_path, name):
+    for kind in ("link", "pipe"):
+        folder = shutil.copytree(saved["rule"], tmp_path / kind)
+        path = folder / name
+        if path.is_file():
+            path.rename(tmp_path / "elsewhere")
+        path.symlink_to(tmp_path / "elsewhere") if kind == "link" else os.mkfifo(path)
+        manifest = json.loads((folder / "bundle.json").read_text())
+        del manifest["sha256"]
+        manifest["files"].pop(name, None)
+        seal(folder, manifest)
+        with pytest.raises(StoreError, match="is a link or no file, which no bundle holds"):
+            load_bundle(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "told"),
+    [
+        ("bundle.json", 2**30, r"bundle\.json has more than the 33,554,432 bytes that are read"),
+        ("encoder.json", 2**26, r"encoder\.json is not what was exported"),
+        ("model/arrays.npz", 2**42, r"holds 4,398,.* bytes, more than any bundle may"),
+    ],
+)
+def test_files_of_any_size_are_not_read(saved, tmp_path, name, size, told):
+    folder = shutil.copytree(saved["rule"], tmp_path / "bundle")
+    os.truncate(folder / name, size)
+    with pytest.raises(StoreError, match=told):
+        load_bundle(folder)
+
+
+@pytest.mark.parametrize("name", ["bundle.json", "reference.json", "model/manifest.json"])
+@pytest.mark.parametrize(
+    ("lead", "told"),
+    [
+        (lambda key: f'"{key}": 0,', "it has the key '{key}' twice"),
+        (lambda _: f'"more": [{"[]," * MOST_VALUES}0],', "{name} has more than the 2,097,152"),
+    ],
+    ids=["twice", "many"],
+)
+def test_json_that_others_read_otherwise_or_fills_the_memory_is_refused(
+    saved, tmp_path, name, lead, told
+):
+    folder = shutil.copytree(saved["rule"], tmp_path / "bundle")
+    path = folder / name
+    text = path.read_text()
+    key = next(iter(json.loads(text)))
+    path.write_text(text.replace("{", "{" + lead(key), 1))
+    if name != "bundle.json":
+        seal(folder)
+    with pytest.raises(StoreError, match=told.format(key=key, name=path.name)):
+        load_bundle(folder)
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory):
+    """A bundle with as many levels, of long names, as a dataset may have by default."""
+    home = tmp_path_factory.mktemp("wide")
+    rows = make_table(0, 8000)
+    rng = np.random.default_rng(0)
+    for column, number in {"region": 1000, "origin": 500, "job": 8}.items():
+        levels = np.array([f"{column} {'x' * 90} {level}" for level in range(number)])
+        rows[column] = levels[rng.permutation(len(rows)) % number]
+    for folder in ("conf/datasets", "data/raw"):
+        (home / folder).mkdir(parents=True)
+    rows.to_csv(home / "data/raw/credit-lines.csv", index=False)
+    dataset = CLASSES.replace("counterfactuals: {region: {region: all}}\n", "")
+    dataset = dataset.replace("groups: {", "groups: {both: {cross: [origin, sex]}, ")
+    (home / "conf/datasets/credit-lines.yaml").write_text(dataset)
+    table = fit_table(make_request("credit-lines", home=home))
+    split = table.encode()
+    model = ff.create("nn", steps=1, hidden=[2]).fit(split.train.X, split.train.y)
+    manifest = {"format": 1, "study": "wide", "row_id": "case", "minimum": 1}
+    manifest |= {"accepted": rows["job"][0], "models": [{"setting": {"x": [0] * 5000}}]}
+    bundle = make_bundle(model, RowEncoder.of(table), manifest)
+    bundle.reference = describe_reference(bundle, rows, bundle.encode(rows), 1)
+    return bundle
+
+
+def test_what_a_wide_table_exports_is_read(wide, tmp_path):
+    folder = wide.write(tmp_path / "bundle")
+    assert (folder / "reference.json").stat().st_size > 2**21
+    assert load_bundle(folder).reference == wide.reference
+
+
+def test_what_is_too_large_to_be_read_is_not_exported(wide, tmp_path, monkeypatch):
+    monkeypatch.setattr(text_file, "MOST_VALUES", 10_000)
+    with pytest.raises(ConfigError, match=r"cannot be exported: reference\.json has more than the"):
+        wide.write(tmp_path / "bundle")
+    assert not [*tmp_path.iterdir()]

@@ -1,0 +1,167 @@
+"""Every registered method trains on rows that stay in partitions, or says why not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client
+
+from fairfrontier.metric.registry import METRICS, learn
+from fairfrontier.prepare.split import Part, Split
+from fairfrontier.runtime.cluster.partition import computing_on
+from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.train.fit.collection import (
+    find_reason,
+    fit_behind_collection,
+    predict_parts,
+    train_collections,
+)
+from fairfrontier.train.fit.post_processing import fit_behind
+from fairfrontier.train.fit.training import train
+from fairfrontier.train.postprocess.base import PostProcessor
+from fairfrontier.train.prediction import predict_part
+from fairfrontier.train.registry import METHODS, create
+
+# What is not among these needs all rows in one process's memory.
+TRAINED = {
+    *("constant", "gbdt", "gbdt_regression", "linear", "project", "reweigh"),
+    *("budro", "fair_regression", "fair_regression_classifier"),
+}
+CASES = [
+    (name, task)
+    for name, cls in METHODS.all().items()
+    for task in sorted(cls.task)
+    if not issubclass(cls, PostProcessor)
+]
+RULES = [name for name, cls in METHODS.all().items() if issubclass(cls, PostProcessor)]
+
+
+def assert_equal(found: np.ndarray, wanted: np.ndarray, trees: int) -> None:
+    """Compare to rounding: leaves are float32, whose gradients partitions add in another order."""
+    most = float(np.abs(wanted).max(initial=0.0))
+    error = (trees + 1) * 2.0**-23 * most if trees else 1e-9
+    np.testing.assert_allclose(found, wanted, rtol=0 if trees else 1e-7, atol=error)
+
+
+def spread_part(part: Part) -> Part:
+    """Return the part with X as a Dask array of three partitions or more."""
+    X = da.from_array(part.X, chunks=(part.n_samples // 3, part.X.shape[1]))
+    sets = {key: replace(each, X=X) for key, each in part.counterfactuals.items()}
+    return replace(part, X=X, counterfactuals=sets)
+
+
+def spread(split: Split) -> Split:
+    return split.replace(**{name: spread_part(part) for name, part in split.parts()})
+
+
+@pytest.fixture(scope="module")
+def client():
+    options = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    cluster = Client(processes=False, set_as_default=False, n_workers=2, **options)
+    with cluster as client, computing_on(client):
+        yield client
+
+
+@pytest.mark.parametrize(("name", "task"), CASES)
+def test_trains_as_in_memory_or_says_why_not(name, task, tiny, client):
+    split, example = tiny[task], METHODS.all()[name].example
+    lazy = spread(split)
+    reason = find_reason(create(name, **example), lazy, client)
+    assert (reason is None) == (name in TRAINED)
+    if reason is not None:
+        assert name in reason
+        assert train_collections([create(name, **example)], [lazy], learn, client).skipped == reason
+        return
+    trees = example.get("n_estimators", 0)
+    metric = learn("subspace", split)
+    expected = train([create(name, **example)], [split], lambda _: metric)
+    fitted = train_collections([create(name, **example)], [lazy], lambda _: metric, client)
+    assert fitted.skipped is expected.skipped is None
+    for part, wanted in expected.predictions[0].items():
+        found = fitted.predictions[0][part]
+        assert_equal(found.score, wanted.score, trees)
+        assert_equal(found.decision, wanted.decision, trees)
+        for key, variants in wanted.counterfactuals.items():
+            for (named, decision), (other, found_one) in zip(
+                variants, found.counterfactuals[key], strict=True
+            ):
+                assert named == other
+                assert_equal(found_one, decision, trees)
+
+
+@pytest.mark.parametrize("name", METRICS.all())
+def test_metrics_are_those_of_rows_in_memory_or_refused(name, tiny, client):
+    split = tiny["binary"]
+    if name not in ("subspace", "face"):
+        with pytest.raises(ConfigError, match=f"{name}.* learnt from rows in memory"):
+            learn(name, spread(split))
+        return
+    expected = learn(name, split)
+    # L-BFGS, in memory, ends where no entry of the gradient exceeds 1e-6.
+    tolerance = 1e-4 if name == "subspace" else 1e-10
+    np.testing.assert_allclose(learn(name, spread(split)).sigma, expected.sigma, atol=tolerance)
+
+
+def test_continuous_attributes_are_not_regressed(tiny, client):
+    split = tiny["binary"]
+    lazy = spread(split.replace(protected_kinds={"sex": "continuous"}))
+    with pytest.raises(ConfigError, match="does not regress 'sex'"):
+        learn("subspace", lazy)
+    assert learn("subspace", lazy, regress=[]).sigma.shape == (split.train.X.shape[1],) * 2
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_rules_decide_as_in_memory(name, tiny):
+    split = tiny["binary"]
+    lazy = spread(split)
+    model = create("gbdt", n_estimators=3).fit(split.train.X, split.train.y)
+    rules = [create(name, **METHODS.all()[name].example) for _ in range(2)]
+    with computing_on(None):
+        stored = predict_parts(model, dict(lazy.parts()))
+        found = fit_behind_collection(rules[0], model, stored, lazy)
+    inside = {key: predict_part(model, part) for key, part in split.parts()}
+    expected = fit_behind(rules[1], model, inside, split)
+    for part, wanted in expected.items():
+        np.testing.assert_array_equal(found[part].score, wanted.score)
+        np.testing.assert_array_equal(found[part].decision, wanted.decision)
+        for key, variants in wanted.counterfactuals.items():
+            for (_, decision), (_, other) in zip(
+                variants, found[part].counterfactuals[key], strict=True
+            ):
+                np.testing.assert_array_equal(other, decision)
+            scores = zip(
+                found[part].counterfactual_scores[key],
+                wanted.counterfactual_scores[key],
+                strict=True,
+            )
+            for one, other in scores:
+                np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "word"),
+    [
+        ("gbdt", {"tree_method": "exact"}, "tree method exact"),
+        ("gbdt", {"tree_method": "approx"}, "tree method approx"),
+        ("linear", {"folds": 3}, "folds"),
+        ("linear", {"solver": "lbfgs"}, "lbfgs"),
+        ("budro", {"early_stopping": 5}, "early_stopping: null"),
+    ],
+)
+def test_what_a_method_cannot_do_with_partitions_is_said(name, parameters, word, tiny, client):
+    assert word in str(find_reason(create(name, **parameters), spread(tiny["binary"]), client))
+
+
+def test_without_workers_only_what_needs_none_trains(tiny):
+    lazy = spread(tiny["binary"])
+    assert "--cluster local" in str(find_reason(create("budro"), lazy, None))
+    assert find_reason(create("gbdt"), lazy, None) is None
+
+
+def test_a_cut_needs_validation_rows(tiny):
+    lazy = spread(tiny["binary"]).replace(validation=None)
+    assert find_reason(create("gbdt"), lazy, None) is None
+    assert "validation rows" in str(find_reason(create("gbdt"), lazy, None, "accuracy"))

@@ -1,0 +1,148 @@
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fairfrontier.prepare.config.source import Source
+from fairfrontier.prepare.table.parquet import PlainParquet, _count_bytes, read_result
+from fairfrontier.prepare.table.stream import read_rows
+from fairfrontier.prepare.table.table import read_table
+from fairfrontier.runtime.errors import DataError
+
+
+def make_map(cells):
+    offsets = pa.array(range(len(cells) + 1), pa.int32())
+    return pa.MapArray.from_arrays(offsets, cells, cells)
+
+
+@pytest.mark.parametrize(
+    "nest",
+    [
+        lambda cells: cells,
+        lambda cells: pa.ListArray.from_arrays([0, 1_000_000, 2_000_000], cells),
+        lambda cells: pa.LargeListArray.from_arrays([0, 1_000_000, 2_000_000], cells),
+        lambda cells: pa.FixedSizeListArray.from_arrays(cells, 2),
+        lambda cells: pa.StructArray.from_arrays([cells[:100_000]], ["a"]),
+        lambda cells: make_map(cells[:100_000]),
+        lambda cells: pa.FixedSizeListArray.from_arrays(make_map(cells[:100_000]), 1),
+    ],
+)
+def test_a_long_text_in_many_rows_of_parquet_is_refused(tmp_path, nest):
+    # A copy for every row would take 2 TB.
+    column = nest(repeat_text("x" * 1_000_000, 2_000_000))
+    pq.write_table(pa.table({"a": column}), tmp_path / "t.parquet", store_schema=False)
+    assert (tmp_path / "t.parquet").stat().st_size < 100_000
+    with pytest.raises(DataError, match=r"unpacks to more than 67 MB.*raise source.unpacked"):
+        read_table(Source(path="t.parquet", format="parquet"), tmp_path, tmp_path)
+
+
+def repeat_text(text, rows):
+    """Return a column that holds a text once."""
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([text]))
+
+
+def test_parquet_of_all_types_is_read_as_arrow_reads_it(tmp_path):
+    cells = {
+        "text": ["a", None, "a", "ü"],
+        "bytes": [b"a", b"", None, b"a"],
+        "categories": pa.array(["a", "b", "a", None]).dictionary_encode(),
+        "large": pa.array(["a", None, "b", "a"], pa.large_string()),
+        "view": pa.array(["a", None, "b", "a"], pa.string_view()),
+        "number": [1, None, 3, 4],
+        "list": [["a", None], [], None, ["b"]],
+        "struct": [{"a": "x", "b": 1}, None, {"a": None, "b": 2}, {"a": "x", "b": 3}],
+        "map": pa.array([[("a", "x")], None, [], []], pa.map_(pa.string(), pa.string())),
+        "fixed": pa.array([b"abc", None, b"abc", b"abd"], pa.binary(3)),
+        "decimal": pa.array([1, 2, None, 3], pa.decimal128(30, 2)),
+        "time": pa.array([0, 1, 2, None], pa.timestamp("us")),
+    }
+    table = pa.table(cells)
+    pq.write_table(table, tmp_path / "t.parquet")
+    expected = pq.read_table(tmp_path / "t.parquet")
+    opened = PlainParquet(tmp_path / "t.parquet", 10**6, DataError("too much", "mend"))
+    with opened:
+        opened.check_cells(1)
+        decoded = opened.decode(opened.file.read())
+        assert decoded.equals(expected)
+        assert decoded.schema.equals(expected.schema)
+        for batch in opened.file.iter_batches(2, columns=["text", "list", "categories"]):
+            assert opened.decode(batch).to_pylist()[0]["text"] == "a"
+
+
+def test_the_bytes_of_maps_are_those_of_their_rows():
+    cells = pa.array([[("ab", "cd")], None, [], [("e", None)]], pa.map_(pa.string(), pa.string()))
+    flat = pa.array([{"k": "e", "v": None}], pa.struct({"k": pa.string(), "v": pa.string()}))
+    assert _count_bytes(cells.slice(3)) == _count_bytes(flat) < _count_bytes(cells)
+
+
+def test_a_result_that_grows_as_none_does_is_refused(tmp_path):
+    path = tmp_path / "points.parquet"
+    frame = pd.DataFrame({"method": ["gbdt", None], "value": [0.5, np.nan]})
+    frame.attrs["alpha"] = 0.1
+    frame.to_parquet(path, index=False)
+    pd.testing.assert_frame_equal(read_result(path), frame)
+    assert read_result(path).attrs == frame.attrs
+    for cells in (repeat_text("x" * 100_000, 10_000), pa.nulls(10**7, pa.int64())):
+        pq.write_table(pa.table({"method": cells}), path, store_schema=False)
+        with pytest.raises(DataError, match="unpacks to more than 67 MB"):
+            read_result(path)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        pa.array([["a"]]),
+        pa.array([{"a": "b"}]),
+        pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())),
+        pa.array([b"\xff"]),
+        pa.array([b"\xff"], pa.binary(1)),
+        pa.array([b"\xff"]).dictionary_encode(),
+    ],
+)
+def test_cells_that_are_no_text_and_no_number_are_one_sentence(tmp_path, cells):
+    pq.write_table(pa.table({"a": cells, "b": cells}), tmp_path / "t.parquet")
+    batch = next(read_rows(tmp_path / "t.parquet", {"a": "bundle", "b": "keep"}, 10))
+    assert batch.column("b").values.to_pylist() == cells.to_pylist()
+    with pytest.raises(DataError, match=r"column 'a' holds .*neither text nor a number"):
+        _ = batch.frame
+
+
+def test_text_without_its_type_is_read(tmp_path):
+    cells = [pa.array([b"a", None]), pa.array([b"a", None], pa.binary(1)), pa.array([1, 2])]
+    pq.write_table(pa.table(cells, names=["a", "b", "c"]), tmp_path / "t.parquet")
+    used = dict.fromkeys("abc", "bundle")
+    assert next(read_rows(tmp_path / "t.parquet", used, 10)).frame.shape == (2, 3)
+
+
+@pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY", "PLAIN"])
+def test_text_of_every_encoding_is_read(tmp_path, encoding):
+    cells = [f"person {row}" for row in range(3000)]
+    path = tmp_path / "t.parquet"
+    options = {"use_dictionary": False, "column_encoding": {"a": encoding}}
+    pq.write_table(pa.table({"a": cells}), path, row_group_size=1000, **options)
+    frame = read_table(Source(path="t.parquet", format="parquet"), tmp_path, tmp_path).frame
+    assert frame["a"].tolist() == cells
+    batches = read_rows(path, {"a": "labels"}, 700)
+    assert [cell for batch in batches for cell in batch.frame["a"]] == cells
+
+
+def test_wide_fixed_cells_of_parquet_are_counted(tmp_path):
+    cells = pa.DictionaryArray.from_arrays(
+        pa.array(np.zeros(1000, np.int32)), pa.array([bytes(100_000)], pa.binary(100_000))
+    )
+    pq.write_table(pa.table({"a": cells.dictionary_decode()}), tmp_path / "t.parquet")
+    with pytest.raises(DataError, match="unpacks to more than 67 MB"):
+        read_table(Source(path="t.parquet", format="parquet"), tmp_path, tmp_path)
+
+
+def test_what_the_memory_does_not_hold_is_one_sentence(tmp_path, monkeypatch):
+    def fail(*_):
+        raise pa.ArrowMemoryError("malloc of size 17179869184 failed")
+
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "t.parquet")
+    monkeypatch.setattr(PlainParquet, "decode", fail)
+    with pytest.raises(DataError, match="more memory than there is"):
+        read_table(Source(path="t.parquet", format="parquet"), tmp_path, tmp_path)
+    with pytest.raises(DataError, match="more memory than there is"):
+        list(read_rows(tmp_path / "t.parquet", {"a": "labels"}, 10))

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import pytest
+import xgboost
+from distributed import Client
+
+from fairfrontier.train.dask.boosting import boost_partitions
+
+PARAMETERS = {"objective": "binary:logistic", "max_depth": 3, "tree_method": "hist", "nthread": 1}
+
+
+@pytest.fixture(scope="module")
+def client():
+    options = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    with Client(processes=False, set_as_default=False, n_workers=2, **options) as client:
+        yield client
+
+
+@pytest.mark.parametrize("spread", [False, True])
+def test_trees_are_those_of_the_rows_in_memory(client, spread):
+    generator = np.random.default_rng(0)
+    X = generator.integers(0, 40, size=(400, 3)).astype(np.float64)
+    y = (X[:, 0] + X[:, 1] + generator.normal(0, 10, 400) > 40).astype(np.int64)
+    weight = generator.integers(1, 4, 400) / 2.0
+    lazy = da.from_array(X, chunks=((150, 90, 160), 3))
+    workers = client if spread else None
+    booster = boost_partitions(PARAMETERS, 5, lazy, y, weight, client=workers, name="mine")
+    expected = xgboost.train(PARAMETERS, xgboost.DMatrix(X, y, weight=weight, nthread=1), 5)
+    rows = xgboost.DMatrix(X, nthread=1)
+    np.testing.assert_allclose(booster.predict(rows), expected.predict(rows), atol=1e-6)

@@ -1,0 +1,170 @@
+import json
+import zipfile
+
+import numpy as np
+import pytest
+import skops.io
+from sklearn.ensemble import GradientBoostingRegressor
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.svm import SVR
+
+from fairfrontier import create
+from fairfrontier.runtime.errors import StoreError
+from fairfrontier.train.individual.fair_boosting.learner import LEARNERS, make_learner
+from fairfrontier.train.learner_file import find_strangers, read_learner, write_learner
+from fairfrontier.train.registry import load_model
+from fairfrontier.train.regression.oracle import oracle
+from tests.fuzz.model import SPLIT, save_boosting
+from tests.train.test_persistence import sign
+
+SVR_NAME = "sklearn.svm._classes.SVR"
+GENERATOR = np.random.default_rng(0)
+X = GENERATOR.normal(size=(60, 3))
+Y = (X[:, 0] > 0).astype(int)
+
+
+def keep(learner, tmp_path):
+    path = tmp_path / "learner.skops"
+    write_learner(learner, path)
+    return path
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_learners_of_fair_boosting_come_back(name, tmp_path):
+    made = [make_learner(name, None).fit(X, X[:, 0]) for _ in range(2)]
+    back = read_learner(keep(made, tmp_path), ())
+    for each, again in zip(made, back, strict=True):
+        assert again.predict(X).tobytes() == each.predict(X).tobytes()
+
+
+@pytest.mark.parametrize("classifier", [False, True])
+@pytest.mark.parametrize("name", oracle.LEARNERS)
+def test_learners_of_regressions_come_back(name, classifier, tmp_path):
+    learner = oracle.make_learner(name, classifier=classifier, random_state=0, n_jobs=None)
+    learner.fit(X, Y)
+    again = read_learner(keep(learner, tmp_path), ())
+    assert again.predict(X).tobytes() == learner.predict(X).tobytes()
+
+
+@pytest.mark.parametrize(
+    "learner", [SVR(), make_pipeline(StandardScaler(), SVR()), GradientBoostingRegressor()]
+)
+def test_a_class_that_has_no_name_here_is_not_built_unasked(learner, tmp_path, monkeypatch):
+    path = keep([learner.fit(X, X[:, 0])], tmp_path)
+    monkeypatch.setattr("skops.io._audit.Node.construct", None)
+    with pytest.raises(StoreError, match=r"not read unasked: .*sklearn\.") as refused:
+        read_learner(path, ())
+    assert "trusted=[...]" in refused.value.mend
+
+
+def test_native_code_gets_no_arrays_of_a_stranger(tmp_path):
+    # libsvm would end the process.
+    learner = SVR().fit(SPLIT.train.X, SPLIT.train.X[:, 0])
+    learner.support_ = np.zeros(12_000_000, dtype=np.int32)
+    folder = save_boosting(tmp_path / "model")
+    skops.io.dump([learner], folder / "rounds.skops", compression=zipfile.ZIP_DEFLATED)
+    sign(folder)
+    with pytest.raises(StoreError, match=rf"not read unasked: {SVR_NAME}\."):
+        load_model(folder)
+
+
+def test_an_own_learner_is_read_by_whoever_names_it(tmp_path):
+    model = create("fair_boosting", learner=SVR(), n_estimators=2, budget=0.0)
+    folder = save_boosting(tmp_path / "model", model)
+    for load in (load_model, type(model).load):
+        with pytest.raises(StoreError, match="not read unasked"):
+            load(folder)
+        back = load(folder, trusted=[SVR_NAME])
+        assert np.array_equal(back.predict_proba(SPLIT.test.X), model.predict_proba(SPLIT.test.X))
+
+
+def test_no_name_lets_code_in(tmp_path):
+    path = keep(FunctionTransformer(func=keep), tmp_path)
+    named = [f"{__name__}.keep", "builtins.function", "FunctionTransformer"]
+    with pytest.raises(StoreError, match="not trusted"):
+        read_learner(path, named)
+    assert find_strangers(FunctionTransformer()) == []
+    assert find_strangers(FunctionTransformer(func=keep)) == [f"{__name__}.keep"]
+
+
+def test_a_loader_makes_its_own_types_only(tmp_path):
+    path = keep({"a": LEARNERS["linear"]()}, tmp_path)
+    with zipfile.ZipFile(path) as archive:
+        schema = json.loads(archive.read("schema.json"))
+    schema["key_types"]["content"][0].update(
+        __module__="sklearn.linear_model._ridge", __class__="Ridge"
+    )
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("schema.json", json.dumps(schema))
+    with pytest.raises(StoreError, match=r"not (read unasked|trusted): sklearn.*Ridge"):
+        read_learner(path, ())
+
+
+def test_a_forest_starts_no_threads_and_counts_its_trees(tmp_path):
+    learner = oracle.make_learner("random_forest", classifier=True, random_state=0, n_jobs=1)
+    learner.set_params(n_estimators=3).fit(X, Y)
+    learner.n_jobs = 5000
+    assert read_learner(keep(learner, tmp_path), ()).n_jobs == 1
+    learner.n_estimators = 5000
+    with pytest.raises(ValueError, match="3 trees, not 5000"):
+        read_learner(keep(learner, tmp_path), ())
+
+
+def test_neighbours_are_of_the_shapes_that_their_kernels_believe(tmp_path):
+    learner = KNeighborsRegressor(2, algorithm="brute").fit(X, X[:, 0])
+    learner._fit_X = X[:, :1].copy()
+    learner.n_samples_fit_ = 10**9
+    back = read_learner(keep(learner, tmp_path), ())
+    assert (back.n_features_in_, back.n_samples_fit_) == (1, 60)
+    learner._fit_X = X[:7]
+    with pytest.raises(ValueError, match="inconsistent numbers"):
+        read_learner(keep(learner, tmp_path), ())
+
+
+@pytest.mark.parametrize(
+    ("name", "classifier", "changes"),
+    [
+        ("random_forest", True, {"n_classes_": 10**9}),
+        ("random_forest", True, {"n_classes_": [2] * 100}),
+        ("random_forest", False, {"n_outputs_": 10**9}),
+        ("extra_trees", True, {"n_outputs_": 10**9}),
+        ("decision_tree", True, {"n_classes_": 10**9}),
+        ("decision_tree", True, {"classes_": np.arange(1000)}),
+        ("decision_tree", False, {"n_outputs_": 10**9}),
+    ],
+)
+def test_outputs_are_those_of_the_trees(name, classifier, changes, tmp_path):
+    learner = oracle.make_learner(name, classifier=classifier, random_state=0, n_jobs=None)
+    vars(learner.fit(X, Y)).update(changes)
+    with pytest.raises(ValueError, match="other outputs or classes than its trees"):
+        read_learner(keep(learner, tmp_path), ())
+
+
+@pytest.mark.parametrize("classifier", [False, True])
+def test_trees_of_several_outputs_come_back(classifier, tmp_path):
+    learner = oracle.make_learner("extra_trees", classifier=classifier, random_state=0, n_jobs=None)
+    learner.set_params(n_estimators=2).fit(X, np.column_stack([Y, np.arange(60) % 3]))
+    again = read_learner(keep(learner, tmp_path), ())
+    assert np.array_equal(again.predict(X), learner.predict(X))
+
+
+@pytest.mark.parametrize("number", [1, 0, None])
+def test_a_member_of_the_archive_is_not_unpacked_for_many_arrays(number, tmp_path, monkeypatch):
+    shared = np.zeros(1000)
+    path = keep([shared, shared], tmp_path)
+    first, second = read_learner(path, ())
+    assert first is second
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    schema = json.loads(members["schema.json"])
+    for copy in schema["content"][:: -1 if number else 1][: 1 if number else 2]:
+        copy["__id__"] = number
+    members["schema.json"] = json.dumps(schema).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    monkeypatch.setattr("skops.io._numpy.NdArrayNode.__init__", None)
+    with pytest.raises(ValueError, match="several of its objects"):
+        read_learner(path, ())
