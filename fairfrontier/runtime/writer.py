@@ -19,7 +19,8 @@ from pathlib import Path
 from fairfrontier.runtime.errors import StoreError
 
 # Folders beside the files to be: not yet complete, or complete and to be moved. Whoever made one
-# holds a lock on it, which the system releases however the process ends.
+# holds a lock on it, which the system releases however the process ends. Of complete ones a folder
+# has one at a time, so that files of two writers are not mixed.
 _UNFINISHED, _COMPLETE = ".unfinished@", ".complete@"
 # Lists the files that a complete draft removes.
 _REMOVED = ".removed"
@@ -31,6 +32,8 @@ _TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
 _MOST = 2**20
 # Seconds until a process that waits for a folder says so, and until it gives up.
 QUIET, PATIENCE = 2.0, 3600.0
+# Seconds until a draft is moved even if another one still is.
+_MOVING = 60.0
 _log = logging.getLogger(__name__)
 
 
@@ -49,7 +52,7 @@ def drafting(folder: Path) -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     recover(folder)
     mode = _mode_of(folder)
-    work, lock = _make_locked(lambda: folder / f"{_UNFINISHED}{secrets.token_hex(8)}", mode)
+    work, lock = _make_locked(lambda: folder / _name_draft(), mode)
     try:
         yield work
     finally:
@@ -99,6 +102,10 @@ def sharing(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
+def _name_draft() -> str:
+    return f"{_UNFINISHED}{secrets.token_hex(8)}"
+
+
 def _make_locked(name: Callable[[], Path], mode: int = 0o777) -> tuple[Path, int]:
     """Make the folder that is named, and return it with its lock, for which it waits."""
     while True:
@@ -144,7 +151,7 @@ def _recover(name: str, around: int) -> None:
     """Complete or remove a draft, unless it is somebody else's or held."""
     with _opening(name, os.O_DIRECTORY | os.O_NOFOLLOW, around) as draft:
         if os.fstat(draft).st_uid != os.geteuid():
-            return
+            raise PermissionError(errno.EPERM, f"{name} is another user's")
         fcntl.flock(draft, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Before it is locked, its writer may have ended, and renamed it.
         if not os.path.samestat(
@@ -152,7 +159,9 @@ def _recover(name: str, around: int) -> None:
         ):
             return
         if name.startswith(_COMPLETE):
-            name = _move(name, draft, around)
+            emptied = _name_draft()
+            _move(name, draft, around, emptied)
+            name = emptied
         shutil.rmtree(name, ignore_errors=True, dir_fd=around)
 
 
@@ -273,16 +282,15 @@ def _publish(work: Path, removed: Sequence[str] = ()) -> None:
     """Move what is in a draft into the folder around it, and remove what is listed there."""
     (work / _REMOVED).write_text("\n".join(removed), encoding="utf-8")
     flush(*work.rglob("*"), work)
-    complete = work.name.replace(_UNFINISHED, _COMPLETE)
     with (
         _opening(work.parent, os.O_DIRECTORY) as around,
         _opening(work.name, os.O_DIRECTORY | os.O_NOFOLLOW, around) as draft,
     ):
         names = _list(draft)
-        _rename(work.name, complete, around, around)
+        complete = _complete(work.name, around)
         os.fsync(around)
         try:
-            _move(complete, draft, around)
+            _move(complete, draft, around, work.name)
         except OSError:
             # Where a part was moved, `recover` moves the others.
             if _list(draft) == names:
@@ -290,10 +298,33 @@ def _publish(work: Path, removed: Sequence[str] = ()) -> None:
             raise
 
 
-def _move(name: str, draft: int, around: int) -> str:
-    """Move what is in a complete draft into the folder around it; return the draft's new name.
+def _complete(name: str, around: int) -> str:
+    """Rename a draft as complete, after the one that is being moved there; return its new name."""
+    end = time.monotonic() + _MOVING
+    while time.monotonic() < end:
+        try:
+            _rename(name, _COMPLETE, around, around)
+            return _COMPLETE
+        except OSError as error:
+            if error.errno not in _TAKEN:
+                break
+        try:
+            _recover(_COMPLETE, around)
+        except (BlockingIOError, FileNotFoundError):
+            # It is being moved, or was just now.
+            time.sleep(0.01)
+        except (OSError, ValueError):
+            # It is not the user's, or the file system has no locks.
+            break
+    own = name.replace(_UNFINISHED, _COMPLETE)
+    _rename(name, own, around, around)
+    return own
 
-    By that it is to be removed, even if the process is killed meanwhile.
+
+def _move(name: str, draft: int, around: int, emptied: str) -> None:
+    """Move what is in a complete draft into the folder around it, and rename the draft.
+
+    By its new name it is to be removed, even if the process is killed meanwhile.
     """
     gone = _read_removed(draft)
     for entry in _list(draft):
@@ -304,9 +335,7 @@ def _move(name: str, draft: int, around: int) -> str:
         with suppress(FileNotFoundError):
             os.unlink(Path(entry).name, dir_fd=around)
     os.fsync(around)
-    emptied = name.replace(_COMPLETE, _UNFINISHED)
     _rename(name, emptied, around, around)
-    return emptied
 
 
 def _replace(name: str, draft: int, around: int) -> None:
@@ -345,6 +374,8 @@ def _list(folder: int) -> list[str]:
 
 def _read_removed(draft: int) -> list[str]:
     """Return the names that a draft lists; ValueError for what no process of the user wrote."""
+    if _REMOVED not in _list(draft):
+        raise ValueError(f"there is no {_REMOVED}")
     # A pipe would be waited for.
     with _opening(_REMOVED, os.O_NOFOLLOW | os.O_NONBLOCK, draft) as handle:
         facts = os.fstat(handle)

@@ -6,6 +6,8 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
@@ -205,6 +207,43 @@ def test_what_cannot_be_moved_is_not_moved_later(tmp_path, monkeypatch):
             write()
     recover(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def write_both(folder, content):
+    with filling(folder, ["one", "two"]) as work:
+        for name in ("one", "two"):
+            (work / name).write_text(content)
+
+
+def test_the_files_of_two_writers_are_not_mixed(tmp_path, monkeypatch):
+    replace = writer._replace
+    second = threading.Thread(target=write_both, args=(tmp_path, "second"))
+
+    def pause(name, *folders):
+        replace(name, *folders)
+        if name == "one" and not second.ident:
+            second.start()
+            # Unless it waits, it ends meanwhile.
+            second.join(0.3)
+
+    monkeypatch.setattr(writer, "_replace", pause)
+    write_both(tmp_path, "first")
+    second.join()
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "one": "second",
+        "two": "second",
+    }
+
+
+@pytest.mark.parametrize("content", [{}, {".removed": b"\xff"}, {"one": b""}], ids=str)
+def test_a_draft_in_the_way_stops_nobody(tmp_path, content):
+    (tmp_path / ".complete@").mkdir()
+    for name, text in content.items():
+        (tmp_path / ".complete@" / name).write_bytes(text)
+    started = time.monotonic()
+    write_both(tmp_path, "text")
+    assert (tmp_path / "two").read_text() == "text"
+    assert time.monotonic() < started + writer._MOVING / 2
 
 
 def test_the_draft_of_a_living_writer_stays(tmp_path):
