@@ -18,11 +18,15 @@ from typing import Any
 
 # Imported once, for the forks in which commands run.
 import distributed  # noqa: F401
+import matplotlib.figure  # noqa: F401
 import xgboost  # noqa: F401
 
 import fairfrontier.audit.files
+import fairfrontier.choose.card
+import fairfrontier.choose.select
 import fairfrontier.cli.audit_command
 import fairfrontier.cli.debias_command
+import fairfrontier.cli.select_command
 import fairfrontier.debias.files
 import fairfrontier.runner  # noqa: F401
 from fairfrontier.train.registry import METHODS

@@ -43,8 +43,9 @@ _DECISIONS = "decisions.csv --decisions decision --labels y --group group --leve
 JOBS = {
     "run": Job((*_RUN, "inline"), 60),
     "run, two workers": Job((*_RUN, "two.yaml"), 40),
-    "debias": Job(("debias", *_SCORES.split()), 40),
-    "audit": Job(("audit", *_DECISIONS.split()), 40),
+    "select": Job(("select", "chosen"), 20),
+    "debias": Job(("debias", *_SCORES.split()), 30),
+    "audit": Job(("audit", *_DECISIONS.split()), 30),
     "reproduce": Job((*_REPRODUCE, "inline"), 12, FLOWS),
     "reproduce, two workers": Job((*_REPRODUCE, "two.yaml"), 8, FLOWS),
 }
@@ -57,6 +58,13 @@ def make_template(folder: Path) -> Path:
         make_scores(1500).to_csv(home / "scores.csv", index=False)
         make_table().to_csv(home / "decisions.csv", index=False)
         (home / "two.yaml").write_text("kind: local\nworkers: 2\n")
+        # It shares no fit with the others.
+        (home / "conf" / "studies" / "chosen.yaml").write_text(
+            "study: chosen\ndataset: loans\nmethods: {gbdt: {n_estimators: [3, 4]}}\nseeds: 1\n"
+            "frontier: {fairness: [gap_rms:origin]}\n"
+        )
+        run = command("run", "chosen", "--cluster", "inline")
+        subprocess.run(run, env=environment(home), capture_output=True, check=True)
         prefect = home / "data" / "prefect"
         prefect.mkdir(mode=0o700)
         upgrade = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "-y"]
