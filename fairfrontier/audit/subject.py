@@ -227,8 +227,9 @@ def _decide(bundle: Bundle, config: AuditConfig, groups: Sequence[str], report: 
         rows = bundle.encode(frame)
         accepted = rows.refusals.accepted
         refused.update(rows.refusals.reasons[~accepted])
-        y = encoder.read_labels(frame) if label in columns else np.zeros(len(frame))
-        X, codes, y = rows.X[accepted], rows.groups[accepted], y[accepted]
+        X, codes, y = rows.X[accepted], rows.groups[accepted], np.zeros(accepted.sum())
+        if label in columns:
+            y = encoder.read_labels(frame[accepted], path)
         judged = _judge(bundle, X, codes, edits)
         read.append((y, codes, judged))
         if sample is not None:

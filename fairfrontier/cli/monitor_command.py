@@ -82,6 +82,8 @@ def show_monitor(folder: Path, summary: dict[str, Any]) -> None:
         f"{new['rows']:,} rows and {new['labels']:,} labels counted, {counts['rows']:,} and "
         f"{counts['labels']:,} in all. Report: {folder / 'report.html'}"
     )
+    if ignored := new["ignored"]:
+        show(f"{ignored:,} labels were ignored: their rows have one already.")
 
 
 def _write(value: float | None) -> str:

@@ -154,21 +154,21 @@ def count_period(
         decided = bundle.judge_rows(frame, rows, row_id)
         accepted = (decided["refused"] == "").to_numpy()
         refused.update(decided["refused"][~accepted])
-        label = np.full(len(frame), np.nan)
+        label = np.full(accepted.sum(), np.nan)
         if bundle.encoder.config.label.column in frame:
-            label = bundle.encoder.read_labels(frame)
+            label = bundle.encoder.read_labels(frame[accepted], path)
         _, words = read_ids(frame, row_id)
         batch = draw_batches(words)[accepted]
         codes = groups.find(rows.groups[accepted])
         probability = decided["probability"].to_numpy(dtype=np.float64)[accepted]
-        tally.add(codes, batch, probability, label[accepted], decided=False)
+        tally.add(codes, batch, probability, label, decided=False)
         columns = rows.columns.loc[accepted].assign(**{SCORE: decided.loc[accepted, "score"]})
         for name, each in described.items():
             binned[name] = binned.get(name, 0) + count_column(columns[name], each)
         if row_id is not None:
             values = {ID: decided.loc[accepted, "id"].astype("str"), PROBABILITY: probability}
             of_groups = {f"group:{name}": codes[name].astype(np.int32) for name in codes if name}
-            kept.append(pd.DataFrame({**values, BATCH: batch, LABEL: label[accepted], **of_groups}))
+            kept.append(pd.DataFrame({**values, BATCH: batch, LABEL: label, **of_groups}))
     counts = tally.tabulate()
     everyone = counts.loc[counts["attribute"] == "", list(COUNTED)].sum()
     check_decided(everyone["rows"], refused, path)
@@ -192,18 +192,18 @@ def count_labels(
     kept: pd.DataFrame,
     period: str,
     report: Callable[[float], None],
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+) -> tuple[pd.DataFrame, pd.DataFrame, int]:
     """Join the labels of a table with the decisions of an earlier period, by row id.
 
-    Returns the counts of rows whose label was not known before, and ``kept`` with the labels. Rows
-    of other periods are ignored, and so are labels of rows that have one.
+    Returns the counts of rows whose label was not known before, ``kept`` with the labels, and how
+    many labels were ignored since their rows have one. Rows of other periods are ignored, too.
 
     Raises
     ------
     ConfigError
         When the table has no labels or ids.
     DataError
-        When no row is of the period, or an id occurs twice.
+        When no row is of the period, an id occurs twice, or a label is none of the study's table.
     """
     ids = pd.Index(kept[ID])
     values = np.full(len(kept), np.nan)
@@ -217,7 +217,7 @@ def count_labels(
     for frame in read_frames(bundle, path, used, report):
         names, _ = read_ids(frame, row_id)
         position = ids.get_indexer(pd.Index(names).astype("str"))
-        found, code = position >= 0, bundle.encoder.read_labels(frame)
+        found = position >= 0
         repeated = pd.Index(position[found]).duplicated() | seen[position[found]]
         if repeated.any():
             name = names[found][repeated.argmax()]
@@ -225,20 +225,22 @@ def count_labels(
                 f"The row id {str(name)!r} occurs twice in {path}.", "Give it one label."
             )
         seen[position[found]] = True
-        values[position[found]] = code[found]
+        values[position[found]] = bundle.encoder.read_labels(frame[found], path)
     if not seen.any():
         raise DataError(
             f"No row of {path} has an id of the period {period}, which is recorded already.",
             "Name a new period with --period, or give the labels of this one by the same row ids.",
         )
-    new = kept[LABEL].isna().to_numpy() & ~np.isnan(values)
+    labelled = ~np.isnan(values)
+    new = kept[LABEL].isna().to_numpy() & labelled
     groups = Groups(bundle)
     codes = {name: kept[f"group:{name}"].to_numpy()[new] for name in groups.levels if name}
     codes[""] = np.zeros(new.sum(), dtype=np.int64)
     tally = Tally(groups)
     batch, probability = kept[BATCH].to_numpy()[new], kept[PROBABILITY].to_numpy()[new]
     tally.add(codes, batch, probability, values[new], decided=True)
-    return tally.tabulate(), kept.assign(**{LABEL: np.where(new, values, kept[LABEL])})
+    kept = kept.assign(**{LABEL: np.where(new, values, kept[LABEL])})
+    return tally.tabulate(), kept, int((labelled & ~new).sum())
 
 
 def draw_batches(words: np.ndarray) -> np.ndarray:

@@ -48,7 +48,8 @@ class Findings:
     kept : DataFrame or None
         The decisions of the period, for labels that come later; see `PeriodRows`.
     new : dict
-        ``rows`` and ``labels`` that were counted now, both 0 where the table was counted before.
+        ``rows`` and ``labels`` that were counted now, and labels ``ignored`` since their rows had
+        one; all are 0 where the table was counted before.
     rates : DataFrame
         `tabulate_periods` of all rates.
     checks : DataFrame
@@ -188,7 +189,7 @@ def _count(
     row_id = config.row_id or bundle.row_id
     same = entries[entries["digest"] == digest]
     if period in set(same["period"]):
-        return history, None, {"rows": 0, "labels": 0}
+        return history, None, {"rows": 0, "labels": 0, "ignored": 0}
     if (same["rows"] > 0).any():
         raise ConfigError(
             f"{config.table} was counted already, as the period {same['period'].iloc[0]}.",
@@ -209,18 +210,18 @@ def _count(
     with explaining(config.folder):
         kept = read_result(path)
     try:
-        counts, kept = count_labels(bundle, config.table, row_id, kept, period, report)
+        counts, kept, ignored = count_labels(bundle, config.table, row_id, kept, period, report)
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, FairfrontierError):
             raise
         raise StoreError(f"{path} is damaged.", "Restore it from a copy.") from None
     history = history.add(period, digest, 0, counts, history.drift.iloc[:0])
-    return history, kept, _count_last(history)
+    return history, kept, _count_last(history, ignored)
 
 
-def _count_last(history: History) -> dict[str, int]:
+def _count_last(history: History, ignored: int = 0) -> dict[str, int]:
     last = history.entries.iloc[-1]
-    return {"rows": int(last["rows"]), "labels": int(last["labelled"])}
+    return {"rows": int(last["rows"]), "labels": int(last["labelled"]), "ignored": ignored}
 
 
 def _tabulate_checks(

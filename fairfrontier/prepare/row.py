@@ -19,18 +19,18 @@ from fairfrontier.prepare.loader import FittedTable
 from fairfrontier.prepare.splitting.counterfactual import Edit, make_edits
 from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX, Encoder, OneHot
 from fairfrontier.prepare.splitting.group import Attribute, find_groups
-from fairfrontier.prepare.splitting.stored import read_attributes, read_blocks
+from fairfrontier.prepare.splitting.stored import read_attributes, read_blocks, read_levels
 from fairfrontier.prepare.table.column import (
     MISSING_LEVEL,
     as_levels,
     find_rows,
     policy_of,
-    sort_levels,
+    unique_levels,
     used_columns,
 )
 from fairfrontier.prepare.table.table import rewrite_numbers
 from fairfrontier.prepare.text.corpus import prepare_texts
-from fairfrontier.runtime.errors import ConfigError, nearest, repeated
+from fairfrontier.runtime.errors import ConfigError, DataError, nearest, repeated
 from fairfrontier.runtime.text_file import read_json, write_json
 from fairfrontier.runtime.thread import count_cores
 
@@ -97,6 +97,8 @@ class RowEncoder:
         Groups.
     classes : tuple of str
         Names of the classes; of two the second one is positive. Empty for a regression.
+    levels : tuple of str
+        Levels of the label in the study's table; empty where it is a number.
     unseen : {"zeros", "refuse"}
         A level of a categorical column that no training row had is encoded as zeros, as in the
         other parts of the study's table, or its row is refused.
@@ -106,6 +108,7 @@ class RowEncoder:
     encoder: Encoder
     attributes: tuple[Attribute, ...]
     classes: tuple[str, ...]
+    levels: tuple[str, ...]
     unseen: Unseen = "zeros"
 
     @classmethod
@@ -118,9 +121,12 @@ class RowEncoder:
                 "have none.",
                 "Choose an encoder that makes them: features: {text: {encoder: auto}}.",
             )
-        label = config.label
-        if label.task == "binary" and label.above is None and label.positive is None:
-            levels = sort_levels(as_levels(table.frame[config.label.column]).unique())
+        label, levels = config.label, tuple[str, ...]()
+        if label.positive is not None or (label.task != "regression" and label.above is None):
+            levels = unique_levels(table.frame[label.column])
+            where = f"{config.dataset}: label.column: {label.column!r} has {len(levels):,} levels"
+            config.limits.check("levels", len(levels), where, "Merge some of them")
+        if levels and label.task == "binary" and label.positive is None:
             label = label.model_copy(update={"positive": levels[-1:]})
             config = config.model_copy(update={"label": label})
         # Later rows may lack levels of which versions were made.
@@ -129,7 +135,7 @@ class RowEncoder:
             for name, edited in config.counterfactuals.items()
         }
         config = config.model_copy(update={"counterfactuals": versions})
-        return cls(config, table.encoder, plan.attributes, plan.target.classes, unseen)
+        return cls(config, table.encoder, plan.attributes, plan.target.classes, levels, unseen)
 
     def save(self, folder: Path) -> None:
         """Write it into a folder: encoder.json, and the encoder of texts, without pickle."""
@@ -143,6 +149,7 @@ class RowEncoder:
             "dataset": dataset,
             "attributes": [asdict(attribute) for attribute in self.attributes],
             "classes": list(self.classes),
+            "levels": list(self.levels),
             "unseen": self.unseen,
         }
         if isinstance(last, TextBlock):
@@ -177,7 +184,8 @@ class RowEncoder:
         if plain["unseen"] not in get_args(Unseen):
             raise ValueError(f"{plain['unseen']!r} is not what happens to unseen levels")
         attributes = read_attributes(plain["attributes"], config)
-        return cls(config, encoder, attributes, classes, plain["unseen"])
+        levels = read_levels(plain["levels"], config.label, classes)
+        return cls(config, encoder, attributes, classes, levels, plain["unseen"])
 
     @property
     def text_block(self) -> TextBlock | None:
@@ -283,22 +291,43 @@ class RowEncoder:
                 columns[GROUP_PREFIX + attribute.name] = names[groups[:, position]]
         return EncodedRows(self.encoder.encode(columns), groups, columns, refusals)
 
-    def read_labels(self, frame: pd.DataFrame) -> np.ndarray:
+    def read_labels(self, frame: pd.DataFrame, table: Path | str = "The table") -> np.ndarray:
         """Return 1 where the label is positive, 0 elsewhere, NaN where it is missing; float64.
 
         Of a regression return its target as the study scales it.
+
+        Raises
+        ------
+        DataError
+            When a label is none of the study's table, or no finite number.
         """
         label = self.config.label
         column = self._strip(frame[label.column])
         if label.positive is None:
             numbers = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64)
+            self._check_labels(column, np.isfinite(numbers), table)
             if label.above is not None:
                 return np.where(np.isnan(numbers), np.nan, numbers > label.above)
             low, high = label.range or (0.0, 1.0)
             numbers = numbers.clip(low, high) if label.clip else numbers
             return (numbers - low) / (high - low)
         column = as_levels(column)
+        self._check_labels(column, column.isin(self.levels).to_numpy(), table)
         return np.where(column.isna(), np.nan, column.isin(label.positive))
+
+    def _check_labels(self, column: pd.Series, known: np.ndarray, table: Path | str) -> None:
+        """Raise a DataError for a cell of the label that is neither known nor missing."""
+        wrong = column.notna().to_numpy() & ~known
+        if wrong.any():
+            at = int(wrong.argmax())
+            level = str(column.iloc[at])
+            what = "a label that the study's table had not" if self.levels else "no finite number"
+            raise DataError(
+                f"{table}: column {column.name!r} holds {level!r} in row {column.index[at]}, "
+                f"{what}.",
+                (f"{nearest(level, self.levels)} " if self.levels else "")
+                + "Where a label is unknown, leave the cell empty.",
+            )
 
     def unscale(self, values: np.ndarray) -> np.ndarray:
         """Return predictions of a regression in the units of its column."""

@@ -110,6 +110,8 @@ def test_what_a_bundle_cannot_be_audited_on_is_said(bundle, judge, tmp_path):
     assert "tpr" not in set(judge(rows.drop(columns="outcome")).measures["measure"])
     with pytest.raises(DataError, match=r"1 rows of .* have no label in the column 'outcome'"):
         judge(rows.assign(outcome=rows["outcome"].where(rows.index > 0)))
+    with pytest.raises(DataError, match=r"rows\.csv: column 'outcome' holds 'Repaid' in row"):
+        judge(rows.assign(outcome=rows["outcome"].str.capitalize().replace("Not", "not")))
     with pytest.raises(DataError, match=r"No row of .*: income is missing"):
         judge(rows.assign(income=None))
     with pytest.raises(ConfigError, match="no column 'sex', by which groups are told apart"):

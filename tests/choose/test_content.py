@@ -97,6 +97,11 @@ EDITS = [
     ("rule", "encoder.json", put("unseen", value="guess")),
     ("rule", "encoder.json", put("classes", value=["repaid", "repaid"])),
     ("rule", "encoder.json", put("classes", value=[])),
+    ("rule", "encoder.json", put("levels", value=["repaid"])),
+    ("rule", "encoder.json", put("levels", value=["repaid", "not", "not"])),
+    ("rule", "encoder.json", put("levels", value=["repaid", 0])),
+    ("classes", "encoder.json", put("levels", value=["baker", "clerk"])),
+    ("regression", "encoder.json", put("levels", value=["0"])),
     ("rule", "encoder.json", put("encoder", 0, "names", value=["x", "y"])),
     ("rule", "encoder.json", put("attributes", 0, "name", value="age")),
 ]

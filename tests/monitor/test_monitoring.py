@@ -76,9 +76,9 @@ def test_rates_are_those_of_the_bundles_decisions(bundle, keep):
 def test_a_period_is_counted_once(keep):
     rows = make_rows(2, 300)
     first = keep(rows, "W1")
-    assert first.new == {"rows": 300, "labels": 300}
+    assert first.new == {"rows": 300, "labels": 300, "ignored": 0}
     again = keep(rows, "W1")
-    assert again.new == {"rows": 0, "labels": 0}
+    assert again.new == {"rows": 0, "labels": 0, "ignored": 0}
     pd.testing.assert_frame_equal(again.history.counts, first.history.counts)
     with pytest.raises(ConfigError, match="was counted already, as the period W1"):
         keep(rows, "W2")
@@ -91,14 +91,30 @@ def test_labels_that_come_later_count_as_if_they_had_come_at_once(keep, tmp_path
     keep(rows.drop(columns="outcome"), "W1")
     half = rows.iloc[:250]
     found = keep(half[["outcome", "case"]], "W1")
-    assert found.new == {"rows": 0, "labels": 250}
+    assert found.new == {"rows": 0, "labels": 250, "ignored": 0}
     # A table of all labels so far has some that are known.
     late = keep(rows.sample(frac=1.0, random_state=0), "W1")
-    assert late.new == {"rows": 0, "labels": 150}
+    assert late.new == {"rows": 0, "labels": 150, "ignored": 250}
     shutil.rmtree(tmp_path / "history")
     whole = keep(rows, "W1")
     pd.testing.assert_frame_equal(late.rates, whole.rates)
     assert late.history.entries["rows"].tolist() == [400, 0, 0]
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_labels_written_another_way_are_refused_and_can_be_corrected(keep, later):
+    rows = make_rows(10, 200)
+    if later:
+        keep(rows.drop(columns="outcome"), "W1")
+    for written in ({"repaid": "Repaid"}, {"repaid": 1, "not": 0}):
+        other = rows.assign(outcome=rows["outcome"].replace(written))
+        with pytest.raises(DataError, match=r"column 'outcome' holds '(Repaid|0|1)' in row \d+"):
+            keep(other, "W1")
+    assert keep(rows, "W1").new["labels"] == 200
+    if later:
+        # Of rows that are not of the period, nothing is counted, and nothing is wrong.
+        extra = make_rows(11, 2).assign(outcome="other")
+        assert keep(pd.concat([rows, extra]), "W1").new["ignored"] == 200
 
 
 def test_labels_need_row_ids_of_their_own(keep):

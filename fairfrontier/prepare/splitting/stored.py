@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
+from fairfrontier.prepare.config.label import Label
 from fairfrontier.prepare.splitting.encoder import (
     GROUP_PREFIX,
     Binary,
@@ -75,6 +76,15 @@ def read_attributes(plain: Any, config: DatasetConfig) -> tuple[Attribute, ...]:
             codes = [*(each.codes or {}).values(), *([] if each.others is None else [each.others])]
             require(all(0 <= code < len(each.names) for code in codes), "codes of levels")
     return attributes
+
+
+def read_levels(plain: Any, label: Label, classes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the levels of a label; ValueError unless they can be those of its classes."""
+    levels = TypeAdapter(tuple[str, ...]).validate_python(plain)
+    named = {*(classes if label.task == "multiclass" else label.positive or ())}
+    fitting = named < {*levels} if label.positive else named == {*levels}
+    require(fitting and not repeated(levels), "levels of the label")
+    return levels
 
 
 def _rises(edges: Iterable[float]) -> bool:

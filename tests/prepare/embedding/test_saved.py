@@ -171,8 +171,8 @@ def test_a_graph_without_end_is_ended(graph, limit, limits):
 
 
 def test_slow_batches_without_end_are_ended(graph, limit):
-    # Together 20 + 60 * -0.3 seconds: each batch ends far within its own 20, on slow machines as well,
-    # and all take a multiple of 2 on the fastest.
+    # Together 20 + 60 * -0.3 seconds: each batch ends far within its own 20, on slow machines as
+    # well, and all take a multiple of 2 on the fastest.
     limit(seconds=20, text=-0.3, tokens=1)
     words = WORDS[:60]
     with pytest.raises(StoreError, match="its texts take too long"):
