@@ -72,6 +72,7 @@ LONGEST = (
 FEW = 4
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Return the processes of `make test`: 3, of which one waits for servers, or 0 for few files.
 
@@ -110,6 +111,7 @@ class Spreading(LoadFileScheduling):
         return next(filter(nodeid.startswith, TOGETHER), None) or super()._split_scope(nodeid)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Spreading:
     """Return what spreads the tests over processes."""
     return Spreading(config, log)
