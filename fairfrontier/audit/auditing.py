@@ -49,7 +49,8 @@ class NoisyFindings(Findings):
     source : {"level", "confusion", "auxiliary", "injected"}
         Where the noise model is from.
     bounds : DataFrame
-        As in `NoisyAudit`, and rows of the bound ``truth`` where the true groups are known.
+        As in `NoisyAudit`, and rows of the bound ``truth`` where the true groups are known; n is 0
+        where there are fewer rows than the minimum.
     conclusions : DataFrame
         As in `NoisyAudit`, with the columns seen and seen_verdict: the difference, and its verdict,
         if the noisy groups were the true ones.
@@ -310,6 +311,8 @@ def _hide_small(bounds: pd.DataFrame, conclusions: pd.DataFrame, minimum: int) -
     """Take out what rests on groups with fewer rows than the minimum; verdicts on them are open."""
     small = (bounds["group"] != "") & (bounds["n"] < minimum)
     bounds.loc[small, ["value", "low", "high"]] = np.nan
+    # How many rows count for each rate would tell the labels of a group of few.
+    bounds.loc[small, "n"] = 0
     hidden = pd.MultiIndex.from_frame(bounds.loc[small, ["measure", "group"]])
     for side in ("group", "other"):
         rests = pd.MultiIndex.from_frame(conclusions[["measure", side]]).isin(hidden)

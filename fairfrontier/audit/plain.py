@@ -10,6 +10,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
+from fairfrontier.audit.category import Categories, cross_groups, pool_small
 from fairfrontier.audit.certified import list_certified
 from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.impact import COMPARED, standardise, tabulate_impact
@@ -29,14 +30,11 @@ from fairfrontier.evaluate.statistic.interval import wilson
 from fairfrontier.evaluate.statistic.rate import Direction
 from fairfrontier.evaluate.statistic.resampling import divide
 from fairfrontier.evaluate.verb import tabulate
-from fairfrontier.prepare.table.audit_table import UNKNOWN, AuditRows
-from fairfrontier.prepare.table.score_table import cross
-from fairfrontier.runtime.errors import ConfigError, DataError, nearest
+from fairfrontier.prepare.table.audit_table import AuditRows
+from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.train.prediction import Prediction
 
 READING, COMPARING = PASSES = ("reading decisions", "comparing groups")
-# Beyond this many categories of one attribute hardly any could be compared.
-LEVELS_AT_MOST = 1000
 BINS = 10
 # Measures of scores that need no probabilities, and those that need no labels.
 RANKED, UNLABELLED = ("auc", "disparity"), ("disparity", "subgroup_bias_floor")
@@ -51,20 +49,6 @@ SLACK = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Categories:
-    """The categories of an attribute, or of a cross of attributes such as sex×race.
-
-    ``codes``, int64 of shape (n,), are those of ``levels``; ``known`` and ``compared``, bool of
-    shape (n_levels,), say which are known, and which take part in ratios and differences.
-    """
-
-    codes: np.ndarray
-    levels: tuple[str, ...]
-    known: np.ndarray
-    compared: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
 class PlainFindings(Findings):
     """What an audit without noise found.
 
@@ -76,14 +60,15 @@ class PlainFindings(Findings):
         The median score; None without scores.
     impact : DataFrame
         `tabulate_impact` for every attribute, and their cross, after the columns measure
-        (selection_rate or scoring_rate), attribute and level.
+        (selection_rate or scoring_rate), attribute and level. Levels with fewer rows than the
+        minimum are one, here and in ``scores``.
     scores : DataFrame
         Columns attribute, level, n, mean, deviation, difference, low, high: the scores' mean and
         standard deviation, and the `standardise`-d mean difference to the category with the highest
         mean. Empty without scores.
     measures : DataFrame
-        As of `fairfrontier.evaluate`. Those by level are of all rows; aggregates over levels are of
-        the categories that are compared.
+        As of `fairfrontier.evaluate`. Those by level are of all rows, without levels with fewer
+        rows than the minimum; aggregates over levels are of the categories that are compared.
     calibration : DataFrame
         Columns attribute, level, score_low, score_high, n, score, positive, low, high: the mean
         score and the share of positive labels, with its interval, by tenths of the scores. Empty
@@ -215,7 +200,8 @@ def compare_groups(subject: Subject, found: Outline, config: AuditConfig) -> Pla
             # The same for both rates.
             groups[attribute] = replace(each, compared=(impact["status"] == COMPARED).to_numpy())
     impact = pd.concat(
-        {key: tables[key] for key in product(chosen, groups)}, names=["measure", "attribute", None]
+        {key: pool_small(tables[key], config.minimum) for key in product(chosen, groups)},
+        names=["measure", "attribute", None],
     )
     measures = (
         measure_groups(rows, groups, config.minimum)
@@ -224,6 +210,14 @@ def compare_groups(subject: Subject, found: Outline, config: AuditConfig) -> Pla
     )
     more = [each for each in (subject.individual, subject.similar) if not each.empty]
     measures = pd.concat([measures, *more], ignore_index=True)
+    limits = judge_limits(config, found, measures)
+    # Counts alone, such as the positive rows of a level, would tell of its few rows.
+    few = {
+        f"{attribute}={level}"
+        for attribute, each in groups.items()
+        for level, n in zip(each.levels, np.bincount(each.codes).tolist(), strict=True)
+        if n < config.minimum
+    }
     return PlainFindings(
         config,
         subject.facts,
@@ -231,39 +225,13 @@ def compare_groups(subject: Subject, found: Outline, config: AuditConfig) -> Pla
         median,
         impact.reset_index(["measure", "attribute"]).reset_index(drop=True),
         compare_scores(rows, groups, config.minimum),
-        measures,
+        measures[~measures["group"].isin(few)].reset_index(drop=True),
         calibrate(rows, groups, config.minimum),
         subject.individual,
-        judge_limits(config, found, measures),
+        limits,
         found.numeric,
         subject.similar,
     )
-
-
-def cross_groups(rows: AuditRows) -> dict[str, Categories]:
-    """Return the categories of each attribute, and of the cross of all of them."""
-    columns = [(rows.codes[:, i], levels) for i, levels in enumerate(rows.attributes.values())]
-    groups: dict[str, tuple[np.ndarray, tuple[tuple[str, ...], ...]]] = {
-        name: (codes, tuple((level,) for level in levels))
-        for name, (codes, levels) in zip(rows.attributes, columns, strict=True)
-    }
-    if len(columns) > 1:
-        groups["×".join(rows.attributes)] = cross(columns)
-    for name, (_, levels) in groups.items():
-        if len(levels) > LEVELS_AT_MOST:
-            raise DataError(
-                f"{name} has {len(levels)} categories, more than {LEVELS_AT_MOST}.",
-                "Name fewer columns with --groups, or merge their levels first.",
-            )
-    return {
-        name: Categories(
-            codes,
-            tuple(map("×".join, levels)),
-            np.array([UNKNOWN not in parts for parts in levels]),
-            np.zeros(len(levels), dtype=bool),
-        )
-        for name, (codes, levels) in groups.items()
-    }
 
 
 def list_measures(*, decided: bool, labelled: bool, scored: bool) -> dict[str, dict[str, str]]:
@@ -409,14 +377,15 @@ def compare_scores(rows: AuditRows, groups: Mapping[str, Categories], minimum: i
             for name, column in zip(("difference", "low", "high"), difference, strict=True):
                 table[name] = column
             table.loc[best, ["low", "high"]] = np.nan
-        tables.append(table)
+        tables.append(pool_small(table, minimum))
     return pd.concat(tables[1:] or tables, ignore_index=True)
 
 
 def calibrate(rows: AuditRows, groups: Mapping[str, Categories], minimum: int) -> pd.DataFrame:
     """Return the share of positive labels by tenths of the scores, of all rows and every level.
 
-    Weighted; Wilson's intervals take Kish's effective size.
+    Tenths in which a level has fewer rows than the minimum are left out. Weighted; Wilson's
+    intervals take Kish's effective size.
     """
     columns = ("attribute", "level", "score_low", "score_high", "n", "score", "positive", "low")
     tables = [pd.DataFrame(columns=[*columns, "high"])]
@@ -452,7 +421,7 @@ def calibrate(rows: AuditRows, groups: Mapping[str, Categories], minimum: int) -
             "low": low,
             "high": high,
         }
-        tables.append(pd.DataFrame(table))
+        tables.append(pd.DataFrame(table)[(n >= minimum) | (attribute == "")])
     return pd.concat(tables[1:], ignore_index=True)
 
 

@@ -41,27 +41,26 @@ def draw_impact(impact: pd.DataFrame) -> Picture:
     A panel for each rate. Beyond ``ROWS_AT_MOST`` categories the smallest are omitted.
     """
     rates = list(dict.fromkeys(impact["measure"]))
-    first = impact.loc[impact["measure"] == rates[0]]
-    omitted = max(len(first) - ROWS_AT_MOST, 0)
-    largest = first.nlargest(ROWS_AT_MOST, "n").index
-    kept = first.loc[first.index.isin(largest), ["attribute", "level"]]
+    # The same categories in the same order.
+    tables = [impact.loc[impact["measure"] == rate].reset_index(drop=True) for rate in rates]
+    omitted = max(len(tables[0]) - ROWS_AT_MOST, 0)
+    kept = tables[0].loc[tables[0].nlargest(ROWS_AT_MOST, "n").index.sort_values()]
     attributes = list(dict.fromkeys(kept["attribute"]))
     words = []
     height = 1.2 + 0.28 * (len(kept) + 1.4 * len(attributes))
     with open_figure(3.6 + 3.6 * len(rates), height, w_pad=0.1, h_pad=0.08) as figure:
         panels = add_panels(figure, len(rates), len(rates), sharey=True)
-        for axes, rate in zip(panels, rates, strict=True):
-            table = impact.loc[impact["measure"] == rate].set_index(["attribute", "level"])
+        for axes, rate, table in zip(panels, rates, tables, strict=True):
             y, ticks = 0.0, []
             for attribute in attributes:
                 ticks.append((y, attribute))
                 top = y
-                of_attribute = table.loc[attribute]
-                for level in kept.loc[kept["attribute"] == attribute, "level"]:
+                of_attribute = table.loc[table["attribute"] == attribute]
+                for _, row in of_attribute.loc[of_attribute.index.isin(kept.index)].iterrows():
                     y -= 1.0
-                    row = of_attribute.loc[level]
-                    ticks.append((y, f"{shorten(level, NAME_LENGTH)}  (n = {row['n']:,})"))
-                    words.append(_draw_category(axes, y, f"{attribute} {level}", row))
+                    name = shorten(row["level"], NAME_LENGTH)
+                    ticks.append((y, f"{name}  (n = {row['n']:,})"))
+                    words.append(_draw_category(axes, y, f"{attribute} {row['level']}", row))
                 best = of_attribute.loc[of_attribute["status"] == COMPARED, "rate"].max()
                 ends = (y - 0.4, top - 0.5)
                 axes.vlines(best, *ends, zorder=1, **HIGHEST)
@@ -103,7 +102,8 @@ def draw_calibration(calibration: pd.DataFrame) -> Picture:
     ``LINES_AT_MOST`` categories the smallest are omitted.
     """
     _, *attributes = dict.fromkeys(calibration["attribute"])
-    attributes = attributes[:-1] or attributes
+    if attributes[-1] == "×".join(attributes[:-1]):
+        attributes.pop()
     everyone = calibration.loc[calibration["attribute"] == ""]
     probable = everyone["score_low"].min() >= 0 and everyone["score_high"].max() <= 1
     columns = min(2, len(attributes))

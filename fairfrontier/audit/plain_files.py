@@ -45,7 +45,7 @@ def tabulate(findings: PlainFindings) -> dict[str, pd.DataFrame]:
 def draw(findings: PlainFindings) -> dict[str, Picture]:
     """Return the pictures, by name."""
     pictures = {"impact": draw_impact(findings.impact)}
-    if not findings.calibration.empty:
+    if (findings.calibration["attribute"] != "").any():
         pictures["calibration"] = draw_calibration(findings.calibration)
     return pictures
 

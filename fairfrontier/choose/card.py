@@ -18,7 +18,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from fairfrontier.choose.explanation import Explanation
 from fairfrontier.choose.export import Export
 from fairfrontier.choose.judgement import judge
-from fairfrontier.evaluate.verb import tabulate
+from fairfrontier.evaluate.verb import leave_out_small, tabulate
 from fairfrontier.figure.explanation import COLUMNS_AT_MOST, draw_explanation
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.loader import FittedTable
@@ -61,8 +61,8 @@ def describe_card(
     """Return what a card says, as plain values.
 
     ``table`` has every measure on the test rows, those of the bundle's own model, with 95%
-    intervals; ``explained`` the means of the explanation, which is of test rows, and ``picture``
-    shows them.
+    intervals, without levels of few rows; ``explained`` the means of the explanation, which is of
+    test rows, and ``picture`` shows them.
     """
     bundle, part, study = export.bundle, export.test, choice.study
     config = export.table.request.config
@@ -72,7 +72,7 @@ def describe_card(
         # As in the study, scores are those of the model, and decisions those of the rule behind it.
         score = judge(choice.model, part.X, part.groups, part.ids).score
         prediction = replace(prediction, score=score)
-    table = tabulate(prediction, part, minimum=minimum)
+    table = leave_out_small(tabulate(prediction, part, minimum=minimum), part, minimum)
     table["name"] = name_measures(table)
     measures = table.set_index("name")
     overall = [name for name in OVERALL[task] if name in measures.index]

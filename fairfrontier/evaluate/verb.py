@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fairfrontier.evaluate.certificate.adversarial_gap import GapCertificate
@@ -13,6 +14,7 @@ from fairfrontier.evaluate.certificate.certificate import Certificate
 from fairfrontier.evaluate.measure.registry import MEASURES, Audit, Measure
 from fairfrontier.evaluate.statistic.cell import find_memberships
 from fairfrontier.prepare.split import Part
+from fairfrontier.prepare.table.score_table import cross
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.train.prediction import Prediction, predict_part, task_of
 
@@ -91,6 +93,29 @@ def tabulate(
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(
         {name: types.get(name, "float64") for name in COLUMNS}
     )
+
+
+def leave_out_small(table: pd.DataFrame, part: Part, minimum: int) -> pd.DataFrame:
+    """Return what `tabulate` measured on a part without levels, and pairs of them, of few rows.
+
+    Their values are not estimable, but their counts, such as that of positive rows, would tell of
+    persons.
+    """
+    columns = {name: (part.group(name), tuple(levels)) for name, levels in part.attributes.items()}
+    small: set[str] = set()
+    for attribute in {group.partition("=")[0] for group in table["group"]}:
+        names = [attribute] if attribute in columns else attribute.split("×")
+        if not {*names} <= {*columns}:
+            continue
+        codes, cells = cross([columns[name] for name in names])
+        small |= {
+            f"{attribute}={'×'.join(cell)}"
+            for cell, n in zip(cells, np.bincount(codes).tolist(), strict=True)
+            if n < minimum
+        }
+    # Gaps inside a level are named "old inside origin=island".
+    inside = table["group"].map(lambda group: group.rpartition(" inside ")[2])
+    return table[~table["group"].isin(small) & ~inside.isin(small)]
 
 
 def _choose(audit: Audit, names: Sequence[str] | None) -> list[Measure]:

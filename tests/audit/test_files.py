@@ -162,6 +162,7 @@ def test_groups_with_few_rows_have_no_bounds(tmp_path):
     small = bounds[bounds["group"].notna() & bounds["n"].lt(10)]
     assert {*small["group"]} == {"=1+1"}
     assert small[["value", "low", "high"]].isna().all(axis=None)
+    assert (small["n"] == 0).all()
     assert bounds.drop(small.index)[["value", "low", "high"]].notna().all(axis=None)
     rests = [each for each in summary["conclusions"] if "=1+1" in (each["group"], each["other"])]
     assert (

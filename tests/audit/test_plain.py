@@ -110,10 +110,29 @@ def test_a_small_group_is_not_estimable_and_judges_no_limit(frame, tmp_path):
         group="sex",
         limit="selection_rate_ratio=1,tpr:sex=female=0.99",
     )
-    women = pick(found.impact, level="female").iloc[0]
+    women = pick(found.impact, level="other (1 level)").iloc[0]
     assert women["status"] == "too few"
     assert women[["rate", "ratio", "four_fifths"]].isna().all()
     assert found.limits["verdict"].tolist() == ["not estimable", "not estimable"]
+
+
+def test_a_level_of_few_rows_is_named_and_counted_nowhere(frame, tmp_path):
+    # The counts of tpr, fpr, ppv and npv would be the label and the decision of a person alone.
+    race = frame["race"].mask(frame.index == 7, "Tuvaluan").mask(frame.index < 3, "Samoan")
+    asked = {"labels": "success", "decisions": "hired", "scores": "score"}
+    found = audit(frame.assign(race=race), tmp_path, groups=("sex", "race"), **asked)
+    for name in ("impact", "scores", "measures", "calibration"):
+        text = getattr(found, name).to_csv()
+        assert "Asian" in text
+        assert "Tuvaluan" not in text, name
+        assert "Samoan" not in text, name
+    assert "male×Asian" in found.impact["level"].tolist()
+    pooled = pick(found.impact, attribute="race", level="other (2 levels)")
+    assert pooled["n"].tolist() == [4, 4]
+    assert pooled["status"].tolist() == ["too few"] * 2
+    assert pick(found.scores, attribute="race", level="other (2 levels)")["n"].tolist() == [4]
+    by_level = found.calibration[found.calibration["attribute"] != ""]
+    assert by_level["n"].min() >= 10
 
 
 def test_limits_are_least_or_most_values(frame, tmp_path):

@@ -96,6 +96,22 @@ def test_the_card_says_what_is_known_and_marks_what_is_not(loans, ask):
     assert str(loans.home) not in text + page
 
 
+def test_measures_of_levels_with_few_rows_are_in_no_file(loans, ask):
+    config = ask("max accuracy")
+    choice = choose(config)
+    # More than the test rows of island, fewer than those of the others.
+    choice.study.facts["minimum"] = 60
+    write_choice(choice, config)
+    folder = loans.folder / "choice"
+    names = read_csv(folder / "measures.csv")["name"]
+    assert names.str.contains("origin=north").any()
+    assert names[names.str.contains("island")].tolist() == []
+    for name in ("card.md", "card.html"):
+        text = (folder / name).read_text()
+        assert "north" in text
+        assert "island" not in text
+
+
 def test_each_table_of_the_card_names_the_command_and_the_file_of_its_numbers(
     loans, ask, monkeypatch
 ):

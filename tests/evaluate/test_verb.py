@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 
 from fairfrontier import evaluate
 from fairfrontier.evaluate.measure.registry import MEASURES
-from fairfrontier.evaluate.verb import tabulate
+from fairfrontier.evaluate.verb import leave_out_small, tabulate
 from fairfrontier.prepare.split import Part, Variant
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.train.prediction import Prediction, predict_part
@@ -51,6 +51,23 @@ def test_levels_with_few_rows_have_no_numbers():
     levels = table[table["group"].str.contains("=")]
     assert levels["measure"].nunique() > 10
     assert levels[["value", "low", "high"]].isna().all(axis=None)
+
+
+def test_levels_with_few_rows_can_be_left_out():
+    model, part = make_fitted()
+    sizes = np.bincount(part.group("attribute0"))
+    minimum = int(sizes.min()) + 1
+    table = tabulate(predict_part(model, part), part, minimum=minimum)
+    kept = leave_out_small(table, part, minimum)
+    gone = f"attribute0=level{sizes.argmin()}"
+    left_out = {*table["group"]} - {*kept["group"]}
+    assert gone in left_out
+    # Of pairs those that are smaller still, and no whole attribute or set.
+    assert any("×" in group for group in left_out)
+    assert all("=" in group for group in left_out)
+    assert f"attribute0=level{sizes.argmax()}" in {*kept["group"]}
+    sized = kept.loc[kept["measure"] == "accuracy"]
+    assert (sized["n"] >= minimum).all()
 
 
 def test_only_what_is_asked_in_that_order():
