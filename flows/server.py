@@ -6,8 +6,9 @@ go on at the same time: two servers would write to one SQLite file. Two file loc
 and the system releases them however a process ends. ``server.lock`` is held by the server, which
 writes its process and address into it; ``runs.lock`` is held, shared, by every run that uses the
 server, which ends when it can lock that file exclusively. It answers those who know the line in
-``secret``, which only its owner can read. This module does not import Prefect, whose environment
-has to be set first.
+``secret``, which only its owner can read, and which is another one for every server: whoever takes
+the port of one that has ended is told nothing that opens the next. This module does not import
+Prefect, whose environment has to be set first.
 """
 
 from __future__ import annotations
@@ -122,25 +123,14 @@ def find_folder(home: Path) -> Path:
     return read_path(named).absolute() if named else home / "data" / "prefect"
 
 
-def read_secret(folder: Path) -> str:
-    """Return the password of the server, readable only by its owner; the caller holds start.lock.
-
-    It is made on first use, and again where a file of that name is not whole, which would be a
-    server without a password, or could be read or written by others.
-    """
-    path = folder / "secret"
-    with suppress(FileNotFoundError):
-        facts = path.stat()
-        kept = path.read_text(encoding="utf-8", errors="replace")
-        private = facts.st_uid == os.geteuid() and not facts.st_mode & 0o077
-        if private and re.fullmatch(r"fairfrontier:[\w-]{43}", kept, re.ASCII):
-            return kept
+def make_secret(folder: Path) -> str:
+    """Return the password of a new server, and keep it in a file that only its owner can read."""
     secret = f"fairfrontier:{secrets.token_urlsafe(32)}"
     draft = folder / ".secret"
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(secret)
-    draft.replace(path)
+    draft.replace(folder / "secret")
     return secret
 
 
@@ -211,6 +201,7 @@ class Server:
         self.log, self.secret = folder / "server.log", folder / "secret"
         self._child: subprocess.Popen[str] | None = None
         self._use: IO[str] | None = None
+        self._listener: socket.socket | None = None
         given = os.environ.get("PREFECT_API_URL")
         if given and scope == "run":
             self.url = given
@@ -231,38 +222,62 @@ class Server:
                     "Wait until that run ends, or set PREFECT_HOME to another folder.",
                 )
             try:
-                os.environ[AUTHENTICATION] = read_secret(folder)
+                secret = self.secret.read_text("utf-8") if running else make_secret(folder)
             except OSError as error:
                 self.stop()
                 raise _not_writable(folder, error) from error
+            os.environ[AUTHENTICATION] = secret
             self.url = running[1] if running else self._start(folder, scope, port)
         os.environ["PREFECT_API_URL"] = self.url
 
     def _start(self, folder: Path, scope: Scope, port: int) -> str:
         """Start a server in a folder where none runs, and return its address."""
+        listener = self._listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((LOOPBACK, port))
+            listener.listen(512)
+        except OSError as error:
+            self.stop()
+            raise ClusterError(
+                f"No server can listen on {LOOPBACK}, port {port or 'any'}: {error.strerror}.",
+                "Choose another port, or set PREFECT_API_URL to a server that runs.",
+            ) from error
         try:
             log = self.log.open("w", encoding="utf-8")
         except OSError as error:
             self.stop()
             raise _not_writable(folder, error) from error
+        number = listener.fileno()
         with log:
-            self._child = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-m", "flows.server", scope, str(port), str(folder)],
+            child = self._child = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-m", "flows.server", scope, str(number), str(folder)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
                 cwd=Path(__file__).resolve().parents[1],
+                pass_fds=[number],
                 start_new_session=True,  # Ctrl-C is for the run, which then stops its server
             )
-        url = _pipe(self._child.stdout).readline().strip()
-        if not url:
-            self.stop()
-            raise ClusterError(
-                f"No server could listen on {LOOPBACK}, port {port or 'any'} (see {self.log}).",
-                "Choose another port, or set PREFECT_API_URL to a server that runs.",
-            )
-        return url
+        # It has the lock by which other runs find it.
+        _pipe(child.stdout).readline()
+        threading.Thread(target=self._turn_away, args=(child, listener), daemon=True).start()
+        return f"http://{LOOPBACK}:{listener.getsockname()[1]}/api"
+
+    def has_ended(self) -> bool:
+        """Return whether the server that this process started has ended by itself."""
+        return self._child is not None and self._child.poll() is not None
+
+    def _turn_away(self, child: subprocess.Popen[str], listener: socket.socket) -> None:
+        """Keep the port of a server that was killed: clients would tell another user the secret."""
+        while child.poll() is None:
+            time.sleep(POLL_SECONDS)
+        # Otherwise it was stopped, or left to other runs.
+        while self._child is child:
+            with suppress(OSError):
+                listener.settimeout(POLL_SECONDS)
+                listener.accept()[0].close()
 
     def wait(self, seconds: float = START_SECONDS) -> None:
         """Wait until the server answers; raise ClusterError when it does not."""
@@ -277,7 +292,7 @@ class Server:
                 return  # it answers, and may require a key that Prefect's client has
             except OSError as error:
                 reason = error
-            ended = self._child is not None and self._child.poll() is not None
+            ended = self.has_ended()
             if not ended and time.monotonic() < end:
                 time.sleep(0.05)
                 continue
@@ -303,21 +318,27 @@ class Server:
             os.environ.pop(name, None)
         use.close()
         child, self._child = self._child, None
-        if child is None:
-            return
-        last = lock(Path(use.name), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _pipe(child.stdin).close()
-        _pipe(child.stdout).close()
-        if last is None:
-            child.returncode = 0  # it serves other runs, and Popen would warn that it runs
-            return
-        with last:
-            child.terminate()
-            try:
-                child.wait(3)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
+        # The port is free when the server has ended.
+        with self._listener or nullcontext():
+            if child is not None:
+                _end(child, Path(use.name))
+
+
+def _end(child: subprocess.Popen[str], runs: Path) -> None:
+    """End a server unless other runs use it, which hold the lock."""
+    last = lock(runs, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    _pipe(child.stdin).close()
+    _pipe(child.stdout).close()
+    if last is None:
+        child.returncode = 0  # it serves other runs, and Popen would warn that it runs
+        return
+    with last:
+        child.terminate()
+        try:
+            child.wait(3)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
 
 
 @contextmanager
@@ -335,12 +356,8 @@ def _pipe(stream: IO[str] | None) -> IO[str]:
     return stream
 
 
-def serve(scope: str, port: int, folder: Path) -> None:
-    """Run the server: print its address, and end with the last run that uses it."""
-    listener = socket.socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind((LOOPBACK, port))
-    listener.listen(512)
+def serve(scope: str, listener: socket.socket, folder: Path) -> None:
+    """Run the server on a socket, and end with the last run that uses it; say when it is locked."""
     taken = listener.getsockname()[1]
     url = f"http://{LOOPBACK}:{taken}/api"
     os.environ["PREFECT_SERVER_API_AUTH_STRING"] = os.environ[AUTHENTICATION]
@@ -356,7 +373,7 @@ def serve(scope: str, port: int, folder: Path) -> None:
     running.truncate(0)
     running.write(f"{os.getpid()} {url}")
     running.flush()
-    sys.stdout.write(f"{url}\n")
+    sys.stdout.write("\n")
     sys.stdout.flush()
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     threading.Thread(target=_end_with_last_run, args=(folder,), daemon=True).start()
@@ -386,4 +403,4 @@ def _end_with_last_run(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))
+    serve(sys.argv[1], socket.socket(fileno=int(sys.argv[2])), Path(sys.argv[3]))

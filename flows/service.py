@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.runtime.errors import ClusterError, ConfigError
 from fairfrontier.runtime.home import VARIABLE
-from flows.server import find_folder, keeping_temporary, set_environment, start_server
+from flows.server import (
+    POLL_SECONDS,
+    Server,
+    find_folder,
+    keeping_temporary,
+    read_error,
+    set_environment,
+    start_server,
+)
 
 POOL = "fairfrontier"
 # What a run may not choose, though Prefect would let whoever starts it: anybody's code would run.
@@ -23,9 +33,13 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 def serve_all(home: Path, port: int, say: Callable[[str], None]) -> None:
     """Serve on the loopback address until interrupted; ``say`` prints what is ready.
 
-    Raises ConfigError if prefect.yaml cannot be deployed, ClusterError if the port is taken or the
-    server does not start.
+    Raises ConfigError if prefect.yaml cannot be deployed, ClusterError if the port is taken, or the
+    server does not start or ends.
     """
+    # As Ctrl-C: the runs and the worker end before the server does.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
     os.environ.pop("PREFECT_API_URL", None)
     os.environ[VARIABLE] = str(home)
     set_environment(home)
@@ -40,7 +54,7 @@ def serve_all(home: Path, port: int, say: Callable[[str], None]) -> None:
         register_deployments()
         say(f"Deployments are registered; the worker of pool {POOL!r} waits. Ctrl-C ends it all.")
         try:
-            asyncio.run(_work())
+            asyncio.run(_work(server))
         except KeyboardInterrupt:
             say("Stopped.")
 
@@ -78,8 +92,12 @@ async def _create_pool() -> None:
 def restrict_jobs(template: dict[str, Any]) -> dict[str, Any]:
     """Return a pool's template in which a run cannot choose its command, folder or environment."""
     variables = template["variables"]
+    command = shlex.join([sys.executable, "-P", "-m", "flows.deployed"])
     return {
-        "job_configuration": _leave_out_fixed(template["job_configuration"]),
+        "job_configuration": {
+            **_leave_out_fixed(template["job_configuration"]),
+            "command": command,
+        },
         "variables": {**variables, "properties": _leave_out_fixed(variables["properties"])},
     }
 
@@ -88,7 +106,18 @@ def _leave_out_fixed(section: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in section.items() if name not in FIXED}
 
 
-async def _work() -> None:
+async def _work(server: Server) -> None:
+    """Work on scheduled runs until the server ends."""
     from prefect.workers.process import ProcessWorker
 
-    await ProcessWorker(work_pool_name=POOL, name=POOL).start()
+    work = asyncio.create_task(ProcessWorker(work_pool_name=POOL, name=POOL).start())
+    while not server.has_ended():
+        done, _ = await asyncio.wait([work], timeout=POLL_SECONDS)
+        if done:
+            return work.result()
+    # Its runs, too: they would ask whoever takes the port.
+    work.cancel()
+    await asyncio.wait([work])
+    raise ClusterError(
+        f"The Prefect server ended{read_error(server.log)}.", f"Its log is {server.log}."
+    )

@@ -4,6 +4,7 @@ import base64
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -15,15 +16,17 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from fairfrontier.runtime.errors import ClusterError, StoreError
 from flows.server import (
+    AUTHENTICATION,
     Server,
     find_running,
     keeping_temporary,
-    read_secret,
+    make_secret,
     set_environment,
     start_server,
 )
@@ -79,18 +82,40 @@ def test_a_folder_that_others_could_write_to_is_refused(clean, tmp_path, monkeyp
     set_environment(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("planted", "mode"),
-    [("", 0o600), ("fairfrontier:known", 0o600), (f"fairfrontier:{'a' * 43}", 0o644)],
-)
-def test_a_secret_that_is_not_whole_or_not_secret_is_replaced(tmp_path, planted, mode):
+@pytest.mark.parametrize(("planted", "mode"), [("", 0o600), ("fairfrontier:known", 0o644)])
+def test_a_new_secret_replaces_what_is_there(tmp_path, planted, mode):
     (tmp_path / "secret").write_text(planted)
     (tmp_path / "secret").chmod(mode)
-    secret = read_secret(tmp_path)
-    assert secret not in ("", planted)
-    assert (tmp_path / "secret").read_text() == secret == read_secret(tmp_path)
+    secret = make_secret(tmp_path)
+    assert re.fullmatch(r"fairfrontier:[\w-]{43}", secret)
+    assert (tmp_path / "secret").read_text() == secret
     assert stat.S_IMODE((tmp_path / "secret").stat().st_mode) == 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["secret"]
+
+
+def test_every_server_has_a_secret_of_its_own(clean, tmp_path):
+    set_environment(tmp_path)
+    with start_server(tmp_path) as first:
+        told = first.secret.read_text()
+        assert os.environ[AUTHENTICATION] == told
+        del os.environ["PREFECT_API_URL"]
+        Server(tmp_path).stop()
+        assert first.secret.read_text() == told
+    with start_server(tmp_path) as second:
+        assert second.secret.read_text() != told
+
+
+def test_nobody_gets_the_port_of_a_killed_server(clean, tmp_path):
+    set_environment(tmp_path)
+    with start_server(tmp_path) as server:
+        os.kill(int(find_running(tmp_path / "data" / "prefect")[0]), signal.SIGKILL)
+        wait_until_gone(tmp_path / "data" / "prefect")
+        address = urlsplit(server.url)
+        with pytest.raises(OSError, match="in use"):
+            socket.create_server((address.hostname, address.port))
+        # Whoever asks is not left waiting.
+        with pytest.raises(ClusterError, match="The Prefect server ended"):
+            server.wait()
 
 
 def test_a_server_of_the_users_is_used_and_asked_for(clean, tmp_path, monkeypatch):

@@ -2,11 +2,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
 import urllib.request
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
+from flows.server import POLL_SECONDS, find_running
 from flows.service import restrict_jobs
+from tests.cli.process import wait_for
 from tests.flows.served import serve, start_run
 
 PORT = 4271
@@ -51,4 +61,73 @@ def test_a_run_chooses_neither_command_nor_folder_nor_environment(harness):
     asked = {"command": "touch /tmp/x", "env": {"LD_PRELOAD": "x"}, "working_dir": "/", "name": "a"}
     resolve = ProcessJobConfiguration.from_template_and_values
     done = asyncio.run(resolve(template, asked))
-    assert (done.command, done.env, done.working_dir, done.name) == (None, {}, None, "a")
+    assert (done.env, done.working_dir, done.name) == ({}, None, "a")
+    assert shlex.split(done.command)[2:] == ["-m", "flows.deployed"]
+
+
+@pytest.fixture
+def running(fresh, monkeypatch):
+    """Serve a project on PORT; yield it, the service, and the process of a run that takes long."""
+    study = fresh / "conf" / "studies" / "loans.yaml"
+    study.write_text(study.read_text().replace("n_estimators: 10,", "n_estimators: 100000,"))
+    with serve(fresh, PORT) as service, start_run(fresh, PORT):
+        wait_for(lambda: find_run(fresh))
+        yield fresh, service, find_run(fresh)
+
+
+def find_run(home):
+    """Return the process of a deployed run of a project that trains, or None."""
+    mark = f"FAIRFRONTIER_HOME={home}\0".encode()
+    training = any((home / "data" / "cache").rglob(".unfinished@*"))
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            ours = mark in (path / "environ").read_bytes()
+            if training and ours and b"flows.deployed" in (path / "cmdline").read_bytes():
+                return int(path.name)
+    return None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_runs_end_before_the_server_that_they_ask(running, number):
+    home, service, run = running
+    service.send_signal(number)
+    assert service.wait(60) == 0
+    assert not Path(f"/proc/{run}").exists()
+    assert find_running(home / "data" / "prefect") is None
+
+
+@pytest.mark.slow
+def test_a_server_that_is_killed_ends_the_service_and_its_runs(running):
+    home, service, run = running
+    os.kill(int(find_running(home / "data" / "prefect")[0]), signal.SIGKILL)
+    assert service.wait(60) == 2
+    assert "The Prefect server ended" in service.stdout.read()
+    assert not Path(f"/proc/{run}").exists()
+
+
+@pytest.mark.slow
+def test_a_run_keeps_the_server_of_a_service_that_is_killed(running):
+    home, service, run = running
+    service.kill()
+    service.wait()
+    time.sleep(5 * POLL_SECONDS)
+    server, url = find_running(home / "data" / "prefect")
+    assert url == f"{OWN}/api"
+    # Both end when the other does.
+    os.kill(int(server), signal.SIGKILL)
+    wait_for(lambda: not Path(f"/proc/{run}").exists())
+
+
+def test_a_run_whose_server_has_ended_asks_nobody(tmp_path):
+    home = {"PREFECT_HOME": str(tmp_path), "PREFECT_API_URL": f"{OWN}/api"}
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "flows.deployed"],
+        env=os.environ | home,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert f"The server of {tmp_path} has ended." in done.stderr
+    assert "prefect.engine" not in done.stderr

@@ -18,7 +18,7 @@ from fairfrontier.runtime.cluster.config import ClusterConfig
 from fairfrontier.runtime.cluster.open import open_cluster
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.writer import filling, make_private, recover
-from flows.server import lock, read_secret
+from flows.server import lock, make_secret
 from tests.cli.process import children, wait_for
 from tests.flows.served import serve, start_run
 from tests.security.knock import PATHS
@@ -48,7 +48,7 @@ def shared():
 def test_the_secret_is_its_owners_alone(shared):
     (shared / "open").write_text("for all")
     assert attempt("cat", shared / "open") == (True, b"for all")
-    read_secret(shared)
+    make_secret(shared)
     assert attempt("cat", shared / "secret") == (False, b"")
 
 
