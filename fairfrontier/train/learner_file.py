@@ -18,6 +18,8 @@ from fairfrontier.train.node import find_parts, is_tree
 
 # What an archive may unpack to: so many times its own bytes, where that is more than this many.
 MOST_EXPANSION, SMALL_BYTES = 100, 2**26
+# Of an archive, for each object that it says it holds: forests take 24 to 50, linear rounds 20.
+LEAST_BYTES = 4
 # In addition to NumPy's and scikit-learn's types, which skops trusts.
 TRUSTED = (
     "sklearn.tree._tree.Tree",
@@ -82,8 +84,7 @@ def read_learner(path: Path, trusted: Collection[str]) -> Any:
     check_expansion(path)
     with ZipFile(path) as archive:
         schema = json.loads(archive.read("schema.json"))
-        nodes = list(_find_states(schema))
-        _refuse_repeats(nodes)
+        nodes = _list_states(schema, path.stat().st_size // LEAST_BYTES)
         context = LoadContext(src=archive, protocol=schema["protocol"])
         root = get_tree(schema, context, trusted=list(TRUSTED))
         if strangers := sorted(root.get_unsafe_set()):
@@ -114,25 +115,36 @@ def read_learner(path: Path, trusted: Collection[str]) -> Any:
     return learner
 
 
-def _find_states(schema: Any) -> Iterator[dict[str, Any]]:
-    """Yield what a schema of skops says of everything that it makes."""
-    if isinstance(schema, dict):
-        if "__loader__" in schema:
-            yield schema
-        schema = list(schema.values())
-    if isinstance(schema, list):
-        for part in schema:
-            yield from _find_states(part)
+def _list_states(schema: Any, most: int) -> list[dict[str, Any]]:
+    """Return what a schema of skops says of everything that it makes.
 
+    ValueError where that is more than so many, counted as often as they are used, or objects share
+    a member of the archive: each keeps a copy of it.
+    """
+    states: list[dict[str, Any]] = []
+    sizes: dict[Any, int] = {}
+    owners: dict[str, Any] = {}
 
-def _refuse_repeats(nodes: list[dict[str, Any]]) -> None:
-    """Raise ValueError where objects share a member of the archive: each keeps a copy of it."""
-    owners: dict[str, int] = {}
-    for node in nodes:
-        # skops makes the object of an id once, unless it is 0, and names members by ids.
-        own = node.get("__id__")
-        if "file" in node and not (own and owners.setdefault(node["file"], own) == own):
-            raise ValueError(f"several of its objects are made of {node['file']}")
+    def add(part: Any) -> None:
+        before = len(states)
+        is_state = isinstance(part, dict) and not part.keys().isdisjoint(("__loader__", "__id__"))
+        if is_state:
+            states.append(part)
+        if isinstance(part, dict | list):
+            for each in part.values() if isinstance(part, dict) else part:
+                add(each)
+        # skops makes the object of an id once, unless it is 0, and writes it out at every use.
+        own, size = part.get("__id__") if is_state else None, len(states) - before
+        if own and sizes.setdefault(own, size) != size:
+            raise ValueError("it uses objects that it does not write out")
+        file = part.get("file") if is_state else None
+        if file is not None and not (own and owners.setdefault(file, own) == own):
+            raise ValueError(f"several of its objects are made of {file}")
+
+    add(schema)
+    if len(states) > most:
+        raise ValueError(f"its {len(states)} objects are more than a file of this size holds")
+    return states
 
 
 def _find_nodes(node: Any, seen: set[int]) -> Iterator[Any]:

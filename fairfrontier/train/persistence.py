@@ -103,8 +103,11 @@ def read_state(
                 f"{manifest['format']}, not {name!r} in format {FORMAT}.",
                 "Load it with the class that saved it.",
             )
+        # A path leads elsewhere, or to the same file under any number of names.
+        if strangers := manifest["files"].keys() - {path.name for path in folder.iterdir()}:
+            raise FileNotFoundError(min(strangers))
         for listed, digest in manifest["files"].items():
-            path = folder / Path(listed).name
+            path = folder / listed
             if _digest(path) != digest:
                 raise StoreError(f"The file {path} is not what was saved.", mend)
             if path.suffix == ".ubj":

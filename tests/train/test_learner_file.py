@@ -91,13 +91,13 @@ def test_no_name_lets_code_in(tmp_path):
 
 def test_a_loader_makes_its_own_types_only(tmp_path):
     path = keep({"a": LEARNERS["linear"]()}, tmp_path)
-    with zipfile.ZipFile(path) as archive:
-        schema = json.loads(archive.read("schema.json"))
-    schema["key_types"]["content"][0].update(
-        __module__="sklearn.linear_model._ridge", __class__="Ridge"
-    )
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("schema.json", json.dumps(schema))
+
+    def rename(schema):
+        schema["key_types"]["content"][0].update(
+            __module__="sklearn.linear_model._ridge", __class__="Ridge"
+        )
+
+    rewrite_schema(path, rename)
     with pytest.raises(StoreError, match=r"not (read unasked|trusted): sklearn.*Ridge"):
         read_learner(path, ())
 
@@ -110,6 +110,53 @@ def test_a_forest_starts_no_threads_and_counts_its_trees(tmp_path):
     learner.n_estimators = 5000
     with pytest.raises(ValueError, match="3 trees, not 5000"):
         read_learner(keep(learner, tmp_path), ())
+
+
+def refer(node):
+    """Return what stands for an object where it is used again."""
+    return {key: node[key] for key in ("__class__", "__module__", "__loader__", "__id__")}
+
+
+def rewrite_schema(path, change):
+    """Write an archive again, its schema changed in place."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    schema = json.loads(members["schema.json"])
+    change(schema)
+    members["schema.json"] = json.dumps(schema).encode()
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_small_file_holds_no_forest_of_one_tree_many_times(whole, tmp_path, monkeypatch):
+    def repeat(schema):
+        state = schema["content"]["content"]
+        tree = state["estimators_"]["content"][0]
+        state["estimators_"]["content"] = [tree, *[tree if whole else refer(tree)] * 2000]
+        state["n_estimators"].update(content="2001", __id__=1)
+
+    learner = oracle.make_learner("random_forest", classifier=True, random_state=0, n_jobs=1)
+    path = keep(learner.set_params(n_estimators=1).fit(X, Y), tmp_path)
+    rewrite_schema(path, repeat)
+    monkeypatch.setattr("skops.io._audit.get_tree", None)
+    with pytest.raises(ValueError, match="file of this size" if whole else "does not write out"):
+        read_learner(path, ())
+
+
+def test_lists_of_lists_are_not_followed_once_for_each_use(tmp_path, monkeypatch):
+    def nest(schema):
+        inner = schema["content"].pop()
+        for number in range(60):
+            schema["content"] = [inner, refer(inner)]
+            inner = {**schema, "__id__": number + 1}
+
+    path = keep([[0.5]], tmp_path)
+    rewrite_schema(path, nest)
+    monkeypatch.setattr("skops.io._audit.Node.get_unsafe_set", None)
+    with pytest.raises(ValueError, match="does not write out"):
+        read_learner(path, ())
 
 
 def test_neighbours_are_of_the_shapes_that_their_kernels_believe(tmp_path):
@@ -156,15 +203,12 @@ def test_a_member_of_the_archive_is_not_unpacked_for_many_arrays(number, tmp_pat
     path = keep([shared, shared], tmp_path)
     first, second = read_learner(path, ())
     assert first is second
-    with zipfile.ZipFile(path) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    schema = json.loads(members["schema.json"])
-    for copy in schema["content"][:: -1 if number else 1][: 1 if number else 2]:
-        copy["__id__"] = number
-    members["schema.json"] = json.dumps(schema).encode()
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
+
+    def copy(schema):
+        for each in schema["content"][:: -1 if number else 1][: 1 if number else 2]:
+            each["__id__"] = number
+
+    rewrite_schema(path, copy)
     monkeypatch.setattr("skops.io._numpy.NdArrayNode.__init__", None)
     with pytest.raises(ValueError, match="several of its objects"):
         read_learner(path, ())

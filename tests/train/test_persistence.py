@@ -61,6 +61,18 @@ def test_the_manifest_names_no_file_outside_the_folder(saved, tmp_path):
         load_model(folder)
 
 
+@pytest.mark.parametrize("name", ["0/trees.ubj", "./trees.ubj", "trees.ubj/", "..", ""])
+def test_no_file_is_read_under_several_names(saved, name, monkeypatch):
+    manifest = json.loads((saved[2] / "manifest.json").read_text())
+    manifest["files"][name] = manifest["files"]["trees.ubj"]
+    (saved[2] / "manifest.json").write_text(json.dumps(manifest))
+    read = []
+    monkeypatch.setattr("fairfrontier.train.persistence.read_booster", read.append)
+    with pytest.raises(StoreError, match="no complete model"):
+        load_model(saved[2])
+    assert read == []
+
+
 def test_a_model_of_a_store_is_signed_with_the_secret(saved, tmp_path, monkeypatch):
     _, model, folder = saved
     monkeypatch.setenv(VARIABLE, str(tmp_path / "secret"))
