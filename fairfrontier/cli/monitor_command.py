@@ -75,6 +75,11 @@ def show_monitor(folder: Path, summary: dict[str, Any]) -> None:
         seen = counts["periods"]
         periods = "one period" if seen == 1 else f"{seen:,} periods"
         show(f"{name}: no rate is known to have changed in {periods}.")
+    (own,) = (each for each in summary["periods"] if each["period"] == period)
+    for attribute, rows in own["unknown"].items():
+        if rows:
+            of_all = f"{rows:,} of {own['rows']:,} rows of {period}"
+            show(f"{of_all} are of no known group of {attribute}.")
     drifted = [each["column"] for each in summary["drift"] if (each["beyond"] or 0) > 1]
     if drifted:
         show(f"Drifted beyond chance in {period}: {', '.join(drifted[:ROWS_AT_MOST])}.")

@@ -127,7 +127,7 @@ def list_checks(
             )
         names, hits, rows = known[limit.attribute, limit.rate]
         enough = rows >= minimum
-        if enough.sum() < (2 if limit.kind in ("difference", "ratio") else 1):
+        if enough.sum() < limit.fewest:
             raise ConfigError(
                 f"--limit {limit.name} needs groups that have {minimum} rows in the bundle's "
                 "reference.",
@@ -172,7 +172,7 @@ def _limit(limit: Limit) -> tuple[float, float, Projection]:
 def measure_limit(limit: Limit, rates: np.ndarray) -> float:
     """Return the limited number of rates, of those that are known."""
     rates = rates[~np.isnan(rates)]
-    if rates.size < (2 if limit.kind in ("difference", "ratio") else 1):
+    if rates.size < limit.fewest:
         return float("nan")
     least, most = float(rates.min()), float(rates.max())
     ratio = least / most if most > 0 else 1.0

@@ -41,6 +41,11 @@ class Limit:
     attribute: str
     bound: float
 
+    @property
+    def fewest(self) -> int:
+        """How many groups with rows it takes."""
+        return 2 if self.kind in ("difference", "ratio") else 1
+
 
 def read_limit(name: str, bound: float) -> Limit:
     """Return a limit such as selection_rate_difference:sex, as the error of a validator if none."""

@@ -111,6 +111,8 @@ class PeriodRows:
         Columns column, n, psi, psi_by_chance, ks, wasserstein; see `compare_counts`.
     refused : dict
         Reason -> rows that were not decided, which count nowhere else.
+    unknown : dict
+        Attribute -> rows of none of the groups that the study's table had.
     kept : DataFrame or None
         Columns id, probability, batch, label, and the position of the group for each attribute:
         what labels that come later are joined with. None without row ids.
@@ -119,6 +121,7 @@ class PeriodRows:
     counts: pd.DataFrame
     drift: pd.DataFrame
     refused: Mapping[str, int]
+    unknown: Mapping[str, int]
     kept: pd.DataFrame | None
 
 
@@ -147,6 +150,7 @@ def count_period(
     used = find_columns(bundle, path, row_id, bundle.encoder.names, labelled=labelled)
     refused: Counter[str] = Counter()
     tally, kept = Tally(groups), []
+    unknown = np.zeros(len(bundle.encoder.names), dtype=np.int64)
     described = {SCORE: reference["score"], **reference["features"]}
     binned: dict[str, Any] = {}
     for frame in read_frames(bundle, path, used, report):
@@ -160,6 +164,7 @@ def count_period(
         _, words = read_ids(frame, row_id)
         batch = draw_batches(words)[accepted]
         codes = groups.find(rows.groups[accepted])
+        unknown += (rows.groups[accepted] < 0).sum(axis=0)
         probability = decided["probability"].to_numpy(dtype=np.float64)[accepted]
         tally.add(codes, batch, probability, label, decided=False)
         columns = rows.columns.loc[accepted].assign(**{SCORE: decided.loc[accepted, "score"]})
@@ -182,7 +187,8 @@ def count_period(
         for name, each in described.items()
     ]
     rest = pd.concat(kept, ignore_index=True) if kept else None
-    return PeriodRows(counts, pd.DataFrame(drift), refused, rest)
+    of_none = dict(zip(bundle.encoder.names, unknown.tolist(), strict=True))
+    return PeriodRows(counts, pd.DataFrame(drift), refused, of_none, rest)
 
 
 def count_labels(

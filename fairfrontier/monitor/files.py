@@ -171,11 +171,17 @@ def _is_new(alarm: Mapping[str, Any], findings: Findings) -> bool:
 
 
 def _list_periods(findings: Findings) -> list[dict[str, Any]]:
-    """Return the periods with their rows, labels and refused rows."""
+    """Return the periods with their rows, labels, refused rows and those of no known group."""
     sums = findings.history.entries.groupby("period", sort=False)
     table = sums[["rows", "labelled", "refused"]].sum().astype(int)
     return [
-        {"period": str(name), "rows": int(r), "labels": int(y), "refused": int(n)}
+        {
+            "period": str(name),
+            "rows": int(r),
+            "labels": int(y),
+            "refused": int(n),
+            "unknown": findings.history.count_unknown(str(name)),
+        }
         for name, r, y, n in table.itertuples()
     ]
 

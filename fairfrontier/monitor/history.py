@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from fairfrontier.runtime.errors import ConfigError, StoreError
 HISTORY, DRIFT = "history.parquet", "drift.parquet"
 ENTRY = ("entry", "period", "digest", "refused")
 TEXT = ("period", "digest")
+UNKNOWN = "unknown"
 ALPHA = 0.05
 MEND = "Restore it from a copy, or begin another history with --out."
 
@@ -39,7 +40,8 @@ class History:
         Name -> bound.
     counts : DataFrame
         Columns entry, from 0; period; digest of the table; refused, rows of that table; attribute,
-        group, batch and the sums of ``COUNTED``. An entry is a period, or labels that came later.
+        group, batch; unknown, rows of that table in no group of the attribute that the study's
+        table had; and the sums of ``COUNTED``. An entry is a period, or labels that came later.
     drift : DataFrame
         Columns entry, period, column, n, psi, psi_by_chance, ks, wasserstein.
     """
@@ -65,10 +67,25 @@ class History:
         """Return the limits."""
         return [read_limit(name, bound) for name, bound in self.limits.items()]
 
+    def count_unknown(self, period: str) -> dict[str, int]:
+        """Return attribute -> rows of a period in no group that the study's table had."""
+        own = self.counts[(self.counts["period"] == period) & (self.counts["attribute"] != "")]
+        # Entries of labels that came later have none.
+        most = own.groupby("attribute", sort=False)[UNKNOWN].max()
+        return {str(name): int(rows) for name, rows in most.items()}
+
     def add(
-        self, period: str, digest: str, refused: int, counts: pd.DataFrame, drift: pd.DataFrame
+        self,
+        period: str,
+        digest: str,
+        refused: int,
+        counts: pd.DataFrame,
+        drift: pd.DataFrame,
+        unknown: Mapping[str, int] | None = None,
     ) -> History:
         """Return the history with an entry more."""
+        of_none = counts["attribute"].map({**(unknown or {})}).fillna(0).astype(np.int64)
+        counts = counts.assign(**{UNKNOWN: of_none})
         number = 0 if self.counts.empty else int(self.counts["entry"].max()) + 1
         facts = {"entry": number, "period": period, "digest": digest, "refused": refused}
         tables = []
@@ -111,7 +128,7 @@ def read_history(folder: Path, bundle: str, config: MonitorConfig) -> History:
         When it cannot be read.
     """
     if not (folder / HISTORY).is_file():
-        counts = pd.DataFrame(columns=[*ENTRY, *KEYS, *COUNTED])
+        counts = pd.DataFrame(columns=[*ENTRY, *KEYS, UNKNOWN, *COUNTED])
         distances = ("psi", "psi_by_chance", "ks", "wasserstein")
         drift = pd.DataFrame(columns=["entry", "period", "column", "n", *distances])
         alpha = ALPHA if config.alpha is None else config.alpha
@@ -122,7 +139,7 @@ def read_history(folder: Path, bundle: str, config: MonitorConfig) -> History:
         facts = counts.attrs
         limits = {str(name): float(bound) for name, bound in facts["limits"].items()}
         history = History(str(facts["bundle"]), float(facts["alpha"]), limits, counts, drift)
-        missing = {*ENTRY, *KEYS, *COUNTED} - {*counts.columns}
+        missing = {*ENTRY, *KEYS, UNKNOWN, *COUNTED} - {*counts.columns}
         if missing or not 0 < history.alpha < 1 or history.entries.empty:
             raise ValueError(f"without {', '.join(sorted(missing)) or 'entries'}")
         history.list_limits()

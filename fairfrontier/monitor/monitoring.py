@@ -22,11 +22,17 @@ from fairfrontier.monitor.alarm import (
     tabulate_periods,
 )
 from fairfrontier.monitor.config import RATES, MonitorConfig, check_period, read_limit
-from fairfrontier.monitor.count import count_labels, count_period
+from fairfrontier.monitor.count import PeriodRows, count_labels, count_period
 from fairfrontier.monitor.history import History, explaining, read_history
 from fairfrontier.prepare.table.parquet import read_result
 from fairfrontier.prepare.table.stream import check_stamps, digest_table, stamp_table
-from fairfrontier.runtime.errors import ConfigError, FairfrontierError, StoreError
+from fairfrontier.runtime.errors import (
+    ConfigError,
+    DataError,
+    FairfrontierError,
+    StoreError,
+    nearest,
+)
 from fairfrontier.runtime.store import hash_file
 
 READING, COMPARING = PASSES = ("deciding on rows", "comparing with the reference")
@@ -129,7 +135,8 @@ def watch(config: MonitorConfig, progress: Progress | None = None) -> Findings:
         When a file or column does not exist, the table was counted as another period, or the
         history is of another bundle or has other limits.
     DataError
-        When no row can be decided, or no label belongs to the period.
+        When no row can be decided, no label belongs to the period, a label is none of the study's
+        table, or so many rows are of no known group that a limit cannot be judged.
     StoreError
         When the bundle was altered, or the history cannot be read.
 
@@ -142,7 +149,7 @@ def watch(config: MonitorConfig, progress: Progress | None = None) -> Findings:
     bundle, history, period = _load(config), _open_history(config), name_period(config)
     checks = _list_checks(bundle, history)
     history, kept, new = _count(
-        config, bundle, history, period, lambda share: report(READING, share)
+        config, bundle, history, period, checks, lambda share: report(READING, share)
     )
     check_stamps(config.table, stamps)
     report(READING, 1.0)
@@ -182,6 +189,7 @@ def _count(
     bundle: Bundle,
     history: History,
     period: str,
+    checks: list[Check],
     report: Callable[[float], None],
 ) -> tuple[History, pd.DataFrame | None, dict[str, int]]:
     """Return the history with the table's rows or labels, and the decisions kept of the period."""
@@ -197,8 +205,9 @@ def _count(
         )
     if period not in history.periods:
         rows = count_period(bundle, config.table, row_id, report, labelled=config.labelled)
+        _check_groups(config, bundle, checks, rows)
         refused = sum(rows.refused.values())
-        history = history.add(period, digest, refused, rows.counts, rows.drift)
+        history = history.add(period, digest, refused, rows.counts, rows.drift, rows.unknown)
         return history, rows.kept, _count_last(history)
     path = config.folder / name_kept(period)
     if row_id is None or not path.is_file():
@@ -217,6 +226,29 @@ def _count(
         raise StoreError(f"{path} is damaged.", "Restore it from a copy.") from None
     history = history.add(period, digest, 0, counts, history.drift.iloc[:0])
     return history, kept, _count_last(history, ignored)
+
+
+def _check_groups(
+    config: MonitorConfig, bundle: Bundle, checks: list[Check], rows: PeriodRows
+) -> None:
+    """Raise a DataError where rows of no known group leave too few groups to judge a limit by.
+
+    These rows have to be enough for a group: the few of a small period say nothing.
+    """
+    sizes = rows.counts.groupby(["attribute", "group"])["rows"].sum()
+    names = {each.name: each.names for each in bundle.encoder.attributes}
+    for check in checks:
+        unknown = rows.unknown.get(check.attribute, 0)
+        if check.kind != LIMIT or unknown < config.minimum:
+            continue
+        enough = [sizes[check.attribute, group] >= config.minimum for group in check.groups]
+        if sum(enough) < read_limit(check.name, 0.5).fewest:
+            raise DataError(
+                f"{unknown:,} rows of {config.table} are of no known group of {check.attribute}, "
+                f"and --limit {check.name} cannot be judged.",
+                f"{nearest('', names[check.attribute])} Write groups as these, or count the rows "
+                "with those of the next period.",
+            )
 
 
 def _count_last(history: History, ignored: int = 0) -> dict[str, int]:

@@ -53,6 +53,24 @@ def test_an_alarm_is_shown_written_and_the_exit_code(tmp_path):
         ff.monitor(tmp_path / "lines", limit="acuracy=0.8", **given)
 
 
+def test_rows_of_no_known_group_are_shown_and_a_limit_that_hides_behind_them_ends(tmp_path):
+    make_bundle(tmp_path)
+    table = make_rows(1, 300)
+    table.assign(sex=table["sex"].str.upper()).to_csv(tmp_path / "W1.csv", index=False)
+    limit = ("--limit", "selection_rate_difference:sex=0.1")
+    result = call_here(tmp_path, "monitor", "lines", "W1.csv", *limit)
+    assert result.returncode == 2
+    assert "W1.csv are of no known group of sex" in result.stderr
+    folder = tmp_path / "data/results/monitor/lines"
+    assert not folder.exists()
+    result = call_here(tmp_path, "monitor", "lines", "W1.csv")
+    assert result.returncode == 0, result.stderr
+    assert "300 of 300 rows of W1 are of no known group of sex." in result.stdout
+    summary = json.loads((folder / "monitor.json").read_text())
+    assert summary["periods"][0]["unknown"] == {"origin": 0, "sex": 300}
+    assert "sex: 300" in (folder / "report.html").read_text()
+
+
 @pytest.mark.slow
 def test_periods_that_are_counted_at_once_are_both_in_the_history(tmp_path):
     make_bundle(tmp_path)

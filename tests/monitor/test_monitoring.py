@@ -153,6 +153,32 @@ def test_text_is_written_as_the_dataset_of_the_bundle_says(bundle, tmp_path):
     pd.testing.assert_frame_equal(*found)
 
 
+@pytest.mark.parametrize("absent", [False, True])
+def test_rows_of_no_known_group_are_counted_and_may_not_hide_a_limit(keep, tmp_path, absent):
+    rows = make_rows(12, 300)
+    strange = rows.assign(sex=None) if absent else rows.assign(sex=rows["sex"].str.upper())
+    limit = "selection_rate_difference:sex=0.1"
+    with pytest.raises(DataError, match=r"300 rows of .* --limit selection_rate_.*: man, woman\."):
+        keep(strange, "W1", limit=limit)
+    with pytest.raises(DataError, match="no known group of sex"):
+        # One group alone can be compared with none.
+        keep(rows.assign(sex=rows["sex"].replace("woman", "female")), "W1", limit=limit)
+    assert not (tmp_path / "history").exists()
+    few = rows["sex"].where(rows.index > 4, "other")
+    found = keep(rows.assign(sex=few), "W1", limit=limit)
+    assert found.history.count_unknown("W1") == {"origin": 0, "sex": 5}
+    # Known groups are judged where others are not known; so are all rows.
+    half = rows.iloc[::2]["sex"].str.upper()
+    other = make_rows(13, 300)
+    found = keep(other.assign(sex=half.reindex(rows.index).fillna(other["sex"])), "W2")
+    assert found.history.count_unknown("W2") == {"origin": 0, "sex": 150}
+    # What is in a small period says nothing of how groups are written.
+    assert keep(strange.iloc[:9].assign(case=range(9)), "W3").new["rows"] == 9
+    shutil.rmtree(tmp_path / "history")
+    alone = keep(strange, "W1", limit="accuracy=0.5")
+    assert alone.history.count_unknown("W1") == {"origin": 0, "sex": 300}
+
+
 def test_what_changed_raises_an_alarm_that_stays_and_what_did_not_none(keep):
     limits = "selection_rate_difference:sex=0.1,accuracy=0.5"
     alarms = []
