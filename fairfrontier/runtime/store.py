@@ -94,7 +94,7 @@ class Store:
         A damaged entry is logged and removed, so that the caller computes it again.
         """
         entry = self.path(kind, key)
-        if not entry.is_dir():
+        if not entry.is_dir() and _find_link(entry) is None:
             return None
         fault = _find_fault(entry, kind, key)
         if fault is None:
@@ -180,10 +180,14 @@ class Store:
             return {}
 
     def _remove(self, entry: Path) -> None:
-        """Remove a damaged entry in one step, so that no reader sees half of it."""
+        """Remove a damaged entry in one step, so that no reader sees half of it.
+
+        Of a link on the way only the link is removed: what it leads to is not the store's.
+        """
+        removed = _find_link(entry) or entry
         # In a read-only store it stays; the next write will raise.
         with suppress(OSError), drafting(self.folder) as work:
-            entry.rename(work / entry.name)
+            removed.rename(work / removed.name)
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
@@ -201,19 +205,22 @@ def open_store(home: Path) -> Store:
     return Store(home / STORE)
 
 
-def refuse_unsigned(entry: Path) -> None:
-    """Raise StoreError for an entry of a store that is not signed with the secret, if there is one.
+def refuse_unsigned(folder: Path) -> None:
+    """Raise StoreError for a folder of an entry that is not signed, if there is a secret.
 
-    It is for readers that know the folder of an entry, from models.csv; others have no such name.
+    It is for readers that know the folder, from models.csv or by a link; one that is in no entry of
+    a store has no signature.
     """
-    entry = entry.absolute()
-    if find_key() is None or not KEY.fullmatch(entry.name):
+    if find_key() is None:
         return
-    fault = _find_fault(entry, entry.parents[1].name, entry.name)
-    if fault is not None:
-        raise StoreError(
-            f"{entry} is not to be trusted: {fault}.", "Remove it, and run its study again."
-        )
+    for entry in dict.fromkeys((folder.absolute().parent, folder.resolve().parent)):
+        if not KEY.fullmatch(entry.name):
+            continue
+        fault = _find_fault(entry, entry.parents[1].name, entry.name)
+        if fault is not None:
+            raise StoreError(
+                f"{entry} is not to be trusted: {fault}.", "Remove it, and run its study again."
+            )
 
 
 def list_folders(folder: Path) -> list[Path]:
@@ -274,9 +281,17 @@ def _is_other(path: Path) -> bool:
     return not folder and not _is_plain(path)
 
 
+def _find_link(entry: Path) -> Path | None:
+    """Return the link on the way from the store to an entry, or None."""
+    steps = (entry.parents[1], entry.parent, entry)
+    return next((step for step in steps if step.is_symlink()), None)
+
+
 def _find_fault(entry: Path, kind: str, key: str) -> str | None:
     """Return what is wrong with an entry, or None."""
     secret = find_key()
+    if (link := _find_link(entry)) is not None:
+        return f"{link.name} is a link"
     if not _is_plain(entry / MANIFEST):
         return f"{MANIFEST} is missing"
     try:

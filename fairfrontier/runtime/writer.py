@@ -166,9 +166,10 @@ def _recover(name: str, around: int) -> None:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder of mode 0700; an existing one has to be the user's, and closed to writers.
+    """Make a folder of mode 0700; an existing one of the user's is closed to everybody else.
 
-    So has a link to one: another user's may lead elsewhere at any time.
+    A link to it has to be the user's, too: another one may lead elsewhere at any time. A folder to
+    which others may write is refused, since they may have laid something there.
 
     Raises
     ------
@@ -185,6 +186,8 @@ def make_private(folder: Path) -> None:
             f"{folder} belongs to another user, or others may write to it.",
             f"Make it yours alone (chmod go-w {folder}), or use another.",
         )
+    if facts.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        folder.chmod(stat.S_IMODE(facts.st_mode) & stat.S_IRWXU)
 
 
 def check_folder(folder: Path) -> None:

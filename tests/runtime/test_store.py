@@ -5,6 +5,7 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -206,6 +207,17 @@ def link_manifest(entry):
     (entry / MANIFEST).symlink_to(entry.parent / "elsewhere")
 
 
+def link_entry(entry):
+    (entry / "scores").rename(entry.parent / "elsewhere")
+    shutil.rmtree(entry)
+    entry.symlink_to(entry.parent / "elsewhere")
+
+
+def link_nowhere(entry):
+    shutil.rmtree(entry)
+    entry.symlink_to(entry.parent / "nowhere")
+
+
 def list_numbers(entry):
     seal(entry, lambda manifest: manifest.update(files={"facts.json": 1}))
 
@@ -225,6 +237,7 @@ def leave_out_description(entry):
         *(nest_manifest, pipe_manifest, list_elsewhere, pipe_file, link_file, link_folder),
         *(repeat_key, list_numbers, leave_out_kind, leave_out_description),
         *(add_file, add_link, add_pipe, add_draft, add_empty_draft, link_manifest),
+        *(link_entry, link_nowhere),
     ],
 )
 def test_a_damaged_entry_is_said_removed_and_made_again(tmp_path, caplog, damage):
@@ -240,6 +253,26 @@ def test_a_damaged_entry_is_said_removed_and_made_again(tmp_path, caplog, damage
     assert write(store) == key
     assert store.read("fit", key) is not None
     assert leftovers(store) == []
+
+
+@pytest.mark.parametrize("step", [0, 1, 2])
+@pytest.mark.parametrize("reading", [True, False])
+def test_a_link_on_the_way_to_an_entry_is_not_followed(tmp_path, caplog, step, reading):
+    store = Store(tmp_path / "store")
+    key = write(store)
+    entry = store.path("fit", key)
+    link = (entry.parents[1], entry.parent, entry)[step]
+    elsewhere = link.rename(tmp_path / "elsewhere")
+    link.symlink_to(elsewhere)
+    if not reading:
+        assert "is a link" in store.find_fault("fit", key)
+        return
+    assert store.read("fit", key) is None
+    assert f"{link.name} is a link" in caplog.text
+    assert not link.is_symlink()
+    # Only the link is gone.
+    assert list(elsewhere.rglob("facts.json"))
+    assert store.read("fit", write(store)) == entry
 
 
 def test_files_are_those_of_the_manifest(tmp_path):

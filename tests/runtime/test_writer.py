@@ -18,6 +18,7 @@ from fairfrontier.runtime.writer import (
     filling,
     holding,
     lock_folder,
+    make_private,
     recover,
     replacing,
     restore,
@@ -371,3 +372,17 @@ def test_drafts_in_a_sticky_folder_are_closed_to_other_writers(tmp_path):
             assert stat.S_IMODE(work.stat().st_mode) == 0o755
     finally:
         os.umask(old)
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_private_folder_that_was_open_is_closed(tmp_path, link):
+    folder = tmp_path / "prefect"
+    folder.mkdir()
+    folder.chmod(0o755)
+    (tmp_path / "link").symlink_to(folder)
+    make_private(tmp_path / "link" if link else folder)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    folder.chmod(0o775)
+    with pytest.raises(StoreError, match="others may write to it"):
+        make_private(folder)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o775

@@ -83,10 +83,14 @@ def test_a_model_of_a_store_is_signed_with_the_secret(saved, tmp_path, monkeypat
         model.save(work / "model-0")
     kept = store.path("fit", key) / "model-0"
     load_model(kept)
+    link = tmp_path / "link"
+    link.symlink_to(kept)
+    load_model(link)
     facts = kept / "manifest.json"
     facts.write_text(facts.read_text().replace('"facts"', ' "facts"'))
-    with pytest.raises(StoreError, match="not to be trusted"):
-        load_model(kept)
+    for folder in (kept, link):
+        with pytest.raises(StoreError, match="not to be trusted"):
+            load_model(folder)
     monkeypatch.delenv(VARIABLE)
     load_model(kept)
 
