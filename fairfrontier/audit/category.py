@@ -9,7 +9,7 @@ import pandas as pd
 
 from fairfrontier.audit.impact import TOO_FEW
 from fairfrontier.prepare.table.audit_table import UNKNOWN, AuditRows
-from fairfrontier.prepare.table.score_table import cross
+from fairfrontier.prepare.table.score_table import cross, name_cells
 from fairfrontier.report.template import name_pool
 from fairfrontier.runtime.errors import DataError
 
@@ -49,7 +49,7 @@ def cross_groups(rows: AuditRows) -> dict[str, Categories]:
     return {
         name: Categories(
             codes,
-            tuple(map("×".join, levels)),
+            name_cells(levels, name),
             np.array([UNKNOWN not in parts for parts in levels]),
             np.zeros(len(levels), dtype=bool),
         )

@@ -30,7 +30,7 @@ from fairfrontier.runtime.home import find_foreign
 from fairfrontier.runtime.sqlite_file import find_trap
 from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.version import version
-from fairfrontier.runtime.writer import restore
+from fairfrontier.runtime.writer import filling, holding, restore
 from fairfrontier.study.frontier import summarise
 from fairfrontier.study.mixture import KEYS
 
@@ -99,6 +99,8 @@ def log_study(config: LogConfig) -> Logged:
     if unnamed:
         _check_here()
     with _explaining():
+        if unnamed:
+            _make_here(mlflow)
         client = mlflow.MlflowClient(config.to)
         name = config.experiment or str(study.facts["study"])
         found = client.get_experiment_by_name(name)
@@ -139,9 +141,16 @@ def _import_mlflow() -> Any:
 def _explaining() -> Iterator[None]:
     """Turn errors of MLflow, and of what it writes to, into one sentence without a password."""
     from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
 
     try:
         yield
+    except SQLAlchemyError as error:
+        told = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+        raise StoreError(
+            f"MLflow cannot use its database: {_SECRET.sub('', told).rstrip('.')}.",
+            f"If a log was killed and left {DEFAULTS[0]} unfinished, remove it; else check --to.",
+        ) from None
     # Those of requests are OSErrors.
     except (MlflowException, OSError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
@@ -158,6 +167,22 @@ def _check_here() -> None:
         raise _refuse("belongs to another user")
     if trap := find_trap(here / DEFAULTS[0]):
         raise _refuse(f"is not opened: {trap}")
+
+
+def _make_here(mlflow: Any) -> None:
+    """Make MLflow's default store of the current folder, which has its name when it is whole.
+
+    MLflow never opens a database again whose making was cut off.
+    """
+    here = Path.cwd()
+    own = f"sqlite:///{here / DEFAULTS[0]}"
+    if (here / DEFAULTS[0]).exists() or mlflow.get_tracking_uri() != own:
+        return
+    mend = "Name another store with --to."
+    with holding(here), filling(here, what="database of MLflow", mend=mend) as work:
+        if not (here / DEFAULTS[0]).exists():
+            client = mlflow.MlflowClient(f"sqlite:///{work / DEFAULTS[0]}")
+            client.search_experiments(max_results=1)
 
 
 def _check_places(places: Iterable[str]) -> None:

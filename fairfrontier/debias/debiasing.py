@@ -13,7 +13,7 @@ import pandas as pd
 from fairfrontier.debias.config import DebiasConfig
 from fairfrontier.debias.fitting import Facts, fit_ramps, fit_thresholds, merge_codes
 from fairfrontier.debias.tally import RATES
-from fairfrontier.prepare.table.score_table import ScoreBatch, ScoreColumns, ScoreTable
+from fairfrontier.prepare.table.score_table import ScoreBatch, ScoreColumns, ScoreTable, name_cells
 from fairfrontier.prepare.table.stream import check_stamps, stamp_table
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.recall import Stamp
@@ -99,8 +99,8 @@ class Debiasing:
         cells, columns = self.rulebook.cells, self.columns.groups
         attributes = {name: merge_codes(cells, i) for i, name in enumerate(columns)}
         if len(columns) > 1:
-            crossed = tuple("×".join(cell) for cell in cells)
-            attributes["×".join(columns)] = (np.arange(len(cells)), crossed)
+            crossed = "×".join(columns)
+            attributes[crossed] = (np.arange(len(cells)), name_cells(cells, crossed))
         return attributes
 
     def rules(self) -> dict[str, DecisionRule]:

@@ -29,6 +29,7 @@ from fairfrontier.debias.debiasing import (
 from fairfrontier.debias.figure import Bar, draw_curve, draw_groups, draw_rules
 from fairfrontier.debias.tally import GIVEN, RATES, Estimate, Tally
 from fairfrontier.debias.validation import describe_doubt
+from fairfrontier.prepare.table.score_table import name_cells
 from fairfrontier.report.summary import list_versions
 from fairfrontier.report.template import embed, name_pool, open_template
 from fairfrontier.runtime.text_file import to_csv, write_json
@@ -125,7 +126,7 @@ def decide_table(
     """
     book, rules = debiasing.rulebook, debiasing.rules()
     size = len(book.cells)
-    names = pa.array(["×".join(cell) for cell in book.cells])
+    names = pa.array(name_cells(book.cells, "×".join(debiasing.columns.groups)))
     tally = Tally(tuple(rules), PARTS, size, book.draw.seed)
     histogram = np.zeros((size, FIGURE_BINS))
     writer: pq.ParquetWriter | None = None

@@ -67,7 +67,8 @@ def write_state(folder: Path, name: str, parameters: Mapping[str, Any], state: S
         if state.arrays:
             np.savez(work / "arrays.npz", allow_pickle=False, **dict(state.arrays))
         for key, booster in state.boosters.items():
-            booster.save_model(work / f"{key}.ubj")
+            # XGBoost's own writer tells of a full disk in an error of its own.
+            (work / f"{key}.ubj").write_bytes(booster.save_raw("ubj"))
             check_file(work / f"{key}.ubj")
         for key, learner in state.learners.items():
             write_learner(learner, work / f"{key}.skops")

@@ -240,3 +240,10 @@ def test_a_cross_of_too_many_categories_is_refused(tmp_path):
     many = pd.DataFrame({"d": rows % 2, "a": rows % 50, "b": rows // 40})
     with pytest.raises(DataError, match="a×b has 2000 categories, more than 1000"):
         audit(many, tmp_path, decisions="d", groups=("a", "b"))
+
+
+def test_combinations_of_one_name_are_refused(tmp_path):
+    p, q = ["a×b", "a", "a"] * 20, ["c", "b×c", "c"] * 20
+    twins = pd.DataFrame({"p": p, "q": q, "d": [0, 1] * 30})
+    with pytest.raises(DataError, match="p×q: two combinations of levels are both named 'a×b×c'"):
+        audit(twins, tmp_path, decisions="d", groups=("p", "q"))

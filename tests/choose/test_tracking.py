@@ -217,3 +217,39 @@ def test_a_store_that_nobody_named_keeps_its_files_beside_it(mlflow, config, tmp
         os.chown(here / "mlruns", 12345, 12345)
         with pytest.raises(StoreError, match="belongs to another user"):
             log_study(own)
+
+
+def test_a_database_that_was_cut_off_is_one_sentence(mlflow, config, monkeypatch):
+    from sqlalchemy.exc import OperationalError
+
+    def refuse(*_: object) -> None:
+        raise OperationalError("CREATE TABLE experiments", None, Exception("table is there"))
+
+    monkeypatch.setattr(mlflow.MlflowClient, "get_experiment_by_name", refuse)
+    with pytest.raises(
+        StoreError, match=r"its database: table is there\. If .*left mlflow\.db unf"
+    ):
+        log_study(config)
+
+
+def test_a_log_that_is_cut_off_as_the_database_is_made_can_be_repeated(
+    mlflow, config, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    unnamed = LogConfig(**{**config.model_dump(), "to": None})
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mlflow.store.db.utils._upgrade_db", stop)
+        patch.setattr("mlflow.store.db.utils._initialize_tables", stop)
+        with pytest.raises(KeyboardInterrupt):
+            log_study(unnamed)
+    assert not (tmp_path / "mlflow.db").exists()
+    assert log_study(unnamed).new
+    again = log_study(unnamed)
+    assert not again.new
+    assert again.files.endswith("/artifacts")
+    assert (tmp_path / "mlruns").is_dir()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 
 import numpy as np
 import pytest
@@ -123,6 +124,20 @@ def test_a_chain_that_would_overflow_the_stack_is_neither_read_nor_saved(tmp_pat
         read_booster(path)
     with pytest.raises(StoreError, match="more than 1,000 levels"):
         write_state(tmp_path / "model", "gbdt", {}, State(boosters={"trees": chain}))
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_full_disk_is_one_sentence(tmp_path):
+    path, booster, _ = grow(tmp_path)
+    write_state(tmp_path / "whole", "gbdt", {}, State(boosters={"trees": booster}))
+    assert (tmp_path / "whole/trees.ubj").read_bytes() == path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size // 2, limits[1]))
+    try:
+        with pytest.raises(StoreError, match=r"The model cannot be written to .*: File too large"):
+            write_state(tmp_path / "model", "gbdt", {}, State(boosters={"trees": booster}))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not (tmp_path / "model").exists()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import combinations, pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ import pandas as pd
 from fairfrontier.prepare.config.dataset import Limits
 from fairfrontier.prepare.config.section import OTHERS, Group
 from fairfrontier.prepare.table.column import as_levels, sort_levels
+from fairfrontier.prepare.table.score_table import name_cells
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 
 
@@ -86,7 +87,14 @@ def fit_attributes(
             where = f"{file}: groups.{name}: cross makes {count:,} combinations of levels"
             limits.check("levels", count, where, "Cross fewer attributes")
             cells = product(*(made[other].names for other in group.cross))
-            made[name] = Attribute(name, tuple(map("×".join, cells)), cross=group.cross)
+            names = name_cells(cells, f"{file}: groups.{name}")
+            made[name] = Attribute(name, names, cross=group.cross)
+    # Studies measure pairs, too. Two have one name only where both sides have levels with a ×.
+    signed = [each for each in made.values() if not each.cross and "×" in "".join(each.names)]
+    for first, second in combinations(signed, 2):
+        if len(first.names) * len(second.names) <= limits.levels:
+            where = f"{file}: groups.{first.name} and groups.{second.name}"
+            name_cells(product(first.names, second.names), where)
     return tuple(made[name] for name in groups)
 
 

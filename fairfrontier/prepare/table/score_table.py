@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -215,6 +215,25 @@ def cross(
         for (_, levels), codes in zip(columns, np.unravel_index(present, shape), strict=True)
     ]
     return np.asarray(code, dtype=np.int64).reshape(-1), tuple(zip(*names, strict=True))
+
+
+def name_cells(cells: Iterable[Sequence[str]], where: str) -> tuple[str, ...]:
+    """Return the names of combinations of levels, such as female×Black.
+
+    Raises
+    ------
+    DataError
+        When two of them have one name, as those of a×b and c, and of a and b×c.
+    """
+    names: dict[str, None] = {}
+    for name in map("×".join, cells):
+        if name in names:
+            raise DataError(
+                f"{where}: two combinations of levels are both named {name!r}.",
+                "Rename the levels that have a × in them.",
+            )
+        names[name] = None
+    return tuple(names)
 
 
 def number_ids(column: BatchColumn) -> tuple[pa.Array, np.ndarray]:

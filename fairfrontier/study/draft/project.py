@@ -107,12 +107,8 @@ def draft_project(table: Any, options: DraftOptions) -> Draft:
     name = draft.name
     files = {kind: home / FOLDERS[kind] / f"{name}.yaml" for kind in ("dataset", "study")}
     kept = home / RAW / f"{name}.parquet"
-    for path in (*files.values(), *((kept,) if raw.parquet else ())):
-        if path.exists():
-            raise ConfigError(
-                f"{path} is there already, and nothing is overwritten.",
-                "Choose another name with --name, or remove it.",
-            )
+    if files["study"].exists():
+        raise _refuse(files["study"])
     at = kept if raw.parquet else Path(raw.path or kept)
     location = at.relative_to(home) if at.is_relative_to(home) else at
     with ExitStack() as stack:
@@ -129,6 +125,11 @@ def draft_project(table: Any, options: DraftOptions) -> Draft:
         if raw.parquet:
             text = write_dataset(draft, (RAW / kept.name).as_posix())
             (dataset_folder / files["dataset"].name).write_text(text, encoding="utf-8")
+        made = (files["dataset"], kept), (dataset_folder, *raw_folder)
+        for path, folder in zip(*made, strict=False):
+            # What is the same was left by a draft that was killed before its study, the last file.
+            if path.exists() and path.read_bytes() != (folder / path.name).read_bytes():
+                raise _refuse(path)
         study = write_study(draft, dataset, named=bool(options.protected))
         (study_folder / files["study"].name).write_text(study, encoding="utf-8")
     return Draft(
@@ -138,6 +139,13 @@ def draft_project(table: Any, options: DraftOptions) -> Draft:
         _summarise(draft),
         tuple(draft.warnings),
         _name_command(name, home),
+    )
+
+
+def _refuse(path: Path) -> ConfigError:
+    return ConfigError(
+        f"{path} is there already, and nothing is overwritten.",
+        "Choose another name with --name, or remove it.",
     )
 
 

@@ -67,6 +67,17 @@ def test_cross_products_name_and_number_every_combination():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("crossed", [{"pq": {"cross": ["p", "q"]}}, {}])
+def test_combinations_of_one_name_are_refused_before_anything_is_trained(crossed):
+    # Of every pair of attributes studies measure the cross, whether it is named or not.
+    groups = {"p": {"column": "p"}, "q": {"column": "q"}, **crossed}
+    groups = {name: Group(**each) for name, each in groups.items()}
+    levels = {"p": ("a", "a×b"), "q": ("c", "d")}
+    fit_attributes(groups, levels, "f", Limits())
+    with pytest.raises(DataError, match=r"f: groups.*both named 'a×b×c'"):
+        fit_attributes(groups, {**levels, "q": ("c", "b×c")}, "f", Limits())
+
+
 @pytest.mark.parametrize(
     ("edges", "names"),
     [

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fairfrontier.prepare.table.batch_column import BatchColumn
-from fairfrontier.prepare.table.score_table import ScoreColumns, ScoreTable, number_ids
+from fairfrontier.prepare.table.score_table import ScoreColumns, ScoreTable, name_cells, number_ids
 from fairfrontier.runtime.errors import ConfigError, DataError
 
 COLUMNS = ScoreColumns("s", ("sex",), labels="y")
@@ -256,3 +256,9 @@ def test_weights_beyond_what_can_be_squared_are_refused(tmp_path, weight):
     with pytest.raises(DataError, match=r"holds 1e[+-]\d+ in row 2, beyond .* Divide all weights"):
         read(path, columns)
     assert read(write(path, w=[1e70, 0.0, 1e-70]), columns)[3] == [1e70, 0.0, 1e-70]
+
+
+def test_no_two_combinations_of_groups_have_one_name():
+    assert name_cells([("a×b", "c"), ("a", "b")], "t") == ("a×b×c", "a×b")
+    with pytest.raises(DataError, match="t: two combinations of levels are both named 'a×b×c'"):
+        name_cells([("a×b", "c"), ("a", "b×c")], "t")

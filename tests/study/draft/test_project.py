@@ -84,6 +84,24 @@ def test_nothing_is_overwritten_and_nothing_is_left_of_a_refusal(tmp_path):
         init(path, lable="outcome")
 
 
+@pytest.mark.parametrize("written", ["csv", "frame"])
+def test_what_a_killed_draft_left_is_completed(tmp_path, written):
+    make_table().to_csv(tmp_path / "loans.csv", index=False)
+    table = tmp_path / "loans.csv" if written == "csv" else make_table()
+    asked = {"label": "outcome", "protected": ["origin"], "out": tmp_path, "name": "loans"}
+    study = init(table, **asked).study
+    # The study is the last file.
+    content = study.read_bytes()
+    study.unlink()
+    (study.parent / ".unfinished@0").mkdir()
+    assert init(table, **asked).study.read_bytes() == content
+    assert [path.name for path in study.parent.iterdir()] == ["loans.yaml"]
+    study.unlink()
+    with pytest.raises(ConfigError, match=r"datasets.loans.yaml is there already"):
+        init(table, **{**asked, "protected": ["job"]})
+    assert not study.exists()
+
+
 def test_the_lines_for_individual_fairness_are_taken_in(tmp_path):
     draft = init(make_table(), label="outcome", protected=["origin"], out=tmp_path, name="loans")
     text = draft.study.read_text()
