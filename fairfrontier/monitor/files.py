@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,9 @@ def run_monitor(
     Returns
     -------
     dict
-        The content of monitor.json: ``alarms``, ``limits``, ``checks``, ``drift``, ``periods`` and
-        so on. The ``FILES`` in ``config.folder`` are written.
+        The content of monitor.json: ``alarms``, ``raised`` (those that were no event of the flow
+        yet), ``limits``, ``counts``, ``drift``, ``periods`` and so on. The ``FILES`` in
+        ``config.folder`` are written.
 
     Raises
     ------
@@ -113,6 +115,16 @@ def write_monitor(findings: Findings, started: float) -> dict[str, Any]:
     return summary
 
 
+def mark_announced(findings: Findings, names: Iterable[str]) -> None:
+    """Note in the history that the alarms of some checks were announced, for good.
+
+    Whoever holds the folder since its history was read may.
+    """
+    announced = (*findings.history.announced, *names)
+    with filling(findings.config.folder) as work:
+        replace(findings.history, announced=announced).write(work)
+
+
 def summarise(findings: Findings) -> dict[str, Any]:
     """Return what was found as plain values; None for what is unknown."""
     config, history, bundle = findings.config, findings.history, findings.bundle
@@ -132,8 +144,8 @@ def summarise(findings: Findings) -> dict[str, Any]:
         "new": findings.new,
         "alpha": history.alpha,
         "alarms": [{**alarm, "sentence": say(alarm)} for alarm in alarms],
-        # What a flow reacts to once; the others are known since an earlier entry.
-        "raised": [alarm["name"] for alarm in alarms if _is_new(alarm, findings)],
+        # What a flow makes events of, and then marks.
+        "raised": [each["name"] for each in alarms if each["name"] not in history.announced],
         "limits": limits,
         "counts": {
             "periods": len(history.periods),
@@ -160,14 +172,6 @@ def say(check: Mapping[str, Any]) -> str:
         f"{name_measure(check['rate'])}{group} has left {check['low']:.3f} to {check['high']:.3f}, "
         f"where it was on the reference rows, known since {since}."
     )
-
-
-def _is_new(alarm: Mapping[str, Any], findings: Findings) -> bool:
-    """Return whether an alarm was raised by what was counted now."""
-    own = findings.evidence[findings.evidence["name"] == alarm["name"]]
-    first = own["entry"][own["log_e"] >= own["threshold"]].iloc[0]
-    last = findings.history.entries["entry"].max()
-    return bool(any(findings.new.values()) and first == last)
 
 
 def _list_periods(findings: Findings) -> list[dict[str, Any]]:

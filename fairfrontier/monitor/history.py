@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,8 @@ class History:
         table had; and the sums of ``COUNTED``. An entry is a period, or labels that came later.
     drift : DataFrame
         Columns entry, period, column, n, psi, psi_by_chance, ks, wasserstein.
+    announced : tuple of str
+        The checks whose alarm was an event, for good.
     """
 
     bundle: str
@@ -51,6 +53,7 @@ class History:
     limits: dict[str, float]
     counts: pd.DataFrame
     drift: pd.DataFrame
+    announced: tuple[str, ...] = ()
 
     @property
     def entries(self) -> pd.DataFrame:
@@ -95,7 +98,7 @@ class History:
             # Columns of an empty table have no types.
             grown = [each[list(old)] for each in (old, added) if not each.empty]
             tables.append(pd.concat(grown, ignore_index=True) if grown else old)
-        return History(self.bundle, self.alpha, self.limits, *tables)
+        return replace(self, counts=tables[0], drift=tables[1])
 
     def sum_batches(self, attribute: str) -> tuple[np.ndarray, list[str]]:
         """Return the sums of an attribute's groups, and the groups.
@@ -112,7 +115,8 @@ class History:
         """Write both tables into a folder."""
         counts = self.counts.copy()
         # pandas keeps them in the file's metadata.
-        counts.attrs.update(bundle=self.bundle, alpha=self.alpha, limits=self.limits)
+        facts = ("bundle", "alpha", "limits", "announced")
+        counts.attrs.update({name: getattr(self, name) for name in facts})
         counts.to_parquet(folder / HISTORY, index=False)
         self.drift.to_parquet(folder / DRIFT, index=False)
 
@@ -138,7 +142,10 @@ def read_history(folder: Path, bundle: str, config: MonitorConfig) -> History:
         drift = read_result(folder / DRIFT)
         facts = counts.attrs
         limits = {str(name): float(bound) for name, bound in facts["limits"].items()}
-        history = History(str(facts["bundle"]), float(facts["alpha"]), limits, counts, drift)
+        announced = tuple(map(str, facts["announced"]))
+        history = History(
+            str(facts["bundle"]), float(facts["alpha"]), limits, counts, drift, announced
+        )
         missing = {*ENTRY, *KEYS, UNKNOWN, *COUNTED} - {*counts.columns}
         if missing or not 0 < history.alpha < 1 or history.entries.empty:
             raise ValueError(f"without {', '.join(sorted(missing)) or 'entries'}")

@@ -23,7 +23,12 @@ def test_an_alarm_is_an_event_once(harness, home, monkeypatch):
     from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 
     events = []
-    monkeypatch.setattr(door, "emit_event", lambda *what, **more: events.append((what, more)))
+
+    def emit(*what, **more):
+        events.append((what, more))
+        return events
+
+    monkeypatch.setattr(door, "emit_event", emit)
     scheduled = door.flow_run.get_scheduled_start_time()
     make_rows(1, 1500, 0.8).to_csv(home / f"{scheduled:%G}.csv", index=False)
     run = MonitorConfig(bundle=home / "lines", table=home / "%G.csv", conf=home)
@@ -45,6 +50,42 @@ def test_an_alarm_is_an_event_once(harness, home, monkeypatch):
         keys = ArtifactFilter(key=ArtifactFilterKey(like_="monitor-lines"))
         found = {artifact.key for artifact in client.read_artifacts(artifact_filter=keys)}
     assert {"monitor-lines-checks", "monitor-lines-card", "monitor-lines-rows"} <= found
+
+
+@pytest.mark.parametrize("ended", ["emit_event", "publish_monitor", "mark_announced"])
+def test_an_alarm_is_an_event_even_if_a_run_ends_before(
+    harness, home, monkeypatch, tmp_path, ended
+):
+    class KilledError(Exception):
+        pass
+
+    def kill(*_, **__):
+        raise KilledError
+
+    events = []
+    # Prefect refused it, or took it.
+    answers = [None, *range(1, 99)]
+
+    def emit(*_, payload):
+        events.append(payload["name"])
+        return answers[len(events) - 1] if ended == "emit_event" else payload
+
+    make_rows(4, 1500, 0.8).to_csv(home / "W4.csv", index=False)
+    run = MonitorConfig(bundle=home / "lines", table=home / "W4.csv", out=tmp_path / "out")
+    with monkeypatch.context() as patch:
+        patch.setattr(door, "emit_event", emit)
+        patch.setattr(door, ended, kill)
+        with pytest.raises(KilledError):
+            monitor(run)
+    events.clear()
+    monkeypatch.setattr(door, "emit_event", emit)
+    raised = monitor(run)["raised"]
+    assert "selection_rate:sex=woman" in raised
+    assert sorted(events) == sorted(raised)
+    # One that Prefect did not take is tried again.
+    refused = events[:1] if ended == "emit_event" else []
+    assert monitor(run)["raised"] == refused
+    assert monitor(run)["raised"] == []
 
 
 @pytest.mark.slow

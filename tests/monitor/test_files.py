@@ -12,6 +12,7 @@ import pytest
 
 import fairfrontier as ff
 from fairfrontier.monitor.files import FILES
+from fairfrontier.runtime import writer
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.writer import holding
 from tests.cli.process import wait_for
@@ -40,7 +41,8 @@ def test_an_alarm_is_shown_written_and_the_exit_code(tmp_path):
     given = {"table": tmp_path / "2026-W47.csv", "out": folder}
     again = ff.monitor(tmp_path / "lines", **given)
     assert again["alarms"] == summary["alarms"]
-    assert again["raised"] == []
+    # It was no event so far.
+    assert again["raised"] == summary["raised"]
     # Thresholds depend on the number of checks, which no later option changes.
     later = ff.monitor(tmp_path / "lines", minimum=2000, **given)
     assert later["counts"]["checks"] == summary["counts"]["checks"]
@@ -51,6 +53,26 @@ def test_an_alarm_is_shown_written_and_the_exit_code(tmp_path):
     assert not re.search('alt="[^"]*nan', page)
     with pytest.raises(ConfigError, match="'acuracy' is no rate"):
         ff.monitor(tmp_path / "lines", limit="acuracy=0.8", **given)
+
+
+def test_what_a_killed_run_raised_is_still_to_be_announced(tmp_path, monkeypatch):
+    make_bundle(tmp_path)
+    make_rows(1, 1500, 0.8).to_csv(tmp_path / "W1.csv", index=False)
+    given = {"table": tmp_path / "W1.csv", "out": tmp_path / "out"}
+    rename = writer._rename
+
+    def kill(*names):
+        rename(*names)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        # Right after the draft is complete.
+        patch.setattr(writer, "_rename", kill)
+        with pytest.raises(KeyboardInterrupt):
+            ff.monitor(tmp_path / "lines", **given)
+    found = ff.monitor(tmp_path / "lines", **given)
+    assert not any(found["new"].values())
+    assert found["raised"] == [alarm["name"] for alarm in found["alarms"]] != []
 
 
 def test_rows_of_no_known_group_are_shown_and_a_limit_that_hides_behind_them_ends(tmp_path):
