@@ -21,9 +21,11 @@ from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX, Encoder, OneHot
 from fairfrontier.prepare.splitting.group import Attribute, find_groups
 from fairfrontier.prepare.splitting.stored import read_attributes, read_blocks, read_levels
 from fairfrontier.prepare.table.column import (
+    LARGEST,
     MISSING_LEVEL,
     as_levels,
     find_rows,
+    parse_numbers,
     policy_of,
     unique_levels,
     used_columns,
@@ -289,7 +291,12 @@ class RowEncoder:
             if attribute.name in self.config.features.groups:
                 names = np.array([*attribute.names, None], dtype=object)
                 columns[GROUP_PREFIX + attribute.name] = names[groups[:, position]]
-        return EncodedRows(self.encoder.encode(columns), groups, columns, refusals)
+        with np.errstate(over="ignore"):
+            X = self.encoder.encode(columns)
+        for name, spans in self.encoder.spans(self.columns).items():
+            for span in spans:
+                refusals.add((np.abs(X[:, span]) > LARGEST).any(axis=1), f"{name} is too large")
+        return EncodedRows(X, groups, columns, refusals)
 
     def read_labels(self, frame: pd.DataFrame, table: Path | str = "The table") -> np.ndarray:
         """Return 1 where the label is positive, 0 elsewhere, NaN where it is missing; float64.
@@ -304,7 +311,7 @@ class RowEncoder:
         label = self.config.label
         column = self._strip(frame[label.column])
         if label.positive is None:
-            numbers = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64)
+            numbers = parse_numbers(column).to_numpy()
             self._check_labels(column, np.isfinite(numbers), table)
             if label.above is not None:
                 return np.where(np.isnan(numbers), np.nan, numbers > label.above)
@@ -358,7 +365,7 @@ class RowEncoder:
             absent = column.isna().to_numpy()
             policy = policy_of(name, self.config, numeric=numeric)
             if numeric:
-                column = pd.to_numeric(column, errors="coerce").astype(np.float64)
+                column = parse_numbers(column)
                 values = column.to_numpy()
                 wrong = {"no number": np.isnan(values) & ~absent, "infinite": np.isinf(values)}
                 for what, rows in wrong.items():
@@ -416,7 +423,7 @@ class RowEncoder:
             if name in columns:
                 column = columns[name]
                 if condition.is_in is None and condition.is_not is None:
-                    column = pd.to_numeric(column, errors="coerce")
+                    column = parse_numbers(column)
                 passed = find_rows(pd.DataFrame({name: column}), {name: condition}, "rows.keep", "")
                 refusals.add(~passed, f"{name} is outside of what the model was made for")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -70,3 +72,64 @@ def test_a_label_that_the_table_never_had_is_no_negative_one(project, tmp_path, 
         upper = raw[column].where(raw.index != 7, raw[column].str.upper())
         with pytest.raises(DataError, match=rf"t\.csv: .* '{upper[7]}' in row 7, .* Known are: "):
             encoder.read_labels(raw.assign(**{column: upper}), "t.csv")
+
+
+@pytest.fixture
+def encoder(project, tmp_path):
+    path = project(
+        label={"column": "points", "above": 30},
+        rows={"keep": {"weight": {"above": 0}}},
+        counterfactuals={},
+    )
+    return RowEncoder.of(fit_table(make_request(path, home=tmp_path)))
+
+
+NO_NUMBERS = {
+    "dates": pd.Timestamp("2024-01-01"),
+    "durations": pd.Timedelta(days=30),
+    "periods": pd.Period("2024", "Y"),
+    "truth values": True,
+    "truth values beside missing cells": pd.NA,
+    "complex numbers": 3 + 0j,
+}
+
+
+@pytest.mark.parametrize("kind", NO_NUMBERS)
+@pytest.mark.parametrize("dtype", [None, object])
+def test_what_is_no_number_is_none_wherever_one_is_expected(encoder, people, kind, dtype):
+    cells = pd.Series([NO_NUMBERS[kind]] * len(people), dtype=dtype)
+    if kind == "truth values beside missing cells":
+        cells = pd.Series([True, None] * (len(people) // 2), dtype=dtype or "boolean")
+    present = cells.notna().to_numpy()
+    people = people.assign(age=40.0)
+    rows = encoder.encode(people.assign(income=cells), ["age"])
+    assert (rows.refusals.reasons[present] == "income is no number").all()
+    rows = encoder.encode(people.assign(age=cells), ["age"])
+    assert (rows.refusals.reasons[present] == "age is no number").all()
+    assert (rows.groups[:, 1] == -1).all()
+    rows = encoder.encode(people.assign(weight=cells))
+    assert not rows.refusals.accepted.any()
+    with pytest.raises(DataError, match=r"column 'points' holds .*, no finite number"):
+        encoder.read_labels(people.assign(points=cells))
+
+
+def test_numbers_of_any_type_are_numbers(encoder, people):
+    whole = people["points"]
+    wanted = encoder.encode(people.assign(age=whole), ["age"])
+    written = (whole.map(Decimal), whole.astype("Int64"), whole.astype("category"), whole.map(str))
+    for cells in (*written, whole.astype(object), whole.map(lambda cell: str(cell).encode())):
+        rows = encoder.encode(people.assign(age=cells), ["age"])
+        assert np.array_equal(rows.X, wanted.X)
+        assert np.array_equal(rows.groups, wanted.groups)
+        assert (rows.refusals.reasons == wanted.refusals.reasons).all()
+
+
+@pytest.mark.parametrize("cell", [1e300, -1.7e308, "1e300", 1e43])
+def test_numbers_beyond_those_of_models_are_refused(encoder, people, cell):
+    wanted = encoder.encode(people)
+    income = people["income"].astype(object)
+    income[1] = cell
+    rows = encoder.encode(people.assign(income=income))
+    assert rows.refusals.reasons[1] == "income is too large"
+    others = np.arange(len(people)) != 1
+    assert (rows.refusals.reasons[others] == wanted.refusals.reasons[others]).all()

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from decimal import Decimal
+from numbers import Real
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +18,8 @@ from fairfrontier.prepare.config.section import WHOLE_NUMBER, Condition, level_t
 from fairfrontier.runtime.errors import ConfigError, DataError
 
 MISSING_LEVEL = "missing"
+# Trees compute with single precision, to which larger numbers are infinite.
+LARGEST = float(np.finfo(np.float32).max)
 
 
 def tidy(frame: pd.DataFrame) -> pd.DataFrame:
@@ -31,7 +36,9 @@ def tidy(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _is_number(column: pd.Series) -> bool:
-    return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
+    types = pd.api.types
+    is_other = types.is_bool_dtype(column) or types.is_complex_dtype(column)
+    return types.is_numeric_dtype(column) and not is_other
 
 
 def as_levels(column: pd.Series, where: str = "The table") -> pd.Series:
@@ -66,9 +73,34 @@ def as_levels(column: pd.Series, where: str = "The table") -> pd.Series:
     return column.astype(object).map(text).astype("str")
 
 
+def parse_numbers(column: pd.Series) -> pd.Series:
+    """Return a column as float64, with NaN where a cell is missing or no number.
+
+    Truth values, dates, durations and complex numbers are none, whatever pandas makes of them.
+    """
+    if _is_number(column):
+        return column.astype(np.float64)
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        column = column.astype(object)
+    if column.dtype == object:
+        column = column.where(column.map(_may_be_number).astype(bool))
+    elif not isinstance(column.dtype, pd.StringDtype):
+        return pd.Series(np.nan, column.index, dtype=np.float64, name=column.name)
+    return pd.to_numeric(column, errors="coerce").astype(np.float64)
+
+
+def _may_be_number(cell: Any) -> bool:
+    # To Python a truth value is a whole number, and so is a duration to NumPy.
+    is_other = isinstance(cell, bool | np.timedelta64)
+    return isinstance(cell, str | bytes | Real | Decimal) and not is_other
+
+
 def as_numbers(column: pd.Series, key: str, file: Path | str) -> pd.Series:
-    """Return a column as float64 with NaN for missing cells; infinite ones and text are refused."""
-    numbers = pd.to_numeric(column, errors="coerce").astype(np.float64)
+    """Return a column as float64 with NaN for missing cells.
+
+    What is no number, infinite or beyond single precision raises a DataError.
+    """
+    numbers = parse_numbers(column)
     wrong = numbers.isna() & column.notna()
     if wrong.any():
         row = int(wrong.to_numpy().argmax())
@@ -84,6 +116,14 @@ def as_numbers(column: pd.Series, key: str, file: Path | str) -> pd.Series:
             f"{file}: {key}: column {column.name!r} is infinite in {int(infinite.sum())} rows, "
             f"first in row {numbers.index[int(infinite.argmax())]}.",
             "Correct these cells, or leave the rows out with rows.keep.",
+        )
+    large = (numbers.abs() > LARGEST).to_numpy()
+    if large.any():
+        row = int(large.argmax())
+        raise DataError(
+            f"{file}: {key}: column {column.name!r} holds {numbers.iloc[row]:g} in row "
+            f"{numbers.index[row]}, and models compute with numbers up to {LARGEST:.3g}.",
+            "Correct these cells, or write the column in a larger unit.",
         )
     return numbers
 
@@ -122,7 +162,7 @@ def _passes(column: pd.Series, condition: Condition, key: str, file: Path | str)
     }
     if any(bound is not None for bound in bounds.values()):
         # An infinite cell is compared like any other number, so that it can be left out here.
-        value = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64)
+        value = parse_numbers(column).to_numpy()
         wrong = np.isnan(value) & column.notna().to_numpy()
         if wrong.any():
             raise DataError(

@@ -276,6 +276,18 @@ def test_levels_and_numbers_of_a_column():
         as_numbers(pd.Series(["1", "no"], name="x"), "key", "f")
     with pytest.raises(DataError, match="infinite in 1 rows, first in row 0"):
         as_numbers(pd.Series(["inf", "1"], name="x"), "key", "f")
+    for cells in (["1", "-1e300"], [1.0, -1e300]):
+        with pytest.raises(
+            DataError, match=r"f: key: column 'x' holds -1e\+300 in row 1, and models"
+        ):
+            as_numbers(pd.Series(cells, name="x"), "key", "f")
+
+
+@pytest.mark.parametrize("cells", [[True, False], [pd.Timestamp("2024-01-01")] * 2, [1j, 2j]])
+def test_what_is_no_number_is_no_bound_either(cells):
+    frame = pd.DataFrame({"n": cells})
+    with pytest.raises(DataError, match=r"f: rows.keep.n: column 'n' holds .* is no number"):
+        keep_rows(frame, Dataset(keep={"n": {"at_least": 0}}), "f")
 
 
 def test_rows_are_kept_by_comparison():
