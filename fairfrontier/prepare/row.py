@@ -275,7 +275,7 @@ class RowEncoder:
         ConfigError
             When a column is missing.
         DataError
-            When a column holds lists or records.
+            When a column holds lists or records, or levels that are floats of 2⁵³ or more.
 
         Notes
         -----

@@ -64,6 +64,13 @@ def test_tables_of_every_form_are_decided_as_a_frame_is(
     assert len(shares) > 1 or rows > 900 or form == "csv.gz"
 
 
+def test_ids_of_any_size_and_those_of_an_index_are_kept(bundle, table, tmp_path):
+    ids = [10**17 + row * row for row in range(len(table))]
+    table.assign(customer=ids).set_index("customer").to_parquet(tmp_path / "t.parquet")
+    score(bundle, tmp_path / "t.parquet", tmp_path / "d.parquet", row_id="customer")
+    assert pd.read_parquet(tmp_path / "d.parquet")["id"].tolist() == ids
+
+
 def test_without_ids_rows_are_numbered(bundle, table, raw, tmp_path):
     table.to_parquet(tmp_path / "table.parquet")
     scored = ff.score(bundle, tmp_path / "table.parquet", tmp_path / "d.parquet")

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairfrontier.prepare.loader import fit_table, make_request
+from fairfrontier.prepare.loader import fit_table, load, make_request
 from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.runtime.errors import DataError
 
@@ -133,3 +133,41 @@ def test_numbers_beyond_those_of_models_are_refused(encoder, people, cell):
     assert rows.refusals.reasons[1] == "income is too large"
     others = np.arange(len(people)) != 1
     assert (rows.refusals.reasons[others] == wanted.refusals.reasons[others]).all()
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_codes_of_eighteen_digits_are_the_same_in_every_table(project, tmp_path, people, form):
+    draw = np.random.default_rng(3)
+    people["origin"] = 10**17 + draw.integers(0, 4, len(people))
+    people["city"] = people["origin"] + 10
+    people["verdict"] = people["origin"] % 2 + 2**62
+    people.to_parquet(tmp_path / "t.parquet")
+    sources = {
+        "csv": {"path": "people.csv", "missing": ["?"]},
+        "parquet": {"path": "t.parquet", "format": "parquet"},
+    }
+    path = project(
+        source=sources[form],
+        label={"column": "verdict", "positive": 2**62 + 1},
+        counterfactuals={},
+        missing={"numeric": "median"},
+        features={"numeric": ["income"], "categorical": ["city"]},
+        groups={"origin": {"column": "origin"}},
+        protected=["origin"],
+    )
+    table = fit_table(make_request(path, home=tmp_path))
+    split = table.encode()
+    assert split.train.attributes["origin"] == tuple(str(10**17 + code) for code in range(4))
+    assert (split.train.X.sum(axis=0)[1:] > 0).tolist() == [True] * 4
+    lazy = load(path, home=tmp_path, backend="dask")
+    assert lazy.train.attributes == split.train.attributes
+    encoder, ids = RowEncoder.of(table), split.test.ids
+    text = people[["origin", "city", "verdict"]].astype("str")
+    for written in (people, people.assign(**text), people.convert_dtypes()):
+        rows = encoder.encode(written, ["origin"])
+        assert rows.refusals.accepted.all()
+        assert np.array_equal(rows.X[ids], split.test.X)
+        assert np.array_equal(rows.groups[ids], split.test.groups)
+        assert np.array_equal(encoder.read_labels(written)[ids], split.test.y)
+    with pytest.raises(DataError, match="floats of 2"):
+        encoder.encode(people.assign(city=people["city"].astype(float)))

@@ -13,6 +13,9 @@ from fairfrontier.prepare.draft.vocabulary import IDENTIFIERS, name_words
 from fairfrontier.prepare.table.column import as_levels
 from fairfrontier.runtime.errors import DataError
 
+NESTED = "lists or records"
+# Each may stand for several codes.
+LARGE = "floats of 2^53 or more"
 # Text with more levels is no category; neither is text that hardly ever repeats.
 MOST_LEVELS = 50
 # Words of a cell, on average, from which on text is sentences.
@@ -84,7 +87,7 @@ class Column:
         try:
             distinct = len(self.counts)
         except DataError:
-            return "lists or records"
+            return LARGE if pd.api.types.is_float_dtype(self.cells) else NESTED
         if distinct == 0:
             return "empty"
         if distinct == 1:

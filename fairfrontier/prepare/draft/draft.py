@@ -10,7 +10,7 @@ from itertools import chain
 import pandas as pd
 
 from fairfrontier.prepare.draft.attribute import AttributeDraft, choose_protected
-from fairfrontier.prepare.draft.column import Column, make_columns
+from fairfrontier.prepare.draft.column import NESTED, Column, make_columns
 from fairfrontier.prepare.draft.config import DraftOptions
 from fairfrontier.prepare.draft.document import write_comment, write_list, write_remark, write_value
 from fairfrontier.prepare.draft.label import LabelDraft, choose_label, find_giveaways
@@ -164,7 +164,7 @@ def _warn(
         )
     if draft.missing_label:
         yield f"{draft.missing_label:,} rows without a label are left out"
-    useless = ("an identifier", "lists or records")
+    useless = ("an identifier", NESTED)
     compared = [name for name in frame.columns if draft.left_out.get(name) not in useless]
     if double := int(frame[compared].duplicated().sum()):
         yield (

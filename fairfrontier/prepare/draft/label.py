@@ -11,7 +11,7 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from fairfrontier.prepare.config.section import level_text
-from fairfrontier.prepare.draft.column import Column
+from fairfrontier.prepare.draft.column import LARGE, NESTED, Column
 from fairfrontier.prepare.draft.config import DraftOptions
 from fairfrontier.prepare.draft.vocabulary import (
     HARMS,
@@ -91,7 +91,7 @@ def _rank(columns: Mapping[str, Column]) -> tuple[list[str], list[str]]:
 
 def _describe(column: Column, options: DraftOptions, why: str) -> LabelDraft:
     fault = column.find_fault()
-    levels = len(column.counts) if fault != "lists or records" else 0
+    levels = len(column.counts) if fault not in (NESTED, LARGE) else 0
     where = f"The label {column.name!r}"
     if levels < 2:
         raise DataError(f"{where} is {fault}.", "Name another column with --label.")

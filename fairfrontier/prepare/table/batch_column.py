@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fairfrontier.prepare.config.section import level_text
-from fairfrontier.prepare.table.column import MISSING_LEVEL
+from fairfrontier.prepare.table.column import MISSING_LEVEL, find_merged
 from fairfrontier.runtime.errors import DataError
 
 # A column with more levels is no protected attribute, but a number or a name.
@@ -110,6 +110,11 @@ class BatchColumn:
             raise self.error(
                 f"has more than {MAX_LEVELS} levels, too many for --{self.option}",
                 "Name a column with few levels: put numbers into ranges first.",
+            )
+        if find_merged(values):
+            raise self.error(
+                "holds floats of 2^53 or more, each of which may stand for several levels",
+                "Write it as whole numbers or as text.",
             )
         texts = [str(level_text(value)) for value in values] + [MISSING_LEVEL]
         levels = tuple(dict.fromkeys(texts))

@@ -20,14 +20,21 @@ from fairfrontier.runtime.errors import ConfigError, DataError
 MISSING_LEVEL = "missing"
 # Trees compute with single precision, to which larger numbers are infinite.
 LARGEST = float(np.finfo(np.float32).max)
+# From here on one float64 stands for several whole numbers.
+MERGED = 2.0**53
 
 
 def tidy(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with numbers as float64 and everything else as level text where possible."""
+    """Return the table with numbers as float64 and everything else as level text where possible.
+
+    Whole numbers that float64 would merge stay as they are.
+    """
     frame = frame.copy()
     for name in frame.columns:
         if _is_number(frame[name]):
-            frame[name] = frame[name].astype(np.float64)
+            numbers = frame[name].astype(np.float64)
+            if not (pd.api.types.is_integer_dtype(frame[name]) and are_merged(numbers)):
+                frame[name] = numbers
         else:
             # Most columns of wide tables are not used; those that are will be refused then.
             with suppress(DataError):
@@ -41,15 +48,22 @@ def _is_number(column: pd.Series) -> bool:
     return types.is_numeric_dtype(column) and not is_other
 
 
+def are_merged(numbers: pd.Series) -> bool:
+    """Return whether whole numbers, given as float64, may each stand for several."""
+    return bool((numbers.abs() >= MERGED).any())
+
+
+def find_merged(values: Iterable[Any]) -> bool:
+    """Return whether a float among values, but an infinite one, may stand for several numbers."""
+    return any(isinstance(each, float) and MERGED <= abs(each) < math.inf for each in values)
+
+
 def as_levels(column: pd.Series, where: str = "The table") -> pd.Series:
     """Return a column as level text: 2, 2.0 and "2.0" are all "2"; missing cells stay missing.
 
-    Bytes are read as UTF-8; bytes that are not, lists and records raise a DataError that begins
-    with ``where``.
+    Bytes are read as UTF-8; bytes that are not, lists, records and floats of 2⁵³ or more raise a
+    DataError that begins with ``where``.
     """
-    if _is_number(column):
-        unique = column.dropna().unique()
-        return column.map({value: level_text(float(value)) for value in unique}).astype("str")
     try:
         unique = column.dropna().unique()
     except TypeError:
@@ -60,10 +74,19 @@ def as_levels(column: pd.Series, where: str = "The table") -> pd.Series:
         ) from None
     if isinstance(column.dtype, pd.StringDtype) and not any(map(WHOLE_NUMBER.match, unique)):
         return column.astype("str")
+    # pandas looks some whole numbers up as floats.
+    values = unique.astype(object) if _is_number(column) else unique
+    if find_merged(values):
+        raise DataError(
+            f"{where}: column {column.name!r} holds floats of 2^53 or more as levels, and each may "
+            "stand for several whole numbers.",
+            "Write it as whole numbers or as text; where it is used as a number too, under another "
+            "name.",
+        )
     try:
         text = {
             value: str(level_text(value.decode() if isinstance(value, bytes) else value)).strip()
-            for value in unique
+            for value in values
         }
     except UnicodeDecodeError:
         raise DataError(

@@ -21,7 +21,13 @@ from fairfrontier.prepare.config.source import Source
 from fairfrontier.prepare.source.archive import most_unpacked, refuse_growth
 from fairfrontier.prepare.table.batch_column import BatchColumn
 from fairfrontier.prepare.table.parquet import PlainParquet, memory_error
-from fairfrontier.prepare.table.table import check_header, list_parquet, nearest_file, unpack
+from fairfrontier.prepare.table.table import (
+    check_header,
+    list_parquet,
+    make_frame,
+    nearest_file,
+    unpack,
+)
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.runtime.recall import Stamp, stamp
 from fairfrontier.runtime.store import hash_file
@@ -55,7 +61,7 @@ class Batch:
             # What is only kept may be anything.
             if self.used[name] != "keep":
                 self.column(name).refuse_bytes()
-        frame: pd.DataFrame = self.raw.to_pandas()
+        frame = make_frame(self.raw)
         return frame.set_axis(pd.RangeIndex(self.start, self.start + len(frame)))
 
     def column(self, name: str) -> BatchColumn:

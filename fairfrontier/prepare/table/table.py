@@ -21,7 +21,7 @@ from fairfrontier.prepare.source.archive import (
     ungzip_table,
     unzip_table,
 )
-from fairfrontier.prepare.table.column import tidy
+from fairfrontier.prepare.table.column import are_merged, tidy
 from fairfrontier.prepare.table.parquet import PlainParquet, parquet_errors
 from fairfrontier.prepare.table.vote import count_votes, join_votes
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest, repeated
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PART_COLUMN = "part"
+NULLABLE = {"int64": pd.Int64Dtype(), "uint64": pd.UInt64Dtype()}
 WILD = re.compile(r"[*?\[]")
 # First bytes of what people take for a CSV file.
 FOREIGN = {
@@ -353,7 +354,16 @@ def open_parquet(file: Path | IO[bytes], path: Path, size: int, source: Source) 
     return opened
 
 
-def make_frame(table: pa.Table) -> pd.DataFrame:
-    """Return what was read of a Parquet file as a frame."""
+def make_frame(table: pa.Table | pa.RecordBatch) -> pd.DataFrame:
+    """Return what was read of a file as a frame.
+
+    Of whole numbers beside missing cells pandas makes floats, but not of those that it would merge.
+    """
+    import pyarrow.types as types
+
     # Metadata of pandas would hide a column that was its index.
-    return cast(pd.DataFrame, table.to_pandas(ignore_metadata=True))
+    frame = cast(pd.DataFrame, table.to_pandas(ignore_metadata=True))
+    for name, column in zip(table.schema.names, table.columns, strict=True):
+        if types.is_integer(column.type) and column.null_count and are_merged(frame[name]):
+            frame[name] = column.to_pandas(types_mapper=lambda kind: NULLABLE[str(kind)])
+    return frame

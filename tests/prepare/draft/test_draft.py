@@ -234,6 +234,8 @@ def test_the_plainest_name_stands_for_its_kind(table):
         ([f"t{row}" for row in range(100)], "text with 100 different values"),
         ([1.0, np.inf] * 50, "infinite in 50 rows"),
         ([[1]] * 100, "lists or records"),
+        ([1e17, 2e17] * 50, "floats of 2^53 or more"),
+        ([10**17 + 1, 10**17 + 2] * 50, None),
         (["a", "b"] * 50, None),
     ],
 )

@@ -92,6 +92,12 @@ def test_missing_groups_are_a_level_and_numbers_are_written_as_levels(tmp_path):
     (tmp_path / "c.csv").write_text("s,sex,y\n.1,2,0\n.2,,1\n.3,3.5,1\n")
     assert read(tmp_path / "c.csv")[1] == [("2",), ("missing",), ("3.5",)]
 
+    path = write(tmp_path / "d.parquet", sex=pd.array([10**17 + 1, 10**17 + 2, None]))
+    assert read(path)[1] == [(f"{10**17 + 1}",), (f"{10**17 + 2}",), ("missing",)]
+    path = write(tmp_path / "e.parquet", sex=[1.0, 1e17, None])
+    with pytest.raises(DataError, match=r"column 'sex' holds floats of 2\^53 or more"):
+        read(path)
+
 
 def number(values):
     return number_ids(BatchColumn(pa.array(values), "id", "ids", Path("t")))

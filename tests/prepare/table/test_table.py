@@ -290,6 +290,43 @@ def test_what_is_no_number_is_no_bound_either(cells):
         keep_rows(frame, Dataset(keep={"n": {"at_least": 0}}), "f")
 
 
+CODES = [10**17 + 1, 10**17 + 2, 2**63 - 1]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.int64(), pa.uint64(), pa.dictionary(pa.int32(), pa.int64()), pa.string()]
+)
+@pytest.mark.parametrize("missing", [[], [None]])
+def test_whole_numbers_of_any_size_are_levels_of_their_own(tmp_path, kind, missing):
+    cells = pa.array([*CODES, *missing])
+    cells = cells.dictionary_encode() if pa.types.is_dictionary(kind) else cells
+    pq.write_table(pa.table({"n": cells.cast(kind)}), tmp_path / "t.parquet")
+    source = Source(path=("t.parquet", "t.parquet"), format="parquet")
+    frame = read_table(source, tmp_path, tmp_path).frame
+    wanted = [*map(str, CODES), *missing] * 2
+    assert as_levels(frame["n"]).astype(object).where(frame["n"].notna(), None).tolist() == wanted
+    kept = keep_rows(frame, Dataset(keep={"n": {"in": [CODES[1]]}}), "f")
+    assert kept.index.tolist() == [1, 1 + len(wanted) // 2]
+
+
+def test_whole_numbers_that_float64_holds_are_float64(tmp_path):
+    pd.DataFrame({"n": [2**53 - 1, -5], "m": [1, None]}).to_parquet(tmp_path / "t.parquet")
+    frame = read_table(Source(path="t.parquet", format="parquet"), tmp_path, tmp_path).frame
+    assert frame.dtypes.tolist() == [np.float64, np.float64]
+    assert as_levels(frame["n"]).tolist() == [str(2**53 - 1), "-5"]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, object])
+def test_floats_that_may_stand_for_several_codes_are_no_levels(dtype):
+    column = pd.Series([1.0, -(2.0**53), np.nan], name="x", dtype=dtype)
+    with pytest.raises(
+        DataError, match=r"f: k: column 'x' holds floats of 2\^53 or more as levels"
+    ):
+        as_levels(column, "f: k")
+    assert as_numbers(column, "k", "f").iloc[1] == -(2.0**53)
+    assert as_levels(pd.Series([np.inf, 2.0**53 - 1])).tolist() == ["inf", str(2**53 - 1)]
+
+
 def test_rows_are_kept_by_comparison():
     frame = pd.DataFrame(
         {"n": ["1", "2", "3", None, "inf"], "s": pd.Series(["a", "b", None, "c", "a"], dtype="str")}
