@@ -45,6 +45,8 @@ class Scored:
         Decision -> rows; empty for a regression.
     refused : mapping of str to int
         Reason -> rows.
+    unseen : mapping of str to int
+        Column -> rows decided with a level of it that training had not.
     row_id : str or None
         The column that names rows; None where the number of the row does, from 0.
     randomized : bool
@@ -57,6 +59,7 @@ class Scored:
     rows: int
     decided: Mapping[str, int]
     refused: Mapping[str, int]
+    unseen: Mapping[str, int]
     row_id: str | None
     randomized: bool
     seconds: float
@@ -121,11 +124,15 @@ def score(
     row_id = row_id or bundle.row_id
     used = check_score(bundle, table, out, row_id, keep)
     stamps = stamp_table(table)
-    counted, refused, rows = Counter[str](), Counter[str](), 0
+    counted, refused, unseen, rows = Counter[str](), Counter[str](), Counter[str](), 0
     with filling(out.parent, what="decisions") as work, _Writer(work / out.name) as writer:
         for batch in read_rows(table, used, BATCH_ROWS, bundle.encoder.config.source):
-            decided = bundle.decide(batch.frame, row_id)
+            frame = batch.frame
+            encoded = bundle.encode(frame)
+            decided = bundle.judge_rows(frame, encoded, row_id)
             rows += len(decided)
+            accepted = encoded.refusals.accepted
+            unseen.update({name: int((at & accepted).sum()) for name, at in encoded.unseen.items()})
             if isinstance(bundle, ClassifierBundle):
                 counts = decided[bundle.answer].value_counts()
                 counted.update({str(name): int(count) for name, count in counts.items()})
@@ -141,7 +148,8 @@ def score(
     seconds = round(time.monotonic() - started, 3)
     by_reason = dict(refused.most_common())
     by_decision = dict(counted.most_common())
-    return Scored(out, rows, by_decision, by_reason, row_id, bundle.randomized, seconds)
+    by_column = {name: count for name, count in unseen.most_common() if count}
+    return Scored(out, rows, by_decision, by_reason, by_column, row_id, bundle.randomized, seconds)
 
 
 def check_score(

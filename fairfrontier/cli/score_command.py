@@ -55,6 +55,14 @@ def show_scored(scored: Scored, config: ScoreConfig) -> None:
             "when rows change places. --row-id names one."
         )
     decided = scored.rows - sum(scored.refused.values())
+    if scored.unseen:
+        levels = pd.DataFrame({"column": scored.unseen.keys(), "rows": scored.unseen.values()})
+        print_table("Decided with a level that training had not, as if it were none", levels)
+        for name in (name for name, count in scored.unseen.items() if count == decided):
+            show(
+                f"No cell of {name} is a level that training had: is it written as in the study? "
+                "01 is not 1, nor is 1.50 the text 1.5."
+            )
     counts = [f"{count:,} × {name}" for name, count in scored.decided.items()]
     if len(counts) > KINDS_AT_MOST:
         counts = [*counts[:KINDS_AT_MOST], "…"]

@@ -76,13 +76,15 @@ class EncodedRows:
 
     ``X`` is float64 of shape (n_samples, n_features), ``groups`` int64 of shape (n_samples,
     n_attributes) with −1 where a row is of no group, and ``columns`` the cleaned columns. Where
-    ``refusals`` has a reason, X means nothing.
+    ``refusals`` has a reason, X means nothing. ``unseen`` has a mask, bool of shape (n_samples,),
+    for every column with levels that training had not.
     """
 
     X: np.ndarray
     groups: np.ndarray
     columns: pd.DataFrame
     refusals: Refusals
+    unseen: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,6 +286,9 @@ class RowEncoder:
         self.check_columns(frame.columns, needed)
         refusals = Refusals(len(frame))
         columns = self._clean(frame, {*self.columns, *self._find_columns(needed)}, refusals)
+        unseen = self._find_unseen(columns)
+        for name, rows in unseen.items() if self.unseen == "refuse" else ():
+            refusals.add(rows, f"{name} has a level that training had not")
         groups = find_groups(self.attributes, columns)
         for position, attribute in enumerate(self.attributes):
             if attribute.name in {*self.config.features.groups, *needed}:
@@ -296,7 +301,7 @@ class RowEncoder:
         for name, spans in self.encoder.spans(self.columns).items():
             for span in spans:
                 refusals.add((np.abs(X[:, span]) > LARGEST).any(axis=1), f"{name} is too large")
-        return EncodedRows(X, groups, columns, refusals)
+        return EncodedRows(X, groups, columns, refusals, unseen)
 
     def read_labels(self, frame: pd.DataFrame, table: Path | str = "The table") -> np.ndarray:
         """Return 1 where the label is positive, 0 elsewhere, NaN where it is missing; float64.
@@ -379,13 +384,16 @@ class RowEncoder:
             if name in required and (not filled or name in self.config.rows.drop_missing):
                 refusals.add(absent, f"{name} is missing")
             cleaned[name] = column
-        columns = pd.DataFrame(cleaned, index=frame.index)
-        if self.unseen == "refuse":
-            for block in self.encoder.blocks:
-                if isinstance(block, OneHot) and block.column in columns:
-                    known = as_levels(columns[block.column]).isin(block.levels).to_numpy()
-                    refusals.add(~known, f"{block.column} has a level that training had not")
-        return columns
+        return pd.DataFrame(cleaned, index=frame.index)
+
+    def _find_unseen(self, columns: pd.DataFrame) -> dict[str, np.ndarray]:
+        """Return masks of the cells with levels that training had not, by column."""
+        unseen = {}
+        for block in self.encoder.blocks:
+            if isinstance(block, OneHot) and block.column in columns:
+                known = as_levels(columns[block.column]).isin(block.levels)
+                unseen[block.column] = ~known.to_numpy(dtype=bool)
+        return {name: rows for name, rows in unseen.items() if rows.any()}
 
     def _read_texts(
         self, stripped: dict[str, pd.Series], refusals: Refusals

@@ -9,7 +9,9 @@ import pytest
 import fairfrontier as ff
 from fairfrontier.choose import scoring
 from fairfrontier.choose.bundle import Bundle, load_bundle
+from fairfrontier.choose.config import ScoreConfig
 from fairfrontier.choose.scoring import score
+from fairfrontier.cli import score_command as command
 from fairfrontier.prepare.table import stream
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from tests.choose.test_bundle import choose
@@ -69,6 +71,28 @@ def test_ids_of_any_size_and_those_of_an_index_are_kept(bundle, table, tmp_path)
     table.assign(customer=ids).set_index("customer").to_parquet(tmp_path / "t.parquet")
     score(bundle, tmp_path / "t.parquet", tmp_path / "d.parquet", row_id="customer")
     assert pd.read_parquet(tmp_path / "d.parquet")["id"].tolist() == ids
+
+
+def test_rows_decided_by_levels_that_training_had_not_are_counted(
+    bundle, table, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(scoring, "BATCH_ROWS", 64)
+    table = table.assign(region="0" + table["region"].astype("str"))
+    table.loc[table.index[::10], "job"] = "pilot"
+    decided = table["age"] >= 20
+    table.to_parquet(tmp_path / "t.parquet")
+    bundle.write(tmp_path / "bundle")
+    config = ScoreConfig(
+        bundle=tmp_path / "bundle", table=tmp_path / "t.parquet", out=tmp_path / "d.parquet"
+    )
+    command.score(config)
+    text = " ".join(capsys.readouterr().out.split())
+    pilots = int((decided & (table["job"] == "pilot")).sum())
+    assert f"region {decided.sum()} job {pilots}" in text
+    assert "No cell of region is a level that training had" in text
+    assert "No cell of job" not in text
+    scored = score(bundle, tmp_path / "t.parquet", tmp_path / "d.parquet")
+    assert scored.unseen == {"region": decided.sum(), "job": pilots}
 
 
 def test_without_ids_rows_are_numbered(bundle, table, raw, tmp_path):
