@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import random
 import struct
 import zipfile
@@ -24,7 +25,7 @@ from fairfrontier.runtime.errors import FairfrontierError
 from fairfrontier.train.booster import NUMBERS as UBJ_NUMBERS
 from fairfrontier.train.booster import parse_ubj
 from fairfrontier.train.persistence import MANIFEST, _digest
-from fairfrontier.train.registry import load_model
+from fairfrontier.train.registry import METHODS, load_model
 from tests.fuzz.altered import alter, start
 from tests.train.tables import make_split
 
@@ -47,6 +48,19 @@ MODELS = {
     "hardt": ({}, 7),
     "randomized_threshold": ({}, 7),
 }
+# How many are of every other method, where time is given for it; the default suite does without.
+OTHERS = 3 if "FUZZ" in os.environ else 0
+
+
+def list_models() -> dict[str, tuple[dict[str, Any], int]]:
+    """Return the models that are altered, by name, like ``MODELS``."""
+    # Those that learn from counterfactuals are networks, like nn.
+    others = {
+        name: (dict(method.example), OTHERS)
+        for name, method in METHODS.all().items()
+        if OTHERS and name not in MODELS and "counterfactuals" not in method.fit_needs
+    }
+    return MODELS | others
 
 
 def save_boosting(folder: Path, model: Any = None) -> Path:
@@ -61,7 +75,7 @@ def save_models(base: Path) -> dict[str, Path]:
     """Save a fitted model of every kind of file."""
     train = SPLIT.train
     folders = {}
-    for name, (parameters, _) in MODELS.items():
+    for name, (parameters, _) in list_models().items():
         model = create(name.partition(" ")[0], **parameters)
         score = np.clip(train.X[:, 1] / 4 + 0.5, 0, 1)
         X = score if "groups" in model.predict_needs else train.X
@@ -248,7 +262,7 @@ def ask(folder: Path) -> str:
     X = np.linspace(0, 1, len(rows.X)) if groups else rows.X
     try:
         with np.errstate(all="ignore"):
-            model.predict_proba(X, **keywords)
+            getattr(model, "predict_proba", model.predict)(X, **keywords)
     except FairfrontierError:
         return "refused when asked"
     return "answered"
@@ -257,7 +271,7 @@ def ask(folder: Path) -> str:
 def run(base: Path, count: int, seed: int) -> Counter[str]:
     """Alter models ``count`` times; return how often each outcome came."""
     folders = save_models(base / "saved")
-    shares = [share for _, share in MODELS.values()]
+    shares = [share for _, share in list_models().values()]
 
     def draw(rng: random.Random) -> list[str]:
         return rng.choices(list(folders), shares)
