@@ -205,22 +205,19 @@ def open_store(home: Path) -> Store:
     return Store(home / STORE)
 
 
-def refuse_unsigned(folder: Path) -> None:
-    """Raise StoreError for a folder of an entry that is not signed, if there is a secret.
+def refuse_unsigned(entry: Path) -> None:
+    """Raise StoreError for an entry of a store that is not signed with the secret, if there is one.
 
-    It is for readers that know the folder, from models.csv or by a link; one that is in no entry of
-    a store has no signature.
+    It is for readers that know the folder of an entry, from models.csv; others have no such name.
     """
-    if find_key() is None:
+    entry = entry.absolute()
+    if find_key() is None or not KEY.fullmatch(entry.name):
         return
-    for entry in dict.fromkeys((folder.absolute().parent, folder.resolve().parent)):
-        if not KEY.fullmatch(entry.name):
-            continue
-        fault = _find_fault(entry, entry.parents[1].name, entry.name)
-        if fault is not None:
-            raise StoreError(
-                f"{entry} is not to be trusted: {fault}.", "Remove it, and run its study again."
-            )
+    fault = _find_fault(entry, entry.parents[1].name, entry.name)
+    if fault is not None:
+        raise StoreError(
+            f"{entry} is not to be trusted: {fault}.", "Remove it, and run its study again."
+        )
 
 
 def list_folders(folder: Path) -> list[Path]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fairfrontier.runtime.errors import FairfrontierError, StoreError
+from fairfrontier.runtime.store import refuse_unsigned
 from fairfrontier.runtime.text_file import read_json
 from fairfrontier.runtime.writer import filling, recover, replacing
 from fairfrontier.train.booster import check_file, read_booster
@@ -94,6 +95,9 @@ def read_state(
     """
     mend = "Train it again, or restore the folder from where it was saved."
     with reading(folder, mend):
+        if folder.resolve() != folder.absolute():
+            # A link leads there from a place that no store knows.
+            refuse_unsigned(folder.resolve().parent)
         manifest = read_manifest(folder)
         arrays: dict[str, np.ndarray] = {}
         boosters: dict[str, Any] = {}

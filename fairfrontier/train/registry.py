@@ -62,7 +62,7 @@ def load_model(folder: str | Path, *, trusted: Collection[str] = ()) -> Estimato
     Where FAIRFRONTIER_SECRET is set, models of a store have to be signed with that secret; digests
     alone do not protect a model against those who may write to its folder.
     """
-    refuse_unsigned(Path(folder))
+    refuse_unsigned(Path(folder).parent)
     with reading(Path(folder), "Name a folder that save() wrote."):
         name = str(read_manifest(Path(folder))["method"])
     return METHODS.find(name).load(folder, trusted=trusted)
