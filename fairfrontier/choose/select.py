@@ -22,7 +22,7 @@ from fairfrontier.prepare.table.parquet import read_result
 from fairfrontier.runtime.errors import ConfigError, StoreError, UnattainableError, nearest
 from fairfrontier.runtime.secret import find_key
 from fairfrontier.runtime.store import canonical_json, open_store
-from fairfrontier.runtime.text_file import read_csv
+from fairfrontier.runtime.text_file import is_plain, read_csv
 from fairfrontier.study.config import split_name
 from fairfrontier.study.frontier import name_measures, orient, summarise
 from fairfrontier.study.mixture import KEYS, is_linear, is_mixable, mix_measure, pivot_measures
@@ -118,7 +118,7 @@ class Study:
 def _explaining(path: Path) -> Iterator[None]:
     """Raise StoreError where a file is not what a run left; libraries raise almost anything."""
     try:
-        if not path.is_file():
+        if not is_plain(path):
             raise FileNotFoundError(path)
         yield
     except Exception as error:

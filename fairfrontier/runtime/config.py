@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.recall import note_file, recall
+from fairfrontier.runtime.text_file import read_plain
 
 ModelType = TypeVar("ModelType", bound=BaseModel)
 
@@ -116,13 +117,16 @@ def parse(model: type[ModelType], data: Any, file: Path | str) -> ModelType:
 # For what people write by hand: the parser takes time quadratic in the depth, and a few aliases of
 # aliases stand for billions of nodes.
 DEPTH, NODES = 30, 100_000
+MOST_BYTES = 2**21
+# Of a number. One of thousands cannot be shown, and base 60 takes time quadratic in them.
+DIGITS = 100
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class _Loader(yaml.SafeLoader):
     """The safe loader, with errors for duplicate keys, deep nesting and values that are none."""
 
-    depth = 0
+    depth = nodes = 0
 
     def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
         if self.flow_level >= DEPTH:
@@ -139,6 +143,9 @@ class _Loader(yaml.SafeLoader):
             )
         node: yaml.Node | None = super().compose_node(parent, index)
         self.depth -= 1
+        self.nodes += 1
+        if self.nodes > NODES and node is not None:
+            raise _refuse_number(node)
         return node
 
     def get_single_node(self) -> yaml.Node | None:
@@ -172,9 +179,15 @@ class _Loader(yaml.SafeLoader):
         return value
 
     def construct_number(self, node: yaml.ScalarNode) -> float:
+        shown = node.value if len(node.value) <= DIGITS else f"{node.value[:20]}…"
+        if shown != node.value:
+            problem = f"{shown} is a number of more than {DIGITS} characters"
+            raise _refuse(f"{problem}: write it in quotes if it is text", node)
+        if node.tag.endswith(":int"):
+            return int(self.construct_yaml_int(node))
         value = float(self.construct_yaml_float(node))
         if not math.isfinite(value):
-            raise _refuse(f"{node.value} is not a finite number", node)
+            raise _refuse(f"{shown} is not a finite number", node)
         return value
 
     def construct_other(self, node: yaml.Node) -> Any:
@@ -183,13 +196,18 @@ class _Loader(yaml.SafeLoader):
         raise _refuse(f"{str(node.value)!r} is a {tag}: write it in quotes if it is text", node)
 
 
-_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_number)
+for _tag in ("int", "float"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.construct_number)
 for _tag in ("timestamp", "binary", "set", "omap", "pairs"):
     _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.construct_other)
 
 
 def _refuse(problem: str, node: yaml.Node) -> yaml.YAMLError:
     return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+
+
+def _refuse_number(node: yaml.Node) -> yaml.YAMLError:
+    return _refuse(f"it stands for more than {NODES:,} values", node)
 
 
 def _count_nodes(node: yaml.Node, known: dict[int, int]) -> int:
@@ -201,7 +219,7 @@ def _count_nodes(node: yaml.Node, known: dict[int, int]) -> int:
             below = itertools.chain.from_iterable(below)
         known[id(node)] = 1 + sum(_count_nodes(part, known) for part in below)
     if known[id(node)] > NODES:
-        raise _refuse(f"it stands for more than {NODES:,} values", node)
+        raise _refuse_number(node)
     return known[id(node)]
 
 
@@ -221,8 +239,8 @@ def read_yaml(path: Path) -> Any:
 def _parse_yaml(path: Path) -> Any:
     note_file(path)
     try:
-        with path.open(encoding="utf-8") as file:
-            return yaml.load(file, Loader=_Loader)  # noqa: S506 - a SafeLoader
+        text = read_plain(path, MOST_BYTES).decode()
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
@@ -230,5 +248,5 @@ def _parse_yaml(path: Path) -> Any:
         raise ConfigError(
             f"{path}{where} is not valid YAML: {problem}.", "Correct the syntax there."
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, OverflowError) as error:
         raise ConfigError(f"{path} cannot be read: {error}.", "Check the path.") from None

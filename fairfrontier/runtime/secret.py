@@ -5,15 +5,19 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
+import stat
 import tempfile
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import NoReturn
 
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.home import read_path
+from fairfrontier.runtime.text_file import read_plain
 
 VARIABLE = "FAIRFRONTIER_SECRET"
+MOST_BYTES = 4096
 
 
 def read_secret(path: Path) -> str:
@@ -22,43 +26,48 @@ def read_secret(path: Path) -> str:
     Raises
     ------
     ConfigError
-        When it is empty or another user's, or others may read it.
-    OSError
+        When it is empty or another user's, a link of another user's leads there, or others may
+        read it.
+    OSError, ValueError
         When it can be neither read nor made.
     """
-    if not path.exists():
+    if not os.path.lexists(path):
         # Mode 0600; under its own name it appears complete, or not at all.
         with tempfile.NamedTemporaryFile("w", dir=path.parent, encoding="ascii") as file:
             file.write(secrets.token_urlsafe(32))
             file.flush()
             with suppress(FileExistsError):
                 os.link(file.name, path)
-    with path.open(encoding="utf-8") as opened:
-        facts, secret = os.fstat(opened.fileno()), opened.read().strip()
-    faults = {
-        "is empty": not secret,
-        "belongs to another user": facts.st_uid != os.geteuid(),
-        "can be read by others": facts.st_mode & 0o077,
-    }
-    for fault, found in faults.items():
-        if found:
-            mend = f"Make it yours alone (chmod 600 {path}), or remove it."
-            raise ConfigError(f"The secret {path} {fault}.", mend)
-    return secret
+
+    def refuse(fault: str) -> NoReturn:
+        mend = f"Make it yours alone (chmod 600 {path}), or remove it."
+        raise ConfigError(f"The secret {path} {fault}.", mend)
+
+    def check(facts: os.stat_result) -> None:
+        if facts.st_uid != os.geteuid():
+            refuse("belongs to another user")
+        if not stat.S_ISLNK(facts.st_mode) and facts.st_mode & 0o077:
+            refuse("can be read by others")
+
+    # A link of another user's would lead to a file whose content that user may know.
+    check(path.lstat())
+    return read_plain(path, MOST_BYTES, check).decode().strip() or refuse("is empty")
 
 
 def find_key() -> bytes | None:
     """Return the secret in the file that FAIRFRONTIER_SECRET names, to sign with; None if unset."""
     named = os.environ.get(VARIABLE)
-    return _read_key(named) if named else None
+    return None if named is None else _read_key(named)
 
 
 @cache
 def _read_key(named: str) -> bytes:
+    if not named.strip():
+        raise ConfigError(f"{VARIABLE} is empty.", "Name a file, or unset it to sign nothing.")
     path = read_path(named).absolute()
     try:
         return read_secret(path).encode()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(
             f"{VARIABLE} names {path}, which cannot be used: {error}.",
             "Name a file that you alone can read, or one to be made in a folder that exists.",

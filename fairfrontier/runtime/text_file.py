@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 import re
-from collections.abc import Mapping
+import stat
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,22 +58,45 @@ def read_csv(path: Path, **options: Any) -> pd.DataFrame:
     return _replace(pd.read_csv(path, **options), _GUARDED, "")
 
 
+def is_plain(path: Path) -> bool:
+    """Return whether a path is a file on a disk: not of the kernel, whose files may never end."""
+    kernel = (Path("/proc"), Path("/sys"))
+    return path.is_file() and not any(path.resolve().is_relative_to(each) for each in kernel)
+
+
+def read_plain(
+    path: Path, most: int, check: Callable[[os.stat_result], None] = lambda _: None
+) -> bytes:
+    """Return the content of a file that anybody may have laid; no pipe and no device is waited for.
+
+    ``check`` is given the facts of the open file before it is read. FileNotFoundError for what is
+    no file, ValueError for one of more than ``most`` bytes.
+    """
+    if not is_plain(path):
+        raise FileNotFoundError(f"there is no file {path.name}")
+    # What has taken its place since is not waited for, either.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        facts = os.fstat(file.fileno())
+        if not stat.S_ISREG(facts.st_mode):
+            raise FileNotFoundError(f"there is no file {path.name}")
+        check(facts)
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"{path.name} has more than the {most:,} bytes that are read")
+    return content
+
+
 def read_json(path: Path) -> Any:
     """Return the content of a JSON file that anybody may have written.
 
     ValueError for a file of too many bytes or values, for a key that a mapping has twice, of which
     other readers may take the first one, and for texts with halves of characters; FileNotFoundError
-    for what is no file: a pipe would be waited for, and a device never end.
+    for what is no file.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path.name}")
-    with path.open("rb") as file:
-        text = file.read(MOST_BYTES + 1)
+    text = read_plain(path, MOST_BYTES)
     # An upper bound of how many there are, since texts have commas, too.
-    values = sum(map(text.count, (b",", b":", b"[", b"{")))
-    for number, most, unit in ((len(text), MOST_BYTES, "bytes"), (values, MOST_VALUES, "values")):
-        if number > most:
-            raise ValueError(f"{path.name} has more than the {most:,} {unit} that are read")
+    if sum(map(text.count, (b",", b":", b"[", b"{"))) > MOST_VALUES:
+        raise ValueError(f"{path.name} has more than the {MOST_VALUES:,} values that are read")
     content = json.loads(text.decode(), object_pairs_hook=_make_mapping)
     json.dumps(content, ensure_ascii=False).encode()
     return content

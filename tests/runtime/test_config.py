@@ -1,7 +1,9 @@
+import os
 from pathlib import Path
 
 import pytest
 
+from fairfrontier.runtime import config
 from fairfrontier.runtime.config import read_yaml
 from fairfrontier.runtime.errors import ConfigError
 
@@ -42,3 +44,59 @@ def test_a_relative_path_is_another_file_in_another_folder(tmp_path, monkeypatch
         (tmp_path / name / "a.yaml").write_text(f"name: {name}\n")
         monkeypatch.chdir(tmp_path / name)
         assert read_yaml(Path("a.yaml")) == {"name": name}
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        "0x" + "F" * 5000,
+        "0b" + "1" * 50_000,
+        "9" * 101,
+        "1" + ":59" * 100_000,
+        "1" + ":59" * 5000 + ".5",
+    ],
+)
+def test_a_number_of_any_length_is_one_sentence(tmp_path, number):
+    path = tmp_path / "long.yaml"
+    for text in (f"a: {number}\n", f"? {number}\n: 1\n"):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=r"line 1 .*more than 100 characters") as caught:
+            read_yaml(path)
+        assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("text", ['a: "\\UFFFFFFFF"', f"%YAML {'1' * 5000}.1\n---\na: 1"])
+def test_a_number_of_the_syntax_that_is_none_is_one_sentence(tmp_path, text):
+    path = tmp_path / "odd.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"odd\.yaml"):
+        read_yaml(path)
+
+
+def test_numbers_are_what_yaml_says(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("[0x1F, 0b11, 1:30, 017, 1_000, -3, 1.5, 1:30.5]\n")
+    assert read_yaml(path) == [31, 3, 90, 15, 1000, -3, 1.5, 90.5]
+
+
+def test_too_many_values_are_refused_before_they_are_all_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(config, "NODES", 100)
+    path = tmp_path / "many.yaml"
+    # What follows is no YAML, which nobody gets to see.
+    path.write_text("[" + "1," * 101 + "}")
+    with pytest.raises(ConfigError, match="more than 100 values"):
+        read_yaml(path)
+    path.write_text("#" * config.MOST_BYTES)
+    assert read_yaml(path) is None
+    path.write_text("#" * (config.MOST_BYTES + 1))
+    with pytest.raises(ConfigError, match="more than the 2,097,152 bytes"):
+        read_yaml(path)
+
+
+def test_neither_a_pipe_nor_a_file_of_the_kernel_is_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "kernel.yaml").symlink_to("/proc/kmsg")
+    (tmp_path / "zero.yaml").symlink_to("/dev/zero")
+    for name in ("pipe", "kernel", "zero", "none"):
+        with pytest.raises(ConfigError, match=f"there is no file {name}.yaml"):
+            read_yaml(tmp_path / f"{name}.yaml")

@@ -40,3 +40,35 @@ def test_without_the_variable_nothing_is_signed(tmp_path, monkeypatch):
     monkeypatch.setenv(VARIABLE, str(tmp_path / "no" / "folder"))
     with pytest.raises(ConfigError, match="cannot be used"):
         find_key()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "long"])
+def test_what_is_no_secret_is_neither_waited_for_nor_read_whole(tmp_path, monkeypatch, kind):
+    path = tmp_path / "secret"
+    if kind == "pipe":
+        os.mkfifo(path, 0o600)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.write_text("x" * 5000)
+        path.chmod(0o600)
+    monkeypatch.setenv(VARIABLE, str(path))
+    with pytest.raises(ConfigError, match=r"there is no file|more than the 4,096 bytes"):
+        find_key()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a link away")
+def test_a_link_is_followed_where_it_is_ones_own(tmp_path):
+    known = read_secret(tmp_path / "secret")
+    link = tmp_path / "link"
+    link.symlink_to("secret")
+    assert read_secret(link) == known
+    os.lchown(link, 65534, 65534)
+    with pytest.raises(ConfigError, match="belongs to another user"):
+        read_secret(link)
+
+
+def test_an_empty_variable_signs_nothing_and_says_so(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "")
+    with pytest.raises(ConfigError, match=f"{VARIABLE} is empty"):
+        find_key()
