@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fairfrontier.cli.terminal import show
+from fairfrontier.cli.terminal import log_to_terminal, show
 from fairfrontier.runtime.errors import ConfigError
 
 # Heavy modules are imported where they are used.
@@ -23,6 +23,7 @@ def doctor(config: DoctorConfig) -> None:
     """
     from fairfrontier.cli.upkeep.doctor import examine
 
+    log_to_terminal()
     findings = []
     for finding in examine(config):
         findings.append(finding)

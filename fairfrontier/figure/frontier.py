@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.evaluate.measure.registry import MEASURES
-from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.figure.matplotlibrc import import_matplotlib
 from fairfrontier.study.config import split_name
 from fairfrontier.study.frontier import find_pareto, orient
 
@@ -95,13 +95,7 @@ def open_figure(width: float, height: float, **layout: Any) -> Iterator[Figure]:
     Width and height are in inches; the layout is that of matplotlib's ConstrainedLayoutEngine.
     """
     # A worker that measures models does not need matplotlib.
-    try:
-        import matplotlib as mpl
-    except (OSError, UnicodeError) as error:
-        raise ConfigError(
-            f"The file matplotlibrc, which matplotlib has found, cannot be read: {error}.",
-            "Remove or correct that of the current folder, or of your own settings.",
-        ) from error
+    mpl = import_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine

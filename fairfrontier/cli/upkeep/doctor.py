@@ -23,6 +23,7 @@ from packaging.requirements import Requirement
 
 from fairfrontier.cli.terminal import write_bytes
 from fairfrontier.cli.upkeep.config import DoctorConfig
+from fairfrontier.figure.matplotlibrc import import_matplotlib
 from fairfrontier.runtime.errors import FairfrontierError
 from fairfrontier.runtime.finder import FOLDERS, Kind, list_names
 from fairfrontier.runtime.home import SHIPPED, VARIABLE
@@ -127,7 +128,11 @@ def _check_library(requirement: Requirement) -> Finding | None:
     if not requirement.specifier.contains(version, prereleases=True):
         return Finding(name, "wrong", f"{version} is not {requirement.specifier}", install)
     try:
+        if name == "matplotlib":
+            import_matplotlib()
         importlib.import_module(MODULES.get(name, name.replace("-", "_")))
+    except FairfrontierError as error:
+        return Finding(name, "wrong", error.fault, error.mend)
     # Compiled libraries raise anything.
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
