@@ -9,7 +9,7 @@ import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,10 @@ from fairfrontier.prepare.table.table import (
     read_text,
     unpack,
 )
+from fairfrontier.prepare.table.width import check_width
 from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.runtime.text_file import is_plain
 
 # Lines that are looked at, and those of a title above the header.
 LINES, TITLE_LINES = 200, 10
@@ -48,6 +50,9 @@ SUFFIXES = re.compile(
     r"(\.(csv|tsv|tab|txt|data|dat|parquet|feather|arrow|xlsx?|xlsm|ods))?(\.(gz|zip))?$", re.I
 )
 FEATHER = (b"ARROW1", b"FEA1")
+WIDTH: int = Source.model_fields["width"].default
+# A sheet is made a rectangle: more cells than it has bytes were never written.
+LEAST_CELLS = 2**22
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +92,7 @@ def read_raw(table: Path | Any, name: str | None = None) -> RawTable:
                 f"{table} is a folder without Parquet files.", "Name a file, or a folder of them."
             )
         return _read_parquet(table, named)
-    if not table.is_file():
+    if not is_plain(table):
         raise ConfigError(f"There is no file {table}.", nearest_file(table) or "Check the path.")
     try:
         raw = table.read_bytes()
@@ -130,7 +135,11 @@ def _read_sheet(raw: bytes, path: Path) -> pd.DataFrame:
         if sum(member.file_size for member in archive.infolist()) > most:
             raise refuse_growth(path, most, "Save the sheet as CSV.")
     try:
+        with suppress(zipfile.BadZipFile):
+            _check_sheet(raw, path)
         return pd.read_excel(io.BytesIO(raw))
+    except DataError:
+        raise
     except ImportError as error:
         library = next(iter(re.findall(r"openpyxl|xlrd|odfpy", str(error))), "openpyxl")
         wanted = "'fairfrontier[excel]'" if library == "openpyxl" else library
@@ -145,6 +154,30 @@ def _read_sheet(raw: bytes, path: Path) -> pd.DataFrame:
             f"{path} is not a spreadsheet that can be read: {reason[:200].rstrip('.')}.",
             "Save the sheet as CSV.",
         ) from None
+
+
+def _check_sheet(raw: bytes, path: Path) -> None:
+    """Raise a DataError for a first sheet of too many columns or cells, up to the last in use."""
+    with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+        most = max(LEAST_CELLS, sum(member.file_size for member in archive.infolist()))
+        if SPREADSHEET not in archive.namelist():
+            return
+    from openpyxl import load_workbook
+
+    book = load_workbook(io.BytesIO(raw), read_only=True, data_only=True, keep_links=False)
+    with closing(book):
+        sheet = book.worksheets[0]
+        # What it says of itself may be anything.
+        sheet.reset_dimensions()
+        widest = 1
+        for number, row in enumerate(sheet.iter_rows(values_only=True), start=1):
+            widest = max(widest, len(row))
+            check_width(widest, path, WIDTH, more=True)
+            if number * widest > most:
+                raise DataError(
+                    f"{path} has more than {most:,} cells, nearly all of them empty.",
+                    "Delete what is far from the table, or save the sheet as CSV.",
+                )
 
 
 def _keep_arrow(table: Any, name: str, path: Path) -> RawTable:
@@ -167,6 +200,7 @@ def _read_text(raw: bytes, path: Path, name: str) -> RawTable:
     if not start.strip():
         raise DataError(f"{path} is empty.", "Check that the file is complete.")
     separator, rows, skipped = _find_separator(start)
+    check_width(max(map(len, rows), default=0), path, WIDTH, more=True)
     if separator is None:
         keys["format"] = "whitespace"
     elif separator != ",":

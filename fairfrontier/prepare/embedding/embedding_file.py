@@ -20,6 +20,7 @@ from fairfrontier.prepare.table.batch_column import is_number, is_text
 from fairfrontier.prepare.table.parquet import PlainParquet
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.runtime.store import canonical_json, hash_file
+from fairfrontier.runtime.text_file import is_plain
 
 # The name of such vectors in results, before the name of the file.
 SUPPLIED = "file:"
@@ -79,7 +80,7 @@ def read_embeddings(
     """
     files = [file for file in (path, id_file) if file is not None]
     for file in files:
-        if not file.is_file():
+        if not is_plain(file):
             raise ConfigError(f"There is no file {file}.", "Check the path.")
     wanted = _as_text(ids)
     if path.suffix == ".npy":

@@ -23,6 +23,7 @@ from fairfrontier.prepare.source.progress import BYTES, Progress, show_progress
 from fairfrontier.runtime.errors import DataError, FetchError, UnreachableError
 from fairfrontier.runtime.home import read_path
 from fairfrontier.runtime.store import hash_file
+from fairfrontier.runtime.text_file import is_plain
 from fairfrontier.runtime.writer import drafting, lock_folder
 
 FOLDER = Path("data", "cache", "downloads")
@@ -133,13 +134,13 @@ def fetch(
 
 def _list_local(origins: Sequence[Origin], home: Path, folder: Path) -> Iterator[Path]:
     for local in (read_path(origin.path) for origin in origins if origin.path):
-        yield from (base / local for base in (home, folder) if (base / local).is_file())
+        yield from (base / local for base in (home, folder) if is_plain(base / local))
 
 
 def _list_kept(cache: Path) -> Iterator[Path]:
     # Names that begin with a dot belong to unfinished work.
     for path in sorted(cache.iterdir()) if cache.is_dir() else ():
-        if not path.name.startswith(".") and path.is_file():
+        if not path.name.startswith(".") and is_plain(path):
             yield path
 
 

@@ -31,6 +31,7 @@ from fairfrontier.prepare.table.table import (
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.runtime.recall import Stamp, stamp
 from fairfrontier.runtime.store import hash_file
+from fairfrontier.runtime.text_file import is_plain
 
 BATCH_ROWS = 1 << 17
 BLOCK_BYTES = 1 << 22
@@ -79,7 +80,7 @@ def list_files(path: Path) -> list[Path]:
                 "Name a file, or a folder of *.parquet.",
             )
         return files
-    if not path.is_file():
+    if not is_plain(path):
         raise ConfigError(f"There is no file {path}.", nearest_file(path) or "Check the path.")
     return [path]
 

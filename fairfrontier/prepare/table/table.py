@@ -24,9 +24,11 @@ from fairfrontier.prepare.source.archive import (
 from fairfrontier.prepare.table.column import are_merged, tidy
 from fairfrontier.prepare.table.parquet import PlainParquet, parquet_errors
 from fairfrontier.prepare.table.vote import count_votes, join_votes
+from fairfrontier.prepare.table.width import check_rows, check_width
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest, repeated
 from fairfrontier.runtime.home import SHIPPED, read_path
 from fairfrontier.runtime.recall import note_file
+from fairfrontier.runtime.text_file import is_plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,10 +93,10 @@ def list_files(file: SourceFile, source: Source, home: Path, folder: Path) -> li
     if WILD.search(str(file.path)) and not literal:
         return _match(str(file.path), tuple(roots))
     path = resolve(str(file.path), home, folder)
-    if path.is_file():
+    if is_plain(path):
         return [path]
     if not path.is_dir():
-        # A device or a pipe may never end.
+        # A device, a pipe or a file of the kernel may never end.
         raise ConfigError(f"source.path: {path} is no file.", "Name a file or a folder.")
     note_file(path)
     files = list_parquet(path) if source.format == "parquet" else []
@@ -119,7 +121,7 @@ def _match(pattern: str, roots: Sequence[Path]) -> list[Path]:
             raise ConfigError(
                 f"source.path: {pattern} is no pattern.", "Write ** as a whole folder."
             )
-        if files := [file for file in _walk(base, path.parts[depth:]) if file.is_file()]:
+        if files := [file for file in _walk(base, path.parts[depth:]) if is_plain(file)]:
             return files
     raise ConfigError(
         f"source.path: no file matches {pattern} (looked below {', '.join(map(str, roots))}).",
@@ -240,11 +242,8 @@ def unpack(raw: bytes, path: Path, times: int = TIMES) -> bytes:
 
 def check_header(names: Sequence[Any], path: Path, width: int | None = None) -> None:
     """Raise a DataError for more than ``width`` columns, and when names occur more than once."""
-    if width is not None and len(names) > width:
-        raise DataError(
-            f"{path} has {len(names):,} columns, and source.width is {width:,}.",
-            "Leave some out, or raise source.width in the dataset's YAML.",
-        )
+    if width is not None:
+        check_width(len(names), path, width)
     if double := repeated(map(str, names)):
         raise DataError(
             f"{path} has more than one column named {', '.join(map(repr, double))}.",
@@ -269,6 +268,7 @@ def text_options(source: Source, skip_rows: int) -> dict[str, Any]:
 
 def check_start(stream: IO[bytes], path: Path, source: Source, skip_rows: int) -> None:
     """Refuse a text table whose first row has repeated names or an unexpected number of cells."""
+    check_rows(stream, path, source, skip_rows)
     options = text_options(source, skip_rows) | {"header": None, "names": None, "na_values": []}
     first = pd.read_csv(stream, nrows=1, **options)
     if source.columns is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import re
 import sys
 import zipfile
 
@@ -124,6 +125,39 @@ def test_a_spreadsheet(tmp_path):
     assert read_raw(tmp_path / "t.xlsx").frame["Größe"].tolist() == [1.5, 2.0, 1234.25]
 
 
+def stretch(path, row, column, other):
+    """Put a cell that is far away into a sheet that does not say how far it goes."""
+    FRAME.to_excel(path, index=False)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    name = "xl/worksheets/sheet1.xml"
+    far = f'<row r="{row}"><c r="{column}{row}"><v>1</v></c></row></sheetData>'
+    sheet = re.sub(rb"<dimension [^>]*>", b"", members[name])
+    members[name] = sheet.replace(b"</sheetData>", far.encode())
+    with zipfile.ZipFile(other, "w", zipfile.ZIP_DEFLATED) as archive:
+        for member, content in members.items():
+            archive.writestr(member, content)
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "message"),
+    [
+        (1_048_576, "XFD", "more than 10,000 columns"),
+        (5, "XFD", "more than 10,000 columns"),
+        (1_048_576, "ALL", r"more than 4,194,304 cells, nearly all of them empty"),
+        (99_999_999_999, "A", r"more than 4,194,304 cells"),
+    ],
+)
+def test_a_cell_far_from_the_others_does_not_fill_the_memory(
+    tmp_path, monkeypatch, row, column, message
+):
+    pytest.importorskip("openpyxl")
+    stretch(tmp_path / "t.xlsx", row, column, tmp_path / "far.xlsx")
+    monkeypatch.setattr(pd, "read_excel", None)
+    with pytest.raises(DataError, match=message):
+        read_raw(tmp_path / "far.xlsx")
+
+
 def test_a_spreadsheet_without_its_library(tmp_path, monkeypatch):
     with zipfile.ZipFile(tmp_path / "t.xlsx", "w") as archive:
         archive.writestr("[Content_Types].xml", "")
@@ -146,6 +180,7 @@ def test_a_spreadsheet_without_its_library(tmp_path, monkeypatch):
         (b"PAR1 and no more", "not a Parquet file"),
         (b"ARROW1 and no more", "not a Feather file"),
         (b"PK\x03\x04 [Content_Types].xml", "not a spreadsheet"),
+        (b"," * 20_000 + b"\n1\n", "more than 10,000 columns"),
         (b"SQLite format 3", "SQLite database"),
         ("a,b\n1,2\n".encode("utf-16"), "binary data"),
     ],

@@ -16,6 +16,8 @@ import pytest
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.config.section import RowFilter
 from fairfrontier.prepare.config.source import Source, SourceFile
+from fairfrontier.prepare.draft.sniff import read_raw
+from fairfrontier.prepare.table import stream, width
 from fairfrontier.prepare.table.column import (
     as_levels,
     as_numbers,
@@ -114,9 +116,15 @@ def test_tables_that_are_none(tmp_path, content, source, message):
 
 def test_a_pipe_or_device_is_no_table(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    for path in ("pipe", "/dev/zero"):
+    # Of the last one nothing comes until the kernel has something to say.
+    (tmp_path / "kernel").symlink_to("/proc/kmsg")
+    for path in ("pipe", "/dev/zero", "kernel"):
         with pytest.raises(ConfigError, match="is no file"):
             read_table(Source(path=path), tmp_path, tmp_path)
+        with pytest.raises(ConfigError, match="There is no file"):
+            stream.list_files(tmp_path / path)
+        with pytest.raises(ConfigError, match="There is no file"):
+            read_raw(tmp_path / path)
 
 
 def test_files_of_one_source_have_the_same_columns(tmp_path):
@@ -362,9 +370,54 @@ def test_a_table_that_grows_far_beyond_its_size_is_refused(tmp_path):
 
 def test_wide_tables_are_refused_with_the_key_that_lets_them_in(tmp_path):
     text = ",".join(f"c{k}" for k in range(30)) + "\n" + "1," * 29 + "1\n"
-    with pytest.raises(DataError, match=r"has 30 columns, and source.width is 29.*raise source"):
+    with pytest.raises(DataError, match=r"has more than 29 columns, and source.width is 29.*raise"):
         read(tmp_path, text, width=29)
     assert read(tmp_path, text, width=30).frame.shape == (1, 30)
+
+
+WIDE = b"," * 40
+
+
+@pytest.mark.parametrize(
+    ("content", "source"),
+    [
+        (b"a,b" + WIDE + b"\n1,2\n", {}),
+        # What quotes and carriage returns do to a row, they do to the count of its cells.
+        (b'\xef\xbb\xbf"a\n"' + WIDE + b"\n1\n", {}),
+        (b'x"a' + WIDE + b'\n"1"\n', {}),
+        (b' \n\r\n  "a""\r\n",b' + WIDE + b"\n1\n", {}),
+        (b"a,b\n\r,\n1" + WIDE + b"\n", {}),
+        (b"a,b\r1,2" + WIDE + b"\r", {}),
+        # What a header does not name is an index to pandas.
+        (b"a,b\n1,2" + WIDE + b"\n", {}),
+        (
+            b"x" + WIDE + b'"\na,b' + WIDE + b"\n1,2\n",
+            {"path": [{"path": "t.csv", "skip_rows": 1}]},
+        ),
+        (b"1" + b" 2" * 40, {"format": "whitespace", "columns": ["a", "b"]}),
+        ("a§b".encode() + "§".encode() * 40 + b"\n1\n", {"separator": "§"}),
+    ],
+)
+def test_cells_are_counted_before_columns_are_made_of_them(tmp_path, monkeypatch, content, source):
+    monkeypatch.setattr(pd, "read_csv", None)
+    (tmp_path / "t.csv").write_bytes(gzip.compress(content))
+    told = Source(**{"path": "t.csv", "width": 30, **source})
+    with pytest.raises(DataError, match=r"has more than 30 columns, and source\.width is 30"):
+        read_table(told, tmp_path, tmp_path)
+
+
+def test_separators_in_quotes_and_in_skipped_lines_make_no_columns(tmp_path):
+    content = b"," * 40 + b'\n"' + b"," * 40 + b'",b,\r\n1,2,3\r\n'
+    (tmp_path / "t.csv").write_bytes(content)
+    source = Source(path={"path": "t.csv", "skip_rows": 1}, width=3)
+    assert read_table(source, tmp_path, tmp_path).frame["b"].tolist() == ["2"]
+
+
+def test_a_row_of_any_length_is_counted_to_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(width, "START_BYTES", 16)
+    assert read(tmp_path, f'a,{"b" * 99}\n1,"{"x" * 500}"\n').frame.shape == (1, 2)
+    with pytest.raises(DataError, match="more than 30 columns"):
+        read(tmp_path, "b" * 99 + "," * 99, width=30)
 
 
 def test_the_check_of_a_header_is_linear():
