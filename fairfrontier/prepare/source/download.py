@@ -21,9 +21,13 @@ from fairfrontier.runtime.store import hash_file
 
 TIMEOUT = httpx.Timeout(30.0, connect=15.0)
 REDIRECTS = 10
-# Consecutive, without a byte received; the pause doubles each time.
+# Consecutive, without ``LEAST_BYTES`` received; the pause doubles each time.
 ATTEMPTS = 4
 PAUSE_SECONDS = 0.5
+# New bytes that a request must bring to count as more than another attempt, and how many must come
+# in how many seconds: a server may give a byte at a time, or lose what it gave.
+LEAST_BYTES = 64 * 2**10
+FLOOR_BYTES, FLOOR_SECONDS = 2**20, 600.0
 # Sources must state larger sizes: an endless response would fill the disk.
 LIMIT_BYTES = 4 * 2**30
 # A size in a header; Python refuses to read thousands of digits.
@@ -51,7 +55,7 @@ def download(
     Raises
     ------
     UnreachableError
-        When the server refuses, or the connection breaks ``ATTEMPTS`` times without another byte.
+        When the server refuses, gives too little ``ATTEMPTS`` times, or is too slow.
         What arrived is kept, and the next call continues from there.
     FetchError
         When the file has another digest or size, or is too large. What arrived is removed.
@@ -61,11 +65,11 @@ def download(
     part = PartialFile(folder)
     if part.size and hash_file(part.path) == sha256:
         return part.publish(name)
-    again = False
+    again, pace = False, _Pace()
     with _open_client(url) as client:
         while True:
             try:
-                resumed = _Transfer(client, url, name, part, size, progress).run()
+                resumed = _Transfer(client, url, name, part, size, progress, pace).run()
             except FetchError as error:
                 if not isinstance(error, UnreachableError):
                     part.drop()
@@ -147,6 +151,26 @@ def _open_client(url: str) -> httpx.Client:
         ) from None
 
 
+class _Pace:
+    """How fast bytes come."""
+
+    def __init__(self) -> None:
+        self._since, self._new = time.monotonic(), 0
+
+    def count(self, new: int, url: str) -> None:
+        """Raise UnreachableError when so many more bytes are too few for the time they took."""
+        now = time.monotonic()
+        self._new += new
+        if self._new >= FLOOR_BYTES:
+            self._since, self._new = now, 0
+        elif now - self._since > FLOOR_SECONDS:
+            raise UnreachableError(
+                f"{url} gives less than {FLOOR_BYTES / 1e6:.1f} MB in {FLOOR_SECONDS / 60:.0f} "
+                "minutes.",
+                "Run again to continue, or download the file yourself and name it as a path.",
+            )
+
+
 @dataclass(frozen=True)
 class _Transfer:
     """One download, of ``size`` bytes if known, into a partial file by any number of requests."""
@@ -157,6 +181,7 @@ class _Transfer:
     part: PartialFile
     size: int | None
     progress: Progress | None
+    pace: _Pace
 
     def run(self) -> bool:
         """Receive until the file is complete; return whether several requests contributed bytes.
@@ -165,9 +190,11 @@ class _Transfer:
         """
         failures = 0
         resumed = False
+        # What is lost and comes again is nothing new.
+        most = self.part.size
         while True:
-            arrived = self.part.size
-            resumed = resumed or arrived > 0
+            resumed = resumed or self.part.size > 0
+            failed = None
             try:
                 if self._request():
                     return resumed
@@ -185,9 +212,13 @@ class _Transfer:
                     "Correct the URL.",
                 ) from None
             except httpx.TransportError as error:
-                failures = 1 if self.part.size > arrived else failures + 1
-                if failures >= ATTEMPTS:
-                    raise _broken(self.url, self.part, error) from None
+                failed = error
+            failures = 1 if self.part.size >= most + LEAST_BYTES else failures + 1
+            most = max(most, self.part.size)
+            if failures >= ATTEMPTS:
+                failed = failed or httpx.ReadError("it gives few bytes at a time")
+                raise _broken(self.url, self.part, failed)
+            if failed or failures > 1:
                 time.sleep(PAUSE_SECONDS * 2 ** (failures - 1))
 
     def _request(self) -> bool:
@@ -219,6 +250,7 @@ class _Transfer:
                     arrived += len(block)
                     _check_extent(self.url, arrived, self.size, complete=False)
                     stream.write(block)
+                    self.pace.count(len(block), self.url)
                     if self.progress is not None:
                         self.progress(self.name, arrived, total or self.size)
         if total is None or arrived >= total:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import functools
 import hashlib
+import itertools
 import shutil
 from pathlib import Path
 
@@ -204,6 +205,38 @@ def test_a_server_that_gives_nothing_more_is_given_up_and_what_came_is_kept(serv
     assert (tmp_path / ".part").read_bytes() == CONTENT[:1_000_000]
 
 
+def test_a_server_that_gives_a_byte_at_a_time_is_given_up(server, tmp_path):
+    server.add("/table.csv", CONTENT, cuts=[1_000_000], most=1)
+    with pytest.raises(UnreachableError, match="few bytes at a time") as caught:
+        get(server, tmp_path)
+    assert len(server.asked) == module.ATTEMPTS
+    assert "continue from the 1000003 bytes" in caught.value.mend
+
+
+def test_a_server_that_gives_the_same_again_and_again_is_given_up(server, tmp_path, monkeypatch):
+    server.add("/table.csv", CONTENT, cuts=[1_000_000, 0] * 20)
+    # What stands there for a range is never satisfiable.
+    monkeypatch.setattr(module, "_read_extent", lambda response: (
+        (7, None) if response.status_code == 206 else (0, len(CONTENT))
+    ))  # fmt: skip
+    with pytest.raises(UnreachableError, match="cannot be reached"):
+        get(server, tmp_path)
+    assert len(server.asked) <= 2 * module.ATTEMPTS
+
+
+def test_a_server_that_is_too_slow_is_given_up_and_what_came_is_kept(server, tmp_path, monkeypatch):
+    server.add("/table.csv", CONTENT)
+    clock = itertools.count(0.0, module.FLOOR_SECONDS / 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(module.time, "monotonic", lambda: next(clock))
+        patch.setattr(module, "FLOOR_BYTES", len(CONTENT))
+        with pytest.raises(UnreachableError, match=r"less than 3\.0 MB in 10 minutes") as caught:
+            get(server, tmp_path)
+    assert "Run again to continue" in caught.value.mend
+    assert (tmp_path / ".part").stat().st_size > 0
+    assert get(server, tmp_path).read_bytes() == CONTENT
+
+
 def test_a_mirror_goes_on_where_another_stopped(server, tmp_path):
     server.add("/table.csv", CONTENT, etag='"1"')
     half = stop_halfway(server, tmp_path)
@@ -398,7 +431,9 @@ def test_whatever_the_cuts_the_bytes_are_those_of_the_file(
 ):
     folder = tmp_path_factory.mktemp("cuts")
     (folder / ".part").write_bytes(content[:kept])
-    with serve() as server:
+    with serve() as server, pytest.MonkeyPatch.context() as patch:
+        # Of so few bytes each counts.
+        patch.setattr(module, "LEAST_BYTES", 1)
         server.add("/x", content, ranges=ranges, etag='"1"' if tagged else None, cuts=cuts)
         try:
             path = download(server.url("/x"), folder, "x", digest(content))
