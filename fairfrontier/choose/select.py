@@ -22,7 +22,7 @@ from fairfrontier.prepare.table.parquet import read_result
 from fairfrontier.runtime.errors import ConfigError, StoreError, UnattainableError, nearest
 from fairfrontier.runtime.secret import find_key
 from fairfrontier.runtime.store import canonical_json, open_store
-from fairfrontier.runtime.text_file import is_plain, read_csv
+from fairfrontier.runtime.text_file import is_plain, read_csv, read_json
 from fairfrontier.study.config import split_name
 from fairfrontier.study.frontier import name_measures, orient, summarise
 from fairfrontier.study.mixture import KEYS, is_linear, is_mixable, mix_measure, pivot_measures
@@ -75,7 +75,7 @@ class Study:
         """The content of summary.json."""
         path = self.folder / "summary.json"
         with _explaining(path):
-            summary = dict(json.loads(path.read_text(encoding="utf-8")))
+            summary = dict(read_json(path))
             names = [str(name) for name in summary["fairness"]]
             return {**summary, "accuracy": str(summary["accuracy"]), "fairness": names}
 

@@ -158,6 +158,7 @@ def test_a_rule_stands_behind_its_model(study):
         ("summary.json", b"[]"),
         ("summary.json", b"[" * 100_000),
         ("summary.json", b'{"fairness": []}'),
+        ("summary.json", b'{"accuracy": "x", "accuracy": "accuracy", "fairness": ["x:sex"]}'),
         ("summary.json", b'{"accuracy": "accuracy", "fairness": null}'),
         ("models.csv", None),
         ("summary.json", None),
