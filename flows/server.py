@@ -65,8 +65,9 @@ def set_environment(home: Path, *, console_level: str | None = None) -> None:
     worker processes inherit them.
     """
     folder = find_folder(home)
+    # Deployed runs have another current folder.
+    os.environ["PREFECT_HOME"] = str(folder)
     settings = {
-        "PREFECT_HOME": str(folder),
         "PREFECT_PROFILES_PATH": str(folder / "profiles.toml"),
         "PREFECT_LOCAL_STORAGE_PATH": str(folder / "storage"),
         "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",

@@ -117,7 +117,7 @@ async def _work(server: Server) -> None:
             return work.result()
     # Its runs, too: they would ask whoever takes the port.
     work.cancel()
-    await asyncio.wait([work])
+    await asyncio.gather(work, return_exceptions=True)
     raise ClusterError(
         f"The Prefect server ended{read_error(server.log)}.", f"Its log is {server.log}."
     )

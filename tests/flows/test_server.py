@@ -56,6 +56,15 @@ def test_settings_are_absolute_and_what_the_user_set_stays(clean, tmp_path, monk
     assert os.environ["no_proxy"] == "intern,127.0.0.1,localhost"
 
 
+def test_a_relative_folder_is_that_of_the_current_one_for_every_process(
+    clean, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PREFECT_HOME", "own")
+    set_environment(tmp_path)
+    assert os.environ["PREFECT_HOME"] == str(tmp_path / "own")
+
+
 def test_what_is_served_shares_no_temporary_folder(clean, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", None)
     tmp_path.chmod(0o700)

@@ -5,8 +5,6 @@ import json
 import os
 import shlex
 import signal
-import subprocess
-import sys
 import time
 import urllib.request
 from contextlib import suppress
@@ -117,17 +115,3 @@ def test_a_run_keeps_the_server_of_a_service_that_is_killed(running):
     # Both end when the other does.
     os.kill(int(server), signal.SIGKILL)
     wait_for(lambda: not Path(f"/proc/{run}").exists())
-
-
-def test_a_run_whose_server_has_ended_asks_nobody(tmp_path):
-    home = {"PREFECT_HOME": str(tmp_path), "PREFECT_API_URL": f"{OWN}/api"}
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "flows.deployed"],
-        env=os.environ | home,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert f"The server of {tmp_path} has ended." in done.stderr
-    assert "prefect.engine" not in done.stderr
