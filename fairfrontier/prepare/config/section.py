@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from itertools import pairwise
+from numbers import Integral, Real
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
@@ -22,10 +24,13 @@ WHOLE_NUMBER = re.compile(r"^([+-]?[0-9]+)\.0+$")
 
 def level_text(value: Any) -> Any:
     """Return a scalar of YAML or of a table as a level: 2, 2.0, "2" and "2.0" are all "2"."""
-    if isinstance(value, int):
+    if isinstance(value, Integral):
         return str(value)
-    if isinstance(value, float) and math.isfinite(value):
-        return str(int(value)) if value.is_integer() else repr(value)
+    if isinstance(value, Real | Decimal) and math.isfinite(value):
+        if value == int(value):
+            return str(int(value))
+        # A Decimal has zeros up to its scale, and ``normalize`` would round it.
+        return f"{value:f}".rstrip("0") if isinstance(value, Decimal) else repr(float(value))
     if isinstance(value, str):
         return WHOLE_NUMBER.sub(r"\1", value)
     return value

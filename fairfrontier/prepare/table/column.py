@@ -84,16 +84,18 @@ def as_levels(column: pd.Series, where: str = "The table") -> pd.Series:
             "name.",
         )
     try:
-        text = {
-            value: str(level_text(value.decode() if isinstance(value, bytes) else value)).strip()
-            for value in values
-        }
+        text = {value: str(level_text(_strip(value))).strip() for value in values}
     except UnicodeDecodeError:
         raise DataError(
             f"{where}: column {column.name!r} holds bytes that are no UTF-8 text.",
             "Write it as text or numbers.",
         ) from None
     return column.astype(object).map(text).astype("str")
+
+
+def _strip(value: Any) -> Any:
+    value = value.decode() if isinstance(value, bytes) else value
+    return value.strip() if isinstance(value, str) else value
 
 
 def parse_numbers(column: pd.Series) -> pd.Series:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import copy
+from decimal import Decimal
 
+import numpy as np
 import pytest
 import yaml
 
@@ -35,6 +37,12 @@ def change(path, value):
         (True, "True"),
         ("x", "x"),
         (-1, "-1"),
+        (Decimal("0E-10"), "0"),
+        (Decimal("-1.0000000000"), "-1"),
+        (Decimal("0.2500"), "0.25"),
+        (Decimal("0.0000000100"), "0.00000001"),
+        (Decimal(f"{10**35 + 1}.50"), f"{10**35 + 1}.5"),
+        (np.float32(2.0), "2"),
     ],
 )
 def test_levels_are_text(value, text):

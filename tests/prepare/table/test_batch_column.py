@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,11 @@ def test_numbers_of_any_type_and_of_text():
 def test_levels_are_written_alike():
     codes, levels = column(["2", " 2", "2.0", None, "x"]).levels()
     assert [levels[code] for code in codes] == ["2", "2", "2", "missing", "x"]
+
+
+def test_decimals_of_any_scale_are_zero_and_one():
+    cells = column([Decimal("1.0000000000"), Decimal("0E-10")], type=pa.decimal128(38, 10))
+    assert cells.binary(None, "positive").tolist() == [1.0, 0.0]
 
 
 def test_zero_and_one_are_found():

@@ -5,6 +5,7 @@ import hashlib
 import itertools
 import os
 import time
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -289,6 +290,20 @@ def test_levels_and_numbers_of_a_column():
             DataError, match=r"f: key: column 'x' holds -1e\+300 in row 1, and models"
         ):
             as_numbers(pd.Series(cells, name="x"), "key", "f")
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [Decimal("1.00"), Decimal("0.50"), Decimal("-0.00")],
+        [" 2.0", "1.0", b" 3.0 "],
+        [np.float32(2.0), 2.5, True],
+        [pd.Timestamp("2024-01-01"), pd.Timedelta(1, "D")],
+    ],
+)
+def test_levels_of_levels_are_the_same(cells):
+    levels = as_levels(pd.Series(cells, dtype=object))
+    assert as_levels(levels).tolist() == levels.tolist()
 
 
 @pytest.mark.parametrize("cells", [[True, False], [pd.Timestamp("2024-01-01")] * 2, [1j, 2j]])
