@@ -22,6 +22,21 @@ HISTORY, DRIFT = "history.parquet", "drift.parquet"
 ENTRY = ("entry", "period", "digest", "refused")
 TEXT = ("period", "digest")
 UNKNOWN = "unknown"
+DISTANCES = ("psi", "psi_by_chance", "ks", "wasserstein")
+# How columns are written, those of the distances apart.
+WHOLE = ("entry", "refused", "batch", UNKNOWN)
+COUNT_TYPES = {
+    **dict.fromkeys((*TEXT, "attribute", "group"), "str"),
+    **dict.fromkeys(WHOLE, "int64"),
+    **dict.fromkeys(COUNTED, "float64"),
+}
+DRIFT_TYPES = {
+    "entry": "int64",
+    "period": "str",
+    "column": "str",
+    "n": "int64",
+    **dict.fromkeys(DISTANCES, "float64"),
+}
 ALPHA = 0.05
 MEND = "Restore it from a copy, or begin another history with --out."
 
@@ -121,8 +136,8 @@ class History:
         self.drift.to_parquet(folder / DRIFT, index=False)
 
 
-def read_history(folder: Path, bundle: str, config: MonitorConfig) -> History:
-    """Return the history in a folder, or an empty one.
+def read_history(folder: Path, bundle: str, config: MonitorConfig, keys: pd.DataFrame) -> History:
+    """Return the history in a folder, or an empty one; ``keys`` are the rows of each entry.
 
     Raises
     ------
@@ -133,28 +148,30 @@ def read_history(folder: Path, bundle: str, config: MonitorConfig) -> History:
     """
     if not (folder / HISTORY).is_file():
         counts = pd.DataFrame(columns=[*ENTRY, *KEYS, UNKNOWN, *COUNTED])
-        distances = ("psi", "psi_by_chance", "ks", "wasserstein")
-        drift = pd.DataFrame(columns=["entry", "period", "column", "n", *distances])
+        drift = pd.DataFrame(columns=list(DRIFT_TYPES))
         alpha = ALPHA if config.alpha is None else config.alpha
         return History(bundle, alpha, config.limit or {}, counts, drift)
     with explaining(folder):
-        counts = read_result(folder / HISTORY)
-        drift = read_result(folder / DRIFT)
+        counts = _read(folder / HISTORY, COUNT_TYPES)
+        drift = _read(folder / DRIFT, DRIFT_TYPES)
         facts = counts.attrs
         limits = {str(name): float(bound) for name, bound in facts["limits"].items()}
-        announced = tuple(map(str, facts["announced"]))
+        announced = facts["announced"]
+        if not isinstance(announced, list) or not all(isinstance(name, str) for name in announced):
+            raise ValueError("what was announced is no list of names")
         history = History(
-            str(facts["bundle"]), float(facts["alpha"]), limits, counts, drift, announced
+            str(facts["bundle"]), float(facts["alpha"]), limits, counts, drift, tuple(announced)
         )
-        missing = {*ENTRY, *KEYS, UNKNOWN, *COUNTED} - {*counts.columns}
-        if missing or not 0 < history.alpha < 1 or history.entries.empty:
-            raise ValueError(f"without {', '.join(sorted(missing)) or 'entries'}")
+        if not 0 < history.alpha < 1:
+            raise ValueError("alpha is not between 0 and 1")
         history.list_limits()
     if history.bundle != bundle:
         raise ConfigError(
             f"The history in {folder} is of another bundle, or of another of its classes.",
             "Begin another one with --out, or name the bundle and the class that it is of.",
         )
+    with explaining(folder):
+        _check_entries(history, keys)
     for name, given, kept in (
         ("limit", config.limit, history.limits),
         ("alpha", config.alpha, history.alpha),
@@ -166,6 +183,34 @@ def read_history(folder: Path, bundle: str, config: MonitorConfig) -> History:
                 f"Leave out --{name}, or begin another history with --out.",
             )
     return history
+
+
+def _read(path: Path, types: Mapping[str, str]) -> pd.DataFrame:
+    """Return a table whose columns have the types with which they were written."""
+    table = read_result(path)
+    if {*types} != {*table.columns} or not table.columns.is_unique:
+        raise ValueError(f"the columns of {path.name} are not {', '.join(types)}")
+    for name, kind in types.items():
+        # A cast would cut 1.5 to 1.
+        if kind == "int64" and table[name].dtype.kind not in "iu":
+            raise ValueError(f"{name} of {path.name} is no column of whole numbers")
+    return table.astype(dict(types))
+
+
+def _check_entries(history: History, keys: pd.DataFrame) -> None:
+    """Raise a ValueError unless every entry has a count ≥ 0 for each of ``keys``, in order."""
+    counts = history.counts
+    numbers = counts[[*WHOLE, *COUNTED]]
+    # Beyond 2**53, adding one changes nothing.
+    if not (((numbers >= 0) & (numbers < 2**53)).all(axis=None) and counts.notna().all(axis=None)):
+        raise ValueError("something is missing, or a count is negative or too large")
+    entry, place = np.divmod(np.arange(len(counts)), len(keys))
+    expected = keys.iloc[place].assign(entry=entry).to_numpy()
+    found = counts[[*keys, "entry"]].to_numpy()
+    complete = len(counts) > 0 and len(counts) % len(keys) == 0
+    # An entry of two periods would be two.
+    if not (complete and np.array_equal(found, expected) and len(history.entries) == entry[-1] + 1):
+        raise ValueError("an entry has other rows than the bundle's groups")
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from fairfrontier.monitor.alarm import (
     tabulate_periods,
 )
 from fairfrontier.monitor.config import RATES, MonitorConfig, check_period, read_limit
-from fairfrontier.monitor.count import PeriodRows, count_labels, count_period
+from fairfrontier.monitor.count import KEYS, Groups, PeriodRows, Tally, count_labels, count_period
 from fairfrontier.monitor.history import History, explaining, read_history
 from fairfrontier.prepare.table.parquet import read_result
 from fairfrontier.prepare.table.stream import check_stamps, digest_table, stamp_table
@@ -93,7 +93,7 @@ def name_kept(period: str) -> str:
 def check_config(config: MonitorConfig) -> None:
     """Raise a FairfrontierError when the bundle or the table cannot be used; no row is read."""
     bundle = _load(config)
-    history = _open_history(config)
+    history = _open_history(config, bundle)
     _list_checks(bundle, history)
     if name_period(config) not in history.periods:
         row_id = config.row_id or bundle.row_id
@@ -146,7 +146,8 @@ def watch(config: MonitorConfig, progress: Progress | None = None) -> Findings:
     """
     report = progress or (lambda *_: None)
     stamps = stamp_table(config.table)
-    bundle, history, period = _load(config), _open_history(config), name_period(config)
+    bundle, period = _load(config), name_period(config)
+    history = _open_history(config, bundle)
     checks = _list_checks(bundle, history)
     history, kept, new = _count(
         config, bundle, history, period, checks, lambda share: report(READING, share)
@@ -177,11 +178,12 @@ def _load(config: MonitorConfig) -> Bundle:
     return view_binary(load_bundle(config.bundle), config.accepted)
 
 
-def _open_history(config: MonitorConfig) -> History:
+def _open_history(config: MonitorConfig, bundle: Bundle) -> History:
     digest = hash_file(config.bundle / MANIFEST)
     if config.accepted is not None:
         digest = f"{digest} {config.accepted}"
-    return read_history(config.folder, digest, config)
+    keys = Tally(Groups(bundle)).tabulate()[list(KEYS)]
+    return read_history(config.folder, digest, config, keys)
 
 
 def _count(

@@ -12,7 +12,7 @@ from fairfrontier.choose import scoring
 from fairfrontier.choose.bundle import load_bundle
 from fairfrontier.monitor import count
 from fairfrontier.monitor.config import MonitorConfig
-from fairfrontier.monitor.history import HISTORY
+from fairfrontier.monitor.history import DRIFT, HISTORY
 from fairfrontier.monitor.monitoring import name_kept, watch
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from tests.monitor.watched import make_bundle, make_rows
@@ -224,6 +224,64 @@ def test_a_damaged_history_is_one_sentence(keep, tmp_path, content):
     else:
         path.write_bytes(content)
     with pytest.raises(StoreError, match="cannot be read"):
+        keep(make_rows(8, 50), "W2")
+
+
+def change(facts=None, **columns):
+    """Return a function that changes columns of a history, and what is kept beside them."""
+
+    def change_table(table):
+        table = table.assign(**columns)
+        table.attrs.update(facts or {})
+        return table
+
+    return change_table
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        change({"announced": "abc"}),
+        change({"announced": [["accuracy"]]}),
+        change({"alpha": "much"}),
+        change(unknown="x"),
+        change(unknown=np.nan),
+        change(unknown=1.5),
+        change(unknown=2**60),
+        change(rows=-1.0),
+        change(selected=np.inf),
+        change(labelled="x"),
+        change(entry=lambda table: table["entry"] + 1),
+        change(period=lambda table: [None, *table["period"][1:]]),
+        change(period=lambda table: ["W0", *table["period"][1:]]),
+        change(attribute=lambda table: table["attribute"].replace("sex", "age")),
+        change(group=lambda table: table["group"].replace("man", "men")),
+        change(batch=lambda table: table["batch"][::-1].to_numpy()),
+        change(more=1),
+        lambda table: table.iloc[:-3],
+        lambda table: table.iloc[:0],
+        lambda table: table.iloc[::-1],
+        lambda table: pd.concat([table, table]),
+    ],
+)
+def test_a_history_that_was_changed_is_one_sentence(keep, tmp_path, damage):
+    keep(make_rows(7, 50), "W1")
+    path = tmp_path / "history" / HISTORY
+    table = pd.read_parquet(path)
+    facts = dict(table.attrs)
+    changed = damage(table)
+    changed.attrs = {**facts, **changed.attrs}
+    changed.to_parquet(path, index=False)
+    with pytest.raises(StoreError, match=r"The history in .* cannot be read: "):
+        keep(make_rows(8, 50), "W2")
+
+
+@pytest.mark.parametrize("damage", [change(n="x"), change(psi="x"), change(more=1)])
+def test_distances_that_were_changed_are_one_sentence(keep, tmp_path, damage):
+    keep(make_rows(7, 50), "W1")
+    path = tmp_path / "history" / DRIFT
+    damage(pd.read_parquet(path)).to_parquet(path, index=False)
+    with pytest.raises(StoreError, match=r"The history in .* cannot be read: "):
         keep(make_rows(8, 50), "W2")
 
 
