@@ -26,11 +26,13 @@ def level_text(value: Any) -> Any:
     """Return a scalar of YAML or of a table as a level: 2, 2.0, "2" and "2.0" are all "2"."""
     if isinstance(value, Integral):
         return str(value)
-    if isinstance(value, Real | Decimal) and math.isfinite(value):
+    if isinstance(value, Real):
+        value = float(value)
+    if isinstance(value, float | Decimal) and math.isfinite(value):
         if value == int(value):
             return str(int(value))
         # A Decimal has zeros up to its scale, and ``normalize`` would round it.
-        return f"{value:f}".rstrip("0") if isinstance(value, Decimal) else repr(float(value))
+        return f"{value:f}".rstrip("0") if isinstance(value, Decimal) else repr(value)
     if isinstance(value, str):
         return WHOLE_NUMBER.sub(r"\1", value)
     return value
