@@ -30,7 +30,7 @@ from fairfrontier.prepare.table.column import (
     unique_levels,
     used_columns,
 )
-from fairfrontier.prepare.table.table import rewrite_numbers
+from fairfrontier.prepare.table.table import clean_typed
 from fairfrontier.prepare.text.corpus import prepare_texts
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest, repeated
 from fairfrontier.runtime.text_file import read_json, write_json
@@ -436,26 +436,10 @@ class RowEncoder:
                 refusals.add(~passed, f"{name} is outside of what the model was made for")
 
     def _strip(self, column: pd.Series) -> pd.Series:
-        """Return a column as the study's reader left it.
-
-        Text has no blanks around it, no marks of missing cells, and numbers as Python writes them.
-        Parquet is taken as it is.
-        """
-        text = self.config.text
-        column = self._read_cells(column)
-        return as_levels(column).str.lower() if text and column.name in text.lower else column
-
-    def _read_cells(self, column: pd.Series) -> pd.Series:
-        source = self.config.source
-        if isinstance(column.dtype, pd.CategoricalDtype):
+        """Return a column as the study's reader left it; Parquet is taken as it is."""
+        text, source = self.config.text, self.config.source
+        if source.format != "parquet":
+            column = clean_typed(column, source)
+        elif isinstance(column.dtype, pd.CategoricalDtype):
             column = column.astype(object)
-        if source.format == "parquet":
-            return column
-        if isinstance(column.dtype, pd.StringDtype):
-            column = rewrite_numbers(column.str.strip(), source)
-        elif column.dtype == object:
-            column = column.map(lambda cell: cell.strip() if isinstance(cell, str) else cell)
-            column = rewrite_numbers(column, source)
-        else:
-            return column
-        return column.mask(column.isin(["", *source.missing]))
+        return as_levels(column).str.lower() if text and column.name in text.lower else column

@@ -10,6 +10,7 @@ import pytest
 
 from fairfrontier.prepare.loader import fit_table, load, make_request
 from fairfrontier.prepare.row import RowEncoder
+from fairfrontier.prepare.table.stream import read_rows
 from fairfrontier.runtime.errors import DataError
 
 
@@ -171,3 +172,95 @@ def test_codes_of_eighteen_digits_are_the_same_in_every_table(project, tmp_path,
         assert np.array_equal(encoder.read_labels(written)[ids], split.test.y)
     with pytest.raises(DataError, match="floats of 2"):
         encoder.encode(people.assign(city=people["city"].astype(float)))
+
+
+MARKS = ["-999", "1e3", "99,90", "9.999", "?", "odd"]
+WRITTEN = ["-999", "-999.0", "1000", "1000.0", "1e3", "99,90", "9.999", "?", "odd", "", " "]
+WRITTEN += ["-999,0", "1.000", "1,5", "1.234,5", "7", "7.0", "+8", " 9", "9 ", "0,25", "-999 "]
+TEXTS = ["-999", "-999.0", "?", "odd", "odd ", " a", "a", "a ", "7", "7.0", "b"]
+
+
+@pytest.mark.parametrize("form", ["file", "text", "objects", "categories"])
+@pytest.mark.parametrize("marks", [MARKS, [], None])
+def test_every_cell_is_read_as_the_study_read_it(project, tmp_path, form, marks):
+    draw = np.random.default_rng(3)
+    numbers = [cell for cell in WRITTEN if marks == MARKS or cell not in ("?", "odd")]
+    frame = pd.DataFrame(
+        {
+            "income": draw.choice(numbers, 600),
+            "age": draw.choice([*"1234567", *(["-999", "-999.0"] if marks else [])], 600),
+            "city": draw.choice(TEXTS, 600),
+            "origin": draw.choice(["?", "odd", "a", " a", "a ", "\u00a0a", "\ta", "b"], 600),
+            "verdict": draw.choice(["yes", "yes ", "no", *(["odd"] if marks else [])], 600),
+        }
+    )
+    frame.to_csv(tmp_path / "t.csv", index=False, sep=";")
+    source = {"path": "t.csv", "separator": ";", "decimal": ",", "thousands": "."}
+    path = project(
+        source=source if marks is None else {**source, "missing": marks},
+        label={"column": "verdict", "positive": "yes"},
+        features={"numeric": ["income", "age"], "categorical": ["city"]},
+        groups={"origin": {"column": "origin"}, "age": {"column": "age", "below": 4}},
+        protected=["origin", "age"],
+        missing={
+            "numeric": "mean",
+            "categorical": "category",
+            "columns": {"age": "drop", "origin": "drop"},
+        },
+        rows={"drop_missing": ["verdict"]},
+        counterfactuals={},
+    )
+    table = fit_table(make_request(path, home=tmp_path))
+    split = table.encode()
+    RowEncoder.of(table).save(tmp_path)
+    encoder = RowEncoder.load(tmp_path)
+    if form == "file":
+        used = dict.fromkeys(frame, "bundle")
+        source = encoder.config.source
+        batches = read_rows(tmp_path / "t.csv", used, 10**6, source)
+        frame = pd.concat([batch.frame for batch in batches])
+    elif form != "text":
+        frame = frame.astype({"objects": object, "categories": "category"}[form])
+    rows, labels = encoder.encode(frame, encoder.names), encoder.read_labels(frame)
+    read = ~np.isnan(labels) & rows.refusals.accepted
+    parts = [split.train, split.calibration, split.test]
+    assert np.array_equal(np.flatnonzero(read), np.sort(np.concatenate([p.ids for p in parts])))
+    assert not rows.unseen
+    for part in parts:
+        assert np.array_equal(rows.X[part.ids], part.X)
+        assert np.array_equal(rows.groups[part.ids], part.groups)
+        assert np.array_equal(labels[part.ids], part.y)
+
+
+@pytest.mark.parametrize("form", ["numbers", "objects", "decimals", "nullable", "whole"])
+def test_typed_numbers_that_equal_a_mark_are_missing(project, tmp_path, form):
+    draw = np.random.default_rng(4)
+    cells = draw.choice([-999, 1000, 7, 8, 2**53 + 1], 400)
+    frame = pd.DataFrame({"income": draw.normal(30, 5, 400).round(1), "code": cells})
+    frame.loc[::5, "income"] = -999
+    frame["flag"] = draw.choice([True, False], 400)
+    frame["verdict"] = draw.choice(["granted", "no"], 400)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    path = project(
+        source={"path": "t.csv", "missing": ["-999", "1e3", "True", 0]},
+        features={"numeric": ["income"], "categorical": ["code"], "binary": {}},
+        groups={"flag": {"column": "flag"}},
+        protected=["flag"],
+        missing={"numeric": "mean", "categorical": "category"},
+        counterfactuals={},
+    )
+    table = fit_table(make_request(path, home=tmp_path))
+    split, encoder = table.encode(), RowEncoder.of(table)
+    if form == "objects":
+        frame = frame.astype(object)
+    elif form == "decimals":
+        frame["income"] = [Decimal(str(cell)) for cell in frame["income"]]
+    elif form == "nullable":
+        frame = frame.convert_dtypes()
+    elif form == "whole":
+        assert encoder.encode(frame.assign(income=-999)).refusals.accepted.all()
+    rows = encoder.encode(frame)
+    assert not rows.unseen
+    assert rows.refusals.accepted.all()
+    assert np.array_equal(rows.X[split.test.ids], split.test.X)
+    assert np.array_equal(rows.groups[split.test.ids], split.test.groups)

@@ -31,7 +31,7 @@ def tidy(frame: pd.DataFrame) -> pd.DataFrame:
     """
     frame = frame.copy()
     for name in frame.columns:
-        if _is_number(frame[name]):
+        if is_number(frame[name]):
             numbers = frame[name].astype(np.float64)
             if not (pd.api.types.is_integer_dtype(frame[name]) and are_merged(numbers)):
                 frame[name] = numbers
@@ -42,7 +42,8 @@ def tidy(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-def _is_number(column: pd.Series) -> bool:
+def is_number(column: pd.Series) -> bool:
+    """Return whether all cells are real numbers by their type."""
     types = pd.api.types
     is_other = types.is_bool_dtype(column) or types.is_complex_dtype(column)
     return types.is_numeric_dtype(column) and not is_other
@@ -75,7 +76,7 @@ def as_levels(column: pd.Series, where: str = "The table") -> pd.Series:
     if isinstance(column.dtype, pd.StringDtype) and not any(map(WHOLE_NUMBER.match, unique)):
         return column.astype("str")
     # pandas looks some whole numbers up as floats.
-    values = unique.astype(object) if _is_number(column) else unique
+    values = unique.astype(object) if is_number(column) else unique
     if find_merged(values):
         raise DataError(
             f"{where}: column {column.name!r} holds floats of 2^53 or more as levels, and each may "
@@ -103,7 +104,7 @@ def parse_numbers(column: pd.Series) -> pd.Series:
 
     Truth values, dates, durations and complex numbers are none, whatever pandas makes of them.
     """
-    if _is_number(column):
+    if is_number(column):
         return column.astype(np.float64)
     if isinstance(column.dtype, pd.CategoricalDtype):
         column = column.astype(object)

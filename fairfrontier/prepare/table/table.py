@@ -6,11 +6,12 @@ import hashlib
 import io
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
+import numpy as np
 import pandas as pd
 
 from fairfrontier.prepare.config.source import Source, SourceFile
@@ -21,7 +22,7 @@ from fairfrontier.prepare.source.archive import (
     ungzip_table,
     unzip_table,
 )
-from fairfrontier.prepare.table.column import are_merged, tidy
+from fairfrontier.prepare.table.column import are_merged, is_number, parse_numbers, tidy
 from fairfrontier.prepare.table.parquet import PlainParquet, parquet_errors
 from fairfrontier.prepare.table.vote import count_votes, join_votes
 from fairfrontier.prepare.table.width import check_rows, check_width
@@ -262,7 +263,7 @@ def text_options(source: Source, skip_rows: int) -> dict[str, Any]:
         "skipinitialspace": True,
         "dtype": str,
         "keep_default_na": False,
-        "na_values": ["", *source.missing],
+        "na_values": [""],
     }
 
 
@@ -317,9 +318,56 @@ def tidy_text(frame: pd.DataFrame, path: Path, source: Source) -> pd.DataFrame:
             f"The rows of {path} have more cells than its header has names.",
             "Name every column, and take separators off the ends of rows.",
         )
-    stripped = {str(name).strip(): frame[name].str.rstrip() for name in frame.columns}
-    written = {name: rewrite_numbers(cells, source) for name, cells in stripped.items()}
-    return pd.DataFrame(written, index=frame.index)
+    read = {str(name).strip(): clean_cells(frame[name], source) for name in frame.columns}
+    return pd.DataFrame(read, index=frame.index)
+
+
+def clean_cells(column: pd.Series, source: Source) -> pd.Series:
+    """Return a column of text without marked cells and blanks behind, numbers as Python's.
+
+    Marks are compared with what the file holds: a blank behind is part of the cell.
+    """
+    marked = column.isin(list_marks(source))
+    return rewrite_numbers(column.str.rstrip(), source).mask(marked)
+
+
+def list_marks(source: Source) -> list[str]:
+    """Return the texts of missing cells; the mark -9 is also -9.0, and 1e3 also 1000."""
+    marks = dict.fromkeys(["", *source.missing])
+    for mark in source.missing:
+        # What is no finite number is written in one way only.
+        with suppress(ValueError, OverflowError):
+            number = float(mark)
+            whole = int(number)
+            other = [f"{whole}.0", str(whole)] if whole == number else []
+            marks |= dict.fromkeys([str(number), *other])
+    return list(marks)
+
+
+def clean_typed(column: pd.Series, source: Source) -> pd.Series:
+    """Return a column of a frame as `clean_cells` returns its text, with numbers as they are.
+
+    A number that equals a mark is missing, however it was written.
+    """
+    marks = list_marks(source)
+    numbers = parse_numbers(rewrite_numbers(pd.Series(marks, dtype="str"), source)).dropna()
+    if is_number(column) and not parse_numbers(column).isin(numbers).any():
+        return column
+    if not isinstance(column.dtype, pd.StringDtype):
+        # Whole numbers beside missing cells would become floats.
+        column = column.astype(object)
+        if pd.api.types.infer_dtype(column, skipna=True) in ("string", "empty"):
+            # Storage by Arrow would refuse what is no Unicode.
+            column = column.astype(pd.StringDtype("python", na_value=np.nan))
+    if isinstance(column.dtype, pd.StringDtype):
+        return clean_cells(column.str.lstrip(" "), source)
+    cells = column.copy()
+    text = cells.map(lambda cell: isinstance(cell, str)).to_numpy(dtype=bool)
+    other = cells[~text]
+    marked = parse_numbers(other).isin(numbers) | (other.notna() & other.map(str).isin(marks))
+    cells[~text] = other.mask(marked).to_numpy()
+    cells[text] = clean_cells(cells[text].str.lstrip(" "), source).to_numpy(dtype=object)
+    return cells
 
 
 def number_pattern(decimal: str, thousands: str) -> str:
