@@ -53,6 +53,10 @@ FEATHER = (b"ARROW1", b"FEA1")
 WIDTH: int = Source.model_fields["width"].default
 # A sheet is made a rectangle: more cells than it has bytes were never written.
 LEAST_CELLS = 2**22
+# Parts of an .xlsx that may be large: cells, and what openpyxl does not read. A short tag of any
+# other takes it a thousand times the memory; styles of cells are at most 65,490.
+LARGE = ("xl/worksheets/", "xl/sharedStrings.xml", "xl/pivotCache/", "xl/media/")
+PART_BYTES, PART_TAGS = 2**22, 2**18
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +139,7 @@ def _read_sheet(raw: bytes, path: Path) -> pd.DataFrame:
         if sum(member.file_size for member in archive.infolist()) > most:
             raise refuse_growth(path, most, "Save the sheet as CSV.")
     try:
-        with suppress(zipfile.BadZipFile):
+        if zipfile.is_zipfile(io.BytesIO(raw)):
             _check_sheet(raw, path)
         return pd.read_excel(io.BytesIO(raw))
     except DataError:
@@ -157,11 +161,22 @@ def _read_sheet(raw: bytes, path: Path) -> pd.DataFrame:
 
 
 def _check_sheet(raw: bytes, path: Path) -> None:
-    """Raise a DataError for a first sheet of too many columns or cells, up to the last in use."""
+    """Raise a DataError for a first sheet of too many columns, cells or characters.
+
+    Cells count up to the last in use, and a text that many cells share for each of them.
+    """
     with zipfile.ZipFile(io.BytesIO(raw)) as archive:
         most = max(LEAST_CELLS, sum(member.file_size for member in archive.infolist()))
         if SPREADSHEET not in archive.namelist():
             return
+        for member in archive.infolist():
+            if not member.filename.startswith(LARGE) and (
+                member.file_size > PART_BYTES or archive.read(member).count(b"<") > PART_TAGS
+            ):
+                raise DataError(
+                    f"{path} has more in {member.filename!r} than a table needs.",
+                    "Save the sheet as CSV.",
+                )
     from openpyxl import load_workbook
 
     book = load_workbook(io.BytesIO(raw), read_only=True, data_only=True, keep_links=False)
@@ -169,7 +184,7 @@ def _check_sheet(raw: bytes, path: Path) -> None:
         sheet = book.worksheets[0]
         # What it says of itself may be anything.
         sheet.reset_dimensions()
-        widest = 1
+        widest, characters = 1, 0
         for number, row in enumerate(sheet.iter_rows(values_only=True), start=1):
             widest = max(widest, len(row))
             check_width(widest, path, WIDTH, more=True)
@@ -178,6 +193,9 @@ def _check_sheet(raw: bytes, path: Path) -> None:
                     f"{path} has more than {most:,} cells, nearly all of them empty.",
                     "Delete what is far from the table, or save the sheet as CSV.",
                 )
+            characters += sum(len(cell) for cell in row if isinstance(cell, str))
+            if characters > most_unpacked(len(raw)):
+                raise refuse_growth(path, most_unpacked(len(raw)), "Save the sheet as CSV.")
 
 
 def _keep_arrow(table: Any, name: str, path: Path) -> RawTable:

@@ -158,6 +158,45 @@ def test_a_cell_far_from_the_others_does_not_fill_the_memory(
         read_raw(tmp_path / "far.xlsx")
 
 
+SPREADSHEETML = "application/vnd.openxmlformats-officedocument.spreadsheetml"
+STRINGS = "xl/sharedStrings.xml"
+
+
+@pytest.mark.parametrize(
+    ("part", "content", "message"),
+    [
+        (
+            STRINGS,
+            '<sst xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main">'
+            f"<si><t>{'y' * 2**20}</t></si></sst>",
+            "unpacks to more than 67 MB",
+        ),
+        ("xl/styles.xml", "<dxf/>" * 2**19, "more in 'xl/styles.xml' than a table needs"),
+        ("xl/theme/theme1.xml", " " * 2**23, "more in 'xl/theme/theme1.xml' than a table needs"),
+    ],
+)
+def test_a_spreadsheet_of_a_long_text_or_of_needless_parts_does_not_fill_the_memory(
+    tmp_path, monkeypatch, part, content, message
+):
+    pytest.importorskip("openpyxl")
+    pd.DataFrame({"a": ["x"] * 100}).to_excel(tmp_path / "t.xlsx", index=False)
+    with zipfile.ZipFile(tmp_path / "t.xlsx") as archive:
+        members = {name: archive.read(name).decode() for name in archive.namelist()}
+    if part == STRINGS:
+        # All cells are the first shared text.
+        kind = f'<Override PartName="/{STRINGS}" ContentType="{SPREADSHEETML}.sharedStrings+xml"/>'
+        types, sheet = "[Content_Types].xml", "xl/worksheets/sheet1.xml"
+        members[types] = members[types].replace("</Types>", f"{kind}</Types>")
+        shared = r't="s"><v>0</v>'
+        members[sheet] = re.sub(r't="inlineStr"><is><t>x</t></is>', shared, members[sheet])
+    with zipfile.ZipFile(tmp_path / "o.xlsx", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, each in {**members, part: content}.items():
+            archive.writestr(name, each)
+    monkeypatch.setattr(pd, "read_excel", None)
+    with pytest.raises(DataError, match=message):
+        read_raw(tmp_path / "o.xlsx")
+
+
 def test_a_spreadsheet_without_its_library(tmp_path, monkeypatch):
     with zipfile.ZipFile(tmp_path / "t.xlsx", "w") as archive:
         archive.writestr("[Content_Types].xml", "")
