@@ -14,6 +14,27 @@ from fairfrontier.runtime.errors import ClusterError
 RETURN = 20.0
 # Seconds between checks that the scheduler is there.
 LOOK = 1.0
+# Tries to connect to a scheduler that speaks to all its clients at that moment.
+CONNECTS = 5
+
+
+def connect(cluster: Any, **options: Any) -> Any:
+    """Return a new client of a cluster, or of the scheduler of an address.
+
+    What a scheduler tells all clients, as it does when work is lost with a worker, may reach a new
+    one within the first message, of which Dask asserts that nothing else is in it.
+
+    Raises
+    ------
+    OSError
+        When no scheduler answers, or none with that message alone.
+    """
+    from distributed import Client
+
+    for _ in range(CONNECTS):
+        with suppress(AssertionError):
+            return Client(cluster, set_as_default=False, **options)
+    raise OSError(f"the scheduler answered {CONNECTS} times with more than was asked")
 
 
 def call_worker(client: Any, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -115,8 +136,6 @@ def renew(client: Any, workers: int, *, keep: bool = False, timeout: float = 60.
     OSError
         When the scheduler is gone.
     """
-    from distributed import Client
-
     known = client.scheduler_info(n_workers=-1)["workers"]
     restartable = [address for address, facts in known.items() if facts["nanny"]]
     if restartable:
@@ -128,5 +147,5 @@ def renew(client: Any, workers: int, *, keep: bool = False, timeout: float = 60.
         yield client
         return
     address, security = client.scheduler.address, client.security
-    with Client(address, security=security, timeout=timeout, set_as_default=False) as fresh:
+    with connect(address, security=security, timeout=timeout) as fresh:
         yield fresh

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from fairfrontier.runtime.cluster.call import connect
 from fairfrontier.runtime.cluster.certificate import make_certificate
 from fairfrontier.runtime.cluster.config import CLUSTER_CLASSES, ClusterConfig
 from fairfrontier.runtime.errors import ClusterError, StoreError
@@ -48,7 +49,6 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
         yield None
         return
     import dask
-    from distributed import Client
 
     # Its messages about every connection do not belong in a run's terminal; errors are raised.
     for name in ("distributed", "distributed.client", "tornado.application"):
@@ -70,15 +70,10 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
         local = config.kind == "local"
         try:
             if config.kind == "scheduler":
-                client = Client(
-                    config.address,
-                    security=_security(config),
-                    timeout=config.timeout,
-                    set_as_default=False,
-                )
+                client = connect(config.address, security=_security(config), timeout=config.timeout)
             else:
                 cluster = _start(config, scratch)
-                client = Client(cluster, timeout=config.timeout, set_as_default=False)
+                client = connect(cluster, timeout=config.timeout)
                 if local:
                     # Those wanted earlier would be waited for without end.
                     cluster.scale(config.workers or count_cores())

@@ -12,9 +12,10 @@ from types import SimpleNamespace
 
 import dask
 import pytest
+from distributed.diagnostics.plugin import SchedulerPlugin
 
 from fairfrontier.runtime.cluster import call
-from fairfrontier.runtime.cluster.call import call_worker, renew
+from fairfrontier.runtime.cluster.call import CONNECTS, call_worker, connect, renew
 from fairfrontier.runtime.cluster.config import CLUSTER_CLASSES, ClusterConfig
 from fairfrontier.runtime.cluster.open import open_cluster
 from fairfrontier.runtime.errors import ClusterError
@@ -29,6 +30,30 @@ def test_a_clock_that_is_set_back_during_work_is_named(monkeypatch):
         with pytest.raises(ClusterError, match="set back by 7200 s"):
             call_worker(client, time.sleep, 4)
     assert not multiprocessing.active_children()
+
+
+class Chatter(SchedulerPlugin):
+    """Tell each of the next clients something together with the answer to its registration."""
+
+    def __init__(self, times):
+        self.times = times
+
+    def add_client(self, scheduler, client):
+        if self.times:
+            self.times -= 1
+            message = {"op": "cancelled-keys", "keys": []}
+            scheduler.loop.add_callback(lambda: scheduler.client_comms[client].send(message))
+
+
+def test_a_scheduler_that_speaks_to_all_its_clients_is_connected_to():
+    with open_cluster(ClusterConfig(kind="local", workers=1)) as client:
+        scheduler = client.cluster.scheduler
+        scheduler.add_plugin(Chatter(CONNECTS - 1), name="some")
+        with connect(scheduler.address, security=client.security, timeout=30) as fresh:
+            assert fresh.submit(abs, -1).result(30) == 1
+        scheduler.add_plugin(Chatter(CONNECTS), name="all")
+        with pytest.raises(OSError, match="5 times with more than was asked"):
+            connect(scheduler.address, security=client.security, timeout=30)
 
 
 def test_workers_are_started_afresh():
