@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
-from fairfrontier.choose.content import check_content, reading_bundle
+from fairfrontier.choose.content import check_content
 from fairfrontier.choose.judgement import (
     classify,
     find_chance,
@@ -33,15 +33,17 @@ from fairfrontier.prepare.table.batch_column import BatchColumn
 from fairfrontier.prepare.table.score_table import number_ids
 from fairfrontier.runtime.array_file import read_numbers
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
+from fairfrontier.runtime.option import BUNDLE_FILE
 from fairfrontier.runtime.store import canonical_json, hash_file
 from fairfrontier.runtime.text_file import read_json, write_json
 from fairfrontier.runtime.writer import replacing, restore
 from fairfrontier.train.persistence import MANIFEST as MODEL_MANIFEST
+from fairfrontier.train.persistence import reading
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.registry import load_model
 
 FORMAT = 1
-MANIFEST, REFERENCE, METRIC = "bundle.json", "reference.json", "metric.npz"
+MANIFEST, REFERENCE, METRIC = BUNDLE_FILE, "reference.json", "metric.npz"
 MODEL, RULE = "model", "rule"
 ARRAYS = ("sigma", "basis", "directions")
 MEND = "Export it again, or restore the folder from where it was copied."
@@ -381,7 +383,7 @@ def load_bundle(folder: str | Path) -> Bundle:
     folder = Path(folder)
     path = folder / MANIFEST
     restore(folder)
-    with reading_bundle(folder, "Name the folder of a bundle, with its file bundle.json."):
+    with reading(folder, "Name the folder of a bundle, with its file bundle.json.", "bundle"):
         if not path.is_file() or path.is_symlink():
             # A pipe would be waited for.
             raise FileNotFoundError(f"there is no file {MANIFEST}")
@@ -396,7 +398,7 @@ def load_bundle(folder: str | Path) -> Bundle:
         if manifest.pop("sha256") != _digest(manifest):
             raise StoreError(f"The file {path} is not what was exported.", MEND)
         files = manifest.pop("files")
-    with reading_bundle(folder, MEND):
+    with reading(folder, MEND, "bundle"):
         for name in sorted({*files, *found}):
             if name not in files or name not in found or hash_file(folder / name) != files[name]:
                 raise StoreError(f"The file {folder / name} is not what was exported.", MEND)

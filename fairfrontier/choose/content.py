@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from fairfrontier.choose.judgement import find_chance, list_components
 from fairfrontier.prepare.config.text import WORDS
 from fairfrontier.prepare.splitting.stored import require
 from fairfrontier.prepare.table.column import used_columns
-from fairfrontier.runtime.config import Model, read_first_fault
-from fairfrontier.runtime.errors import FairfrontierError, StoreError, repeated
+from fairfrontier.runtime.config import Model
+from fairfrontier.runtime.errors import repeated
 from fairfrontier.train.base import Classifier, Regressor
 from fairfrontier.train.baseline.linear import Linear
 from fairfrontier.train.postprocess.model import PostProcessed
@@ -26,38 +23,10 @@ if TYPE_CHECKING:
 MOST = 2**53
 # Sums of probabilities, to rounding.
 SLACK = 1e-9
-# Letters that a library's message takes in ours.
-REASON = 200
 # What is read is used as it stands: a number that is written as text is none.
 Rows = Annotated[int, Field(ge=0, le=MOST, strict=True)]
 Sum = Annotated[float, Field(ge=0, le=MOST, strict=True)]
 Number = Annotated[float, Field(strict=True)]
-
-
-@contextmanager
-def reading_bundle(folder: Path, mend: str) -> Iterator[None]:
-    """Raise StoreError, with the reason, where the files of a bundle cannot be read."""
-    try:
-        yield
-    except FairfrontierError:
-        raise
-    # Libraries raise almost anything for bytes that nobody wrote.
-    except Exception as error:
-        fault = f"{folder} holds no complete bundle: {_tell(error)}."
-        raise StoreError(fault, mend) from error
-
-
-def _tell(error: Exception) -> str:
-    """Return what an exception says, in one line."""
-    if isinstance(error, ValidationError):
-        first = read_first_fault(error)
-        text = ": ".join(filter(None, (".".join(first.where), first.fault)))
-    elif isinstance(error, ValueError | OSError):
-        text = str(error)
-    else:
-        text = f"{type(error).__name__}: {error}"
-    text = " ".join(text.split()).rstrip(".")
-    return text if len(text) <= REASON else f"{text[:REASON]}…"
 
 
 class Counts(Model):

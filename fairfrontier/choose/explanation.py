@@ -169,7 +169,7 @@ def find_spans(encoder: RowEncoder) -> dict[str, tuple[slice, ...]]:
 def check_options(config: ExplainConfig) -> None:
     """Raise a FairfrontierError for whatever is known to be wrong before a row is read."""
     find_used(_load(config.bundle, config.accepted), config.table)
-    config.check_results([config.table], FILES, config.bundle)
+    config.check_results([config.table], FILES)
 
 
 def find_used(bundle: Bundle, table: Path) -> dict[str, str]:

@@ -119,7 +119,6 @@ def score(
     started = time.monotonic()
     table, out = Path(table), Path(out).absolute()
     if not isinstance(bundle, Bundle):
-        check_apart([out], [], Path(bundle))
         bundle = load_bundle(bundle)
     row_id = row_id or bundle.row_id
     used = check_score(bundle, table, out, row_id, keep)

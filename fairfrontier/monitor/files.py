@@ -50,7 +50,7 @@ def check_options(config: MonitorConfig) -> None:
     """Raise a FairfrontierError for whatever is known to be wrong before a row is read."""
     check_config(config)
     written = [*FILES, name_kept(name_period(config))]
-    config.check_results([config.table], written, config.bundle)
+    config.check_results([config.table], written)
 
 
 def run_monitor(

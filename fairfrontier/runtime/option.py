@@ -32,6 +32,8 @@ def split_names(value: Any) -> Any:
     return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
 
+# The file that makes a folder a bundle.
+BUNDLE_FILE = "bundle.json"
 Name = Annotated[str, Field(min_length=1)]
 Names = Annotated[tuple[Name, ...], BeforeValidator(split_names)]
 File = Annotated[Path, AfterValidator(make_absolute)]
@@ -79,24 +81,22 @@ class ResultOptions(ProjectOptions):
         """The folder of the results."""
         return self.out or self.home / "data" / "results" / self.command / self.name
 
-    def check_results(
-        self, read: Iterable[Path], written: Iterable[str], bundle: Path | None = None
-    ) -> None:
+    def check_results(self, read: Iterable[Path], written: Iterable[str]) -> None:
         """Raise when results of these names cannot be written, or would replace what is read.
 
         Raises
         ------
         ConfigError
-            When a file would be replaced, or results would join the parts of a table or bundle.
+            When a file would be replaced, or results would join a table's parts or a bundle.
         StoreError
             When the folder cannot be written.
         """
         check_folder(self.folder)
-        check_apart([self.folder / name for name in written], read, bundle)
+        check_apart([self.folder / name for name in written], read)
 
 
-def check_apart(written: Iterable[Path], read: Iterable[Path], bundle: Path | None = None) -> None:
-    """Raise a ConfigError when files would replace what is read, or join it.
+def check_apart(written: Iterable[Path], read: Iterable[Path]) -> None:
+    """Raise a ConfigError when files would replace what is read, or join it or any bundle.
 
     A file joins a table that is the folder it gets into, and a bundle at any depth below it.
     """
@@ -104,12 +104,11 @@ def check_apart(written: Iterable[Path], read: Iterable[Path], bundle: Path | No
     near = files | {path.parent for path in files}
     below = near.union(*(path.parents for path in files))
     found = [path for path in read if path.resolve() in near]
-    if bundle is not None and bundle.resolve() in below:
-        found.append(bundle)
+    found += sorted(folder for folder in below if (folder / BUNDLE_FILE).is_file())
     if found:
         raise ConfigError(
-            f"The results in {min(files).parent} would replace what is read, or join it: "
-            f"{found[0].resolve()}.",
+            f"The results in {min(files).parent} would replace what is read, or join it or a "
+            f"bundle: {found[0].resolve()}.",
             "Give another place with --out.",
         )
 

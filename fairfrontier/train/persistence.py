@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
+from fairfrontier.runtime.config import read_first_fault
 from fairfrontier.runtime.errors import FairfrontierError, StoreError
 from fairfrontier.runtime.store import refuse_unsigned
 from fairfrontier.runtime.text_file import read_json
@@ -26,6 +28,8 @@ from fairfrontier.train.learner_file import (
 
 MANIFEST = "manifest.json"
 FORMAT = 2
+# Letters that a library's message takes in ours.
+REASON = 200
 
 
 @dataclass(frozen=True)
@@ -128,15 +132,29 @@ def read_state(
 
 
 @contextmanager
-def reading(folder: Path, mend: str) -> Iterator[None]:
-    """Raise StoreError where the files of a model cannot be read."""
+def reading(folder: Path, mend: str, what: str = "model") -> Iterator[None]:
+    """Raise StoreError, with the reason, where the files of a model or bundle cannot be read."""
     try:
         yield
     except FairfrontierError:
         raise
     # Libraries raise almost anything for bytes that nobody wrote: zlib.error, SyntaxError, …
     except Exception as error:
-        raise StoreError(f"{folder} holds no complete model.", mend) from error
+        fault = f"{folder} holds no complete {what}: {_tell(error)}."
+        raise StoreError(fault, mend) from error
+
+
+def _tell(error: Exception) -> str:
+    """Return what an exception says, in one line."""
+    if isinstance(error, ValidationError):
+        first = read_first_fault(error)
+        text = ": ".join(filter(None, (".".join(first.where), first.fault)))
+    elif isinstance(error, ValueError | OSError):
+        text = str(error)
+    else:
+        text = f"{type(error).__name__}: {error}"
+    text = " ".join(text.split()).rstrip(".")
+    return text if len(text) <= REASON else f"{text[:REASON]}…"
 
 
 @contextmanager

@@ -24,6 +24,10 @@ def test_results_are_named_after_the_table(table, name):
 
 @pytest.mark.parametrize("out", ["bundle", "bundle/model"])
 def test_results_join_no_bundle(tmp_path, out):
-    config = ExplainConfig(bundle=tmp_path / "bundle", table=tmp_path / "t", out=tmp_path / out)
-    with pytest.raises(ConfigError, match=r"join it: .*bundle\."):
-        config.check_results([config.table], ["report.html"], config.bundle)
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / "bundle" / "bundle.json").touch()
+    explained = {"bundle": tmp_path / "bundle", "table": tmp_path / "t", "out": tmp_path / out}
+    audited = {"table": tmp_path / "t", "decisions": "d", "groups": "g", "out": tmp_path / out}
+    for config in ExplainConfig(**explained), AuditConfig(**audited):
+        with pytest.raises(ConfigError, match=r"bundle: .*bundle\."):
+            config.check_results([config.table], ["report.html"])
