@@ -48,15 +48,10 @@ def test_a_room_is_called_as_its_verb():
         ff.evaluate()
 
 
-def test_the_package_is_imported_in_no_time():
+def test_the_package_is_imported_without_libraries():
     code = (
-        "import sys, time\nstart = time.perf_counter()\nimport fairfrontier\n"
-        "seconds = time.perf_counter() - start\n"
-        "assert not {'numpy', 'pandas', 'pydantic', 'xgboost'} & set(sys.modules)\n"
-        "print(seconds)\n"
+        "import sys; before = set(sys.modules); import fairfrontier\n"
+        "print(*{name.partition('.')[0] for name in sys.modules.keys() - before})"
     )
-    seconds = [
-        float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
-        for _ in range(3)
-    ]
-    assert min(seconds) < 0.1
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(run.stdout.split()) <= {"fairfrontier", *sys.stdlib_module_names}

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -344,14 +342,6 @@ def test_parquet_gives_what_csv_gives(project, tmp_path, people):
     from_parquet = load(project(source=source), home=tmp_path)
     assert from_csv.feature_names == from_parquet.feature_names
     assert not same(from_csv, from_parquet)
-
-
-def test_adult_loads_quickly():
-    load("german")
-    # Of the processor: other tests run at the same time.
-    start = time.process_time()
-    load("adult")
-    assert time.process_time() - start < 1.5
 
 
 def test_part_ids_are_rows_of_the_concatenated_source():
