@@ -31,10 +31,18 @@ def connect(cluster: Any, **options: Any) -> Any:
     """
     from distributed import Client
 
-    for _ in range(CONNECTS):
-        with suppress(AssertionError):
-            return Client(cluster, set_as_default=False, **options)
-    raise OSError(f"the scheduler answered {CONNECTS} times with more than was asked")
+    class CheckedClient(Client):
+        async def _ensure_connected(self, timeout: float | None = None) -> None:
+            try:
+                await super()._ensure_connected(timeout)
+            except AssertionError as error:
+                # Of this kind Dask expects errors: it closes what it has opened.
+                raise InterruptedError("the scheduler speaks to all its clients") from error
+
+    for _ in range(CONNECTS - 1):
+        with suppress(InterruptedError):
+            return CheckedClient(cluster, set_as_default=False, **options)
+    return CheckedClient(cluster, set_as_default=False, **options)
 
 
 def call_worker(client: Any, function: Callable[..., Any], *arguments: Any) -> Any:
