@@ -209,8 +209,9 @@ def test_processes_that_want_the_same_file_fetch_it_once(server, tmp_path):
         for _ in range(2)
     ]
     said = [each.communicate(timeout=60) for each in running]
-    # Workers and scripts without a terminal are quiet.
-    assert said == [(f"{tmp_path / FOLDER / PINNED / 'people.csv'}\n", "")] * 2
+    assert [out for out, _ in said] == [f"{tmp_path / FOLDER / PINNED / 'people.csv'}\n"] * 2
+    # Both are quiet without a terminal; but on a busy machine one may say that it waits.
+    assert all(not error or error.startswith("Waiting for ") for _, error in said)
     assert len(server.asked) == 1
 
 
