@@ -8,16 +8,24 @@ from zipfile import ZipFile
 import numpy as np
 
 
-def read_numbers(path: Path, *names: str) -> list[np.ndarray]:
-    """Return arrays of float64 that ``np.savez`` wrote.
+def refuse_expansion(path: Path) -> None:
+    """Raise ValueError for an archive that unpacks to more than its size.
 
-    ValueError for members that are compressed, as archives are that unpack to any size, and for
-    arrays of another type or with numbers that are not finite.
+    None does that ``np.savez`` wrote, which compresses nothing.
     """
     with ZipFile(path) as archive:
         # Members may overlap, too.
         if sum(member.file_size for member in archive.infolist()) > path.stat().st_size:
             raise ValueError(f"{path} unpacks to more than its size")
+
+
+def read_numbers(path: Path, *names: str) -> list[np.ndarray]:
+    """Return arrays of float64 that ``np.savez`` wrote.
+
+    ValueError as `refuse_expansion`, and for arrays of another type or with numbers that are not
+    finite.
+    """
+    refuse_expansion(path)
     with np.load(path, allow_pickle=False) as stored:
         arrays = [stored[name] for name in names]
     if any(array.dtype != np.float64 or not np.isfinite(array).all() for array in arrays):

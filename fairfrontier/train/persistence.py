@@ -13,18 +13,14 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
+from fairfrontier.runtime.array_file import refuse_expansion
 from fairfrontier.runtime.config import read_first_fault
 from fairfrontier.runtime.errors import FairfrontierError, StoreError
 from fairfrontier.runtime.store import refuse_unsigned
 from fairfrontier.runtime.text_file import read_json
 from fairfrontier.runtime.writer import filling, recover, replacing
 from fairfrontier.train.booster import check_file, read_booster
-from fairfrontier.train.learner_file import (
-    check_array,
-    check_expansion,
-    read_learner,
-    write_learner,
-)
+from fairfrontier.train.learner_file import check_array, read_learner, write_learner
 
 MANIFEST = "manifest.json"
 FORMAT = 2
@@ -125,7 +121,7 @@ def read_state(
                 learners[path.stem] = read_learner(path, trusted)
         if "arrays.npz" in manifest["files"]:
             path = folder / "arrays.npz"
-            check_expansion(path)
+            refuse_expansion(path)
             with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 arrays = {key: check_array(stored[key]) for key in stored.files}
         return manifest["parameters"], State(arrays, boosters, learners, manifest["facts"])

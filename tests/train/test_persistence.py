@@ -217,7 +217,8 @@ def rewrite(path, change):
     """Write an archive again, its members changed by ``change(name, content)``."""
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        compression = archive.infolist()[0].compress_type
+    with zipfile.ZipFile(path, "w", compression) as archive:
         for name, content in members.items():
             archive.writestr(name, change(name, content))
     sign(path.parent)
@@ -258,6 +259,14 @@ def test_nodes_that_would_end_the_process_are_refused(forest):
 def test_arrays_that_cannot_be_are_refused(saved, content):
     rewrite(saved[2] / "arrays.npz", lambda *_: content)
     with pytest.raises(StoreError, match=r"no complete model|was altered"):
+        load_model(saved[2])
+
+
+def test_arrays_that_unpack_to_more_than_their_file_are_refused(saved):
+    path = saved[2] / "arrays.npz"
+    np.savez_compressed(path, **np.load(path), more=np.zeros(10**6, np.int8))
+    sign(saved[2])
+    with pytest.raises(StoreError, match=r"arrays\.npz unpacks to more than its size"):
         load_model(saved[2])
 
 
