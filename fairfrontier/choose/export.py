@@ -62,8 +62,8 @@ def export_choice(
     row_id : str, optional
         The column of row ids, whole numbers or text, by which random decisions are drawn.
     unseen : {"zeros", "refuse"}
-        A level of a categorical column that no training row had is encoded as zeros, as in the
-        study, or its row is refused.
+        A level of a categorical or binary column that no training row had is encoded as zeros, as
+        in the study, or its row is refused.
 
     Raises
     ------

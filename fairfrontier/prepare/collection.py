@@ -25,6 +25,7 @@ from fairfrontier.prepare.split import Split
 from fairfrontier.prepare.splitting.encoder import (
     Statistics,
     filled_columns,
+    free_columns,
     make_encoder,
     quantile_edges,
     refuse_empty,
@@ -303,9 +304,8 @@ def fit_statistics(train: Selection, config: DatasetConfig, request: Request) ->
             column = train.numbers([name])[:, 0]
             filled = da.where(da.isnan(column), fill.get(name, np.nan), column)
             edges[name] = delayed(quantile_edges)(delayed(filled), features.quantile.bins).compute()
-    free = [name for name in features.categorical if name not in features.levels]
     levels: dict[str, tuple[str, ...]] = {}
-    if free:
+    if free := free_columns(config):
         pieces = [frame[free].apply(as_levels) for frame in train.frames]
         empty = pd.DataFrame({name: pd.Series(dtype="str") for name in free})
         frame = dd.from_delayed(pieces, meta=empty, verify_meta=False)

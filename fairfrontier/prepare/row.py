@@ -17,7 +17,7 @@ from fairfrontier.prepare.embedding.feature import SuppliedBlock, TextBlock
 from fairfrontier.prepare.embedding.saved import load_encoder, save_encoder
 from fairfrontier.prepare.loader import FittedTable
 from fairfrontier.prepare.splitting.counterfactual import Edit, make_edits
-from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX, Encoder, OneHot
+from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX, Binary, Encoder, OneHot
 from fairfrontier.prepare.splitting.group import Attribute, find_groups
 from fairfrontier.prepare.splitting.stored import read_attributes, read_blocks, read_levels
 from fairfrontier.prepare.table.column import (
@@ -104,8 +104,8 @@ class RowEncoder:
     levels : tuple of str
         Levels of the label in the study's table; empty where it is a number.
     unseen : {"zeros", "refuse"}
-        A level of a categorical column that no training row had is encoded as zeros, as in the
-        other parts of the study's table, or its row is refused.
+        A level of a categorical or binary column that no training row had is encoded as zeros, as
+        in the other parts of the study's table, or its row is refused.
     """
 
     config: DatasetConfig
@@ -172,7 +172,8 @@ class RowEncoder:
         """
         plain = read_json(folder / FILE)
         config = DatasetConfig.model_validate(plain["dataset"])
-        blocks = read_blocks(plain["encoder"], config)
+        attributes = read_attributes(plain["attributes"], config)
+        blocks = read_blocks(plain["encoder"], config, attributes)
         if config.features.text is not None and config.text is not None:
             text = load_encoder(folder / TEXT, count_cores())
             names = tuple(map(str, plain["text"]["names"]))
@@ -187,7 +188,6 @@ class RowEncoder:
             raise ValueError("it has no features or classes, or two of one name")
         if plain["unseen"] not in get_args(Unseen):
             raise ValueError(f"{plain['unseen']!r} is not what happens to unseen levels")
-        attributes = read_attributes(plain["attributes"], config)
         levels = read_levels(plain["levels"], config.label, classes)
         return cls(config, encoder, attributes, classes, levels, plain["unseen"])
 
@@ -390,9 +390,10 @@ class RowEncoder:
         """Return masks of the cells with levels that training had not, by column."""
         unseen = {}
         for block in self.encoder.blocks:
-            if isinstance(block, OneHot) and block.column in columns:
-                known = as_levels(columns[block.column]).isin(block.levels)
-                unseen[block.column] = ~known.to_numpy(dtype=bool)
+            known = block.levels if isinstance(block, OneHot | Binary) else ()
+            if known and block.column in columns:
+                seen = as_levels(columns[block.column]).isin(known)
+                unseen[block.column] = ~seen.to_numpy(dtype=bool)
         return {name: rows for name, rows in unseen.items() if rows.any()}
 
     def _read_texts(

@@ -85,6 +85,38 @@ def encoder(project, tmp_path):
     return RowEncoder.of(fit_table(make_request(path, home=tmp_path)))
 
 
+@pytest.mark.parametrize("unseen", ["zeros", "refuse"])
+@pytest.mark.parametrize("declared", [{}, {"owner": ["True", "False", "N/K"]}])
+def test_the_other_level_of_a_binary_column_is_known_too(
+    project, tmp_path, people, unseen, declared
+):
+    path = project(
+        features={"categorical": ["city"], "binary": {"owner": True}, "levels": declared},
+        counterfactuals={},
+    )
+    RowEncoder.of(fit_table(make_request(path, home=tmp_path)), unseen).save(tmp_path)
+    encoder = RowEncoder.load(tmp_path)
+    people = people.dropna()
+    assert not encoder.encode(people).unseen
+    written = people["owner"].map({True: "TRUE", False: "N/K"}).where(people.index % 2 == 0, False)
+    rows = encoder.encode(people.assign(owner=written))
+    wrong = ~written.isin([False, *(["N/K"] if declared else [])]).to_numpy()
+    assert np.array_equal(rows.unseen["owner"], wrong)
+    reasons = {"zeros": "", "refuse": "owner has a level that training had not"}
+    assert (rows.refusals.reasons == np.where(wrong, reasons[unseen], "")).all()
+
+
+def test_of_a_number_that_is_compared_with_one_others_are_to_be_expected(project, tmp_path, people):
+    path = project(
+        features={"numeric": ["income", "points"], "binary": {"points": 7}}, counterfactuals={}
+    )
+    RowEncoder.of(fit_table(make_request(path, home=tmp_path)), "refuse").save(tmp_path)
+    rows = RowEncoder.load(tmp_path).encode(people.assign(points=[7.0, 7.5] * 200))
+    assert not rows.unseen
+    assert rows.refusals.accepted.all()
+    assert rows.X[:2, 2].tolist() == [1.0, 0.0]
+
+
 NO_NUMBERS = {
     "dates": pd.Timestamp("2024-01-01"),
     "durations": pd.Timedelta(days=30),

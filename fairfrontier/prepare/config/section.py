@@ -144,7 +144,8 @@ class Features(Model):
     )
     levels: Mapping[Name, Levels] = Field(
         default_factory=dict,
-        description="Categorical column -> its levels, where the training rows may lack one.",
+        description="Categorical or binary column -> its levels, where the training rows may lack "
+        "one.",
     )
     drop: Names = Field(default=(), description="Columns that ``rest`` leaves out.")
 

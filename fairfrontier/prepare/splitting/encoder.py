@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
-from fairfrontier.prepare.table.column import as_levels, policy_of, unique_levels
+from fairfrontier.prepare.table.column import as_levels, policy_of, unique_levels, used_columns
 from fairfrontier.runtime.errors import ConfigError, DataError, repeated
 
 GROUP_PREFIX = "group:"
@@ -90,9 +90,13 @@ class OneHot(Block):
 
 @dataclass(frozen=True, eq=False)
 class Binary(Block):
-    """1 where the column holds one level, else 0."""
+    """1 where the column holds one level, else 0.
+
+    ``levels`` are all that were seen in fitting; empty where the column is used as a number, too.
+    """
 
     level: str = ""
+    levels: tuple[str, ...] = ()
 
     def encode(self, column: pd.Series) -> np.ndarray:
         """Return the indicator, shape (n_samples, 1)."""
@@ -174,7 +178,7 @@ class Statistics:
     """Statistics of the training rows that encoders need, however they were computed.
 
     ``mean`` and ``scale`` of numeric columns after filling, and the ``fill``; inner ``edges`` of
-    quantile bins; sorted ``levels`` of categorical columns.
+    quantile bins; sorted ``levels`` of categorical and binary columns.
     """
 
     mean: Mapping[str, float]
@@ -190,6 +194,18 @@ def filled_columns(config: DatasetConfig) -> dict[str, str]:
     numeric = (*features.numeric, *features.binned, *features.passthrough)
     policies = {name: policy_of(name, config, numeric=True) for name in numeric}
     return {name: rule for name, rule in policies.items() if rule in ("mean", "median")}
+
+
+def free_columns(config: DatasetConfig) -> list[str]:
+    """Return the categorical and binary feature columns whose levels are those of training rows.
+
+    Of a column that is used as a number, too, others than those of training are to be expected.
+    """
+    numbers, _ = used_columns(config)
+    features = config.features
+    binary = (name for name in features.binary if name not in numbers)
+    names = dict.fromkeys((*features.categorical, *binary))
+    return [name for name in names if name not in features.levels]
 
 
 def fit_statistics(frame: pd.DataFrame, config: DatasetConfig, file: Path | str) -> Statistics:
@@ -216,9 +232,8 @@ def fit_statistics(frame: pd.DataFrame, config: DatasetConfig, file: Path | str)
     if features.quantile:
         for name in features.quantiles:
             edges[name] = quantile_edges(frame[name].to_numpy(), features.quantile.bins)
-    free = [name for name in features.categorical if name not in features.levels]
     levels = {}
-    if free:
+    if free := free_columns(config):
         encoder = OneHotEncoder(dtype=np.float64)
         encoder.fit(pd.DataFrame({name: as_levels(frame[name]).astype(object) for name in free}))
         for name, categories in zip(free, encoder.categories_, strict=True):
@@ -241,6 +256,43 @@ def quantile_edges(values: np.ndarray, bins: int) -> tuple[float, ...]:
     return tuple(float(edge) for edge in np.unique(inner) if edge > values.min())
 
 
+def make_blocks(
+    config: DatasetConfig, statistics: Statistics, group_names: Mapping[str, tuple[str, ...]]
+) -> tuple[Block, ...]:
+    """Return the blocks of all features but texts, in the order of ``features``."""
+    features, edges = config.features, statistics.edges
+    fill = dict.fromkeys(features.binned + features.passthrough + tuple(features.numeric), np.nan)
+    fill |= statistics.fill
+    levels = {**statistics.levels, **features.levels}
+
+    def name_bins(stem: str, edges: tuple[float, ...]) -> tuple[str, ...]:
+        return tuple(f"{stem}{number}" for number in range(1, len(edges) + 2))
+
+    def one_hot(column: str, name: str, levels: tuple[str, ...]) -> OneHot:
+        return OneHot(column, tuple(f"{name}_{level}" for level in levels), levels=levels)
+
+    blocks: list[Block] = [
+        Standard(name, (name,), fill[name], statistics.mean[name], statistics.scale[name])
+        for name in features.numeric
+    ]
+    blocks += [
+        Bins(name, name_bins(f"{name}_q", edges[name]), fill[name], edges[name])
+        for name in features.quantiles
+    ]
+    blocks += [
+        Bins(name, name_bins(f"{name}_bin", edges), fill[name], edges, upper=True)
+        for name, edges in features.cut.items()
+    ]
+    blocks += [one_hot(name, name, levels[name]) for name in features.categorical]
+    blocks += [
+        Binary(name, (f"{name}_{level}",), level=level, levels=levels.get(name, ()))
+        for name, level in features.binary.items()
+    ]
+    blocks += [Block(name, (name,), fill[name]) for name in features.passthrough]
+    blocks += [one_hot(GROUP_PREFIX + name, name, group_names[name]) for name in features.groups]
+    return tuple(blocks)
+
+
 def make_encoder(
     config: DatasetConfig,
     statistics: Statistics,
@@ -254,38 +306,8 @@ def make_encoder(
         count = len(features.levels.get(name) or statistics.levels[name])
         where = f"{file}: features.categorical: column {name!r} has {count:,} levels"
         config.limits.check("levels", count, where, "Leave it out, or merge levels")
-    fill = dict.fromkeys(features.binned + features.passthrough + tuple(features.numeric), np.nan)
-    fill |= statistics.fill
-
-    def name_bins(stem: str, edges: tuple[float, ...]) -> tuple[str, ...]:
-        return tuple(f"{stem}{number}" for number in range(1, len(edges) + 2))
-
-    def one_hot(column: str, name: str, levels: tuple[str, ...]) -> OneHot:
-        return OneHot(column, tuple(f"{name}_{level}" for level in levels), levels=levels)
-
-    blocks: list[Block] = [
-        Standard(name, (name,), fill[name], statistics.mean[name], statistics.scale[name])
-        for name in features.numeric
-    ]
-    blocks += [
-        Bins(name, name_bins(f"{name}_q", edges), fill[name], edges)
-        for name, edges in statistics.edges.items()
-    ]
-    blocks += [
-        Bins(name, name_bins(f"{name}_bin", edges), fill[name], edges, upper=True)
-        for name, edges in features.cut.items()
-    ]
-    blocks += [
-        one_hot(name, name, features.levels.get(name) or statistics.levels[name])
-        for name in features.categorical
-    ]
-    blocks += [
-        Binary(name, (f"{name}_{level}",), level=level) for name, level in features.binary.items()
-    ]
-    blocks += [Block(name, (name,), fill[name]) for name in features.passthrough]
-    blocks += [one_hot(GROUP_PREFIX + name, name, group_names[name]) for name in features.groups]
-    blocks += [] if text is None else [text]
-    encoder = Encoder(tuple(blocks))
+    blocks = make_blocks(config, statistics, group_names)
+    encoder = Encoder(blocks if text is None else (*blocks, text))
     names = encoder.feature_names
     if not names:
         raise ConfigError(

@@ -4,58 +4,77 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from pydantic import TypeAdapter
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.config.label import Label
 from fairfrontier.prepare.splitting.encoder import (
-    GROUP_PREFIX,
     Binary,
     Bins,
     Block,
     Encoder,
     OneHot,
     Standard,
+    Statistics,
+    filled_columns,
+    free_columns,
+    make_blocks,
 )
 from fairfrontier.prepare.splitting.group import Attribute
+from fairfrontier.prepare.table.column import unique_levels
 from fairfrontier.runtime.errors import repeated
 
 
-def read_blocks(plain: Any, config: DatasetConfig) -> tuple[Block, ...]:
+def read_blocks(
+    plain: Any, config: DatasetConfig, attributes: Iterable[Attribute] = ()
+) -> tuple[Block, ...]:
     """Return the blocks that `Encoder.to_json` described, of all features but texts.
 
-    ValueError, or what Python raises for other types, unless they are those of a dataset's features
-    in their order.
+    ValueError, or what Python raises for other types, unless they are what `make_blocks` makes of
+    a dataset's features, its ``attributes`` and the statistics that the blocks hold.
     """
-    blocks = Encoder.from_json(plain).blocks
-    features = config.features
-    wanted = [
-        *((Standard, name) for name in features.numeric),
-        *((Bins, name) for name in features.binned),
-        *((OneHot, name) for name in features.categorical),
-        *((Binary, name) for name in features.binary),
-        *((Block, name) for name in features.passthrough),
-        *((OneHot, GROUP_PREFIX + name) for name in features.groups),
-    ]
-    require([(type(block), block.column) for block in blocks] == wanted, "features")
     # What was validated is used: numbers may be written as text.
-    blocks = tuple(TypeAdapter(type(block)).validate_python(vars(block)) for block in blocks)
-    for block in blocks:
-        require(not math.isinf(block.fill), "fill")
-        size = 1
-        if isinstance(block, Standard):
-            require(math.isfinite(block.mean) and 0 < block.scale < math.inf, "scale")
-        elif isinstance(block, Bins):
-            require(_rises(block.edges), "edges")
-            size = len(block.edges) + 1
-        elif isinstance(block, OneHot):
-            require(not repeated(block.levels), "levels")
-            size = len(block.levels)
-        require(len(block.names) == size, "names of features")
+    blocks = tuple(
+        TypeAdapter(type(block)).validate_python(vars(block))
+        for block in Encoder.from_json(plain).blocks
+    )
+    statistics = _read_statistics(blocks)
+    require(all(map(math.isfinite, statistics.mean.values())), "mean")
+    require(all(0 < scale < math.inf for scale in statistics.scale.values()), "scale")
+    require(all(map(math.isfinite, statistics.fill.values())), "fill")
+    require({*statistics.fill} == {*filled_columns(config)}, "fill")
+    require(all(map(_rises, statistics.edges.values())), "edges")
+    for name in free_columns(config):
+        levels = statistics.levels.get(name, ())
+        require(len(levels) > 0 and unique_levels(pd.Series(levels)) == levels, "levels")
+    made: tuple[Block, ...] = ()
+    with suppress(KeyError):
+        made = make_blocks(config, statistics, {each.name: each.names for each in attributes})
+    require(Encoder(blocks).to_json() == Encoder(made).to_json(), "features")
     return blocks
+
+
+def _read_statistics(blocks: Iterable[Block]) -> Statistics:
+    """Return the statistics that blocks hold."""
+    mean, scale, fill = dict[str, float](), dict[str, float](), dict[str, float]()
+    edges, levels = dict[str, tuple[float, ...]](), dict[str, tuple[str, ...]]()
+    for block in blocks:
+        name = block.column
+        if not math.isnan(block.fill):
+            fill[name] = block.fill
+        match block:
+            case Standard():
+                mean[name], scale[name] = block.mean, block.scale
+            case Bins(upper=False):
+                edges[name] = block.edges
+            case OneHot() | Binary(levels=[_, *_]):
+                levels[name] = block.levels
+    return Statistics(mean, scale, fill, edges, levels)
 
 
 def read_attributes(plain: Any, config: DatasetConfig) -> tuple[Attribute, ...]:

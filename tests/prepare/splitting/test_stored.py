@@ -48,8 +48,8 @@ def test_what_was_written_is_read():
 
 
 def test_numbers_that_are_written_as_text_are_numbers():
-    plain = edit(BLOCKS, 2, "edges", value=["9", "30"])
-    assert read_blocks(plain, CONFIG)[2].edges == (9.0, 30.0)
+    plain = edit(BLOCKS, 2, "edges", value=["30", "40"])
+    assert read_blocks(plain, CONFIG)[2].edges == (30.0, 40.0)
 
 
 @pytest.mark.parametrize(
@@ -69,11 +69,19 @@ def test_numbers_that_are_written_as_text_are_numbers():
         (1, "edges", [2, 1]),
         (1, "edges", [float("nan")]),
         (1, "names", ["x"]),
+        (2, "edges", [9, 30]),
         (2, "upper", {}),
+        (2, "upper", False),
         (3, "levels", ["Ulm", "Ulm", "Bonn", "missing"]),
         (3, "levels", [1, 2, 3, 4]),
         (3, "levels", []),
+        (3, "levels", ["missing", "Ulm", "Köln", "Bonn"]),
+        (3, "levels", ["Bonn", "Köln", "Ulm", "missing "]),
+        (3, "names", ["city_Ulm", "city_Bonn", "city_Köln", "city_missing"]),
         (4, "level", None),
+        (4, "level", "False"),
+        (4, "levels", []),
+        (4, "levels", ["True", "False"]),
         (4, {}),
         (4, None),
     ],
