@@ -105,7 +105,7 @@ def read_raw(table: Path | Any, name: str | None = None) -> RawTable:
     if raw.startswith(b"PAR1"):
         return _read_parquet(table, named)
     if raw.startswith(FEATHER):
-        return _keep_arrow(_read_feather(raw, table), named, table)
+        return _keep_arrow(_read_feather(raw, table), named, table, len(raw))
     if table.suffix.lower() in SHEETS or (raw[:4] == ZIP_START and SPREADSHEET.encode() in raw):
         return _keep_arrow(to_arrow(_read_sheet(raw, table)), named, table)
     return _read_text(raw, table, named)
@@ -122,13 +122,18 @@ def _read_feather(raw: bytes, path: Path) -> Any:
     from pyarrow import feather
 
     try:
-        return feather.read_table(io.BytesIO(raw))
+        table = feather.read_table(io.BytesIO(raw))
+        check_header(table.column_names, path, WIDTH)
+        # Offsets of a damaged one may lead anywhere.
+        table.validate(full=True)
+        return table
     except MemoryError:
         raise memory_error(path) from None
-    except (pa.ArrowInvalid, OSError) as error:
+    # A ValueError is a name that is no UTF-8.
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
         raise DataError(
-            f"{path} is not a Feather file that can be read: {str(error).splitlines()[0]}.",
-            "Write it again.",
+            f"{path} is not a Feather file that can be read: {reason}.", "Write it again."
         ) from None
 
 
@@ -198,11 +203,11 @@ def _check_sheet(raw: bytes, path: Path) -> None:
                 raise refuse_growth(path, most_unpacked(len(raw)), "Save the sheet as CSV.")
 
 
-def _keep_arrow(table: Any, name: str, path: Path) -> RawTable:
-    """Return a table that is written as Parquet, and read again."""
-    check_header(table.column_names, path)
+def _keep_arrow(table: Any, name: str, path: Path, size: int | None = None) -> RawTable:
+    """Return a table, of a file of ``size`` bytes, that is written as Parquet, and read again."""
+    check_header(table.column_names, path, WIDTH)
     written = io.BytesIO()
-    write_parquet(table, written, path)
+    write_parquet(table, written, path, size)
     source = Source(path=str(path), format="parquet")
     frame = read_parquet(written.getvalue(), path, source)
     return RawTable(name, frame, {"format": "parquet"}, parquet=written.getvalue())

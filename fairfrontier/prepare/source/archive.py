@@ -42,7 +42,7 @@ def most_unpacked(size: int, times: int = TIMES) -> int:
     return max(UNPACKED_BYTES, times * size)
 
 
-def refuse_growth(path: Path, most: int, mend: str = RAISE) -> DataError:
+def refuse_growth(path: object, most: int, mend: str = RAISE) -> DataError:
     """Return the error for a compressed table that grows to more than ``most`` bytes."""
     return DataError(
         f"{path} unpacks to more than {most / 1e6:,.0f} MB, which is too much for its size.", mend

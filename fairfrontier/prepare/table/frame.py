@@ -11,6 +11,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fairfrontier.prepare.source.archive import most_unpacked, refuse_growth
+from fairfrontier.prepare.table.parquet import count_bytes
 from fairfrontier.prepare.table.table import check_header
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 
@@ -53,9 +55,15 @@ def to_arrow(frame: Any, used: Mapping[str, str] = MappingProxyType({})) -> pa.T
         ) from None
 
 
-def write_parquet(table: pa.Table, sink: Any, what: object) -> None:
-    """Write an Arrow table as Parquet; a DataError says that ``what`` it is cannot be kept."""
+def write_parquet(table: pa.Table, sink: Any, what: object, size: int | None = None) -> None:
+    """Write an Arrow table as Parquet; a DataError says that ``what`` it is cannot be kept.
+
+    ``size`` is that of the file that it was read from, by default what it takes in memory.
+    """
     try:
+        most = most_unpacked(size or table.get_total_buffer_size())
+        if count_bytes(table) > most:
+            raise refuse_growth(what, most, "Save it as Parquet.")
         columns = [_decode(column) for column in table.columns]
         pq.write_table(pa.table(columns, table.column_names), sink)
     except UNFIT as error:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -17,6 +18,8 @@ from fairfrontier.runtime.errors import DataError
 COUNTED = {"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 # Names of settings repeat in every row of a result, which shrinks to little more than its numbers.
 RESULT_TIMES = 1000
+TEXT = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
+VIEWS = (pa.string_view(), pa.binary_view())
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 
@@ -65,9 +68,7 @@ class PlainParquet:
 
     def count(self, rows: Rows) -> None:
         """Add up the bytes of rows with a copy of its text in each; see `growth`."""
-        # Text that is no UTF-8 is found here, and nowhere before it is used.
-        rows.validate(full=True)
-        self.total += sum(map(_count_bytes, rows.columns))
+        self.total += count_bytes(rows)
         if self.total > self.most:
             raise self.growth
 
@@ -92,28 +93,81 @@ def _cast(column: Any, kind: pa.DataType) -> Any:
     return column.cast(kind)
 
 
-def _count_bytes(column: pa.Array | pa.ChunkedArray) -> int:
-    """Return the bytes of a column when every cell has its own text."""
-    import pyarrow.compute as pc
+def count_bytes(rows: pa.Table | pa.RecordBatch) -> int:
+    """Return the bytes of rows when every cell has its own; an error of Arrow's where they lie.
 
-    kind = column.type
+    What others have written may lead outside of its memory, or be no UTF-8: that is found here, and
+    nowhere before it is used.
+    """
+    rows.validate(full=True)
+    return sum(map(_count_bytes, rows.columns))
+
+
+def _count_bytes(column: pa.Array | pa.ChunkedArray) -> int:
     if isinstance(column, pa.ChunkedArray):
         return sum(map(_count_bytes, column.chunks))
+    # Of cells that take no bytes a file may have any number.
+    return _count_known(column) or len(column)
+
+
+def _count_known(column: pa.Array) -> int:
+    import pyarrow.compute as pc
+    import pyarrow.types as types
+
+    kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
         return _count_bytes(column.storage)
-    if pa.types.is_dictionary(kind):
-        if not (pa.types.is_string(kind.value_type) or pa.types.is_binary(kind.value_type)):
-            return int(column.nbytes)
-        lengths = pc.binary_length(column.dictionary).cast(pa.int64())
-        return (pc.sum(lengths.take(column.indices)).as_py() or 0) + 2 * len(column)
-    if pa.types.is_struct(kind):
+    if types.is_dictionary(kind):
+        return _count_levels(column)
+    if types.is_struct(kind):
         return sum(map(_count_bytes, column.flatten()))
-    if pa.types.is_map(kind):
+    if types.is_map(kind):
         # As a list its flat cells are those of its rows, not of the array that they are cut from.
         column = column.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
-        return _count_bytes(column.flatten())
-    # Lists of any kind; other nested types raise.
-    return _count_bytes(column.flatten()) if pa.types.is_nested(kind) else int(column.nbytes)
+    if types.is_list_view(kind) or types.is_large_list_view(kind):
+        return _count_overlap(column) * _count_bytes(column.values)
+    if kind in VIEWS:
+        return (pc.sum(_find_lengths(column)).as_py() or 0) + 16 * len(column)
+    # Unions and runs have no flat cells, and are not kept as Parquet.
+    return _count_bytes(column.flatten()) if hasattr(column, "flatten") else int(column.nbytes)
+
+
+def _count_levels(column: pa.DictionaryArray) -> int:
+    import pyarrow.compute as pc
+    import pyarrow.types as types
+
+    levels = column.dictionary
+    if (lengths := _find_lengths(levels)) is not None:
+        return (pc.sum(lengths.take(column.indices)).as_py() or 0) + 2 * len(column)
+    most = _count_bytes(levels)
+    if not types.is_nested(levels.type):
+        most = -(-most // max(len(levels), 1))
+    return most * len(column)
+
+
+def _find_lengths(text: pa.Array) -> pa.Array | None:
+    """Return the bytes of every cell of text; None for other cells."""
+    import pyarrow.compute as pc
+
+    kind = text.type
+    if kind in VIEWS:
+        # Arrow has no function for it: a view of 16 bytes begins with its length.
+        views = np.frombuffer(text.buffers()[1] or b"", np.int32)[::4]
+        views = views[text.offset : text.offset + len(text)]
+        return pa.array(views, pa.int64(), mask=text.is_null().to_numpy(zero_copy_only=False))
+    if kind in TEXT:
+        return pc.binary_length(text).cast(pa.int64())
+    return None
+
+
+def _count_overlap(lists: pa.ListViewArray | pa.LargeListViewArray) -> int:
+    """Return how many lists share a cell at most."""
+    valid = lists.is_valid().to_numpy(zero_copy_only=False)
+    start, size = lists.offsets.to_numpy()[valid], lists.sizes.to_numpy()[valid]
+    change = np.zeros(len(lists.values) + 1, np.int64)
+    np.add.at(change, start, 1)
+    np.subtract.at(change, start + size, 1)
+    return int(change.cumsum().max())
 
 
 def read_result(path: Path) -> pd.DataFrame:

@@ -119,6 +119,63 @@ def test_polars(tmp_path):
     assert read_raw(polars.from_pandas(FRAME)).frame["who"].tolist() == ["a", "b", "a"]
 
 
+def write_feather(path, compression="uncompressed", **columns):
+    feather.write_feather(pa.table(columns), path, compression=compression)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["feather", "frame"])
+@pytest.mark.parametrize("offset", [2**30, 200_000, -(2**20)])
+def test_offsets_that_lead_out_of_a_table_are_refused(tmp_path, offset, kind):
+    cells = pa.array(["abc"] * 5 + [None] + ["abc"] * 5)
+    path = write_feather(tmp_path / "t.feather", t=cells, n=list(range(11)))
+    offsets = cells.buffers()[1].to_pybytes()
+    wrong = np.frombuffer(offsets, np.int32).copy()
+    wrong[5] = offset
+    raw = path.read_bytes()
+    assert raw.count(offsets) == 1
+    # A library that writes Arrow checks first and last offsets alone.
+    path.write_bytes(raw.replace(offsets, wrong.tobytes()))
+    table = path if kind == "feather" else feather.read_table(path)
+    with pytest.raises(DataError, match="Offset invariant failure"):
+        read_raw(table)
+
+
+REPEATED = pa.array(np.zeros(10_000, np.int32))
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        pa.DictionaryArray.from_arrays(REPEATED, pa.array(["x" * 2**15])),
+        pa.DictionaryArray.from_arrays(REPEATED, pa.array(["x" * 2**15], pa.large_string())),
+        pa.DictionaryArray.from_arrays(REPEATED, pa.array(["x" * 2**15], pa.string_view())),
+        pa.DictionaryArray.from_arrays(REPEATED, pa.array([b"x" * 2**15], pa.binary(2**15))),
+        pa.DictionaryArray.from_arrays(REPEATED, pa.array([["x" * 2**15]])),
+        pa.ListViewArray.from_arrays([0] * 10_000, [1] * 10_000, pa.array(["x" * 2**15])),
+        pa.FixedSizeListArray.from_arrays(pa.nulls(10**8), 10**4),
+        pa.nulls(10**8),
+    ],
+    ids=lambda cells: str(cells.type)[:60],
+)
+def test_a_small_feather_file_does_not_fill_the_memory(tmp_path, monkeypatch, cells):
+    path = write_feather(tmp_path / "t.feather", "zstd", t=cells)
+    assert path.stat().st_size < 600_000
+    monkeypatch.setattr("fairfrontier.prepare.draft.sniff.read_parquet", None)
+    with pytest.raises(DataError, match=r"unpacks to more than 67 MB.*Save it as Parquet"):
+        read_raw(path)
+
+
+def test_a_feather_file_of_too_many_columns_or_of_a_name_that_is_no_text(tmp_path):
+    path = write_feather(tmp_path / "t.feather", **{f"c{n}": [1] for n in range(10_001)})
+    with pytest.raises(DataError, match="has 10,001 columns"):
+        read_raw(path)
+    path = write_feather(path, abcdefgh=[1, 2])
+    path.write_bytes(path.read_bytes().replace(b"abcdefgh", b"\xffbcdefgh"))
+    with pytest.raises(DataError, match="not a Feather file that can be read: 'utf-8' codec"):
+        read_raw(path)
+
+
 def test_a_spreadsheet(tmp_path):
     pytest.importorskip("openpyxl")
     FRAME.to_excel(tmp_path / "t.xlsx", index=False)
