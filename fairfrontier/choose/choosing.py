@@ -10,20 +10,25 @@ from pathlib import Path
 from typing import Any
 
 from fairfrontier.choose.bundle import MANIFEST
-from fairfrontier.choose.card import describe_card, render_card, tabulate_data
+from fairfrontier.choose.card import PAPERS, describe_card, render_card, tabulate_data
 from fairfrontier.choose.choice import Choice, MixedChoice
 from fairfrontier.choose.config import ROWS, SelectConfig
+from fairfrontier.choose.explanation import FILES as EXPLANATION
 from fairfrontier.choose.explanation import draw_rows, explain, fill
 from fairfrontier.choose.export import Export, prepare_export
 from fairfrontier.choose.query import read_query
 from fairfrontier.choose.select import Study, select
-from fairfrontier.runtime.errors import ConfigError, StoreError
+from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.text_file import to_csv, write_json
-from fairfrontier.runtime.writer import replacing
+from fairfrontier.runtime.writer import check_owned, replacing, restore
 from fairfrontier.study.expand import load_study
 from fairfrontier.study.option import StudyOptions, shorten
 
 FOLDER, BUNDLE = "choice", "bundle"
+FILES = (
+    *(BUNDLE, "measures.csv", "datasheet.csv", *EXPLANATION, "decisions.parquet"),
+    *(*PAPERS, "card.html", "choice.json"),
+)
 
 
 def read_finished(options: StudyOptions) -> Study:
@@ -64,11 +69,12 @@ def write_choice(choice: Choice | MixedChoice, config: SelectConfig) -> dict[str
     Raises
     ------
     StoreError
-        When there is a folder of that name that no choice wrote, or it cannot be written.
+        When there is a folder of that name that no choice wrote, or that holds something else
+        besides, or it cannot be written.
     """
     folder = choice.study.folder / FOLDER
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / BUNDLE / MANIFEST).is_file():
-        raise StoreError(f"{folder} holds something else.", "Move it away.")
+    restore(folder)
+    check_owned(folder, FILES if (folder / BUNDLE / MANIFEST).is_file() else ())
     export = prepare_export(choice, config.row_id, config.unseen)
     commands = list_commands(config, export, folder, partial(shorten, home=config.home))
     explanation = explain(export.bundle, draw_rows(export.rows, ROWS))
@@ -84,9 +90,8 @@ def write_choice(choice: Choice | MixedChoice, config: SelectConfig) -> dict[str
         "folder": FOLDER,
         "commands": commands,
     }
-    with replacing(
-        folder, what="choice", mend="Give a folder that can be written, with --out."
-    ) as (work):
+    mend = "Give a folder that can be written, with --out."
+    with replacing(folder, FILES, what="choice", mend=mend) as work:
         (work / BUNDLE).mkdir()
         export.bundle.fill(work / BUNDLE)
         (work / "measures.csv").write_bytes(to_csv(card["table"]))

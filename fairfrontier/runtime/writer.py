@@ -11,7 +11,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -242,23 +242,35 @@ def filling(
                 folder.rmdir()
 
 
+def check_owned(folder: Path, owned: Collection[str]) -> None:
+    """Raise StoreError when a folder that is to be replaced holds what is not ``owned``."""
+    if not folder.is_dir():
+        return
+    # A killed writer's draft is nobody's any more.
+    recover(folder)
+    if strangers := {path.name for path in folder.iterdir()}.difference(owned):
+        raise StoreError(f"{folder} holds something else: {min(strangers)}.", "Move it away.")
+
+
 @contextmanager
-def replacing(folder: Path, *, what: str, mend: str) -> Iterator[Path]:
+def replacing(folder: Path, owned: Collection[str] = (), *, what: str, mend: str) -> Iterator[Path]:
     """Replace a folder, with the folders in it, by the one that is filled in the block.
 
     If the block raises, nothing changes. If the process is killed as they change places, `recover`
-    of the folder around them completes it.
+    of the folder around them completes it. What would go with the folder has to be ``owned``.
 
     Raises
     ------
     StoreError
-        When the folder cannot be written.
+        When the folder cannot be written, or holds something else.
     """
     try:
         with drafting(folder.parent) as work:
             made = work / folder.name
             made.mkdir(_mode_of(folder) if folder.is_dir() else 0o777)
             yield made
+            # Others may have written there meanwhile.
+            check_owned(folder, owned)
             _publish(work)
     except OSError as error:
         raise StoreError(

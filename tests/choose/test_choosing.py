@@ -216,6 +216,12 @@ def test_a_choice_replaces_the_one_before_and_nothing_else(loans, ask):
     write_choice(choose(config), config)
     write_choice(choose(config), config)
     folder = loans.folder / "choice"
+    (folder / "watch").mkdir()
+    (folder / "watch" / "history.parquet").touch()
+    with pytest.raises(StoreError, match=r"choice holds something else: watch\."):
+        write_choice(choose(config), config)
+    assert (folder / "watch" / "history.parquet").is_file()
+    shutil.rmtree(folder / "watch")
     (folder / "bundle" / "bundle.json").unlink()
     with pytest.raises(StoreError, match="holds something else"):
         write_choice(choose(config), config)

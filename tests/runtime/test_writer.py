@@ -80,7 +80,7 @@ with filling(folder, ["a", "b", "c"]) as work:
         (work / name).write_text("new")
 """
 REPLACE = """
-with replacing(folder / "choice", what="choice", mend="") as work:
+with replacing(folder / "choice", ["bundle"], what="choice", mend="") as work:
     (work / "bundle").mkdir()
     (work / "bundle" / "card").write_text("new")
 """
@@ -137,7 +137,7 @@ def test_a_folder_that_cannot_take_its_place_leaves_the_old_one(tmp_path, monkey
         return rename(*args, **keywords)
 
     def write():
-        with replacing(folder, what="choice", mend="Mend it.") as work:
+        with replacing(folder, ["card"], what="choice", mend="Mend it.") as work:
             (work / "card").write_text("new")
 
     monkeypatch.setattr(os, "rename", fail_once)
@@ -154,7 +154,7 @@ def test_who_fails_since_another_was_there_meanwhile_replaces_nothing_later(tmp_
     rename, between = os.rename, [True]
 
     def write(text):
-        with replacing(tmp_path / "choice", what="choice", mend="Mend it.") as work:
+        with replacing(tmp_path / "choice", ["card"], what="choice", mend="Mend it.") as work:
             (work / "card").write_text(text)
 
     def rename_and_let_in(source, target, **keywords):
@@ -171,6 +171,24 @@ def test_who_fails_since_another_was_there_meanwhile_replaces_nothing_later(tmp_
     recover(tmp_path)
     assert (tmp_path / "choice" / "card").read_text() == "theirs"
     assert [path.name for path in tmp_path.iterdir()] == ["choice"]
+
+
+def test_a_folder_is_not_replaced_that_holds_something_else(tmp_path):
+    def write(meanwhile):
+        with replacing(folder, ["card"], what="choice", mend="Mend it.") as work:
+            (work / "card").write_text("new")
+            (folder / meanwhile).write_text("mine")
+
+    folder = tmp_path / "choice"
+    folder.mkdir()
+    with pytest.raises(StoreError, match=r"choice holds something else: notes\."):
+        write("notes")
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {"notes": "mine"}
+    (folder / "notes").unlink()
+    # What a killed writer left there is nobody's.
+    (folder / ".unfinished@0").mkdir()
+    write("card")
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {"card": "new"}
 
 
 def test_a_file_or_link_in_the_place_of_a_folder(tmp_path):
@@ -303,7 +321,7 @@ def test_drafts_are_open_to_nobody_to_whom_the_folder_is_closed(tmp_path, umask,
             for write in (drafting, filling):
                 with write(folder) as work:
                     assert mode(work) == most & closed
-            with replacing(folder, what="bundle", mend="") as work:
+            with replacing(folder, ["file"], what="bundle", mend="") as work:
                 (work / "file").touch()
             assert mode(folder) == most & closed
         with replacing(tmp_path / "new", what="bundle", mend="") as work:
