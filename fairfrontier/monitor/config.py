@@ -23,6 +23,8 @@ LIMITED = (
     *MOST,
     *(f"{rate}_{kind}:" for rate in RATES for kind in ("difference", "ratio", "min", "max")),
 )
+# A share of it for each check has to be told from 0 beside 1.
+LEAST_ALPHA = 1e-12
 Kind = Literal["difference", "ratio", "min", "max"]
 
 
@@ -118,7 +120,7 @@ class MonitorConfig(ResultOptions):
     )
     alpha: float | None = Field(
         default=None,
-        gt=0.0,
+        ge=LEAST_ALPHA,
         lt=1.0,
         description="Probability of any false alarm, over all groups, rates and periods; that of "
         "the first period, and there 0.05, by default.",

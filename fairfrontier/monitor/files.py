@@ -14,15 +14,8 @@ from fairfrontier.figure.frontier import name_measure
 from fairfrontier.monitor.alarm import LIMIT, REFERENCE
 from fairfrontier.monitor.config import MonitorConfig
 from fairfrontier.monitor.figure import draw_evidence, draw_rates
-from fairfrontier.monitor.history import DRIFT, HISTORY
-from fairfrontier.monitor.monitoring import (
-    Findings,
-    Progress,
-    check_config,
-    name_kept,
-    name_period,
-    watch,
-)
+from fairfrontier.monitor.history import DRIFT, HISTORY, SUMMARY, name_kept
+from fairfrontier.monitor.monitoring import Findings, Progress, check_config, name_period, watch
 from fairfrontier.report.summary import list_versions
 from fairfrontier.report.template import embed, open_template
 from fairfrontier.runtime.config import parse
@@ -39,7 +32,7 @@ FILES = (
     "rates.png",
     "evidence.png",
     "report.html",
-    "monitor.json",
+    SUMMARY,
 )
 TEMPLATE = Path(__file__).with_name("monitor.html.j2")
 # Rows of the page's tables; all are in the files.
@@ -111,7 +104,7 @@ def write_monitor(findings: Findings, started: float) -> dict[str, Any]:
         summary["seconds"] = round(time.monotonic() - started, 3)
         report = render_monitor(findings, summary, pictures)
         (work / "report.html").write_text(report, encoding="utf-8")
-        write_json(summary, work / "monitor.json")
+        write_json(summary, work / SUMMARY)
     return summary
 
 

@@ -13,12 +13,20 @@ import pandas as pd
 import pyarrow as pa
 
 from fairfrontier.evaluate.statistic.sequential import BATCHES
-from fairfrontier.monitor.config import Limit, MonitorConfig, read_limit
-from fairfrontier.monitor.count import COUNTED, KEYS
+from fairfrontier.monitor.config import (
+    LEAST_ALPHA,
+    Limit,
+    MonitorConfig,
+    check_limits,
+    check_period,
+    read_limit,
+)
+from fairfrontier.monitor.count import BATCH, COUNTED, ID, KEYS, LABEL, PROBABILITY
 from fairfrontier.prepare.table.parquet import read_result
 from fairfrontier.runtime.errors import ConfigError, StoreError
 
-HISTORY, DRIFT = "history.parquet", "drift.parquet"
+HISTORY, DRIFT, SUMMARY = "history.parquet", "drift.parquet", "monitor.json"
+_KEPT = "rows@"
 ENTRY = ("entry", "period", "digest", "refused")
 TEXT = ("period", "digest")
 UNKNOWN = "unknown"
@@ -38,6 +46,8 @@ DRIFT_TYPES = {
     **dict.fromkeys(DISTANCES, "float64"),
 }
 ALPHA = 0.05
+# What sums of probabilities may be off by rounding, as a share of the rows.
+SLACK = 1e-6
 MEND = "Restore it from a copy, or begin another history with --out."
 
 
@@ -144,9 +154,9 @@ def read_history(folder: Path, bundle: str, config: MonitorConfig, keys: pd.Data
     ConfigError
         When it is of another bundle, or has other limits or another alpha than those given.
     StoreError
-        When it cannot be read.
+        When it cannot be read, or is not where other files of one are.
     """
-    if not (folder / HISTORY).is_file():
+    if not _has_begun(folder):
         counts = pd.DataFrame(columns=[*ENTRY, *KEYS, UNKNOWN, *COUNTED])
         drift = pd.DataFrame(columns=list(DRIFT_TYPES))
         alpha = ALPHA if config.alpha is None else config.alpha
@@ -156,22 +166,21 @@ def read_history(folder: Path, bundle: str, config: MonitorConfig, keys: pd.Data
         drift = _read(folder / DRIFT, DRIFT_TYPES)
         facts = counts.attrs
         limits = {str(name): float(bound) for name, bound in facts["limits"].items()}
+        check_limits(limits)
         announced = facts["announced"]
         if not isinstance(announced, list) or not all(isinstance(name, str) for name in announced):
             raise ValueError("what was announced is no list of names")
         history = History(
             str(facts["bundle"]), float(facts["alpha"]), limits, counts, drift, tuple(announced)
         )
-        if not 0 < history.alpha < 1:
-            raise ValueError("alpha is not between 0 and 1")
-        history.list_limits()
+        if not LEAST_ALPHA <= history.alpha < 1:
+            raise ValueError(f"alpha is not between {LEAST_ALPHA:g} and 1")
     if history.bundle != bundle:
         raise ConfigError(
             f"The history in {folder} is of another bundle, or of another of its classes.",
             "Begin another one with --out, or name the bundle and the class that it is of.",
         )
-    with explaining(folder):
-        _check_entries(history, keys)
+    check_history(folder, history, keys)
     for name, given, kept in (
         ("limit", config.limit, history.limits),
         ("alpha", config.alpha, history.alpha),
@@ -185,6 +194,35 @@ def read_history(folder: Path, bundle: str, config: MonitorConfig, keys: pd.Data
     return history
 
 
+def name_kept(period: str) -> str:
+    """Return the name of the file with a period's decisions, which labels are joined with."""
+    return f"{_KEPT}{period}.parquet"
+
+
+def read_kept(path: Path, groups: Mapping[str, tuple[str, ...]]) -> pd.DataFrame:
+    """Return a period's decisions, ``PeriodRows.kept``; ``groups`` are those of each attribute.
+
+    StoreError where they cannot be read, or hold what no period leaves.
+    """
+    codes = {f"group:{name}": (-1, len(levels) - 1) for name, levels in groups.items() if name}
+    types = {ID: "str", PROBABILITY: "float64", LABEL: "float64"}
+    with explaining(path.parent):
+        kept = _read(path, {**types, **dict.fromkeys((BATCH, *codes), "int64")})
+        known = kept[ID].notna() & (kept[LABEL].isna() | kept[LABEL].isin((0, 1)))
+        ranges = {PROBABILITY: (-SLACK, 1 + SLACK), BATCH: (0, len(BATCHES) - 1), **codes}
+        for name, (least, most) in ranges.items():
+            known &= kept[name].between(least, most)
+        if not known.all():
+            raise ValueError(f"{path.name} has a row that no period leaves")
+    return kept
+
+
+def _has_begun(folder: Path) -> bool:
+    """Return whether a folder has any file of a history; a link that leads nowhere is one."""
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return any(name in (HISTORY, DRIFT, SUMMARY) or name.startswith(_KEPT) for name in names)
+
+
 def _read(path: Path, types: Mapping[str, str]) -> pd.DataFrame:
     """Return a table whose columns have the types with which they were written."""
     table = read_result(path)
@@ -195,6 +233,16 @@ def _read(path: Path, types: Mapping[str, str]) -> pd.DataFrame:
         if kind == "int64" and table[name].dtype.kind not in "iu":
             raise ValueError(f"{name} of {path.name} is no column of whole numbers")
     return table.astype(dict(types))
+
+
+def check_history(folder: Path, history: History, keys: pd.DataFrame) -> None:
+    """Raise StoreError for a history in a folder that counting rows and labels cannot leave."""
+    with explaining(folder):
+        _check_entries(history, keys)
+        _check_sums(history)
+        for period in history.periods:
+            check_period(period)
+        _check_drift(history)
 
 
 def _check_entries(history: History, keys: pd.DataFrame) -> None:
@@ -211,6 +259,38 @@ def _check_entries(history: History, keys: pd.DataFrame) -> None:
     # An entry of two periods would be two.
     if not (complete and np.array_equal(found, expected) and len(history.entries) == entry[-1] + 1):
         raise ValueError("an entry has other rows than the bundle's groups")
+
+
+def _check_sums(history: History) -> None:
+    """Raise a ValueError where a part is more than the whole that it is of."""
+    counts = history.counts
+    if (counts[["rows", "labelled", "positive"]] % 1 > 0).any(axis=None):
+        raise ValueError("rows or labels are no whole number")
+    # Labels may come in later entries than their rows.
+    of_period = counts.groupby(["period", *KEYS], sort=False)[list(COUNTED)].sum()
+    rows, selected, labelled, positive, hit, false = (of_period[name] for name in COUNTED)
+    slack = SLACK * rows
+    parts = (
+        *((selected, rows), (labelled, rows), (positive, labelled), (hit, positive)),
+        *((false, labelled - positive), (hit + false, selected)),
+    )
+    if any((part > whole + slack).any() for part, whole in parts):
+        raise ValueError("more rows are counted as selected or labelled than there are")
+    sums = counts.groupby(["entry", *KEYS[::2]], sort=False)[list(COUNTED)].sum()
+    everyone = sums.xs("", level="attribute").reindex(sums.droplevel("attribute").index)
+    most = everyone.to_numpy() + SLACK * everyone[["rows"]].to_numpy()
+    if (sums.to_numpy() > most).any():
+        raise ValueError("the groups of an attribute have more rows than there are")
+
+
+def _check_drift(history: History) -> None:
+    """Raise a ValueError unless every distance is of an entry, and none is negative."""
+    drift = history.drift
+    period = drift["entry"].map(history.counts.groupby("entry")["period"].first())
+    if not (drift["period"] == period).all() or drift["column"].isna().any():
+        raise ValueError(f"{DRIFT} is of other periods")
+    if (drift[["n", *DISTANCES]] < 0).any(axis=None):
+        raise ValueError(f"a distance in {DRIFT} is negative")
 
 
 @contextmanager

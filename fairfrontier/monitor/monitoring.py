@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,17 +24,11 @@ from fairfrontier.monitor.alarm import (
 )
 from fairfrontier.monitor.config import RATES, MonitorConfig, check_period, read_limit
 from fairfrontier.monitor.count import KEYS, Groups, PeriodRows, Tally, count_labels, count_period
-from fairfrontier.monitor.history import History, explaining, read_history
-from fairfrontier.prepare.table.parquet import read_result
+from fairfrontier.monitor.history import History, check_history, name_kept, read_history, read_kept
 from fairfrontier.prepare.table.stream import check_stamps, digest_table, stamp_table
-from fairfrontier.runtime.errors import (
-    ConfigError,
-    DataError,
-    FairfrontierError,
-    StoreError,
-    nearest,
-)
+from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.runtime.store import hash_file
+from fairfrontier.runtime.writer import recover, sharing
 
 READING, COMPARING = PASSES = ("deciding on rows", "comparing with the reference")
 Progress = Callable[[str, float], None]
@@ -85,15 +80,13 @@ class Findings:
         return self.checks[self.checks["alarm"] != ""]
 
 
-def name_kept(period: str) -> str:
-    """Return the name of the file with a period's decisions, which labels are joined with."""
-    return f"rows@{period}.parquet"
-
-
 def check_config(config: MonitorConfig) -> None:
     """Raise a FairfrontierError when the bundle or the table cannot be used; no row is read."""
     bundle = _load(config)
-    history = _open_history(config, bundle)
+    # Else another process may be moving files there, or was killed as it did.
+    with sharing(config.folder):
+        recover(config.folder)
+        history = _open_history(config, bundle)
     _list_checks(bundle, history)
     if name_period(config) not in history.periods:
         row_id = config.row_id or bundle.row_id
@@ -153,6 +146,8 @@ def watch(config: MonitorConfig, progress: Progress | None = None) -> Findings:
         config, bundle, history, period, checks, lambda share: report(READING, share)
     )
     check_stamps(config.table, stamps)
+    # What could not be read again is not written.
+    check_history(config.folder, history, _list_keys(bundle))
     report(READING, 1.0)
     rates = tabulate_periods(history, RATES, config.minimum)
     found = []
@@ -182,8 +177,12 @@ def _open_history(config: MonitorConfig, bundle: Bundle) -> History:
     digest = hash_file(config.bundle / MANIFEST)
     if config.accepted is not None:
         digest = f"{digest} {config.accepted}"
-    keys = Tally(Groups(bundle)).tabulate()[list(KEYS)]
-    return read_history(config.folder, digest, config, keys)
+    return read_history(config.folder, digest, config, _list_keys(bundle))
+
+
+def _list_keys(bundle: Bundle) -> pd.DataFrame:
+    """Return the attribute, group and batch of each row of an entry."""
+    return Tally(Groups(bundle)).tabulate()[list(KEYS)]
 
 
 def _count(
@@ -212,20 +211,14 @@ def _count(
         history = history.add(period, digest, refused, rows.counts, rows.drift, rows.unknown)
         return history, rows.kept, _count_last(history)
     path = config.folder / name_kept(period)
-    if row_id is None or not path.is_file():
+    if row_id is None or not os.path.lexists(path):
         raise ConfigError(
             f"The period {period} was counted already, from another table and without row ids.",
             "Name a new period with --period; for labels that come later, count periods with "
             "--row-id COLUMN.",
         )
-    with explaining(config.folder):
-        kept = read_result(path)
-    try:
-        counts, kept, ignored = count_labels(bundle, config.table, row_id, kept, period, report)
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, FairfrontierError):
-            raise
-        raise StoreError(f"{path} is damaged.", "Restore it from a copy.") from None
+    kept = read_kept(path, Groups(bundle).levels)
+    counts, kept, ignored = count_labels(bundle, config.table, row_id, kept, period, report)
     history = history.add(period, digest, 0, counts, history.drift.iloc[:0])
     return history, kept, _count_last(history, ignored)
 

@@ -25,6 +25,7 @@ def read(**given):
         ({"limit": "accuracy=0"}, "could not be passed"),
         ({"period": "../2026"}, "no name of a period"),
         ({"alpha": 0}, "--alpha"),
+        ({"alpha": 5e-324}, "--alpha"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(given, match):

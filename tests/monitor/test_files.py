@@ -75,6 +75,29 @@ def test_what_a_killed_run_raised_is_still_to_be_announced(tmp_path, monkeypatch
     assert found["raised"] == [alarm["name"] for alarm in found["alarms"]] != []
 
 
+def test_a_first_period_that_was_killed_as_its_files_were_moved_goes_on(tmp_path, monkeypatch):
+    make_bundle(tmp_path)
+    make_rows(1, 300).to_csv(tmp_path / "W1.csv", index=False)
+    out = tmp_path / "out"
+    given = {"table": tmp_path / "W1.csv", "out": out}
+    rename = writer._rename
+
+    def kill(name, *rest):
+        if name == "history.parquet":
+            raise KeyboardInterrupt
+        rename(name, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "_rename", kill)
+        # The draft stays, as when a process is killed.
+        patch.setattr(writer.shutil, "rmtree", lambda *_, **__: None)
+        with pytest.raises(KeyboardInterrupt):
+            ff.monitor(tmp_path / "lines", **given)
+    assert (out / "drift.parquet").is_file()
+    assert not (out / "history.parquet").exists()
+    assert ff.monitor(tmp_path / "lines", **given)["counts"]["rows"] == 300
+
+
 def test_rows_of_no_known_group_are_shown_and_a_limit_that_hides_behind_them_ends(tmp_path):
     make_bundle(tmp_path)
     table = make_rows(1, 300)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import numpy as np
@@ -12,8 +13,8 @@ from fairfrontier.choose import scoring
 from fairfrontier.choose.bundle import load_bundle
 from fairfrontier.monitor import count
 from fairfrontier.monitor.config import MonitorConfig
-from fairfrontier.monitor.history import DRIFT, HISTORY
-from fairfrontier.monitor.monitoring import name_kept, watch
+from fairfrontier.monitor.history import DRIFT, HISTORY, name_kept
+from fairfrontier.monitor.monitoring import watch
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from tests.monitor.watched import make_bundle, make_rows
 
@@ -258,6 +259,18 @@ def change(facts=None, **columns):
         change(group=lambda table: table["group"].replace("man", "men")),
         change(batch=lambda table: table["batch"][::-1].to_numpy()),
         change(more=1),
+        change({"alpha": 5e-324}),
+        change({"limits": {"accuracy": np.nan}}),
+        change({"limits": {"accuracy": 5.0}}),
+        change(period="../../W1"),
+        change(selected=lambda table: 3 * table["rows"]),
+        change(labelled=lambda table: 3 * table["rows"]),
+        change(positive=lambda table: table["labelled"] + 1),
+        change(true_positive=lambda table: table["positive"] + 1),
+        change(false_positive=lambda table: table["labelled"]),
+        change(selected=0.0),
+        change(rows=lambda table: table["rows"] + 0.5),
+        change(rows=lambda table: table["rows"].where(table["attribute"] == "sex", 0.0)),
         lambda table: table.iloc[:-3],
         lambda table: table.iloc[:0],
         lambda table: table.iloc[::-1],
@@ -276,13 +289,81 @@ def test_a_history_that_was_changed_is_one_sentence(keep, tmp_path, damage):
         keep(make_rows(8, 50), "W2")
 
 
-@pytest.mark.parametrize("damage", [change(n="x"), change(psi="x"), change(more=1)])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        change(n="x"),
+        change(psi="x"),
+        change(more=1),
+        change(n=-1),
+        change(ks=-0.5),
+        change(entry=9),
+        change(period="W0"),
+        change(column=None),
+    ],
+)
 def test_distances_that_were_changed_are_one_sentence(keep, tmp_path, damage):
     keep(make_rows(7, 50), "W1")
     path = tmp_path / "history" / DRIFT
     damage(pd.read_parquet(path)).to_parquet(path, index=False)
     with pytest.raises(StoreError, match=r"The history in .* cannot be read: "):
         keep(make_rows(8, 50), "W2")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        change(probability=lambda table: [np.nan, *table["probability"][1:]]),
+        change(probability=7.0),
+        change(probability="x"),
+        change(batch=2**40),
+        change(batch=-1),
+        change(batch=1.0),
+        change(label=7.0),
+        change(label="x"),
+        change(id=None),
+        change(more=1),
+        lambda table: table.assign(**{"group:sex": 2**30}),
+        lambda table: table.assign(**{"group:sex": "x"}),
+        lambda table: table.drop(columns="id"),
+    ],
+)
+def test_decisions_that_were_changed_are_one_sentence_and_no_part_of_the_history(
+    keep, tmp_path, damage
+):
+    rows = make_rows(7, 50)
+    keep(rows.drop(columns="outcome"), "W1")
+    path = tmp_path / "history" / name_kept("W1")
+    damage(pd.read_parquet(path)).to_parquet(path, index=False)
+    with pytest.raises(StoreError, match=r"The history in .* cannot be read: "):
+        keep(rows, "W1")
+
+
+def test_no_history_is_kept_that_could_not_be_read_again(keep, monkeypatch):
+    counted = count.Tally.tabulate
+
+    def double(tally):
+        return counted(tally).eval("selected = 2 * rows")
+
+    monkeypatch.setattr(count.Tally, "tabulate", double)
+    with pytest.raises(StoreError, match="more rows are counted as selected"):
+        keep(make_rows(7, 50), "W1")
+
+
+@pytest.mark.parametrize("instead", ["nothing", "a pipe", "a link"])
+@pytest.mark.parametrize("name", [HISTORY, DRIFT, name_kept("W1")])
+def test_a_history_whose_file_is_gone_is_not_begun_anew(keep, tmp_path, name, instead):
+    rows = make_rows(7, 50)
+    keep(rows.drop(columns="outcome"), "W1")
+    path = tmp_path / "history" / name
+    path.unlink()
+    if instead == "a pipe":
+        os.mkfifo(path)
+    elif instead == "a link":
+        path.symlink_to("/nowhere/at/all")
+    refused = ConfigError if (name, instead) == (name_kept("W1"), "nothing") else StoreError
+    with pytest.raises(refused, match=r"cannot be read: there is no file|without row ids"):
+        keep(rows, "W1")
 
 
 def test_rows_that_cannot_be_used_are_one_sentence(keep):

@@ -14,7 +14,7 @@ from fairfrontier.choose.config import ExplainConfig
 from fairfrontier.cli.upkeep.config import Kind
 from fairfrontier.debias.config import DebiasConfig
 from fairfrontier.monitor.config import MonitorConfig
-from fairfrontier.monitor.history import HISTORY
+from fairfrontier.monitor.history import HISTORY, SUMMARY
 from fairfrontier.prepare.embedding.cache import FOLDER as EMBEDDINGS
 from fairfrontier.prepare.source.fetch import FOLDER as DOWNLOADS
 from fairfrontier.prepare.text.table_cache import FOLDER as TABLES
@@ -145,7 +145,7 @@ def _list_results(home: Path) -> Iterator[Item]:
 
 
 def _holds_history(folder: Path) -> bool:
-    return any(path.name in (HISTORY, "monitor.json") for path in folder.rglob("*"))
+    return any(path.name in (HISTORY, SUMMARY) for path in folder.rglob("*"))
 
 
 def _weigh(

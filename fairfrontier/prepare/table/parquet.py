@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from fairfrontier.prepare.source.archive import most_unpacked, refuse_growth
 from fairfrontier.runtime.errors import DataError
+from fairfrontier.runtime.text_file import is_plain
 
 # Encodings that are read as dictionaries.
 COUNTED = {"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
@@ -172,6 +173,9 @@ def _count_overlap(lists: pa.ListViewArray | pa.LargeListViewArray) -> int:
 
 def read_result(path: Path) -> pd.DataFrame:
     """Return a table that a run wrote, with its attrs; DataError where it grows as none does."""
+    # A pipe would be waited for.
+    if not is_plain(path):
+        raise FileNotFoundError(f"there is no file {path.name}")
     most = most_unpacked(path.stat().st_size, RESULT_TIMES)
     growth = refuse_growth(path, most, "Restore it from a copy, or make it again.")
     with PlainParquet(path, most, growth) as opened:
