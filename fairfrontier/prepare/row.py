@@ -27,6 +27,7 @@ from fairfrontier.prepare.table.column import (
     find_rows,
     parse_numbers,
     policy_of,
+    tidy_column,
     unique_levels,
     used_columns,
 )
@@ -437,10 +438,8 @@ class RowEncoder:
                 refusals.add(~passed, f"{name} is outside of what the model was made for")
 
     def _strip(self, column: pd.Series) -> pd.Series:
-        """Return a column as the study's reader left it; Parquet is taken as it is."""
+        """Return a column as the study's reader left it."""
         text, source = self.config.text, self.config.source
-        if source.format != "parquet":
-            column = clean_typed(column, source)
-        elif isinstance(column.dtype, pd.CategoricalDtype):
-            column = column.astype(object)
+        parquet = source.format == "parquet"
+        column = tidy_column(column) if parquet else clean_typed(column, source)
         return as_levels(column).str.lower() if text and column.name in text.lower else column

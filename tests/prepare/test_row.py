@@ -206,6 +206,53 @@ def test_codes_of_eighteen_digits_are_the_same_in_every_table(project, tmp_path,
         encoder.encode(people.assign(city=people["city"].astype(float)))
 
 
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_what_a_row_is_depends_on_no_other_row(project, tmp_path, form):
+    draw = np.random.default_rng(6)
+    blank = "\u00a0a" if form == "csv" else " a"
+    frame = pd.DataFrame(
+        {
+            name: draw.choice([blank, "a", "b", "2.0"], 400)
+            for name in ("city", "origin", "verdict", "kept")
+        }
+    )
+    frame["income"] = draw.normal(30, 5, 400)
+    path = tmp_path / f"t.{form}"
+    frame.to_csv(path, index=False) if form == "csv" else frame.to_parquet(path, row_group_size=7)
+    described = project(
+        source={"path": path.name, "format": form},
+        rows={"keep": {"kept": {"in": [blank, 2]}}},
+        label={"column": "verdict", "positive": [blank, "b"]},
+        features={"numeric": ["income"], "categorical": ["city"]},
+        groups={"origin": {"column": "origin"}},
+        protected=["origin"],
+        missing={},
+        counterfactuals={},
+    )
+    table = fit_table(make_request(described, home=tmp_path))
+    split, encoder = table.encode(), RowEncoder.of(table)
+    assert split.feature_names == ("income", "city_2", "city_a", "city_b")
+    assert split.train.attributes == {"origin": ("2", "a", "b")}
+    lazy = load(described, home=tmp_path, backend="dask")
+    rows = [encoder.encode(frame.iloc[[row]], ["origin"]) for row in range(len(frame))]
+    for part, twin in zip(
+        (split.train, split.calibration, split.test),
+        (lazy.train, lazy.calibration, lazy.test),
+        strict=True,
+    ):
+        order = np.argsort(part.ids)
+        assert np.array_equal(part.ids[order], np.asarray(twin.ids))
+        for name in ("X", "y", "groups"):
+            assert np.allclose(getattr(part, name)[order], np.asarray(getattr(twin, name)))
+        assert all(rows[row].refusals.accepted.all() for row in part.ids)
+        assert np.array_equal(np.vstack([rows[row].X for row in part.ids]), part.X)
+        assert np.array_equal(np.vstack([rows[row].groups for row in part.ids]), part.groups)
+        labels = [encoder.read_labels(frame.iloc[[row]])[0] for row in part.ids]
+        assert np.array_equal(labels, part.y)
+    used = np.concatenate([part.ids for _, part in split.parts()])
+    assert all(rows[row].refusals.accepted.all() == (row in used) for row in range(len(frame)))
+
+
 MARKS = ["-999", "1e3", "99,90", "9.999", "?", "odd"]
 WRITTEN = ["-999", "-999.0", "1000", "1000.0", "1e3", "99,90", "9.999", "?", "odd", "", " "]
 WRITTEN += ["-999,0", "1.000", "1,5", "1.234,5", "7", "7.0", "+8", " 9", "9 ", "0,25", "-999 "]

@@ -23,7 +23,9 @@ WHOLE_NUMBER = re.compile(r"^([+-]?[0-9]+)\.0+$")
 
 
 def level_text(value: Any) -> Any:
-    """Return a scalar of YAML or of a table as a level: 2, 2.0, "2" and "2.0" are all "2"."""
+    """Return a scalar of YAML or of a table as a level: 2, 2.0, "2" and " 2.0" are all "2"."""
+    if isinstance(value, str):
+        return WHOLE_NUMBER.sub(r"\1", value.strip())
     if isinstance(value, Integral):
         return str(value)
     if isinstance(value, Real):
@@ -33,8 +35,6 @@ def level_text(value: Any) -> Any:
             return str(int(value))
         # A Decimal has zeros up to its scale, and ``normalize`` would round it.
         return f"{value:f}".rstrip("0") if isinstance(value, Decimal) else repr(value)
-    if isinstance(value, str):
-        return WHOLE_NUMBER.sub(r"\1", value)
     return value
 
 

@@ -22,6 +22,8 @@ MISSING_LEVEL = "missing"
 LARGEST = float(np.finfo(np.float32).max)
 # From here on one float64 stands for several whole numbers.
 MERGED = 2.0**53
+# Objects of which those that are equal have one level; else True is 1, and noon in Rome 11 UTC.
+DISTINCT = ("string", "bytes", "boolean", "decimal", "date", "empty")
 
 
 def tidy(frame: pd.DataFrame) -> pd.DataFrame:
@@ -31,15 +33,19 @@ def tidy(frame: pd.DataFrame) -> pd.DataFrame:
     """
     frame = frame.copy()
     for name in frame.columns:
-        if is_number(frame[name]):
-            numbers = frame[name].astype(np.float64)
-            if not (pd.api.types.is_integer_dtype(frame[name]) and are_merged(numbers)):
-                frame[name] = numbers
-        else:
-            # Most columns of wide tables are not used; those that are will be refused then.
-            with suppress(DataError):
-                frame[name] = as_levels(frame[name])
+        frame[name] = tidy_column(frame[name])
     return frame
+
+
+def tidy_column(column: pd.Series) -> pd.Series:
+    """Return one column of a table as `tidy` does."""
+    if is_number(column):
+        numbers = column.astype(np.float64)
+        return column if pd.api.types.is_integer_dtype(column) and are_merged(numbers) else numbers
+    # Most columns of wide tables are not used; those that are will be refused then.
+    with suppress(DataError):
+        return as_levels(column)
+    return column
 
 
 def is_number(column: pd.Series) -> bool:
@@ -62,41 +68,44 @@ def find_merged(values: Iterable[Any]) -> bool:
 def as_levels(column: pd.Series, where: str = "The table") -> pd.Series:
     """Return a column as level text: 2, 2.0 and "2.0" are all "2"; missing cells stay missing.
 
-    Bytes are read as UTF-8; bytes that are not, lists, records and floats of 2⁵³ or more raise a
-    DataError that begins with ``where``.
+    Text loses the blanks at its ends. What a cell becomes depends on no other one. Bytes are read
+    as UTF-8; bytes that are not, lists, records and floats of 2⁵³ or more raise a DataError that
+    begins with ``where``.
     """
+    if isinstance(column.dtype, pd.StringDtype) and column.dtype.storage == "pyarrow":
+        text = column.str.strip()
+        return text.str.replace(WHOLE_NUMBER.pattern, r"\1", regex=True).astype("str")
+    is_mixed = column.dtype == object and pd.api.types.infer_dtype(column) not in DISTINCT
     try:
-        unique = column.dropna().unique()
+        values = column.dropna() if is_mixed else column.dropna().unique().astype(object)
+        if find_merged(values):
+            raise DataError(
+                f"{where}: column {column.name!r} holds floats of 2^53 or more as levels, and each "
+                "may stand for several whole numbers.",
+                "Write it as whole numbers or as text; where it is used as a number too, under "
+                "another name.",
+            )
+        if is_mixed:
+            return column.map(_read_level, na_action="ignore").astype("str")
+        # pandas looks some whole numbers up as floats.
+        return column.astype(object).map({cell: _read_level(cell) for cell in values}).astype("str")
     except TypeError:
         raise DataError(
             f"{where}: column {column.name!r} holds lists or records, and one number or text in "
             "each cell is expected.",
             "Write what you need of them as columns of their own.",
         ) from None
-    if isinstance(column.dtype, pd.StringDtype) and not any(map(WHOLE_NUMBER.match, unique)):
-        return column.astype("str")
-    # pandas looks some whole numbers up as floats.
-    values = unique.astype(object) if is_number(column) else unique
-    if find_merged(values):
-        raise DataError(
-            f"{where}: column {column.name!r} holds floats of 2^53 or more as levels, and each may "
-            "stand for several whole numbers.",
-            "Write it as whole numbers or as text; where it is used as a number too, under another "
-            "name.",
-        )
-    try:
-        text = {value: str(level_text(_strip(value))).strip() for value in values}
     except UnicodeDecodeError:
         raise DataError(
             f"{where}: column {column.name!r} holds bytes that are no UTF-8 text.",
             "Write it as text or numbers.",
         ) from None
-    return column.astype(object).map(text).astype("str")
 
 
-def _strip(value: Any) -> Any:
-    value = value.decode() if isinstance(value, bytes) else value
-    return value.strip() if isinstance(value, str) else value
+def _read_level(cell: Any) -> str:
+    # What has no hash is a list or a record.
+    hash(cell)
+    return str(level_text(cell.decode() if isinstance(cell, bytes) else cell))
 
 
 def parse_numbers(column: pd.Series) -> pd.Series:
