@@ -311,6 +311,40 @@ def test_every_cell_is_read_as_the_study_read_it(project, tmp_path, form, marks)
         assert np.array_equal(labels[part.ids], part.y)
 
 
+@pytest.mark.parametrize(
+    ("marks", "notation"),
+    [
+        (["-9.00", "1000.50"], {}),
+        (["-9,00", "1.000,5"], {"decimal": ",", "thousands": ".", "separator": ";"}),
+    ],
+)
+@pytest.mark.parametrize("backend", ["numpy", "dask"])
+def test_marks_of_text_are_those_of_numbers(project, tmp_path, marks, notation, backend):
+    draw = np.random.default_rng(5)
+    numbers = draw.choice([-9.0, 1000.5, 1.0, 2.25, 30.0], 400)
+    written = [f"{number:,.2f}" for number in numbers]
+    signs = str.maketrans(",.", ".,") if notation else str.maketrans("", "", ",")
+    frame = pd.DataFrame({"income": [cell.translate(signs) for cell in written]})
+    frame["city"] = draw.choice(["a", "b"], 400)
+    frame["verdict"] = draw.choice(["granted", "no"], 400)
+    frame.to_csv(tmp_path / "t.csv", index=False, sep=notation.get("separator", ","))
+    described = project(
+        source={"path": "t.csv", "missing": marks, **notation},
+        features={"numeric": ["income"]},
+        groups={"city": {"column": "city"}},
+        protected=["city"],
+        missing={"numeric": "mean"},
+        counterfactuals={},
+    )
+    split = load(described, home=tmp_path, backend=backend)
+    RowEncoder.of(fit_table(make_request(described, home=tmp_path))).save(tmp_path)
+    encoder = RowEncoder.load(tmp_path)
+    ids, X = np.asarray(split.train.ids), np.asarray(split.train.X)
+    assert np.array_equal(np.isclose(X[:, 0], 0), np.isin(numbers[ids], [-9.0, 1000.5]))
+    for table in (frame, frame.assign(income=numbers)):
+        assert np.allclose(encoder.encode(table).X[ids], X)
+
+
 @pytest.mark.parametrize("form", ["numbers", "objects", "decimals", "nullable", "whole"])
 def test_typed_numbers_that_equal_a_mark_are_missing(project, tmp_path, form):
     draw = np.random.default_rng(4)

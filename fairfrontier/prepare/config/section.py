@@ -56,8 +56,11 @@ def short_for(key: str, section: Any) -> BeforeValidator:
     )
 
 
-Level = Annotated[
-    str, BeforeValidator(level_text), WithJsonSchema({"type": ["string", "number", "boolean"]})
+Scalar = WithJsonSchema({"type": ["string", "number", "boolean"]})
+Level = Annotated[str, BeforeValidator(level_text), Scalar]
+# Text as it is: 1.000 may be a thousand, and a blank part of a mark.
+Mark = Annotated[
+    str, BeforeValidator(lambda mark: mark if isinstance(mark, str) else level_text(mark)), Scalar
 ]
 Levels = Annotated[tuple[Level, ...], one_or_more(Level), Field(min_length=1)]
 Name = Annotated[str, Field(min_length=1)]

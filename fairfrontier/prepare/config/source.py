@@ -11,6 +11,7 @@ from fairfrontier.prepare.config.section import (
     Character,
     Count,
     Level,
+    Mark,
     Name,
     Names,
     PartName,
@@ -154,8 +155,10 @@ class Source(Model):
     columns: Names | None = Field(
         default=None, description="Names of the columns of files without a header."
     )
-    missing: tuple[Level, ...] = Field(
-        default=MISSING_MARKERS, description="Marks of missing cells beside the empty one."
+    missing: tuple[Mark, ...] = Field(
+        default=MISSING_MARKERS,
+        description="Marks of missing cells beside the empty one, as the file writes them; a "
+        "number stands for every cell that equals it.",
     )
     votes: Votes | None = Field(
         default=None, description="A column made from many people's opinions."

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
@@ -325,23 +326,39 @@ def tidy_text(frame: pd.DataFrame, path: Path, source: Source) -> pd.DataFrame:
 def clean_cells(column: pd.Series, source: Source) -> pd.Series:
     """Return a column of text without marked cells and blanks behind, numbers as Python's.
 
-    Marks are compared with what the file holds: a blank behind is part of the cell.
+    A mark is compared with what the file holds, where a blank behind is part of the cell, and as a
+    number with numbers.
     """
-    marked = column.isin(list_marks(source))
-    return rewrite_numbers(column.str.rstrip(), source).mask(marked)
+    cells = rewrite_numbers(column.str.rstrip(), source)
+    return cells.mask(column.isin(["", *source.missing]) | equal_marks(cells, source))
 
 
-def list_marks(source: Source) -> list[str]:
-    """Return the texts of missing cells; the mark -9 is also -9.0, and 1e3 also 1000."""
-    marks = dict.fromkeys(["", *source.missing])
-    for mark in source.missing:
-        # What is no finite number is written in one way only.
-        with suppress(ValueError, OverflowError):
-            number = float(mark)
-            whole = int(number)
-            other = [f"{whole}.0", str(whole)] if whole == number else []
-            marks |= dict.fromkeys([str(number), *other])
-    return list(marks)
+def equal_marks(column: pd.Series, source: Source) -> np.ndarray:
+    """Return which cells, read by `rewrite_numbers`, are numbers that equal a mark; bool, (n,)."""
+    marks = rewrite_numbers(pd.Series(source.missing, dtype="str"), source)
+    numbers = parse_numbers(marks)
+    marks, numbers = marks[numbers.notna()], numbers.dropna()
+    equal = np.zeros(len(column), dtype=bool)
+    if numbers.empty:
+        return equal
+    cells = parse_numbers(column).to_numpy()
+    for number in numbers:
+        equal |= np.isclose(cells, number)
+    exact, floats = {_find_value(mark) for mark in marks}, {*numbers}
+    equal[equal] = [
+        cell in floats if isinstance(cell, float) else _find_value(cell) in exact
+        for cell in column[equal].astype(object)
+    ]
+    return equal
+
+
+def _find_value(cell: Any) -> Any:
+    """Return a whole number exactly, since one float64 may stand for several, others as floats."""
+    text = cell.decode() if isinstance(cell, bytes) else str(cell)
+    with suppress(InvalidOperation):
+        number = Decimal(text)
+        return number if number == number.to_integral_value() else float(number)
+    return cell
 
 
 def clean_typed(column: pd.Series, source: Source) -> pd.Series:
@@ -349,9 +366,7 @@ def clean_typed(column: pd.Series, source: Source) -> pd.Series:
 
     A number that equals a mark is missing, however it was written.
     """
-    marks = list_marks(source)
-    numbers = parse_numbers(rewrite_numbers(pd.Series(marks, dtype="str"), source)).dropna()
-    if is_number(column) and not parse_numbers(column).isin(numbers).any():
+    if is_number(column) and not equal_marks(column, source).any():
         return column
     if not isinstance(column.dtype, pd.StringDtype):
         # Whole numbers beside missing cells would become floats.
@@ -364,7 +379,7 @@ def clean_typed(column: pd.Series, source: Source) -> pd.Series:
     cells = column.copy()
     text = cells.map(lambda cell: isinstance(cell, str)).to_numpy(dtype=bool)
     other = cells[~text]
-    marked = parse_numbers(other).isin(numbers) | (other.notna() & other.map(str).isin(marks))
+    marked = equal_marks(other, source) | (other.notna() & other.map(str).isin(source.missing))
     cells[~text] = other.mask(marked).to_numpy()
     cells[text] = clean_cells(cells[text].str.lstrip(" "), source).to_numpy(dtype=object)
     return cells

@@ -26,7 +26,7 @@ from fairfrontier.prepare.table.column import (
     make_columns,
     sort_levels,
 )
-from fairfrontier.prepare.table.table import check_header, list_files, read_table
+from fairfrontier.prepare.table.table import check_header, clean_typed, list_files, read_table
 from fairfrontier.runtime.errors import ConfigError, DataError
 
 TEXT = "a,b,c\n1,x,2.5\n2, y ,\n"
@@ -71,6 +71,52 @@ def test_markers_of_missing_cells(tmp_path):
     assert read(tmp_path, "a\nNA\n1\n").frame["a"].isna().tolist() == [True, False]
     marked = read(tmp_path, "a\nNA\n-9\n", missing=[-9]).frame["a"]
     assert marked.isna().tolist() == [False, True]
+
+
+BEYOND = [2**53, 2**53 + 1, 10**17, 10**17 + 1]
+
+
+@pytest.mark.parametrize(
+    ("mark", "cells", "marked"),
+    [
+        # A mark of text is what the file holds, one of YAML's numbers the number.
+        ("-9.00", ["-9.00", "-9", "-9.0 ", "-9.01", "9"], [0, 1, 2]),
+        (-9.0, ["-9.00", "-9", "-90e-1", "- 9"], [0, 1, 2]),
+        ("odd", ["odd", "odd ", "Odd"], [0]),
+        ("odd ", ["odd", "odd "], [1]),
+        ("0.1", ["0.10", ".1", "0.1000001"], [0, 1]),
+        ("1e400", ["1e400", "1e401", "1"], [0]),
+        # Python's own notations of numbers are text in a table.
+        ("1_000", ["1_000", "1000"], [0]),
+        ("\u0661", ["\u0661", "1"], [0]),
+        (str(2**53 + 1), [*map(str, BEYOND), f"{2**53 + 1}.0"], [1, 4]),
+        (10**17, ["1e17", *map(str, BEYOND)], [0, 3]),
+    ],
+)
+def test_a_mark_is_what_the_file_holds_or_a_number_that_equals_it(tmp_path, mark, cells, marked):
+    frame = read(tmp_path, "a,b\n" + "".join(f'"{cell}",1\n' for cell in cells), missing=[mark])
+    assert np.flatnonzero(frame.frame["a"].isna()).tolist() == marked
+
+
+@pytest.mark.parametrize(
+    ("mark", "marked"), [("1.000", [1, 2]), ("1,0", [0, 3]), ("-1,00", []), (1, [0, 3])]
+)
+def test_a_mark_is_a_number_in_the_notation_of_its_file(tmp_path, mark, marked):
+    content = "a\n1\n1.000\n1000\n1,00\n2\n"
+    notation = {"separator": ";", "decimal": ",", "thousands": "."}
+    frame = read(tmp_path, content, missing=[mark], **notation).frame
+    assert np.flatnonzero(frame["a"].isna()).tolist() == marked
+
+
+@pytest.mark.parametrize("dtype", ["int64", "Int64", object, "float64"])
+@pytest.mark.parametrize("mark", [str(2**53 + 1), f"{10**17}.00"])
+def test_a_mark_takes_no_neighbour_with_it(mark, dtype):
+    column = pd.Series([*BEYOND, 7], dtype=dtype)
+    number = int(mark.removesuffix(".00"))
+    # Of floats the neighbours are the same.
+    number = float(number) if dtype == "float64" else number
+    cleaned = clean_typed(column, Source(path="t.csv", missing=[mark]))
+    assert cleaned.isna().tolist() == [cell == number for cell in column]
 
 
 def test_text_in_other_codes_and_numbers_with_other_marks(tmp_path):
