@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
-from fairfrontier.choose.content import check_content
+from fairfrontier.choose.content import check_claims, check_content
 from fairfrontier.choose.judgement import (
     classify,
     find_chance,
@@ -403,13 +403,16 @@ def load_bundle(folder: str | Path) -> Bundle:
             if name not in files or name not in found or hash_file(folder / name) != files[name]:
                 raise StoreError(f"The file {folder / name} is not what was exported.", MEND)
         _check_json(folder, files)
+        encoder = RowEncoder.load(folder)
+        for name in files:
+            if name.endswith(f"{MODEL}/{MODEL_MANIFEST}"):
+                check_claims(read_json(folder / name), len(encoder.encoder.feature_names))
         if f"{MODEL}/{MIXTURE}" in files:
             model: Any = Mixture.load(folder / MODEL)
         else:
             model = load_model(folder / MODEL)
             if f"{RULE}/{MODEL_MANIFEST}" in files:
                 model = PostProcessed(model, load_model(folder / RULE))
-        encoder = RowEncoder.load(folder)
         reference = read_json(folder / REFERENCE)
         metric = FairMetric(*read_numbers(folder / METRIC, *ARRAYS)) if METRIC in files else None
         bundle = make_bundle(model, encoder, manifest, reference, metric)

@@ -13,7 +13,7 @@ from fairfrontier.prepare.splitting.stored import require
 from fairfrontier.prepare.table.column import used_columns
 from fairfrontier.runtime.config import Model
 from fairfrontier.runtime.errors import repeated
-from fairfrontier.train.base import Classifier, Regressor
+from fairfrontier.train.base import SHAPE, Classifier, Regressor
 from fairfrontier.train.baseline.linear import Linear
 from fairfrontier.train.postprocess.model import PostProcessed
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from fairfrontier.choose.bundle import Bundle
 
 MOST = 2**53
+# Levels of a regression's grid.
+MOST_LEVELS = 2**20
 # Sums of probabilities, to rounding.
 SLACK = 1e-9
 # What is read is used as it stands: a number that is written as text is none.
@@ -128,12 +130,31 @@ class Facts(BaseModel):
     certificate: Certificate | None = None
 
 
+def check_claims(manifest: Any, n_features: int) -> None:
+    """Raise ValueError where a model's manifest claims sizes that loading it would make room for.
+
+    ``n_features`` is how many the encoder makes.
+    """
+    require(manifest["parameters"].get("n_grid", 0) <= MOST_LEVELS, "n_grid")
+    waiting = [manifest["facts"]]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            # Mixtures have models within.
+            require(part.get(SHAPE, n_features) == n_features, "features")
+        if isinstance(part, dict | list):
+            waiting += part.values() if isinstance(part, dict) else part
+
+
 def check_content(bundle: Bundle) -> None:
     """Raise ValueError, or what a library raises, unless all parts of a bundle fit each other."""
     encoder = bundle.encoder
     features = encoder.encoder.feature_names
     facts = Facts.model_validate(bundle.manifest)
     for model in list_components(bundle.model):
+        if isinstance(model, PostProcessed):
+            columns = [*model.processor.cross(np.arange(len(encoder.attributes))[None, :])[0]]
+            require(not repeated(columns), "attributes")
         _check_model(model.model if isinstance(model, PostProcessed) else model, bundle)
     # Raises for attributes that there are not.
     _ = bundle.needed_groups
@@ -174,6 +195,14 @@ def _check_model(model: Any, bundle: Bundle) -> None:
             wanted = [(len(codes), len(features)), (len(codes),)]
             numbers = model.coefficient_.dtype.kind == model.intercept_.dtype.kind == "f"
             require(numbers and found == wanted, "coefficients")
+        if (network := getattr(model, "network_", None)) is not None:
+            # Smaller numbers would be more units in a file of the same size.
+            require(all(each.dtype == np.float64 for each in network.arrays), "network")
+        if (guesser := getattr(model, "guesser_", None)) is not None:
+            # Trees have a margin for every group, or one for two.
+            size = len(model.cells_)
+            margins = size if size > 2 else 1
+            require(guesser.group.coefficient.shape == (size, margins + 2), "groups")
     else:
         require(isinstance(model, Regressor) and not classes, "kind of model")
         require(bool(np.isclose(find_chance(model).sum(), 1.0)), "probabilities")

@@ -16,7 +16,7 @@ from fairfrontier.prepare.config.dataset import (
     read_lineage,
     replace_noise,
 )
-from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.errors import ConfigError, nearest, repeated
 from fairfrontier.runtime.finder import find_yaml
 from fairfrontier.study.argument import check_names, check_types
 from fairfrontier.study.claim import Block
@@ -346,6 +346,10 @@ def _make_model(
     unnamed = {name: value for name, value in parameters.items() if named[name] == value}
     with _naming(key):
         check_types(method, method.name, unnamed)
+        for name in method.group_parameters:
+            if isinstance(parameters.get(name), list) and repeated(map(str, named[name])):
+                fault = f"{name} names an attribute twice: {parameters[name]}."
+                raise ConfigError(fault, "Name it once.")
         model = method(**parameters)
         try:
             model.check()

@@ -20,7 +20,7 @@ ARRAYS = (
     *("right_children", "split_conditions", "split_indices", "split_type", "sum_hessian"),
 )
 CATEGORIES = ("categories", "categories_nodes", "categories_segments", "categories_sizes")
-MOST_OUTPUTS, MOST_FEATURES = 100_000, 100_000_000
+MOST_FEATURES = 100_000_000
 # XGBoost follows a tree by recursion, and attributes values in memory that grows with its square.
 MOST_LEVELS = 1000
 
@@ -127,7 +127,7 @@ def check_booster(booster: Mapping[str, Any]) -> None:
     learner = booster["learner"]
     parameters = learner["learner_model_param"]
     n_features, n_classes = int(parameters["num_feature"]), int(parameters["num_class"])
-    _require(0 <= n_features <= MOST_FEATURES and 0 <= n_classes <= MOST_OUTPUTS, "sizes")
+    _require(0 <= n_features <= MOST_FEATURES and n_classes >= 0, "sizes")
     _require(int(parameters["num_target"]) == 1, "num_target")
     score = [float(each) for each in parameters["base_score"].strip("[]").split(",")]
     _require(len(score) in (1, max(n_classes, 1)), "base_score")
@@ -139,6 +139,8 @@ def check_booster(booster: Mapping[str, Any]) -> None:
     _require(int(model["gbtree_model_param"]["num_trees"]) == len(trees), "num_trees")
     _require(int(model["gbtree_model_param"]["num_parallel_tree"]) > 0, "num_parallel_tree")
     _require(len(outputs) == len(trees), "tree_info")
+    # A round grows a tree for every class, and predictions make room for all that it claims.
+    _require(n_classes <= max(len(trees), 1), "num_class")
     _require(bool(((outputs >= 0) & (outputs < max(n_classes, 1))).all()), "tree_info")
     rounds = np.asarray(model["iteration_indptr"])
     _require(len(rounds) > 0 and rounds[0] == 0 and rounds[-1] == len(trees), "iteration_indptr")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from fairfrontier.runtime import text_file
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.text_file import MOST_VALUES
-from tests.fuzz.bundle import CLASSES, make_table, save_bundles, seal
+from tests.fuzz.bundle import BUNDLES, CLASSES, TABLE, make_table, save_bundles, seal
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +125,9 @@ def test_files_that_do_not_fit_each_other_are_refused(copy, kind, name, edit):
         ("encoder.json", put("attributes", 0, "name", value="age"), "its attributes cannot be"),
         ("encoder.json", put("unseen", value="\x1b[2J a\nb"), r"'\\x1b\[2J a\\nb' is not what"),
         ("encoder.json", put("unseen", value="a " * 500), r"bundle: '(a ){99}a…"),
+        ("model/manifest.json", put("facts", "n_features_in_", value=10**7), "its features cannot"),
+        ("model/manifest.json", add("facts", more=[{"n_features_in_": 10**7}]), "its features"),
+        ("model/manifest.json", add("parameters", n_grid=10**9), "its n_grid cannot be right"),
     ],
 )
 def test_a_refused_bundle_says_why(copy, name, edit, reason):
@@ -156,15 +160,65 @@ def test_a_model_of_other_classes_features_or_groups_is_refused(saved, tmp_path)
 )
 def test_arrays_that_only_some_uses_notice_are_refused(saved, tmp_path, name, change):
     folder = shutil.copytree(saved["classes"], tmp_path / "bundle")
-    path = folder / "model" / "arrays.npz"
+    change_arrays(folder, "model", **{name: change})
+    with pytest.raises(StoreError, match="holds no complete bundle"):
+        load_bundle(folder)
+
+
+def change_arrays(folder, part, **changes):
+    """Change arrays of a bundle's model or rule, by name, and seal it."""
+    path = folder / part / "arrays.npz"
     with np.load(path) as stored:
         arrays = dict(stored)
-    np.savez(path, **{**arrays, name: change(arrays[name])})
-    manifest = json.loads((folder / "model" / "manifest.json").read_text())
+    np.savez(path, **{**arrays, **{name: edit(arrays[name]) for name, edit in changes.items()}})
+    manifest = json.loads((folder / part / "manifest.json").read_text())
     manifest["files"]["arrays.npz"] = hash_file(path)
-    (folder / "model" / "manifest.json").write_text(json.dumps(manifest))
+    (folder / part / "manifest.json").write_text(json.dumps(manifest))
     seal(folder)
-    with pytest.raises(StoreError, match="holds no complete bundle"):
+
+
+def test_a_rule_that_names_an_attribute_twice_is_refused(copy):
+    def repeat(tree):
+        tree["parameters"]["attributes"] *= 2
+
+    folder = copy("rule", "rule/manifest.json", repeat)
+    change_arrays(folder, "rule", cells=lambda each: np.hstack([each, each]))
+    with pytest.raises(StoreError, match="its attributes cannot be right"):
+        load_bundle(folder)
+
+
+@pytest.fixture
+def save(tmp_path, monkeypatch):
+    """Return a function that saves the bundle of a method."""
+
+    def save(name, **parameters):
+        def fit(split):
+            model = ff.create(name, **parameters)
+            given = {"groups": split.train.groups} if "groups" in model.fit_takes else {}
+            return model.fit(split.train.X, split.train.y, **given)
+
+        monkeypatch.setitem(BUNDLES, name, (TABLE, fit))
+        return save_bundles(tmp_path, [name])[name]
+
+    return save
+
+
+def test_a_net_of_small_numbers_is_refused(save):
+    folder = save("nn", hidden=[2], steps=1)
+    load_bundle(folder)
+    change_arrays(folder, "model", parameter_0=lambda each: each.astype(np.int8))
+    with pytest.raises(StoreError, match="its network cannot be right"):
+        load_bundle(folder)
+
+
+def test_a_model_infers_no_more_groups_than_it_has_trees_for(save):
+    folder = save("linear_post", n_estimators=2)
+    assert len(load_bundle(folder).model.cells_) > 2
+    more = {"group_coefficient": ((0, 5), (0, 0)), "group_intercept": (0, 5)}
+    more["price"] = ((0, 0), (0, 5))
+    changes = {name: partial(np.pad, pad_width=width) for name, width in more.items()}
+    change_arrays(folder, "model", **changes)
+    with pytest.raises(StoreError, match="its groups cannot be right"):
         load_bundle(folder)
 
 

@@ -112,3 +112,8 @@ def test_a_rule_that_cannot_serve_costs_is_refused_before_training(home):
     costs = "objective: {costs: {false_positive: 1, false_negative: 5}}\n"
     with pytest.raises(ConfigError, match=r"methods.ruled.then: The parameter 'objective'"):
         read(home, costs + STUDY.replace("reject_option", "hardt"))
+
+
+def test_a_rule_that_names_an_attribute_twice_is_refused_before_training(home):
+    with pytest.raises(ConfigError, match=r"methods.ruled.then: attributes names an attribute tw"):
+        read(home, STUDY.replace("attributes: origin", "attributes: [[origin, origin]]"))

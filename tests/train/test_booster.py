@@ -9,7 +9,7 @@ import pytest
 import xgboost
 
 from fairfrontier.runtime.errors import StoreError
-from fairfrontier.train.booster import MOST_LEVELS, parse_ubj, read_booster
+from fairfrontier.train.booster import MOST_LEVELS, check_booster, parse_ubj, read_booster
 from fairfrontier.train.persistence import State, write_state
 
 MUTATIONS = int(os.environ.get("FUZZ", "500"))
@@ -92,6 +92,17 @@ def test_facts_that_disagree_are_refused(tmp_path, old, new):
     path.write_bytes(content.replace(old, old[: len(old) - len(new)] + new))
     with pytest.raises(ValueError, match=r"cannot be right|holds no booster|cut off"):
         read_booster(path)
+
+
+def test_a_booster_has_no_more_outputs_than_trees(tmp_path):
+    path, *_ = grow(tmp_path, objective="multi:softprob", num_class=3)
+    booster = parse_ubj(path.read_bytes())
+    claimed = booster["learner"]["learner_model_param"]
+    claimed.update(num_class="9", base_score="[5E-1]")
+    check_booster(booster)
+    claimed["num_class"] = "10"
+    with pytest.raises(ValueError, match="num_class"):
+        check_booster(booster)
 
 
 def make_chain(levels):
