@@ -72,6 +72,10 @@ def run_app(app: typer.Typer, program: str | None = None) -> None:
             raise
         say_error(str(missing))
         sys.exit(2)
+    except MemoryError as error:
+        fault = " ".join(f"There is too little memory: {error}".split()).rstrip(".:")
+        say_error(f"{fault}. Give the machine more, or the command fewer rows or another model.")
+        sys.exit(2)
     except typer.Abort:
         sys.exit(INTERRUPTED)
     except Exception as error:

@@ -64,6 +64,23 @@ def test_no_traceback_steers_the_terminal(monkeypatch, capsys):
     assert said.endswith(f"ValueError: {SHOWN}")
 
 
+@pytest.mark.parametrize("detail", ["", f"Unable to allocate 13 GiB {EVIL}\nfor an array."])
+def test_too_little_memory_is_one_line_that_steers_nothing(detail, monkeypatch, capsys):
+    small = typer.Typer()
+
+    @small.command()
+    def fail():
+        raise MemoryError(*filter(None, [detail]))
+
+    monkeypatch.setattr(sys, "argv", ["fairfrontier"])
+    with pytest.raises(SystemExit, match="2"):
+        run_app(small)
+    said = capsys.readouterr().err
+    assert said.startswith("There is too little memory")
+    assert said.count("\n") == 1
+    assert not set(said) & {"\x1b", "\x07", "\u202e"}
+
+
 @pytest.mark.parametrize("logger", ["fairfrontier", "matplotlib"])
 def test_no_warning_of_the_library_does(logger, monkeypatch, capsys):
     monkeypatch.setattr(logging.getLogger(logger), "handlers", [])
