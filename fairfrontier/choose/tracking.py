@@ -178,8 +178,8 @@ def _make_here(mlflow: Any) -> None:
     own = f"sqlite:///{here / DEFAULTS[0]}"
     if (here / DEFAULTS[0]).exists() or mlflow.get_tracking_uri() != own:
         return
-    mend = "Name another store with --to."
-    with holding(here), filling(here, what="database of MLflow", mend=mend) as work:
+    what, mend = "database of MLflow", "Name another store with --to."
+    with holding(here), filling(here, held=True, what=what, mend=mend) as work:
         if not (here / DEFAULTS[0]).exists():
             client = mlflow.MlflowClient(f"sqlite:///{work / DEFAULTS[0]}")
             client.search_experiments(max_results=1)

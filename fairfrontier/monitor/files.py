@@ -84,13 +84,15 @@ def run_monitor(
 def write_monitor(findings: Findings, started: float) -> dict[str, Any]:
     """Write the ``FILES`` and the decisions kept of the period; return the content of monitor.json.
 
+    Whoever holds the folder since its history was read may.
+
     Raises
     ------
     StoreError
         When the folder cannot be written; then no file in it has changed.
     """
     folder = findings.config.folder
-    with filling(folder, FILES) as work:
+    with filling(folder, FILES, held=True) as work:
         findings.history.write(work)
         if findings.kept is not None:
             findings.kept.to_parquet(work / name_kept(name_period(findings.config)), index=False)
@@ -114,7 +116,7 @@ def mark_announced(findings: Findings, names: Iterable[str]) -> None:
     Whoever holds the folder since its history was read may.
     """
     announced = (*findings.history.announced, *names)
-    with filling(findings.config.folder) as work:
+    with filling(findings.config.folder, held=True) as work:
         replace(findings.history, announced=announced).write(work)
 
 

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from fairfrontier.runtime.errors import StoreError
@@ -32,17 +32,19 @@ _TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
 _MOST = 2**20
 # Seconds until a process that waits for a folder says so, and until it gives up.
 QUIET, PATIENCE = 2.0, 3600.0
-# Seconds until a draft is moved even if another one still is.
-_MOVING = 60.0
+# Seconds until a draft is moved even if another one still is, and until one is made in a folder
+# that another process has locked.
+_MOVING, _MAKING = 60.0, 10.0
 _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def drafting(folder: Path) -> Iterator[Path]:
+def drafting(folder: Path, *, shared: bool = False) -> Iterator[Path]:
     """Yield an empty folder inside another one, which is removed afterwards unless it was moved.
 
     It is open to nobody to whom the other one is closed. What killed processes left is removed
-    first, or completed; see `recover`.
+    first, or completed; see `recover`. While it is made the other folder's lock is ``shared``:
+    `clean` then either finds the draft, and leaves both, or has removed the folder before.
 
     Raises
     ------
@@ -50,9 +52,13 @@ def drafting(folder: Path) -> Iterator[Path]:
         When the folder cannot be made.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    recover(folder)
-    mode = _mode_of(folder)
-    work, lock = _make_locked(lambda: folder / _name_draft(), mode)
+    with ExitStack() as stack:
+        if shared:
+            _, around = _make_locked(lambda: folder, shared=True)
+            stack.callback(os.close, around)
+        recover(folder)
+        mode = _mode_of(folder)
+        work, lock = _make_locked(lambda: folder / _name_draft(), mode)
     try:
         yield work
     finally:
@@ -106,17 +112,38 @@ def _name_draft() -> str:
     return f"{_UNFINISHED}{secrets.token_hex(8)}"
 
 
-def _make_locked(name: Callable[[], Path], mode: int = 0o777) -> tuple[Path, int]:
+def _make_locked(
+    name: Callable[[], Path], mode: int = 0o777, *, shared: bool = False
+) -> tuple[Path, int]:
     """Make the folder that is named, and return it with its lock, for which it waits."""
     while True:
         folder = name()
         folder.mkdir(mode, parents=True, exist_ok=True)
         # Before it is locked, another process may remove it, and a third one make it again.
         with suppress(FileNotFoundError):
-            lock = lock_folder(folder, wait=True)
-            if folder.is_dir() and os.path.samestat(os.fstat(lock), folder.stat()):
+            lock = _share_lock(folder) if shared else lock_folder(folder, wait=True)
+            if is_there(folder, lock):
                 return folder, lock
             os.close(lock)
+
+
+def is_there(folder: Path, handle: int) -> bool:
+    """Whether the folder of a handle is still the one at a path."""
+    return folder.is_dir() and os.path.samestat(os.fstat(handle), folder.stat())
+
+
+def _share_lock(folder: Path) -> int:
+    """Share the lock of a folder for a moment; where that is not to be had, do without."""
+    end = time.monotonic() + _MAKING
+    while time.monotonic() < end:
+        try:
+            return lock_folder(folder, wait=False, shared=True)
+        except BlockingIOError:
+            time.sleep(0.01)
+        except OSError:
+            # A file system without locks, or no such folder, as the next line says.
+            break
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
 
 
 def _mode_of(folder: Path) -> int:
@@ -208,6 +235,7 @@ def filling(
     folder: Path,
     owned: Iterable[str] = (),
     *,
+    held: bool = False,
     what: str = "results",
     mend: str = "Give a folder that you may write to and that has room, with --out.",
 ) -> Iterator[Path]:
@@ -215,7 +243,8 @@ def filling(
 
     They are moved when the block ends; if it raises, nothing changes. If the process is killed as
     they are moved, `recover` moves the others. Files named in ``owned`` that were not written again
-    are removed, others stay. ``what`` and ``mend`` are for the error.
+    are removed, others stay. Who is `holding` the folder says that it is ``held``; ``what`` and
+    ``mend`` are for the error.
 
     Raises
     ------
@@ -224,7 +253,7 @@ def filling(
     """
     existed = folder.is_dir()
     try:
-        with drafting(folder) as work:
+        with drafting(folder, shared=not held) as work:
             yield work
             written = sorted(path for path in work.iterdir() if path.is_file())
             for path in written:
@@ -265,7 +294,7 @@ def replacing(folder: Path, owned: Collection[str] = (), *, what: str, mend: str
         When the folder cannot be written, or holds something else.
     """
     try:
-        with drafting(folder.parent) as work:
+        with drafting(folder.parent, shared=True) as work:
             made = work / folder.name
             made.mkdir(_mode_of(folder) if folder.is_dir() else 0o777)
             yield made

@@ -275,6 +275,37 @@ def test_the_draft_of_a_living_writer_stays(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
+@pytest.mark.parametrize("replace", [False, True])
+def test_nothing_is_written_into_a_folder_that_is_being_removed(tmp_path, replace):
+    folder = tmp_path / "loans"
+    folder.mkdir()
+    (folder / "old").touch()
+
+    def write():
+        writing = replacing(folder / "one", what="", mend="") if replace else filling(folder)
+        with writing as work:
+            (work / "one").write_text("new")
+
+    second = threading.Thread(target=write)
+    lock = lock_folder(folder, wait=False)
+    second.start()
+    # Unless it waits, it ends meanwhile.
+    second.join(0.3)
+    folder.rename(tmp_path / "gone")
+    os.close(lock)
+    second.join()
+    assert [path.name for path in folder.rglob("*") if path.is_file()] == ["one"]
+    assert [path.name for path in (tmp_path / "gone").iterdir()] == ["old"]
+
+
+def test_whoever_locks_a_folder_for_long_stops_no_writer(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "_MAKING", 0.1)
+    lock = lock_folder(tmp_path, wait=False)
+    write_both(tmp_path, "text")
+    os.close(lock)
+    assert (tmp_path / "two").read_text() == "text"
+
+
 def test_a_folder_that_cannot_be_written_is_said(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="--out"), filling(tmp_path / "file" / "a", []):

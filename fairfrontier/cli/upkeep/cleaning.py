@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairfrontier.cli.upkeep.config import CleanConfig
-from fairfrontier.cli.upkeep.inventory import Item, find_links, list_items
+from fairfrontier.cli.upkeep.config import NAMED, CleanConfig
+from fairfrontier.cli.upkeep.inventory import Item, find_links, list_items, weigh_again
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.store import CACHE
-from fairfrontier.runtime.writer import drafting, lock_folder
+from fairfrontier.runtime.writer import drafting, is_there, lock_folder
 
 # Kinds whose folders are locked one by one while a command writes to them.
 LOCKED = ("downloads", "results", "histories")
@@ -48,13 +47,34 @@ def clean(config: CleanConfig) -> Cleaning:
     ConfigError
         When nothing belongs to the study.
     """
-    items, links = list_items(config.home), find_links(config.home)
-    chosen = choose_items(items, config, time.time())
-    with _locking(chosen, config.home) as free:
-        kept = _remove(free) if config.yes else {}
-    held = [item for item in chosen if item not in free]
-    removed = [item for item in free if config.yes and item.path not in kept]
-    return Cleaning(items, chosen, held, removed, kept, links)
+    kept: dict[Path, str] = {}
+    held, removed = list[Item](), list[Item]()
+    # What was renamed away is deleted last, when nobody waits for a lock any more.
+    with ExitStack() as trash, ExitStack() as locks:
+        # Which studies need an entry of the cache is known under its lock alone.
+        idle = not {*NAMED}.issuperset(config.kind) and _lock(config.home / CACHE, locks)
+        if not config.yes:
+            # Who only looks keeps nobody waiting.
+            locks.close()
+        items, links = list_items(config.home), find_links(config.home)
+        chosen = choose_items(items, config, time.time())
+        bins: dict[Path, Path] = {}
+        for number, item in enumerate(chosen):
+            try:
+                with ExitStack() as own:
+                    if not _is_free(item, own, idle=idle):
+                        held.append(item)
+                    elif config.yes:
+                        if item.base not in bins:
+                            bins[item.base] = trash.enter_context(drafting(item.base))
+                        item.path.rename(bins[item.base] / str(number))
+                        removed.append(item)
+            except FileNotFoundError:
+                # Whoever read a damaged entry has removed it.
+                removed.append(item)
+            except OSError as error:
+                kept[item.path] = error.strerror or str(error)
+    return Cleaning(items, chosen, held, removed if config.yes else [], kept, links)
 
 
 def choose_items(items: Sequence[Item], config: CleanConfig, now: float) -> list[Item]:
@@ -75,50 +95,28 @@ def choose_items(items: Sequence[Item], config: CleanConfig, now: float) -> list
     ]
 
 
-@contextmanager
-def _locking(items: Sequence[Item], home: Path) -> Iterator[list[Item]]:
-    """Yield the items that no command uses; until the end of the block none begins to."""
-    with ExitStack() as stack:
-
-        def lock(folder: Path) -> bool:
-            try:
-                stack.callback(os.close, lock_folder(folder, wait=False))
-            except OSError:
-                return False
-            return True
-
-        idle = any(item.is_cached for item in items) and lock(home / CACHE)
-        yield [
-            item
-            for item in items
-            if (idle or not item.is_cached)
-            and (item.kind not in LOCKED or all(map(lock, _list_locked(item.path))))
-        ]
+def _is_free(item: Item, locks: ExitStack, *, idle: bool) -> bool:
+    """Whether no command uses an item, nor has since it was listed; none begins to meanwhile."""
+    if item.is_cached and not idle:
+        return False
+    if item.kind in LOCKED and not _lock_all(item.path, locks):
+        return False
+    return item.is_cached or weigh_again(item) == item
 
 
-def _list_locked(folder: Path) -> list[Path]:
-    """Return a folder and the unfinished work in it: who writes there has locked one of them."""
-    drafts = (path for path in folder.rglob(".*@*") if path.is_dir() and not path.is_symlink())
-    return [folder, *drafts]
+def _lock_all(folder: Path, locks: ExitStack) -> bool:
+    """Lock a folder and those in it, drafts among them: who writes there has locked one."""
+    if not _lock(folder, locks):
+        return False
+    # They are listed under its lock: no draft is made there any more.
+    inside = (path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
+    return all(_lock_all(path, locks) for path in inside)
 
 
-def _remove(items: Sequence[Item]) -> dict[Path, str]:
-    """Remove items, and return why those stay that do."""
-    kept: dict[Path, str] = {}
-    bases: dict[Path, list[Item]] = defaultdict(list)
-    for item in items:
-        bases[item.base].append(item)
-    for base, inside in bases.items():
-        try:
-            with drafting(base) as trash:
-                for number, item in enumerate(inside):
-                    try:
-                        item.path.rename(trash / str(number))
-                    except FileNotFoundError:
-                        # Whoever read a damaged entry has removed it.
-                        continue
-                    except OSError as error:
-                        kept[item.path] = error.strerror or str(error)
-        except OSError as error:
-            kept |= {item.path: error.strerror or str(error) for item in inside}
-    return kept
+def _lock(folder: Path, locks: ExitStack) -> bool:
+    try:
+        handle = lock_folder(folder, wait=False)
+    except OSError:
+        return False
+    locks.callback(os.close, handle)
+    return is_there(folder, handle)

@@ -144,6 +144,12 @@ def _list_results(home: Path) -> Iterator[Item]:
                 yield _weigh(held, path, path.parent, studies=frozenset({name}))
 
 
+def weigh_again(item: Item) -> Item:
+    """Return an item of the results as it is now; FileNotFoundError where it is gone."""
+    kind = "histories" if _holds_history(item.path) else item.kind
+    return _weigh(kind, item.path, item.base, studies=item.studies, fault=item.fault)
+
+
 def _holds_history(folder: Path) -> bool:
     return any(path.name in (HISTORY, SUMMARY) for path in folder.rglob("*"))
 

@@ -8,17 +8,19 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from fairfrontier.cli.upkeep.cleaning import clean
+from fairfrontier.cli.upkeep import cleaning
+from fairfrontier.cli.upkeep.cleaning import choose_items, clean
 from fairfrontier.cli.upkeep.config import KINDS, NAMED, CleanConfig
 from fairfrontier.cli.upkeep.inventory import COMMANDS, list_items
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.option import ResultOptions
 from fairfrontier.runtime.store import Store, open_store
-from fairfrontier.runtime.writer import filling, holding, sharing
+from fairfrontier.runtime.writer import filling, holding, lock_folder, sharing
 from tests.project import ROOT, call_here
 
 
@@ -227,6 +229,61 @@ def test_results_that_are_being_written_stay(home):
     assert {item.path for item in done.held} == {results / "monitor" / "german", results / "german"}
     assert (results / "german" / "report.html").read_text() == "new"
     assert not (results / "audit" / "loans").exists()
+
+
+def test_a_history_that_is_held_inside_of_results_stays(home):
+    folder = home / "data" / "results" / "german"
+    (folder / "watched").mkdir()
+    (folder / "watched" / "history.parquet").touch()
+    with holding(folder / "watched"):
+        done = clean(CleanConfig(conf=home, kind="histories", yes=True))
+    assert [item.path for item in done.held] == [folder]
+    assert (folder / "watched" / "history.parquet").is_file()
+
+
+@pytest.mark.parametrize("name", ["report.html", "watched/history.parquet"])
+def test_results_that_change_after_they_were_listed_stay(home, monkeypatch, name):
+    path = home / "data" / "results" / "german" / name
+
+    def choose(*arguments):
+        chosen = choose_items(*arguments)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("new")
+        return chosen
+
+    monkeypatch.setattr(cleaning, "choose_items", choose)
+    done = clean(CleanConfig(conf=home, kind="results", yes=True))
+    assert path.read_text() == "new"
+    assert [item.path.name for item in done.held] == ["german"]
+    assert {item.path.name for item in done.removed} == {"adult@paper", "loans"}
+
+
+@pytest.mark.parametrize("yes", [False, True])
+def test_no_run_begins_between_the_listing_and_the_removal(home, monkeypatch, yes):
+    def list_all(folder):
+        with suppress(BlockingIOError):
+            os.close(lock_folder(folder / "data" / "cache", wait=False, shared=True))
+            begun.append(True)
+        return list_items(folder)
+
+    begun: list[bool] = []
+    monkeypatch.setattr(cleaning, "list_items", list_all)
+    clean(CleanConfig(conf=home, yes=yes))
+    # One that only looks keeps nobody waiting.
+    assert begun == ([] if yes else [True])
+
+
+def test_all_is_moved_away_before_anything_is_deleted(home, monkeypatch):
+    chosen = [item.path for item in list_items(home)]
+    rmtree, left = shutil.rmtree, []
+
+    def delete(*arguments, **options):
+        left.extend(path for path in chosen if path.exists())
+        rmtree(*arguments, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", delete)
+    clean(CleanConfig(conf=home, kind=KINDS, yes=True))
+    assert (left, find_rest(home)) == ([], {})
 
 
 def test_a_download_that_goes_on_stays(home):
