@@ -195,9 +195,10 @@ def _check_model(model: Any, bundle: Bundle) -> None:
             wanted = [(len(codes), len(features)), (len(codes),)]
             numbers = model.coefficient_.dtype.kind == model.intercept_.dtype.kind == "f"
             require(numbers and found == wanted, "coefficients")
-        if (network := getattr(model, "network_", None)) is not None:
+        for part in (model, *getattr(model, "classifiers_", ())):
+            arrays = part.network_.arrays if hasattr(part, "network_") else ()
             # Smaller numbers would be more units in a file of the same size.
-            require(all(each.dtype == np.float64 for each in network.arrays), "network")
+            require(all(each.dtype == np.float64 for each in arrays), "network")
         if (guesser := getattr(model, "guesser_", None)) is not None:
             # Trees have a margin for every group, or one for two.
             size = len(model.cells_)

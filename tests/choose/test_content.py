@@ -203,10 +203,14 @@ def save(tmp_path, monkeypatch):
     return save
 
 
-def test_a_net_of_small_numbers_is_refused(save):
-    folder = save("nn", hidden=[2], steps=1)
+@pytest.mark.parametrize("within", [False, True])
+def test_a_net_of_small_numbers_is_refused(save, within):
+    small = {"hidden": [2], "steps": 1}
+    own = {"learner": "nn", "learner_parameters": small, "max_iter": 1} if within else small
+    folder = save("reductions" if within else "nn", **own)
     load_bundle(folder)
-    change_arrays(folder, "model", parameter_0=lambda each: each.astype(np.int8))
+    name = "0_parameter_0" if within else "parameter_0"
+    change_arrays(folder, "model", **{name: lambda each: each.astype(np.int8)})
     with pytest.raises(StoreError, match="its network cannot be right"):
         load_bundle(folder)
 
