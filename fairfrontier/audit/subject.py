@@ -226,11 +226,13 @@ def _decide(bundle: Bundle, config: AuditConfig, groups: Sequence[str], report: 
     for frame in read_frames(bundle, path, columns, report):
         rows = bundle.encode(frame)
         accepted = rows.refusals.accepted
+        judged = _judge(bundle, rows.X[accepted], rows.groups[accepted], edits)
+        judged = judged[rows.refusals.add_infinite(judged)]
+        accepted = rows.refusals.accepted
         refused.update(rows.refusals.reasons[~accepted])
         X, codes, y = rows.X[accepted], rows.groups[accepted], np.zeros(accepted.sum())
         if label in columns:
             y = encoder.read_labels(frame[accepted], path)
-        judged = _judge(bundle, X, codes, edits)
         read.append((y, codes, judged))
         if sample is not None:
             sample.add(np.column_stack([y, judged[:, :2], X]))

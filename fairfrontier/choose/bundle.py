@@ -188,7 +188,10 @@ class Bundle(BaseEstimator):
         names, words = read_ids(frame, row_id or self.row_id)
         accepted = rows.refusals.accepted
         answers = self._answer(rows.X[accepted], rows.groups[accepted], words[accepted])
-        values = {name: _spread(column, accepted) for name, column in answers.items()}
+        numbers = [column for column in answers.values() if column.dtype.kind == "f"]
+        kept = rows.refusals.add_infinite(np.stack(numbers, axis=1))
+        accepted = rows.refusals.accepted
+        values = {name: _spread(column[kept], accepted) for name, column in answers.items()}
         decided = {ID: names, **values, REFUSED: rows.refusals.reasons}
         return pd.DataFrame(decided, index=frame.index).astype({REFUSED: "str"})
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
-from fairfrontier.choose.judgement import find_chance, list_components
+from fairfrontier.choose.judgement import list_components
+from fairfrontier.choose.reference import OTHER
 from fairfrontier.prepare.config.text import WORDS
 from fairfrontier.prepare.splitting.stored import require
 from fairfrontier.prepare.table.column import used_columns
 from fairfrontier.runtime.config import Model
-from fairfrontier.runtime.errors import repeated
-from fairfrontier.train.base import SHAPE, Classifier, Regressor
+from fairfrontier.runtime.errors import ConfigError, repeated
+from fairfrontier.train.base import SHAPE, Classifier, Estimator, Regressor
 from fairfrontier.train.baseline.linear import Linear
+from fairfrontier.train.postprocess.base import PostProcessor
 from fairfrontier.train.postprocess.model import PostProcessed
+from fairfrontier.train.postprocess.rule import RampRule
 
 if TYPE_CHECKING:
     from fairfrontier.choose.bundle import Bundle
@@ -25,6 +32,17 @@ MOST = 2**53
 MOST_LEVELS = 2**20
 # Sums of probabilities, to rounding.
 SLACK = 1e-9
+# Of each of our rules the probabilities, those of rows that add up to 1, and its other numbers,
+# of which only NaN is none: comparisons with it decide 0.
+RULES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
+    {
+        "group_thresholds": ((), ("rule_.share",), ("rule_.threshold",)),
+        "hardt": (("ignored_", "constant_"), ("share_",), ("threshold_",)),
+        "reject_option": (("theta_",), (), ()),
+        "shift_inference": (("prior_", "priors_"), (), ()),
+    }
+)
+RAMPS = ("rule_.centre", "rule_.level", "rule_.slope")
 # What is read is used as it stands: a number that is written as text is none.
 Rows = Annotated[int, Field(ge=0, le=MOST, strict=True)]
 Sum = Annotated[float, Field(ge=0, le=MOST, strict=True)]
@@ -149,25 +167,31 @@ def check_claims(manifest: Any, n_features: int) -> None:
 def check_content(bundle: Bundle) -> None:
     """Raise ValueError, or what a library raises, unless all parts of a bundle fit each other."""
     encoder = bundle.encoder
-    features = encoder.encoder.feature_names
+    features, named = encoder.encoder.feature_names, encoder.classes
     facts = Facts.model_validate(bundle.manifest)
     for model in list_components(bundle.model):
         if isinstance(model, PostProcessed):
+            require(len(named) == 2, "rule")
+            check_rule(model.processor)
             columns = [*model.processor.cross(np.arange(len(encoder.attributes))[None, :])[0]]
             require(not repeated(columns), "attributes")
-        _check_model(model.model if isinstance(model, PostProcessed) else model, bundle)
+        inner = model.model if isinstance(model, PostProcessed) else model
+        check_model(inner, features, len(named))
     # Raises for attributes that there are not.
     _ = bundle.needed_groups
     described: Shared
-    if len(encoder.classes) > 2:
+    if len(named) > 2:
         described = OfSeveral.model_validate(bundle.reference)
         classes = described.classes
-        require({*classes} == {*encoder.classes} and facts.accepted in classes, "classes")
+        require({*classes} == {*named} and facts.accepted in classes, "classes")
     else:
-        described = (OfTwo if encoder.classes else OfNumbers).model_validate(bundle.reference)
+        described = (OfTwo if named else OfNumbers).model_validate(bundle.reference)
         classes = {"": described}
     for each in classes.values():
         require({*each.groups} == {*encoder.names}, "groups")
+        for attribute in encoder.attributes:
+            levels = {*each.groups[attribute.name]}
+            require(bool(levels) and levels <= {*attribute.names, OTHER}, "levels of groups")
     numbers = {*used_columns(encoder.config)[0], WORDS}
     require({*described.features} == {*encoder.described}, "features")
     for name, histogram in described.features.items():
@@ -178,23 +202,26 @@ def check_content(bundle: Bundle) -> None:
         require(metric.sigma.shape == size and wide and metric.basis.ndim == 2, "metric")
 
 
-def _check_model(model: Any, bundle: Bundle) -> None:
-    """Raise ValueError unless a model has the features and the classes of its bundle."""
-    encoder = bundle.encoder
-    features, classes = encoder.encoder.feature_names, len(encoder.classes)
+def check_model(model: Any, features: Sequence[str], classes: int) -> None:
+    """Raise ValueError unless a model may be one of these features and so many classes."""
+    _check_parameters(model)
     named = [*getattr(model, "feature_names_in_", features)]
     require(model.n_features_in_ == len(features) and named == [*features], "features")
+    if hasattr(model, "probability_"):
+        _check_chances(model.probability_)
+        require(bool(np.isclose(np.sum(model.probability_), 1.0)), "probabilities")
     if isinstance(model, Classifier):
         codes = [*model.classes_]
-        numbered = model.classes_.dtype.kind in "iu" and not repeated(codes)
+        numbered = model.classes_.dtype.kind in "iu" and codes == sorted({*codes})
         fitted = numbered and all(0 <= code < classes for code in codes)
         require(fitted and (classes > 2 or len(codes) == classes), "classes")
+        require(not math.isnan(model.cut_), "cut")
         if isinstance(model, Linear):
             # Predictions broadcast what explanations index.
-            found = [each.shape for each in (model.coefficient_, model.intercept_)]
+            numbers = (model.coefficient_, model.intercept_)
             wanted = [(len(codes), len(features)), (len(codes),)]
-            numbers = model.coefficient_.dtype.kind == model.intercept_.dtype.kind == "f"
-            require(numbers and found == wanted, "coefficients")
+            finite = all(each.dtype.kind == "f" and np.isfinite(each).all() for each in numbers)
+            require(finite and [each.shape for each in numbers] == wanted, "coefficients")
         for part in (model, *getattr(model, "classifiers_", ())):
             arrays = part.network_.arrays if hasattr(part, "network_") else ()
             # Smaller numbers would be more units in a file of the same size.
@@ -206,4 +233,52 @@ def _check_model(model: Any, bundle: Bundle) -> None:
             require(guesser.group.coefficient.shape == (size, margins + 2), "groups")
     else:
         require(isinstance(model, Regressor) and not classes, "kind of model")
-        require(bool(np.isclose(find_chance(model).sum(), 1.0)), "probabilities")
+
+
+def check_rule(rule: Any) -> None:
+    """Raise ValueError unless a rule decides in every group as one that was fitted may."""
+    require(isinstance(rule, PostProcessor) and np.array_equal(rule.classes_, [0, 1]), "rule")
+    _check_parameters(rule)
+    chances, shares, numbers = RULES.get(rule.name, ((), (), ()))
+    if isinstance(getattr(rule, "rule_", None), RampRule):
+        numbers = RAMPS
+    for name in (*chances, *shares):
+        _check_chances(attrgetter(name)(rule))
+    for name in shares:
+        require(np.allclose(attrgetter(name)(rule).sum(axis=1), 1.0), "probabilities")
+    for name in numbers:
+        require(not np.isnan(attrgetter(name)(rule)).any(), "thresholds")
+    if rule.name == "randomized_threshold":
+        _check_calibration(rule)
+    # An index without a row raises.
+    code = np.arange(len(rule.cells_) + rule.takes_unseen)
+    require(bool(np.isfinite(rule.probability(np.zeros(code.size), code)).all()), "rule")
+
+
+def _check_calibration(rule: Any) -> None:
+    """Raise ValueError unless a rule calibrates as its parameter says, by an increasing map."""
+    found = rule.calibration_
+    require(getattr(found, "kind", None) == rule.calibrate, "calibration")
+    if found is not None:
+        both = np.array([found.knots, found.values], dtype=np.float64)
+        require(bool(np.isfinite(both).all()), "calibration")
+        if rule.calibrate == "isotonic":
+            require(bool((np.diff(both) >= 0).all()), "calibration")
+            _check_chances(found.values)
+        else:
+            require(both.shape == (2, 1), "calibration")
+
+
+def _check_chances(values: Any) -> None:
+    """Raise ValueError unless all are probabilities."""
+    numbers = np.asarray(values, dtype=np.float64)
+    require(bool(((numbers >= -SLACK) & (numbers <= 1.0 + SLACK)).all()), "probabilities")
+
+
+def _check_parameters(part: Estimator) -> None:
+    """Raise ValueError for a parameter with which nothing is fitted, or no seed of draws."""
+    require(type(getattr(part, "random_state", 0)) is int, "random_state")
+    try:
+        part.check()
+    except ConfigError as error:
+        raise ValueError(error.fault) from error

@@ -201,11 +201,13 @@ def _judge_block(
     if isinstance(model, PostProcessed):
         processor = model.processor
         score = _judge_block(model.model, X, groups, ids)[0]
-        chance = processor.predict_proba(score, groups=groups)[:, 1]
-        decision = processor.predict(score, groups=groups, ids=ids)
+        # A rule refuses to decide on rows any of which has no score; that row alone is refused.
+        taken = np.where(np.isfinite(score), score, 0.5)
+        chance = processor.predict_proba(taken, groups=groups)[:, 1]
+        decision = processor.predict(taken, groups=groups, ids=ids)
         chosen = np.asarray(decision == processor.classes_[-1])
         if processor.rescores:
-            score = chance
+            score = np.where(np.isfinite(score), chance, np.nan)
         return score, chance if processor.randomized else chosen.astype(np.float64), chosen
     given = _give(model, groups, ids)
     score = np.asarray(model.predict_proba(X, **given), dtype=np.float64)[:, 1]

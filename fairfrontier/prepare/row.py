@@ -60,6 +60,17 @@ class Refusals:
             self.code[rows] = len(self.texts)
             self.texts.append(reason)
 
+    def add_infinite(self, answers: np.ndarray) -> np.ndarray:
+        """Refuse the accepted rows whose answers, (n_accepted, n_answers), are not all finite.
+
+        Returns a mask of the others among them.
+        """
+        finite = np.isfinite(answers).all(axis=1)
+        rows = np.zeros(self.n_samples, dtype=bool)
+        rows[self.accepted] = ~finite
+        self.add(rows, "the model gives no finite answer")
+        return np.asarray(finite)
+
     @property
     def accepted(self) -> np.ndarray:
         """A mask of the rows that are not refused."""

@@ -14,6 +14,7 @@ from fairfrontier.audit.verb import check_options, write
 from fairfrontier.choose import scoring
 from fairfrontier.choose.bundle import load_bundle
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
+from fairfrontier.train.baseline.linear import Linear
 from tests.monitor.watched import make_bundle, make_rows
 
 
@@ -103,6 +104,20 @@ def test_a_bundle_is_audited_on_raw_rows(bundle, judge, tmp_path, monkeypatch):
     framed = ff.audit(rows, model=bundle, groups="sex")
     assert values(framed.measures)["consistency", "region"] == own["consistency", "region"]
     assert set(framed.impact["attribute"]) == {"sex"}
+
+
+def test_rows_without_a_finite_answer_are_refused(bundle, judge, monkeypatch):
+    rows = make_rows(13, 200)
+    X = load_bundle(bundle).encode(rows).X
+    kind, predict = Linear, Linear.predict_proba
+    monkeypatch.setattr(
+        kind, "predict_proba", lambda self, X: np.where(X[:, :1] > 0, np.nan, predict(self, X))
+    )
+    found, lost = judge(rows), int((X[:, 0] > 0).sum())
+    assert found.subject["refused"] == {"the model gives no finite answer": lost}
+    assert found.n_samples == 200 - lost
+    decided = load_bundle(bundle).decide(rows)["decision"]
+    assert values(found.measures)["selection_rate", ""] == pytest.approx(decided.mean())
 
 
 def test_what_a_bundle_cannot_be_audited_on_is_said(bundle, judge, tmp_path):

@@ -24,6 +24,8 @@ from fairfrontier.choose.choice import Choice, MixedChoice
 from fairfrontier.choose.select import Study
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.runtime.seeds import uniforms
+from fairfrontier.train.baseline.gbdt import GBDT
+from fairfrontier.train.baseline.linear import Linear
 from tests.project import environment
 
 DIFFERENCE = "selection_rate_difference:origin"
@@ -191,6 +193,28 @@ def test_rows_that_cannot_be_used_are_refused_with_the_reason(bundles, raw):
         bundles["drawn"].decide(table.drop(columns="origin"))
     with pytest.raises(ConfigError, match=r"no column 'income'.*Did you mean 'Income'"):
         bundles["gbdt"].decide(table.rename(columns={"income": "Income"}))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_row_without_a_finite_answer_is_refused(bundles, raw, method, monkeypatch):
+    table = raw[raw["age"] >= 20].head(60)
+    bundle = bundles[method]
+    wanted, X = bundle.decide(table), bundle.encode(table).X
+    lost = X[:, 0] > np.median(X[:, 0])
+    for kind in (Linear, GBDT):
+        monkeypatch.setattr(kind, "predict_proba", spoil(kind.predict_proba, X[lost, 0].min()))
+    found = bundle.decide(table)
+    reasons = np.where(lost, "the model gives no finite answer", "")
+    assert found["refused"].tolist() == reasons.tolist()
+    pd.testing.assert_frame_equal(found[~lost], wanted[~lost])
+    assert found.loc[lost, ["score", "probability", "decision"]].isna().all(axis=None)
+    with pytest.raises(DataError, match="is refused: the model gives no finite answer"):
+        bundle.predict(table)
+
+
+def spoil(predict, least):
+    """Return a method that predicts NaN where the first feature is at least a number."""
+    return lambda self, X: np.where(X[:, :1] >= least, np.nan, predict(self, X))
 
 
 def test_a_level_that_training_had_not_is_refused_where_the_bundle_says_so(loans, raw, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from functools import partial
@@ -12,6 +13,7 @@ import pytest
 
 import fairfrontier as ff
 from fairfrontier.choose.bundle import load_bundle, make_bundle
+from fairfrontier.choose.content import check_model, check_rule
 from fairfrontier.choose.view import describe_reference
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.loader import fit_table, make_request
@@ -69,6 +71,21 @@ def add(*path, **entries):
     return edit
 
 
+def rename(tree, key):
+    """Give the first entry of a mapping another key."""
+    tree[key] = tree.pop(next(iter(tree)))
+
+
+def scale(factor):
+    """Return an edit that multiplies the shares of a rule's thresholds."""
+
+    def edit(tree):
+        rule = tree["facts"]["rule"]
+        rule["shares"] = [[share * factor for share in shares] for shares in rule["shares"]]
+
+    return edit
+
+
 EDITS = [
     ("rule", "bundle.json", put("study", value=["x"])),
     ("rule", "bundle.json", put("minimum", value=0)),
@@ -94,6 +111,8 @@ EDITS = [
     ("regression", "reference.json", put("cut", value=None)),
     ("regression", "reference.json", put("cut", value="1")),
     ("classes", "reference.json", put("classes", value={})),
+    ("rule", "reference.json", put("groups", "sex", value={})),
+    ("rule", "reference.json", lambda tree: rename(tree["groups"]["sex"], "nobody")),
     ("rule", "encoder.json", put("dataset", "source", "missing", value=["\ud800"])),
     ("rule", "encoder.json", put("unseen", value="guess")),
     ("rule", "encoder.json", put("classes", value=["repaid", "repaid"])),
@@ -105,6 +124,14 @@ EDITS = [
     ("regression", "encoder.json", put("levels", value=["0"])),
     ("rule", "encoder.json", put("encoder", 0, "names", value=["x", "y"])),
     ("rule", "encoder.json", put("attributes", 0, "name", value="age")),
+    ("rule", "rule/manifest.json", scale(2.0)),
+    ("rule", "rule/manifest.json", scale(-1.0)),
+    ("rule", "rule/manifest.json", scale(math.nan)),
+    ("rule", "rule/manifest.json", put("facts", "rule", "thresholds", 0, 0, value=math.nan)),
+    ("rule", "rule/manifest.json", put("parameters", "unseen", value="pooled")),
+    ("rule", "rule/manifest.json", put("parameters", "random_state", value=1.5)),
+    ("rule", "model/manifest.json", add("facts", cut_=math.nan)),
+    ("regression", "model/manifest.json", put("parameters", "n_estimators", value=-1)),
 ]
 
 
@@ -148,10 +175,89 @@ def test_a_model_of_other_classes_features_or_groups_is_refused(saved, tmp_path)
             load_bundle(folder)
 
 
+@pytest.mark.parametrize("kind", ["classes", "regression"])
+def test_a_rule_behind_a_model_of_other_than_two_classes_is_refused(saved, tmp_path, kind):
+    folder = shutil.copytree(saved[kind], tmp_path / "bundle")
+    shutil.copytree(saved["rule"] / "rule", folder / "rule")
+    seal(folder)
+    with pytest.raises(StoreError, match="its rule cannot be right"):
+        load_bundle(folder)
+
+
+N_ROWS = 300
+SCORE = np.random.default_rng(0).uniform(size=N_ROWS)
+LABEL = (np.random.default_rng(1).uniform(size=N_ROWS) < SCORE).astype(np.int64)
+GROUPS = np.arange(N_ROWS)[:, None] % 2
+DRAWN = {"width": 0.2, "rate": 0.5}
+REVERSED = "reversed"
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters", "name", "value"),
+    [
+        ("group_thresholds", {}, "classes_", np.array([1, 0])),
+        ("group_thresholds", {}, "classes_", np.array([0, 1, 2])),
+        ("group_thresholds", {}, "classes_", np.array(["0", "1"])),
+        ("group_thresholds", {}, "scale", "per cent"),
+        ("hardt", {}, "share_", np.full((2, 2), 0.25)),
+        ("hardt", {}, "share_", np.full((2, 2), math.nan)),
+        ("hardt", {}, "threshold_", np.full((2, 2), math.nan)),
+        ("hardt", {}, "ignored_", np.array([0.0, -1.0])),
+        ("hardt", {}, "constant_", np.array([0.0, 7.0])),
+        ("reject_option", {}, "theta_", math.nan),
+        ("reject_option", {}, "theta_", -0.5),
+        ("shift_inference", {}, "priors_", np.array([0.5, math.nan])),
+        ("shift_inference", {}, "prior_", 3.0),
+        ("randomized_threshold", {"criterion": "covariance", "width": 0.2}, "rule_.slope", None),
+        (
+            "randomized_threshold",
+            {**DRAWN, "calibrate": "isotonic"},
+            "calibration_.knots",
+            REVERSED,
+        ),
+        ("randomized_threshold", {**DRAWN, "calibrate": "isotonic"}, "calibration_.values", None),
+        ("randomized_threshold", {**DRAWN, "calibrate": "isotonic"}, "calibration_.kind", "spline"),
+        ("randomized_threshold", {**DRAWN, "calibrate": "isotonic"}, "calibration_", None),
+        ("randomized_threshold", {**DRAWN, "calibrate": "sigmoid"}, "calibration_.knots", None),
+    ],
+)
+def test_a_rule_that_no_fit_leaves_is_refused(method, parameters, name, value):
+    rule = ff.create(method, attributes=0, **parameters)
+    rule.fit(SCORE, LABEL, groups=GROUPS)
+    check_rule(rule)
+    *path, last = name.split(".")
+    owner = getattr(rule, path[0]) if path else rule
+    before = getattr(owner, last)
+    if path and value is None:
+        value = np.full_like(before, math.nan)
+    object.__setattr__(owner, last, before[::-1] if value is REVERSED else value)
+    with pytest.raises(ValueError, match=r"cannot be right|'scale'"):
+        check_rule(rule)
+
+
+def test_a_draw_among_regressors_has_probabilities_and_a_seed():
+    X = np.column_stack([SCORE, LABEL])
+    model = ff.create("fair_regression", attribute=0, iterations=5)
+    model.fit(X, SCORE, groups=GROUPS)
+    names = ("a", "b")
+    check_model(model, names, 0)
+    model.random_state = [1]
+    with pytest.raises(ValueError, match="random_state"):
+        check_model(model, names, 0)
+    model.random_state, model.n_grid = 0, 0
+    with pytest.raises(ValueError, match="'n_grid'"):
+        check_model(model, names, 0)
+    model.n_grid, model.probability_ = 40, np.array([2.0, -1.0])
+    with pytest.raises(ValueError, match="probabilities"):
+        check_model(model, names, 0)
+
+
 @pytest.mark.parametrize(
     ("name", "change"),
     [
         ("coefficient", lambda each: each[:1]),
+        ("coefficient", lambda each: each * math.nan),
+        ("classes_", lambda each: each[::-1]),
         ("coefficient", lambda each: each > 0),
         ("intercept", lambda each: each[:1]),
         ("classes_", lambda each: each.astype(np.float64)),
