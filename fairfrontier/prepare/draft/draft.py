@@ -59,8 +59,9 @@ def draft_dataset(raw: RawTable, options: DraftOptions) -> DatasetDraft:
         When there are too few rows or columns, or a named column is of no use.
     """
     if len(raw.frame.columns) < 2:
+        shown = [f"one column, {str(name)!r}" for name in raw.frame.columns] or ["no column"]
         raise DataError(
-            f"{raw.name} has one column, {str(raw.frame.columns[0])!r}.",
+            f"{raw.name} has {shown[0]}.",
             "A study needs a label and a column to learn from; check the separator.",
         )
     columns = make_columns(raw.frame)

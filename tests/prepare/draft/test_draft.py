@@ -128,7 +128,11 @@ def test_options_that_do_not_suit_the_table(table, options, message):
 
 @pytest.mark.parametrize(
     ("columns", "message"),
-    [(["hired"], "has one column"), (["income", "hired"], "looks protected")],
+    [
+        ([], "has no column"),
+        (["hired"], "has one column"),
+        (["income", "hired"], "looks protected"),
+    ],
 )
 def test_tables_of_which_no_study_can_be_made(table, columns, message):
     with pytest.raises(DataError, match=message):
