@@ -53,10 +53,38 @@ FEATHER = (b"ARROW1", b"FEA1")
 WIDTH: int = Source.model_fields["width"].default
 # A sheet is made a rectangle: more cells than it has bytes were never written.
 LEAST_CELLS = 2**22
-# Parts of an .xlsx that may be large: cells, and what openpyxl does not read. A short tag of any
-# other takes it a thousand times the memory; styles of cells are at most 65,490.
-LARGE = ("xl/worksheets/", "xl/sharedStrings.xml", "xl/pivotCache/", "xl/media/")
+# Parts of an .xlsx that openpyxl does not read for a sheet's cells.
+UNREAD = (
+    "xl/calcChain.xml",
+    "xl/charts/",
+    "xl/comments",
+    "xl/drawings/",
+    "xl/embeddings/",
+    "xl/externalLinks/",
+    "xl/media/",
+    "xl/model/",
+    "xl/pivotCache/",
+    "xl/vbaProject.bin",
+)
+# A short tag takes openpyxl a thousand times the memory, until the row or shared text that it is
+# in ends. Other tags than those of plain cells stay; styles of cells are at most 65,490.
 PART_BYTES, PART_TAGS = 2**22, 2**18
+# Excel has no more rows.
+ROWS = 2**20
+
+
+def _compile_tags(start: str, inner: str) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
+    """Return the patterns of a tag that is neither, with what it holds, and of one that starts."""
+    prefix = r"(?:[\w.-]+:)?"
+    other = rf"<(?![/?!]|{prefix}(?:{start}|{inner})[\s/>])[^<]*"
+    return re.compile(other.encode()), re.compile(rf"<{prefix}{start}[\s/>]".encode())
+
+
+# Those that may be large.
+LARGE = {
+    re.compile(r"xl/worksheets/[^/]+\.xml"): _compile_tags("row", "c|v|is|t|f"),
+    re.compile(r"xl/sharedStrings\.xml"): _compile_tags("si", "t"),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +173,7 @@ def _read_sheet(raw: bytes, path: Path) -> pd.DataFrame:
             raise refuse_growth(path, most, "Save the sheet as CSV.")
     try:
         if zipfile.is_zipfile(io.BytesIO(raw)):
-            _check_sheet(raw, path)
+            raw = _check_sheet(raw, path)
         return pd.read_excel(io.BytesIO(raw))
     except DataError:
         raise
@@ -165,26 +193,31 @@ def _read_sheet(raw: bytes, path: Path) -> pd.DataFrame:
         ) from None
 
 
-def _check_sheet(raw: bytes, path: Path) -> None:
-    """Raise a DataError for a first sheet of too many columns, cells or characters.
+def _check_sheet(raw: bytes, path: Path) -> bytes:
+    """Return a spreadsheet without large parts that are not read.
 
-    Cells count up to the last in use, and a text that many cells share for each of them.
+    Raises a DataError for others that take much more than their cells do, and for a first sheet of
+    too many columns, cells or characters. Cells count up to the last in use, and a text that many
+    cells share for each of them.
     """
-    with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+    limit = most_unpacked(len(raw))
+    kept = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(raw)) as archive, zipfile.ZipFile(kept, "w") as copy:
         most = max(LEAST_CELLS, sum(member.file_size for member in archive.infolist()))
         if SPREADSHEET not in archive.namelist():
-            return
-        for member in archive.infolist():
-            if not member.filename.startswith(LARGE) and (
-                member.file_size > PART_BYTES or archive.read(member).count(b"<") > PART_TAGS
-            ):
+            return raw
+        for name in dict.fromkeys(archive.namelist()):
+            part = archive.read(name)
+            if _is_light(name, part):
+                copy.writestr(name, part)
+            # What names it all the same does not find it.
+            elif not name.startswith(UNREAD):
                 raise DataError(
-                    f"{path} has more in {member.filename!r} than a table needs.",
-                    "Save the sheet as CSV.",
+                    f"{path} has more in {name!r} than a table needs.", "Save the sheet as CSV."
                 )
     from openpyxl import load_workbook
 
-    book = load_workbook(io.BytesIO(raw), read_only=True, data_only=True, keep_links=False)
+    book = load_workbook(kept, read_only=True, data_only=True, keep_links=False)
     with closing(book):
         sheet = book.worksheets[0]
         # What it says of itself may be anything.
@@ -199,8 +232,28 @@ def _check_sheet(raw: bytes, path: Path) -> None:
                     "Delete what is far from the table, or save the sheet as CSV.",
                 )
             characters += sum(len(cell) for cell in row if isinstance(cell, str))
-            if characters > most_unpacked(len(raw)):
-                raise refuse_growth(path, most_unpacked(len(raw)), "Save the sheet as CSV.")
+            if characters > limit:
+                raise refuse_growth(path, limit, "Save the sheet as CSV.")
+    return kept.getvalue()
+
+
+def _is_light(name: str, part: bytes) -> bool:
+    """Return whether a part of a workbook takes little beside rows of cells and shared texts."""
+    # Entities, which stand for any number of tags.
+    if b"<!DOCTYPE" in part or "<!DOCTYPE".encode("utf-16-le") in part:
+        return False
+    for large, (other, start) in LARGE.items():
+        if large.fullmatch(name):
+            found = itertools.islice(other.finditer(part), PART_TAGS + 1)
+            lengths = [tag.end() - tag.start() for tag in found]
+            ends = [0, *(tag.start() for tag in start.finditer(part)), len(part)]
+            return (
+                len(ends) - 2 <= ROWS
+                and len(lengths) <= PART_TAGS
+                and sum(lengths) <= PART_BYTES
+                and all(part.count(b"<", *each) <= PART_TAGS for each in itertools.pairwise(ends))
+            )
+    return len(part) <= PART_BYTES and part.count(b"<") <= PART_TAGS
 
 
 def _keep_arrow(table: Any, name: str, path: Path, size: int | None = None) -> RawTable:

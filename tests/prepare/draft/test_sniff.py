@@ -216,42 +216,94 @@ def test_a_cell_far_from_the_others_does_not_fill_the_memory(
 
 
 SPREADSHEETML = "application/vnd.openxmlformats-officedocument.spreadsheetml"
-STRINGS = "xl/sharedStrings.xml"
+NAMESPACE = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+TYPES, SHEET, STRINGS = "[Content_Types].xml", "xl/worksheets/sheet1.xml", "xl/sharedStrings.xml"
+
+
+def make_parts(path, frame):
+    """Return the parts of a spreadsheet whose texts are all the first shared one."""
+    frame.to_excel(path, index=False)
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name).decode() for name in archive.namelist()}
+    kind = f'<Override PartName="/{STRINGS}" ContentType="{SPREADSHEETML}.sharedStrings+xml"/>'
+    parts[TYPES] = parts[TYPES].replace("</Types>", f"{kind}</Types>")
+    parts[SHEET] = re.sub(r't="inlineStr"><is><t>x</t></is>', 't="s"><v>0</v>', parts[SHEET])
+    return parts | {STRINGS: share("<t>x</t>")}
+
+
+def share(*texts):
+    return f'<sst xmlns="{NAMESPACE}">{"".join(f"<si>{text}</si>" for text in texts)}</sst>'
+
+
+def pack(path, parts):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, each in parts.items():
+            archive.writestr(name, each)
+    return path
+
+
+RUN = "<r><t/></r>"
+RELATIONS = "xl/worksheets/_rels/sheet1.xml.rels"
 
 
 @pytest.mark.parametrize(
-    ("part", "content", "message"),
+    ("part", "old", "new", "message"),
     [
-        (
-            STRINGS,
-            '<sst xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main">'
-            f"<si><t>{'y' * 2**20}</t></si></sst>",
-            "unpacks to more than 67 MB",
-        ),
-        ("xl/styles.xml", "<dxf/>" * 2**19, "more in 'xl/styles.xml' than a table needs"),
-        ("xl/theme/theme1.xml", " " * 2**23, "more in 'xl/theme/theme1.xml' than a table needs"),
+        (STRINGS, "x</t>", "y" * 2**20 + "</t>", "unpacks to more than 67 MB"),
+        (STRINGS, "<t>x</t>", RUN * 2**19, "more in 'xl/sharedStrings.xml' than a table needs"),
+        (STRINGS, "</si>", "</si>" + f"<si>{RUN * 2}</si>" * 2**18, "more in 'xl/shared"),
+        (STRINGS, "</sst>", "<si/>" * 2**20 + "</sst>", "more in 'xl/sharedStrings.xml'"),
+        (STRINGS, "</si>", "<t/>" * 2**19 + "</si>", "more in 'xl/sharedStrings.xml'"),
+        (STRINGS, "<sst", "<!DOCTYPE sst [<!ENTITY a '<r/>'>]><sst", "more in 'xl/sharedStrings"),
+        (SHEET, "</row>", "</row>" + "<c/>" * 2**19, "more in 'xl/worksheets/sheet1.xml'"),
+        (SHEET, "<is>", "<is>" + RUN * 2**19, "more in 'xl/worksheets/sheet1.xml'"),
+        (SHEET, "</sheetData>", "</sheetData>" + "<mergeCell/>" * 2**19, "more in 'xl/worksh"),
+        (SHEET, "</sheetData>", f"</sheetData><cfRule sqref='{'A1 ' * 2**21}'/>", "more in 'xl/w"),
+        (RELATIONS, "", "<Relationship/>" * 2**19, "more in 'xl/worksheets/_rels/sheet1.xml.rels'"),
+        ("xl/styles.xml", "", "<dxf/>" * 2**19, "more in 'xl/styles.xml' than a table needs"),
+        ("xl/theme/theme1.xml", "", " " * 2**23, "more in 'xl/theme/theme1.xml' than"),
+        (TYPES, "/xl/workbook.xml", "/xl/media/book.xml", "no item named 'xl/media/book.xml'"),
     ],
-)
+)  # fmt: skip
 def test_a_spreadsheet_of_a_long_text_or_of_needless_parts_does_not_fill_the_memory(
-    tmp_path, monkeypatch, part, content, message
+    tmp_path, monkeypatch, part, old, new, message
 ):
     pytest.importorskip("openpyxl")
-    pd.DataFrame({"a": ["x"] * 100}).to_excel(tmp_path / "t.xlsx", index=False)
-    with zipfile.ZipFile(tmp_path / "t.xlsx") as archive:
-        members = {name: archive.read(name).decode() for name in archive.namelist()}
-    if part == STRINGS:
-        # All cells are the first shared text.
-        kind = f'<Override PartName="/{STRINGS}" ContentType="{SPREADSHEETML}.sharedStrings+xml"/>'
-        types, sheet = "[Content_Types].xml", "xl/worksheets/sheet1.xml"
-        members[types] = members[types].replace("</Types>", f"{kind}</Types>")
-        shared = r't="s"><v>0</v>'
-        members[sheet] = re.sub(r't="inlineStr"><is><t>x</t></is>', shared, members[sheet])
-    with zipfile.ZipFile(tmp_path / "o.xlsx", "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, each in {**members, part: content}.items():
-            archive.writestr(name, each)
+    parts = make_parts(tmp_path / "t.xlsx", pd.DataFrame({"a": ["x"] * 100}))
+    if "media" in new:
+        parts["xl/media/book.xml"] = parts["xl/workbook.xml"] + "<definedName/>" * 2**19
+    before = parts.get(part, "") if old else ""
+    assert old in before
+    parts[part] = before.replace(old, new, 1) if old else new
     monkeypatch.setattr(pd, "read_excel", None)
     with pytest.raises(DataError, match=message):
-        read_raw(tmp_path / "o.xlsx")
+        read_raw(pack(tmp_path / "o.xlsx", parts))
+
+
+def test_a_spreadsheet_with_formats_and_large_parts_that_hold_no_cells_is_read(tmp_path):
+    pytest.importorskip("openpyxl")
+    rows = 5000
+    parts = make_parts(tmp_path / "t.xlsx", pd.DataFrame({"a": ["x"] * rows, "b": range(rows)}))
+    font = '<rPr><b/><sz val="11"/><color rgb="FF000000"/><rFont val="Arial"/></rPr>'
+    run = f"<r>{font}<t>x</t></r>"
+    parts[STRINGS] = share(*[run * 3] * rows)
+    tail = "".join(
+        f'<conditionalFormatting sqref="B{n}"><cfRule type="expression" priority="1">'
+        "<formula>B1&gt;2</formula></cfRule></conditionalFormatting>"
+        for n in range(1, 200)
+    )
+    tail += "<mergeCells>" + '<mergeCell ref="D1:E1"/>' * 200 + "</mergeCells>"
+    widths = "<cols>" + '<col min="1" max="1" width="20"/>' * 100 + "</cols>"
+    parts[SHEET] = (
+        parts[SHEET].replace("<sheetData>", f"{widths}<sheetData>")
+        .replace("</sheetData>", f"</sheetData>{tail}")
+    )  # fmt: skip
+    parts["xl/worksheets/sheet2.xml"] = parts[SHEET]
+    parts["xl/calcChain.xml"] = "<c/>" * 2**19
+    parts["xl/media/image1.png"] = "<" * 2**23
+    frame = read_raw(pack(tmp_path / "o.xlsx", parts)).frame
+    assert frame["a"].tolist() == ["xxx"] * rows
+    assert frame["b"].tolist() == list(range(rows))
 
 
 def test_a_spreadsheet_without_its_library(tmp_path, monkeypatch):
