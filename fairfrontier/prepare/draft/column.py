@@ -52,7 +52,8 @@ class Column:
         if (numbers.isna() & self.cells.notna()).any():
             return None
         if not pd.api.types.is_numeric_dtype(self.cells):
-            coded = self.cells.str.fullmatch(r"0[0-9]+").eq(True)
+            # Of several files a column may hold numbers and text.
+            coded = self.cells.astype("str").str.fullmatch(r"0[0-9]+").eq(True)
             if coded.any():
                 return None
         return numbers.astype(np.float64)
@@ -87,7 +88,7 @@ class Column:
         try:
             distinct = len(self.counts)
         except DataError:
-            return LARGE if pd.api.types.is_float_dtype(self.cells) else NESTED
+            return NESTED if self.numbers is None else LARGE
         if distinct == 0:
             return "empty"
         if distinct == 1:

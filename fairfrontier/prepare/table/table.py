@@ -193,7 +193,7 @@ def read_table(source: Source, home: Path, folder: Path) -> Table:
             frames.append(frame)
             check_same(list(frame.columns), list(frames[0].columns), path)
             digests.append(digest)
-    frame = pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
+    frame = _join(frames)
     if frame.empty:
         raise DataError(f"{source.path[0].path} holds no rows.", "Check that the file is complete.")
     if source.votes is not None and source.ballots is not None:
@@ -201,6 +201,20 @@ def read_table(source: Source, home: Path, folder: Path) -> Table:
         frame = join_votes(frame, count_votes(ballots.frame, source.votes), source.votes)
         digests.extend(ballots.digests)
     return Table(frame=frame, digests=tuple(digests))
+
+
+def _join(frames: list[pd.DataFrame]) -> pd.DataFrame:
+    """Return the rows of several files as one table; whole numbers stay whole beside others."""
+    if len(frames) == 1:
+        return frames[0]
+    # What `tidy` leaves whole would become float64 beside float64, or int64 beside uint64.
+    kept = {
+        name: object
+        for name in frames[0]
+        if len({frame[name].dtype for frame in frames}) > 1
+        and any(pd.api.types.is_integer_dtype(frame[name]) for frame in frames)
+    }
+    return pd.concat([frame.astype(kept) for frame in frames], ignore_index=True)
 
 
 def check_same(columns: list[str], first: list[str], path: Path) -> None:

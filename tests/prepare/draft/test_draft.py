@@ -240,6 +240,9 @@ def test_the_plainest_name_stands_for_its_kind(table):
         ([[1]] * 100, "lists or records"),
         ([1e17, 2e17] * 50, "floats of 2^53 or more"),
         ([10**17 + 1, 10**17 + 2] * 50, None),
+        # Of several files, one of which has floats.
+        (pd.Series([1.5, 10**17 + 1] * 50, dtype=object), None),
+        (pd.Series([1e17, 10**17 + 1] * 50, dtype=object), "floats of 2^53 or more"),
         (["a", "b"] * 50, None),
     ],
 )
