@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,7 +100,10 @@ class BatchColumn:
     def levels(self) -> tuple[np.ndarray, tuple[str, ...]]:
         """Return the codes, int64, and the levels; missing cells are a level."""
         try:
-            encoded = pc.dictionary_encode(_decode(self.values))
+            column = _decode(self.values)
+            if _is_bytes(column.type):
+                raise pa.ArrowNotImplementedError
+            encoded = pc.dictionary_encode(column)
             values = encoded.dictionary.to_pylist()
         # A KeyError is a time zone that there is not, an OverflowError a date.
         except (pa.ArrowNotImplementedError, KeyError, OverflowError):
@@ -184,6 +188,10 @@ def _decode(column: pa.Array) -> pa.Array:
     """Return a column without its dictionary, without NaN and, where it is text, without blanks."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
+    if _is_bytes(column.type):
+        # As in a study, bytes are text where they are UTF-8.
+        with suppress(pa.ArrowInvalid):
+            column = column.cast(pa.string())
     if is_text(column.type):
         return pc.utf8_trim_whitespace(column.cast(pa.string()))
     if pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py():

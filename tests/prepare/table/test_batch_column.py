@@ -31,6 +31,12 @@ def test_levels_are_written_alike():
     assert [levels[code] for code in codes] == ["2", "2", "2", "missing", "x"]
 
 
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary_view()])
+def test_levels_of_bytes_are_those_of_their_text(kind):
+    codes, levels = column([b"a", b" a", b"2.0", None], type=kind).levels()
+    assert [levels[code] for code in codes] == ["a", "a", "2", "missing"]
+
+
 def test_decimals_of_any_scale_are_zero_and_one():
     cells = column([Decimal("1.0000000000"), Decimal("0E-10")], type=pa.decimal128(38, 10))
     assert cells.binary(None, "positive").tolist() == [1.0, 0.0]
@@ -54,6 +60,7 @@ def test_zero_and_one_are_found():
         ([1.0, -1.0], "weights", "holds -1 in row 11.*leave --weights out"),
         ([[1], [2]], "levels", "holds list<item: int64>, which is no level"),
         ([{"a": 1}], "levels", "holds struct<a: int64>, which is no level"),
+        ([b"a", b"\xff"], "levels", "holds binary, which is no level"),
         (["1", " "], "numbers", "'c' is missing in row 11"),
         ([[1]], "numbers", "holds list<item: int64>, which are no numbers"),
     ],
