@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import socket
 import tempfile
 import time
 import warnings
@@ -30,7 +31,7 @@ from fairfrontier.runtime.home import find_foreign
 from fairfrontier.runtime.sqlite_file import find_trap
 from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.version import version
-from fairfrontier.runtime.writer import filling, holding, restore
+from fairfrontier.runtime.writer import drafting, filling, locking, restore
 from fairfrontier.study.frontier import summarise
 from fairfrontier.study.mixture import KEYS
 
@@ -43,10 +44,15 @@ ARTIFACTS = (
 PAPERS = ("*.html", "*.md", "*.png", "*.csv", "choice.json")
 # Tags by which a study that was logged before is found.
 STUDY, CHOICE, PARENT = "fairfrontier.study", "fairfrontier.choice", "mlflow.parentRunId"
+# The folder that is logged, and its machine: whoever holds its lock knows that no log of it runs.
+SOURCE = "fairfrontier.source"
+# Milliseconds after which a log of elsewhere is taken for cut off.
+ABANDONED = 24 * 3600 * 1000
 MODEL = "bundle"
 MOST_LETTERS = 6_000
 # What MLflow takes in the current folder where no store is named.
 DEFAULTS = ("mlflow.db", "mlruns")
+SQLITE = "sqlite:///"
 # What an address may hold before the host: a name and a password.
 _SECRET = re.compile(r"(?<=://)[^/@\s]*@")
 
@@ -77,7 +83,7 @@ def log_study(config: LogConfig) -> Logged:
     ``test/MEASURE``. Where `select` left a choice, its papers are files of the run, and its bundle
     is a logged model: a pyfunc that MLflow loads by `load_bundle`, without pickle. What was logged
     before, by a digest of the results, is not logged again; what a log that was cut off left is
-    deleted.
+    deleted, that of another folder or machine after a day.
 
     Raises
     ------
@@ -99,28 +105,28 @@ def log_study(config: LogConfig) -> Logged:
     if unnamed:
         _check_here()
     with _explaining():
-        if unnamed:
-            _make_here(mlflow)
+        _make_database(mlflow, config.to or mlflow.get_tracking_uri())
+    with _explaining(), locking(study.folder):
         client = mlflow.MlflowClient(config.to)
         name = config.experiment or str(study.facts["study"])
         found = client.get_experiment_by_name(name)
         experiment = client.create_experiment(name) if found is None else found.experiment_id
-        digest = _digest(study)
+        digest, source = _digest(study), _name_source(study.folder)
         runs = client.search_runs([experiment], f"tags.`{STUDY}` = '{digest}'")
         complete = [run for run in runs if run.info.status == "FINISHED"]
         if unnamed:
             places = [run.info.artifact_uri for run in complete[:1]]
             _check_places([client.get_experiment(experiment).artifact_location, *places])
         for run in runs:
-            if run not in complete:
+            if run not in complete and _is_cut_off(run.data.tags, run.info.start_time, source):
                 _delete(client, run)
         settings = study.frontier[KEYS].drop_duplicates()
         parent = (
             complete[0].info.run_id
             if complete
-            else _log_runs(client, experiment, study, settings, digest)
+            else _log_runs(client, experiment, study, settings, {STUDY: digest, SOURCE: source})
         )
-        model, new = _log_choice(mlflow, client, experiment, parent, study.folder / FOLDER)
+        model, new = _log_choice(mlflow, client, experiment, parent, study.folder / FOLDER, source)
         files = _SECRET.sub("", client.get_run(parent).info.artifact_uri)
     return Logged(name, parent, len(settings), model, files, not complete, new)
 
@@ -169,19 +175,22 @@ def _check_here() -> None:
         raise _refuse(f"is not opened: {trap}")
 
 
-def _make_here(mlflow: Any) -> None:
-    """Make MLflow's default store of the current folder, which has its name when it is whole.
+def _make_database(mlflow: Any, address: str) -> None:
+    """Make the SQLite file that an address names, which has its name when it is whole.
 
     MLflow never opens a database again whose making was cut off.
     """
-    here = Path.cwd()
-    own = f"sqlite:///{here / DEFAULTS[0]}"
-    if (here / DEFAULTS[0]).exists() or mlflow.get_tracking_uri() != own:
+    name = address.removeprefix(SQLITE)
+    path = Path(name).absolute()
+    # What is in memory has no name, and after these marks a file may have another one.
+    if name in ("", address, ":memory:") or {*name} & {*"?%"} or os.path.lexists(path):
         return
     what, mend = "database of MLflow", "Name another store with --to."
-    with holding(here), filling(here, held=True, what=what, mend=mend) as work:
-        if not (here / DEFAULTS[0]).exists():
-            client = mlflow.MlflowClient(f"sqlite:///{work / DEFAULTS[0]}")
+    folder = path.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    with locking(folder), filling(folder, held=True, what=what, mend=mend) as work:
+        if not os.path.lexists(path):
+            client = mlflow.MlflowClient(f"{SQLITE}{work / path.name}")
             client.search_experiments(max_results=1)
 
 
@@ -208,6 +217,16 @@ def _digest(study: Study) -> str:
     return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
+def _name_source(folder: Path) -> str:
+    """Return what tells a folder of this machine from others, without its path."""
+    return hashlib.sha256(f"{socket.gethostname()}:{folder.resolve()}".encode()).hexdigest()
+
+
+def _is_cut_off(tags: Mapping[str, str], started: int, source: str) -> bool:
+    """Return whether the log is dead that began a run or model, in milliseconds, and left it."""
+    return tags.get(SOURCE) == source or time.time() * 1000 - started > ABANDONED
+
+
 def _delete(client: Any, parent: Any) -> None:
     """Delete a run and those nested in it, of which a search returns a page."""
     query = f"tags.`{PARENT}` = '{parent.info.run_id}'"
@@ -218,10 +237,10 @@ def _delete(client: Any, parent: Any) -> None:
 
 
 def _log_runs(
-    client: Any, experiment: str, study: Study, settings: pd.DataFrame, digest: str
+    client: Any, experiment: str, study: Study, settings: pd.DataFrame, marks: Mapping[str, str]
 ) -> str:
     """Log the run of a study and those of its settings, and return the id of the first."""
-    tags = {STUDY: digest, **{key: str(study.facts[key]) for key in ("study", "profile")}}
+    tags = {**marks, **{key: str(study.facts[key]) for key in ("study", "profile")}}
     tags["dataset"] = str(study.summary["dataset"])
     tags |= {f"version.{name}": number for name, number in list_versions().items()}
     parent = client.create_run(experiment, tags=tags, run_name=study.folder.name).info.run_id
@@ -241,7 +260,7 @@ def _log_runs(
         key = (method, setting)
         tags = {
             PARENT: parent,
-            "digest": digest,
+            "digest": marks[STUDY],
             "method": method,
             "on_frontier": str(key in efficient),
             "needs_groups": str(key in needing),
@@ -296,7 +315,7 @@ def _list_files(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
 
 
 def _log_choice(
-    mlflow: Any, client: Any, experiment: str, run: str, folder: Path
+    mlflow: Any, client: Any, experiment: str, run: str, folder: Path, source: str
 ) -> tuple[str | None, bool]:
     """Log the choice that a folder holds, and return the URI of its model and whether it is new."""
     restore(folder)
@@ -307,12 +326,19 @@ def _log_choice(
     logged, _, known = client.get_run(run).data.tags.get(CHOICE, "").partition(" ")
     if logged and known == digest:
         return logged, False
+    of_run = f"source_run_id = '{run}'"
+    for old in client.search_logged_models([experiment], of_run):
+        if old.status == "PENDING" and _is_cut_off(old.tags, old.creation_timestamp, source):
+            client.delete_logged_model(old.model_id)
     for path in _list_files(folder, PAPERS):
         client.log_artifact(run, str(path), FOLDER)
     methods = [str(each["method"]) for each in bundle.manifest["models"]]
     tags = {"method": " or ".join(methods), "needs_groups": ", ".join(bundle.needed_groups)}
+    tags[SOURCE] = source
     model = client.create_logged_model(experiment, MODEL, run, tags=tags).model_id
-    with tempfile.TemporaryDirectory() as work:
+    # The next log removes a killed one's; that is nobody else's to read.
+    with drafting(Path(tempfile.gettempdir())) as draft:
+        work = tempfile.mkdtemp(dir=draft)
         mlflow.pyfunc.save_model(
             f"{work}/{MODEL}",
             loader_module=__name__,

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from fairfrontier.runtime.errors import StoreError
@@ -98,10 +98,14 @@ def sharing(folder: Path) -> Iterator[None]:
 
     Where there is no such folder, nothing is held. A process that cleans it is waited for.
     """
-    if not folder.is_dir():
+    with locking(folder, shared=True) if folder.is_dir() else nullcontext():
         yield
-        return
-    lock = lock_folder(folder, wait=True, shared=True)
+
+
+@contextmanager
+def locking(folder: Path, *, shared: bool = False) -> Iterator[None]:
+    """Let one process at a time use a folder, which none of them needs to write; others wait."""
+    lock = lock_folder(folder, wait=True, shared=shared)
     try:
         yield
     finally:

@@ -13,9 +13,10 @@ import pytest
 import fairfrontier as ff
 from fairfrontier.choose.choosing import choose, write_choice
 from fairfrontier.choose.config import LogConfig, SelectConfig
-from fairfrontier.choose.tracking import log_study
+from fairfrontier.choose.tracking import SOURCE, STUDY, log_study
 from fairfrontier.cli.command import app
 from fairfrontier.cli.terminal import run_app
+from fairfrontier.runtime import writer
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from tests.runtime.test_sqlite_file import lay_journal
 
@@ -141,6 +142,52 @@ def test_what_was_cut_off_is_logged_anew(mlflow, config, monkeypatch):
     assert len(nested) == 3
 
 
+def test_a_log_that_runs_is_left_alone(mlflow, config, home, monkeypatch):
+    first = log_study(config)
+    client = mlflow.MlflowClient(config.to)
+    experiment = client.get_experiment_by_name("loans").experiment_id
+    tags = {STUDY: client.get_run(first.run).data.tags[STUDY], SOURCE: "elsewhere"}
+    running = client.create_run(experiment, tags=tags).info.run_id
+    abandoned = client.create_run(experiment, start_time=1, tags=tags).info.run_id
+    assert not log_study(config).new
+    stages = [client.get_run(each).info.lifecycle_stage for each in (running, abandoned)]
+    assert stages == ["active", "deleted"]
+    # One of the same folder is waited for, here with little patience.
+    monkeypatch.setattr(writer, "PATIENCE", 0)
+    with (
+        writer.locking(home / "data/results/loans"),
+        pytest.raises(StoreError, match="is still used by"),
+    ):
+        log_study(config)
+
+
+def test_a_model_whose_log_was_killed_goes_with_its_copy(
+    mlflow, config, home, tmp_path, monkeypatch
+):
+    select(home)
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mlflow.MlflowClient, "log_model_artifacts", stop)
+        # A killed process removes nothing.
+        patch.setattr(writer.shutil, "rmtree", lambda *_, **__: None)
+        with pytest.raises(KeyboardInterrupt):
+            log_study(config)
+    (draft,) = (tmp_path / "tmp").glob(".unfinished@*")
+    (copy,) = draft.iterdir()
+    assert copy.stat().st_mode & 0o077 == 0
+    assert log_study(config).new_model
+    assert not [*(tmp_path / "tmp").glob(".unfinished@*")]
+    client = mlflow.MlflowClient(config.to)
+    experiment = client.get_experiment_by_name("loans").experiment_id
+    (model,) = client.search_logged_models([experiment])
+    assert model.status == "READY"
+
+
 def test_no_secret_is_told_where_nobody_answers(mlflow, config):
     away = LogConfig(**{**config.model_dump(), "to": "http://someone:hush@127.0.0.1:9"})
     with pytest.raises(StoreError, match=r"MLflow says: .*failed") as caught:
@@ -232,8 +279,9 @@ def test_a_database_that_was_cut_off_is_one_sentence(mlflow, config, monkeypatch
         log_study(config)
 
 
+@pytest.mark.parametrize("named", [None, "sqlite:///new/runs.db"])
 def test_a_log_that_is_cut_off_as_the_database_is_made_can_be_repeated(
-    mlflow, config, tmp_path, monkeypatch
+    mlflow, config, tmp_path, monkeypatch, named
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
@@ -246,8 +294,10 @@ def test_a_log_that_is_cut_off_as_the_database_is_made_can_be_repeated(
         patch.setattr("mlflow.store.db.utils._upgrade_db", stop)
         patch.setattr("mlflow.store.db.utils._initialize_tables", stop)
         with pytest.raises(KeyboardInterrupt):
-            log_study(unnamed)
-    assert not (tmp_path / "mlflow.db").exists()
+            log_study(unnamed.model_copy(update={"to": named}))
+    assert not [*tmp_path.rglob("*.db")]
+    if named is not None:
+        return
     assert log_study(unnamed).new
     again = log_study(unnamed)
     assert not again.new
