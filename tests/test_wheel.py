@@ -88,7 +88,7 @@ def test_the_wheel_holds_the_library_and_what_it_needs(wheel):
     assert len(data) > 30
     assert {name for name in names if ".dist-info/" not in name} == code | data
     assert (
-        "fairfrontier = fairfrontier.cli.command:main"
+        "fairfrontier = fairfrontier.__main__:main"
         in (
             zipfile.ZipFile(wheel).read(next(n for n in names if n.endswith("entry_points.txt")))
         ).decode()
