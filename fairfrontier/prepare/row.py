@@ -25,6 +25,7 @@ from fairfrontier.prepare.table.column import (
     MISSING_LEVEL,
     as_levels,
     find_rows,
+    own_column,
     parse_numbers,
     policy_of,
     tidy_column,
@@ -452,5 +453,6 @@ class RowEncoder:
         """Return a column as the study's reader left it."""
         text, source = self.config.text, self.config.source
         parquet = source.format == "parquet"
+        column = own_column(column)
         column = tidy_column(column) if parquet else clean_typed(column, source)
         return as_levels(column).str.lower() if text and column.name in text.lower else column

@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from fairfrontier.prepare.loader import fit_table, load, make_request
@@ -155,6 +156,26 @@ def test_numbers_of_any_type_are_numbers(encoder, people):
         assert np.array_equal(rows.X, wanted.X)
         assert np.array_equal(rows.groups, wanted.groups)
         assert (rows.refusals.reasons == wanted.refusals.reasons).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("city", pa.string_view()),
+        ("city", pa.binary_view()),
+        ("city", pa.decimal32(5, 1)),
+        ("age", pa.decimal64(5, 1)),
+    ],
+)
+def test_types_of_arrow_that_pandas_cannot_handle_are_read(encoder, people, name, kind):
+    number = pa.types.is_decimal(kind)
+    cells = [Decimal("40.0") if number else city for city in people["city"].fillna("Ulm")]
+    rows = people.assign(**{name: cells}).iloc[::-1]
+    typed = pd.arrays.ArrowExtensionArray(pa.array(cells[::-1], kind))
+    wanted, given = (encoder.encode(each, ["age"]) for each in (rows, rows.assign(**{name: typed})))
+    np.testing.assert_array_equal(given.X, wanted.X)
+    assert np.array_equal(given.groups, wanted.groups)
+    assert (given.refusals.reasons == wanted.refusals.reasons).all()
 
 
 @pytest.mark.parametrize("cell", [1e300, -1.7e308, "1e300", 1e43])

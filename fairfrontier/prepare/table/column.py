@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.config.section import WHOLE_NUMBER, Condition, level_text
@@ -45,6 +46,14 @@ def tidy_column(column: pd.Series) -> pd.Series:
     # Most columns of wide tables are not used; those that are will be refused then.
     with suppress(DataError):
         return as_levels(column)
+    return column
+
+
+def own_column(column: pd.Series) -> pd.Series:
+    """Return a column of Arrow's with a type for which pandas lacks functions in pandas' own."""
+    if str(column.dtype).startswith(("string_view", "binary_view", "decimal32", "decimal64")):
+        cells = pa.array(column).to_pandas()
+        return pd.Series(cells.array, column.index, name=column.name)
     return column
 
 

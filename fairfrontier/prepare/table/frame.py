@@ -16,8 +16,9 @@ from fairfrontier.prepare.table.parquet import count_bytes
 from fairfrontier.prepare.table.table import check_header
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 
-# Half a character and whole numbers beyond 64 bits raise Python's own errors.
-UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError)
+# Half a character and whole numbers beyond 64 bits raise Python's own errors, and decimals of a
+# scale that Parquet lacks an OSError.
+UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError, OSError)
 MEND = "Convert that column to numbers or text."
 
 
@@ -67,6 +68,9 @@ def write_parquet(table: pa.Table, sink: Any, what: object, size: int | None = N
         columns = [_decode(column) for column in table.columns]
         pq.write_table(pa.table(columns, table.column_names), sink)
     except UNFIT as error:
+        # With an errno it is an error of the disk.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
         raise DataError(
             f"{what} cannot be kept as Parquet: {str(error).splitlines()[0]}.", MEND
         ) from None

@@ -21,6 +21,8 @@ COUNTED = {"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 RESULT_TIMES = 1000
 TEXT = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 VIEWS = (pa.string_view(), pa.binary_view())
+# A KeyError is a time zone that there is not; a date beyond year 9999 raises Python's own errors.
+UNREADABLE = (pa.ArrowException, OSError, KeyError, ValueError, OverflowError, NotImplementedError)
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 
@@ -191,10 +193,10 @@ def parquet_errors(path: Path) -> Iterator[None]:
         yield
     except MemoryError:
         raise memory_error(path) from None
-    # A KeyError is a time zone that there is not.
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, KeyError) as error:
+    except UNREADABLE as error:
+        reason = str(error).splitlines()[0].rstrip(". ")
         raise DataError(
-            f"{path} is not a Parquet file that can be read: {str(error).splitlines()[0]}",
+            f"{path} is not a Parquet file that can be read: {reason}.",
             "Check source.format and fetch the file again.",
         ) from None
 

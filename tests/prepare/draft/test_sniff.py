@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import re
@@ -16,6 +17,7 @@ from pyarrow import feather
 
 from fairfrontier.prepare.config.source import MISSING_MARKERS
 from fairfrontier.prepare.draft.sniff import read_raw
+from fairfrontier.prepare.table.frame import write_parquet
 from fairfrontier.runtime.errors import ConfigError, DataError
 
 FRAME = pd.DataFrame({"Größe": [1.5, 2.0, 1234.25], "who": ["a", "b", "a"]})
@@ -174,6 +176,24 @@ def test_a_feather_file_of_too_many_columns_or_of_a_name_that_is_no_text(tmp_pat
     path.write_bytes(path.read_bytes().replace(b"abcdefgh", b"\xffbcdefgh"))
     with pytest.raises(DataError, match="not a Feather file that can be read: 'utf-8' codec"):
         read_raw(path)
+
+
+@pytest.mark.parametrize("scale", [-6000, 2 * 10**9])
+def test_decimals_that_parquet_does_not_have_are_refused(tmp_path, scale):
+    kind = pa.decimal128(38, scale)
+    cells = pa.Array.from_buffers(kind, 2, [None, pa.py_buffer(bytes(32))])
+    path = write_feather(tmp_path / "t.feather", t=cells)
+    with pytest.raises(DataError, match=r"t\.feather cannot be kept as Parquet: Scale must be"):
+        read_raw(path)
+
+
+def test_a_full_disk_is_no_fault_of_a_frame():
+    class Full(io.BytesIO):
+        def write(self, content):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left on device"):
+        write_parquet(pa.table({"t": [1]}), Full(), "The frame")
 
 
 def test_a_spreadsheet(tmp_path):

@@ -92,6 +92,22 @@ def test_a_result_that_grows_as_none_does_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "cells",
     [
+        pa.array([2**31 - 1], pa.int32()).cast(pa.date32()),
+        pa.array([2**62]).cast(pa.timestamp("us", tz="UTC")),
+        pa.array([0]).cast(pa.timestamp("us", tz="Nowhere/Land")),
+    ],
+)
+def test_times_that_python_does_not_have_are_one_sentence(tmp_path, cells):
+    pq.write_table(pa.table({"a": cells}), tmp_path / "t.parquet")
+    with pytest.raises(
+        DataError, match=r"t\.parquet is not a Parquet file that can be read: .*\w.?\. C"
+    ):
+        read_table(Source(path="t.parquet", format="parquet"), tmp_path, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
         pa.array([["a"]]),
         pa.array([{"a": "b"}]),
         pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())),
