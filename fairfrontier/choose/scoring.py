@@ -22,7 +22,7 @@ from fairfrontier.prepare.table.stream import (
     stamp_table,
 )
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
-from fairfrontier.runtime.option import check_apart
+from fairfrontier.runtime.option import check_apart, holds_results
 from fairfrontier.runtime.writer import check_folder, filling
 
 # Encoded, a batch of a wide table takes some hundred megabytes.
@@ -106,7 +106,7 @@ def score(
     ------
     ConfigError
         When the table lacks a column, one to keep is called as one of decisions is, or the file
-        would replace or join the table or the bundle.
+        would replace or join the table or the bundle, or replace results of another command.
     DataError
         When the table is damaged or changes while it is read, or an id is no whole number or text.
     StoreError
@@ -172,10 +172,19 @@ def check_score(
         names = read_names(file, source)
         bundle.encoder.check_columns(names, bundle.needed_groups, file)
         present |= set(names)
-    check_apart([out], [table])
+    taken = holds_results(out.parent) and out.exists() and not _holds_decisions(out)
+    check_apart([out], [table, *([out] if taken else [])])
     check_folder(out.parent)
     used = dict.fromkeys(bundle.encoder.list_read(present, bundle.needed_groups), "bundle")
     return used | named
+
+
+def _holds_decisions(path: Path) -> bool:
+    """Whether a file is one that `score` wrote."""
+    try:
+        return path.is_file() and REFUSED in pq.read_schema(path).names
+    except (OSError, pa.ArrowInvalid):
+        return False
 
 
 def find_columns(

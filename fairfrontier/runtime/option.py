@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from fairfrontier.runtime.config import Model
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.home import find_home, read_path
-from fairfrontier.runtime.writer import check_folder
+from fairfrontier.runtime.writer import check_folder, is_draft
 
 
 def make_absolute(path: Path) -> Path:
@@ -32,8 +32,16 @@ def split_names(value: Any) -> Any:
     return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
 
-# The file that makes a folder a bundle.
+# The file that makes a folder a bundle, and those that make one the results of a command.
 BUNDLE_FILE = "bundle.json"
+MARKS = {
+    "run": "points.parquet",
+    "select": "choice.json",
+    "explain": "explain.csv",
+    "debias": "thresholds.json",
+    "audit": "audit.json",
+    "monitor": "monitor.json",
+}
 Name = Annotated[str, Field(min_length=1)]
 Names = Annotated[tuple[Name, ...], BeforeValidator(split_names)]
 File = Annotated[Path, AfterValidator(make_absolute)]
@@ -87,30 +95,51 @@ class ResultOptions(ProjectOptions):
         Raises
         ------
         ConfigError
-            When a file would be replaced, or results would join a table's parts or a bundle.
+            When a file would be replaced, or results would join a table's parts, a bundle, the
+            cache or the results of another command.
         StoreError
             When the folder cannot be written.
         """
         check_folder(self.folder)
-        check_apart([self.folder / name for name in written], read)
+        others = [self.folder] if holds_results(self.folder, but=self.command) else []
+        check_apart([self.folder / name for name in written], [*read, *others])
+
+
+def holds_results(folder: Path, *, but: str = "") -> bool:
+    """Whether a folder has results of a command ``but`` one."""
+    return any((folder / mark).is_file() for name, mark in MARKS.items() if name != but)
 
 
 def check_apart(written: Iterable[Path], read: Iterable[Path]) -> None:
-    """Raise a ConfigError when files would replace what is read, or join it or any bundle.
+    """Raise a ConfigError when files would replace or join what they have to leave alone.
 
-    A file joins a table that is the folder it gets into, and a bundle at any depth below it.
+    That is what is ``read``, any bundle, and the cache of any project. A file joins a table that is
+    the folder it gets into, and a bundle or a cache at any depth below it. Nor does a file have a
+    name by which unfinished work is known, which is removed.
     """
+    written = [*written]
     files = {path.resolve() for path in written}
     near = files | {path.parent for path in files}
-    below = near.union(*(path.parents for path in files))
+    # The cache may be a link to another disk.
+    below = near.union(*(path.parents for path in (*files, *written)))
+    mend = "Give another place with --out."
+    if unfinished := sorted(path for path in below.union(written) if is_draft(path.name)):
+        raise ConfigError(f"{unfinished[0]} has a name of unfinished work, which goes.", mend)
     found = [path for path in read if path.resolve() in near]
-    found += sorted(folder for folder in below if (folder / BUNDLE_FILE).is_file())
+    found += sorted(
+        folder for folder in below if (folder / BUNDLE_FILE).is_file() or _is_cache(folder)
+    )
     if found:
         raise ConfigError(
-            f"The results in {min(files).parent} would replace what is read, or join it or a "
-            f"bundle: {found[0].resolve()}.",
-            "Give another place with --out.",
+            f"The results in {min(files).parent} would replace what is read, or join it, results "
+            f"of another command, the cache or a bundle: {found[0].resolve()}.",
+            mend,
         )
+
+
+def _is_cache(folder: Path) -> bool:
+    """Whether a folder is data/cache of a project."""
+    return folder.parts[-2:] == ("data", "cache") and (folder.parents[1] / "conf").is_dir()
 
 
 def find_root(conf: Path) -> Path:

@@ -54,8 +54,7 @@ def drafting(folder: Path, *, shared: bool = False) -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         if shared:
-            _, around = _make_locked(lambda: folder, shared=True)
-            stack.callback(os.close, around)
+            stack.callback(os.close, _make_locked(lambda: folder, shared=True)[1])
         recover(folder)
         mode = _mode_of(folder)
         work, lock = _make_locked(lambda: folder / _name_draft(), mode)
@@ -112,6 +111,11 @@ def locking(folder: Path, *, shared: bool = False) -> Iterator[None]:
         os.close(lock)
 
 
+def is_draft(name: str) -> bool:
+    """Whether a file or folder of that name is taken for unfinished work, or a part of it."""
+    return name == _REMOVED or name.startswith((_COMPLETE, _UNFINISHED, _REPLACED))
+
+
 def _name_draft() -> str:
     return f"{_UNFINISHED}{secrets.token_hex(8)}"
 
@@ -144,8 +148,7 @@ def _share_lock(folder: Path) -> int:
             return lock_folder(folder, wait=False, shared=True)
         except BlockingIOError:
             time.sleep(0.01)
-        except OSError:
-            # A file system without locks, or no such folder, as the next line says.
+        except OSError:  # No locks there, or no folder, which the next line raises.
             break
     return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
 
@@ -277,11 +280,10 @@ def filling(
 
 def check_owned(folder: Path, owned: Collection[str]) -> None:
     """Raise StoreError when a folder that is to be replaced holds what is not ``owned``."""
-    if not folder.is_dir():
-        return
     # A killed writer's draft is nobody's any more.
     recover(folder)
-    if strangers := {path.name for path in folder.iterdir()}.difference(owned):
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set[str]()
+    if strangers := names.difference(owned):
         raise StoreError(f"{folder} holds something else: {min(strangers)}.", "Move it away.")
 
 

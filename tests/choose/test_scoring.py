@@ -170,6 +170,20 @@ def test_what_is_wrong_is_said_before_a_file_is_replaced(bundle, table, tmp_path
     assert sorted(each.name for each in tmp_path.iterdir()) == ["decisions.parquet", "table.csv"]
 
 
+def test_decisions_replace_no_results_of_another_command(bundle, table, tmp_path):
+    table.to_parquet(tmp_path / "table.parquet")
+    folder = tmp_path / "choice"
+    folder.mkdir()
+    (folder / "choice.json").touch()
+    table.to_parquet(folder / "decisions.parquet")
+    for name in ("decisions.parquet", "choice.json"):
+        with pytest.raises(ConfigError, match=rf"another command.*: .*{name}\."):
+            score(bundle, tmp_path / "table.parquet", folder / name)
+    for _ in range(2):
+        score(bundle, tmp_path / "table.parquet", folder / "applicants.parquet")
+    assert len(list(folder.iterdir())) == 3
+
+
 def test_decisions_join_neither_the_parts_of_the_table_nor_the_bundle(bundle, table, tmp_path):
     parts = tmp_path / "parts"
     parts.mkdir()

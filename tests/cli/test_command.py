@@ -55,6 +55,7 @@ def test_two_runs_at_once_both_finish(fresh):
     [
         (("run", "lones"), "Did you mean 'loans'"),
         (("run", "loans", "--out", "/proc/nowhere"), "--out"),
+        (("run", "loans", "--out", "data/cache"), "the cache"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_two(fresh, arguments, told):
