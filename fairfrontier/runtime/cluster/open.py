@@ -50,6 +50,9 @@ def open_cluster(config: ClusterConfig) -> Iterator[Any]:
         return
     import dask
 
+    # What it configures as it is imported would go with the settings below.
+    import distributed  # noqa: F401
+
     # Its messages about every connection do not belong in a run's terminal; errors are raised.
     for name in ("distributed", "distributed.client", "tornado.application"):
         logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -94,6 +94,21 @@ with open_cluster(ClusterConfig(kind="local", workers=1, timeout=20)) as client:
     assert done.stdout == "1 True\n", done.stderr
 
 
+def test_the_first_cluster_of_a_process_leaves_dask_its_settings():
+    code = """
+import contextlib, dask
+from fairfrontier.runtime.cluster.config import ClusterConfig
+from fairfrontier.runtime.cluster.open import open_cluster
+from fairfrontier.runtime.errors import ClusterError
+nobody = ClusterConfig(kind="scheduler", address="tcp://127.0.0.1:1", timeout=0.1)
+with contextlib.suppress(ClusterError), open_cluster(nobody):
+    pass
+print(dask.config.get("distributed.comm.tls.min-version"))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "1.2\n", done.stderr
+
+
 def test_two_clusters_live_side_by_side():
     config = ClusterConfig(kind="local", workers=1)
     with open_cluster(config) as one, open_cluster(config) as other:
