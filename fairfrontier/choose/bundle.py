@@ -42,7 +42,7 @@ from fairfrontier.train.persistence import reading
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.registry import load_model
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST, REFERENCE, METRIC = BUNDLE_FILE, "reference.json", "metric.npz"
 MODEL, RULE = "model", "rule"
 ARRAYS = ("sigma", "basis", "directions")

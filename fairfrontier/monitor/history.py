@@ -269,7 +269,7 @@ def _check_sums(history: History) -> None:
     # Labels may come in later entries than their rows.
     of_period = counts.groupby(["period", *KEYS], sort=False)[list(COUNTED)].sum()
     rows, selected, labelled, positive, hit, false = (of_period[name] for name in COUNTED)
-    slack = SLACK * rows
+    slack = SLACK * (1 + rows)
     parts = (
         *((selected, rows), (labelled, rows), (positive, labelled), (hit, positive)),
         *((false, labelled - positive), (hit + false, selected)),
@@ -278,7 +278,8 @@ def _check_sums(history: History) -> None:
         raise ValueError("more rows are counted as selected or labelled than there are")
     sums = counts.groupby(["entry", *KEYS[::2]], sort=False)[list(COUNTED)].sum()
     everyone = sums.xs("", level="attribute").reindex(sums.droplevel("attribute").index)
-    most = everyone.to_numpy() + SLACK * everyone[["rows"]].to_numpy()
+    # Labels that come later are an entry without rows.
+    most = everyone.to_numpy() + SLACK * (1 + everyone[["rows"]].to_numpy())
     if (sums.to_numpy() > most).any():
         raise ValueError("the groups of an attribute have more rows than there are")
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
-from fairfrontier.prepare.config.section import Unseen
+from fairfrontier.prepare.config.section import REST, Unseen
 from fairfrontier.prepare.config.text import WORDS
 from fairfrontier.prepare.embedding.feature import SuppliedBlock, TextBlock
 from fairfrontier.prepare.embedding.saved import load_encoder, save_encoder
@@ -161,6 +161,9 @@ class RowEncoder:
             name: {column: levels or "all" for column, levels in edited.items()}
             for name, edited in self.config.counterfactuals.items()
         }
+        if REST not in (self.config.features.numeric, self.config.features.categorical):
+            # They were left out of the rest, whose columns are named by now.
+            dataset["features"].pop("drop", None)
         *blocks, last = self.encoder.blocks
         plain: dict[str, Any] = {
             "dataset": dataset,

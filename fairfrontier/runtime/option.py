@@ -5,6 +5,7 @@ A field is an option, with its name, type, default and description.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -95,19 +96,21 @@ class ResultOptions(ProjectOptions):
         Raises
         ------
         ConfigError
-            When a file would be replaced, or results would join a table's parts, a bundle, the
-            cache or the results of another command.
+            When a file would be replaced, another command's among them, or results would join a
+            table's parts, a bundle or the cache.
         StoreError
             When the folder cannot be written.
         """
         check_folder(self.folder)
-        others = [self.folder] if holds_results(self.folder, but=self.command) else []
-        check_apart([self.folder / name for name in written], [*read, *others])
+        files = [self.folder / name for name in written]
+        check_apart(files, [*read, *list_foreign(files, self.command)])
 
 
-def holds_results(folder: Path, *, but: str = "") -> bool:
-    """Whether a folder has results of a command ``but`` one."""
-    return any((folder / mark).is_file() for name, mark in MARKS.items() if name != but)
+def list_foreign(files: Iterable[Path], command: str) -> list[Path]:
+    """Return those files, of one folder, that are there and another command's than ``command``."""
+    found = [path for path in files if os.path.lexists(path)]
+    marked = {name for name, mark in MARKS.items() if found and (found[0].parent / mark).is_file()}
+    return [] if command in marked or not marked else found
 
 
 def check_apart(written: Iterable[Path], read: Iterable[Path]) -> None:
@@ -131,8 +134,8 @@ def check_apart(written: Iterable[Path], read: Iterable[Path]) -> None:
     )
     if found:
         raise ConfigError(
-            f"The results in {min(files).parent} would replace what is read, or join it, results "
-            f"of another command, the cache or a bundle: {found[0].resolve()}.",
+            f"The results in {min(files).parent} would replace what is read or another command's, "
+            f"or join a table, the cache or a bundle: {found[0].resolve()}.",
             mend,
         )
 

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import logging
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -32,6 +33,10 @@ _TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
 _MOST = 2**20
 # Seconds until a process that waits for a folder says so, and until it gives up.
 QUIET, PATIENCE = 2.0, 3600.0
+# What file managers and editors leave in folders that people look into.
+_LEFT = re.compile(
+    r"\.(DS_Store|_.*|nfs.*|ipynb_checkpoints|~lock\..*#)$|Thumbs\.db$|desktop\.ini$"
+)
 # Seconds until a draft is moved even if another one still is, and until one is made in a folder
 # that another process has locked.
 _MOVING, _MAKING = 60.0, 10.0
@@ -283,7 +288,7 @@ def check_owned(folder: Path, owned: Collection[str]) -> None:
     # A killed writer's draft is nobody's any more.
     recover(folder)
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set[str]()
-    if strangers := names.difference(owned):
+    if strangers := {name for name in names.difference(owned) if not _LEFT.match(name)}:
         raise StoreError(f"{folder} holds something else: {min(strangers)}.", "Move it away.")
 
 

@@ -304,8 +304,8 @@ def test_files_that_are_missing_or_more_are_refused(loans, tmp_path):
     with pytest.raises(StoreError, match=r"arrays\.npz is not what was exported"):
         load_bundle(folder)
     manifest = json.loads((folder / "bundle.json").read_text())
-    (folder / "bundle.json").write_text(json.dumps({**manifest, "format": 2}))
-    with pytest.raises(StoreError, match="bundle of format 2, and this version reads 1"):
+    (folder / "bundle.json").write_text(json.dumps({**manifest, "format": 1}))
+    with pytest.raises(StoreError, match="bundle of format 1, and this version reads 2"):
         load_bundle(folder)
     (folder / "bundle.json").unlink()
     os.mkfifo(folder / "bundle.json")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fairfrontier as ff
-from fairfrontier.choose.bundle import load_bundle, make_bundle
+from fairfrontier.choose.bundle import FORMAT, load_bundle, make_bundle
 from fairfrontier.choose.content import check_model, check_rule
 from fairfrontier.choose.view import describe_reference
 from fairfrontier.metric.fair_metric import FairMetric
@@ -414,7 +414,7 @@ def wide(tmp_path_factory):
     table = fit_table(make_request("credit-lines", home=home))
     split = table.encode()
     model = ff.create("nn", steps=1, hidden=[2]).fit(split.train.X, split.train.y)
-    manifest = {"format": 1, "study": "wide", "row_id": "case", "minimum": 1}
+    manifest = {"format": FORMAT, "study": "wide", "row_id": "case", "minimum": 1}
     manifest |= {"accepted": rows["job"][0], "models": [{"setting": {"x": [0] * 5000}}]}
     bundle = make_bundle(model, RowEncoder.of(table), manifest)
     bundle.reference = describe_reference(bundle, rows, bundle.encode(rows), 1)

@@ -21,7 +21,14 @@ import pandas as pd
 import fairfrontier as ff
 from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.verb import audit
-from fairfrontier.choose.bundle import MANIFEST, _digest, _digest_files, load_bundle, make_bundle
+from fairfrontier.choose.bundle import (
+    FORMAT,
+    MANIFEST,
+    _digest,
+    _digest_files,
+    load_bundle,
+    make_bundle,
+)
 from fairfrontier.choose.config import ExplainConfig
 from fairfrontier.choose.explanation import explain_table
 from fairfrontier.choose.mixture import Mixture
@@ -109,7 +116,13 @@ def save_bundle(home: Path, name: str) -> Path:
     path.write_text(dataset)
     table = fit_table(make_request("credit-lines", home=home))
     split = table.encode()
-    manifest = {"format": 1, "study": "credit-lines", "row_id": "case", "minimum": 5, "seed": 0}
+    manifest = {
+        "format": FORMAT,
+        "study": "credit-lines",
+        "row_id": "case",
+        "minimum": 5,
+        "seed": 0,
+    }
     manifest |= {"accepted": "baker" if name == "classes" else None, "certificate": None}
     metric = ff.learn("subspace", split) if name in ("linear", "rule") else None
     bundle = make_bundle(fit_model(split), RowEncoder.of(table), manifest, metric=metric)

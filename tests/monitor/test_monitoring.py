@@ -87,6 +87,16 @@ def test_a_period_is_counted_once(keep):
         keep(make_rows(3, 300), "W1")
 
 
+def test_chances_of_labels_that_come_later_are_summed_in_any_order(keep, tmp_path):
+    rows = make_rows(4, 400)
+    keep(rows.drop(columns="outcome"), "W1")
+    history = keep(rows[["outcome", "case"]].head(150), "W1").history
+    at = (history.counts["rows"] == 0) & (history.counts["group"] == "woman")
+    history.counts.loc[at & (history.counts["true_positive"] > 0), "true_positive"] += 1e-12
+    history.write(tmp_path / "history")
+    assert keep(rows[["outcome", "case"]], "W1").new == {"rows": 0, "labels": 250, "ignored": 150}
+
+
 def test_labels_that_come_later_count_as_if_they_had_come_at_once(keep, tmp_path):
     rows = make_rows(4, 400)
     keep(rows.drop(columns="outcome"), "W1")

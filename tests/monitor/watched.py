@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 import fairfrontier as ff
+from fairfrontier.choose.bundle import FORMAT
 from fairfrontier.choose.bundle import make_bundle as make_kind
 from fairfrontier.choose.reference import describe_rows
 from fairfrontier.prepare.loader import fit_table, make_request
@@ -55,7 +56,7 @@ def make_bundle(home: Path, row_id: str | None = "case", seed: int = 0) -> Path:
     table = fit_table(make_request("credit-lines", home=home))
     split = table.encode()
     model: Any = ff.create("linear").fit(split.train.X, split.train.y)
-    manifest = {"format": 1, "study": "credit-lines", "row_id": row_id, "minimum": 10}
+    manifest = {"format": FORMAT, "study": "credit-lines", "row_id": row_id, "minimum": 10}
     encoder = RowEncoder.of(table)
     bundle = make_kind(model, encoder, manifest)
     test = table.raw.frame.loc[split.test.ids]

@@ -366,6 +366,19 @@ def test_marks_of_text_are_those_of_numbers(project, tmp_path, marks, notation, 
         assert np.allclose(encoder.encode(table).X[ids], X)
 
 
+def test_columns_left_out_of_the_rest_are_so_in_a_bundle(project, tmp_path):
+    described = project(
+        features={"numeric": ["income"], "categorical": "rest", "drop": ["age"]},
+        groups={"city": {"column": "city"}},
+        protected=["city"],
+        missing={"numeric": "mean", "categorical": "category"},
+        counterfactuals={},
+    )
+    encoder = RowEncoder.of(fit_table(make_request(described, home=tmp_path)))
+    encoder.save(tmp_path)
+    assert RowEncoder.load(tmp_path).encoder.feature_names == encoder.encoder.feature_names
+
+
 @pytest.mark.parametrize("form", ["numbers", "objects", "decimals", "nullable", "whole"])
 def test_typed_numbers_that_equal_a_mark_are_missing(project, tmp_path, form):
     draw = np.random.default_rng(4)

@@ -44,6 +44,7 @@ def test_results_join_none_of_another_command(tmp_path, other):
     assert MARKS[other] in FILES[other]
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / MARKS[other]).touch()
+    (tmp_path / "out" / "report.html").touch()
     asked = {"table": tmp_path / "t", "out": tmp_path / "out"}
     bundle = {"bundle": tmp_path / "b"}
     configs = [
@@ -56,8 +57,10 @@ def test_results_join_none_of_another_command(tmp_path, other):
         if config.command == other:
             config.check_results([config.table], ["report.html"])
         else:
-            with pytest.raises(ConfigError, match=r"results of another command.*: .*out\."):
+            with pytest.raises(ConfigError, match=r"another command's.*: .*out/report\.html\."):
                 config.check_results([config.table], ["report.html"])
+        # What others have not written stands beside it.
+        config.check_results([config.table], ["own.csv"])
 
 
 @pytest.mark.parametrize("linked", [False, True])

@@ -185,8 +185,10 @@ def test_a_folder_is_not_replaced_that_holds_something_else(tmp_path):
         write("notes")
     assert {path.name: path.read_text() for path in folder.iterdir()} == {"notes": "mine"}
     (folder / "notes").unlink()
-    # What a killed writer left there is nobody's.
+    # What a killed writer left there is nobody's, and what systems leave where one has looked.
     (folder / ".unfinished@0").mkdir()
+    for name in (".DS_Store", "._card", "Thumbs.db", "desktop.ini"):
+        (folder / name).touch()
     write("card")
     assert {path.name: path.read_text() for path in folder.iterdir()} == {"card": "new"}
 

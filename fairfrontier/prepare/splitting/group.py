@@ -128,7 +128,7 @@ def _by_level(name: str, group: Group, present: tuple[str, ...], file: Path | st
                     f"level {level!r}.",
                     nearest(level, present),
                 )
-            if level in codes:
+            if codes.get(level, code) != code:
                 raise ConfigError(
                     f"{file}: groups.{name}.levels: {level!r} is listed in two groups.",
                     "List each level once.",

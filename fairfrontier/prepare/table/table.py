@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 PART_COLUMN = "part"
 NULLABLE = {"int64": pd.Int64Dtype(), "uint64": pd.UInt64Dtype()}
+# Text that is a number and no code, as 09 and 1E3 are.
+PLAIN_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*)?(\.[0-9]*)?")
 WILD = re.compile(r"[*?\[]")
 # First bytes of what people take for a CSV file.
 FOREIGN = {
@@ -358,21 +360,27 @@ def equal_marks(column: pd.Series, source: Source) -> np.ndarray:
     cells = parse_numbers(column).to_numpy()
     for number in numbers:
         equal |= np.isclose(cells, number)
-    exact, floats = {_find_value(mark) for mark in marks}, {*numbers}
+    exact, floats = {_find_value(str(mark)) for mark in marks}, {*numbers}
     equal[equal] = [
-        cell in floats if isinstance(cell, float) else _find_value(cell) in exact
+        cell in floats if isinstance(cell, float) else _is_marked(cell, exact)
         for cell in column[equal].astype(object)
     ]
     return equal
 
 
-def _find_value(cell: Any) -> Any:
-    """Return a whole number exactly, since one float64 may stand for several, others as floats."""
+def _is_marked(cell: Any, marks: Collection[Any]) -> bool:
+    """Whether a cell equals a mark; 09 and 1E3 of text are codes, which do not equal 9 and 1000."""
     text = cell.decode() if isinstance(cell, bytes) else str(cell)
+    is_code = isinstance(cell, bytes | str) and not PLAIN_NUMBER.fullmatch(text)
+    return not is_code and _find_value(text) in marks
+
+
+def _find_value(text: str) -> Any:
+    """Return a whole number exactly, since one float64 may stand for several, others as floats."""
     with suppress(InvalidOperation):
         number = Decimal(text)
         return number if number == number.to_integral_value() else float(number)
-    return cell
+    return text
 
 
 def clean_typed(column: pd.Series, source: Source) -> pd.Series:
