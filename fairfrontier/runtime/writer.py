@@ -23,22 +23,17 @@ from fairfrontier.runtime.errors import StoreError
 # holds a lock on it, which the system releases however the process ends. Of complete ones a folder
 # has one at a time, so that files of two writers are not mixed.
 _UNFINISHED, _COMPLETE = ".unfinished@", ".complete@"
-# Lists the files that a complete draft removes.
-_REMOVED = ".removed"
+# Lists the files that a complete draft removes, in so many bytes at most.
+_REMOVED, _MOST = ".removed", 2**20
 # Names the folders in a complete draft in whose place its own ones are.
 _REPLACED = ".replaced@"
 # What a system says of a folder in whose place another one cannot be renamed: it is not empty.
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
-# Of the list, in bytes.
-_MOST = 2**20
 # Seconds until a process that waits for a folder says so, and until it gives up.
 QUIET, PATIENCE = 2.0, 3600.0
 # What file managers and editors leave in folders that people look into.
-_LEFT = re.compile(
-    r"\.(DS_Store|_.*|nfs.*|ipynb_checkpoints|~lock\..*#)$|Thumbs\.db$|desktop\.ini$"
-)
-# Seconds until a draft is moved even if another one still is, and until one is made in a folder
-# that another process has locked.
+_LEFT = re.compile(r"\.(_|nfs|~lock\.|DS_Store$|ipynb_checkpoints$)|Thumbs\.db$|desktop\.ini$")
+# Seconds until a draft is moved beside another one, and until one is made in a locked folder.
 _MOVING, _MAKING = 60.0, 10.0
 _log = logging.getLogger(__name__)
 
