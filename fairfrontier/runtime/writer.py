@@ -53,7 +53,7 @@ def drafting(folder: Path, *, shared: bool = False) -> Iterator[Path]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        if shared:
+        if shared and not is_draft(folder.name):  # Whose lock this process has.
             stack.callback(os.close, _make_locked(lambda: folder, shared=True)[1])
         recover(folder)
         mode = _mode_of(folder)

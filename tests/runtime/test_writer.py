@@ -173,6 +173,19 @@ def test_who_fails_since_another_was_there_meanwhile_replaces_nothing_later(tmp_
     assert [path.name for path in tmp_path.iterdir()] == ["choice"]
 
 
+def test_nobody_waits_for_its_own_draft(tmp_path, monkeypatch):
+    def refuse(folder):
+        raise AssertionError(f"{folder} is asked for")
+
+    with drafting(tmp_path) as work:
+        monkeypatch.setattr(writer, "_share_lock", refuse)
+        with replacing(work / "model", what="model", mend="Mend it.") as model:
+            (model / "one").touch()
+        with filling(work, what="file", mend="Mend it.") as inside:
+            (inside / "two").touch()
+        assert {path.name for path in work.iterdir()} == {"model", "two"}
+
+
 def test_a_folder_is_not_replaced_that_holds_something_else(tmp_path):
     def write(meanwhile):
         with replacing(folder, ["card"], what="choice", mend="Mend it.") as work:
