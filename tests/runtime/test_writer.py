@@ -166,6 +166,8 @@ def test_who_fails_since_another_was_there_meanwhile_replaces_nothing_later(tmp_
     write("old")
     with monkeypatch.context() as patch:
         patch.setattr(os, "rename", rename_and_let_in)
+        # They do not wait until ours is moved.
+        patch.setattr(writer, "_MOVING", 0.1)
         with pytest.raises(StoreError, match="not empty"):
             write("ours")
     recover(tmp_path)
