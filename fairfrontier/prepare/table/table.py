@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
@@ -351,21 +352,27 @@ def clean_cells(column: pd.Series, source: Source) -> pd.Series:
 
 def equal_marks(column: pd.Series, source: Source) -> np.ndarray:
     """Return which cells, read by `rewrite_numbers`, are numbers that equal a mark; bool, (n,)."""
-    marks = rewrite_numbers(pd.Series(source.missing, dtype="str"), source)
-    numbers = parse_numbers(marks)
-    marks, numbers = marks[numbers.notna()], numbers.dropna()
+    numbers, exact = _find_marks(source)
     equal = np.zeros(len(column), dtype=bool)
-    if numbers.empty:
+    if not numbers:
         return equal
     cells = parse_numbers(column).to_numpy()
     for number in numbers:
         equal |= np.isclose(cells, number)
-    exact, floats = {_find_value(str(mark)) for mark in marks}, {*numbers}
-    equal[equal] = [
-        cell in floats if isinstance(cell, float) else _is_marked(cell, exact)
-        for cell in column[equal].astype(object)
-    ]
+    # Most of them are alike; but True is no 1.
+    look = lru_cache(typed=True)(
+        lambda cell: cell in numbers if isinstance(cell, float) else _is_marked(cell, exact)
+    )
+    equal[equal] = [look(cell) for cell in column[equal].astype(object)]
     return equal
+
+
+@lru_cache
+def _find_marks(source: Source) -> tuple[frozenset[float], frozenset[Any]]:
+    """Return the marks that are numbers, as floats and as `_find_value` does."""
+    marks = rewrite_numbers(pd.Series(source.missing, dtype="str"), source)
+    numbers = parse_numbers(marks)
+    return frozenset(numbers.dropna()), frozenset(map(_find_value, marks[numbers.notna()]))
 
 
 def _is_marked(cell: Any, marks: Collection[Any]) -> bool:
