@@ -78,7 +78,7 @@ test-blas: develop  ## run the tests marked blas on each kind of kernels of Open
 	done
 
 smoke: setup  ## run a small study end to end, in seconds
-	@$(RUN) -m fairfrontier.cli.command run smoke --cluster inline
+	@$(RUN) -m fairfrontier run smoke --cluster inline
 
 lint: develop  ## check style, types, import layers and locks
 	@$(RUN) -m ruff check .

@@ -66,6 +66,17 @@ def test_bad_input_is_one_line_and_exit_code_two(fresh, arguments, told):
     assert not (fresh / "data" / "results").exists()
 
 
+def test_a_study_replaces_no_audit_of_its_name(fresh):
+    folder = fresh / "data" / "results" / "audit" / "loans"
+    folder.mkdir(parents=True)
+    for name in ("audit.json", "report.html"):
+        (folder / name).touch()
+    result = call_here(fresh, "run", "loans", "--out", "data/results/audit")
+    assert result.returncode == 2
+    assert "another command's" in result.stderr
+    assert len(list(folder.iterdir())) == 2
+
+
 def test_what_is_known_is_listed(project):
     result = call_here(project, "list", "studies", "--json")
     assert result.returncode == 0, result.stderr

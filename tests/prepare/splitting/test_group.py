@@ -35,6 +35,7 @@ def fit(**groups):
         ({"column": "race", "levels": ["w", "x", "b"]}, ("w", "x", "b"), [2, 0, 1, 0]),
         ({"column": "race", "levels": {"rest": "others", "W": "w"}}, ("rest", "W"), [0, 1, 0, 1]),
         ({"column": "race", "levels": {"u": ["b", "x"], "v": "w"}}, ("u", "v"), [0, 1, 0, 1]),
+        ({"column": "race", "levels": {"u": ["b", "x", "b "], "v": "w"}}, ("u", "v"), [0, 1, 0, 1]),
         ({"column": "age", "below": 25}, ("below 25", "from 25"), [0, 1, 1, 0]),
         ({"column": "age", "below": 25, "names": ["y", "o"]}, ("y", "o"), [0, 1, 1, 0]),
         (
