@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ from fairfrontier.choose.explanation import draw_rows, explain, fill
 from fairfrontier.choose.export import Export, prepare_export
 from fairfrontier.choose.query import read_query
 from fairfrontier.choose.select import Study, select
-from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.runtime.text_file import to_csv, write_json
+from fairfrontier.runtime.errors import ConfigError, StoreError
+from fairfrontier.runtime.store import hash_file
+from fairfrontier.runtime.text_file import read_json, to_csv, write_json
 from fairfrontier.runtime.writer import check_owned, replacing, restore
 from fairfrontier.study.expand import load_study
 from fairfrontier.study.option import StudyOptions, shorten
@@ -70,11 +72,12 @@ def write_choice(choice: Choice | MixedChoice, config: SelectConfig) -> dict[str
     ------
     StoreError
         When there is a folder of that name that no choice wrote, or that holds something else
-        besides, or it cannot be written.
+        besides, such as a paper that somebody completed, or it cannot be written.
     """
     folder = choice.study.folder / FOLDER
     restore(folder)
     check_owned(folder, FILES if (folder / BUNDLE / MANIFEST).is_file() else ())
+    _check_papers(folder)
     export = prepare_export(choice, config.row_id, config.unseen)
     commands = list_commands(config, export, folder, partial(shorten, home=config.home))
     explanation = explain(export.bundle, draw_rows(export.rows, ROWS))
@@ -101,7 +104,7 @@ def write_choice(choice: Choice | MixedChoice, config: SelectConfig) -> dict[str
         kept.to_parquet(work / "decisions.parquet", index=False)
         for name, text in render_card(card).items():
             (work / name).write_text(text, encoding="utf-8")
-        write_json(summary, work / "choice.json")
+        write_json(summary | {"papers": _hash_papers(work)}, work / "choice.json")
     # Files may be shared, and name no folder of the machine; the terminal names what works here.
     here = list_commands(config, export, folder, _find_near)
     return summary | {"folder": str(folder), "commands": here, "measures": card["table"]}
@@ -126,6 +129,23 @@ def list_commands(
         del following["audit"]
     written = {name: shlex.join(["fairfrontier", *words]) for name, words in following.items()}
     return config.write_commands(name_path) | written
+
+
+def _check_papers(folder: Path) -> None:
+    """Raise StoreError when somebody completed a paper of the choice that is to be replaced."""
+    written = {}
+    with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+        written = dict(read_json(folder / "choice.json")["papers"])
+    for name, digest in _hash_papers(folder).items():
+        if digest != written.get(name):
+            raise StoreError(
+                f"{folder / name} is not as the last choice left it.",
+                "Move it away, or remove it: a new choice writes its own.",
+            )
+
+
+def _hash_papers(folder: Path) -> dict[str, str]:
+    return {name: hash_file(folder / name) for name in PAPERS if (folder / name).is_file()}
 
 
 def _find_near(path: Path) -> str:

@@ -232,6 +232,25 @@ def test_a_choice_replaces_the_one_before_and_nothing_else(loans, ask):
     write_choice(choose(config), config)
 
 
+@pytest.mark.parametrize("summary", ["kept", "[]", "{"])
+def test_a_paper_that_somebody_completed_is_not_replaced(loans, ask, summary):
+    config = ask()
+    write_choice(choose(config), config)
+    folder = loans.folder / "choice"
+    paper = folder / "technical-file.md"
+    paper.write_text(paper.read_text() + "\nFilled in.\n")
+    if summary != "kept":
+        (folder / "choice.json").write_text(summary)
+    with pytest.raises(StoreError, match=r"\.md is not as the last choice left it\.") as caught:
+        write_choice(choose(config), config)
+    assert "Move it away" in caught.value.mend
+    assert "Filled in." in paper.read_text()
+    for path in folder.glob("*.md"):
+        path.unlink()
+    write_choice(choose(config), config)
+    assert "Filled in." not in paper.read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
