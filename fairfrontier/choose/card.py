@@ -27,6 +27,7 @@ from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX
 from fairfrontier.prepare.table.column import used_columns
 from fairfrontier.report.summary import list_versions
 from fairfrontier.report.template import FOLDER, embed, name_pool, open_template, show_number
+from fairfrontier.runtime.errors import escape_controls
 from fairfrontier.study.frontier import name_measures
 from fairfrontier.train.prediction import predict_part, task_of
 
@@ -271,10 +272,11 @@ def render_card(card: Mapping[str, Any]) -> dict[str, str]:
     )
     environment.filters.update(number=show_number, plain=escape_markdown, code=quote_code)
     header = write_header(card)
-    papers = {
-        name: environment.get_template(f"{name}.j2").render(**card, header=header)
-        for name in PAPERS
-    }
+    papers = dict[str, str]()
+    for name in PAPERS:
+        text = environment.get_template(f"{name}.j2").render(**card, header=header)
+        # Names in a table may hold what steers the terminal in which the paper is read.
+        papers[name] = "\n".join(map(escape_controls, text.split("\n")))
     page = open_template(HERE / "card.html.j2").render({**card, "picture": embed(card["picture"])})
     return {**papers, "card.html": page}
 

@@ -13,7 +13,8 @@ import yaml
 from markdown_it import MarkdownIt
 
 import fairfrontier as ff
-from fairfrontier.choose.card import escape_markdown, quote_code
+from fairfrontier.choose import choosing
+from fairfrontier.choose.card import PAPERS, describe_card, escape_markdown, quote_code
 from fairfrontier.choose.choosing import choose, write_choice
 from fairfrontier.choose.config import SelectConfig
 from fairfrontier.cli.command import app
@@ -189,6 +190,19 @@ def test_papers_count_the_data_and_follow_the_annex(loans, ask, raw):
     for paper in (sheet, draft):
         assert "To be filled in" in paper
         assert str(loans.home) not in paper
+
+
+def test_papers_steer_no_terminal(loans, ask, monkeypatch):
+    evil = {"label": "\x1b]0;title\x07 \u202e"}
+    monkeypatch.setattr(choosing, "describe_card", lambda *given: describe_card(*given) | evil)
+    config = ask()
+    write_choice(choose(config), config)
+    for name in PAPERS:
+        text = (loans.folder / "choice" / name).read_text()
+        assert not set(text) & {"\x1b", "\x07", "\u202e"}, name
+    assert r"x1b]0;title" in (loans.folder / "choice" / "datasheet.md").read_text().replace(
+        "\\", ""
+    )
 
 
 def test_without_groups_at_decision_no_rule_competes(ask):
