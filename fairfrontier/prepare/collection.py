@@ -31,14 +31,7 @@ from fairfrontier.prepare.splitting.encoder import (
     refuse_empty,
 )
 from fairfrontier.prepare.splitting.plan import Request, make_plan
-from fairfrontier.prepare.table.column import (
-    as_levels,
-    keep_rows,
-    make_columns,
-    tidy,
-    unique_levels,
-    used_columns,
-)
+from fairfrontier.prepare.table.column import as_levels, tidy, unique_levels, used_columns
 from fairfrontier.prepare.table.parquet import parquet_errors
 from fairfrontier.prepare.table.table import (
     PART_COLUMN,
@@ -52,6 +45,7 @@ from fairfrontier.prepare.table.table import (
     text_errors,
     text_options,
     tidy_text,
+    type_rows,
     unpack,
 )
 from fairfrontier.runtime.errors import ConfigError, DataError, explain_missing
@@ -145,11 +139,6 @@ def _clean(frame: pd.DataFrame, source: Source, part: str | None, path: Path) ->
     return frame if part is None else frame.assign(**{PART_COLUMN: part})
 
 
-def _prepare(frame: pd.DataFrame, config: DatasetConfig, file: Path) -> pd.DataFrame:
-    """Return the rows of one block that are kept, with typed columns."""
-    return make_columns(keep_rows(frame, config, file), config, file)
-
-
 def load_collection(
     request: Request, partitions: int | None = None, *, only_features: bool = False
 ) -> Split:
@@ -177,7 +166,7 @@ def load_collection(
     check_columns(request.config, blocks.columns, request.file)
     config = expand_rest(request.config, blocks.columns)
     request = replace(request, config=config)
-    prepared = [delayed(_prepare)(frame, config, request.file) for frame in blocks.frames]
+    prepared = [delayed(type_rows)(frame, config, request.file) for frame in blocks.frames]
     lengths = [delayed(len)(frame) for frame in blocks.frames]
     small = _small_columns(config)
     sizes, pieces = dask.compute(lengths, [frame[small] for frame in prepared])

@@ -22,8 +22,7 @@ from fairfrontier.prepare.source.progress import Progress
 from fairfrontier.prepare.split import Split
 from fairfrontier.prepare.splitting.encoder import Encoder, fit_statistics, make_encoder
 from fairfrontier.prepare.splitting.plan import Plan, Request, SelectOn, make_plan
-from fairfrontier.prepare.table.column import keep_rows, make_columns
-from fairfrontier.prepare.table.table import Table
+from fairfrontier.prepare.table.table import Table, type_rows
 from fairfrontier.prepare.text.corpus import read_corpus
 from fairfrontier.runtime.errors import ConfigError, nearest
 from fairfrontier.runtime.finder import find_yaml, list_names
@@ -156,7 +155,7 @@ def fit_table(request: Request, progress: Progress | None = None) -> FittedTable
     check_columns(config, table.frame.columns, path)
     config = expand_rest(config, table.frame.columns)
     request = replace(request, config=config)
-    frame = make_columns(keep_rows(table.frame, config, path), config, path)
+    frame = type_rows(table.frame, config, path)
     plan = make_plan(frame, request)
     frame = frame.assign(**plan.group_columns(slice(None)))
     if config.text is not None:

@@ -25,6 +25,7 @@ from fairfrontier.prepare.table.column import (
     MISSING_LEVEL,
     as_levels,
     find_rows,
+    list_numbers,
     own_column,
     parse_numbers,
     policy_of,
@@ -32,7 +33,7 @@ from fairfrontier.prepare.table.column import (
     unique_levels,
     used_columns,
 )
-from fairfrontier.prepare.table.table import clean_typed
+from fairfrontier.prepare.table.table import clean_typed, mask_numbers
 from fairfrontier.prepare.text.corpus import prepare_texts
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest, repeated
 from fairfrontier.runtime.text_file import read_json, write_json
@@ -396,7 +397,7 @@ class RowEncoder:
                 column = as_levels(column)
                 if policy == "category":
                     column = column.fillna(MISSING_LEVEL)
-            filled = name in self.columns and policy in ("mean", "median", "category")
+            filled = policy == "category" or (policy in ("mean", "median") and name in self.columns)
             if name in required and (not filled or name in self.config.rows.drop_missing):
                 refusals.add(absent, f"{name} is missing")
             cleaned[name] = column
@@ -447,7 +448,7 @@ class RowEncoder:
         for name, condition in self.config.rows.keep.items():
             if name in columns:
                 column = columns[name]
-                if condition.is_in is None and condition.is_not is None:
+                if condition.by_value:
                     column = parse_numbers(column)
                 passed = find_rows(pd.DataFrame({name: column}), {name: condition}, "rows.keep", "")
                 refusals.add(~passed, f"{name} is outside of what the model was made for")
@@ -458,4 +459,6 @@ class RowEncoder:
         parquet = source.format == "parquet"
         column = own_column(column)
         column = tidy_column(column) if parquet else clean_typed(column, source)
+        if column.name in list_numbers(self.config):
+            column = mask_numbers(column, source)
         return as_levels(column).str.lower() if text and column.name in text.lower else column

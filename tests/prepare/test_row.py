@@ -274,6 +274,29 @@ def test_what_a_row_is_depends_on_no_other_row(project, tmp_path, form):
     assert all(rows[row].refusals.accepted.all() == (row in used) for row in range(len(frame)))
 
 
+def test_a_group_of_missing_cells_is_the_studys(project, tmp_path):
+    draw = np.random.default_rng(6)
+    frame = pd.DataFrame({"origin": draw.choice(["a", "b", ""], 400)})
+    frame["income"] = draw.normal(30, 5, 400)
+    frame["verdict"] = draw.choice(["yes", "no"], 400)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    described = project(
+        source={"path": "t.csv"},
+        label={"column": "verdict", "positive": "yes"},
+        features={"numeric": ["income"]},
+        groups={"origin": {"column": "origin"}},
+        protected=["origin"],
+        missing={"categorical": "category"},
+        counterfactuals={},
+    )
+    table = fit_table(make_request(described, home=tmp_path))
+    split = table.encode()
+    rows = RowEncoder.of(table).encode(pd.read_csv(tmp_path / "t.csv"), ["origin"])
+    assert split.test.attributes == {"origin": ("a", "b", "missing")}
+    assert rows.refusals.accepted.all()
+    assert np.array_equal(rows.groups[split.test.ids], split.test.groups)
+
+
 MARKS = ["-999", "1e3", "99,90", "9.999", "?", "odd"]
 WRITTEN = ["-999", "-999.0", "1000", "1000.0", "1e3", "99,90", "9.999", "?", "odd", "", " "]
 WRITTEN += ["-999,0", "1.000", "1,5", "1.234,5", "7", "7.0", "+8", " 9", "9 ", "0,25", "-999 "]
@@ -364,6 +387,56 @@ def test_marks_of_text_are_those_of_numbers(project, tmp_path, marks, notation, 
     assert np.array_equal(np.isclose(X[:, 0], 0), np.isin(numbers[ids], [-9.0, 1000.5]))
     for table in (frame, frame.assign(income=numbers)):
         assert np.allclose(encoder.encode(table).X[ids], X)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "dask"])
+def test_among_numbers_no_text_is_a_code(project, tmp_path, backend):
+    draw = np.random.default_rng(6)
+    written = {
+        "1e+20": 1e20,
+        "1E20": 1e20,
+        "09": 9,
+        "9e0": 9,
+        "-9.99e+02": -999,
+        "3": 3,
+        "4.5": 4.5,
+    }
+    texts = pd.DataFrame(draw.choice([*written], (600, 3)), columns=["income", "age", "score"])
+    texts["city"] = draw.choice(["a", "b"], 600)
+    # A row that is left out, one without a target, and levels, of which some are codes.
+    texts["code"] = draw.choice(["09", "9", "1e+20"], 600)
+    texts.loc[texts["score"].map(written).isin([1e20, 9, -999]), "score"] = "4"
+    numbers = texts.assign(
+        **{
+            name: texts[name].map(written | {"4": 4}).astype(float)
+            for name in ("income", "age", "score")
+        },
+        code=[{"09": "09", "9": 9, "1e+20": 1e20}[cell] for cell in texts["code"]],
+    )
+    texts.to_csv(tmp_path / "t.csv", index=False)
+    described = project(
+        source={"path": "t.csv", "missing": [1e20, 9, "-999"]},
+        rows={"keep": {"age": {"at_least": 0}}},
+        label={"column": "score", "task": "regression"},
+        features={"numeric": ["income"], "categorical": ["code"]},
+        groups={"city": {"column": "city"}},
+        protected=["city"],
+        missing={"numeric": "median", "categorical": "category"},
+        counterfactuals={},
+    )
+    split = load(described, home=tmp_path, backend=backend)
+    ids, X = np.asarray(split.train.ids), np.asarray(split.train.X)
+    assert set(numbers["age"][ids]) == {3.0, 4.5}
+    assert split.feature_names == ("income", "code_09", "code_missing")
+    # The median is one of the two numbers that are no marks.
+    assert len(np.unique(X[:, 0])) == 2
+    encoder = RowEncoder.of(fit_table(make_request(described, home=tmp_path)))
+    for table in (texts, numbers):
+        rows = encoder.encode(table)
+        assert np.array_equal(rows.refusals.accepted, numbers["age"].isin([3, 4.5]))
+        assert np.allclose(rows.X[ids], X)
+        marked = table.assign(score=written["1e+20"] if table is numbers else "1E20")
+        assert np.isnan(encoder.read_labels(marked)).all()
 
 
 def test_columns_left_out_of_the_rest_are_so_in_a_bundle(project, tmp_path):

@@ -10,7 +10,8 @@ import pandas as pd
 
 from fairfrontier.prepare.config.dataset import check_columns, expand_rest, read_dataset
 from fairfrontier.prepare.source.fetch import find_source
-from fairfrontier.prepare.table.column import keep_rows, make_columns, used_columns
+from fairfrontier.prepare.table.column import used_columns
+from fairfrontier.prepare.table.table import type_rows
 from fairfrontier.prepare.text.corpus import read_corpus
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.runtime.finder import find_yaml
@@ -37,7 +38,7 @@ def read_source_rows(
     table = read_corpus(config.model_copy(update={"source": source}), root, file)
     check_columns(config, table.frame.columns, file)
     config = expand_rest(config, table.frame.columns)
-    frame = make_columns(keep_rows(table.frame, config, file), config, file)
+    frame = type_rows(table.frame, config, file)
     lost = np.setdiff1d(ids, frame.index.to_numpy())
     if lost.size:
         raise DataError(

@@ -266,6 +266,11 @@ class Condition(Model):
             raise fault("a condition needs one of in, not, at_least, at_most, above, below")
         return self
 
+    @property
+    def by_value(self) -> bool:
+        """Whether cells are compared as numbers alone."""
+        return self.is_in is None and self.is_not is None
+
 
 class RowFilter(Model):
     """Which rows are kept: those that pass every condition and lack none of these cells."""

@@ -158,7 +158,7 @@ class Source(Model):
     missing: tuple[Mark, ...] = Field(
         default=MISSING_MARKERS,
         description="Marks of missing cells beside the empty one, as the file writes them; a "
-        "number stands for every cell that equals it.",
+        "number stands for every cell that equals it, and among levels 09 and 1E3 are codes.",
     )
     votes: Votes | None = Field(
         default=None, description="A column made from many people's opinions."

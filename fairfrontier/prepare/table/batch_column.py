@@ -194,6 +194,9 @@ def _decode(column: pa.Array) -> pa.Array:
             column = column.cast(pa.string())
     if is_text(column.type):
         return pc.utf8_trim_whitespace(column.cast(pa.string()))
+    if pa.types.is_decimal32(column.type) or pa.types.is_decimal64(column.type):
+        # Arrow counts no levels of these.
+        return column.cast(pa.decimal128(column.type.precision, column.type.scale))
     if pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py():
         return pc.if_else(pc.is_nan(column), None, column)
     return column

@@ -250,10 +250,19 @@ def used_columns(config: DatasetConfig) -> tuple[dict[str, str], dict[str, str]]
     if config.split.column:
         levels[config.split.column] = "split.column"
     for name, condition in config.split.of.items():
-        by_value = condition.is_in is None and condition.is_not is None
         if name not in numbers and name not in levels:
-            (numbers if by_value else levels)[name] = f"split.of.{name}"
+            (numbers if condition.by_value else levels)[name] = f"split.of.{name}"
     return numbers, levels
+
+
+def list_numbers(config: DatasetConfig) -> list[str]:
+    """Return the columns whose cells are compared or computed with as numbers."""
+    numbers, levels = used_columns(config)
+    conditions = config.rows.keep.items()
+    names = [*numbers, *(name for name, each in conditions if each.by_value and name not in levels)]
+    if config.label.positive is None:
+        names.append(config.label.column)
+    return list(dict.fromkeys(names))
 
 
 def make_columns(frame: pd.DataFrame, config: DatasetConfig, file: Path | str) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import numpy as np
 import pandas as pd
 
+from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.config.source import Source, SourceFile
 from fairfrontier.prepare.source.archive import (
     TIMES,
@@ -24,7 +25,15 @@ from fairfrontier.prepare.source.archive import (
     ungzip_table,
     unzip_table,
 )
-from fairfrontier.prepare.table.column import are_merged, is_number, parse_numbers, tidy
+from fairfrontier.prepare.table.column import (
+    are_merged,
+    is_number,
+    keep_rows,
+    list_numbers,
+    make_columns,
+    parse_numbers,
+    tidy,
+)
 from fairfrontier.prepare.table.parquet import PlainParquet, parquet_errors
 from fairfrontier.prepare.table.vote import count_votes, join_votes
 from fairfrontier.prepare.table.width import check_rows, check_width
@@ -38,8 +47,8 @@ if TYPE_CHECKING:
 
 PART_COLUMN = "part"
 NULLABLE = {"int64": pd.Int64Dtype(), "uint64": pd.UInt64Dtype()}
-# Text that is a number and no code, as 09 and 1E3 are.
-PLAIN_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*)?(\.[0-9]*)?")
+# Text that is a number and no code, as 09 and 1E3 are; programs write 1e+20 or 1.0E20.
+PLAIN_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*)?(\.[0-9]*([eE][0-9]+)?)?([eE][+-][0-9]+)?")
 WILD = re.compile(r"[*?\[]")
 # First bytes of what people take for a CSV file.
 FOREIGN = {
@@ -412,6 +421,20 @@ def clean_typed(column: pd.Series, source: Source) -> pd.Series:
     cells[~text] = other.mask(marked).to_numpy()
     cells[text] = clean_cells(cells[text].str.lstrip(" "), source).to_numpy(dtype=object)
     return cells
+
+
+def mask_numbers(column: pd.Series, source: Source) -> pd.Series:
+    """Return a column that is used as numbers, in which no text is a code, without marked cells."""
+    numbers, _ = _find_marks(source)
+    if source.format == "parquet" or not numbers:
+        return column
+    return column.mask(parse_numbers(column).isin(numbers))
+
+
+def type_rows(frame: pd.DataFrame, config: DatasetConfig, file: Path | str) -> pd.DataFrame:
+    """Return the rows of a raw table that are kept, with typed columns."""
+    numbers = {name: mask_numbers(frame[name], config.source) for name in list_numbers(config)}
+    return make_columns(keep_rows(frame.assign(**numbers), config, file), config, file)
 
 
 def number_pattern(decimal: str, thousands: str) -> str:

@@ -42,6 +42,12 @@ def test_decimals_of_any_scale_are_zero_and_one():
     assert cells.binary(None, "positive").tolist() == [1.0, 0.0]
 
 
+@pytest.mark.parametrize("kind", [pa.decimal32, pa.decimal64, pa.decimal128, pa.decimal256])
+def test_decimals_of_any_size_are_levels(kind):
+    codes, levels = column([Decimal("2.00"), Decimal("2.50"), None], type=kind(5, 2)).levels()
+    assert [levels[code] for code in codes] == ["2", "2.5", "missing"]
+
+
 def test_zero_and_one_are_found():
     assert column([True, False]).binary(None, "positive").tolist() == [1.0, 0.0]
     seen: set[str] = set()
