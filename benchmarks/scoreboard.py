@@ -284,10 +284,18 @@ def draw(summary: pd.DataFrame, path: Path) -> None:
 
 
 def record(folder: Path, home: Path) -> str:
-    """Write the kept run and its figure, and return the table of wins, ties and losses."""
+    """Write the kept run and its figure, and return the table of wins, ties and losses.
+
+    A track without results in the folder stays as it was recorded.
+    """
     results = read_results(folder)
     summary, contained = summarise(results), count_verdicts(contain(results))
     reference = home / "data" / "reference"
+    path = reference / "runs" / "scoreboard.json"
+    before = json.loads(path.read_text()) if path.is_file() else {"columns": [*summary]}
+    recorded = pd.DataFrame(before.get("cells", ()), columns=before["columns"])
+    recorded = recorded[~recorded["track"].isin(summary["track"])]
+    summary = pd.concat([recorded, summary]) if len(recorded) else summary
     rounded = summary.round({"p": 4} | dict.fromkeys(["value", "gap", "held", "volume"], 5))
     rounded = rounded.round(dict.fromkeys(["difference", "low", "high", "seconds"], 5))
     lines = [json.dumps(row) for row in json.loads(rounded.to_json(orient="values"))]
@@ -297,12 +305,13 @@ def record(folder: Path, home: Path) -> str:
         "versions": {name: version(name) for name in ("fairfrontier", "numpy", "xgboost-cpu")},
         "contained": {
             table: counts.dropna().to_dict() for (_, table), counts in contained.iterrows()
-        },
+        }
+        or before.get("contained", {}),
         "columns": list(summary),
     }
     head = json.dumps(about, indent=1)[:-2]
     text = f'{head},\n "cells": [\n  ' + ",\n  ".join(lines) + "\n ]\n}\n"
-    with filling(reference / "runs", what="the run", mend="Mend its permissions.") as work:
-        (work / "scoreboard.json").write_text(text)
+    with filling(path.parent, what="the run", mend="Mend its permissions.") as work:
+        (work / path.name).write_text(text)
     draw(summary, reference / "figures" / "scoreboard.png")
     return f"{count_verdicts(summary).to_string()}\n\nContained:\n{contained.to_string()}"

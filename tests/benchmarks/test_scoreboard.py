@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -136,3 +137,9 @@ def test_kept_results_become_wins_and_losses_and_a_run(tmp_path):
     assert count_verdicts(cells).loc[("thresholds", "table"), "strong"] == "0 / 0 / 18"
     assert (cells.loc[cells["contender"] == "plain", "verdict"] == "").all()
     assert (tmp_path / "data" / "reference" / "figures" / "scoreboard.png").stat().st_size > 1000
+    # Of a track without results what was recorded stays.
+    shutil.rmtree(folder / "thresholds")
+    record(folder, tmp_path)
+    again = json.loads((tmp_path / "data" / "reference" / "runs" / "scoreboard.json").read_text())
+    assert again["contained"] == run["contained"]
+    assert sorted(map(str, again["cells"])) == sorted(map(str, run["cells"]))
