@@ -16,7 +16,6 @@ from fairfrontier.report.template import embed, open_template
 from fairfrontier.runtime.text_file import list_rows
 from fairfrontier.study.drawing import Picture
 
-FILES = ("bounds.csv", "bounds.png", "conclusions.csv", "noise.csv", "report.html", "audit.json")
 TEMPLATE = Path(__file__).with_name("audit.html.j2")
 # The columns of the report's table of bounds.
 KINDS = {

@@ -15,16 +15,6 @@ from fairfrontier.report.template import embed, open_template
 from fairfrontier.runtime.text_file import list_rows
 from fairfrontier.study.drawing import Picture
 
-FILES = (
-    "impact.csv",
-    "impact.png",
-    "scores.csv",
-    "measures.csv",
-    "calibration.csv",
-    "calibration.png",
-    "report.html",
-    "audit.json",
-)
 TEMPLATE = Path(__file__).with_name("plain.html.j2")
 # Rates by category that the report shows; all measures are in measures.csv.
 SHOWN = ("accuracy", "tpr", "fpr", "ppv", "npv")

@@ -14,12 +14,13 @@ from fairfrontier.prepare.table.frame import to_arrow, write_parquet
 from fairfrontier.report.summary import list_versions
 from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.errors import FairfrontierError
+from fairfrontier.runtime.option import RESULTS
 from fairfrontier.runtime.text_file import to_csv, write_json
 from fairfrontier.runtime.writer import filling
 
 FRAME = "The frame"
 # Of both kinds: a folder gets the files of one, and loses those of the other.
-FILES = tuple(sorted({*files.FILES, *plain_files.FILES}))
+FILES = RESULTS["audit"]
 
 
 def audit(

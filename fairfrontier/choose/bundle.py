@@ -33,7 +33,7 @@ from fairfrontier.prepare.table.batch_column import BatchColumn
 from fairfrontier.prepare.table.score_table import number_ids
 from fairfrontier.runtime.array_file import read_numbers
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
-from fairfrontier.runtime.option import BUNDLE_FILE
+from fairfrontier.runtime.option import BUNDLE_FILE, DECIDED
 from fairfrontier.runtime.store import canonical_json, hash_file
 from fairfrontier.runtime.text_file import read_json, write_json
 from fairfrontier.runtime.writer import replacing, restore
@@ -47,7 +47,7 @@ MANIFEST, REFERENCE, METRIC = BUNDLE_FILE, "reference.json", "metric.npz"
 MODEL, RULE = "model", "rule"
 ARRAYS = ("sigma", "basis", "directions")
 MEND = "Export it again, or restore the folder from where it was copied."
-ID, REFUSED = "id", "refused"
+ID, REFUSED = DECIDED
 # They are read into memory; sparse files claim any size.
 MOST_BYTES = 2**34
 

@@ -14,12 +14,12 @@ from fairfrontier.choose.bundle import MANIFEST
 from fairfrontier.choose.card import PAPERS, describe_card, render_card, tabulate_data
 from fairfrontier.choose.choice import Choice, MixedChoice
 from fairfrontier.choose.config import ROWS, SelectConfig
-from fairfrontier.choose.explanation import FILES as EXPLANATION
 from fairfrontier.choose.explanation import draw_rows, explain, fill
 from fairfrontier.choose.export import Export, prepare_export
 from fairfrontier.choose.query import read_query
 from fairfrontier.choose.select import Study, select
 from fairfrontier.runtime.errors import ConfigError, StoreError
+from fairfrontier.runtime.option import RESULTS
 from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.text_file import read_json, to_csv, write_json
 from fairfrontier.runtime.writer import check_owned, replacing, restore
@@ -27,10 +27,7 @@ from fairfrontier.study.expand import load_study
 from fairfrontier.study.option import StudyOptions, shorten
 
 FOLDER, BUNDLE = "choice", "bundle"
-FILES = (
-    *(BUNDLE, "measures.csv", "datasheet.csv", *EXPLANATION, "decisions.parquet"),
-    *(*PAPERS, "card.html", "choice.json"),
-)
+FILES = RESULTS["select"]
 
 
 def read_finished(options: StudyOptions) -> Study:

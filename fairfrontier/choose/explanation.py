@@ -21,12 +21,13 @@ from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX
 from fairfrontier.prepare.table.stream import check_stamps, check_table, read_names, stamp_table
 from fairfrontier.report.template import name_pool
 from fairfrontier.runtime.errors import DataError
+from fairfrontier.runtime.option import RESULTS
 from fairfrontier.runtime.seeds import derive_integer, uniforms
 from fairfrontier.runtime.text_file import to_csv
 from fairfrontier.runtime.writer import filling
 from fairfrontier.study.drawing import Picture
 
-FILES = ("explain.csv", "explain.png")
+FILES = RESULTS["explain"]
 PASSES = ("reading", "explaining")
 Progress = Callable[[str, float], None]
 

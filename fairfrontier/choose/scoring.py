@@ -22,7 +22,7 @@ from fairfrontier.prepare.table.stream import (
     stamp_table,
 )
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
-from fairfrontier.runtime.option import check_apart, list_foreign
+from fairfrontier.runtime.option import check_apart
 from fairfrontier.runtime.writer import check_folder, filling
 
 # Encoded, a batch of a wide table takes some hundred megabytes.
@@ -172,19 +172,10 @@ def check_score(
         names = read_names(file, source)
         bundle.encoder.check_columns(names, bundle.needed_groups, file)
         present |= set(names)
-    taken = [] if _holds_decisions(out) else list_foreign([out], "score")
-    check_apart([out], [table, *taken])
+    check_apart([out], [table], "score")
     check_folder(out.parent)
     used = dict.fromkeys(bundle.encoder.list_read(present, bundle.needed_groups), "bundle")
     return used | named
-
-
-def _holds_decisions(path: Path) -> bool:
-    """Whether a file is one that `score` wrote."""
-    try:
-        return path.is_file() and REFUSED in pq.read_schema(path).names
-    except (OSError, pa.ArrowInvalid):
-        return False
 
 
 def find_columns(

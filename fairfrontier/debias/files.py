@@ -32,23 +32,14 @@ from fairfrontier.debias.validation import describe_doubt
 from fairfrontier.prepare.table.score_table import name_cells
 from fairfrontier.report.summary import list_versions
 from fairfrontier.report.template import embed, name_pool, open_template
+from fairfrontier.runtime.option import RESULTS
 from fairfrontier.runtime.text_file import to_csv, write_json
 from fairfrontier.runtime.writer import filling
 from fairfrontier.study.drawing import Picture
 from fairfrontier.train.postprocess.rule import MixtureRule, RampRule
 from fairfrontier.train.postprocess.rulebook import Rulebook
 
-FILES = (
-    "thresholds.json",
-    "decisions.parquet",
-    "curve.csv",
-    "curve.png",
-    "groups.csv",
-    "groups.png",
-    "rules.png",
-    "report.html",
-    "summary.json",
-)
+FILES = RESULTS["debias"]
 TEMPLATE = Path(__file__).with_name("debias.html.j2")
 PARTS = (CALIBRATION, VALIDATION)
 ALL = "all"

@@ -14,26 +14,17 @@ from fairfrontier.figure.frontier import name_measure
 from fairfrontier.monitor.alarm import LIMIT, REFERENCE
 from fairfrontier.monitor.config import MonitorConfig
 from fairfrontier.monitor.figure import draw_evidence, draw_rates
-from fairfrontier.monitor.history import DRIFT, HISTORY, SUMMARY, name_kept
+from fairfrontier.monitor.history import SUMMARY, name_kept
 from fairfrontier.monitor.monitoring import Findings, Progress, check_config, name_period, watch
 from fairfrontier.report.summary import list_versions
 from fairfrontier.report.template import embed, open_template
 from fairfrontier.runtime.config import parse
+from fairfrontier.runtime.option import RESULTS
 from fairfrontier.runtime.text_file import list_rows, to_csv, write_json
 from fairfrontier.runtime.writer import filling, holding
 from fairfrontier.study.drawing import Picture
 
-FILES = (
-    HISTORY,
-    DRIFT,
-    "rates.csv",
-    "checks.csv",
-    "evidence.csv",
-    "rates.png",
-    "evidence.png",
-    "report.html",
-    SUMMARY,
-)
+FILES = RESULTS["monitor"]
 TEMPLATE = Path(__file__).with_name("monitor.html.j2")
 # Rows of the page's tables; all are in the files.
 SHOWN_AT_MOST = 40

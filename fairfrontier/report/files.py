@@ -36,17 +36,6 @@ from fairfrontier.study.run import StudyRun
 from fairfrontier.study.saved_model import list_models
 
 KIND = "results"
-FILES = (
-    "points.parquet",
-    "scores.parquet",
-    "frontier.csv",
-    "frontier.png",
-    "published.csv",
-    "report.html",
-    "summary.json",
-    "models.csv",
-    "changes.csv",
-)
 
 
 def write_results(
@@ -168,8 +157,7 @@ def _to_parquet(frame: pd.DataFrame, schema: pa.Schema | None = None) -> bytes:
 
 def _replace_files(folder: Path, files: Mapping[str, bytes]) -> dict[str, Path]:
     """Replace the files of a study in its folder, all at once."""
-    owned = {*FILES, *(f"{name}.png" for name in drawing.FIGURES.all())}
-    with filling(folder, owned) as work:
+    with filling(folder, drawing.list_files()) as work:
         for name, content in files.items():
             (work / name).write_bytes(content)
     return {name: folder / name for name in files}

@@ -6,7 +6,7 @@ A field is an option, with its name, type, default and description.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -33,15 +33,34 @@ def split_names(value: Any) -> Any:
     return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
 
-# The file that makes a folder a bundle, and those that make one the results of a command.
+# The file that makes a folder a bundle.
 BUNDLE_FILE = "bundle.json"
-MARKS = {
-    "run": "points.parquet",
-    "select": "choice.json",
-    "explain": "explain.csv",
-    "debias": "thresholds.json",
-    "audit": "audit.json",
-    "monitor": "monitor.json",
+# Columns by which a file is known that `score` wrote, whatever its name.
+DECIDED = ("id", "refused")
+# What a command leaves in a folder; the first file makes the folder one of its results.
+RESULTS: Mapping[str, tuple[str, ...]] = {
+    "run": (
+        *("points.parquet", "scores.parquet", "frontier.csv", "frontier.png", "published.csv"),
+        *("report.html", "summary.json", "models.csv", "changes.csv"),
+    ),
+    "select": (
+        *("choice.json", "bundle", "measures.csv", "datasheet.csv", "explain.csv", "explain.png"),
+        *("decisions.parquet", "card.md", "datasheet.md", "technical-file.md", "card.html"),
+    ),
+    "explain": ("explain.csv", "explain.png"),
+    "debias": (
+        *("thresholds.json", "decisions.parquet", "curve.csv", "curve.png", "groups.csv"),
+        *("groups.png", "rules.png", "report.html", "summary.json"),
+    ),
+    "audit": (
+        *("audit.json", "bounds.csv", "bounds.png", "conclusions.csv", "noise.csv", "impact.csv"),
+        *("impact.png", "scores.csv", "measures.csv", "calibration.csv", "calibration.png"),
+        "report.html",
+    ),
+    "monitor": (
+        *("monitor.json", "history.parquet", "drift.parquet", "rates.csv", "checks.csv"),
+        *("evidence.csv", "rates.png", "evidence.png", "report.html"),
+    ),
 }
 Name = Annotated[str, Field(min_length=1)]
 Names = Annotated[tuple[Name, ...], BeforeValidator(split_names)]
@@ -103,22 +122,40 @@ class ResultOptions(ProjectOptions):
         """
         check_folder(self.folder)
         files = [self.folder / name for name in written]
-        check_apart(files, [*read, *list_foreign(files, self.command)])
+        check_apart(files, read, self.command)
 
 
-def list_foreign(files: Iterable[Path], command: str) -> list[Path]:
-    """Return those files, of one folder, that are there and another command's than ``command``."""
-    found = [path for path in files if os.path.lexists(path)]
-    marked = {name for name, mark in MARKS.items() if found and (found[0].parent / mark).is_file()}
-    return [] if command in marked or not marked else found
+def _is_foreign(path: Path, command: str) -> bool:
+    """Whether a file that is there is another command's than ``command``."""
+    if _holds_decisions(path):
+        return command != "score"
+    others = [
+        names
+        for name, names in RESULTS.items()
+        if name != command and (path.parent / names[0]).is_file()
+    ]
+    # What `score` writes may have the name of any file, as that of a figure.
+    return any(command == "score" or path.name in names for names in others)
 
 
-def check_apart(written: Iterable[Path], read: Iterable[Path]) -> None:
+def _holds_decisions(path: Path) -> bool:
+    """Whether a file is one that `score` wrote."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return path.is_file() and {*DECIDED} <= {*pq.read_schema(path).names}
+    except (OSError, pa.ArrowException):
+        return False
+
+
+def check_apart(written: Iterable[Path], read: Iterable[Path], command: str) -> None:
     """Raise a ConfigError when files would replace or join what they have to leave alone.
 
-    That is what is ``read``, any bundle, and the cache of any project. A file joins a table that is
-    the folder it gets into, and a bundle or a cache at any depth below it. Nor does a file have a
-    name by which unfinished work is known, which is removed.
+    That is what is ``read``, results of another command than ``command``, any bundle, and the cache
+    of any project. A file joins a table that is the folder it gets into, and a bundle or a cache at
+    any depth below it. Nor does a file have a name by which unfinished work is known, which is
+    removed.
     """
     written = [*written]
     files = {path.resolve() for path in written}
@@ -129,6 +166,7 @@ def check_apart(written: Iterable[Path], read: Iterable[Path]) -> None:
     if unfinished := sorted(path for path in below.union(written) if is_draft(path.name)):
         raise ConfigError(f"{unfinished[0]} has a name of unfinished work, which goes.", mend)
     found = [path for path in read if path.resolve() in near]
+    found += [path for path in written if os.path.lexists(path) and _is_foreign(path, command)]
     found += sorted(
         folder for folder in below if (folder / BUNDLE_FILE).is_file() or _is_cache(folder)
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
+from fairfrontier.runtime.option import RESULTS
 from fairfrontier.runtime.registry import Registry
 from fairfrontier.runtime.store import Store
 from fairfrontier.study.config import StudyConfig
@@ -63,6 +64,11 @@ class Drawing:
 FIGURES: Registry[Drawing] = Registry(
     "figure", "figure", ("fairfrontier.figure", "fairfrontier.reproduce"), "fairfrontier.figures"
 )
+
+
+def list_files() -> list[str]:
+    """Return the files that a run may leave, with those of all figures."""
+    return [*RESULTS["run"], *(f"{name}.png" for name in FIGURES.all())]
 
 
 def figure(

@@ -25,11 +25,12 @@ from fairfrontier.runtime.cluster.config import ClusterConfig, load_cluster
 from fairfrontier.runtime.cluster.open import clear_killed
 from fairfrontier.runtime.cluster.partition import computing_on
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, StoreError
-from fairfrontier.runtime.option import check_apart, list_foreign
+from fairfrontier.runtime.option import check_apart
 from fairfrontier.runtime.store import Store, canonical_json, open_store
 from fairfrontier.runtime.writer import check_folder
 from fairfrontier.study.check import names_levels, refuse_certificates, refuse_levels
 from fairfrontier.study.config import SearchConfig, StudyConfig
+from fairfrontier.study.drawing import list_files
 from fairfrontier.study.expand import Planned, expand, load_study
 from fairfrontier.study.option import FEW, RunOptions
 from fairfrontier.study.points import KIND as POINTS
@@ -245,8 +246,7 @@ def check_options(options: RunOptions) -> tuple[StudyConfig, tuple[Planned, ...]
     plan = _leave_out_searched(expand(resolved), resolved, options.home)
     refuse_certificates([planned.group for planned in plan], options.home)
     folder = options.find_folder(resolved.study)
-    files = [folder / name for name in ("points.parquet", "report.html")]
-    check_apart(files, list_foreign(files, "run"))
+    check_apart([folder / name for name in list_files()], (), "run")
     check_folder(folder)
     open_store(options.home).check_writable()
     return resolved.study, plan

@@ -13,11 +13,12 @@ from fairfrontier.audit import verb
 from fairfrontier.audit.auditing import run_audit
 from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.figure import GROUPS_AT_MOST, draw_bounds
-from fairfrontier.audit.files import FILES, say
+from fairfrontier.audit.files import say
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.text_file import read_csv
 from tests.audit.noisy_rows import make_table
 
+FILES = ("bounds.csv", "bounds.png", "conclusions.csv", "noise.csv", "report.html", "audit.json")
 PNG = b"\x89PNG\r\n"
 COLUMNS = {"decisions": "decision", "labels": "y", "group": "group"}
 EVIL = '<script>alert("x")</script>'

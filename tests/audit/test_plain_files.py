@@ -9,11 +9,14 @@ import pytest
 from fairfrontier.audit import verb
 from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.plain_figure import draw_impact
-from fairfrontier.audit.plain_files import FILES
 from fairfrontier.runtime.text_file import read_csv
 from tests.audit.hiring import make_applicants
 from tests.audit.test_files import PNG, read_report
 
+FILES = (
+    *("impact.csv", "impact.png", "scores.csv", "measures.csv"),
+    *("calibration.csv", "calibration.png", "report.html", "audit.json"),
+)
 EVIL = '<script>alert("x")</script>'
 SCORED = {"scores": "score", "threshold": 0.6, "labels": "success", "groups": ("sex", "race")}
 

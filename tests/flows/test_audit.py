@@ -5,11 +5,11 @@ import json
 import pytest
 
 from fairfrontier.audit.config import AuditConfig
-from fairfrontier.audit.files import FILES
 from fairfrontier.runtime.errors import DataError, StoreError
 from flows.audit import audit
 from tests.audit.hiring import make_applicants
 from tests.audit.noisy_rows import make_table
+from tests.audit.test_files import FILES
 
 COLUMNS = {"decisions": "decision", "labels": "y", "group": "group"}
 

@@ -15,6 +15,7 @@ from fairfrontier.report.files import write_results
 from fairfrontier.reproduce.reproduction import hold_to_paper
 from fairfrontier.runtime import writer
 from fairfrontier.runtime.errors import DataError, StoreError
+from fairfrontier.runtime.option import RESULTS
 from fairfrontier.runtime.secret import VARIABLE
 from fairfrontier.runtime.store import Store
 from fairfrontier.study import drawing
@@ -51,7 +52,7 @@ def test_all_files_and_nothing_else(made, tmp_path):
     study, plan, points = made
     paths = write(study, points, tmp_path / "a" / study.slug, 3.0, plan=plan)
     # Without a store there are no models to be named.
-    wanted = sorted({*result.FILES} - {"models.csv", "changes.csv", "scores.parquet"})
+    wanted = sorted({*RESULTS["run"]} - {"models.csv", "changes.csv", "scores.parquet"})
     assert sorted(paths) == wanted
     assert sorted(digests(tmp_path / "a" / "toy")) == wanted
     read = pd.read_parquet(paths["points.parquet"])
@@ -118,7 +119,7 @@ def test_further_figures_are_files_and_stand_in_the_report(made, rings, tmp_path
     study, store = make_study(figures=["rings"]), Store(tmp_path / "store")
     paths = write(study, points, tmp_path / "a", 1.0, plan=plan, store=store)
     # The table has no YAML, and its fits no key.
-    wanted = {*result.FILES} - {"models.csv", "changes.csv", "scores.parquet"}
+    wanted = {*RESULTS["run"]} - {"models.csv", "changes.csv", "scores.parquet"}
     assert sorted(paths) == sorted([*wanted, "rings.png"])
     told = f"toy {len(plan)} {len(points)} {store.path('fit', 'x')}".encode()
     assert paths["rings.png"].read_bytes() == told

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
 from fairfrontier.audit.config import AuditConfig
-from fairfrontier.audit.verb import FILES as AUDIT
-from fairfrontier.choose.choosing import FILES as CHOICE
 from fairfrontier.choose.config import ExplainConfig
-from fairfrontier.choose.explanation import FILES as EXPLANATION
 from fairfrontier.debias.config import DebiasConfig
-from fairfrontier.debias.files import FILES as DEBIASING
 from fairfrontier.monitor.config import MonitorConfig
-from fairfrontier.monitor.files import FILES as MONITOR
-from fairfrontier.report.files import FILES as STUDY
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.runtime.option import MARKS, check_apart
+from fairfrontier.runtime.option import RESULTS, check_apart
 
 
 @pytest.mark.parametrize(
@@ -29,38 +24,65 @@ def test_results_are_named_after_the_table(table, name):
     assert DebiasConfig(table=table, scores="s", groups="g").name == name
 
 
-FILES = {
-    "run": STUDY,
-    "select": CHOICE,
-    "explain": EXPLANATION,
-    "debias": DEBIASING,
-    "audit": AUDIT,
-    "monitor": MONITOR,
-}
+@pytest.mark.parametrize("other", RESULTS)
+# The folder of a choice is replaced as a whole, where it holds nothing else.
+@pytest.mark.parametrize("own", sorted({*RESULTS} - {"select"}))
+def test_results_replace_none_of_another_command(tmp_path, own, other):
+    for name in RESULTS[other]:
+        (tmp_path / name).touch()
+    # A command may write files beside those of another one, and then again.
+    for name in {*RESULTS[own]}.difference(RESULTS[other]):
+        check_apart([tmp_path / name], [], own)
+        (tmp_path / name).touch()
+        check_apart([tmp_path / name], [], own)
+    for name in {*RESULTS[own]}.intersection(RESULTS[other]):
+        if own == other:
+            check_apart([tmp_path / name], [], own)
+        else:
+            with pytest.raises(ConfigError, match=rf"another command's.*: .*{name}\."):
+                check_apart([tmp_path / name], [], own)
+            assert (tmp_path / name).exists()
 
 
-@pytest.mark.parametrize("other", FILES)
-def test_results_join_none_of_another_command(tmp_path, other):
-    assert MARKS[other] in FILES[other]
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / MARKS[other]).touch()
-    (tmp_path / "out" / "report.html").touch()
-    asked = {"table": tmp_path / "t", "out": tmp_path / "out"}
+def test_every_command_asks_whose_the_files_are(tmp_path):
+    (tmp_path / "points.parquet").touch()
+    (tmp_path / "report.html").touch()
+    (tmp_path / "choice").mkdir()
+    (tmp_path / "choice" / "choice.json").touch()
+    (tmp_path / "choice" / "explain.csv").touch()
+    asked = {"table": tmp_path / "t", "out": tmp_path}
     bundle = {"bundle": tmp_path / "b"}
     configs = [
         AuditConfig(decisions="d", groups="g", **asked),
         DebiasConfig(scores="s", groups="g", **asked),
-        ExplainConfig(**bundle, **asked),
         MonitorConfig(**bundle, **asked),
+        ExplainConfig(**bundle, **{**asked, "out": tmp_path / "choice"}),
     ]
     for config in configs:
-        if config.command == other:
-            config.check_results([config.table], ["report.html"])
-        else:
-            with pytest.raises(ConfigError, match=r"another command's.*: .*out/report\.html\."):
-                config.check_results([config.table], ["report.html"])
-        # What others have not written stands beside it.
-        config.check_results([config.table], ["own.csv"])
+        with pytest.raises(ConfigError, match="another command's"):
+            config.check_results([], RESULTS[config.command])
+
+
+def test_decisions_of_score_are_its_own_whatever_their_name(tmp_path):
+    for name in ("decisions.parquet", "points.parquet"):
+        pd.DataFrame({"id": [1], "decision": [0], "refused": [""]}).to_parquet(tmp_path / name)
+        check_apart([tmp_path / name], [], "score")
+        for command in RESULTS:
+            with pytest.raises(ConfigError, match="another command's"):
+                check_apart([tmp_path / name], [], command)
+    (tmp_path / "decisions.parquet").write_text("mine")
+    (tmp_path / "points.parquet").unlink()
+    check_apart([tmp_path / "decisions.parquet"], [], "debias")
+
+
+def test_score_replaces_nothing_beside_results(tmp_path):
+    (tmp_path / "monitor.json").touch()
+    # The history has a column of refused rows, too.
+    history = pd.DataFrame({"entry": [0], "period": ["a"], "refused": [0]})
+    for name in ("history.parquet", "rows@a.parquet"):
+        history.to_parquet(tmp_path / name)
+        with pytest.raises(ConfigError, match="another command's"):
+            check_apart([tmp_path / name], [], "score")
 
 
 @pytest.mark.parametrize("linked", [False, True])
@@ -83,7 +105,7 @@ def test_results_have_no_name_of_unfinished_work(tmp_path, out):
     with pytest.raises(ConfigError, match="has a name of unfinished work"):
         config.check_results([], ["explain.csv"])
     with pytest.raises(ConfigError, match="has a name of unfinished work"):
-        check_apart([tmp_path / out], [])
+        check_apart([tmp_path / out], [], "explain")
 
 
 @pytest.mark.parametrize("out", ["bundle", "bundle/model"])
