@@ -408,8 +408,10 @@ def load_bundle(folder: str | Path) -> Bundle:
         _check_json(folder, files)
         encoder = RowEncoder.load(folder)
         for name in files:
-            if name.endswith(f"{MODEL}/{MODEL_MANIFEST}"):
-                check_claims(read_json(folder / name), len(encoder.encoder.feature_names))
+            kind, _, file = name.rpartition("/")
+            if file == MODEL_MANIFEST:
+                wide = 1 if kind.endswith(RULE) else len(encoder.encoder.feature_names)
+                check_claims(read_json(folder / name), wide)
         if f"{MODEL}/{MIXTURE}" in files:
             model: Any = Mixture.load(folder / MODEL)
         else:

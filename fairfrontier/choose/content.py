@@ -151,17 +151,10 @@ class Facts(BaseModel):
 def check_claims(manifest: Any, n_features: int) -> None:
     """Raise ValueError where a model's manifest claims sizes that loading it would make room for.
 
-    ``n_features`` is how many the encoder makes.
+    ``n_features`` is how many the encoder makes; one, the score, for a rule.
     """
     require(manifest["parameters"].get("n_grid", 0) <= MOST_LEVELS, "n_grid")
-    waiting = [manifest["facts"]]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, dict):
-            # Mixtures have models within.
-            require(part.get(SHAPE, n_features) == n_features, "features")
-        if isinstance(part, dict | list):
-            waiting += part.values() if isinstance(part, dict) else part
+    require(manifest["facts"].get(SHAPE) == n_features, "features")
 
 
 def check_content(bundle: Bundle) -> None:

@@ -20,20 +20,19 @@ ARRAYS = (
     *("right_children", "split_conditions", "split_indices", "split_type", "sum_hessian"),
 )
 CATEGORIES = ("categories", "categories_nodes", "categories_segments", "categories_sizes")
-MOST_FEATURES = 100_000_000
 # XGBoost follows a tree by recursion, and attributes values in memory that grows with its square.
 MOST_LEVELS = 1000
 
 
-def read_booster(path: Path) -> Any:
-    """Return the booster in a UBJ file; errors as `check_file`."""
+def read_booster(path: Path, n_features: int) -> Any:
+    """Return the booster in a UBJ file of a model; errors as `check_file`."""
     import xgboost
 
-    return xgboost.Booster(model_file=bytearray(check_file(path)))
+    return xgboost.Booster(model_file=bytearray(check_file(path, n_features)))
 
 
-def check_file(path: Path) -> bytes:
-    """Return the content of a UBJ file that XGBoost may read.
+def check_file(path: Path, n_features: int) -> bytes:
+    """Return the content of a UBJ file that XGBoost may read, of a model of so many features.
 
     Raises
     ------
@@ -44,7 +43,7 @@ def check_file(path: Path) -> bytes:
     """
     content = path.read_bytes()
     try:
-        check_booster(parse_ubj(content))
+        check_booster(parse_ubj(content), n_features)
     except (struct.error, KeyError, TypeError, IndexError, RecursionError, OverflowError) as error:
         raise ValueError(f"{path} holds no booster: {error!r}") from error
     return content
@@ -122,12 +121,17 @@ class _Reader:
         return values
 
 
-def check_booster(booster: Mapping[str, Any]) -> None:
-    """Raise ValueError, KeyError, TypeError or StoreError unless a booster is of sound trees."""
+def check_booster(booster: Mapping[str, Any], most: int) -> None:
+    """Raise ValueError, KeyError, TypeError or StoreError unless a booster is of sound trees.
+
+    ``most`` is how many features the model has.
+    """
     learner = booster["learner"]
     parameters = learner["learner_model_param"]
     n_features, n_classes = int(parameters["num_feature"]), int(parameters["num_class"])
-    _require(0 <= n_features <= MOST_FEATURES and n_classes >= 0, "sizes")
+    # Predictions make room for all that it claims; the label may be one more (`LinearPost`).
+    _require(0 <= n_features <= most + 1, "num_feature")
+    _require(n_classes >= 0, "num_class")
     _require(int(parameters["num_target"]) == 1, "num_target")
     score = [float(each) for each in parameters["base_score"].strip("[]").split(",")]
     _require(len(score) in (1, max(n_classes, 1)), "base_score")

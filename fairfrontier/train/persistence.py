@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +24,9 @@ from fairfrontier.train.learner_file import check_array, read_learner, write_lea
 
 MANIFEST = "manifest.json"
 FORMAT = 2
+FEATURES = "n_features_in_"
+# Of a model without names of features; beyond it their number is at most that of its bytes.
+MOST_FEATURES = 2**20
 # Letters that a library's message takes in ours.
 REASON = 200
 
@@ -32,8 +35,9 @@ REASON = 200
 class State:
     """The fitted attributes of a model, by name.
 
-    ``arrays`` have no object dtypes, ``boosters`` are XGBoost's, ``learners`` are fitted estimators
-    of scikit-learn, and ``facts`` are numbers, strings, and lists and mappings of them.
+    ``arrays`` have no object dtypes, ``boosters`` are XGBoost's, of one feature more than the model
+    at most, ``learners`` are fitted estimators of scikit-learn, and ``facts`` are numbers, strings,
+    and lists and mappings of them.
     """
 
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -48,6 +52,30 @@ def _digest(path: Path) -> str:
         raise FileNotFoundError(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _count_features(facts: Any, files: Iterable[Path]) -> int:
+    """Return how many features a model has by its facts, of which predictions make room for rows.
+
+    ValueError where a model within claims another number, StoreError for more than files of their
+    size may claim.
+    """
+    count: int = facts.get(FEATURES, 0)
+    waiting = [facts]
+    while waiting:
+        part = waiting.pop()
+        # Mixtures have models within.
+        if isinstance(part, dict) and part.get(FEATURES, count) != count:
+            raise ValueError("its features cannot be right")
+        if isinstance(part, dict | list):
+            waiting += part.values() if isinstance(part, dict) else part
+    size = sum(path.stat().st_size for path in files)
+    if not count <= max(MOST_FEATURES, size):
+        raise StoreError(
+            f"A model of {size:,} bytes with {count:,} features is not read.",
+            "Fit it on a table whose columns have names, which are saved with it.",
+        )
+    return count
 
 
 def read_manifest(folder: Path) -> Any:
@@ -70,9 +98,11 @@ def write_state(folder: Path, name: str, parameters: Mapping[str, Any], state: S
         for key, booster in state.boosters.items():
             # XGBoost's own writer tells of a full disk in an error of its own.
             (work / f"{key}.ubj").write_bytes(booster.save_raw("ubj"))
-            check_file(work / f"{key}.ubj")
         for key, learner in state.learners.items():
             write_learner(learner, work / f"{key}.skops")
+        n_features = _count_features(state.facts, work.iterdir())
+        for key in state.boosters:
+            check_file(work / f"{key}.ubj", n_features)
         manifest = {
             "format": FORMAT,
             "method": name,
@@ -111,12 +141,14 @@ def read_state(
         # A path leads elsewhere, or to the same file under any number of names.
         if strangers := manifest["files"].keys() - {path.name for path in folder.iterdir()}:
             raise FileNotFoundError(min(strangers))
+        listing = (folder / listed for listed in manifest["files"])
+        n_features = _count_features(manifest["facts"], listing)
         for listed, digest in manifest["files"].items():
             path = folder / listed
             if _digest(path) != digest:
                 raise StoreError(f"The file {path} is not what was saved.", mend)
             if path.suffix == ".ubj":
-                boosters[path.stem] = read_booster(path)
+                boosters[path.stem] = read_booster(path, n_features)
             elif path.suffix == ".skops":
                 learners[path.stem] = read_learner(path, trusted)
         if "arrays.npz" in manifest["files"]:

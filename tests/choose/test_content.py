@@ -154,6 +154,8 @@ def test_files_that_do_not_fit_each_other_are_refused(copy, kind, name, edit):
         ("encoder.json", put("unseen", value="a " * 500), r"bundle: '(a ){99}a…"),
         ("model/manifest.json", put("facts", "n_features_in_", value=10**7), "its features cannot"),
         ("model/manifest.json", add("facts", more=[{"n_features_in_": 10**7}]), "its features"),
+        ("model/manifest.json", lambda tree: tree["facts"].pop("n_features_in_"), "its features"),
+        ("rule/manifest.json", put("facts", "n_features_in_", value=10**7), "its features cannot"),
         ("model/manifest.json", add("parameters", n_grid=10**9), "its n_grid cannot be right"),
     ],
 )

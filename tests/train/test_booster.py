@@ -26,6 +26,11 @@ def grow(tmp_path, **parameters):
     return tmp_path / "trees.ubj", booster, data
 
 
+def of_features(booster):
+    """Return the state of a model with this booster."""
+    return State(boosters={"trees": booster}, facts={"n_features_in_": FEATURES})
+
+
 @pytest.mark.parametrize(
     "parameters",
     [
@@ -38,7 +43,7 @@ def grow(tmp_path, **parameters):
 )
 def test_what_xgboost_wrote_is_read(tmp_path, parameters):
     path, booster, data = grow(tmp_path, **parameters)
-    assert np.array_equal(read_booster(path).predict(data), booster.predict(data))
+    assert np.array_equal(read_booster(path, FEATURES).predict(data), booster.predict(data))
     assert set(parse_ubj(path.read_bytes())) == {"learner", "version"}
 
 
@@ -72,7 +77,7 @@ def test_trees_that_lead_nowhere_are_refused(tmp_path, name, old, new):
     path, *_ = grow(tmp_path)
     replace(path, name, old, new)
     with pytest.raises(ValueError, match="tree 0"):
-        read_booster(path)
+        read_booster(path, FEATURES)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +96,7 @@ def test_facts_that_disagree_are_refused(tmp_path, old, new):
     assert old in content
     path.write_bytes(content.replace(old, old[: len(old) - len(new)] + new))
     with pytest.raises(ValueError, match=r"cannot be right|holds no booster|cut off"):
-        read_booster(path)
+        read_booster(path, FEATURES)
 
 
 def test_a_booster_has_no_more_outputs_than_trees(tmp_path):
@@ -99,10 +104,17 @@ def test_a_booster_has_no_more_outputs_than_trees(tmp_path):
     booster = parse_ubj(path.read_bytes())
     claimed = booster["learner"]["learner_model_param"]
     claimed.update(num_class="9", base_score="[5E-1]")
-    check_booster(booster)
+    check_booster(booster, FEATURES)
     claimed["num_class"] = "10"
     with pytest.raises(ValueError, match="num_class"):
-        check_booster(booster)
+        check_booster(booster, FEATURES)
+
+
+def test_a_booster_has_at_most_one_feature_more_than_its_model(tmp_path):
+    path, *_ = grow(tmp_path)
+    read_booster(path, FEATURES - 1)
+    with pytest.raises(ValueError, match="num_feature cannot be right"):
+        read_booster(path, FEATURES - 2)
 
 
 def make_chain(levels):
@@ -128,25 +140,25 @@ def make_chain(levels):
 def test_a_chain_that_would_overflow_the_stack_is_neither_read_nor_saved(tmp_path):
     path = tmp_path / "trees.ubj"
     make_chain(MOST_LEVELS).save_model(path)
-    read_booster(path).predict(xgboost.DMatrix(np.eye(2)), pred_contribs=True)
+    read_booster(path, FEATURES).predict(xgboost.DMatrix(np.eye(2)), pred_contribs=True)
     chain = make_chain(MOST_LEVELS + 1)
     chain.save_model(path)
     with pytest.raises(StoreError, match="more than 1,000 levels"):
-        read_booster(path)
+        read_booster(path, FEATURES)
     with pytest.raises(StoreError, match="more than 1,000 levels"):
-        write_state(tmp_path / "model", "gbdt", {}, State(boosters={"trees": chain}))
+        write_state(tmp_path / "model", "gbdt", {}, of_features(chain))
     assert not (tmp_path / "model").exists()
 
 
 def test_a_full_disk_is_one_sentence(tmp_path):
     path, booster, _ = grow(tmp_path)
-    write_state(tmp_path / "whole", "gbdt", {}, State(boosters={"trees": booster}))
+    write_state(tmp_path / "whole", "gbdt", {}, of_features(booster))
     assert (tmp_path / "whole/trees.ubj").read_bytes() == path.read_bytes()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size // 2, limits[1]))
     try:
         with pytest.raises(StoreError, match=r"The model cannot be written to .*: File too large"):
-            write_state(tmp_path / "model", "gbdt", {}, State(boosters={"trees": booster}))
+            write_state(tmp_path / "model", "gbdt", {}, of_features(booster))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not (tmp_path / "model").exists()
@@ -159,7 +171,7 @@ def test_a_tree_that_takes_the_place_of_another_is_refused(tmp_path):
     content[content.index(first) + 3] = 1
     path.write_bytes(content)
     with pytest.raises(ValueError, match="id of tree 0"):
-        read_booster(path)
+        read_booster(path, FEATURES)
 
 
 def test_no_mutation_ends_the_process(tmp_path):
@@ -175,7 +187,7 @@ def test_no_mutation_ends_the_process(tmp_path):
             changed[: rng.choice([len(changed), rng.integers(len(changed))], p=[0.9, 0.1])]
         )
         try:
-            read_booster(path).predict(data)
+            read_booster(path, FEATURES).predict(data)
         except ValueError:
             refused += 1
     assert refused > MUTATIONS / 4

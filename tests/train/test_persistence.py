@@ -15,8 +15,10 @@ from fairfrontier import create
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, StoreError
 from fairfrontier.runtime.secret import VARIABLE
 from fairfrontier.runtime.store import Store
-from fairfrontier.train.persistence import State, _digest, read_state, write_state
+from fairfrontier.train.booster import parse_ubj
+from fairfrontier.train.persistence import MOST_FEATURES, State, _digest, read_state, write_state
 from fairfrontier.train.registry import METHODS, load_model
+from tests.fuzz.model import write_ubj
 from tests.train.tables import make_split
 
 
@@ -67,7 +69,9 @@ def test_no_file_is_read_under_several_names(saved, name, monkeypatch):
     manifest["files"][name] = manifest["files"]["trees.ubj"]
     (saved[2] / "manifest.json").write_text(json.dumps(manifest))
     read = []
-    monkeypatch.setattr("fairfrontier.train.persistence.read_booster", read.append)
+    monkeypatch.setattr(
+        "fairfrontier.train.persistence.read_booster", lambda path, _: read.append(path)
+    )
     with pytest.raises(StoreError, match="no complete model"):
         load_model(saved[2])
     assert read == []
@@ -299,6 +303,57 @@ def test_a_manifest_of_other_types_is_refused_in_a_sentence(saved, alter):
     with pytest.raises(FairfrontierError) as refused:
         load_model(saved[2])
     assert "\n" not in str(refused.value)
+
+
+def claim(folder, n_features, width=None):
+    """Let a saved model say that it has so many features, and its trees likewise."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["facts"]["n_features_in_"] = n_features
+    trees = parse_ubj((folder / "trees.ubj").read_bytes())
+    width = {"num_feature": str(width or n_features)}
+    trees["learner"]["learner_model_param"].update(width)
+    for tree in trees["learner"]["gradient_booster"]["model"]["trees"]:
+        tree["tree_param"].update(width)
+    (folder / "trees.ubj").write_bytes(write_ubj(trees))
+    manifest["files"]["trees.ubj"] = _digest(folder / "trees.ubj")
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_no_trees_claim_more_features_than_their_model(saved):
+    features = saved[1].n_features_in_
+    claim(saved[2], features, features + 1)
+    load_model(saved[2])
+    claim(saved[2], features, features + 2)
+    with pytest.raises(StoreError, match="its num_feature cannot be right"):
+        load_model(saved[2])
+
+
+def test_a_small_model_claims_no_more_than_a_million_features(saved):
+    claim(saved[2], MOST_FEATURES)
+    load_model(saved[2])
+    claim(saved[2], MOST_FEATURES + 1)
+    with pytest.raises(StoreError, match=r"bytes with 1,048,577 features is not read\. Fit it on"):
+        load_model(saved[2])
+    # A larger one does.
+    manifest = json.loads((saved[2] / "manifest.json").read_text())
+    (saved[2] / "more").write_bytes(bytes(MOST_FEATURES))
+    manifest["files"]["more"] = _digest(saved[2] / "more")
+    (saved[2] / "manifest.json").write_text(json.dumps(manifest))
+    load_model(saved[2])
+
+
+def test_models_within_a_model_have_its_features(tmp_path):
+    split = make_split(100)
+    train = split.train
+    model = create("reductions", learner="gbdt", learner_parameters={"n_estimators": 2})
+    folder = model.fit(train.X, train.y, groups=train.groups).save(tmp_path / "model")
+    load_model(folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    part = next(each for each in manifest["facts"]["classifiers"] if isinstance(each, dict))
+    part["n_features_in_"] += 1
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(StoreError, match="its features cannot be right"):
+        load_model(folder)
 
 
 def test_a_manifest_nested_too_deep_is_refused(saved):

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
@@ -31,7 +33,9 @@ def make():
 
 def test_predictors_of_all_kinds_come_back_from_disk(tmp_path):
     X, predictors = make()
-    folder = write_state(tmp_path / "model", "mixture", {}, store_predictors(predictors))
+    state = store_predictors(predictors)
+    state = replace(state, facts={**state.facts, "n_features_in_": X.shape[1]})
+    folder = write_state(tmp_path / "model", "mixture", {}, state)
     again = restore_predictors(read_state(folder, "mixture")[1])
     before, after = score_all(predictors, X), score_all(again, X)
     np.testing.assert_array_equal(before, after)
