@@ -96,26 +96,26 @@ def tabulate(
 
 
 def leave_out_small(table: pd.DataFrame, part: Part, minimum: int) -> pd.DataFrame:
-    """Return what `tabulate` measured on a part without levels, and pairs of them, of few rows.
+    """Return what `tabulate` measured on a part but levels, and pairs of them, of few rows or none.
 
-    Their values are not estimable, but their counts, such as that of positive rows, would tell of
-    persons.
+    Their values are not estimable, but their names, and counts such as that of positive rows, would
+    tell of persons.
     """
     columns = {name: (part.group(name), tuple(levels)) for name, levels in part.attributes.items()}
-    small: set[str] = set()
-    for attribute in {group.partition("=")[0] for group in table["group"]}:
-        names = [attribute] if attribute in columns else attribute.split("×")
-        if not {*names} <= {*columns}:
-            continue
-        codes, cells = cross([columns[name] for name in names])
-        small |= {
-            f"{attribute}={'×'.join(cell)}"
-            for cell, n in zip(cells, np.bincount(codes).tolist(), strict=True)
-            if n < minimum
-        }
-    # Gaps inside a level are named "old inside origin=island".
-    inside = table["group"].map(lambda group: group.rpartition(" inside ")[2])
-    return table[~table["group"].isin(small) & ~inside.isin(small)]
+    groups = table["group"]
+    # Names of attributes have no "="; gaps inside a level are named "old inside origin=island".
+    attributes = groups.str.partition("=")[0]
+    few = np.zeros(len(table), dtype=bool)
+    for attribute in attributes.unique():
+        whole = attribute if attribute in columns else attribute.rpartition(" inside ")[2]
+        names = [whole] if whole in columns else whole.split("×")
+        if {*names} <= {*columns}:
+            codes, cells = cross([columns[name] for name in names])
+            # Levels without a row are no cells, and left out like those of few.
+            known = np.flatnonzero(np.bincount(codes) >= minimum)
+            large = {attribute, *(f"{attribute}={'×'.join(cells[cell])}" for cell in known)}
+            few |= (attributes == attribute) & ~groups.isin(large)
+    return table[~few]
 
 
 def _choose(audit: Audit, names: Sequence[str] | None) -> list[Measure]:

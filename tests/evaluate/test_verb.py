@@ -70,6 +70,31 @@ def test_levels_with_few_rows_can_be_left_out():
     assert (sized["n"] >= minimum).all()
 
 
+@pytest.mark.parametrize("level", ["nobody", "=nobody", "nobody inside sex=m"])
+def test_levels_without_a_row_are_left_out(level):
+    attributes = {"age": ("young", "old", level), "sex": ("f", "m")}
+    code = np.arange(300)
+    part = make_part(
+        (code % 3 == 0).astype(int), np.column_stack([code % 2, code // 2 % 2]), attributes
+    )
+    table = tabulate(Prediction((code % 5 == 0).astype(float), np.full(300, 0.5)), part, minimum=1)
+    assert f"age={level}" in {*table["group"]}
+    left = leave_out_small(table, part, 1)["group"]
+    assert {*left} == {group for group in table["group"] if "nobody" not in group}
+
+
+def test_gaps_inside_a_level_of_few_rows_are_left_out():
+    attributes = {"age": ("young", "old"), "place": ("town", "people inside sex=m")}
+    code = np.arange(300)
+    groups = np.column_stack([code % 2, code >= 290])
+    part = make_part((code % 3 == 0).astype(int), groups, attributes)
+    table = tabulate(Prediction((code % 5 == 0).astype(float), np.full(300, 0.5)), part, minimum=20)
+    assert "age inside place=people inside sex=m" in {*table["group"]}
+    left = leave_out_small(table, part, 20)["group"]
+    assert "age inside place=town" in {*left}
+    assert {*left} == {group for group in table["group"] if "people" not in group}
+
+
 def test_only_what_is_asked_in_that_order():
     model, part = make_fitted()
     table = evaluate(model, part, ["gap_rms", "accuracy"])
