@@ -33,7 +33,7 @@ def split_names(value: Any) -> Any:
     return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
 
-# The file that makes a folder a bundle.
+# The file that lists those of a bundle.
 BUNDLE_FILE = "bundle.json"
 # Columns by which a file is known that `score` wrote, whatever its name.
 DECIDED = ("id", "refused")
@@ -165,17 +165,25 @@ def check_apart(written: Iterable[Path], read: Iterable[Path], command: str) -> 
     mend = "Give another place with --out."
     if unfinished := sorted(path for path in below.union(written) if is_draft(path.name)):
         raise ConfigError(f"{unfinished[0]} has a name of unfinished work, which goes.", mend)
-    found = [path for path in read if path.resolve() in near]
-    found += [path for path in written if os.path.lexists(path) and _is_foreign(path, command)]
-    found += sorted(
-        folder for folder in below if (folder / BUNDLE_FILE).is_file() or _is_cache(folder)
-    )
-    if found:
-        raise ConfigError(
-            f"The results in {min(files).parent} would replace what is read or another command's, "
-            f"or join a table, the cache or a bundle: {found[0].resolve()}.",
-            mend,
-        )
+    read, there = [*read], [path for path in written if os.path.lexists(path)]
+    found = {
+        "replace what is read": [path for path in read if path.resolve() in files],
+        "join a table": [path for path in read if path.resolve() in near],
+        "replace another command's": [path for path in there if _is_foreign(path, command)],
+        "join a bundle": filter(_is_bundle, sorted(below)),
+        "join the cache": filter(_is_cache, sorted(below)),
+    }
+    for fault, paths in found.items():
+        for path in paths:
+            raise ConfigError(
+                f"The results in {min(files).parent} would {fault}: {path.resolve()}.", mend
+            )
+
+
+def _is_bundle(folder: Path) -> bool:
+    """Whether a folder has what every bundle has: other programs have a bundle.json, too."""
+    files = (folder / BUNDLE_FILE, folder / "encoder.json")
+    return all(path.is_file() for path in files) and (folder / "model").is_dir()
 
 
 def _is_cache(folder: Path) -> bool:

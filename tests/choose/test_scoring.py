@@ -188,13 +188,13 @@ def test_decisions_join_neither_the_parts_of_the_table_nor_the_bundle(bundle, ta
     parts = tmp_path / "parts"
     parts.mkdir()
     table.to_parquet(parts / "part.parquet")
-    with pytest.raises(ConfigError, match=r"bundle: .*parts\."):
+    with pytest.raises(ConfigError, match=r"would join a table: .*parts\."):
         score(bundle, parts, parts / "decisions.parquet")
     drawn = tmp_path / "drawn"
     drawn.mkdir()
     bundle.fill(drawn)
     kept = sorted(tmp_path.rglob("*"))
     for place in ("bundle.json", "model/decisions.parquet"):
-        with pytest.raises(ConfigError, match=r"bundle: .*drawn\."):
+        with pytest.raises(ConfigError, match=r"would join a bundle: .*drawn\."):
             score(drawn, parts, drawn / place)
     assert sorted(tmp_path.rglob("*")) == kept

@@ -227,14 +227,14 @@ def test_results_never_replace_what_is_read(tmp_path, name):
         {"table": str(other), "confusion": str(place)},
     ):
         asked = AuditConfig(**COLUMNS, **options, out=str(tmp_path))
-        with pytest.raises(ConfigError, match=f"would replace what is read.*{name}"):
+        with pytest.raises(ConfigError, match=f"would replace what is read: .*{name}"):
             check_options(asked)
 
 
 def test_results_do_not_join_the_parts_of_the_table(tmp_path):
     make_table(20).to_parquet(tmp_path / "part.parquet")
     asked = AuditConfig(**COLUMNS, table=str(tmp_path), level=0.1, out=str(tmp_path))
-    with pytest.raises(ConfigError, match="would replace what is read"):
+    with pytest.raises(ConfigError, match="would join a table: "):
         check_options(asked)
 
 

@@ -108,12 +108,12 @@ def test_results_never_replace_what_is_read(tmp_path, name):
     table = tmp_path / name
     table.write_text("s,sex\n0.5,f\n")
     asked = DebiasConfig(table=str(table), scores="s", groups=("sex",), out=str(tmp_path))
-    with pytest.raises(ConfigError, match=f"would replace what is read.*{name}"):
+    with pytest.raises(ConfigError, match=f"would replace what is read: .*{name}"):
         check_options(asked)
 
 
 def test_results_do_not_join_the_parts_of_the_table(tmp_path):
     pd.DataFrame({"s": [0.5], "sex": ["f"]}).to_parquet(tmp_path / "part.parquet")
     asked = DebiasConfig(table=str(tmp_path), scores="s", groups=("sex",), out=str(tmp_path))
-    with pytest.raises(ConfigError, match="would replace what is read"):
+    with pytest.raises(ConfigError, match="would join a table: "):
         check_options(asked)

@@ -93,7 +93,7 @@ def test_results_join_no_cache(tmp_path, linked):
     if linked:
         cache.symlink_to(tmp_path / "disk")
     config = ExplainConfig(bundle="b", table="t", out=cache / "store" / "fit")
-    with pytest.raises(ConfigError, match="the cache or a bundle: "):
+    with pytest.raises(ConfigError, match="would join the cache: "):
         config.check_results([], ["explain.csv"])
     (tmp_path / "conf").rmdir()
     config.check_results([], ["explain.csv"])
@@ -110,10 +110,25 @@ def test_results_have_no_name_of_unfinished_work(tmp_path, out):
 
 @pytest.mark.parametrize("out", ["bundle", "bundle/model"])
 def test_results_join_no_bundle(tmp_path, out):
-    (tmp_path / "bundle").mkdir()
+    (tmp_path / "bundle" / "model").mkdir(parents=True)
+    (tmp_path / "bundle" / "encoder.json").touch()
     (tmp_path / "bundle" / "bundle.json").touch()
     explained = {"bundle": tmp_path / "bundle", "table": tmp_path / "t", "out": tmp_path / out}
     audited = {"table": tmp_path / "t", "decisions": "d", "groups": "g", "out": tmp_path / out}
     for config in ExplainConfig(**explained), AuditConfig(**audited):
-        with pytest.raises(ConfigError, match=r"bundle: .*bundle\."):
+        with pytest.raises(ConfigError, match=r"would join a bundle: .*bundle\."):
             config.check_results([config.table], ["report.html"])
+
+
+@pytest.mark.parametrize("missing", ["bundle.json", "encoder.json", "model"])
+def test_results_lie_below_a_file_of_another_program_that_is_called_as_a_bundles(tmp_path, missing):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "encoder.json").touch()
+    (tmp_path / "bundle.json").write_text('{"name": "my web app"}')
+    gone = tmp_path / missing
+    gone.rename(tmp_path / "other")
+    config = ExplainConfig(bundle="b", table="t", out=tmp_path / "data" / "results")
+    config.check_results([], ["explain.csv"])
+    (tmp_path / "other").rename(gone)
+    with pytest.raises(ConfigError, match="would join a bundle: "):
+        config.check_results([], ["explain.csv"])
