@@ -86,7 +86,9 @@ class ScoreConfig(ProjectOptions):
 
     bundle: File = Field(description="The folder of a bundle.")
     table: File = Field(description="Raw rows: Parquet, a folder of Parquet files, or CSV.")
-    out: File = Field(default=Path("decisions.parquet"), description="The file of decisions.")
+    out: File = Field(
+        default=Path("decisions.parquet"), description="The file of decisions, Parquet."
+    )
     row_id: Name | None = Field(
         default=None, description="Column of row ids, in place of the bundle's."
     )

@@ -28,6 +28,7 @@ from fairfrontier.runtime.writer import check_folder, filling
 # Encoded, a batch of a wide table takes some hundred megabytes.
 BATCH_ROWS = 1 << 16
 PASSES = ("deciding",)
+SUFFIXES = (".parquet", ".pq", "")
 Progress = Callable[[str, float], None]
 
 
@@ -106,7 +107,8 @@ def score(
     ------
     ConfigError
         When the table lacks a column, one to keep is called as one of decisions is, or the file
-        would replace or join the table or the bundle, or replace results of another command.
+        would replace or join the table or the bundle, replace results of another command, or have
+        the suffix of another format.
     DataError
         When the table is damaged or changes while it is read, or an id is no whole number or text.
     StoreError
@@ -174,6 +176,11 @@ def check_score(
         present |= set(names)
     check_apart([out], [table], "score")
     check_folder(out.parent)
+    if out.suffix.lower() not in SUFFIXES:
+        raise ConfigError(
+            f"Decisions are written as Parquet, and {out.name} ends in {out.suffix} (--out).",
+            f"Name the file {out.with_suffix(SUFFIXES[0]).name}.",
+        )
     used = dict.fromkeys(bundle.encoder.list_read(present, bundle.needed_groups), "bundle")
     return used | named
 

@@ -164,6 +164,8 @@ def test_what_is_wrong_is_said_before_a_file_is_replaced(bundle, table, tmp_path
     refused(table.assign(customer=""), DataError, "missing in row 0", row_id="customer")
     refused(table[:0], DataError, "holds no rows")
     refused(table, ConfigError, "would replace what is read", out=str(path))
+    told = r"as Parquet, and d\.CSV ends in \.CSV \(--out\)\. Name the file d\.parquet\."
+    refused(table, ConfigError, told, out=str(tmp_path / "d.CSV"))
     refused(table, StoreError, "cannot be written", out="/proc/nowhere/decisions.parquet")
     with pytest.raises(ConfigError, match="There is no file"):
         score(bundle, tmp_path / "other.csv", out)
