@@ -408,10 +408,10 @@ def load_bundle(folder: str | Path) -> Bundle:
         _check_json(folder, files)
         encoder = RowEncoder.load(folder)
         for name in files:
-            kind, _, file = name.rpartition("/")
-            if file == MODEL_MANIFEST:
-                wide = 1 if kind.endswith(RULE) else len(encoder.encoder.feature_names)
-                check_claims(read_json(folder / name), wide)
+            if (path := folder / name).name == MODEL_MANIFEST:
+                # The others are rules, in bundles and mixtures.
+                wide = len(encoder.encoder.feature_names) if path.parent.name == MODEL else 1
+                check_claims(read_json(path), wide)
         if f"{MODEL}/{MIXTURE}" in files:
             model: Any = Mixture.load(folder / MODEL)
         else:
