@@ -20,9 +20,10 @@ from fairfrontier.choose.query import read_query
 from fairfrontier.choose.select import Study, select
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.option import RESULTS
+from fairfrontier.runtime.owned import check_owned
 from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.text_file import read_json, to_csv, write_json
-from fairfrontier.runtime.writer import check_owned, replacing, restore
+from fairfrontier.runtime.writer import recover, replacing, restore
 from fairfrontier.study.expand import load_study
 from fairfrontier.study.option import StudyOptions, shorten
 
@@ -73,7 +74,9 @@ def write_choice(choice: Choice | MixedChoice, config: SelectConfig) -> dict[str
     """
     folder = choice.study.folder / FOLDER
     restore(folder)
-    check_owned(folder, FILES if (folder / BUNDLE / MANIFEST).is_file() else ())
+    recover(folder)
+    owned = _list_owned(folder)
+    check_owned(folder, owned)
     _check_papers(folder)
     export = prepare_export(choice, config.row_id, config.unseen)
     commands = list_commands(config, export, folder, partial(shorten, home=config.home))
@@ -91,7 +94,7 @@ def write_choice(choice: Choice | MixedChoice, config: SelectConfig) -> dict[str
         "commands": commands,
     }
     mend = "Give a folder that can be written, with --out."
-    with replacing(folder, FILES, what="choice", mend=mend) as work:
+    with replacing(folder, owned, what="choice", mend=mend) as work:
         (work / BUNDLE).mkdir()
         export.bundle.fill(work / BUNDLE)
         (work / "measures.csv").write_bytes(to_csv(card["table"]))
@@ -102,6 +105,8 @@ def write_choice(choice: Choice | MixedChoice, config: SelectConfig) -> dict[str
         for name, text in render_card(card).items():
             (work / name).write_text(text, encoding="utf-8")
         write_json(summary | {"papers": _hash_papers(work)}, work / "choice.json")
+        # Another choice may have come there meanwhile, with other files in its bundle.
+        owned |= _list_owned(folder)
     # Files may be shared, and name no folder of the machine; the terminal names what works here.
     here = list_commands(config, export, folder, _find_near)
     return summary | {"folder": str(folder), "commands": here, "measures": card["table"]}
@@ -126,6 +131,14 @@ def list_commands(
         del following["audit"]
     written = {name: shlex.join(["fairfrontier", *words]) for name, words in following.items()}
     return config.write_commands(name_path) | written
+
+
+def _list_owned(folder: Path) -> set[str]:
+    """Return the files of the choice in a folder, by what its bundle lists; none without one."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        listed = (MANIFEST, *read_json(folder / BUNDLE / MANIFEST)["files"])
+        return {*FILES, *(f"{BUNDLE}/{name}" for name in listed)} - {BUNDLE}
+    return set()
 
 
 def _check_papers(folder: Path) -> None:

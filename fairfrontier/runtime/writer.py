@@ -6,18 +6,18 @@ import errno
 import fcntl
 import logging
 import os
-import re
 import secrets
 import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from fairfrontier.runtime.errors import StoreError
+from fairfrontier.runtime.owned import check_owned
 
 # Folders beside the files to be: not yet complete, or complete and to be moved. Whoever made one
 # holds a lock on it, which the system releases however the process ends. Of complete ones a folder
@@ -31,8 +31,6 @@ _REPLACED = ".replaced@"
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
 # Seconds until a process that waits for a folder says so, and until it gives up.
 QUIET, PATIENCE = 2.0, 3600.0
-# What file managers and editors leave in folders that people look into.
-_LEFT = re.compile(r"\.(_|nfs|~lock\.|DS_Store$|ipynb_checkpoints$)|Thumbs\.db$|desktop\.ini$")
 # Seconds until a draft is moved beside another one, and until one is made in a locked folder.
 _MOVING, _MAKING = 60.0, 10.0
 _log = logging.getLogger(__name__)
@@ -278,21 +276,13 @@ def filling(
                 folder.rmdir()
 
 
-def check_owned(folder: Path, owned: Collection[str]) -> None:
-    """Raise StoreError when a folder that is to be replaced holds what is not ``owned``."""
-    # A killed writer's draft is nobody's any more.
-    recover(folder)
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set[str]()
-    if strangers := {name for name in names.difference(owned) if not _LEFT.match(name)}:
-        raise StoreError(f"{folder} holds something else: {min(strangers)}.", "Move it away.")
-
-
 @contextmanager
-def replacing(folder: Path, owned: Collection[str] = (), *, what: str, mend: str) -> Iterator[Path]:
+def replacing(folder: Path, owned: Iterable[str] = (), *, what: str, mend: str) -> Iterator[Path]:
     """Replace a folder, with the folders in it, by the one that is filled in the block.
 
     If the block raises, nothing changes. If the process is killed as they change places, `recover`
-    of the folder around them completes it. What would go with the folder has to be ``owned``.
+    of the folder around them completes it. Files that would go with the folder have to be
+    ``owned``; see `check_owned`.
 
     Raises
     ------
@@ -304,7 +294,8 @@ def replacing(folder: Path, owned: Collection[str] = (), *, what: str, mend: str
             made = work / folder.name
             made.mkdir(_mode_of(folder) if folder.is_dir() else 0o777)
             yield made
-            # Others may have written there meanwhile.
+            # Others may have written there meanwhile, or been killed.
+            recover(folder)
             check_owned(folder, owned)
             _publish(work)
     except OSError as error:

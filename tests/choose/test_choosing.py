@@ -236,6 +236,10 @@ def test_a_choice_replaces_the_one_before_and_nothing_else(loans, ask):
         write_choice(choose(config), config)
     assert (folder / "watch" / "history.parquet").is_file()
     shutil.rmtree(folder / "watch")
+    (folder / "bundle" / "notes.txt").touch()
+    with pytest.raises(StoreError, match=r"choice holds something else: bundle/notes\.txt\."):
+        write_choice(choose(config), config)
+    (folder / "bundle" / "notes.txt").unlink()
     (folder / "bundle" / "bundle.json").unlink()
     with pytest.raises(StoreError, match="holds something else"):
         write_choice(choose(config), config)
@@ -244,6 +248,23 @@ def test_a_choice_replaces_the_one_before_and_nothing_else(loans, ask):
     for path in folder.iterdir():
         path.unlink()
     write_choice(choose(config), config)
+
+
+def test_a_choice_replaces_one_with_other_files_that_came_meanwhile(loans, ask, monkeypatch):
+    plain, drawn = ask(), ask(f"max accuracy subject to {DIFFERENCE} <= 0.15")
+    write_choice(choose(plain), plain)
+    other, tabulate = choose(drawn), choosing.tabulate_data
+
+    def let_in(card):
+        monkeypatch.setattr(choosing, "tabulate_data", tabulate)
+        write_choice(other, drawn)
+        return tabulate(card)
+
+    monkeypatch.setattr(choosing, "tabulate_data", let_in)
+    write_choice(choose(plain), plain)
+    bundle = loans.folder / "choice" / "bundle"
+    assert not (bundle / "rule").exists()
+    ff.load_bundle(bundle)
 
 
 @pytest.mark.parametrize("summary", ["kept", "[]", "{"])

@@ -80,7 +80,7 @@ with filling(folder, ["a", "b", "c"]) as work:
         (work / name).write_text("new")
 """
 REPLACE = """
-with replacing(folder / "choice", ["bundle"], what="choice", mend="") as work:
+with replacing(folder / "choice", ["bundle/card"], what="choice", mend="") as work:
     (work / "bundle").mkdir()
     (work / "bundle" / "card").write_text("new")
 """
