@@ -380,6 +380,12 @@ class RowEncoder:
         stripped = {name: self._strip(frame[name]) for name in read}
         cleaned = self._read_texts(stripped, refusals)
         self._filter(stripped, refusals)
+        # Columns whose missing cells are of a group.
+        grouped = {
+            each.column
+            for each in self.attributes
+            if each.others is not None or MISSING_LEVEL in (each.codes or {})
+        }
         for name in dict.fromkeys((*self.columns, *self._find_columns(self.names))):
             if name not in stripped or name in cleaned:
                 continue
@@ -397,7 +403,8 @@ class RowEncoder:
                 column = as_levels(column)
                 if policy == "category":
                     column = column.fillna(MISSING_LEVEL)
-            filled = policy == "category" or (policy in ("mean", "median") and name in self.columns)
+            filled = policy in ("mean", "median", "category") and name in self.columns
+            filled |= policy == "category" and name in grouped
             if name in required and (not filled or name in self.config.rows.drop_missing):
                 refusals.add(absent, f"{name} is missing")
             cleaned[name] = column
