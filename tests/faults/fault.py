@@ -43,8 +43,8 @@ def mask_modes(folder: Path, template: Path, undisturbed: Undisturbed) -> tuple[
         for path in set(scene.home.rglob("*")) - given - journals:
             tried += 1
             bits = 0o777 if path.is_dir() else 0o666
-            # The secret of Prefect's server is its owner's under any mask.
-            private = path.name in ("secret", "memo_store.toml")
+            # The secret of Prefect's server, and its locks, are their owner's under any mask.
+            private = path.name in ("secret", "memo_store.toml") or path.suffix == ".lock"
             expected = 0o600 if private else bits & ~mask
             wrong += stat.S_IMODE(path.stat().st_mode) != expected
     return tried, f"{wrong} files or folders with another mode than umask 077 and 022 ask for"
@@ -67,6 +67,7 @@ cp -a {data}/. {kept}; umount {data}; echo $code > {code}"""
         for step in range(sizes):
             scene = Scene(folder / "scene", template)
             data, kept = scene.home / "data", scene.folder / "kept"
+            before = scene.results()
             shutil.copytree(data, kept)
             paths = {each: scene.folder / each for each in ("first", "second", "code")}
             shell = script.format(
@@ -87,10 +88,10 @@ cp -a {data}/. {kept}; umount {data}; echo $code > {code}"""
             if not paths["code"].exists():
                 return 0, "not tried: no disk can be mounted here (unshare, mount)"
             code = paths["code"].read_text().strip()
-            first = digest_files(paths["first"]) if paths["first"].is_dir() else {}
+            first = digest_files(paths["first"])
             counts["refused"] += code == "2"
             counts["sentence"] += code == "2" and is_sentence(scene.said())
-            counts["partly"] += code == "2" and count_differences(first, {}) > 0
+            counts["partly"] += code == "2" and count_differences(first, before) > 0
             shutil.rmtree(data)
             kept.rename(data)
             counts["differences"] += count_differences(scene.results(), undisturbed[name]["files"])
@@ -149,9 +150,10 @@ def start_long(scene: Scene, cluster: str, *before: str) -> subprocess.Popen:
     study = scene.home / "conf" / "studies" / "loans.yaml"
     study.write_text(study.read_text().replace("seeds: 2", "seeds: 6", 1))
     (scene.home / "one.yaml").write_text(cluster)
-    process = scene.start(LONG, *before)
     fits = scene.home / "data" / "cache" / "store" / "fit"
-    assert wait_until(lambda: len(list(fits.glob("*/*"))) > 1, 300), scene.said()
+    enough = len(list(fits.glob("*/*"))) + 2
+    process = scene.start(LONG, *before)
+    assert wait_until(lambda: len(list(fits.glob("*/*"))) >= enough, 300), scene.said()
     return process
 
 
