@@ -204,6 +204,7 @@ def replace_table(folder: Path, template: Path, undisturbed: Undisturbed) -> tup
         new, old = scene.results(), undisturbed[name]["files"]
         for _ in range(10):
             scene = Scene(folder / "scene", template)
+            before = scene.results()
             contents = itertools.cycle([changed, (scene.home / table).read_text()])
             process = scene.start(JOBS[name])
             while process.poll() is None:
@@ -211,7 +212,7 @@ def replace_table(folder: Path, template: Path, undisturbed: Undisturbed) -> tup
                 (scene.home / "next").replace(scene.home / table)
                 time.sleep(draw.uniform(0, 0.5))
             code, found = process.returncode, scene.results()
-            if code == 2 and is_sentence(scene.said()) and not found:
+            if code == 2 and is_sentence(scene.said()) and found == before:
                 counts["refused"] += 1
             else:
                 counts["old" if found == old else "new" if found == new else "other"] += 1
@@ -228,7 +229,7 @@ def turn_clock(folder: Path, template: Path, undisturbed: Undisturbed) -> tuple[
     """
     library = find_faketime()
     if library is None:
-        return 0, "not tried: libfaketime is not installed (pip's, or Debian's faketime)"
+        return 0, "not tried: libfaketime is not installed (pip install libfaketime)"
     told = failed = differences = leftovers = 0
     for name, job in JOBS.items():
         scene = Scene(folder / "scene", template)
@@ -266,14 +267,11 @@ def turn_clock(folder: Path, template: Path, undisturbed: Undisturbed) -> tuple[
 
 
 def find_faketime() -> Path | None:
-    """Return the library that fakes the time, of Python's package or of the system."""
+    """Return the library that fakes the time; Debian's 0.9.10 makes Python's sleeps fail."""
     found = importlib.util.find_spec("libfaketime")
-    package = Path(found.origin).parent if found and found.origin else Path()
-    places = itertools.chain(
-        package.glob("vendor/libfaketime/src/libfaketime.so.1"),
-        Path("/usr/lib").glob("*/faketime/libfaketime.so.1"),
-    )
-    return next(places, None)
+    place = Path("vendor", "libfaketime", "src", "libfaketime.so.1")
+    library = Path(found.origin).parent / place if found and found.origin else None
+    return library if library and library.is_file() else None
 
 
 def turns() -> Iterator[int]:
