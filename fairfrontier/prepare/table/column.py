@@ -260,8 +260,9 @@ def list_numbers(config: DatasetConfig) -> list[str]:
     numbers, levels = used_columns(config)
     conditions = config.rows.keep.items()
     names = [*numbers, *(name for name, each in conditions if each.by_value and name not in levels)]
-    if config.label.positive is None:
-        names.append(config.label.column)
+    label = config.label
+    if label.above is not None or (label.task == "regression" and label.positive is None):
+        names.append(label.column)
     return list(dict.fromkeys(names))
 
 
