@@ -369,3 +369,26 @@ def test_noise_replaces_the_share_of_the_yaml(project, tmp_path):
         load(project(), home=tmp_path, noise=0.1)
     with pytest.raises(ConfigError, match="no share"):
         load(path(0.1), home=tmp_path, noise=1.1)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "dask"])
+@pytest.mark.parametrize("task", ["multiclass", "binary"])
+def test_codes_among_the_classes_of_a_label_are_no_marks(project, tmp_path, task, backend):
+    draw = np.random.default_rng(6)
+    classes = ["01", "09", "1E3"][: 2 if task == "binary" else 3]
+    frame = pd.DataFrame({"job": draw.choice(classes, 300), "city": draw.choice(["a", "b"], 300)})
+    frame["income"] = draw.normal(30, 5, 300)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    described = project(
+        source={"path": "t.csv", "missing": ["9", 1000]},
+        rows={"keep": {"job": {"in": classes}}, "drop_missing": ["job"]},
+        label={"column": "job", "task": task},
+        features={"numeric": ["income"]},
+        groups={"city": {"column": "city"}},
+        protected=["city"],
+        missing={},
+        counterfactuals={},
+    )
+    split = load(described, home=tmp_path, backend=backend)
+    assert sum(len(part.ids) for _, part in split.parts()) == 300
+    assert split.train.classes == tuple(classes)

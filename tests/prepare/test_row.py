@@ -439,29 +439,6 @@ def test_among_numbers_no_text_is_a_code(project, tmp_path, backend):
         assert np.isnan(encoder.read_labels(marked)).all()
 
 
-@pytest.mark.parametrize("backend", ["numpy", "dask"])
-@pytest.mark.parametrize("task", ["multiclass", "binary"])
-def test_codes_among_the_classes_of_a_label_are_no_marks(project, tmp_path, task, backend):
-    draw = np.random.default_rng(6)
-    classes = ["01", "09", "1E3"][: 2 if task == "binary" else 3]
-    frame = pd.DataFrame({"job": draw.choice(classes, 300), "city": draw.choice(["a", "b"], 300)})
-    frame["income"] = draw.normal(30, 5, 300)
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    described = project(
-        source={"path": "t.csv", "missing": ["9", 1000]},
-        rows={"keep": {"job": {"in": classes}}, "drop_missing": ["job"]},
-        label={"column": "job", "task": task},
-        features={"numeric": ["income"]},
-        groups={"city": {"column": "city"}},
-        protected=["city"],
-        missing={},
-        counterfactuals={},
-    )
-    split = load(described, home=tmp_path, backend=backend)
-    assert sum(len(part.ids) for _, part in split.parts()) == 300
-    assert split.train.classes == tuple(classes)
-
-
 def test_columns_left_out_of_the_rest_are_so_in_a_bundle(project, tmp_path):
     described = project(
         features={"numeric": ["income"], "categorical": "rest", "drop": ["age"]},
