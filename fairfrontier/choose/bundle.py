@@ -31,8 +31,8 @@ from fairfrontier.prepare.embedding.saved import TOKENIZER
 from fairfrontier.prepare.row import EncodedRows, RowEncoder
 from fairfrontier.prepare.table.batch_column import BatchColumn
 from fairfrontier.prepare.table.score_table import number_ids
-from fairfrontier.runtime.array_file import read_numbers
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
+from fairfrontier.runtime.foreign.array_file import read_numbers
 from fairfrontier.runtime.option import BUNDLE_FILE, DECIDED
 from fairfrontier.runtime.store import canonical_json, hash_file
 from fairfrontier.runtime.text_file import read_json, write_json

@@ -19,8 +19,8 @@ from fairfrontier.choose.export import Export, prepare_export
 from fairfrontier.choose.query import read_query
 from fairfrontier.choose.select import Study, select
 from fairfrontier.runtime.errors import ConfigError, StoreError
+from fairfrontier.runtime.foreign.owned import check_owned
 from fairfrontier.runtime.option import RESULTS
-from fairfrontier.runtime.owned import check_owned
 from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.text_file import read_json, to_csv, write_json
 from fairfrontier.runtime.writer import recover, replacing, restore

@@ -27,8 +27,8 @@ from fairfrontier.choose.config import LogConfig
 from fairfrontier.choose.select import Study
 from fairfrontier.report.summary import list_versions
 from fairfrontier.runtime.errors import StoreError
+from fairfrontier.runtime.foreign.sqlite_file import find_trap
 from fairfrontier.runtime.home import find_foreign
-from fairfrontier.runtime.sqlite_file import find_trap
 from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.version import version
 from fairfrontier.runtime.writer import drafting, filling, locking, restore

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from fairfrontier.runtime.errors import StoreError
-from fairfrontier.runtime.owned import check_owned
+from fairfrontier.runtime.foreign.owned import check_owned
 
 # Folders beside the files to be: not yet complete, or complete and to be moved. Whoever made one
 # holds a lock on it, which the system releases however the process ends. Of complete ones a folder

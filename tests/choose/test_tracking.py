@@ -18,7 +18,7 @@ from fairfrontier.cli.command import app
 from fairfrontier.cli.terminal import run_app
 from fairfrontier.runtime import writer
 from fairfrontier.runtime.errors import ConfigError, StoreError
-from tests.runtime.test_sqlite_file import lay_journal
+from tests.runtime.foreign.test_sqlite_file import lay_journal
 
 # MLflow warns of its own code, and leaves files open.
 pytestmark = pytest.mark.filterwarnings("ignore")

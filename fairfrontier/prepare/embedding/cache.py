@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from fairfrontier.runtime.errors import StoreError
+from fairfrontier.runtime.foreign.sqlite_file import find_trap
 from fairfrontier.runtime.secret import find_key, sign
-from fairfrontier.runtime.sqlite_file import find_trap
 
 FOLDER = Path("data", "cache", "embeddings")
 STORED = np.dtype("<f2")

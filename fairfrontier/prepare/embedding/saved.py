@@ -20,8 +20,8 @@ from fairfrontier.prepare.embedding.latent import LatentSemantic
 from fairfrontier.prepare.embedding.process import EncoderProcess
 from fairfrontier.prepare.embedding.transformer import LIBRARIES, TransformerEncoder
 from fairfrontier.prepare.source.progress import Progress
-from fairfrontier.runtime.array_file import read_numbers
 from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.runtime.foreign.array_file import read_numbers
 from fairfrontier.runtime.text_file import read_json, write_json
 
 FILE, ARRAYS, WEIGHTS, TOKENIZER = "encoder.json", "arrays.npz", "model.onnx", "tokenizer.json"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fairfrontier.prepare.embedding.cache import VectorCache
 from fairfrontier.runtime.errors import StoreError
-from tests.runtime.test_sqlite_file import lay_journal
+from tests.runtime.foreign.test_sqlite_file import lay_journal
 
 ROOT = Path(__file__).resolve().parents[3]
 D = 5

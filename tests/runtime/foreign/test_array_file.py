@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairfrontier.runtime.array_file import read_numbers
+from fairfrontier.runtime.foreign.array_file import read_numbers
 
 
 def test_numbers_come_back_as_they_were(tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fairfrontier.runtime.errors import StoreError
-from fairfrontier.runtime.owned import check_owned
+from fairfrontier.runtime.foreign.owned import check_owned
 
 OWNED = ("card.html", "bundle/bundle.json", "bundle/model/trees")
 

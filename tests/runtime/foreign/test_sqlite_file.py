@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from fairfrontier.runtime.sqlite_file import find_trap
+from fairfrontier.runtime.foreign.sqlite_file import find_trap
 
 MAGIC = bytes.fromhex("d9d505f920a163d7")
 PAGE = 4096
