@@ -130,30 +130,30 @@ def check_booster(booster: Mapping[str, Any], most: int) -> None:
     parameters = learner["learner_model_param"]
     n_features, n_classes = int(parameters["num_feature"]), int(parameters["num_class"])
     # Predictions make room for all that it claims; the label may be one more (`LinearPost`).
-    _require(0 <= n_features <= most + 1, "num_feature")
-    _require(n_classes >= 0, "num_class")
-    _require(int(parameters["num_target"]) == 1, "num_target")
+    require(0 <= n_features <= most + 1, "num_feature")
+    require(n_classes >= 0, "num_class")
+    require(int(parameters["num_target"]) == 1, "num_target")
     score = [float(each) for each in parameters["base_score"].strip("[]").split(",")]
-    _require(len(score) in (1, max(n_classes, 1)), "base_score")
+    require(len(score) in (1, max(n_classes, 1)), "base_score")
     names = learner["feature_names"], learner["feature_types"]
-    _require(all(len(each) in (0, n_features) for each in names), "feature names")
-    _require(learner["gradient_booster"]["name"] == "gbtree", "kind of booster")
+    require(all(len(each) in (0, n_features) for each in names), "feature names")
+    require(learner["gradient_booster"]["name"] == "gbtree", "kind of booster")
     model = learner["gradient_booster"]["model"]
     trees, outputs = model["trees"], np.asarray(model["tree_info"])
-    _require(int(model["gbtree_model_param"]["num_trees"]) == len(trees), "num_trees")
-    _require(int(model["gbtree_model_param"]["num_parallel_tree"]) > 0, "num_parallel_tree")
-    _require(len(outputs) == len(trees), "tree_info")
+    require(int(model["gbtree_model_param"]["num_trees"]) == len(trees), "num_trees")
+    require(int(model["gbtree_model_param"]["num_parallel_tree"]) > 0, "num_parallel_tree")
+    require(len(outputs) == len(trees), "tree_info")
     # A round grows a tree for every class, and predictions make room for all that it claims.
-    _require(n_classes <= max(len(trees), 1), "num_class")
-    _require(bool(((outputs >= 0) & (outputs < max(n_classes, 1))).all()), "tree_info")
+    require(n_classes <= max(len(trees), 1), "num_class")
+    require(bool(((outputs >= 0) & (outputs < max(n_classes, 1))).all()), "tree_info")
     rounds = np.asarray(model["iteration_indptr"])
-    _require(len(rounds) > 0 and rounds[0] == 0 and rounds[-1] == len(trees), "iteration_indptr")
-    _require(bool((np.diff(rounds) >= 0).all()), "iteration_indptr")
-    _require(not any(len(each) for each in model.get("cats", {}).values()), "categories")
+    require(len(rounds) > 0 and rounds[0] == 0 and rounds[-1] == len(trees), "iteration_indptr")
+    require(bool((np.diff(rounds) >= 0).all()), "iteration_indptr")
+    require(not any(len(each) for each in model.get("cats", {}).values()), "categories")
     for number, tree in enumerate(trees):
         # XGBoost puts a tree where its id says, and leaves the other places empty.
-        _require(int(tree["id"]) == number, f"id of tree {number}")
-        _require(_is_consistent(tree, n_features), f"tree {number}")
+        require(int(tree["id"]) == number, f"id of tree {number}")
+        require(_is_consistent(tree, n_features), f"tree {number}")
 
 
 def _is_consistent(tree: Mapping[str, Any], n_features: int) -> bool:
@@ -197,6 +197,7 @@ def _refuse_depth(left: np.ndarray, right: np.ndarray) -> None:
     )
 
 
-def _require(holds: bool, what: str) -> None:
+def require(holds: bool, what: str) -> None:
+    """Raise ValueError unless something holds of what a file says."""
     if not holds:
         raise ValueError(f"its {what} cannot be right")

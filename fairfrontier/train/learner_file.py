@@ -11,6 +11,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import numpy as np
 from sklearn.base import is_classifier
 from sklearn.ensemble._forest import BaseForest
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsRegressor
 
 from fairfrontier.runtime.errors import StoreError
@@ -18,6 +19,11 @@ from fairfrontier.train.node import find_parts, is_tree
 
 # What an archive may unpack to: so many times its own bytes, where that is more than this many.
 MOST_EXPANSION, SMALL_BYTES = 100, 2**26
+# Of neighbours the most rows and the most that answer a row, for which predictions make room: so
+# many, or so many for every byte of the archive.
+ROWS, NEIGHBORS = (2**16, 4), (2**12, 1 / 16)
+# Of a spline the entries of its bases, which are made for every prediction, and its degree.
+MOST_BASES, MOST_DEGREE = 2**24, 100
 # Of an archive, for each object that it says it holds: forests take 24 to 50, linear rounds 20.
 LEAST_BYTES = 4
 # In addition to NumPy's and scikit-learn's types, which skops trusts.
@@ -57,10 +63,12 @@ KNOWN = {
 
 
 def write_learner(learner: Any, path: Path) -> None:
-    """Write a learner."""
+    """Write a learner; StoreError for one that would not be read."""
     import skops.io
 
     skops.io.dump(learner, path, compression=ZIP_DEFLATED, compresslevel=1)
+    for part in find_parts(learner):
+        _check_arrays(part, path.stat().st_size)
 
 
 def find_strangers(learner: Any) -> list[str]:
@@ -111,6 +119,7 @@ def read_learner(path: Path, trusted: Collection[str]) -> Any:
                 )
         learner = root.construct()
     for part in find_parts(learner):
+        _check_arrays(part, path.stat().st_size)
         _settle(part)
     return learner
 
@@ -176,18 +185,43 @@ def _settle(part: Any) -> None:
 
 
 def _check_outputs(part: Any, tree: Any) -> None:
-    """Raise ValueError where a forest or tree claims other outputs than its nodes hold values of.
+    """Raise ValueError where a forest or tree has not one output, of its nodes' values.
 
-    Predictions make room for those that it claims.
+    Predictions make room for all that it claims.
     """
-    same = part.n_outputs_ == tree.n_outputs
-    if same and is_classifier(part):
-        classes = part.classes_ if tree.n_outputs > 1 else [part.classes_]
-        counts = tree.n_classes.tolist()
-        claimed = np.atleast_1d(part.n_classes_).tolist()
-        same = claimed == counts == [len(each) for each in classes]
-    if not same:
+    claimed = (part.n_classes_, len(part.classes_)) if is_classifier(part) else (1, 1)
+    if not part.n_outputs_ == tree.n_outputs == 1 or claimed != (*tree.n_classes.tolist(),) * 2:
         raise ValueError("it claims other outputs or classes than its trees have")
+
+
+def _check_arrays(part: Any, size: int) -> None:
+    """Raise StoreError where a learner's predictions take more memory than those of its kind may.
+
+    ``size`` is that of its archive, of which compressed arrays may be many times larger.
+    """
+    kind = type(part)
+    if kind in (Ridge, LogisticRegression) and hasattr(part, "coef_"):
+        wanted: tuple[int, ...] = ()
+        if kind is LogisticRegression:
+            wanted = (len(part.classes_) if len(part.classes_) > 2 else 1,)
+        shapes = [np.shape(part.intercept_), np.shape(part.coef_)]
+        fitting = shapes == [wanted, (*wanted, part.n_features_in_)]
+    elif kind is KNeighborsRegressor and hasattr(part, "_fit_X"):
+        counts = (len(part._fit_X), ROWS), (part.n_neighbors, NEIGHBORS)
+        fitting = np.shape(part._y) == np.shape(part._fit_X)[:1]
+        fitting = fitting and all(n <= max(few, each * size) for n, (few, each) in counts)
+    elif hasattr(part, "knots_"):
+        n_knots, n_features = part.knots_.shape
+        fitting = n_features * (n_knots + part.degree) ** 2 <= MOST_BASES
+        fitting = fitting and part.degree <= MOST_DEGREE
+    else:
+        return
+    if not fitting:
+        raise StoreError(
+            f"A {kind.__name__} whose arrays fit neither each other nor a file of {size:,} bytes "
+            "is neither saved nor read.",
+            "Fit it again, with fewer neighbours, knots or degrees.",
+        )
 
 
 def check_expansion(path: Path) -> None:

@@ -20,6 +20,7 @@ from fairfrontier.runtime.store import refuse_unsigned
 from fairfrontier.runtime.text_file import read_json
 from fairfrontier.runtime.writer import filling, recover, replacing
 from fairfrontier.train.booster import check_file, read_booster
+from fairfrontier.train.layout import check_layout
 from fairfrontier.train.learner_file import check_array, read_learner, write_learner
 
 MANIFEST = "manifest.json"
@@ -156,7 +157,9 @@ def read_state(
             refuse_expansion(path)
             with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 arrays = {key: check_array(stored[key]) for key in stored.files}
-        return manifest["parameters"], State(arrays, boosters, learners, manifest["facts"])
+        state = State(arrays, boosters, learners, manifest["facts"])
+        check_layout(name, manifest["parameters"], state)
+        return manifest["parameters"], state
 
 
 @contextmanager

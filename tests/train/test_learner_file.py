@@ -9,9 +9,11 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVR
+from sklearn.tree._tree import Tree
 
 from fairfrontier import create
 from fairfrontier.runtime.errors import StoreError
+from fairfrontier.train import learner_file
 from fairfrontier.train.individual.fair_boosting.learner import LEARNERS, make_learner
 from fairfrontier.train.learner_file import find_strangers, read_learner, write_learner
 from fairfrontier.train.registry import load_model
@@ -166,8 +168,8 @@ def test_neighbours_are_of_the_shapes_that_their_kernels_believe(tmp_path):
     back = read_learner(keep(learner, tmp_path), ())
     assert (back.n_features_in_, back.n_samples_fit_) == (1, 60)
     learner._fit_X = X[:7]
-    with pytest.raises(ValueError, match="inconsistent numbers"):
-        read_learner(keep(learner, tmp_path), ())
+    with pytest.raises(StoreError, match="neither saved nor read"):
+        keep(learner, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -190,11 +192,49 @@ def test_outputs_are_those_of_the_trees(name, classifier, changes, tmp_path):
 
 
 @pytest.mark.parametrize("classifier", [False, True])
-def test_trees_of_several_outputs_come_back(classifier, tmp_path):
+def test_trees_have_one_output(classifier, tmp_path):
     learner = oracle.make_learner("extra_trees", classifier=classifier, random_state=0, n_jobs=None)
     learner.set_params(n_estimators=2).fit(X, np.column_stack([Y, np.arange(60) % 3]))
-    again = read_learner(keep(learner, tmp_path), ())
-    assert np.array_equal(again.predict(X), learner.predict(X))
+    with pytest.raises(ValueError, match="other outputs or classes"):
+        read_learner(keep(learner, tmp_path), ())
+
+
+def test_trees_of_numbers_have_no_classes(tmp_path):
+    # Their predictions take the first of all columns.
+    learner = LEARNERS["tree"]().fit(X, X[:, 0])
+    tree = Tree(3, np.array([1000]), 1)
+    state = learner.tree_.__getstate__()
+    tree.__setstate__({**state, "values": np.repeat(state["values"], 1000, axis=2)})
+    learner.tree_ = tree
+    with pytest.raises(ValueError, match="other outputs or classes"):
+        read_learner(keep(learner, tmp_path), ())
+
+
+LARGE = np.zeros((2**17, 3))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("linear", lambda learner: setattr(learner, "coef_", np.zeros((1000, 3)))),
+        ("linear", lambda learner: setattr(learner, "intercept_", np.zeros(1000))),
+        ("k_neighbors", lambda learner: learner.fit(X, np.zeros((60, 1000)))),
+        ("k_neighbors", lambda learner: learner.fit(LARGE, LARGE[:, 0])),
+        ("k_neighbors", lambda learner: learner.set_params(n_neighbors=5000)),
+        ("spline", lambda learner: learner.set_params(n_knots=4000).fit(X, Y)),
+        ("spline", lambda learner: learner.set_params(degree=101).fit(X, Y)),
+    ],
+)
+def test_no_learner_takes_memory_that_is_not_its(name, change, tmp_path, monkeypatch):
+    learner = make_learner(name, None).fit(X, X[:, 0])
+    change(learner)
+    with pytest.raises(StoreError, match="neither saved nor read"):
+        keep(learner, tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(learner_file, "_check_arrays", lambda *_: None)
+        path = keep(learner, tmp_path)
+    with pytest.raises(StoreError, match="neither saved nor read"):
+        read_learner(path, ())
 
 
 @pytest.mark.parametrize("number", [1, 0, None])

@@ -356,6 +356,16 @@ def test_models_within_a_model_have_its_features(tmp_path):
         load_model(folder)
 
 
+@pytest.mark.parametrize("claimed", [{"n_grid": 10**9}, {"attributes": [0, 2**40]}])
+def test_a_parameter_claims_no_more_room_than_there_may_be(saved, claimed):
+    path = saved[2] / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["parameters"] |= claimed
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(StoreError, match=f"its {next(iter(claimed))} cannot be right"):
+        load_model(saved[2])
+
+
 def test_a_manifest_nested_too_deep_is_refused(saved):
     (saved[2] / "manifest.json").write_text('{"method": ' + "[" * 100_000)
     with pytest.raises(StoreError, match="no complete model"):

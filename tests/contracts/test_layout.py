@@ -1,0 +1,86 @@
+"""No array of a saved model makes predictions take memory that its file has not."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+
+import numpy as np
+import pytest
+
+from fairfrontier.runtime.errors import StoreError
+from fairfrontier.train.layout import COMMON, LAYOUTS
+from fairfrontier.train.registry import load_model
+from tests.contracts.test_methods import answer, every_case, fit, make, splits_for
+from tests.train.test_persistence import sign
+
+
+def replace_array(folder, copy, name, array):
+    """Return a copy of a model's folder with another array, and digests that fit."""
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(folder, copy)
+    with np.load(folder / "arrays.npz") as stored:
+        arrays = dict(stored)
+    np.savez(copy / "arrays.npz", **{**arrays, name: array})
+    sign(copy)
+    return copy
+
+
+def alter_shape(name, array):
+    """Yield arrays that broadcast to more than this one, or hold nothing."""
+    yield np.repeat(array[None], 3, axis=0)
+    yield array[..., None]
+    # Groups may be of any number of attributes.
+    for axis in range(1 if name == "cells" else array.ndim):
+        yield np.repeat(array, 3, axis=axis)
+        yield np.take(array, [], axis=axis)
+
+
+def is_used(method, name):
+    """Return whether an array has a layout, which predictions rely on."""
+    family = name.rpartition("_")[0] if name.rpartition("_")[2].isdigit() else name
+    layout = COMMON | LAYOUTS.get(method, {}) | {"parameter": ()}
+    return name in layout or family in layout
+
+
+@every_case
+def test_arrays_of_other_shapes_are_refused_or_not_used(name, task, tiny, tmp_path):
+    split = splits_for(name, tiny)[task]
+    model = fit(make(name), split)
+    folder, copy = model.save(tmp_path / "model"), tmp_path / "copy"
+    expected = answer(load_model(folder), split.test)
+    for key, array in model.pack_state().arrays.items():
+        inner = key.partition("_")[2] if key[0].isdigit() else key
+        method = model.learner if inner != key else name
+        for altered in alter_shape(key, array):
+            replace_array(folder, copy, key, altered)
+            if is_used(method, inner):
+                with pytest.raises(StoreError):
+                    load_model(copy)
+                continue
+            try:
+                found = load_model(copy)
+            except StoreError:
+                continue
+            assert np.array_equal(answer(found, split.test), expected), key
+
+
+@pytest.mark.parametrize("name", ["nn", "noisy_unconstrained"])
+def test_a_net_has_no_layer_without_units(name, tiny, tmp_path):
+    split = tiny["binary"]
+    folder = fit(make(name), split).save(tmp_path / "model")
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    with np.load(folder / "arrays.npz") as stored:
+        arrays = dict(stored)
+    last = arrays.pop(max(key for key in arrays if key.startswith("parameter_")))
+    kept = {key: each for key, each in arrays.items() if not key.startswith("parameter_")}
+    wide, outputs = 10**8, last.shape[-1]
+    widths = [len(split.feature_names), 0, wide, 0, outputs]
+    net = [np.zeros((1, *pair)) for pair in itertools.pairwise(widths)]
+    # A bias of one number is that of all units.
+    net += [np.zeros((1, 1, min(width, outputs))) for width in widths[1:]]
+    np.savez(copy / "arrays.npz", **kept, **{f"parameter_{i}": each for i, each in enumerate(net)})
+    sign(copy)
+    with pytest.raises(StoreError, match="its network cannot be right"):
+        load_model(copy)
