@@ -70,7 +70,10 @@ LAYOUTS: Mapping[str, Layout] = MappingProxyType(
 # Of any model.
 COMMON: Layout = {"classes_": ("classes",), "feature_names_in_": ("features",)}
 # The most of parameters that predictions make room for.
-MOST: Mapping[str, int] = MappingProxyType({"n_grid": 2**20, "attributes": 2**16})
+MOST: Mapping[str, int] = MappingProxyType({"n_grid": 2**20, "attributes": 2**10, "within": 2**10})
+MOST_CLASSES = 2**13
+# Arrays of truth values; others would be larger, for a file of the same size, than what was saved.
+FLAGS = ("above", "favoured")
 NET = "parameter_"
 
 
@@ -80,13 +83,17 @@ def check_layout(name: str, parameters: Mapping[str, Any], state: State) -> None
     Methods of other packages have no layout here.
     """
     for key, most in MOST.items():
-        require(np.max(parameters.get(key) or 0) <= most, key)
+        # A parameter of that name may be anything in methods of others.
+        require(name not in LAYOUTS or np.max(parameters.get(key) or 0) <= most, key)
     arrays, facts = state.arrays, state.facts
     sizes: dict[str, int] = {"features": facts.get("n_features_in_", 0)}
     for layout in (COMMON, LAYOUTS.get(name, {})):
         for key, array in arrays.items():
             if wanted := layout.get(key) or layout.get(re.sub(r"_\d+$", "", key)):
+                numbers = array.dtype.kind in "if" and array.dtype.itemsize >= 4
+                require(numbers or layout is COMMON or key in FLAGS, "arrays")
                 _check_shape(array, wanted, sizes)
+    require(sizes.get("classes", 0) <= MOST_CLASSES, "classes")
     for part in find_parts(dict(state.learners)):
         require(len(getattr(part, "classes_", ())) <= sizes.get("classes", 2), "classes")
     net = [arrays[f"{NET}{i}"] for i in range(sum(key.startswith(NET) for key in arrays))]
@@ -94,7 +101,9 @@ def check_layout(name: str, parameters: Mapping[str, Any], state: State) -> None
         _check_net(net, sizes, arrays.get("probability"))
     for k, each in enumerate(facts.get("classifiers", ())):
         if isinstance(each, dict):
-            check_layout(parameters["learner"], {}, _take(state, f"{k}_", each))
+            inner = _take(state, f"{k}_", each)
+            require(inner.arrays["classes_"].shape == arrays["classes_"].shape, "classes")
+            check_layout(parameters["learner"], {}, inner)
 
 
 def _take(state: State, prefix: str, facts: Mapping[str, Any]) -> State:
@@ -125,12 +134,14 @@ def _check_net(
 
     With probabilities there is a net for each, with one output.
     """
-    models, outputs = (1, sizes["classes"]) if probability is None else (probability.size, 1)
+    models, outputs = (1, sizes["classes"]) if probability is None else (len(probability), 1)
     half = len(arrays) // 2
     widths = [sizes["features"], *(bias.shape[-1] for bias in arrays[half:])]
     shapes = [(models, *pair) for pair in pairwise(widths)]
     shapes += [(models, 1, width) for width in widths[1:]]
     require(min(widths) > 0 and widths[-1] == outputs, "network")
     require([each.shape for each in arrays] == shapes, "network")
+    require(probability is None or probability.ndim == 1, "network")
     # Smaller numbers would be more units in a file of the same size.
-    require(all(each.dtype == np.float64 for each in arrays), "network")
+    numbers = arrays if probability is None else [*arrays, probability]
+    require(all(each.dtype == np.float64 for each in numbers), "network")

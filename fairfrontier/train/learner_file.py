@@ -13,15 +13,17 @@ from sklearn.base import is_classifier
 from sklearn.ensemble._forest import BaseForest
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsRegressor
+from sklearn.tree._tree import NODE_DTYPE
 
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.train.node import find_parts, is_tree
 
 # What an archive may unpack to: so many times its own bytes, where that is more than this many.
 MOST_EXPANSION, SMALL_BYTES = 100, 2**26
-# Of neighbours the most rows and the most that answer a row, for which predictions make room: so
-# many, or so many for every byte of the archive.
-ROWS, NEIGHBORS = (2**16, 4), (2**12, 1 / 16)
+# Of neighbours the most rows, their entries, and the most that answer a row, and of splines the
+# columns that a row becomes: predictions make room for so many, or so many for every byte of the
+# archive.
+ROWS, ENTRIES, NEIGHBORS, COLUMNS = (2**15, 4), (2**20, 16), (2**12, 1 / 16), (2**14, 1)
 # Of a spline the entries of its bases, which are made for every prediction, and its degree.
 MOST_BASES, MOST_DEGREE = 2**24, 100
 # Of an archive, for each object that it says it holds: forests take 24 to 50, linear rounds 20.
@@ -110,9 +112,7 @@ def read_learner(path: Path, trusted: Collection[str]) -> Any:
         for node in _find_nodes(root, set()):
             if isinstance(node, NdArrayNode) and node.type == "numpy":
                 check_array(np.asarray(node.construct()))
-            if isinstance(node, TreeNode) and not is_tree(
-                node.children["args"].construct(), node.children["attrs"].construct()
-            ):
+            if isinstance(node, TreeNode) and not _is_tree(node):
                 raise StoreError(
                     f"The file {path} has trees with nodes that lead nowhere.",
                     "Train the model again, or restore the folder from where it was saved.",
@@ -122,6 +122,14 @@ def read_learner(path: Path, trusted: Collection[str]) -> Any:
         _check_arrays(part, path.stat().st_size)
         _settle(part)
     return learner
+
+
+def _is_tree(node: Any) -> bool:
+    """Return whether a node of skops makes a sound tree."""
+    state = node.children["attrs"].construct()
+    # Fields that are arrays would be compared each with each.
+    same = np.asarray(state["nodes"]).dtype == NODE_DTYPE
+    return same and is_tree(node.children["args"].construct(), state)
 
 
 def _list_states(schema: Any, most: int) -> list[dict[str, Any]]:
@@ -200,6 +208,7 @@ def _check_arrays(part: Any, size: int) -> None:
     ``size`` is that of its archive, of which compressed arrays may be many times larger.
     """
     kind = type(part)
+    counts: list[tuple[int, tuple[int, float]]] = []
     if kind in (Ridge, LogisticRegression) and hasattr(part, "coef_"):
         wanted: tuple[int, ...] = ()
         if kind is LogisticRegression:
@@ -207,16 +216,20 @@ def _check_arrays(part: Any, size: int) -> None:
         shapes = [np.shape(part.intercept_), np.shape(part.coef_)]
         fitting = shapes == [wanted, (*wanted, part.n_features_in_)]
     elif kind is KNeighborsRegressor and hasattr(part, "_fit_X"):
-        counts = (len(part._fit_X), ROWS), (part.n_neighbors, NEIGHBORS)
-        fitting = np.shape(part._y) == np.shape(part._fit_X)[:1]
-        fitting = fitting and all(n <= max(few, each * size) for n, (few, each) in counts)
+        rows = part._fit_X
+        fitting = np.shape(part._y) == np.shape(rows)[:1]
+        counts = [(len(rows), ROWS), (rows.size, ENTRIES), (part.n_neighbors, NEIGHBORS)]
     elif hasattr(part, "knots_"):
         n_knots, n_features = part.knots_.shape
+        counts = [(n_features * (n_knots + part.degree), COLUMNS)]
         fitting = n_features * (n_knots + part.degree) ** 2 <= MOST_BASES
         fitting = fitting and part.degree <= MOST_DEGREE
+    elif hasattr(part, "threshold_") and hasattr(part, "left_"):
+        nodes = (part.feature_, part.threshold_, part.left_, part.right_, part.value_)
+        fitting = {np.shape(each) for each in nodes} == {(len(part.left_),)}
     else:
         return
-    if not fitting:
+    if not (fitting and all(count <= max(few, each * size) for count, (few, each) in counts)):
         raise StoreError(
             f"A {kind.__name__} whose arrays fit neither each other nor a file of {size:,} bytes "
             "is neither saved nor read.",

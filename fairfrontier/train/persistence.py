@@ -27,7 +27,7 @@ MANIFEST = "manifest.json"
 FORMAT = 2
 FEATURES = "n_features_in_"
 # Of a model without names of features; beyond it their number is at most that of its bytes.
-MOST_FEATURES = 2**20
+MOST_FEATURES = 2**18
 # Letters that a library's message takes in ours.
 REASON = 200
 
@@ -86,6 +86,11 @@ def read_manifest(folder: Path) -> Any:
 
 def write_state(folder: Path, name: str, parameters: Mapping[str, Any], state: State) -> Path:
     """Write a model into a new or empty folder, all at once."""
+    try:
+        check_layout(name, parameters, state)
+    except ValueError as error:
+        mend = "Fit it with fewer classes or levels."
+        raise StoreError(f"This {name} would not be read again: {error}.", mend) from error
     existed = folder.is_dir()
     if existed:
         recover(folder)

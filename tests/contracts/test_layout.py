@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 
 import numpy as np
 import pytest
 
 from fairfrontier.runtime.errors import StoreError
-from fairfrontier.train.layout import COMMON, LAYOUTS
-from fairfrontier.train.registry import load_model
+from fairfrontier.train.layout import COMMON, FLAGS, LAYOUTS, check_layout
+from fairfrontier.train.persistence import State
+from fairfrontier.train.registry import METHODS, load_model
 from tests.contracts.test_methods import answer, every_case, fit, make, splits_for
 from tests.train.test_persistence import sign
 
@@ -26,20 +28,22 @@ def replace_array(folder, copy, name, array):
     return copy
 
 
-def alter_shape(name, array):
-    """Yield arrays that broadcast to more than this one, or hold nothing."""
+def alter(name, array):
+    """Yield arrays that broadcast to more than this one, hold nothing, or have smaller numbers."""
     yield np.repeat(array[None], 3, axis=0)
     yield array[..., None]
     # Groups may be of any number of attributes.
     for axis in range(1 if name == "cells" else array.ndim):
         yield np.repeat(array, 3, axis=axis)
         yield np.take(array, [], axis=axis)
+    if name not in (*COMMON, *FLAGS) and "classes_" not in name:
+        yield np.zeros(array.shape, np.int8)
 
 
 def is_used(method, name):
     """Return whether an array has a layout, which predictions rely on."""
     family = name.rpartition("_")[0] if name.rpartition("_")[2].isdigit() else name
-    layout = COMMON | LAYOUTS.get(method, {}) | {"parameter": ()}
+    layout = COMMON | LAYOUTS.get(method, {}) | {"parameter": (), "probability": ()}
     return name in layout or family in layout
 
 
@@ -52,7 +56,7 @@ def test_arrays_of_other_shapes_are_refused_or_not_used(name, task, tiny, tmp_pa
     for key, array in model.pack_state().arrays.items():
         inner = key.partition("_")[2] if key[0].isdigit() else key
         method = model.learner if inner != key else name
-        for altered in alter_shape(key, array):
+        for altered in alter(key, array):
             replace_array(folder, copy, key, altered)
             if is_used(method, inner):
                 with pytest.raises(StoreError):
@@ -63,6 +67,52 @@ def test_arrays_of_other_shapes_are_refused_or_not_used(name, task, tiny, tmp_pa
             except StoreError:
                 continue
             assert np.array_equal(answer(found, split.test), expected), key
+
+
+def test_a_model_within_a_model_has_its_classes(tiny, tmp_path):
+    folder = fit(make("reductions"), tiny["binary"]).save(tmp_path / "model")
+    with np.load(folder / "arrays.npz") as stored:
+        arrays = dict(stored)
+    more = {
+        key: np.resize(arrays[key], (9, *arrays[key].shape[1:])) for key in arrays if key[0] == "0"
+    }
+    np.savez(folder / "arrays.npz", **{**arrays, **more})
+    sign(folder)
+    with pytest.raises(StoreError, match="its classes cannot be right"):
+        load_model(folder)
+
+
+def test_no_more_classes_than_a_model_may_have_are_saved(tmp_path):
+    # scikit-learn warns of labels that are as many as half the rows.
+    y = np.repeat(np.arange(2**13 + 1), 2)
+    X = np.zeros((len(y), 1))
+    with pytest.raises(StoreError, match="would not be read again: its classes cannot be right"):
+        make("constant").fit(X, y).save(tmp_path / "model")
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("name", "claimed"),
+    [
+        ("fair_regression", {"n_grid": 2**30}),
+        ("hardt", {"attributes": [0, 2000]}),
+        ("randomized_threshold", {"within": 2000}),
+    ],
+)
+def test_a_parameter_claims_no_more_room_than_there_may_be(name, claimed, tiny, tmp_path):
+    (task,) = METHODS.find(name).task
+    folder = fit(make(name), splits_for(name, tiny)[task]).save(tmp_path / "model")
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["parameters"] |= claimed
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(StoreError, match=f"its {next(iter(claimed))} cannot be right"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("value", ["sex", ["sex", "race"], {"sex": 1}, [[1], [1, 2]]])
+def test_parameters_of_other_packages_are_theirs(value):
+    check_layout("theirs", {"attributes": value, "n_grid": value}, State())
 
 
 @pytest.mark.parametrize("name", ["nn", "noisy_unconstrained"])

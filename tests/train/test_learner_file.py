@@ -1,3 +1,4 @@
+import io
 import json
 import zipfile
 
@@ -9,7 +10,7 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVR
-from sklearn.tree._tree import Tree
+from sklearn.tree._tree import NODE_DTYPE, Tree
 
 from fairfrontier import create
 from fairfrontier.runtime.errors import StoreError
@@ -210,6 +211,24 @@ def test_trees_of_numbers_have_no_classes(tmp_path):
         read_learner(keep(learner, tmp_path), ())
 
 
+def test_nodes_of_trees_hold_numbers(tmp_path):
+    path = keep(LEARNERS["stump"]().fit(X, X[:, 0]), tmp_path)
+    kind = [(name, (each[0], (1,))) for name, each in NODE_DTYPE.fields.items()]
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    for name, content in members.items():
+        array = np.load(io.BytesIO(content)) if name.endswith(".npy") else None
+        if array is not None and array.dtype.names:
+            stream = io.BytesIO()
+            np.save(stream, np.zeros(len(array), kind))
+            members[name] = stream.getvalue()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    with pytest.raises(StoreError, match="nodes that lead nowhere"):
+        read_learner(path, ())
+
+
 LARGE = np.zeros((2**17, 3))
 
 
@@ -221,7 +240,11 @@ LARGE = np.zeros((2**17, 3))
         ("k_neighbors", lambda learner: learner.fit(X, np.zeros((60, 1000)))),
         ("k_neighbors", lambda learner: learner.fit(LARGE, LARGE[:, 0])),
         ("k_neighbors", lambda learner: learner.set_params(n_neighbors=5000)),
+        ("k_neighbors", lambda learner: learner.fit(np.zeros((2**14, 100)), LARGE[: 2**14, 0])),
+        ("newton_tree", lambda learner: setattr(learner, "value_", np.zeros((1, 1000)))),
+        ("newton_tree", lambda learner: setattr(learner, "left_", learner.left_[:, None])),
         ("spline", lambda learner: learner.set_params(n_knots=4000).fit(X, Y)),
+        ("spline", lambda learner: learner.fit(np.zeros((4, 3000)), Y[:4])),
         ("spline", lambda learner: learner.set_params(degree=101).fit(X, Y)),
     ],
 )

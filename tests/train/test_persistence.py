@@ -328,11 +328,11 @@ def test_no_trees_claim_more_features_than_their_model(saved):
         load_model(saved[2])
 
 
-def test_a_small_model_claims_no_more_than_a_million_features(saved):
+def test_a_small_model_claims_no_more_features_than_most_have(saved):
     claim(saved[2], MOST_FEATURES)
     load_model(saved[2])
     claim(saved[2], MOST_FEATURES + 1)
-    with pytest.raises(StoreError, match=r"bytes with 1,048,577 features is not read\. Fit it on"):
+    with pytest.raises(StoreError, match=r"bytes with 262,145 features is not read\. Fit it on"):
         load_model(saved[2])
     # A larger one does.
     manifest = json.loads((saved[2] / "manifest.json").read_text())
@@ -354,16 +354,6 @@ def test_models_within_a_model_have_its_features(tmp_path):
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(StoreError, match="its features cannot be right"):
         load_model(folder)
-
-
-@pytest.mark.parametrize("claimed", [{"n_grid": 10**9}, {"attributes": [0, 2**40]}])
-def test_a_parameter_claims_no_more_room_than_there_may_be(saved, claimed):
-    path = saved[2] / "manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["parameters"] |= claimed
-    path.write_text(json.dumps(manifest))
-    with pytest.raises(StoreError, match=f"its {next(iter(claimed))} cannot be right"):
-        load_model(saved[2])
 
 
 def test_a_manifest_nested_too_deep_is_refused(saved):

@@ -143,8 +143,10 @@ class PostProcessor(Classifier):
     def try_prediction(self) -> None:
         """Decide on scores of zero in every group."""
         count, width = self.cells_.shape
-        columns = list(range(width)) if self.attributes is None else np.ravel(self.attributes)
-        groups = np.zeros((count + TRIED, max(columns) + 1), dtype=np.int64)
+        named = [getattr(self, name) for name in self.group_parameters]
+        last = max((max(np.ravel(each)) for each in named if each is not None), default=0)
+        groups = np.zeros((count + TRIED, max(width, last + 1)), dtype=np.int64)
+        columns = self.cross(np.arange(groups.shape[1])[None, :])[0]
         groups[:, columns] = self.cells_[np.arange(len(groups)) % count]
         score, ids = np.zeros(len(groups)), np.arange(len(groups))
         decision, chance = (

@@ -9,7 +9,7 @@ from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.errors import ConfigError, DataError
 from fairfrontier.train.postprocess.choice import WIDTHS
 from fairfrontier.train.postprocess.randomized_threshold import RandomizedThreshold
-from fairfrontier.train.registry import create
+from fairfrontier.train.registry import create, load_model
 from tests.train.postprocess.made import make_part
 
 TRAIN, CHECK, TEST = (make_part(0), make_part(1, 2000, "validation"), make_part(2, 2000, "test"))
@@ -151,6 +151,14 @@ def covariances(model: RandomizedThreshold, part: Part) -> list[float]:
         held = part.groups[:, 1] == k
         found.append(np.cov(h[held], part.groups[held, 0], ddof=0)[0, 1])
     return found
+
+
+@pytest.mark.parametrize(("attributes", "within"), [(0, 1), (0, [1]), (None, 1)])
+def test_a_rule_within_subgroups_comes_back(attributes, within, tmp_path):
+    model = fit(criterion="covariance", attributes=attributes, within=within)
+    back = load_model(model.save(tmp_path / "rule"))
+    given = {"X": TRAIN.X, "groups": TRAIN.groups}
+    assert np.array_equal(back.predict_proba(**given), model.predict_proba(**given))
 
 
 def test_covariance_within_subgroups():
