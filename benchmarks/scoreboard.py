@@ -286,7 +286,8 @@ def draw(summary: pd.DataFrame, path: Path) -> None:
 def record(folder: Path, home: Path) -> str:
     """Write the kept run and its figure, and return the table of wins, ties and losses.
 
-    A track without results in the folder stays as it was recorded.
+    A table of a track without results in the folder stays as it was recorded; its p-values were
+    corrected for the cells of its own run.
     """
     results = read_results(folder)
     summary, contained = summarise(results), count_verdicts(contain(results))
@@ -294,7 +295,8 @@ def record(folder: Path, home: Path) -> str:
     path = reference / "runs" / "scoreboard.json"
     before = json.loads(path.read_text()) if path.is_file() else {"columns": [*summary]}
     recorded = pd.DataFrame(before.get("cells", ()), columns=before["columns"])
-    recorded = recorded[~recorded["track"].isin(summary["track"])]
+    measured = pd.MultiIndex.from_frame(summary[["track", "table"]])
+    recorded = recorded[~pd.MultiIndex.from_frame(recorded[["track", "table"]]).isin(measured)]
     summary = pd.concat([recorded, summary]) if len(recorded) else summary
     rounded = summary.round({"p": 4} | dict.fromkeys(["value", "gap", "held", "volume"], 5))
     rounded = rounded.round(dict.fromkeys(["difference", "low", "high", "seconds"], 5))
