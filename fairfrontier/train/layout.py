@@ -27,11 +27,17 @@ Layout = Mapping[str, tuple[int | str, ...]]
 LINEAR: Layout = {"coefficient": ("features",)}
 MIXTURE: Layout = {"coefficient": ("features",), "probability": ("models",)}
 RULE: Layout = {"cells": ("groups", "attributes"), "classes_": (2,)}
+NETS = (
+    *("adversarial_debiasing", "clp", "nn", "sensei", "sensr"),
+    *("noisy_dro", "noisy_ideal", "noisy_naive", "noisy_soft_assignment"),
+    *("noisy_true_groups", "noisy_unconstrained"),
+)
 # By method the arrays that predictions use, but those of nets. ``features`` and ``classes`` are the
 # model's; any other name is one number in all arrays of a method, 0 in ``MAYBE_NONE`` alone. Arrays
 # of a sequence, as coefficient_0 and coefficient_1, have the name before the number.
 LAYOUTS: Mapping[str, Layout] = MappingProxyType(
     {
+        **{net: {} for net in NETS},
         "constant": {"share": ("classes",)},
         "fair_boosting": {"rate": ("rounds",)},
         "fair_classification": {
@@ -80,11 +86,8 @@ NET = "parameter_"
 def check_layout(name: str, parameters: Mapping[str, Any], state: State) -> None:
     """Raise ValueError, or what Python raises, where parts of a method's model do not fit.
 
-    Methods of other packages have no layout here.
+    What methods of other packages call like ours may be anything.
     """
-    for key, most in MOST.items():
-        # A parameter of that name may be anything in methods of others.
-        require(name not in LAYOUTS or np.max(parameters.get(key) or 0) <= most, key)
     arrays, facts = state.arrays, state.facts
     sizes: dict[str, int] = {"features": facts.get("n_features_in_", 0)}
     for layout in (COMMON, LAYOUTS.get(name, {})):
@@ -93,9 +96,14 @@ def check_layout(name: str, parameters: Mapping[str, Any], state: State) -> None
                 numbers = array.dtype.kind in "if" and array.dtype.itemsize >= 4
                 require(numbers or layout is COMMON or key in FLAGS, "arrays")
                 _check_shape(array, wanted, sizes)
-    require(sizes.get("classes", 0) <= MOST_CLASSES, "classes")
+    n_classes = sizes.get("classes", MOST_CLASSES)
+    require(n_classes <= MOST_CLASSES, "classes")
     for part in find_parts(dict(state.learners)):
-        require(len(getattr(part, "classes_", ())) <= sizes.get("classes", 2), "classes")
+        require(len(getattr(part, "classes_", ())) <= n_classes, "classes")
+    if name not in LAYOUTS:
+        return
+    for key, most in MOST.items():
+        require(np.max(parameters.get(key) or 0) <= most, key)
     net = [arrays[f"{NET}{i}"] for i in range(sum(key.startswith(NET) for key in arrays))]
     if net:
         _check_net(net, sizes, arrays.get("probability"))

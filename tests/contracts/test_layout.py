@@ -111,8 +111,10 @@ def test_a_parameter_claims_no_more_room_than_there_may_be(name, claimed, tiny, 
 
 
 @pytest.mark.parametrize("value", ["sex", ["sex", "race"], {"sex": 1}, [[1], [1, 2]]])
-def test_parameters_of_other_packages_are_theirs(value):
-    check_layout("theirs", {"attributes": value, "n_grid": value}, State())
+def test_parameters_and_arrays_of_other_packages_are_theirs(value):
+    arrays = {"parameter_scale": np.ones(3), "coefficient": np.ones((2, 2, 2))}
+    state = State(arrays=arrays, facts={"classifiers": [{"name": "theirs"}]})
+    check_layout("theirs", {"attributes": value, "n_grid": value}, state)
 
 
 @pytest.mark.parametrize("name", ["nn", "noisy_unconstrained"])
