@@ -94,7 +94,7 @@ def check_layout(name: str, parameters: Mapping[str, Any], state: State) -> None
         for key, array in arrays.items():
             if wanted := layout.get(key) or layout.get(re.sub(r"_\d+$", "", key)):
                 numbers = array.dtype.kind in "if" and array.dtype.itemsize >= 4
-                require(numbers or layout is COMMON or key in FLAGS, "arrays")
+                require(numbers or key in COMMON or key in FLAGS, "arrays")
                 _check_shape(array, wanted, sizes)
     n_classes = sizes.get("classes", MOST_CLASSES)
     require(n_classes <= MOST_CLASSES, "classes")

@@ -13,7 +13,7 @@ from fairfrontier.runtime.errors import StoreError
 from fairfrontier.train.layout import COMMON, FLAGS, LAYOUTS, check_layout
 from fairfrontier.train.persistence import State
 from fairfrontier.train.registry import METHODS, load_model
-from tests.contracts.test_methods import answer, every_case, fit, make, splits_for
+from tests.contracts.test_methods import SCORERS, answer, every_case, fit, make, splits_for
 from tests.train.test_persistence import sign
 
 
@@ -108,6 +108,14 @@ def test_a_parameter_claims_no_more_room_than_there_may_be(name, claimed, tiny, 
     path.write_text(json.dumps(manifest))
     with pytest.raises(StoreError, match=f"its {next(iter(claimed))} cannot be right"):
         load_model(folder)
+
+
+@pytest.mark.parametrize("name", SCORERS)
+def test_rules_for_labels_of_text_come_back(name, tiny, tmp_path):
+    part = splits_for(name, tiny)["binary"].train
+    model = make(name).fit(part.X, np.array(["no", "yes"])[part.y], groups=part.groups)
+    back = load_model(model.save(tmp_path / "rule"))
+    assert np.array_equal(answer(back, part), answer(model, part))
 
 
 @pytest.mark.parametrize("value", ["sex", ["sex", "race"], {"sex": 1}, [[1], [1, 2]]])
