@@ -5,7 +5,9 @@ import functools
 import hashlib
 import itertools
 import shutil
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import numpy as np
@@ -333,7 +335,10 @@ def test_a_host_that_cannot_be_is_no_crash(server, tmp_path, host):
 
 def test_a_connection_that_is_refused_is_tried_again_a_few_times(server, tmp_path, monkeypatch):
     pauses = []
-    monkeypatch.setattr(module.time, "sleep", pauses.append)
+    # Other threads may sleep meanwhile.
+    monkeypatch.setattr(
+        module, "time", SimpleNamespace(sleep=pauses.append, monotonic=time.monotonic)
+    )
     monkeypatch.setattr(module, "PAUSE_SECONDS", 0.5)
     with serve() as gone:
         url = gone.url("/table.csv")
