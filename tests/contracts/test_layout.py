@@ -17,15 +17,23 @@ from tests.contracts.test_methods import SCORERS, answer, every_case, fit, make,
 from tests.train.test_persistence import sign
 
 
+def read_arrays(folder):
+    """Return the arrays of a saved model."""
+    with np.load(folder / "arrays.npz") as stored:
+        return dict(stored)
+
+
+def store_arrays(folder, arrays):
+    """Give a saved model other arrays, and digests that fit."""
+    np.savez(folder / "arrays.npz", **arrays)
+    sign(folder)
+
+
 def replace_array(folder, copy, name, array):
-    """Return a copy of a model's folder with another array, and digests that fit."""
+    """Make a copy of a model's folder with another array."""
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(folder, copy)
-    with np.load(folder / "arrays.npz") as stored:
-        arrays = dict(stored)
-    np.savez(copy / "arrays.npz", **{**arrays, name: array})
-    sign(copy)
-    return copy
+    store_arrays(copy, {**read_arrays(folder), name: array})
 
 
 def alter(name, array):
@@ -71,13 +79,11 @@ def test_arrays_of_other_shapes_are_refused_or_not_used(name, task, tiny, tmp_pa
 
 def test_a_model_within_a_model_has_its_classes(tiny, tmp_path):
     folder = fit(make("reductions"), tiny["binary"]).save(tmp_path / "model")
-    with np.load(folder / "arrays.npz") as stored:
-        arrays = dict(stored)
+    arrays = read_arrays(folder)
     more = {
         key: np.resize(arrays[key], (9, *arrays[key].shape[1:])) for key in arrays if key[0] == "0"
     }
-    np.savez(folder / "arrays.npz", **{**arrays, **more})
-    sign(folder)
+    store_arrays(folder, {**arrays, **more})
     with pytest.raises(StoreError, match="its classes cannot be right"):
         load_model(folder)
 
@@ -129,10 +135,7 @@ def test_parameters_and_arrays_of_other_packages_are_theirs(value):
 def test_a_net_has_no_layer_without_units(name, tiny, tmp_path):
     split = tiny["binary"]
     folder = fit(make(name), split).save(tmp_path / "model")
-    copy = tmp_path / "copy"
-    shutil.copytree(folder, copy)
-    with np.load(folder / "arrays.npz") as stored:
-        arrays = dict(stored)
+    arrays = read_arrays(folder)
     last = arrays.pop(max(key for key in arrays if key.startswith("parameter_")))
     kept = {key: each for key, each in arrays.items() if not key.startswith("parameter_")}
     wide, outputs = 10**8, last.shape[-1]
@@ -140,7 +143,6 @@ def test_a_net_has_no_layer_without_units(name, tiny, tmp_path):
     net = [np.zeros((1, *pair)) for pair in itertools.pairwise(widths)]
     # A bias of one number is that of all units.
     net += [np.zeros((1, 1, min(width, outputs))) for width in widths[1:]]
-    np.savez(copy / "arrays.npz", **kept, **{f"parameter_{i}": each for i, each in enumerate(net)})
-    sign(copy)
+    store_arrays(folder, kept | {f"parameter_{i}": each for i, each in enumerate(net)})
     with pytest.raises(StoreError, match="its network cannot be right"):
-        load_model(copy)
+        load_model(folder)
