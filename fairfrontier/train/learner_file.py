@@ -224,9 +224,6 @@ def _check_arrays(part: Any, size: int) -> None:
         counts = [(n_features * (n_knots + part.degree), COLUMNS)]
         fitting = n_features * (n_knots + part.degree) ** 2 <= MOST_BASES
         fitting = fitting and part.degree <= MOST_DEGREE
-    elif hasattr(part, "threshold_") and hasattr(part, "left_"):
-        nodes = (part.feature_, part.threshold_, part.left_, part.right_, part.value_)
-        fitting = {np.shape(each) for each in nodes} == {(len(part.left_),)}
     else:
         return
     if not (fitting and all(count <= max(few, each * size) for count, (few, each) in counts)):

@@ -241,8 +241,6 @@ LARGE = np.zeros((2**17, 3))
         ("k_neighbors", lambda learner: learner.fit(LARGE, LARGE[:, 0])),
         ("k_neighbors", lambda learner: learner.set_params(n_neighbors=5000)),
         ("k_neighbors", lambda learner: learner.fit(np.zeros((2**14, 100)), LARGE[: 2**14, 0])),
-        ("newton_tree", lambda learner: setattr(learner, "value_", np.zeros((1, 1000)))),
-        ("newton_tree", lambda learner: setattr(learner, "left_", learner.left_[:, None])),
         ("spline", lambda learner: learner.set_params(n_knots=4000).fit(X, Y)),
         ("spline", lambda learner: learner.fit(np.zeros((4, 3000)), Y[:4])),
         ("spline", lambda learner: learner.set_params(degree=101).fit(X, Y)),

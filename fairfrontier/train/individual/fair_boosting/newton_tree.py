@@ -241,6 +241,7 @@ class NewtonTree(RegressorMixin, BaseEstimator):
     def is_sound(self) -> bool:
         """Return whether every path down the tree ends in a leaf, as ``predict`` believes."""
         arrays = (self.feature_, self.threshold_, self.left_, self.right_, self.value_)
-        return len({len(array) for array in arrays}) == 1 and is_downward(
+        # Values with axes of their own would be as many for every row.
+        return {array.shape for array in arrays} == {(len(self.left_),)} and is_downward(
             self.left_, self.right_, self.feature_ != LEAF, self.feature_, self.n_features_in_
         )

@@ -146,6 +146,11 @@ def test_a_newton_tree_that_leads_nowhere_is_seen():
         learner = fit_learner(make_learner("newton_tree", None), X, Y, None, 0)
         getattr(learner, name)[0] = value
         assert not is_valid(learner)
-    learner = fit_learner(make_learner("newton_tree", None), X, Y, None, 0)
-    learner.value_ = learner.value_[:-1]
-    assert not is_valid(learner)
+
+
+@pytest.mark.parametrize("name", ["feature_", "threshold_", "left_", "right_", "value_"])
+def test_a_newton_tree_has_one_number_of_each_kind_for_a_node(name):
+    for change in (lambda array: array[:-1], lambda array: array[:, None].repeat(9, axis=1)):
+        learner = fit_learner(make_learner("newton_tree", None), X, Y, None, 0)
+        setattr(learner, name, change(getattr(learner, name)))
+        assert not is_valid(learner)
