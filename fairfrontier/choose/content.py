@@ -14,10 +14,10 @@ from pydantic import BaseModel, Field, model_validator
 from fairfrontier.choose.judgement import list_components
 from fairfrontier.choose.reference import OTHER
 from fairfrontier.prepare.config.text import WORDS
-from fairfrontier.prepare.splitting.stored import require
 from fairfrontier.prepare.table.column import used_columns
 from fairfrontier.runtime.config import Model
 from fairfrontier.runtime.errors import ConfigError, repeated
+from fairfrontier.runtime.foreign.claim import require
 from fairfrontier.train.base import SHAPE, Classifier, Estimator, Regressor
 from fairfrontier.train.baseline.linear import Linear
 from fairfrontier.train.postprocess.base import PostProcessor

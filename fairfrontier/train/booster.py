@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fairfrontier.runtime.errors import StoreError
+from fairfrontier.runtime.foreign.claim import require
 from fairfrontier.train.node import LEAF, is_downward
 
 # Markers of numbers in UBJSON, and of their types, which are big-endian.
@@ -195,9 +196,3 @@ def _refuse_depth(left: np.ndarray, right: np.ndarray) -> None:
         "process.",
         f"Train it with a max_depth from 1 to {MOST_LEVELS:,}.",
     )
-
-
-def require(holds: bool, what: str) -> None:
-    """Raise ValueError unless something holds of what a file says."""
-    if not holds:
-        raise ValueError(f"its {what} cannot be right")

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fairfrontier.train.booster import require
+from fairfrontier.runtime.foreign.claim import require
 from fairfrontier.train.node import find_parts
 
 if TYPE_CHECKING:
     from fairfrontier.train.persistence import State
 
+FEATURES = "n_features_in_"
 # Boosting may find no step, and a reduction no model that keeps its bounds.
 MAYBE_NONE = ("rounds", "models")
 Layout = Mapping[str, tuple[int | str, ...]]
@@ -89,7 +89,7 @@ def check_layout(name: str, parameters: Mapping[str, Any], state: State) -> None
     What methods of other packages call like ours may be anything.
     """
     arrays, facts = state.arrays, state.facts
-    sizes: dict[str, int] = {"features": facts.get("n_features_in_", 0)}
+    sizes: dict[str, int] = {"features": facts.get(FEATURES, 0)}
     for layout in (COMMON, LAYOUTS.get(name, {})):
         for key, array in arrays.items():
             if wanted := layout.get(key) or layout.get(re.sub(r"_\d+$", "", key)):
@@ -109,22 +109,9 @@ def check_layout(name: str, parameters: Mapping[str, Any], state: State) -> None
         _check_net(net, sizes, arrays.get("probability"))
     for k, each in enumerate(facts.get("classifiers", ())):
         if isinstance(each, dict):
-            inner = _take(state, f"{k}_", each)
+            inner = state.take(f"{k}_", each)
             require(inner.arrays["classes_"].shape == arrays["classes_"].shape, "classes")
             check_layout(parameters["learner"], {}, inner)
-
-
-def _take(state: State, prefix: str, facts: Mapping[str, Any]) -> State:
-    """Return the state of a model within a model."""
-    kept = {
-        kind: {
-            name.removeprefix(prefix): value
-            for name, value in getattr(state, kind).items()
-            if name.startswith(prefix)
-        }
-        for kind in ("arrays", "learners")
-    }
-    return replace(state, **kept, boosters={}, facts=facts)
 
 
 def _check_shape(array: np.ndarray, wanted: tuple[int | str, ...], sizes: dict[str, int]) -> None:

@@ -20,12 +20,11 @@ from fairfrontier.runtime.store import refuse_unsigned
 from fairfrontier.runtime.text_file import read_json
 from fairfrontier.runtime.writer import filling, recover, replacing
 from fairfrontier.train.booster import check_file, read_booster
-from fairfrontier.train.layout import check_layout
+from fairfrontier.train.layout import FEATURES, check_layout
 from fairfrontier.train.learner_file import check_array, read_learner, write_learner
 
 MANIFEST = "manifest.json"
 FORMAT = 2
-FEATURES = "n_features_in_"
 # Of a model without names of features; beyond it their number is at most that of its bytes.
 MOST_FEATURES = 2**18
 # Letters that a library's message takes in ours.
@@ -45,6 +44,18 @@ class State:
     boosters: Mapping[str, Any] = field(default_factory=dict)
     learners: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def take(self, prefix: str, facts: Mapping[str, Any]) -> State:
+        """Return the state of a model within this one, whose parts' names begin with a prefix."""
+        parts: Any = {
+            kind: {
+                name.removeprefix(prefix): value
+                for name, value in getattr(self, kind).items()
+                if name.startswith(prefix)
+            }
+            for kind in ("arrays", "boosters", "learners")
+        }
+        return State(**parts, facts=facts)
 
 
 def _digest(path: Path) -> str:

@@ -28,6 +28,7 @@ from fairfrontier.prepare.splitting.encoder import (
 from fairfrontier.prepare.splitting.group import Attribute
 from fairfrontier.prepare.table.column import unique_levels
 from fairfrontier.runtime.errors import repeated
+from fairfrontier.runtime.foreign.claim import require
 
 
 def read_blocks(
@@ -109,9 +110,3 @@ def read_levels(plain: Any, label: Label, classes: tuple[str, ...]) -> tuple[str
 def _rises(edges: Iterable[float]) -> bool:
     numbers = np.array([*edges], dtype=np.float64)
     return bool(np.isfinite(numbers).all() and (np.diff(numbers) > 0).all())
-
-
-def require(holds: bool, what: str) -> None:
-    """Raise ValueError unless something holds of what a file says."""
-    if not holds:
-        raise ValueError(f"its {what} cannot be right")

@@ -315,17 +315,8 @@ class Reductions(Classifier):
             if isinstance(facts, int):
                 classifiers.append(facts)
                 continue
-            prefix = f"{k}_"
-            parts = {
-                kind: {
-                    name.removeprefix(prefix): value
-                    for name, value in getattr(state, kind).items()
-                    if name.startswith(prefix)
-                }
-                for kind in ("arrays", "boosters", "learners")
-            }
             learner = self._make_learner()
-            learner.unpack_state(State(**parts, facts=facts))
+            learner.unpack_state(state.take(f"{k}_", facts))
             classifiers.append(learner)
         self.classifiers_ = tuple(classifiers)
         self.probability_ = state.arrays["probability"]
