@@ -200,7 +200,8 @@ def _tell(error: Exception) -> str:
         text = str(error)
     else:
         text = f"{type(error).__name__}: {error}"
-    text = " ".join(text.split()).rstrip(".")
+    # XGBoost goes on with where in its own code it was.
+    text = " ".join(text.strip().partition("\n")[0].split()).rstrip(".")
     return text if len(text) <= REASON else f"{text[:REASON]}…"
 
 

@@ -44,6 +44,14 @@ def test_an_altered_file_is_refused(saved):
         load_model(folder)
 
 
+def test_where_xgboost_was_in_its_own_code_is_not_told(saved):
+    path = saved[2] / "trees.ubj"
+    path.write_bytes(path.read_bytes().replace(b"binary:logistic", b"binary:logistik"))
+    sign(saved[2])
+    with pytest.raises(StoreError, match=r"objective function: `binary:logistik`\. Train"):
+        load_model(saved[2])
+
+
 def test_a_missing_file_and_an_empty_folder_are_refused(saved, tmp_path):
     folder = saved[2]
     (folder / "trees.ubj").unlink()

@@ -62,7 +62,14 @@ def make_learner(learner: str | Any, parameters: Mapping[str, Any] | None) -> An
     maker = LEARNERS[learner]
     known = list(inspect.signature(maker).parameters)
     _require_known(learner, chosen, known)
-    return _checked(maker(**chosen))
+    made = _checked(maker(**chosen))
+    if getattr(made, "algorithm", "brute") != "brute":
+        raise ConfigError(
+            f"The parameter 'algorithm' of {learner!r} is {made.algorithm!r}, whose search trees "
+            "cannot be saved.",
+            "Give brute, which finds the same neighbours.",
+        )
+    return made
 
 
 def _require_known(name: str, chosen: Mapping[str, Any], known: list[str]) -> None:

@@ -56,6 +56,8 @@ def test_what_there_is_not_is_said():
         ("stump", {"criterion": "x"}),
         ("linear", {"alpha": -1.0}),
         ("k_neighbors", {"n_neighbors": 0}),
+        ("k_neighbors", {"algorithm": "kd_tree"}),
+        ("k_neighbors", {"algorithm": "auto"}),
         ("spline", {"n_knots": 1}),
         ("spline", {"n_knots": 2.5}),
         ("spline", {"degree": -1}),
