@@ -102,6 +102,12 @@ def _find_direction(name: str, text: str) -> str:
     return known[measure]
 
 
+def write_bounds(bounds: Mapping[str, float]) -> str:
+    """Write bounds as `read_query` reads them."""
+    signs = {name: WORDS[MEASURES.find(split_name(name)[0]).direction][1] for name in bounds}
+    return " and ".join(f"{name} {signs[name]} {bound:.4g}" for name, bound in bounds.items())
+
+
 def _describe(word: str) -> str:
     return "higher" if word == "max" else "lower, or nearer to 0"
 

@@ -18,6 +18,7 @@ from fairfrontier.choose.assurance import bound_scores, find_needed_rows, find_r
 from fairfrontier.choose.choice import Choice, MixedChoice
 from fairfrontier.choose.mixture import find_mixture, list_margins
 from fairfrontier.choose.policy import apply_policy, read_policy
+from fairfrontier.choose.query import write_bounds
 from fairfrontier.prepare.table.parquet import read_result
 from fairfrontier.runtime.errors import ConfigError, StoreError, UnattainableError, nearest
 from fairfrontier.runtime.secret import find_key
@@ -337,14 +338,14 @@ def _explain(
     )
     if needed is None:
         return UnattainableError(
-            f"No setting satisfies {_write(bounds)} on the {part} rows.",
+            f"No setting satisfies {write_bounds(bounds)} on the {part} rows.",
             f"Loosen the bounds: {_name(table.index[closest])} comes nearest, with "
             f"{_write(table.iloc[closest].to_dict())}.",
         )
     position, times = needed
     return UnattainableError(
-        f"No setting is certifiable to satisfy {_write(bounds)} with the {compared.n_samples:,} "
-        f"{part} rows at a confidence of {confidence:g}: about "
+        f"No setting is certifiable to satisfy {write_bounds(bounds)} with the "
+        f"{compared.n_samples:,} {part} rows at a confidence of {confidence:g}: about "
         f"{math.ceil(compared.n_samples * times):,} would be needed.",
         f"Loosen the bounds, hold out more rows, or compare fewer settings: "
         f"{_name(table.index[position])} comes nearest, with an estimate of "

@@ -99,7 +99,7 @@ def test_a_bound_of_what_should_be_high_is_a_least_value(study):
 
 def test_the_nearest_setting_is_named_where_none_keeps_the_bounds(study):
     with pytest.raises(
-        ConfigError, match=r"No setting satisfies .*sex = 0.01 on the val"
+        ConfigError, match=r"No setting satisfies .*sex <= 0.01 on the val"
     ) as caught:
         select(study, ACCURACY, {DIFFERENCE: 0.01})
     assert "fairer comes nearest" in caught.value.mend
