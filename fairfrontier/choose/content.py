@@ -18,6 +18,7 @@ from fairfrontier.prepare.table.column import used_columns
 from fairfrontier.runtime.config import Model
 from fairfrontier.runtime.errors import ConfigError, repeated
 from fairfrontier.runtime.foreign.claim import require
+from fairfrontier.study.config import MOST_BUDGETS
 from fairfrontier.train.base import SHAPE, Classifier, Estimator, Regressor
 from fairfrontier.train.baseline.linear import Linear
 from fairfrontier.train.postprocess.base import PostProcessor
@@ -131,7 +132,7 @@ class OfSeveral(Shared):
 class Certificate(BaseModel):
     """What bundle.json says of the study's certificates."""
 
-    budgets: tuple[Number, ...]
+    budgets: Annotated[tuple[Number, ...], Field(max_length=MOST_BUDGETS)]
     rows: Annotated[int, Field(gt=1, le=MOST, strict=True)] | None = None
 
 

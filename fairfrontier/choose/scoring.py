@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from fairfrontier.choose.bundle import REFUSED, Bundle, ClassifierBundle, load_bundle
 from fairfrontier.prepare.table.stream import (
+    Batch,
     check_stamps,
     check_table,
     read_names,
@@ -25,8 +26,8 @@ from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.runtime.option import check_apart
 from fairfrontier.runtime.writer import check_folder, filling
 
-# Encoded, a batch of a wide table takes some hundred megabytes.
-BATCH_ROWS = 1 << 16
+# The most rows of a batch, and, so that one of many features takes no more, numbers when encoded.
+BATCH_ROWS, BATCH_NUMBERS = 1 << 16, 1 << 25
 PASSES = ("deciding",)
 SUFFIXES = (".parquet", ".pq", "")
 Progress = Callable[[str, float], None]
@@ -127,7 +128,7 @@ def score(
     stamps = stamp_table(table)
     counted, refused, unseen, rows = Counter[str](), Counter[str](), Counter[str](), 0
     with filling(out.parent, what="decisions") as work, _Writer(work / out.name) as writer:
-        for batch in read_rows(table, used, BATCH_ROWS, bundle.encoder.config.source):
+        for batch in _read_batches(bundle, table, used):
             frame = batch.frame
             encoded = bundle.encode(frame)
             decided = bundle.judge_rows(frame, encoded, row_id)
@@ -228,9 +229,15 @@ def read_frames(
 
     Text is written as the source of the bundle's dataset says.
     """
-    for batch in read_rows(path, columns, BATCH_ROWS, bundle.encoder.config.source):
+    for batch in _read_batches(bundle, path, columns):
         yield batch.frame
         report(batch.share)
+
+
+def _read_batches(bundle: Bundle, path: Path, columns: Mapping[str, str]) -> Iterator[Batch]:
+    n_features = len(bundle.encoder.encoder.feature_names)
+    rows = min(BATCH_ROWS, max(1, BATCH_NUMBERS // n_features))
+    return read_rows(path, columns, rows, bundle.encoder.config.source)
 
 
 def check_decided(count: int, refused: Counter[str], path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -40,6 +41,8 @@ from fairfrontier.runtime.text_file import read_json, write_json
 from fairfrontier.runtime.thread import count_cores
 
 FILE, TEXT = "encoder.json", "text"
+# Of a row, in all sets: a bundle's own limits are those of whoever made it.
+MOST_VERSIONS = 2**12
 
 
 @dataclass(eq=False)
@@ -364,11 +367,22 @@ class RowEncoder:
         return low + (high - low) * values
 
     def encode_versions(self) -> dict[str, tuple[Edit, ...]]:
-        """Return the counterfactual sets of the dataset, encoded."""
+        """Return the counterfactual sets of the dataset, encoded; ConfigError for too many."""
         levels: dict[str, tuple[str, ...]] = {}
-        for edited in self.config.counterfactuals.values():
+        sets = self.config.counterfactuals
+        for edited in sets.values():
             for column, wanted in edited.items():
                 levels[column] = (*levels.get(column, ()), *(wanted or ()))
+        count = sum(
+            math.prod(len(wanted or levels[column]) for column, wanted in edited.items())
+            for edited in sets.values()
+        )
+        if count > MOST_VERSIONS:
+            raise ConfigError(
+                f"The counterfactual sets of {self.config.dataset} make {count:,} versions of a "
+                f"row, and {MOST_VERSIONS:,} are made at most.",
+                "List fewer levels, and export the bundle again.",
+            )
         return make_edits(self.config, levels, self.encoder, self.attributes, self.config.dataset)
 
     def _clean(

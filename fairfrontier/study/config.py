@@ -20,6 +20,8 @@ ACCURACY = "balanced_accuracy"
 BEST = "best"
 MOST_SEEDS = 10_000
 MOST_THREADS = 1024
+# Every row of the sample is certified at each.
+MOST_BUDGETS = 256
 Share = Annotated[float, Field(ge=0, le=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 SeedCount = Annotated[int, Field(ge=1, le=MOST_SEEDS)]
@@ -183,7 +185,9 @@ class CertificateConfig(Model):
     """How the models are certified under the study's fair metric."""
 
     budgets: tuple[Annotated[float, Field(ge=0)], ...] = Field(
-        min_length=1, description="ε of each certificate, in squared units of the metric."
+        min_length=1,
+        max_length=MOST_BUDGETS,
+        description="ε of each certificate, in squared units of the metric.",
     )
     rows: int | None = Field(
         default=2000,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -104,6 +105,16 @@ def test_a_bundle_is_audited_on_raw_rows(bundle, judge, tmp_path, monkeypatch):
     framed = ff.audit(rows, model=bundle, groups="sex")
     assert values(framed.measures)["consistency", "region"] == own["consistency", "region"]
     assert set(framed.impact["attribute"]) == {"sex"}
+
+
+def test_a_bundle_makes_no_more_versions_of_a_row_than_may_be(bundle):
+    encoder = load_bundle(bundle).encoder
+    levels = tuple(f"level-{number}" for number in range(100))
+    sets = {"both": {"region": levels, "origin": levels}}
+    limits = encoder.config.limits.model_copy(update={"levels": 10**9})
+    changed = encoder.config.model_copy(update={"counterfactuals": sets, "limits": limits})
+    with pytest.raises(ConfigError, match="make 10,000 versions of a row, and 4,096 are"):
+        replace(encoder, config=changed).encode_versions()
 
 
 def test_rows_without_a_finite_answer_are_refused(bundle, judge, monkeypatch):

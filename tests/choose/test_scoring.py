@@ -12,6 +12,7 @@ from fairfrontier.choose.bundle import Bundle, load_bundle
 from fairfrontier.choose.config import ScoreConfig
 from fairfrontier.choose.scoring import score
 from fairfrontier.cli import score_command as command
+from fairfrontier.prepare.row import RowEncoder
 from fairfrontier.prepare.table import stream
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from tests.choose.test_bundle import choose
@@ -26,6 +27,25 @@ def bundle(loans, tmp_path_factory) -> Bundle:
 @pytest.fixture
 def table(raw) -> pd.DataFrame:
     return raw.assign(customer=[f"c{row}" for row in range(len(raw))])
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_a_batch_of_many_features_has_few_rows(bundle, table, tmp_path, monkeypatch, form):
+    path, seen, encode = tmp_path / f"table.{form}", [], RowEncoder.encode
+    table.to_csv(path, index=False) if form == "csv" else table.to_parquet(path)
+    whole = score(bundle, path, tmp_path / "out" / "whole.parquet")
+
+    def note(self, frame, needed=()):
+        seen.append(len(frame))
+        return encode(self, frame, needed)
+
+    n_features = len(bundle.encoder.encoder.feature_names)
+    monkeypatch.setattr(scoring, "BATCH_NUMBERS", 100 * n_features + 1)
+    monkeypatch.setattr(RowEncoder, "encode", note)
+    small = score(bundle, path, tmp_path / "out" / "small.parquet")
+    assert max(seen) == 100
+    assert sum(seen) == small.rows == len(table)
+    pd.testing.assert_frame_equal(pd.read_parquet(small.path), pd.read_parquet(whole.path))
 
 
 @pytest.mark.parametrize("rows", [64, 250, 1 << 16])

@@ -150,17 +150,18 @@ def read_rows(
 ) -> Iterator[Batch]:
     """Yield the used columns of a table in batches that hold rows.
 
-    Parquet comes in at most ``rows`` rows, text in blocks of ``BLOCK_BYTES``. Every cell of text is
-    text, and an empty one is missing. A table without rows raises a DataError.
+    A batch has at most ``rows`` rows, of text also those of a block of ``BLOCK_BYTES`` alone. Every
+    cell of text is text, and an empty one is missing. A table without rows raises a DataError.
     """
     files = check_table(path, used, source)
     total = sum(file.stat().st_size for file in files) or 1
     done = start = 0
     for file in files:
         for raw, position in _read_file(file, list(used), rows, source):
-            if raw.num_rows:
-                yield Batch(raw, used, path, start, (done + position) / total)
-                start += raw.num_rows
+            for first in range(0, raw.num_rows, rows):
+                part = raw.slice(first, rows)
+                yield Batch(part, used, path, start, (done + position) / total)
+                start += part.num_rows
         done += file.stat().st_size
     if not start:
         raise DataError(f"{path} holds no rows.", "Check that the file is complete.")
