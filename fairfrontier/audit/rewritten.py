@@ -14,6 +14,7 @@ from fairfrontier.choose.judgement import judge
 from fairfrontier.evaluate.measure.registry import Measure
 from fairfrontier.evaluate.verb import tabulate
 from fairfrontier.prepare.config.text import VersionRule
+from fairfrontier.prepare.row import refuse_versions
 from fairfrontier.prepare.splitting.counterfactual import Edits
 from fairfrontier.prepare.splitting.partition import split_seed
 from fairfrontier.prepare.text.version import make_versions
@@ -32,6 +33,11 @@ class RewrittenRows:
         self._bundle, self._rules = bundle, dict[str, VersionRule]()
         if config.text is not None and bundle.encoder.text_block is not None:
             self._rules = dict(config.text.versions)
+        counts = (
+            rule.draw.get("test", len(rule.terms.terms) if rule.terms else 1)
+            for rule in self._rules.values()
+        )
+        refuse_versions(sum(counts), config)
         self._samples = {
             name: Sample(rule.rows.get("test", ROWS)) for name, rule in self._rules.items()
         }

@@ -11,6 +11,7 @@ import pandas as pd
 from fairfrontier.evaluate.measure.registry import MEASURES
 from fairfrontier.evaluate.statistic.rate import TNR, TPR
 from fairfrontier.runtime.errors import ConfigError, StoreError
+from fairfrontier.runtime.foreign.claim import require
 from fairfrontier.runtime.seeds import derive_integer, uniforms
 from fairfrontier.runtime.text_file import read_json, write_json
 from fairfrontier.study.config import split_name
@@ -140,12 +141,14 @@ class Mixture:
         models = []
         with reading(folder, "Name a folder that Mixture.save() wrote."):
             facts = read_json(folder / FILE)
+            share, seed = facts["share"], facts["random_state"]
+            require(type(share) is float and type(seed) is int, "share or seed")
             for name in COMPONENTS:
                 model: Any = load_model(folder / name / MODEL)
                 if (folder / name / RULE).is_dir():
                     model = PostProcessed(model, load_model(folder / name / RULE))
                 models.append(model)
-            return cls(models[0], models[1], float(facts["share"]), facts["random_state"])
+            return cls(models[0], models[1], share, seed)
 
 
 def _decide(model: Any, X: np.ndarray, keywords: dict[str, Any]) -> np.ndarray:

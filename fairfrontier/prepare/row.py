@@ -377,12 +377,7 @@ class RowEncoder:
             math.prod(len(wanted or levels[column]) for column, wanted in edited.items())
             for edited in sets.values()
         )
-        if count > MOST_VERSIONS:
-            raise ConfigError(
-                f"The counterfactual sets of {self.config.dataset} make {count:,} versions of a "
-                f"row, and {MOST_VERSIONS:,} are made at most.",
-                "List fewer levels, and export the bundle again.",
-            )
+        refuse_versions(count, self.config)
         return make_edits(self.config, levels, self.encoder, self.attributes, self.config.dataset)
 
     def _clean(
@@ -483,3 +478,13 @@ class RowEncoder:
         if column.name in list_numbers(self.config):
             column = mask_numbers(column, source)
         return as_levels(column).str.lower() if text and column.name in text.lower else column
+
+
+def refuse_versions(count: int, config: DatasetConfig) -> None:
+    """Raise ConfigError for more versions of a row, or of its text, than a bundle may make."""
+    if count > MOST_VERSIONS:
+        raise ConfigError(
+            f"The counterfactual sets of {config.dataset} make {count:,} versions of a row, and "
+            f"{MOST_VERSIONS:,} are made at most.",
+            "List fewer levels or terms, or draw fewer, and export the bundle again.",
+        )

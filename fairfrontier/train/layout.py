@@ -78,6 +78,8 @@ COMMON: Layout = {"classes_": ("classes",), "feature_names_in_": ("features",)}
 # The most of parameters that predictions make room for.
 MOST: Mapping[str, int] = MappingProxyType({"n_grid": 2**20, "attributes": 2**10, "within": 2**10})
 MOST_CLASSES = 2**13
+# Of a class in bytes: a thousand letters, of which every row that is decided gets a copy.
+MOST_WIDTH = 2**12
 # Arrays of truth values; others would be larger, for a file of the same size, than what was saved.
 FLAGS = ("above", "favoured")
 NET = "parameter_"
@@ -96,6 +98,8 @@ def check_layout(name: str, parameters: Mapping[str, Any], state: State) -> None
                 numbers = array.dtype.kind in "if" and array.dtype.itemsize >= 4
                 require(numbers or key in COMMON or key in FLAGS, "arrays")
                 _check_shape(array, wanted, sizes)
+    width = arrays["classes_"].dtype.itemsize if "classes_" in arrays else 0
+    require(width <= MOST_WIDTH, "classes")
     n_classes = sizes.get("classes", MOST_CLASSES)
     require(n_classes <= MOST_CLASSES, "classes")
     for part in find_parts(dict(state.learners)):

@@ -100,7 +100,7 @@ def write_state(folder: Path, name: str, parameters: Mapping[str, Any], state: S
     try:
         check_layout(name, parameters, state)
     except ValueError as error:
-        mend = "Fit it with fewer classes or levels."
+        mend = "Fit it with fewer or shorter classes or levels."
         raise StoreError(f"This {name} would not be read again: {error}.", mend) from error
     existed = folder.is_dir()
     if existed:

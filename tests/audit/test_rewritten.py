@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,7 +11,10 @@ import yaml
 
 import fairfrontier as ff
 from fairfrontier.audit.config import AuditConfig
+from fairfrontier.audit.rewritten import RewrittenRows
 from fairfrontier.audit.verb import check_options
+from fairfrontier.choose.bundle import load_bundle
+from fairfrontier.runtime.errors import ConfigError
 from tests.prepare.embedding.test_variant import COMMENTS, project
 from tests.prepare.text.conftest import make_comments
 
@@ -52,3 +57,11 @@ def test_versions_of_texts_are_measured_as_in_the_study(project, tmp_path):
     plain = ff.audit(rows.assign(comment=[f"word {i % 7}" for i in range(len(rows))]), model=folder)
     assert plain.individual.empty
     assert np.isnan(own).sum() == 0
+    # No bundle makes as many as it says.
+    bundle = load_bundle(folder)
+    config = bundle.encoder.config
+    rule = config.text.versions["identity"].model_copy(update={"draw": {"test": 10**9}})
+    text = config.text.model_copy(update={"versions": {"identity": rule}})
+    bundle.encoder = replace(bundle.encoder, config=config.model_copy(update={"text": text}))
+    with pytest.raises(ConfigError, match="make 1,000,000,000 versions of a row"):
+        RewrittenRows(bundle)

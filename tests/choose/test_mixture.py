@@ -118,7 +118,13 @@ def test_a_mixture_is_saved_without_pickle(study, parts, tmp_path):
     assert not [*tmp_path.rglob("*.pkl")]
     with pytest.raises(StoreError, match="not empty"):
         model.save(tmp_path / "model")
-    (tmp_path / "model" / "mixture.json").unlink()
+    path = tmp_path / "model" / "mixture.json"
+    facts = json.loads(path.read_text())
+    for change in ({"share": "0.3"}, {"share": True}, {"random_state": "4"}, {"random_state": 4.5}):
+        path.write_text(json.dumps(facts | change))
+        with pytest.raises(StoreError, match="its share or seed cannot be right"):
+            Mixture.load(tmp_path / "model")
+    path.unlink()
     with pytest.raises(StoreError, match="no complete model"):
         Mixture.load(tmp_path / "model")
 

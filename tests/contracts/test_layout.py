@@ -97,6 +97,18 @@ def test_no_more_classes_than_a_model_may_have_are_saved(tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
+def test_a_class_is_no_longer_than_it_may_be(tiny, tmp_path):
+    part = tiny["binary"].train
+    for letters in (1000, 2000):
+        y = np.where(part.y == 1, "y" * letters, "n")
+        model = make("constant").fit(part.X, y)
+        if letters == 1000:
+            assert load_model(model.save(tmp_path / "model")).classes_.tolist() == ["n", "y" * 1000]
+            continue
+        with pytest.raises(StoreError, match="its classes cannot be right"):
+            model.save(tmp_path / "other")
+
+
 @pytest.mark.parametrize(
     ("name", "claimed"),
     [
