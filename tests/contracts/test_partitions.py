@@ -27,7 +27,7 @@ from fairfrontier.train.registry import METHODS, create
 
 # What is not among these needs all rows in one process's memory.
 TRAINED = {
-    *("constant", "gbdt", "gbdt_regression", "linear", "project", "reweigh"),
+    *("constant", "gbdt", "gbdt_regression", "linear", "linear_regression", "project", "reweigh"),
     *("budro", "fair_regression", "fair_regression_classifier"),
 }
 CASES = [
@@ -90,6 +90,21 @@ def test_trains_as_in_memory_or_says_why_not(name, task, tiny, client):
             ):
                 assert named == other
                 assert_equal(found_one, decision, trees)
+
+
+@pytest.mark.parametrize("least", [0.0, 0.1])
+def test_targets_that_are_shares_are_regressed_as_in_memory(least, tiny, client):
+    split = tiny["regression"]
+    y = split.train.y
+    shares = least + (1 - 2 * least) * (y - y.min()) / np.ptp(y)
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
+    split = split.replace(train=replace(split.train, y=shares, weight=weight))
+    models = [create("linear_regression", loss="logistic", penalty=1e-2) for _ in range(2)]
+    expected = train([models[0]], [split], lambda _: None)
+    found = train_collections([models[1]], [spread(split)], lambda _: None, client)
+    for part, wanted in expected.predictions[0].items():
+        assert np.ptp(wanted.score) > 0
+        assert_equal(found.predictions[0][part].score, wanted.score, 0)
 
 
 @pytest.mark.parametrize("name", METRICS.all())

@@ -43,8 +43,8 @@ def fit_logistic(
     ----------
     X : dask array of float64, shape (n_samples, n_features)
         Rows, computed once at every step.
-    y : ndarray of int64, shape (n_samples,)
-        Codes 0, …, K − 1.
+    y : ndarray, shape (n_samples,)
+        Codes 0, …, K − 1, int64; or shares of class 1 of two, float64 from 0 to 1.
     weight : ndarray of float64, shape (n_samples,)
         Case weights.
     penalty : float

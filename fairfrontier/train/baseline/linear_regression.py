@@ -44,13 +44,18 @@ def centre(X: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return X - mean, np.asarray(mean)
 
 
-def invert_gram(X: np.ndarray, weight: np.ndarray, penalty: float = 0.0) -> np.ndarray:
-    """Return the pseudo-inverse of Σ_i w_i x_i x_iᵀ / Σ_i w_i + penalty · I.
+def gram(X: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Return Σ_i w_i x_i x_iᵀ."""
+    product: np.ndarray = (X * weight[:, None]).T @ X
+    return product
+
+
+def invert_gram(gram: np.ndarray, penalty: float = 0.0) -> np.ndarray:
+    """Return the pseudo-inverse of a Gram matrix plus penalty · I.
 
     Directions with less than ``RANK`` of the largest eigenvalue are left out: collinear columns
     have such directions.
     """
-    gram = (X * weight[:, None]).T @ X / weight.sum()
     value, vector = np.linalg.eigh(gram)
     kept = value > RANK * max(float(value[-1]), 0.0)
     inverse: np.ndarray = (vector[:, kept] / (value[kept] + penalty)) @ vector[:, kept].T
@@ -141,8 +146,9 @@ class LinearRegression(LinearModel):
         weight = training_weight(sample_weight, len(y))
         if self.loss == "square":
             centred, mean = centre(X, weight)
+            second = gram(centred, weight) / weight.sum()
             slope = centred.T @ (weight * y) / weight.sum()
-            self.coefficient_ = invert_gram(centred, weight, self.penalty) @ slope
+            self.coefficient_ = invert_gram(second, self.penalty) @ slope
             self.intercept_ = float(np.average(y, weights=weight) - mean @ self.coefficient_)
         else:
             refuse_targets(y, self.name)

@@ -12,13 +12,18 @@ import numpy as np
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.split import Part, Split
 from fairfrontier.runtime.cluster.logistic import fit_logistic
-from fairfrontier.runtime.cluster.partition import hold, plan_partitions
+from fairfrontier.runtime.cluster.partition import hold, plan_partitions, sum_partitions
 from fairfrontier.train.base import SHAPE, Estimator, take_attribute, training_weight
 from fairfrontier.train.baseline.constant import Constant
 from fairfrontier.train.baseline.gbdt import GBDT
 from fairfrontier.train.baseline.gbdt_regression import OBJECTIVES, GBDTRegression
 from fairfrontier.train.baseline.linear import MOST_NEWTON, Linear
-from fairfrontier.train.baseline.linear_regression import refuse_targets
+from fairfrontier.train.baseline.linear_regression import (
+    LinearRegression,
+    gram,
+    invert_gram,
+    refuse_targets,
+)
 from fairfrontier.train.baseline.project import Project
 from fairfrontier.train.baseline.reweigh import Reweigh, independence_weights
 from fairfrontier.train.dask.boosting import boost_partitions
@@ -92,12 +97,12 @@ def find_reason(
     trees = getattr(model, "tree_method", "hist")
     if trees == "exact" or (type(model) in FITS and trees != "hist"):
         return f"{name}'s tree method {trees} takes no rows in partitions: set tree_method: hist."
-    if type(model) is Linear:
-        if model.folds is not None or model.solver == "lbfgs":
-            return "linear takes neither folds nor solver: lbfgs where rows stay in partitions."
-        rows = 1 if len(split.train.classes) == 2 else len(split.train.classes)
+    if type(model) is Linear and (model.folds is not None or model.solver == "lbfgs"):
+        return "linear takes neither folds nor solver: lbfgs where rows stay in partitions."
+    if type(model) in (Linear, LinearRegression):
+        rows = len(split.train.classes) if len(split.train.classes) > 2 else 1
         if rows * split.train.X.shape[1] > MOST_NEWTON:
-            return f"linear takes at most {MOST_NEWTON} coefficients where rows stay in partitions."
+            return f"{name} takes at most {MOST_NEWTON} coefficients where rows stay in partitions."
     return None
 
 
@@ -207,6 +212,33 @@ def _fit_linear(model: Linear, part: Part, y: np.ndarray, weight: np.ndarray, *_
     return State(arrays=arrays, facts={"penalty": model.penalty})
 
 
+def _fit_targets(
+    model: LinearRegression, part: Part, y: np.ndarray, weight: np.ndarray, *_: Any
+) -> State:
+    X, total = hold(part.X), weight.sum()
+    if model.loss == "logistic":
+        refuse_targets(y, model.name)
+        fitted = fit_logistic(X, y, weight, model.penalty)
+        coefficient, intercept = fitted.coefficient[0], float(fitted.intercept[0])
+    else:
+        (mean,) = (each / total for each in sum_partitions(_add_rows, X, (weight,)))
+        second, slope = sum_partitions(_add_products, X, (weight, y), (mean,))
+        coefficient = invert_gram(second / total, model.penalty) @ slope / total
+        intercept = float(np.average(y, weights=weight) - mean @ coefficient)
+    return State(arrays={"coefficient": coefficient}, facts={"intercept": intercept})
+
+
+def _add_rows(X: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray]:
+    return (weight @ X,)
+
+
+def _add_products(
+    X: np.ndarray, weight: np.ndarray, y: np.ndarray, mean: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    centred = X - mean
+    return gram(centred, weight), centred.T @ (weight * y)
+
+
 def _count(_: Constant, __: Part, y: np.ndarray, weight: np.ndarray, *___: Any) -> State:
     return State(arrays={"share": np.bincount(y, weights=weight) / weight.sum()})
 
@@ -218,6 +250,7 @@ FITS: Mapping[type[Estimator], Callable[..., State]] = {
     GBDT: _boost,
     GBDTRegression: _boost_targets,
     Linear: _fit_linear,
+    LinearRegression: _fit_targets,
     Project: _boost,
     Reweigh: _boost,
 }

@@ -9,7 +9,13 @@ import numpy as np
 
 from fairfrontier.runtime.errors import DataError
 from fairfrontier.train.base import take_attribute, training_weight
-from fairfrontier.train.baseline.linear_regression import RANK, LinearModel, centre, invert_gram
+from fairfrontier.train.baseline.linear_regression import (
+    RANK,
+    LinearModel,
+    centre,
+    gram,
+    invert_gram,
+)
 from fairfrontier.train.registry import method
 
 
@@ -80,7 +86,7 @@ class SEO(LinearModel):
         _, code = np.unique(take_attribute(groups, self.attribute), return_inverse=True)
         centred, mean = centre(X, weight)
         total = weight.sum()
-        inverse = invert_gram(centred, weight)
+        inverse = invert_gram(gram(centred, weight) / total)
         unconstrained = inverse @ (centred.T @ (weight * y)) / total
         average = float(np.average(y, weights=weight))
         if self.variant == "authors":
