@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import dask.array as da
 import numpy as np
@@ -107,6 +108,28 @@ def test_targets_that_are_shares_are_regressed_as_in_memory(least, tiny, client)
         assert_equal(found.predictions[0][part].score, wanted.score, 0)
 
 
+@pytest.mark.parametrize("judged", [True, False])
+@pytest.mark.parametrize("workers", [True, False])
+@pytest.mark.parametrize("criterion", ["parity", "equalized_odds"])
+def test_fair_boosting_is_that_of_rows_in_memory(criterion, workers, judged, tiny, client):
+    split = tiny["binary"]
+    weight = np.random.default_rng(0).integers(1, 4, split.train.n_samples) / 2.0
+    split = split.replace(train=replace(split.train, weight=weight))
+    split = split if judged else split.replace(validation=None)
+    chosen = {"n_estimators": 8, "max_depth": 3, "bound": 0.02, "scale_pos_weight": 2.0}
+    make = partial(create, "fair_gbm", criterion=criterion, cross_fit_below=0, **chosen)
+    models = [make(), make()]
+    expected = train([models[0]], [split], lambda _: None)
+    found = train_collections(
+        [models[1]], [spread(split)], lambda _: None, client if workers else None
+    )
+    assert np.abs(models[0].multiplier_).max() > 0
+    np.testing.assert_allclose(models[1].multiplier_, models[0].multiplier_, atol=1e-9)
+    assert models[1].report_ == pytest.approx(models[0].report_, abs=1e-9)
+    for part, wanted in expected.predictions[0].items():
+        assert_equal(found.predictions[0][part].score, wanted.score, trees=8)
+
+
 @pytest.mark.parametrize("name", METRICS.all())
 def test_metrics_are_those_of_rows_in_memory_or_refused(name, tiny, client):
     split = tiny["binary"]
@@ -161,6 +184,7 @@ def test_rules_decide_as_in_memory(name, tiny):
     [
         ("gbdt", {"tree_method": "exact"}, "tree method exact"),
         ("gbdt", {"tree_method": "approx"}, "tree method approx"),
+        ("fair_gbm", {}, "cross_fit_below: 0"),
         ("linear", {"folds": 3}, "folds"),
         ("linear", {"solver": "lbfgs"}, "lbfgs"),
         ("budro", {"early_stopping": 5}, "early_stopping: null"),

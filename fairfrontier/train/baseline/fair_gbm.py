@@ -19,6 +19,7 @@ from fairfrontier.train.tree.rate_game import (
     EVENTS,
     Fold,
     GameRows,
+    Played,
     RateCells,
     build_cells,
     find_gap,
@@ -152,10 +153,8 @@ class FairGBM(BoostedTrees):
         self.check()
         X, codes = self.validate_training(X, y, groups)
         weight = training_weight(sample_weight, len(codes))
-        columns = [choose_columns(groups, self.attributes, self.name)]
-        if validation is not None:
-            columns.append(choose_columns(validation.groups, self.attributes, self.name))
-        self.cells_, group = number_cells(np.concatenate(columns))
+        judged = () if validation is None else (validation.groups,)
+        own, *others = self.number_groups(groups, *judged)
         scale = positive_weight(self.scale_pos_weight, codes, weight)
 
         def gather(X: np.ndarray, y: np.ndarray, group: np.ndarray, weight: np.ndarray) -> GameRows:
@@ -163,19 +162,19 @@ class FairGBM(BoostedTrees):
             data = xgboost.DMatrix(X, y, weight=weight, nthread=self.n_jobs)
             return GameRows(data, y, weight * np.where(y == 1, scale, 1.0), cells)
 
-        judges = train = gather(X, codes, group[: len(codes)], weight)
+        judges = train = gather(X, codes, own, weight)
         if validation is not None:
             rows, labels = self.validate_rows(validation.X), self.encode_labels(validation.y)
-            judged = training_weight(validation.weight, len(labels))
-            judges = gather(rows, labels, group[len(codes) :], judged)
+            judges = gather(
+                rows, labels, others[0], training_weight(validation.weight, len(labels))
+            )
         folds = []
         if len(codes) < self.cross_fit_below:
-            own = group[: len(codes)]
             for held_out in split_halves(own, codes, train.cells, self.random_state):
                 data = xgboost.DMatrix(X[held_out], nthread=self.n_jobs)
                 kept = np.delete(np.arange(len(codes)), held_out)
-                others = gather(X[kept], codes[kept], own[kept], weight[kept])
-                folds.append(Fold(held_out, data, others))
+                half = gather(X[kept], codes[kept], own[kept], weight[kept])
+                folds.append(Fold(held_out, data, half))
         played = play(
             {**read_tree_parameters(self), "scale_pos_weight": scale},
             train,
@@ -185,17 +184,25 @@ class FairGBM(BoostedTrees):
             step=self.multiplier_rate,
             bound=self.bound,
         )
-        last = self.n_estimators - 1
-        if validation is not None:
-            last = played.choose_round(train.cells.share)
+        self.keep_rounds(played, train.cells.share, judged=validation is not None)
+        return self
+
+    def number_groups(self, *parts: np.ndarray) -> list[np.ndarray]:
+        """Set ``cells_`` from the groups of all parts, and return each part's codes of them."""
+        columns = [choose_columns(groups, self.attributes, self.name) for groups in parts]
+        self.cells_, group = number_cells(np.concatenate(columns))
+        return np.split(group, np.cumsum([len(each) for each in columns])[:-1])
+
+    def keep_rounds(self, played: Played, share: np.ndarray, *, judged: bool) -> None:
+        """Set what a game leaves: its trees, to the best round where other rows judged them."""
+        last = played.choose_round(share) if judged else self.n_estimators - 1
         self.booster_ = played.booster[: last + 1]
-        self.multiplier_ = train.cells.share * played.price
+        self.multiplier_ = share * played.price
         self.report_ = {
             "iterations": last + 1,
             "error": float(played.error[last]),
             "rate_gap": find_gap(played.rate[last]),
         }
-        return self
 
     def get_state(self) -> State:
         """Return the trees, groups and multipliers."""

@@ -1,16 +1,17 @@
-"""Plain boosting of trees on rows in partitions, by XGBoost."""
+"""Boosting of trees on rows in partitions, by XGBoost."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xgboost
 
 from fairfrontier.train.dask.collection import place_partitions, try_twice
-from fairfrontier.train.dask.collective import convene
+from fairfrontier.train.dask.collective import add_up, convene
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -18,15 +19,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Rows of a partition in XGBoost's own precision."""
+    """Rows of a partition in XGBoost's own precision, with the codes of their cells, if any."""
 
     X: np.ndarray
     y: np.ndarray
     weight: np.ndarray
+    code: np.ndarray | None = None
 
     def __sizeof__(self) -> int:
         # Dask estimates memory and transfers by it.
-        return self.X.nbytes + self.y.nbytes + self.weight.nbytes
+        return sum(each.nbytes for each in vars(self).values() if each is not None)
+
+
+@dataclass(frozen=True, eq=False)
+class Boosting:
+    """What boosting works on in one process: bins, labels, weights and codes of its own rows.
+
+    ``add`` sums an array over all processes.
+    """
+
+    data: xgboost.QuantileDMatrix
+    y: np.ndarray
+    weight: np.ndarray
+    code: np.ndarray | None
+    add: Callable[[np.ndarray], np.ndarray]
+
+
+Grow = Callable[[Boosting], tuple[xgboost.Booster, Any]]
 
 
 class Batches(xgboost.DataIter):
@@ -50,19 +69,21 @@ class Batches(xgboost.DataIter):
 
 
 def boost_partitions(
-    parameters: Mapping[str, Any],
-    rounds: int,
+    grow: Grow,
     X: Any,
     y: np.ndarray,
     weight: np.ndarray,
+    code: np.ndarray | None = None,
     *,
     client: Client | None,
     name: str,
-) -> xgboost.Booster:
+    n_jobs: int = 1,
+) -> tuple[xgboost.Booster, Any]:
     """Boost on a Dask array X of shape (n_samples, n_features), float64 or float32.
 
-    With a ``client`` each worker holds its rows in 32 bits, 4 n d bytes over all of them, and their
-    bins, n d bytes; it boosts in step with the others (`convene`). Without one, this process reads
+    ``grow`` makes trees, and whatever else is the same in all processes, of a `Boosting`. With a
+    ``client`` each worker holds its rows in 32 bits, 4 n d bytes over all of them, and their bins,
+    n d bytes; it boosts in step with the others (`convene`). Without one, this process reads
     partition by partition, some times, and holds the bins alone. ``name`` is the method's, for
     errors; ClusterError is raised when a worker was lost, and again at a second try.
 
@@ -81,37 +102,56 @@ def boost_partitions(
                 here = slice(end - len(rows), end)
                 yield make_block(0, rows, y[here], weight[here])
 
-        return _train(make, parameters, rounds)
+        return grow(Boosting(_bin(make, n_jobs), y, weight, code, np.asarray))
 
-    def fit(workers: Client) -> xgboost.Booster:
-        names = ("y", "sample_weight")
-        placed = place_partitions(make_block, (X, y, weight), names=names, client=workers)
+    def fit(workers: Client) -> tuple[xgboost.Booster, Any]:
+        names = ("y", "sample_weight", "codes")
+        placed = place_partitions(make_block, (X, y, weight, code), names=names, client=workers)
         try:
-            raw = placed.call(_boost, convene(placed), parameters, rounds)
-            return xgboost.Booster(model_file=bytearray(raw[0]))
+            raw, more = placed.call(_boost, convene(placed), grow, n_jobs)[0]
+            return xgboost.Booster(model_file=bytearray(raw)), more
         finally:
             placed.release()
 
     return try_twice(fit, client, name=name, arrays=(X,))
 
 
-def make_block(number: int, X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Block:  # noqa: ARG001
+def grow_plainly(parameters: Mapping[str, Any], rounds: int) -> Grow:
+    """Return what boosts with XGBoost's native parameters."""
+    return partial(_grow_plainly, dict(parameters), rounds)
+
+
+def make_block(
+    number: int,  # noqa: ARG001
+    X: np.ndarray,
+    y: np.ndarray,
+    weight: np.ndarray,
+    code: np.ndarray | None = None,
+) -> Block:
     """Return a partition in 32 bits."""
-    return Block(np.asarray(X, dtype=np.float32), np.asarray(y), np.asarray(weight))
+    rows = None if code is None else np.asarray(code)
+    return Block(np.asarray(X, dtype=np.float32), np.asarray(y), np.asarray(weight), rows)
+
+
+def _grow_plainly(
+    parameters: Mapping[str, Any], rounds: int, given: Boosting
+) -> tuple[xgboost.Booster, None]:
+    return xgboost.train(dict(parameters), given.data, rounds), None
 
 
 def _boost(
-    blocks: Sequence[Block], peers: Mapping[str, Any], parameters: Mapping[str, Any], rounds: int
-) -> bytes:
-    """Return the trees, of which all workers have the same."""
+    blocks: Sequence[Block], peers: Mapping[str, Any], grow: Grow, n_jobs: int
+) -> tuple[bytes, Any]:
+    """Return the trees and what else was made, of which all workers have the same."""
     from xgboost.dask import CommunicatorContext
 
+    y, weight = (np.concatenate([getattr(b, name) for b in blocks]) for name in ("y", "weight"))
+    code = None if blocks[0].code is None else np.concatenate([b.code for b in blocks])
     with CommunicatorContext(**peers):
-        return bytes(_train(lambda: iter(blocks), parameters, rounds).save_raw("ubj"))
+        data = _bin(lambda: iter(blocks), n_jobs)
+        booster, more = grow(Boosting(data, y, weight, code, add_up))
+    return bytes(booster.save_raw("ubj")), more
 
 
-def _train(
-    make: Callable[[], Iterator[Block]], parameters: Mapping[str, Any], rounds: int
-) -> xgboost.Booster:
-    data = xgboost.QuantileDMatrix(Batches(make), nthread=parameters["nthread"])
-    return xgboost.train(dict(parameters), data, rounds)
+def _bin(make: Callable[[], Iterator[Block]], n_jobs: int) -> xgboost.QuantileDMatrix:
+    return xgboost.QuantileDMatrix(Batches(make), nthread=n_jobs)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import xgboost
 
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.split import Part, Split
@@ -15,6 +16,7 @@ from fairfrontier.runtime.cluster.logistic import fit_logistic
 from fairfrontier.runtime.cluster.partition import hold, plan_partitions, sum_partitions
 from fairfrontier.train.base import SHAPE, Estimator, take_attribute, training_weight
 from fairfrontier.train.baseline.constant import Constant
+from fairfrontier.train.baseline.fair_gbm import FairGBM
 from fairfrontier.train.baseline.gbdt import GBDT
 from fairfrontier.train.baseline.gbdt_regression import OBJECTIVES, GBDTRegression
 from fairfrontier.train.baseline.linear import MOST_NEWTON, Linear
@@ -26,7 +28,7 @@ from fairfrontier.train.baseline.linear_regression import (
 )
 from fairfrontier.train.baseline.project import Project
 from fairfrontier.train.baseline.reweigh import Reweigh, independence_weights
-from fairfrontier.train.dask.boosting import boost_partitions
+from fairfrontier.train.dask.boosting import boost_partitions, grow_plainly
 from fairfrontier.train.fit.post_processing import fit_behind
 from fairfrontier.train.fit.training import Fitted, chooses_cut, select_keywords
 from fairfrontier.train.objective import Objective
@@ -35,6 +37,8 @@ from fairfrontier.train.postprocess.base import PostProcessor
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.prediction import Prediction, predict_part, predict_variants
 from fairfrontier.train.tree.boosting import BoostedTrees, positive_weight, read_tree_parameters
+from fairfrontier.train.tree.collection import judge_partitions, play_partitions
+from fairfrontier.train.tree.rate_game import build_cells
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -97,6 +101,11 @@ def find_reason(
     trees = getattr(model, "tree_method", "hist")
     if trees == "exact" or (type(model) in FITS and trees != "hist"):
         return f"{name}'s tree method {trees} takes no rows in partitions: set tree_method: hist."
+    if type(model) is FairGBM and split.train.n_samples < model.cross_fit_below:
+        return (
+            f"{name} cross-fits the rates of fewer than {model.cross_fit_below} rows in one "
+            "process's memory: set cross_fit_below: 0 for the rates of training rows."
+        )
     if type(model) is Linear and (model.folds is not None or model.solver == "lbfgs"):
         return "linear takes neither folds nor solver: lbfgs where rows stay in partitions."
     if type(model) in (Linear, LinearRegression):
@@ -153,21 +162,21 @@ def _fit(
     part = split.train
     y = model.learn_target(part.y)
     weight = training_weight(part.weight, part.n_samples)
-    state = FITS[type(model)](model, part, y, weight, metric, client)
+    state = FITS[type(model)](model, split, y, weight, metric, client)
     model.unpack_state(replace(state, facts={**state.facts, SHAPE: int(part.X.shape[1])}))
 
 
 def _boost(
     model: BoostedTrees,
-    part: Part,
+    split: Split,
     y: np.ndarray,
     weight: np.ndarray,
     metric: FairMetric | None,
     client: Client | None,
 ) -> State:
-    X, arrays = hold(part.X), {}
+    X, arrays = hold(split.train.X), {}
     if isinstance(model, Reweigh):
-        group = take_attribute(part.groups, model.attribute)
+        group = take_attribute(split.train.groups, model.attribute)
         weight = weight * independence_weights(group, y, weight)
     if isinstance(model, Project):
         assert metric is not None  # noqa: S101
@@ -175,15 +184,61 @@ def _boost(
         X = X.map_blocks(np.matmul, metric.sigma, dtype=X.dtype)
     parameters = read_tree_parameters(model)
     parameters["scale_pos_weight"] = positive_weight(model.scale_pos_weight, y, weight)
-    trees = boost_partitions(
-        parameters, model.n_estimators, X, y, weight, client=client, name=model.name
-    )
+    trees = _grow(model, parameters, X, y, weight, client)
     return State(arrays=arrays, boosters={"trees": trees})
+
+
+def _grow(
+    model: BoostedTrees | GBDTRegression,
+    parameters: Mapping[str, Any],
+    X: Any,
+    y: np.ndarray,
+    weight: np.ndarray,
+    client: Client | None,
+) -> xgboost.Booster:
+    grow = grow_plainly(parameters, model.n_estimators)
+    trees, _ = boost_partitions(
+        grow, X, y, weight, client=client, name=model.name, n_jobs=model.n_jobs
+    )
+    return trees
+
+
+def _boost_fairly(
+    model: FairGBM,
+    split: Split,
+    y: np.ndarray,
+    weight: np.ndarray,
+    _: FairMetric | None,
+    client: Client | None,
+) -> State:
+    judges = [] if split.validation is None else [split.validation]
+    own, *others = model.number_groups(split.train.groups, *(each.groups for each in judges))
+    parameters = read_tree_parameters(model)
+    parameters["scale_pos_weight"] = positive_weight(model.scale_pos_weight, y, weight)
+    cells = build_cells(y, own, len(model.cells_), weight, model.criterion)
+    played = play_partitions(
+        parameters,
+        hold(split.train.X),
+        y,
+        cells,
+        rounds=model.n_estimators,
+        step=model.multiplier_rate,
+        bound=model.bound,
+        client=client,
+        name=model.name,
+    )
+    for part, group in zip(judges, others, strict=True):
+        labels = model.encode_labels(part.y)
+        judged = training_weight(part.weight, len(labels))
+        own_cells = build_cells(labels, group, len(model.cells_), judged, model.criterion)
+        played = judge_partitions(played, parameters, hold(part.X), labels, own_cells)
+    model.keep_rounds(played, cells.share, judged=bool(judges))
+    return model.get_state()
 
 
 def _boost_targets(
     model: GBDTRegression,
-    part: Part,
+    split: Split,
     y: np.ndarray,
     weight: np.ndarray,
     _: FairMetric | None,
@@ -193,17 +248,15 @@ def _boost_targets(
         refuse_targets(y, model.name)
     parameters = {**read_tree_parameters(model), "objective": OBJECTIVES[model.loss]}
     parameters["gamma"] = model.gamma
-    trees = boost_partitions(
-        parameters, model.n_estimators, hold(part.X), y, weight, client=client, name=model.name
-    )
+    trees = _grow(model, parameters, hold(split.train.X), y, weight, client)
     return State(boosters={"trees": trees})
 
 
-def _fit_linear(model: Linear, part: Part, y: np.ndarray, weight: np.ndarray, *_: Any) -> State:
+def _fit_linear(model: Linear, split: Split, y: np.ndarray, weight: np.ndarray, *_: Any) -> State:
     if model.class_weight == "balanced":
         totals = np.bincount(y, weights=weight)
         weight = weight * (weight.sum() / (np.count_nonzero(totals) * totals))[y]
-    fitted = fit_logistic(hold(part.X), y, weight, model.penalty)
+    fitted = fit_logistic(hold(split.train.X), y, weight, model.penalty)
     coefficient, intercept = fitted.coefficient, fitted.intercept
     if len(intercept) == 1:
         coefficient = np.vstack([np.zeros_like(coefficient), coefficient])
@@ -213,9 +266,9 @@ def _fit_linear(model: Linear, part: Part, y: np.ndarray, weight: np.ndarray, *_
 
 
 def _fit_targets(
-    model: LinearRegression, part: Part, y: np.ndarray, weight: np.ndarray, *_: Any
+    model: LinearRegression, split: Split, y: np.ndarray, weight: np.ndarray, *_: Any
 ) -> State:
-    X, total = hold(part.X), weight.sum()
+    X, total = hold(split.train.X), weight.sum()
     if model.loss == "logistic":
         refuse_targets(y, model.name)
         fitted = fit_logistic(X, y, weight, model.penalty)
@@ -239,14 +292,15 @@ def _add_products(
     return gram(centred, weight), centred.T @ (weight * y)
 
 
-def _count(_: Constant, __: Part, y: np.ndarray, weight: np.ndarray, *___: Any) -> State:
+def _count(_: Constant, __: Split, y: np.ndarray, weight: np.ndarray, *___: Any) -> State:
     return State(arrays={"share": np.bincount(y, weights=weight) / weight.sum()})
 
 
-# Methods whose own ``fit`` takes no Dask arrays -> the state that a function fits of (model, part,
+# Methods whose own ``fit`` takes no Dask arrays -> the state that a function fits of (model, split,
 # targets, weights, metric, client).
 FITS: Mapping[type[Estimator], Callable[..., State]] = {
     Constant: _count,
+    FairGBM: _boost_fairly,
     GBDT: _boost,
     GBDTRegression: _boost_targets,
     Linear: _fit_linear,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -27,21 +27,32 @@ class RateCells:
     """The cells of event and group whose rates are compared, and the rows in them.
 
     ``code``, int64 (n_samples,), is event · n_groups + group, and n_cells for rows in no event;
-    ``weight``, (n_samples,), are case weights, and ``share``, (n_events, n_groups), those of a
-    cell's rows over those of all rows.
+    ``weight``, (n_samples,), are case weights, ``total`` their sum, and ``share``, (n_events,
+    n_groups), those of a cell's rows over it. Where other processes have further rows, the last
+    two are of all rows, and ``add`` sums an array over the processes.
     """
 
     code: np.ndarray
     weight: np.ndarray
     share: np.ndarray
+    total: float
+    add: Callable[[np.ndarray], np.ndarray] = np.asarray
 
     def measure(self, decision: np.ndarray) -> np.ndarray:
         """Return the weighted mean of ``decision`` in each cell, NaN in one without weight."""
-        n_cells = self.share.size
-        total = np.bincount(self.code, weights=self.weight * decision, minlength=n_cells + 1)
-        reached = total[:-1].reshape(self.share.shape) / self.weight.sum()
-        rate = np.full(self.share.shape, np.nan)
-        np.divide(reached, self.share, out=rate, where=self.share > 0)
+        return self.divide(self.add(self.count(decision)))
+
+    def count(self, decision: np.ndarray) -> np.ndarray:
+        """Return the weight of these rows with decision 1 in each cell, and in none, flat."""
+        weight = self.weight * decision
+        return np.bincount(self.code, weights=weight, minlength=self.share.size + 1)
+
+    def divide(self, counted: np.ndarray) -> np.ndarray:
+        """Return the rates that counts (..., n_cells + 1) make: (..., n_events, n_groups)."""
+        shape = (*counted.shape[:-1], *self.share.shape)
+        rate = np.full(shape, np.nan)
+        reached = counted[..., :-1].reshape(shape) / self.total
+        np.divide(reached, self.share, out=rate, where=np.broadcast_to(self.share > 0, shape))
         return rate
 
     def spread(self, value: np.ndarray) -> np.ndarray:
@@ -59,8 +70,9 @@ def build_cells(
     for event, label in enumerate(events):
         rows = np.full(len(y), True) if label is None else y == label
         code[rows] = event * n_groups + group[rows]
-    total = np.bincount(code, weights=weight, minlength=len(events) * n_groups + 1)[:-1]
-    return RateCells(code, weight, total.reshape(len(events), n_groups) / weight.sum())
+    counted = np.bincount(code, weights=weight, minlength=len(events) * n_groups + 1)[:-1]
+    total = weight.sum()
+    return RateCells(code, weight, counted.reshape(len(events), n_groups) / total, total)
 
 
 def find_gap(rate: np.ndarray) -> float:
@@ -176,7 +188,8 @@ def play(
     for number in range(1, rounds + 1):
         margin = _predict(booster, train.data)
         decision = (margin if judges is train else _predict(booster, judges.data)) >= 0
-        errors.append(judges.weight @ (decision != judges.y) / judges.cells.weight.sum())
+        lost = np.array([judges.weight @ (decision != judges.y)])
+        errors.append(judges.cells.add(lost)[0] / judges.cells.total)
         rates.append(judges.cells.measure(decision))
         if number < rounds:
             seen = margin >= 0

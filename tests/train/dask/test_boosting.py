@@ -6,7 +6,7 @@ import pytest
 import xgboost
 from distributed import Client
 
-from fairfrontier.train.dask.boosting import boost_partitions
+from fairfrontier.train.dask.boosting import boost_partitions, grow_plainly
 
 PARAMETERS = {"objective": "binary:logistic", "max_depth": 3, "tree_method": "hist", "nthread": 1}
 
@@ -26,7 +26,8 @@ def test_trees_are_those_of_the_rows_in_memory(client, spread):
     weight = generator.integers(1, 4, 400) / 2.0
     lazy = da.from_array(X, chunks=((150, 90, 160), 3))
     workers = client if spread else None
-    booster = boost_partitions(PARAMETERS, 5, lazy, y, weight, client=workers, name="mine")
+    grow = grow_plainly(PARAMETERS, 5)
+    booster, _ = boost_partitions(grow, lazy, y, weight, client=workers, name="mine")
     expected = xgboost.train(PARAMETERS, xgboost.DMatrix(X, y, weight=weight, nthread=1), 5)
     rows = xgboost.DMatrix(X, nthread=1)
     np.testing.assert_allclose(booster.predict(rows), expected.predict(rows), atol=1e-6)
