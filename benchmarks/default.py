@@ -3,7 +3,7 @@
 Run ``python -m benchmarks.default [--tables ...] [--seeds N]``. Every seed is another split. What
 each contender reaches is kept in data/results/benchmarks/default, so that a second run goes on
 where the first one ended; ``--record`` writes the comparison of all that is kept there into
-data/reference/runs/default.json.
+data/reference/runs/default.json, where a study of a table without results stays as it was.
 
 - ``alone`` is the study of the dataset alone; ``metric`` is the same with the fair metric that a
   study of this repository gives the table, by which BuDRO and SenSeI join. The objective is that of
@@ -36,7 +36,7 @@ import pandas as pd
 from xgboost import XGBClassifier, XGBRegressor
 
 from benchmarks.frontier import THREADS, TRIALS, draw_trees, find_cut, take_study_parts, tune
-from benchmarks.scoreboard import compare
+from benchmarks.scoreboard import add_recorded, compare
 from fairfrontier import evaluate, load, run_study
 from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.home import find_home
@@ -222,7 +222,10 @@ def run(tables: Sequence[str], seeds: Sequence[int], folder: Path, cluster: str)
 
 
 def record(summary: pd.DataFrame, home: Path) -> None:
-    """Write the kept run."""
+    """Write the kept run; a study of a table that was not measured stays as it was recorded."""
+    path = home / "data" / "reference" / "runs" / "default.json"
+    before = json.loads(path.read_text()) if path.is_file() else {}
+    summary = add_recorded(summary, before, ["table", "study"])
     about = {
         "run": "python -m benchmarks.default",
         "machine": platform.machine(),
@@ -232,8 +235,8 @@ def record(summary: pd.DataFrame, home: Path) -> None:
     lines = [json.dumps(row) for row in json.loads(summary.round(5).to_json(orient="values"))]
     head = json.dumps(about, indent=1)[:-2]
     text = f'{head},\n "cells": [\n  ' + ",\n  ".join(lines) + "\n ]\n}\n"
-    with filling(home / "data" / "reference" / "runs", what="the run") as work:
-        (work / "default.json").write_text(text)
+    with filling(path.parent, what="the run") as work:
+        (work / path.name).write_text(text)
 
 
 def main() -> None:

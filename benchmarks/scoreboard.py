@@ -283,6 +283,16 @@ def draw(summary: pd.DataFrame, path: Path) -> None:
         figure.savefig(path, dpi=110, metadata={"Software": None})
 
 
+def add_recorded(
+    summary: pd.DataFrame, before: Mapping[str, Any], names: Sequence[str]
+) -> pd.DataFrame:
+    """Return the cells with those of a kept run before them that they share no names with."""
+    recorded = pd.DataFrame(before.get("cells", ()), columns=before.get("columns", [*summary]))
+    measured = pd.MultiIndex.from_frame(summary[[*names]])
+    recorded = recorded[~pd.MultiIndex.from_frame(recorded[[*names]]).isin(measured)]
+    return pd.concat([recorded, summary], ignore_index=True) if len(recorded) else summary
+
+
 def record(folder: Path, home: Path) -> str:
     """Write the kept run and its figure, and return the table of wins, ties and losses.
 
@@ -293,11 +303,8 @@ def record(folder: Path, home: Path) -> str:
     summary, contained = summarise(results), count_verdicts(contain(results))
     reference = home / "data" / "reference"
     path = reference / "runs" / "scoreboard.json"
-    before = json.loads(path.read_text()) if path.is_file() else {"columns": [*summary]}
-    recorded = pd.DataFrame(before.get("cells", ()), columns=before["columns"])
-    measured = pd.MultiIndex.from_frame(summary[["track", "table"]])
-    recorded = recorded[~pd.MultiIndex.from_frame(recorded[["track", "table"]]).isin(measured)]
-    summary = pd.concat([recorded, summary]) if len(recorded) else summary
+    before = json.loads(path.read_text()) if path.is_file() else {}
+    summary = add_recorded(summary, before, ["track", "table"])
     rounded = summary.round({"p": 4} | dict.fromkeys(["value", "gap", "held", "volume"], 5))
     rounded = rounded.round(dict.fromkeys(["difference", "low", "high", "seconds"], 5))
     lines = [json.dumps(row) for row in json.loads(rounded.to_json(orient="values"))]

@@ -88,9 +88,17 @@ def test_kept_results_are_compared_by_seed_and_recorded(tmp_path):
     assert cells["metric", "budro", "consistency"] == pytest.approx(0.2)
     assert cells["metric", "sensei", "objective"] == pytest.approx(-0.1)
     record(summary, tmp_path)
-    kept = json.loads((tmp_path / "data" / "reference" / "runs" / "default.json").read_text())
+    path = tmp_path / "data" / "reference" / "runs" / "default.json"
+    kept = json.loads(path.read_text())
     assert len(kept["cells"]) == len(summary)
     assert kept["columns"][0] == "table"
+    # A study that was not measured again stays as it was recorded.
+    record(summary[summary["study"] == "alone"].assign(ours=0.5), tmp_path)
+    again = pd.DataFrame(json.loads(path.read_text())["cells"], columns=kept["columns"])
+    assert len(again) == len(summary)
+    assert set(again.loc[again["study"] == "alone", "ours"]) == {0.5}
+    metric = summary.loc[summary["study"] == "metric", "ours"]
+    assert [*again.loc[again["study"] == "metric", "ours"]] == pytest.approx([*metric])
 
 
 def test_the_peer_is_the_best_of_its_trials_on_validation(monkeypatch):
