@@ -28,7 +28,8 @@ from fairfrontier.train.registry import METHODS, create
 
 # What is not among these needs all rows in one process's memory.
 TRAINED = {
-    *("constant", "gbdt", "gbdt_regression", "linear", "linear_regression", "project", "reweigh"),
+    *("constant", "gbdt", "gbdt_regression", "project", "reweigh"),
+    *("linear", "linear_post", "linear_regression"),
     *("budro", "fair_regression", "fair_regression_classifier"),
 }
 CASES = [
@@ -128,6 +129,16 @@ def test_fair_boosting_is_that_of_rows_in_memory(criterion, workers, judged, tin
     assert models[1].report_ == pytest.approx(models[0].report_, abs=1e-9)
     for part, wanted in expected.predictions[0].items():
         assert_equal(found.predictions[0][part].score, wanted.score, trees=8)
+
+
+def test_rules_of_one_table_share_what_is_learnt(tiny, client):
+    bounds = (0.0, 0.1)
+    models = [create("linear_post", n_estimators=2, max_depth=2, bound=each) for each in bounds]
+    lazy = spread(tiny["binary"])
+    train_collections(models, [lazy, lazy], lambda _: None, client)
+    one, other = (model.guesser_.label_trees for model in models)
+    assert one is other
+    assert models[0].price_.tolist() != models[1].price_.tolist()
 
 
 @pytest.mark.parametrize("name", METRICS.all())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
@@ -218,9 +218,13 @@ class LinearPost(Classifier):
             if table not in shared:
                 weight = training_weight(given.get("sample_weight"), len(codes))
                 columns = choose_columns(given["groups"], model.attributes, model.name)
-                shared[table] = learn(model, X, codes, columns, weight)
-            model.guesser_, model.cells_ = shared[table].guesser, shared[table].cells
-            model.gain_, model.price_, model.report_ = model._solve(shared[table])
+                shared[table] = learn(model, grow_here(model), X, codes, columns, weight)
+            model.decide(shared[table])
+
+    def decide(self, learnt: Learnt) -> None:
+        """Set the trees, and the best rule for what they say of the held-out rows."""
+        self.guesser_, self.cells_ = learnt.guesser, learnt.cells
+        self.gain_, self.price_, self.report_ = self._solve(learnt)
 
     def _solve(self, learnt: Learnt) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
         """Return gains, prices and the report of the best rule on the held-out rows."""
@@ -315,8 +319,36 @@ def calibrate(features: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> Lo
     return Logistic(model.coefficient_, model.intercept_)
 
 
+@dataclass(frozen=True, eq=False)
+class Growing:
+    """How trees grow, and are asked, where the rows are: here, or in partitions.
+
+    ``boost`` maps rows, codes, weights and XGBoost's parameters beyond the model's own to trees;
+    ``ask`` is `ask_trees`, and ``extend`` is `extend` with a class for each row.
+    """
+
+    boost: Callable[..., xgboost.Booster]
+    ask: Callable[..., tuple[np.ndarray, np.ndarray]]
+    extend: Callable[[Any, np.ndarray], Any]
+
+
+def grow_here(model: LinearPost) -> Growing:
+    """Return how trees grow on rows in memory."""
+
+    def boost(rows: np.ndarray, codes: np.ndarray, weight: np.ndarray, **more: Any) -> Any:
+        data = xgboost.DMatrix(rows, codes, weight=weight, nthread=model.n_jobs)
+        return xgboost.train({**read_tree_parameters(model), **more}, data, model.n_estimators)
+
+    return Growing(boost, ask_trees, extend)
+
+
 def learn(
-    model: LinearPost, X: np.ndarray, y: np.ndarray, columns: np.ndarray, weight: np.ndarray
+    model: LinearPost,
+    growing: Growing,
+    X: Any,
+    y: np.ndarray,
+    columns: np.ndarray,
+    weight: np.ndarray,
 ) -> Learnt:
     """Return trees for all rows, and what those of the other folds say of each row."""
     cells, group = number_cells(columns)
@@ -324,30 +356,28 @@ def learn(
         raise DataError(
             "All training rows are in one group.", "Name an attribute with two groups or more."
         )
-    parameters, labelled = read_tree_parameters(model), extend(X, y)
+    labelled = growing.extend(X, y)
     many = {"objective": "multi:softprob", "num_class": len(cells)} if len(cells) > 2 else {}
 
-    def boost(rows: np.ndarray, codes: np.ndarray, kept: np.ndarray, **more: Any) -> Any:
-        data = xgboost.DMatrix(rows[kept], codes[kept], weight=weight[kept], nthread=model.n_jobs)
-        return xgboost.train({**parameters, **more}, data, model.n_estimators)
-
     def grow(kept: np.ndarray) -> tuple[xgboost.Booster, xgboost.Booster]:
-        return boost(X, y, kept), boost(labelled, group, kept, **many)
+        label = growing.boost(X[kept], y[kept], weight[kept])
+        return label, growing.boost(labelled[kept], group[kept], weight[kept], **many)
 
     drawn = derive_generator("linear_post", "fold", model.random_state).random(len(y))
     fold = np.empty(len(y), dtype=np.int64)
     fold[np.lexsort([drawn, y, group])] = np.arange(len(y)) % model.folds
     own, others = np.zeros((len(y), 1)), np.zeros((2, len(y), len(cells) if many else 1))
     for each in range(min(model.folds, len(y))):
-        out = fold == each
-        own[out], others[:, out] = ask_trees(*grow(~out), X[out], model.n_jobs)
+        out = np.flatnonzero(fold == each)
+        trees = grow(np.flatnonzero(fold != each))
+        own[out], others[:, out] = growing.ask(*trees, X[out], model.n_jobs)
     label_map = calibrate(np.column_stack([own, *others]), y, weight)
     given = np.where(y[:, None] == 1, others[1], others[0])
     group_map = calibrate(extend(np.column_stack([given, own]), y), group, weight)
     rows = np.zeros((2, len(cells)))
     np.add.at(rows, (y, group), weight)
     return Learnt(
-        guesser=Guesser(*grow(np.full(len(y), True)), label_map, group_map),
+        guesser=Guesser(*grow(np.arange(len(y))), label_map, group_map),
         chance=join(label_map, group_map, own, others),
         weight=weight,
         cells=cells,

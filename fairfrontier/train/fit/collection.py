@@ -8,37 +8,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import xgboost
 
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.split import Part, Split
-from fairfrontier.runtime.cluster.logistic import fit_logistic
-from fairfrontier.runtime.cluster.partition import hold, plan_partitions, sum_partitions
-from fairfrontier.train.base import SHAPE, Estimator, take_attribute, training_weight
-from fairfrontier.train.baseline.constant import Constant
+from fairfrontier.runtime.cluster.partition import hold, plan_partitions
+from fairfrontier.train.base import SHAPE, Estimator, training_weight
 from fairfrontier.train.baseline.fair_gbm import FairGBM
-from fairfrontier.train.baseline.gbdt import GBDT
-from fairfrontier.train.baseline.gbdt_regression import OBJECTIVES, GBDTRegression
 from fairfrontier.train.baseline.linear import MOST_NEWTON, Linear
-from fairfrontier.train.baseline.linear_regression import (
-    LinearRegression,
-    gram,
-    invert_gram,
-    refuse_targets,
-)
-from fairfrontier.train.baseline.project import Project
-from fairfrontier.train.baseline.reweigh import Reweigh, independence_weights
-from fairfrontier.train.dask.boosting import boost_partitions, grow_plainly
+from fairfrontier.train.baseline.linear_post import Learnt
+from fairfrontier.train.baseline.linear_regression import LinearRegression
+from fairfrontier.train.fit.partitioned import FITS, Given
 from fairfrontier.train.fit.post_processing import fit_behind
 from fairfrontier.train.fit.training import Fitted, chooses_cut, select_keywords
 from fairfrontier.train.objective import Objective
-from fairfrontier.train.persistence import State
 from fairfrontier.train.postprocess.base import PostProcessor
 from fairfrontier.train.postprocess.model import PostProcessed
 from fairfrontier.train.prediction import Prediction, predict_part, predict_variants
-from fairfrontier.train.tree.boosting import BoostedTrees, positive_weight, read_tree_parameters
-from fairfrontier.train.tree.collection import judge_partitions, play_partitions
-from fairfrontier.train.tree.rate_game import build_cells
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -66,8 +51,15 @@ def train_collections(
         if reason is not None:
             return Fitted((), (), reason)
     predictions: list[Mapping[str, Prediction]] = []
+    shared: dict[Any, Learnt] = {}
     for position, (model, split) in enumerate(zip(models, splits, strict=True)):
-        _fit(model, split, give_metric(position), client, progress)
+        metric = give_metric(position)
+        if type(model) in FITS:
+            _fit_partitions(model, split, metric, client, shared)
+        else:
+            kept = split.replace(train=replace(split.train, X=hold(split.train.X)), validation=None)
+            keywords = select_keywords(type(model), kept, metric, client)
+            type(model).fit_batch([model], [keywords], progress=progress)
         if (reason := getattr(model, "infeasible_", None)) is not None:
             return Fitted((), (), reason)
         if objective is not None and chooses_cut(type(model)) and split.validation is not None:
@@ -145,169 +137,20 @@ def fit_behind_collection(
     }
 
 
-def _fit(
+def _fit_partitions(
     model: Any,
     split: Split,
     metric: FairMetric | None,
     client: Client | None,
-    progress: Callable[[int, int], None] | None,
+    shared: dict[Any, Learnt],
 ) -> None:
-    """Fit a model that `find_reason` has no objection to."""
-    if type(model) not in FITS:
-        kept = split.replace(train=replace(split.train, X=hold(split.train.X)), validation=None)
-        keywords = select_keywords(type(model), kept, metric, client)
-        type(model).fit_batch([model], [keywords], progress=progress)
-        return
+    """Fit a model of one of the methods of ``FITS``."""
     model.check()
     part = split.train
     y = model.learn_target(part.y)
     weight = training_weight(part.weight, part.n_samples)
-    state = FITS[type(model)](model, split, y, weight, metric, client)
+    state = FITS[type(model)](model, Given(split, y, weight, metric, client, shared))
     model.unpack_state(replace(state, facts={**state.facts, SHAPE: int(part.X.shape[1])}))
-
-
-def _boost(
-    model: BoostedTrees,
-    split: Split,
-    y: np.ndarray,
-    weight: np.ndarray,
-    metric: FairMetric | None,
-    client: Client | None,
-) -> State:
-    X, arrays = hold(split.train.X), {}
-    if isinstance(model, Reweigh):
-        group = take_attribute(split.train.groups, model.attribute)
-        weight = weight * independence_weights(group, y, weight)
-    if isinstance(model, Project):
-        assert metric is not None  # noqa: S101
-        arrays["sigma"] = metric.sigma
-        X = X.map_blocks(np.matmul, metric.sigma, dtype=X.dtype)
-    parameters = read_tree_parameters(model)
-    parameters["scale_pos_weight"] = positive_weight(model.scale_pos_weight, y, weight)
-    trees = _grow(model, parameters, X, y, weight, client)
-    return State(arrays=arrays, boosters={"trees": trees})
-
-
-def _grow(
-    model: BoostedTrees | GBDTRegression,
-    parameters: Mapping[str, Any],
-    X: Any,
-    y: np.ndarray,
-    weight: np.ndarray,
-    client: Client | None,
-) -> xgboost.Booster:
-    grow = grow_plainly(parameters, model.n_estimators)
-    trees, _ = boost_partitions(
-        grow, X, y, weight, client=client, name=model.name, n_jobs=model.n_jobs
-    )
-    return trees
-
-
-def _boost_fairly(
-    model: FairGBM,
-    split: Split,
-    y: np.ndarray,
-    weight: np.ndarray,
-    _: FairMetric | None,
-    client: Client | None,
-) -> State:
-    judges = [] if split.validation is None else [split.validation]
-    own, *others = model.number_groups(split.train.groups, *(each.groups for each in judges))
-    parameters = read_tree_parameters(model)
-    parameters["scale_pos_weight"] = positive_weight(model.scale_pos_weight, y, weight)
-    cells = build_cells(y, own, len(model.cells_), weight, model.criterion)
-    played = play_partitions(
-        parameters,
-        hold(split.train.X),
-        y,
-        cells,
-        rounds=model.n_estimators,
-        step=model.multiplier_rate,
-        bound=model.bound,
-        client=client,
-        name=model.name,
-    )
-    for part, group in zip(judges, others, strict=True):
-        labels = model.encode_labels(part.y)
-        judged = training_weight(part.weight, len(labels))
-        own_cells = build_cells(labels, group, len(model.cells_), judged, model.criterion)
-        played = judge_partitions(played, parameters, hold(part.X), labels, own_cells)
-    model.keep_rounds(played, cells.share, judged=bool(judges))
-    return model.get_state()
-
-
-def _boost_targets(
-    model: GBDTRegression,
-    split: Split,
-    y: np.ndarray,
-    weight: np.ndarray,
-    _: FairMetric | None,
-    client: Client | None,
-) -> State:
-    if model.loss == "logistic":
-        refuse_targets(y, model.name)
-    parameters = {**read_tree_parameters(model), "objective": OBJECTIVES[model.loss]}
-    parameters["gamma"] = model.gamma
-    trees = _grow(model, parameters, hold(split.train.X), y, weight, client)
-    return State(boosters={"trees": trees})
-
-
-def _fit_linear(model: Linear, split: Split, y: np.ndarray, weight: np.ndarray, *_: Any) -> State:
-    if model.class_weight == "balanced":
-        totals = np.bincount(y, weights=weight)
-        weight = weight * (weight.sum() / (np.count_nonzero(totals) * totals))[y]
-    fitted = fit_logistic(hold(split.train.X), y, weight, model.penalty)
-    coefficient, intercept = fitted.coefficient, fitted.intercept
-    if len(intercept) == 1:
-        coefficient = np.vstack([np.zeros_like(coefficient), coefficient])
-        intercept = np.concatenate([np.zeros(1), intercept])
-    arrays = {"coefficient": coefficient, "intercept": intercept}
-    return State(arrays=arrays, facts={"penalty": model.penalty})
-
-
-def _fit_targets(
-    model: LinearRegression, split: Split, y: np.ndarray, weight: np.ndarray, *_: Any
-) -> State:
-    X, total = hold(split.train.X), weight.sum()
-    if model.loss == "logistic":
-        refuse_targets(y, model.name)
-        fitted = fit_logistic(X, y, weight, model.penalty)
-        coefficient, intercept = fitted.coefficient[0], float(fitted.intercept[0])
-    else:
-        (mean,) = (each / total for each in sum_partitions(_add_rows, X, (weight,)))
-        second, slope = sum_partitions(_add_products, X, (weight, y), (mean,))
-        coefficient = invert_gram(second / total, model.penalty) @ slope / total
-        intercept = float(np.average(y, weights=weight) - mean @ coefficient)
-    return State(arrays={"coefficient": coefficient}, facts={"intercept": intercept})
-
-
-def _add_rows(X: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray]:
-    return (weight @ X,)
-
-
-def _add_products(
-    X: np.ndarray, weight: np.ndarray, y: np.ndarray, mean: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    centred = X - mean
-    return gram(centred, weight), centred.T @ (weight * y)
-
-
-def _count(_: Constant, __: Split, y: np.ndarray, weight: np.ndarray, *___: Any) -> State:
-    return State(arrays={"share": np.bincount(y, weights=weight) / weight.sum()})
-
-
-# Methods whose own ``fit`` takes no Dask arrays -> the state that a function fits of (model, split,
-# targets, weights, metric, client).
-FITS: Mapping[type[Estimator], Callable[..., State]] = {
-    Constant: _count,
-    FairGBM: _boost_fairly,
-    GBDT: _boost,
-    GBDTRegression: _boost_targets,
-    Linear: _fit_linear,
-    LinearRegression: _fit_targets,
-    Project: _boost,
-    Reweigh: _boost,
-}
 
 
 def _map_parts(
