@@ -348,6 +348,19 @@ run_study("loans", cluster="inline", home=sys.argv[1])
 """
 
 
+def test_the_model_behind_a_rule_is_one_of_the_fits(tmp_path):
+    study = """
+dataset: loans
+methods: {parity: {method: linear, then: group_thresholds}}
+seeds: 1
+frontier: {fairness: ["selection_rate_difference:origin"]}
+"""
+    home = make_project(tmp_path, study=study)
+    first, second = run(home), run(home)
+    assert first["fits"] == first["trained"] == second["fits"] == 2
+    assert second["trained"] == 0
+
+
 def test_a_search_is_the_same_on_two_workers_and_after_a_kill(tmp_path):
     parts = "split: {kind: random, train: 0.4, calibration: 0.2, validation: 0.2, test: 0.2}"
     dataset = DATASET.replace("split: {kind: random, train: 0.6, test: 0.4}", parts)

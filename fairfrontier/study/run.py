@@ -124,17 +124,24 @@ class StudyRun:
         )
 
     @cached_property
-    def missing(self) -> Mapping[str, FitGroup]:
-        """The fits that the store did not hold, by key.
-
-        The model behind a missing post-processed row is among them, once for all such rows.
-        """
-        store = self.store
+    def fits(self) -> Mapping[str, FitGroup]:
+        """The fits of the plan by key, and the models behind post-processed rows, once each."""
         fits = dict(zip(self.keys, self.groups, strict=True))
         for group in self.groups:
-            if group.then is not None and not _is_stored(store, key(group, store, self.home)):
-                fits.setdefault(key(group.base, store, self.home), group.base)
-        return {name: group for name, group in fits.items() if not _is_stored(store, name)}
+            if group.then is not None:
+                fits.setdefault(key(group.base, self.store, self.home), group.base)
+        return fits
+
+    @cached_property
+    def missing(self) -> Mapping[str, FitGroup]:
+        """The fits that the store did not hold, by key, and so the models behind them."""
+        fits = self._without_stored(dict(zip(self.keys, self.groups, strict=True)))
+        rules = [group for group in fits.values() if group.then is not None]
+        bases = {key(group.base, self.store, self.home): group.base for group in rules}
+        return fits | self._without_stored(bases)
+
+    def _without_stored(self, fits: Mapping[str, FitGroup]) -> dict[str, FitGroup]:
+        return {name: group for name, group in fits.items() if not _is_stored(self.store, name)}
 
     @cached_property
     def is_complete(self) -> bool:
@@ -229,7 +236,7 @@ class StudyRun:
         """Return plain facts; see `fairfrontier.choose.select.Study`."""
         return {
             **self.study.describe(self.folder),
-            "fits": len(self.plan),
+            "fits": len(self.fits),
             "trained": len(self.missing) + (self.searched.trained if self.searched else 0),
             "skipped": self.list_skipped(),
             "seconds": round(self.seconds, 3),
