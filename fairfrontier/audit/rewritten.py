@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from fairfrontier.audit.rows import ROWS, Sample, make_part
+from fairfrontier.audit.rows import ROWS, Sample, make_part, refuse_answers
 from fairfrontier.choose.bundle import Bundle
 from fairfrontier.choose.judgement import judge
 from fairfrontier.evaluate.measure.registry import Measure
@@ -66,6 +66,7 @@ class RewrittenRows:
             (span,) = bundle.encoder.encoder.spans([block.column])[block.column]
             rule = self._take_all(name)
             versions = make_versions(name, rule, sample.texts, ids, "test", self._seed)
+            refuse_answers(ids.size, len(versions.versions), f"The sample of {name}")
             found = judge(bundle.model, X, groups, ids)
             decided, scored = [], []
             for version in versions.versions:

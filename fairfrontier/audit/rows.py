@@ -7,9 +7,21 @@ from hashlib import blake2b
 import numpy as np
 
 from fairfrontier.prepare.split import Part
+from fairfrontier.runtime.errors import DataError
 
 # Different rows that are measured again, where the study does not say how many.
 ROWS = 2000
+# Scores and probabilities of rows and their versions, 8 bytes each, of which there are some copies.
+MOST_ANSWERS = 1 << 27
+
+
+def refuse_answers(n_samples: int, versions: int, what: object) -> None:
+    """Raise DataError for rows with more versions than this process takes answers to."""
+    if versions and n_samples > (most := MOST_ANSWERS // (2 + 2 * versions)):
+        raise DataError(
+            f"{what} has more than {most:,} rows, each with {versions:,} counterfactual versions.",
+            "Audit fewer rows at once, or choose from a study with fewer counterfactual versions.",
+        )
 
 
 def make_part(

@@ -14,7 +14,7 @@ import pandas as pd
 from fairfrontier.audit.certified import certify_bundle
 from fairfrontier.audit.config import TABLE, AuditConfig
 from fairfrontier.audit.rewritten import RewrittenRows
-from fairfrontier.audit.rows import ROWS, Sample, make_part
+from fairfrontier.audit.rows import ROWS, Sample, make_part, refuse_answers
 from fairfrontier.choose.bundle import MANIFEST, Bundle, RegressorBundle, load_bundle
 from fairfrontier.choose.judgement import find_chance, judge, predict_numbers
 from fairfrontier.choose.scoring import check_decided, find_columns, read_frames
@@ -217,19 +217,22 @@ def _decide(bundle: Bundle, config: AuditConfig, groups: Sequence[str], report: 
     stamps = stamp_table(path)
     columns = find_columns(bundle, path, None, groups)
     label, edits = encoder.config.label.column, encoder.encode_versions()
-    refused: Counter[str] = Counter()
+    refused, n_samples = Counter[str](), 0
     read: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     certificate = bundle.manifest.get("certificate") or {}
     sample = None if bundle.metric is None else Sample(certificate.get("rows") or ROWS)
     numeric, text = isinstance(bundle, RegressorBundle), encoder.config.text
     rewritten = None if text is None or numeric else RewrittenRows(bundle)
-    for frame in read_frames(bundle, path, columns, report):
+    versions = sum(map(len, edits.values()))
+    for frame in read_frames(bundle, path, columns, report, answers=2 + 2 * versions):
         rows = bundle.encode(frame)
         accepted = rows.refusals.accepted
         judged = _judge(bundle, rows.X[accepted], rows.groups[accepted], edits)
         judged = judged[rows.refusals.add_infinite(judged)]
         accepted = rows.refusals.accepted
         refused.update(rows.refusals.reasons[~accepted])
+        n_samples += int(accepted.sum())
+        refuse_answers(n_samples, versions, path)
         X, codes, y = rows.X[accepted], rows.groups[accepted], np.zeros(accepted.sum())
         if label in columns:
             y = encoder.read_labels(frame[accepted], path)

@@ -26,7 +26,7 @@ from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.runtime.option import check_apart
 from fairfrontier.runtime.writer import check_folder, filling
 
-# The most rows of a batch, and, so that one of many features takes no more, numbers when encoded.
+# The most rows of a batch, and, so that one of many features takes no more, numbers made of them.
 BATCH_ROWS, BATCH_NUMBERS = 1 << 16, 1 << 25
 PASSES = ("deciding",)
 SUFFIXES = (".parquet", ".pq", "")
@@ -223,20 +223,27 @@ def find_columns(
 
 
 def read_frames(
-    bundle: Bundle, path: Path, columns: Mapping[str, str], report: Callable[[float], None]
+    bundle: Bundle,
+    path: Path,
+    columns: Mapping[str, str],
+    report: Callable[[float], None],
+    answers: int = 0,
 ) -> Iterator[pd.DataFrame]:
     """Yield the named columns of a table as frames, indexed by the number of the row.
 
-    Text is written as the source of the bundle's dataset says.
+    Text is written as the source of the bundle's dataset says. ``answers`` are the numbers that the
+    caller makes of a row, beyond one for each class.
     """
-    for batch in _read_batches(bundle, path, columns):
+    for batch in _read_batches(bundle, path, columns, answers):
         yield batch.frame
         report(batch.share)
 
 
-def _read_batches(bundle: Bundle, path: Path, columns: Mapping[str, str]) -> Iterator[Batch]:
-    n_features = len(bundle.encoder.encoder.feature_names)
-    rows = min(BATCH_ROWS, max(1, BATCH_NUMBERS // n_features))
+def _read_batches(
+    bundle: Bundle, path: Path, columns: Mapping[str, str], answers: int = 0
+) -> Iterator[Batch]:
+    numbers = len(bundle.encoder.encoder.feature_names) + len(bundle.encoder.classes) + answers
+    rows = min(BATCH_ROWS, max(1, BATCH_NUMBERS // numbers))
     return read_rows(path, columns, rows, bundle.encoder.config.source)
 
 

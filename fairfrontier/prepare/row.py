@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
-from fairfrontier.prepare.config.section import REST, Unseen
+from fairfrontier.prepare.config.section import LONGEST_NAME, REST, Unseen
 from fairfrontier.prepare.config.text import WORDS
 from fairfrontier.prepare.embedding.feature import SuppliedBlock, TextBlock
 from fairfrontier.prepare.embedding.saved import load_encoder, save_encoder
@@ -204,6 +204,8 @@ class RowEncoder:
         config.limits.check("features", len(encoder.feature_names), FILE, "Leave columns out")
         classes = tuple(map(str, plain["classes"]))
         few = len(classes) < 2 and config.label.task != "regression"
+        if max(map(len, classes), default=0) > LONGEST_NAME:
+            raise ValueError(f"a class has a name of more than {LONGEST_NAME} letters")
         if not blocks or repeated(encoder.feature_names) or repeated(classes) or few:
             raise ValueError("it has no features or classes, or two of one name")
         if plain["unseen"] not in get_args(Unseen):

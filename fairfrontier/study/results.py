@@ -14,6 +14,7 @@ from fairfrontier.study.config import StudyConfig
 from fairfrontier.study.expand import Planned
 from fairfrontier.study.frontier import build_frontier, list_fits
 
+UNTRIED = "the search ended before its turn: give it more trials or minutes"
 KEYS = ("dataset", "method", "setting", "seed", "part", "measure", "group")
 _NUMBERS = {"seed": pa.int64(), "n": pa.int64()} | dict.fromkeys(
     ("value", "low", "high"), pa.float64()
@@ -21,6 +22,17 @@ _NUMBERS = {"seed": pa.int64(), "n": pa.int64()} | dict.fromkeys(
 SCHEMA = pa.schema(
     [(name, _NUMBERS.get(name, pa.string())) for name in (*KEYS, "value", "n", "low", "high")]
 )
+
+
+@dataclass(frozen=True)
+class Searched:
+    """Counts of a search: trials, fits, and those that the store did not hold; see `Outcome`."""
+
+    trials: int
+    fits: int
+    trained: int
+    failed: tuple[str, ...]
+    untried: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)

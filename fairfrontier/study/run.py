@@ -36,7 +36,7 @@ from fairfrontier.study.option import FEW, RunOptions
 from fairfrontier.study.points import KIND as POINTS
 from fairfrontier.study.points import points_key
 from fairfrontier.study.resolve import ResolvedStudy, Resolver
-from fairfrontier.study.results import StudyResults, build_results
+from fairfrontier.study.results import UNTRIED, Searched, StudyResults, build_results
 from fairfrontier.study.stage import (
     RunContext,
     determine_text_encoder,
@@ -69,20 +69,6 @@ class Runner(Protocol):
     def as_completed(self, futures: Sequence[Any]) -> Iterable[Any]:
         """Yield futures as they finish, whether they succeeded or not."""
         ...
-
-
-UNTRIED = "the search ended before its turn: give it more trials or minutes"
-
-
-@dataclass(frozen=True)
-class Searched:
-    """Counts of a search: trials, fits, and those that the store did not hold; see `Outcome`."""
-
-    trials: int
-    fits: int
-    trained: int
-    failed: tuple[str, ...]
-    untried: tuple[str, ...]
 
 
 @dataclass(frozen=True)

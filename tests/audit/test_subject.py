@@ -10,6 +10,8 @@ import pandas as pd
 import pytest
 
 import fairfrontier as ff
+from fairfrontier.audit import rows as audit_rows
+from fairfrontier.audit import subject
 from fairfrontier.audit.config import AuditConfig
 from fairfrontier.audit.verb import check_options, write
 from fairfrontier.choose import scoring
@@ -115,6 +117,25 @@ def test_a_bundle_makes_no_more_versions_of_a_row_than_may_be(bundle):
     changed = encoder.config.model_copy(update={"counterfactuals": sets, "limits": limits})
     with pytest.raises(ConfigError, match="make 10,000 versions of a row, and 4,096 are"):
         replace(encoder, config=changed).encode_versions()
+
+
+def test_more_versions_of_rows_than_are_answered_are_refused(bundle, judge, monkeypatch):
+    versions = sum(map(len, load_bundle(bundle).encoder.encode_versions().values()))
+    seen, judge_batch = [], subject._judge
+
+    def note(bundle, X, groups, edits):
+        seen.append(len(X))
+        return judge_batch(bundle, X, groups, edits)
+
+    monkeypatch.setattr(subject, "_judge", note)
+    monkeypatch.setattr(audit_rows, "MOST_ANSWERS", 60 * (2 + 2 * versions))
+    assert judge(make_rows(12, 60)).n_samples == 60
+    with pytest.raises(DataError, match=rf"more than 60 rows, each with {versions} counterfactual"):
+        judge(make_rows(12, 61))
+    monkeypatch.setattr(scoring, "BATCH_NUMBERS", 10 * (2 + 2 * versions))
+    seen.clear()
+    judge(make_rows(12, 60))
+    assert max(seen) < 10
 
 
 def test_rows_without_a_finite_answer_are_refused(bundle, judge, monkeypatch):

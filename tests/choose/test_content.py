@@ -118,6 +118,7 @@ EDITS = [
     ("rule", "encoder.json", put("unseen", value="guess")),
     ("rule", "encoder.json", put("classes", value=["repaid", "repaid"])),
     ("rule", "encoder.json", put("classes", value=[])),
+    ("classes", "encoder.json", put("classes", value=["a", "b", "c" * 1001])),
     ("rule", "encoder.json", put("levels", value=["repaid"])),
     ("rule", "encoder.json", put("levels", value=["repaid", "not", "not"])),
     ("rule", "encoder.json", put("levels", value=["repaid", 0])),

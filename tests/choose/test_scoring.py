@@ -39,8 +39,8 @@ def test_a_batch_of_many_features_has_few_rows(bundle, table, tmp_path, monkeypa
         seen.append(len(frame))
         return encode(self, frame, needed)
 
-    n_features = len(bundle.encoder.encoder.feature_names)
-    monkeypatch.setattr(scoring, "BATCH_NUMBERS", 100 * n_features + 1)
+    numbers = len(bundle.encoder.encoder.feature_names) + len(bundle.encoder.classes)
+    monkeypatch.setattr(scoring, "BATCH_NUMBERS", 100 * numbers + 1)
     monkeypatch.setattr(RowEncoder, "encode", note)
     small = score(bundle, path, tmp_path / "out" / "small.parquet")
     assert max(seen) == 100

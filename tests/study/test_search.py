@@ -17,7 +17,8 @@ from fairfrontier.study.method_file import Dimension
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.read import read_study
 from fairfrontier.study.resolve import Resolver
-from fairfrontier.study.run import UNTRIED, Searched, start_study
+from fairfrontier.study.results import UNTRIED, Searched
+from fairfrontier.study.run import start_study
 from fairfrontier.study.search import BATCH, Search, list_searched
 from tests.project import DATASET, make_project
 

@@ -63,7 +63,9 @@ Mark = Annotated[
     str, BeforeValidator(lambda mark: mark if isinstance(mark, str) else level_text(mark)), Scalar
 ]
 Levels = Annotated[tuple[Level, ...], one_or_more(Level), Field(min_length=1)]
-Name = Annotated[str, Field(min_length=1)]
+# Names are written beside every row that they concern.
+LONGEST_NAME = 1000
+Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 Names = tuple[Name, ...]
 # What becomes of levels that training had not, in rows to come: encoded as zeros, or refused.
 Unseen = Literal["zeros", "refuse"]

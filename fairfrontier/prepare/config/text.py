@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from fairfrontier.prepare.config.section import Character, Count, Name, PartName
-from fairfrontier.prepare.config.vocabulary import OrName, Swap, Terms
+from fairfrontier.prepare.config.vocabulary import LONGEST_WORD, OrName, Swap, Terms
 from fairfrontier.runtime.config import Model, fault, read_yaml
 from fairfrontier.runtime.finder import find_yaml
 
@@ -17,6 +17,8 @@ MASK = "[MASK]"
 PREFIX = "mention:"
 TERMS = "text:terms"
 WORDS = "text:words"
+# Every version is drawn after those before it: their number counts twice.
+MOST_DRAWN = 256
 # Scores are kept under the names of part, field, set and variant, with slashes between them.
 SetName = Annotated[Name, Field(pattern=r"^[^/]*$")]
 
@@ -35,7 +37,9 @@ class Mask(Model):
         description="Column of the position, among them, of the one that is masked.",
         examples=["profession_index"],
     )
-    by: Name = Field(default=MASK, description="What stands in its place.", examples=["_"])
+    by: Annotated[Name, Field(max_length=LONGEST_WORD)] = Field(
+        default=MASK, description="What stands in its place.", examples=["_"]
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Mask:
@@ -89,6 +93,12 @@ class VersionRule(Model):
             raise fault(
                 f"known is {self.known}, and the vocabulary has {len(self.terms.terms)} terms"
             )
+        for part, count in self.draw.items():
+            if self.terms and count > min(MOST_DRAWN, len(self.terms.terms)):
+                raise fault(
+                    f"draw is {count} for {part}, of {len(self.terms.terms)} terms; at most "
+                    f"{MOST_DRAWN} versions are drawn"
+                )
         return self
 
 
@@ -108,7 +118,7 @@ class Text(Model):
         description="A quotation mark that is removed from both ends of cells that it encloses, "
         "and halved where it is doubled inside.",
     )
-    replace: Mapping[Name, str] = Field(
+    replace: Mapping[Name, Annotated[str, Field(max_length=LONGEST_WORD)]] = Field(
         default_factory=dict,
         description="Characters -> what replaces them, after which texts are composed (NFC) and "
         "every run of blanks becomes one blank.",

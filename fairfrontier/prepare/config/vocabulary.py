@@ -39,9 +39,11 @@ def _word(value: Any) -> Any:
     return re.sub(r"\s+", " ", value).strip() if isinstance(value, str) else value
 
 
+# What is put into texts in place of something shorter makes them that much longer.
+LONGEST_WORD = 100
 # Without a letter or digit it would have no boundaries.
-Word = Annotated[str, BeforeValidator(_word), Field(pattern=r"\w")]
-Sign = Annotated[str, BeforeValidator(_word), Field(min_length=1)]
+Word = Annotated[str, Field(pattern=r"\w", max_length=LONGEST_WORD), BeforeValidator(_word)]
+Sign = Annotated[str, Field(min_length=1, max_length=LONGEST_WORD), BeforeValidator(_word)]
 
 
 class OrName:

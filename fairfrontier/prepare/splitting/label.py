@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.prepare.config.label import Label
+from fairfrontier.prepare.config.section import LONGEST_NAME
 from fairfrontier.prepare.table.column import as_levels, as_numbers, sort_levels
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 
@@ -53,6 +54,12 @@ def encode_label(column: pd.Series, label: Label, file: Path | str) -> Target:
         y, classes, meaning = _binary(text, levels, label, file, where)
     if label.task == "regression":
         return Target(y.astype(np.float64), (), None)
+    longest = max(map(len, classes))
+    if longest > LONGEST_NAME:
+        raise DataError(
+            f"{where} has a class of {longest:,} letters, and names have at most {LONGEST_NAME:,}.",
+            "Name the classes in fewer letters.",
+        )
     favourable = 1 if label.task == "binary" else None
     if label.favourable is not None:
         if label.favourable not in meaning:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from fairfrontier.prepare.config.text import Text, resolve_vocabulary
+from fairfrontier.prepare.config.text import Text, VersionRule, resolve_vocabulary
 from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.errors import ConfigError
 
@@ -20,6 +20,34 @@ from fairfrontier.runtime.errors import ConfigError
 def test_masks_that_cannot_be(mask, message):
     with pytest.raises(ConfigError, match=message):
         parse(Text, {"column": "s", "mask": mask}, "f")
+
+
+TERMS = {"vocabulary": "v", "terms": ["a", "b", "c"]}
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"replace": {"e": "x" * 101}}, "replace.e: .* at most 100 characters"),
+        ({"mask": {"column": "w", "by": "x" * 101}}, "mask.by: .* at most 100 characters"),
+        ({"versions": {"v": {"terms": TERMS, "draw": {"test": 4}}}}, "draw is 4 for test, of 3"),
+        (
+            {"mentions": {"vocabulary": "v", "terms": ["a", "b" * 101]}},
+            r"mentions.terms.1: .* at most 100 characters",
+        ),
+        ({"column": "s" * 1001}, "column: .* at most 1000 characters"),
+    ],
+)
+def test_nothing_in_the_place_of_a_letter_is_longer_than_a_word(section, message):
+    with pytest.raises(ConfigError, match=message):
+        parse(Text, {"column": "s", **section}, "f")
+
+
+def test_versions_are_drawn_in_the_square_of_their_number():
+    terms = {"vocabulary": "v", "terms": [f"w{number}" for number in range(300)]}
+    assert VersionRule(terms=terms, draw={"test": 256}).draw == {"test": 256}
+    with pytest.raises(ConfigError, match="at most 256 versions are drawn"):
+        parse(VersionRule, {"terms": terms, "draw": {"test": 257}}, "f")
 
 
 def test_columns_that_are_read_and_made():
