@@ -141,6 +141,20 @@ def test_rules_of_one_table_share_what_is_learnt(tiny, client):
     assert models[0].price_.tolist() != models[1].price_.tolist()
 
 
+@pytest.mark.parametrize("workers", [True, False])
+def test_a_fold_may_have_no_row_of_a_partition(workers, tiny, client):
+    split = tiny["binary"]
+    n = split.train.n_samples
+    X = da.from_array(split.train.X, chunks=((1, 1, n - 3, 1), -1))
+    lazy = spread(split)
+    lazy = lazy.replace(train=replace(lazy.train, X=X))
+    models = [create("linear_post", n_estimators=3, max_depth=2) for _ in range(2)]
+    expected = train([models[0]], [split], lambda _: None).predictions[0]
+    fitted = train_collections([models[1]], [lazy], lambda _: None, client if workers else None)
+    for part, wanted in expected.items():
+        assert_equal(fitted.predictions[0][part].score, wanted.score, 3)
+
+
 @pytest.mark.parametrize("name", METRICS.all())
 def test_metrics_are_those_of_rows_in_memory_or_refused(name, tiny, client):
     split = tiny["binary"]
