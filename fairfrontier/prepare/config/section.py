@@ -64,7 +64,7 @@ Mark = Annotated[
 ]
 Levels = Annotated[tuple[Level, ...], one_or_more(Level), Field(min_length=1)]
 # Names are written beside every row that they concern.
-LONGEST_NAME = 1000
+LONGEST_NAME = 4096
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 Names = tuple[Name, ...]
 # What becomes of levels that training had not, in rows to come: encoded as zeros, or refused.
