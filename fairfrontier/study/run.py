@@ -121,13 +121,11 @@ class StudyRun:
     @cached_property
     def missing(self) -> Mapping[str, FitGroup]:
         """The fits that the store did not hold, by key, and so the models behind them."""
-        fits = self._without_stored(dict(zip(self.keys, self.groups, strict=True)))
-        rules = [group for group in fits.values() if group.then is not None]
-        bases = {key(group.base, self.store, self.home): group.base for group in rules}
-        return fits | self._without_stored(bases)
-
-    def _without_stored(self, fits: Mapping[str, FitGroup]) -> dict[str, FitGroup]:
-        return {name: group for name, group in fits.items() if not _is_stored(self.store, name)}
+        absent = [name for name in self.keys if not _is_stored(self.store, name)]
+        rules = [self.fits[name] for name in absent if self.fits[name].then is not None]
+        bases = [key(rule.base, self.store, self.home) for rule in rules]
+        absent += [name for name in bases if not _is_stored(self.store, name)]
+        return {name: self.fits[name] for name in absent}
 
     @cached_property
     def is_complete(self) -> bool:

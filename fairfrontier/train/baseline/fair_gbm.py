@@ -24,6 +24,7 @@ from fairfrontier.train.tree.rate_game import (
     build_cells,
     find_gap,
     play,
+    weigh_errors,
 )
 
 # Rows of a cell from which its rate on held-out rows says something.
@@ -160,7 +161,7 @@ class FairGBM(BoostedTrees):
         def gather(X: np.ndarray, y: np.ndarray, group: np.ndarray, weight: np.ndarray) -> GameRows:
             cells = build_cells(y, group, len(self.cells_), weight, self.criterion)
             data = xgboost.DMatrix(X, y, weight=weight, nthread=self.n_jobs)
-            return GameRows(data, y, weight * np.where(y == 1, scale, 1.0), cells)
+            return GameRows(data, y, weigh_errors(y, weight, scale), cells)
 
         judges = train = gather(X, codes, own, weight)
         if validation is not None:

@@ -81,6 +81,7 @@ def boost_partitions(
 ) -> tuple[xgboost.Booster, Any]:
     """Boost on a Dask array X of shape (n_samples, n_features), float64 or float32.
 
+    ``y``, int64 or float64, ``weight``, float64, and ``code``, int64, have shape (n_samples,).
     ``grow`` makes trees, and whatever else is the same in all processes, of a `Boosting`. With a
     ``client`` each worker holds its rows in 32 bits, 4 n d bytes over all of them, and their bins,
     n d bytes; it boosts in step with the others (`convene`). Without one, this process reads

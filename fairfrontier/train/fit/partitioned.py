@@ -63,7 +63,7 @@ def _boost(model: BoostedTrees, given: Given) -> State:
         assert given.metric is not None  # noqa: S101
         arrays["sigma"] = given.metric.sigma
         X = X.map_blocks(np.matmul, given.metric.sigma, dtype=X.dtype)
-    trees = _grow(model, _weigh(model, given.y, weight), X, given.y, weight, given.client)
+    trees = _grow(model, _read_weighted(model, given.y, weight), X, given.y, weight, given.client)
     return State(arrays=arrays, boosters={"trees": trees})
 
 
@@ -81,7 +81,7 @@ def _boost_fairly(model: FairGBM, given: Given) -> State:
     train, judge = given.split.train, given.split.validation
     parts = [train] if judge is None else [train, judge]
     own, *others = model.number_groups(*(part.groups for part in parts))
-    parameters = _weigh(model, given.y, given.weight)
+    parameters = _read_weighted(model, given.y, given.weight)
     cells = build_cells(given.y, own, len(model.cells_), given.weight, model.criterion)
     played = play_partitions(
         parameters,
@@ -108,14 +108,14 @@ def _fit_linear_post(model: LinearPost, given: Given) -> State:
     if table not in given.shared:
         train = given.split.train
         columns = choose_columns(train.groups, model.attributes, model.name)
-        growing = _grow_apart(model, given.client)
+        growing = _grow_partitions(model, given.client)
         learnt = learn(model, growing, hold(train.X), given.y, columns, given.weight)
         given.shared[table] = learnt
     model.decide(given.shared[table])
     return model.get_state()
 
 
-def _grow_apart(model: LinearPost, client: Client | None) -> Growing:
+def _grow_partitions(model: LinearPost, client: Client | None) -> Growing:
     """Return how trees grow on a Dask array of rows."""
 
     def boost(rows: Any, codes: np.ndarray, weight: np.ndarray, **more: Any) -> xgboost.Booster:
@@ -148,7 +148,7 @@ def _join(X: np.ndarray, column: np.ndarray) -> np.ndarray:
     return np.hstack([X, column])
 
 
-def _weigh(model: BoostedTrees, y: np.ndarray, weight: np.ndarray) -> dict[str, Any]:
+def _read_weighted(model: BoostedTrees, y: np.ndarray, weight: np.ndarray) -> dict[str, Any]:
     scale = positive_weight(model.scale_pos_weight, y, weight)
     return {**read_tree_parameters(model), "scale_pos_weight": scale}
 

@@ -12,10 +12,12 @@ import xgboost
 
 from fairfrontier.runtime.cluster.partition import sum_partitions
 from fairfrontier.train.dask.boosting import Boosting, boost_partitions
-from fairfrontier.train.tree.rate_game import GameRows, Played, RateCells, play
+from fairfrontier.train.tree.rate_game import GameRows, Played, RateCells, play, weigh_errors
 
 if TYPE_CHECKING:
     from distributed import Client
+
+SCALE = "scale_pos_weight"
 
 
 def play_partitions(
@@ -34,6 +36,20 @@ def play_partitions(
 
     Every worker has its rows, as in `boost_partitions`, and adds three short arrays to the others'
     in each round: bits of prices and rates depend on the workers' number.
+
+    Parameters
+    ----------
+    parameters : mapping
+        XGBoost's native ones, with ``scale_pos_weight`` and ``nthread``.
+    X : dask array, shape (n_samples, n_features)
+    y : ndarray of int64, shape (n_samples,)
+        Codes 0 and 1.
+    cells : RateCells
+        Cells and case weights of all rows.
+    rounds, step, bound
+        As of `rate_game.play`.
+    client, name
+        As of `boost_partitions`, which says what is raised.
     """
     # The workers have codes and weights of their own rows.
     none = replace(cells, code=np.empty(0, np.int64), weight=np.empty(0))
@@ -49,7 +65,8 @@ def _play(
 ) -> tuple[xgboost.Booster, tuple[np.ndarray, np.ndarray, np.ndarray]]:
     assert given.code is not None  # noqa: S101
     own = replace(cells, code=given.code, weight=given.weight, add=given.add)
-    rows = GameRows(given.data, given.y, _weigh(parameters, given.y, given.weight), own)
+    costs = weigh_errors(given.y, given.weight, parameters[SCALE])
+    rows = GameRows(given.data, given.y, costs, own)
     played = play(parameters, rows, rows, (), **keywords)
     return played.booster, (played.price, played.error, played.rate)
 
@@ -59,7 +76,8 @@ def judge_partitions(
 ) -> Played:
     """Return the game as rows of another Dask array judge it: their errors and rates, by round.
 
-    One pass over the rows, one tree after the other, as in `play`.
+    ``y`` and ``cells`` are those of the rows of X, shapes as in `play_partitions`. One pass over
+    the rows, one tree after the other, as in `play`.
     """
     raw = played.booster.save_raw("ubj")
     none = replace(cells, code=np.empty(0, np.int64), weight=np.empty(0))
@@ -79,7 +97,8 @@ def _judge(
     cells: RateCells,
 ) -> tuple[np.ndarray, np.ndarray]:
     booster = xgboost.Booster({"nthread": parameters["nthread"]}, model_file=raw)
-    own, costs = replace(cells, code=code, weight=weight), _weigh(parameters, y, weight)
+    own = replace(cells, code=code, weight=weight)
+    costs = weigh_errors(y, weight, parameters[SCALE])
     data = xgboost.DMatrix(X, nthread=parameters["nthread"])
     lost, counted = [], []
     for number in range(booster.num_boosted_rounds()):
@@ -88,7 +107,3 @@ def _judge(
         lost.append(costs @ ((margin >= 0) != y))
         counted.append(own.count(margin >= 0))
     return np.array(lost), np.array(counted)
-
-
-def _weigh(parameters: Mapping[str, Any], y: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    return np.asarray(weight * np.where(y == 1, parameters["scale_pos_weight"], 1.0))

@@ -133,6 +133,11 @@ class GameRows:
     cells: RateCells
 
 
+def weigh_errors(y: np.ndarray, weight: np.ndarray, scale: float) -> np.ndarray:
+    """Return the rows' weights in the loss, (n_samples,): those of class 1 times ``scale``."""
+    return np.asarray(weight * np.where(y == 1, scale, 1.0))
+
+
 @dataclass(frozen=True, eq=False)
 class Fold:
     """Training rows that are held out, by their positions, and the others, that decide on them."""
