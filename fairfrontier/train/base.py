@@ -95,6 +95,8 @@ class Estimator(BaseEstimator):
         Whether a fit of a study uses the whole cluster alone. False for methods that take
         ``client`` for Dask arrays only: a study's tables are in memory, it usually has more fits
         than workers, and its points must not depend on the cluster's size.
+    takes_collections : bool
+        Whether ``fit`` takes X, and the rows of ``validation``, as Dask arrays.
     batched : bool
         Whether models of one ``structure()`` train together by ``fit_batch``.
     across_splits : bool
@@ -128,6 +130,7 @@ class Estimator(BaseEstimator):
     takes_missing: ClassVar[bool] = False
     backends: ClassVar[tuple[str, ...]] = ("numpy",)
     distributed: ClassVar[bool] = False
+    takes_collections: ClassVar[bool] = False
     batched: ClassVar[bool] = False
     across_splits: ClassVar[bool] = True
     state_arrays: ClassVar[tuple[str, ...]] = ()

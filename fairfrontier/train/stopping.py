@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import log_softmax
 
 from fairfrontier.prepare.split import Part
+from fairfrontier.train.dask.collection import is_collection
 
 
 class Watch:
@@ -15,27 +16,28 @@ class Watch:
 
     Attributes
     ----------
-    X : ndarray of float64, shape (n_rows, n_features)
-        The rows whose margins ``add`` is given: those of labels that were trained on.
-    y : ndarray of int64, shape (n_rows,)
-        Codes of the labels among the classes of the fit.
-    weight : ndarray of float64, shape (n_rows,)
-        Case weights; a method multiplies them by those of its classes.
+    X : ndarray or dask array of float64, shape (n_rows, n_features)
+        The rows whose margins ``add`` is given.
+    y : ndarray of int64
+        Codes of the labels among the classes of the fit, of the rows that have one of these.
+    weight : ndarray of float64
+        Case weights of the same rows; a method multiplies them by those of its classes.
     losses : list of float
         The weighted mean after every round.
     """
 
     def __init__(self, validation: Part, classes: np.ndarray, patience: int) -> None:
         known = np.isin(np.asarray(validation.y), classes)
-        self.X = np.asarray(validation.X)[known]
+        self.X = validation.X if is_collection(validation.X) else np.asarray(validation.X)
         self.y = np.searchsorted(classes, np.asarray(validation.y)[known])
         self.weight = np.asarray(validation.weight, dtype=np.float64)[known]
+        self._known = known
         self.patience = patience
         self.losses: list[float] = []
 
     def add(self, margin: np.ndarray) -> None:
         """Record a round by its margins: log-odds of class 1, (n_rows,), or (n_rows, n_classes)."""
-        margin = np.asarray(margin, dtype=np.float64)
+        margin = np.asarray(margin, dtype=np.float64)[self._known]
         if margin.ndim == 1:
             margin = np.stack([np.zeros_like(margin), margin], axis=1)
         loss = -log_softmax(margin, axis=1)[np.arange(self.y.size), self.y]

@@ -22,6 +22,7 @@ from fairfrontier.train.fit.collection import (
 )
 from fairfrontier.train.fit.post_processing import fit_behind
 from fairfrontier.train.fit.training import train
+from fairfrontier.train.neural import drawn
 from fairfrontier.train.postprocess.base import PostProcessor
 from fairfrontier.train.prediction import predict_part
 from fairfrontier.train.registry import METHODS, create
@@ -31,6 +32,7 @@ TRAINED = {
     *("constant", "gbdt", "gbdt_regression", "project", "reweigh"),
     *("linear", "linear_post", "linear_regression"),
     *("budro", "fair_regression", "fair_regression_classifier"),
+    *("nn", "project_nn", "adversarial_debiasing", "sensr", "sensei", "clp"),
 }
 CASES = [
     (name, task)
@@ -155,6 +157,38 @@ def test_a_fold_may_have_no_row_of_a_partition(workers, tiny, client):
         assert_equal(fitted.predictions[0][part].score, wanted.score, 3)
 
 
+@pytest.mark.parametrize("name", ["budro", "clp", "sensei"])
+@pytest.mark.parametrize("task", ["binary", "multiclass"])
+def test_early_stopping_is_that_of_rows_in_memory(name, task, tiny, client):
+    split = tiny[task]
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, split.train.n_samples)
+    split = split.replace(train=replace(split.train, weight=weight))
+    metric = learn("subspace", split)
+    # Fast enough to overfit, so that a round before the last is the best.
+    longer = {"n_estimators": 60, "learning_rate": 0.9} if name == "budro" else {}
+    if name != "budro":
+        longer = {"steps": 60, "record_every": 5, "learning_rate": 0.1, "dtype": "float64"}
+    chosen = METHODS.all()[name].example | longer | {"early_stopping": 3}
+    models = [create(name, **chosen) for _ in range(2)]
+    expected = train([models[0]], [split], lambda _: metric)
+    found = train_collections([models[1]], [spread(split)], lambda _: metric, client)
+    rounds = [len(next(iter(model.history_.values()))) for model in models]
+    assert rounds[0] == rounds[1] < (59 if name == "budro" else 12)
+    for part, wanted in expected.predictions[0].items():
+        trees = 60 if name == "budro" else 0
+        assert_equal(found.predictions[0][part].score, wanted.score, trees)
+
+
+def test_a_net_draws_its_rows_from_partitions_once(tiny, client, monkeypatch):
+    split = tiny["binary"]
+    passes = []
+    plain = drawn.map_partitions
+    monkeypatch.setattr(drawn, "map_partitions", lambda *given: passes.append(0) or plain(*given))
+    model = create("nn", hidden=4, batch_size=10, steps=3)
+    train_collections([model], [spread(split)], lambda _: None, client)
+    assert len(passes) == 1
+
+
 @pytest.mark.parametrize("name", METRICS.all())
 def test_metrics_are_those_of_rows_in_memory_or_refused(name, tiny, client):
     split = tiny["binary"]
@@ -212,7 +246,6 @@ def test_rules_decide_as_in_memory(name, tiny):
         ("fair_gbm", {}, "cross_fit_below: 0"),
         ("linear", {"folds": 3}, "folds"),
         ("linear", {"solver": "lbfgs"}, "lbfgs"),
-        ("budro", {"early_stopping": 5}, "early_stopping: null"),
     ],
 )
 def test_what_a_method_cannot_do_with_partitions_is_said(name, parameters, word, tiny, client):
@@ -225,7 +258,9 @@ def test_without_workers_only_what_needs_none_trains(tiny):
     assert find_reason(create("gbdt"), lazy, None) is None
 
 
-def test_a_cut_needs_validation_rows(tiny):
+def test_a_cut_and_an_early_end_need_validation_rows(tiny):
     lazy = spread(tiny["binary"]).replace(validation=None)
+    stopped = create("sensei", early_stopping=5)
+    assert "early_stopping: null" in str(find_reason(stopped, lazy, None))
     assert find_reason(create("gbdt"), lazy, None) is None
     assert "validation rows" in str(find_reason(create("gbdt"), lazy, None, "accuracy"))

@@ -59,7 +59,7 @@ def test_it_is_over_after_as_many_rounds_as_the_patience():
 def test_rows_of_labels_that_were_not_trained_on_are_left_out():
     watched = make_watch([0, 2, 1])
     assert watched.y.tolist() == [0, 1]
-    assert watched.X.shape == (2, 1)
+    assert watched.X.shape == (3, 1)
 
 
 def test_without_patience_or_rows_nothing_is_watched():

@@ -9,7 +9,7 @@ from fairfrontier.evaluate.certificate.worst_move import Move
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.train.base import unit_weight
-from fairfrontier.train.individual.budget import find_budget
+from fairfrontier.train.individual.budget import find_budget, measure_spread
 from fairfrontier.train.individual.budro.estimator import BuDRO
 from fairfrontier.train.individual.budro.objective import evaluate_losses
 from fairfrontier.train.individual.budro.solver import Setting, build_problem, plan_columns, solve
@@ -57,7 +57,8 @@ def recall_last_moves(
     weight = unit_weight(sample_weight, len(y))
     z = np.asarray(metric.embed(X))
     mass = weight / weight.sum()
-    problem = build_problem(z, y, loss, find_budget(model, z, mass).budget, mass=mass)
+    budget = find_budget(model, measure_spread(z, mass)).budget
+    problem = build_problem(z, y, loss, budget, mass=mass)
     generator = np.random.default_rng(model.random_state)
     solution = solve(problem, model.solver, Setting.of(model), generator=generator)
     moves = []

@@ -143,7 +143,8 @@ class ProjectedNet(BaseNet):
         self.sigma_ = data["metric"].sigma
 
     def _project(self, X: np.ndarray) -> np.ndarray:
-        return np.asarray(X @ self.sigma_)
+        projected: np.ndarray = X @ self.sigma_
+        return projected
 
     def get_state(self) -> State:
         """Return the net, the history and Σ."""

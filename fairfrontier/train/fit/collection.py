@@ -57,7 +57,7 @@ def train_collections(
         if type(model) in FITS:
             _fit_partitions(model, split, metric, client, shared)
         else:
-            kept = split.replace(train=replace(split.train, X=hold(split.train.X)), validation=None)
+            kept = split.replace(train=replace(split.train, X=hold(split.train.X)))
             keywords = select_keywords(type(model), kept, metric, client)
             type(model).fit_batch([model], [keywords], progress=progress)
         if (reason := getattr(model, "infeasible_", None)) is not None:
@@ -77,7 +77,7 @@ def find_reason(
 ) -> str | None:
     """Return why a method cannot be trained on a collection, or None when it can."""
     name = model.name
-    if type(model) not in FITS and "client" not in type(model).fit_takes:
+    if type(model) not in FITS and not model.takes_collections:
         return (
             f"{name} needs all rows in one process's memory, and those of {split.dataset} stay in "
             "partitions."
@@ -85,11 +85,14 @@ def find_reason(
     lacking = objective is not None and chooses_cut(type(model)) and split.validation is None
     if lacking and split.task == "binary":
         return f"{name} chooses its cut on validation rows where rows stay in partitions."
-    if type(model) not in FITS and client is None:
+    if "client" in type(model).fit_takes and client is None:
         return f"{name} trains on partitions that workers hold: choose --cluster local."
-    # Methods that stop early watch the validation rows in one place.
-    if type(model) not in FITS and getattr(model, "early_stopping", None) is not None:
-        return f"{name} cannot stop early where rows stay in partitions: set early_stopping: null."
+    watches = getattr(model, "early_stopping", None) is not None
+    if watches and split.validation is None:
+        return (
+            f"{name} stops early on validation rows where rows stay in partitions: declare some, "
+            "or set early_stopping: null."
+        )
     trees = getattr(model, "tree_method", "hist")
     if trees == "exact" or (type(model) in FITS and trees != "hist"):
         return f"{name}'s tree method {trees} takes no rows in partitions: set tree_method: hist."

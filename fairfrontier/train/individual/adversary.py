@@ -12,8 +12,10 @@ import numpy as np
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.arrays import to_numpy
+from fairfrontier.runtime.cluster.partition import hold, sum_partitions
 from fairfrontier.runtime.seeds import derive_generator
 from fairfrontier.train.base import unit_weight
+from fairfrontier.train.dask.collection import is_collection
 from fairfrontier.train.individual.attack import AttackedRows, AttackSetting, Objective, attack
 from fairfrontier.train.individual.budget import check_budget, find_budget, measure_spread
 from fairfrontier.train.neural.estimator import (
@@ -109,22 +111,43 @@ class Robust(NeuralNetwork):
 
     def _validate(self, data: Mapping[str, Any]) -> dict[str, Any]:
         table = super()._validate(data)
+        X, metric = table["X"], table["metric"]
         mass = unit_weight(table["sample_weight"], len(table["y"]))
-        z = np.asarray(table["metric"].embed(table["X"]))
         mass = mass / mass.sum()
+        apart, along = _measure_spreads(X, mass, (metric.basis, metric.directions.T))
         rate = self.subspace_rate
         if rate is None:
             # The steps together cross two standard deviations of the rows.
-            along = np.asarray(table["X"] @ table["metric"].directions.T)
-            spread = measure_spread(along, mass) / 2 / max(1, along.shape[1])
-            rate = 2 * np.sqrt(spread) / max(1, self.subspace_steps)
-        return {**table, "budget": find_budget(self, z, mass), "subspace_rate": float(rate)}
+            deviation = np.sqrt(along / 2 / max(1, len(metric.directions)))
+            rate = 2 * deviation / max(1, self.subspace_steps)
+        return {**table, "budget": find_budget(self, apart), "subspace_rate": float(rate)}
 
     def _keep(self, data: Mapping[str, Any]) -> None:
         self.report_ = data["budget"]._asdict()
 
     def _passes(self) -> float:
         return 1.0 + self.subspace_steps + self.full_steps
+
+
+def _measure_spreads(X: Array, mass: np.ndarray, maps: Sequence[np.ndarray]) -> list[float]:
+    """Return `measure_spread` of X M for each map M; of a Dask array X in two passes."""
+    if not is_collection(X):
+        return [measure_spread(X @ each, mass) for each in maps]
+    rows = hold(X)
+    (mean,) = sum_partitions(_add_rows, rows, (mass,))
+    totals = sum_partitions(_add_squares, rows, (mass,), (mean, maps))
+    return [2.0 * float(total) for total in totals]
+
+
+def _add_rows(X: np.ndarray, mass: np.ndarray) -> tuple[np.ndarray]:
+    return (mass @ X,)
+
+
+def _add_squares(
+    X: np.ndarray, mass: np.ndarray, mean: np.ndarray, maps: Sequence[np.ndarray]
+) -> tuple[float, ...]:
+    centred = X - mean
+    return tuple(float(mass @ np.sum((centred @ each) ** 2, axis=1)) for each in maps)
 
 
 class Adversary:

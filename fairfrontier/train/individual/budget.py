@@ -30,12 +30,11 @@ def measure_spread(z: Array, mass: Array) -> float:
     return 2.0 * float(xp.sum(mass[:, None] * centred * centred))
 
 
-def find_budget(model: Any, z: Array, mass: Array) -> Budget:
+def find_budget(model: Any, spread: float) -> Budget:
     """Return ``budget`` of an estimator, or of its setting, else what ``budget_share`` makes.
 
-    The other arguments are those of `measure_spread`.
+    ``spread`` is that of `measure_spread`, in the metric's space.
     """
-    spread = measure_spread(z, mass)
     if model.budget is None:
         return Budget(model.budget_share * spread, model.budget_share)
     return Budget(float(model.budget), float(model.budget) / spread if spread > 0 else 0.0)

@@ -17,9 +17,12 @@ from fairfrontier.runtime.arrays import (
     choose_backend,
     to_numpy,
 )
+from fairfrontier.runtime.cluster.partition import hold, map_partitions
 from fairfrontier.runtime.errors import ConfigError, DataError, InputError
 from fairfrontier.runtime.seeds import derive_generator
 from fairfrontier.train.base import Classifier, training_weight
+from fairfrontier.train.dask.collection import is_collection
+from fairfrontier.train.neural.drawn import DrawnRows, gather_rows
 from fairfrontier.train.neural.minibatch import BalancedRows
 from fairfrontier.train.neural.network import (
     Network,
@@ -103,10 +106,12 @@ class Tables:
     ) -> None:
         self.dtype, self.backend = dtype, backend
         shared: dict[int, Array] = {}
+        self._find: list[Callable[[np.ndarray], np.ndarray] | None] = []
         for table in data:
             X = table["X"]
+            self._find.append(X.find if isinstance(X, DrawnRows) else None)
             if id(X) not in shared:
-                shared[id(X)] = self.move(X)
+                shared[id(X)] = self.move(X.values if isinstance(X, DrawnRows) else X)
         self._x = [shared[id(table["X"])] for table in data]
         self._label = [np.asarray(table["y"]) for table in data]
         self._one_hot = np.eye(n_classes)
@@ -128,8 +133,8 @@ class Tables:
         xp = array_namespace(self._x[0])
         x = xp.stack(
             [
-                xp.take(table, as_backend(chosen, self.backend), axis=0)
-                for table, chosen in zip(self._x, rows, strict=True)
+                xp.take(table, as_backend(find(chosen) if find else chosen, self.backend), axis=0)
+                for table, find, chosen in zip(self._x, self._find, rows, strict=True)
             ]
         )
         target = [
@@ -197,6 +202,7 @@ class NeuralNetwork(Classifier):
     backends: ClassVar[tuple[str, ...]] = ("numpy", "cupy")
     # Weights apply to the loss of drawn rows: repeating a row is another draw.
     weights_are_counts: ClassVar[bool] = False
+    takes_collections: ClassVar[bool] = True
     batched: ClassVar[bool] = True
     plain: ClassVar[str] = "nn"
     # Parameters in which the models of a batch may differ.
@@ -256,7 +262,9 @@ class NeuralNetwork(Classifier):
         As in `Estimator.fit_batch`. Tables may differ in their rows, but not in their number of
         features or classes (DataError); models with the same X object share its copy. ConfigError
         is raised for invalid parameters and different structures. On NumPy a step costs about what
-        the models cost one by one; on a device it is one program for all of them.
+        the models cost one by one; on a device it is one program for all of them. Of a Dask array X
+        those rows are brought here, in one pass, that the minibatches will draw: O(d steps
+        batch_size) memory, whatever n.
         """
         _check_alike(models)
         tables = [
@@ -268,15 +276,15 @@ class NeuralNetwork(Classifier):
         sizes = (n_features, *leader.layers, n_classes)
         work = leader._work(sizes) * len(models)
         backend = choose_backend(leader.backend, work)
+        tables = [
+            gather_rows(table, model._find_drawn(table["y"]), model.dtype)
+            if is_collection(table["X"])
+            else table
+            for model, table in zip(models, tables, strict=True)
+        ]
         store = Tables(tables, n_classes, leader.dtype, backend, leader.balanced)
         samplers = [
-            BalancedRows(
-                table["y"] if model.balanced else np.zeros_like(table["y"]),
-                model.batch_size,
-                replacement=model.replacement,
-                generator=derive_generator("network", "rows", model.random_state),
-            )
-            for model, table in zip(models, tables, strict=True)
+            model._start_drawing(table["y"]) for model, table in zip(models, tables, strict=True)
         ]
         drawn = [
             draw_network(sizes, derive_generator("network", "weights", model.random_state))
@@ -309,7 +317,7 @@ class NeuralNetwork(Classifier):
                 for position, (model, watched) in enumerate(zip(models, stops, strict=True)):
                     if watched is not None and not watched.is_over:
                         net = take_model(network, position)
-                        watched.add(model._predict_logits(net, watched.X))
+                        watched.add(_predict_watched(net, watched.X))
                         if watched.best == len(watched.losses):
                             model.network_ = net
                 if all(watched is not None and watched.is_over for watched in stops):
@@ -327,11 +335,30 @@ class NeuralNetwork(Classifier):
 
     def _validate(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return the data with rows and labels as arrays of numbers and codes."""
-        X, codes = self.validate_training(data["X"], data["y"], data.get("groups"))
+        X, y = data["X"], data["y"]
+        if is_collection(X):
+            self.n_features_in_, codes = int(X.shape[1]), self.learn_target(np.asarray(y))
+        else:
+            X, codes = self.validate_training(X, y, data.get("groups"))
         weight = data.get("sample_weight")
         if weight is not None:
             weight = training_weight(weight, len(codes))
         return {**data, "X": X, "y": codes, "sample_weight": weight}
+
+    def _start_drawing(self, y: np.ndarray) -> BalancedRows:
+        return BalancedRows(
+            y if self.balanced else np.zeros_like(y),
+            self.batch_size,
+            replacement=self.replacement,
+            generator=derive_generator("network", "rows", self.random_state),
+        )
+
+    def _find_drawn(self, y: np.ndarray) -> np.ndarray:
+        """Return which rows the minibatches of a fit draw, bool (n_samples,)."""
+        drawn, sampler = np.zeros(len(y), dtype=bool), self._start_drawing(y)
+        for _ in range(self.steps):
+            drawn[sampler.draw()] = True
+        return drawn
 
     def _begin_stop(self, validation: Part | None) -> Watch | None:
         """Return the watch of a fit with validation rows, whose classes count as in training."""
@@ -340,7 +367,8 @@ class NeuralNetwork(Classifier):
             if self.balanced:
                 total = np.bincount(begun.y, weights=begun.weight)
                 begun.weight /= np.maximum(total, np.finfo(float).tiny)[begun.y]
-            begun.X = self._project(begun.X)
+            rows = self._project(begun.X)
+            begun.X = hold(rows) if is_collection(rows) else rows
         return begun
 
     def _fit(self, data: Mapping[str, Any], progress: Progress | None) -> Self:
@@ -381,17 +409,7 @@ class NeuralNetwork(Classifier):
         depend on the other rows.
         """
         rows = self._project(self.validate_rows(X))
-        return np.asarray(softmax(self._predict_logits(self.network_, rows)))
-
-    def _predict_logits(self, network: Network, rows: np.ndarray) -> np.ndarray:
-        """Return the logits of a net's inputs, float64, shape (n_samples, n_classes)."""
-        blocks = (
-            # Block by block, so that the embeddings of many texts are never copied at once.
-            rows[start : start + PREDICTION_ROWS].astype(np.float64, copy=False)
-            for start in range(0, len(rows), PREDICTION_ROWS)
-        )
-        parts = [forward(network, block).logits[0] for block in blocks]
-        return np.concatenate(parts) if parts else np.zeros((0, self.classes_.size))
+        return np.asarray(softmax(predict_logits(rows, self.network_)))
 
     def _project(self, X: np.ndarray) -> np.ndarray:
         """Return the net's inputs for rows of a prediction."""
@@ -412,6 +430,23 @@ class NeuralNetwork(Classifier):
             for key, array in state.arrays.items()
             if key.startswith("history_")
         }
+
+
+def predict_logits(rows: np.ndarray, network: Network) -> np.ndarray:
+    """Return the logits of a net's inputs, float64, shape (n_samples, n_classes)."""
+    blocks = (
+        # Block by block, so that the embeddings of many texts are never copied at once.
+        rows[start : start + PREDICTION_ROWS].astype(np.float64, copy=False)
+        for start in range(0, len(rows), PREDICTION_ROWS)
+    )
+    parts = [forward(network, block).logits[0] for block in blocks]
+    return np.concatenate(parts) if parts else np.zeros((0, network.bias[-1].shape[-1]))
+
+
+def _predict_watched(network: Network, X: Array) -> np.ndarray:
+    if is_collection(X):
+        return np.concatenate(map_partitions(predict_logits, X, (), (network,)))
+    return predict_logits(X, network)
 
 
 def take_model(network: Network, position: int) -> Network:

@@ -154,6 +154,7 @@ class Reduction(MixtureEstimator):
     group_parameters: ClassVar[tuple[str, ...]] = ("attribute",)
     # Rounding to levels can turn a difference in the last digits into another best response.
     weights_are_counts: ClassVar[bool] = False
+    takes_collections: ClassVar[bool] = True
     paper: ClassVar[str] = "Agarwal, Dudík and Wu, Fair regression, ICML 2019"
     example: ClassVar[Mapping[str, Any]] = {"budget": 0.2, "n_grid": 10, "iterations": 5}
     state_arrays: ClassVar[tuple[str, ...]] = (

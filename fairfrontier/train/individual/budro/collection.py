@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import xgboost
 
+from fairfrontier.runtime.cluster.partition import hold, map_partitions
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.train.dask.collection import place_partitions, try_twice
 from fairfrontier.train.dask.collective import add_up, convene
@@ -21,6 +23,7 @@ from fairfrontier.train.individual.budro.round import (
     WorkerGroup,
 )
 from fairfrontier.train.individual.budro.rows import check_rows, take_rows
+from fairfrontier.train.stopping import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -195,6 +198,32 @@ def advance(state: BoostingState, rounds: int, peers: Mapping[str, Any]) -> Boos
 
     with CommunicatorContext(**peers):
         return state.advance(rounds)
+
+
+def follow_partitions(watch: Watch, booster: xgboost.Booster, n_jobs: int) -> None:
+    """Record the rounds of a booster, as `follow` does, on rows that stay in partitions.
+
+    A pass over the rows gives the margins of as many rounds as the patience, O(n) numbers each.
+    """
+    X, raw = hold(watch.X), bytes(booster.save_raw("ubj"))
+    while len(watch.losses) < booster.num_boosted_rounds() and not watch.is_over:
+        first = len(watch.losses)
+        last = min(first + watch.patience, booster.num_boosted_rounds())
+        margins = map_partitions(_predict_rounds, X, (), (raw, first, last, n_jobs))
+        for margin in np.concatenate(margins, axis=1):
+            if not watch.is_over:
+                watch.add(margin)
+
+
+def _predict_rounds(X: np.ndarray, raw: bytes, first: int, last: int, n_jobs: int) -> np.ndarray:
+    booster = xgboost.Booster({"nthread": n_jobs}, model_file=bytearray(raw))
+    rows = xgboost.DMatrix(X, nthread=n_jobs)
+    return np.stack(
+        [
+            booster.predict(rows, output_margin=True, iteration_range=(0, count + 1))
+            for count in range(first, last)
+        ]
+    )
 
 
 def finish(state: BoostingState) -> Boosted | None:

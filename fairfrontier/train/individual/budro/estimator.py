@@ -15,9 +15,9 @@ from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.split import Part, Split, Task
 from fairfrontier.train.base import Classifier
 from fairfrontier.train.dask.collection import is_collection
-from fairfrontier.train.individual.budro.collection import fit_collection
+from fairfrontier.train.individual.budro.collection import fit_collection, follow_partitions
 from fairfrontier.train.individual.budro.linear_program import LARGEST
-from fairfrontier.train.individual.budro.round import BoostingSetting, boost, follow, scale_classes
+from fairfrontier.train.individual.budro.round import BoostingSetting, boost, scale_classes
 from fairfrontier.train.individual.budro.rows import check_rows, take_rows
 from fairfrontier.train.individual.budro.solver import Setting, check_transport
 from fairfrontier.train.persistence import State
@@ -118,6 +118,7 @@ class BuDRO(Classifier):
     task: ClassVar[frozenset[Task]] = frozenset({"binary", "multiclass"})
     plain: ClassVar[str] = "gbdt"
     backends: ClassVar[tuple[str, ...]] = ("numpy", "cupy")
+    takes_collections: ClassVar[bool] = True
     # Coincident rows share weight, but hist's sketch counts rows.
     weights_are_counts: ClassVar[bool] = False
     paper: ClassVar[str] = "Vargo et al., Individually fair gradient boosting, ICLR 2021"
@@ -200,7 +201,7 @@ class BuDRO(Classifier):
             self.n_features_in_, self.classes_ = int(X.shape[1]), np.arange(boosted.n_classes)
             watched = self._watch(validation)
             if watched is not None:
-                follow(watched, boosted.booster, xgboost.DMatrix(watched.X, nthread=self.n_jobs))
+                follow_partitions(watched, boosted.booster, self.n_jobs)
                 boosted = boosted.take(watched.best)
         else:
             X, y, weight = take_rows(*self.validate_training(X, y), sample_weight)

@@ -12,7 +12,7 @@ import xgboost
 
 from fairfrontier.runtime.arrays import Backend, as_backend, to_numpy
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.train.individual.budget import Budget, find_budget
+from fairfrontier.train.individual.budget import Budget, find_budget, measure_spread
 from fairfrontier.train.individual.budro.geometry import build_geometry, keep_columns
 from fairfrontier.train.individual.budro.objective import (
     balance_classes,
@@ -96,7 +96,7 @@ class BoostingState:
         self.n_classes = max(2, int(y.max()) + 1)
         self.scale = scale_classes(setting, y, weight, self.n_classes)
         mass = weight / weight.sum()
-        self.budget = find_budget(setting, z, mass)
+        self.budget = find_budget(setting, measure_spread(z, mass))
         work = float(len(y)) ** 2 * z.shape[1] * setting.n_estimators
         geometry = build_geometry(
             as_backend(z, setting.backend, work=work), y, n_labels=self.n_classes, mass=mass

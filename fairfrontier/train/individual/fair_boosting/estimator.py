@@ -20,7 +20,7 @@ from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.seeds import derive_integer
 from fairfrontier.runtime.thread import limited_threads
 from fairfrontier.train.base import Classifier
-from fairfrontier.train.individual.budget import find_budget
+from fairfrontier.train.individual.budget import find_budget, measure_spread
 from fairfrontier.train.individual.budro.geometry import build_geometry
 from fairfrontier.train.individual.budro.linear_program import LARGEST
 from fairfrontier.train.individual.budro.rows import check_rows, take_rows
@@ -207,7 +207,7 @@ class FairBoosting(Classifier):
         factor = np.array([1.0, positive_weight(self.scale_pos_weight, y, weight)])
         z = np.asarray(metric.embed(X))
         mass = weight / weight.sum()
-        budget = find_budget(self, z, mass)
+        budget = find_budget(self, measure_spread(z, mass))
         z = as_backend(z, self.backend, work=float(len(y)) ** 2 * z.shape[1] * self.n_estimators)
         worst_cases = WorstCases(
             build_geometry(z, y, n_labels=2, mass=mass),
@@ -223,7 +223,7 @@ class FairBoosting(Classifier):
         margin = np.full(len(y), float(self.start))
         watched = watch(self, validation)
         if watched is not None:
-            watched_margin = np.full(watched.y.size, float(self.start))
+            watched_margin = np.full(len(watched.X), float(self.start))
             watched.weight *= factor[watched.y]
         learners: list[Any] = []
         rates: list[float] = []
