@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,6 +37,8 @@ from fairfrontier.train.prediction import Prediction
 
 READING, COMPARING = PASSES = ("reading decisions", "comparing groups")
 BINS = 10
+# Squares of larger scores, and sums of them, may be infinite.
+HUGE = 1e100
 # Measures of scores that need no probabilities, and those that need no labels.
 RANKED, UNLABELLED = ("auc", "disparity"), ("disparity", "subgroup_bias_floor")
 UNLABELLED_NUMBERS = ("disparity", "mean_prediction")
@@ -355,21 +358,29 @@ def _measure_view(
     return found.assign(measure=found["measure"].map(names))
 
 
-# Squares of large scores are infinite.
-@np.errstate(over="ignore", invalid="ignore")
+def find_unit(score: np.ndarray) -> float:
+    """Return a power of two by which scores are divided to be summed and squared; 1 for most."""
+    largest = float(np.abs(score).max(initial=0.0))
+    return 1.0 if largest < HUGE else float(2.0 ** (math.frexp(largest)[1] - 1))
+
+
 def compare_scores(rows: AuditRows, groups: Mapping[str, Categories], minimum: int) -> pd.DataFrame:
     """Return means of the scores by level, and their standardised differences."""
     columns = ("attribute", "level", "n", "mean", "deviation", "difference", "low", "high")
     tables = [pd.DataFrame(columns=list(columns))]
-    for attribute, each in groups.items() if rows.score is not None else ():
+    if rows.score is None:
+        return tables[0]
+    unit = find_unit(rows.score)
+    score = rows.score / unit
+    for attribute, each in groups.items():
         size = len(each.levels)
         n = np.bincount(each.codes, minlength=size)
-        mean = divide(np.bincount(each.codes, rows.score, size), n)
-        squares = np.bincount(each.codes, (rows.score - mean[each.codes]) ** 2, size)
+        mean = divide(np.bincount(each.codes, score, size), n)
+        squares = np.bincount(each.codes, (score - mean[each.codes]) ** 2, size)
         mean[n < minimum] = np.nan
         variance = np.where(n >= max(minimum, 2), squares / np.maximum(n - 1, 1), np.nan)
-        table = pd.DataFrame({"attribute": attribute, "level": each.levels, "n": n, "mean": mean})
-        table["deviation"] = np.sqrt(variance)
+        table = pd.DataFrame({"attribute": attribute, "level": each.levels, "n": n})
+        table["mean"], table["deviation"] = mean * unit, np.sqrt(variance) * unit
         table[["difference", "low", "high"]] = np.nan
         if each.compared.any():
             best = int(np.argmax(np.where(each.compared, mean, -np.inf)))
@@ -391,8 +402,10 @@ def calibrate(rows: AuditRows, groups: Mapping[str, Categories], minimum: int) -
     tables = [pd.DataFrame(columns=[*columns, "high"])]
     if rows.score is None or rows.y is None:
         return tables[0]
-    edges = np.unique(np.quantile(rows.score, np.linspace(0, 1, BINS + 1)))
-    tenth = np.clip(np.searchsorted(edges, rows.score, side="left") - 1, 0, None)
+    unit = find_unit(rows.score)
+    scaled = rows.score / unit
+    edges = np.unique(np.quantile(scaled, np.linspace(0, 1, BINS + 1)))
+    tenth = np.clip(np.searchsorted(edges, scaled, side="left") - 1, 0, None)
     bins = max(edges.size - 1, 1)
     everyone = Categories(np.zeros_like(tenth), ("",), np.ones(1, bool), np.ones(1, bool))
     for attribute, each in {"": everyone, **groups}.items():
@@ -401,22 +414,17 @@ def calibrate(rows: AuditRows, groups: Mapping[str, Categories], minimum: int) -
         n = np.bincount(cell, minlength=size)
         total, squares, score, positive = (
             np.bincount(cell, weight, size)
-            for weight in (
-                rows.weight,
-                rows.weight**2,
-                rows.weight * rows.score,
-                rows.weight * rows.y,
-            )
+            for weight in (rows.weight, rows.weight**2, rows.weight * scaled, rows.weight * rows.y)
         )
         share = np.where(n >= minimum, divide(positive, total), np.nan)
         low, high = wilson(share, divide(total**2, squares))
         table = {
             "attribute": attribute,
             "level": np.repeat(np.array(each.levels, dtype=object), bins),
-            "score_low": np.tile(edges[:bins], len(each.levels)),
-            "score_high": np.tile(edges[-bins:], len(each.levels)),
+            "score_low": np.tile(edges[:bins] * unit, len(each.levels)),
+            "score_high": np.tile(edges[-bins:] * unit, len(each.levels)),
             "n": n,
-            "score": np.where(n >= minimum, divide(score, total), np.nan),
+            "score": np.where(n >= minimum, divide(score, total) * unit, np.nan),
             "positive": share,
             "low": low,
             "high": high,

@@ -353,7 +353,9 @@ class RegressorBundle(RegressorMixin, Bundle):  # type: ignore[misc]
     ) -> Mapping[str, np.ndarray]:
         values, chance, drawn = predict_numbers(self.model, X, groups, ids)
         unscale = self.encoder.unscale
-        return {"score": unscale(values @ chance), self.answer: unscale(drawn)}
+        # A product of matrices would add in an order that depends on the number of rows.
+        mean = np.sum(np.ascontiguousarray(values) * chance, axis=1)
+        return {"score": unscale(mean), self.answer: unscale(drawn)}
 
 
 def make_bundle(

@@ -75,9 +75,9 @@ def write_choice(choice: Choice | MixedChoice, config: SelectConfig) -> dict[str
     folder = choice.study.folder / FOLDER
     restore(folder)
     recover(folder)
-    owned = _list_owned(folder)
+    owned = list_owned(folder)
     check_owned(folder, owned)
-    _check_papers(folder)
+    check_papers(folder)
     export = prepare_export(choice, config.row_id, config.unseen)
     commands = list_commands(config, export, folder, partial(shorten, home=config.home))
     explanation = explain(export.bundle, draw_rows(export.rows, ROWS))
@@ -106,7 +106,7 @@ def write_choice(choice: Choice | MixedChoice, config: SelectConfig) -> dict[str
             (work / name).write_text(text, encoding="utf-8")
         write_json(summary | {"papers": _hash_papers(work)}, work / "choice.json")
         # Another choice may have come there meanwhile, with other files in its bundle.
-        owned |= _list_owned(folder)
+        owned |= list_owned(folder)
     # Files may be shared, and name no folder of the machine; the terminal names what works here.
     here = list_commands(config, export, folder, _find_near)
     return summary | {"folder": str(folder), "commands": here, "measures": card["table"]}
@@ -133,7 +133,7 @@ def list_commands(
     return config.write_commands(name_path) | written
 
 
-def _list_owned(folder: Path) -> set[str]:
+def list_owned(folder: Path) -> set[str]:
     """Return the files of the choice in a folder, by what its bundle lists; none without one."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         listed = (MANIFEST, *read_json(folder / BUNDLE / MANIFEST)["files"])
@@ -141,8 +141,8 @@ def _list_owned(folder: Path) -> set[str]:
     return set()
 
 
-def _check_papers(folder: Path) -> None:
-    """Raise StoreError when somebody completed a paper of the choice that is to be replaced."""
+def check_papers(folder: Path) -> None:
+    """Raise StoreError when somebody completed a paper of a choice that is to go."""
     written = {}
     with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
         written = dict(read_json(folder / "choice.json")["papers"])

@@ -275,12 +275,18 @@ class RowEncoder:
         self, columns: Iterable[str], needed: Collection[str], table: Path | str = "The table"
     ) -> None:
         """Raise a ConfigError for a table without a column of a feature or a needed attribute."""
-        present = set(columns)
+        listed = [*columns]
+        present = set(listed)
         for name in (*self.features, *self.find_columns(needed)):
             if name not in present:
                 raise ConfigError(
                     f"{table} has no column {name!r}, which the model decides by.",
                     nearest(name, present),
+                )
+            if listed.count(name) > 1:
+                raise ConfigError(
+                    f"{table} has several columns {name!r}, by which the model decides.",
+                    "Leave one.",
                 )
 
     def encode(self, frame: pd.DataFrame, needed: Collection[str] = ()) -> EncodedRows:

@@ -15,7 +15,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from fairfrontier.runtime.config import Model
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.home import find_home, read_path
-from fairfrontier.runtime.writer import check_folder, is_draft
+from fairfrontier.runtime.text_file import is_plain
+from fairfrontier.runtime.writer import check_folder, is_draft, recover
 
 
 def make_absolute(path: Path) -> Path:
@@ -62,6 +63,17 @@ RESULTS: Mapping[str, tuple[str, ...]] = {
         *("evidence.csv", "rates.png", "evidence.png", "report.html"),
     ),
 }
+# What the first of these files holds if the command has written it: the user may have one of that
+# name. Columns of Parquet, else pieces of the first bytes.
+SIGNS: Mapping[str, tuple[str, ...]] = {
+    "run": ("method", "setting", "measure", "value"),
+    "select": ('"query": ', '"selected": '),
+    "explain": ("attribute,level,n,column,mean_abs,",),
+    "debias": ('"format": "fairfrontier thresholds"',),
+    "audit": ('"name": ', '"subject": {'),
+    "monitor": ('"bundle": {', '"period": '),
+}
+_HEAD = 2**16
 Name = Annotated[str, Field(min_length=1)]
 Names = Annotated[tuple[Name, ...], BeforeValidator(split_names)]
 File = Annotated[Path, AfterValidator(make_absolute)]
@@ -127,7 +139,7 @@ class ResultOptions(ProjectOptions):
 
 def _is_foreign(path: Path, command: str) -> bool:
     """Whether a file that is there is another command's than ``command``."""
-    if _holds_decisions(path):
+    if _holds_columns(path, DECIDED):
         return command != "score"
     others = [
         names
@@ -138,13 +150,28 @@ def _is_foreign(path: Path, command: str) -> bool:
     return any(command == "score" or path.name in names for names in others)
 
 
-def _holds_decisions(path: Path) -> bool:
-    """Whether a file is one that `score` wrote."""
+def _is_own(path: Path, command: str) -> bool:
+    """Whether a file is a result of a command, to be replaced when it is called again."""
+    if command == "score":
+        return _holds_columns(path, DECIDED)
+    first, signs = path.parent / RESULTS[command][0], SIGNS[command]
+    if first.suffix == ".parquet":
+        return _holds_columns(first, signs)
+    # A pipe would be waited for.
+    if not is_plain(first):
+        return False
+    with first.open("rb") as file:
+        head = file.read(_HEAD).decode(errors="replace")
+    return all(sign in head for sign in signs)
+
+
+def _holds_columns(path: Path, columns: Iterable[str]) -> bool:
+    """Whether a file is Parquet with these columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        return path.is_file() and {*DECIDED} <= {*pq.read_schema(path).names}
+        return is_plain(path) and {*columns} <= {*pq.read_schema(path).names}
     except (OSError, pa.ArrowException):
         return False
 
@@ -152,16 +179,19 @@ def _holds_decisions(path: Path) -> bool:
 def check_apart(written: Iterable[Path], read: Iterable[Path], command: str) -> None:
     """Raise a ConfigError when files would replace or join what they have to leave alone.
 
-    That is what is ``read``, results of another command than ``command``, any bundle, and the cache
-    of any project. A file joins a table that is the folder it gets into, and a bundle or a cache at
-    any depth below it. Nor does a file have a name by which unfinished work is known, which is
-    removed.
+    That is what is ``read``, results of another command than ``command``, files that no command has
+    written, any bundle, and the cache of any project. A file joins a table that is the folder it
+    gets into, and a bundle or a cache at any depth below it. Nor does a file have a name by which
+    unfinished work is known, which is removed.
     """
     written = [*written]
     files = {path.resolve() for path in written}
     near = files | {path.parent for path in files}
     # The cache may be a link to another disk.
     below = near.union(*(path.parents for path in (*files, *written)))
+    # What a killed process of the command left is its own.
+    for folder in {path.parent for path in written}:
+        recover(folder)
     mend = "Give another place with --out."
     if unfinished := sorted(path for path in below.union(written) if is_draft(path.name)):
         raise ConfigError(f"{unfinished[0]} has a name of unfinished work, which goes.", mend)
@@ -172,6 +202,9 @@ def check_apart(written: Iterable[Path], read: Iterable[Path], command: str) -> 
         "replace another command's": [path for path in there if _is_foreign(path, command)],
         "join a bundle": filter(_is_bundle, sorted(below)),
         "join the cache": filter(_is_cache, sorted(below)),
+        f"replace what {command} has not written": [
+            path for path in there if not _is_own(path, command)
+        ],
     }
     for fault, paths in found.items():
         for path in paths:

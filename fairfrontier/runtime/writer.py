@@ -25,6 +25,9 @@ from fairfrontier.runtime.foreign.owned import check_owned
 _UNFINISHED, _COMPLETE = ".unfinished@", ".complete@"
 # Lists the files that a complete draft removes, in so many bytes at most.
 _REMOVED, _MOST = ".removed", 2**20
+# Says which file that list is, as its file system counts files and their changes: a draft that was
+# made elsewhere and copied, unpacked or moved by hand to here is not completed.
+_SEAL = ".seal"
 # Names the folders in a complete draft in whose place its own ones are.
 _REPLACED = ".replaced@"
 # What a system says of a folder in whose place another one cannot be renamed: it is not empty.
@@ -111,7 +114,7 @@ def locking(folder: Path, *, shared: bool = False) -> Iterator[None]:
 
 def is_draft(name: str) -> bool:
     """Whether a file or folder of that name is taken for unfinished work, or a part of it."""
-    return name == _REMOVED or name.startswith((_COMPLETE, _UNFINISHED, _REPLACED))
+    return name in (_REMOVED, _SEAL) or name.startswith((_COMPLETE, _UNFINISHED, _REPLACED))
 
 
 def _name_draft() -> str:
@@ -321,7 +324,10 @@ def _flush(path: Path) -> None:
 
 def _publish(work: Path, removed: Sequence[str] = ()) -> None:
     """Move what is in a draft into the folder around it, and remove what is listed there."""
-    (work / _REMOVED).write_text("\n".join(removed), encoding="utf-8")
+    listed = work / _REMOVED
+    listed.write_text("\n".join(removed), encoding="utf-8")
+    flush(listed)
+    (work / _SEAL).write_text(seal(listed.stat()), encoding="ascii")
     flush(*work.rglob("*"), work)
     with (
         _opening(work.parent, os.O_DIRECTORY) as around,
@@ -369,7 +375,7 @@ def _move(name: str, draft: int, around: int, emptied: str) -> None:
     """
     gone = _read_removed(draft)
     for entry in _list(draft):
-        if entry != _REMOVED and not entry.startswith(_REPLACED):
+        if entry not in (_REMOVED, _SEAL) and not entry.startswith(_REPLACED):
             _replace(entry, draft, around)
     for entry in gone:
         # Whoever shares the folder may have written the list: a path would lead outside.
@@ -414,16 +420,28 @@ def _list(folder: int) -> list[str]:
 
 
 def _read_removed(draft: int) -> list[str]:
-    """Return the names that a draft lists; ValueError for what no process of the user wrote."""
-    if _REMOVED not in _list(draft):
-        raise ValueError(f"there is no {_REMOVED}")
+    """Return the names that a draft lists; ValueError for what nobody wrote here."""
+    listed, facts = _read_own(_REMOVED, draft)
+    if _read_own(_SEAL, draft)[0] != seal(facts):
+        raise ValueError(f"{_REMOVED} was not written here")
+    return listed.splitlines()
+
+
+def _read_own(name: str, draft: int) -> tuple[str, os.stat_result]:
+    if name not in _list(draft):
+        raise ValueError(f"there is no {name}")
     # A pipe would be waited for.
-    with _opening(_REMOVED, os.O_NOFOLLOW | os.O_NONBLOCK, draft) as handle:
+    with _opening(name, os.O_NOFOLLOW | os.O_NONBLOCK, draft) as handle:
         facts = os.fstat(handle)
         mine = stat.S_ISREG(facts.st_mode) and facts.st_uid == os.geteuid()
         if not mine or facts.st_size > _MOST:
-            raise ValueError(f"{_REMOVED} is no list of names")
-        return os.read(handle, _MOST).decode().splitlines()
+            raise ValueError(f"{name} is no list of names")
+        return os.read(handle, _MOST).decode(), facts
+
+
+def seal(facts: os.stat_result) -> str:
+    """Return what nobody who copies or unpacks a file can choose: its inode and last change."""
+    return f"{facts.st_ino} {facts.st_ctime_ns}"
 
 
 @contextmanager

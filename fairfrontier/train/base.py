@@ -92,15 +92,12 @@ class Estimator(BaseEstimator):
     backends : tuple of str
         Array backends it computes with.
     distributed : bool
-        Whether a fit of a study uses the whole cluster alone. False for methods that take
-        ``client`` for Dask arrays only: a study's tables are in memory, it usually has more fits
-        than workers, and its points must not depend on the cluster's size.
+        Whether a fit of a study uses the whole cluster alone; not where only Dask arrays need it.
     takes_collections : bool
         Whether ``fit`` takes X, and the rows of ``validation``, as Dask arrays.
-    batched : bool
-        Whether models of one ``structure()`` train together by ``fit_batch``.
-    across_splits : bool
-        Whether that also pays for models of different splits.
+    batched, across_splits : bool
+        Whether models of one ``structure()`` train together by ``fit_batch``, and whether that also
+        pays for models of different splits.
     state_arrays, state_facts : tuple of str
         Fitted arrays and plain values that ``save`` writes, without the underscore at the end.
     plain : str

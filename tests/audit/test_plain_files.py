@@ -67,12 +67,19 @@ def test_the_report_stands_alone_and_says_what_is_compared(done):
     assert f"{summary['counts']['compared']} of {summary['counts']['categories']}" in reader.text
 
 
-def test_what_cannot_be_computed_of_large_scores_is_not_estimable(tmp_path):
-    frame = make_applicants(200).assign(score=lambda rows: rows["score"] * 1e200)
-    summary, _ = run(frame, tmp_path, scores="score", labels="success", groups=("race",))
-    known = [row for row in summary["scores"] if row["mean"] is not None]
-    assert len(known) >= 4
-    assert all(row["deviation"] is None and row["difference"] is None for row in known)
+@pytest.mark.parametrize("power", [700, 1020])
+def test_scores_of_any_size_are_compared_as_small_ones(tmp_path, power):
+    plain = make_applicants(200).assign(score=lambda rows: rows["score"] - rows["score"].mean())
+    asked = {"scores": "score", "labels": "success", "groups": ("race",), "threshold": 0.0}
+    small, _ = run(plain, tmp_path / "small", **asked)
+    large, _ = run(plain.assign(score=plain["score"] * 2.0**power), tmp_path / "large", **asked)
+    assert len(small["scores"]) >= 4
+    for one, other in zip(small["scores"], large["scores"], strict=True):
+        for name in ("difference", "low", "high"):
+            assert other[name] == pytest.approx(one[name])
+        for name in ("mean", "deviation"):
+            wanted = None if one[name] is None else one[name] * 2.0**power
+            assert other[name] == pytest.approx(wanted)
 
 
 def test_names_of_categories_are_escaped_and_guarded(tmp_path):

@@ -24,6 +24,7 @@ from fairfrontier.choose.choice import Choice, MixedChoice
 from fairfrontier.choose.select import Study
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.runtime.seeds import uniforms
+from fairfrontier.runtime.writer import seal
 from fairfrontier.train.baseline.gbdt import GBDT
 from fairfrontier.train.baseline.linear import Linear
 from tests.project import environment
@@ -95,11 +96,20 @@ def test_a_fresh_process_decides_the_same(folders, bundles, raw, loans, tmp_path
         pd.testing.assert_frame_equal(again, bundle.decide(raw), check_exact=True)
 
 
+def test_a_column_twice_is_refused(bundles, loans):
+    table = pd.read_csv(Path(loans.home) / "data/raw/loans.csv")
+    name = bundles["linear"].feature_names_in_[0]
+    twice = pd.concat([table, table[[name]]], axis=1)
+    with pytest.raises(ConfigError, match=f"several columns {name!r}, by which"):
+        bundles["linear"].decide(twice)
+
+
 def test_a_bundle_whose_writer_was_killed_is_found(folders, tmp_path):
     folder = tmp_path / "choice" / "bundle"
     draft = tmp_path / ".complete@0"
     shutil.copytree(folders["linear"], draft / "choice" / "bundle")
     (draft / ".removed").touch()
+    (draft / ".seal").write_text(seal((draft / ".removed").stat()))
     load_bundle(folder)
     assert [path.name for path in tmp_path.iterdir()] == ["choice"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pandas as pd
 import pytest
 
@@ -10,7 +12,7 @@ from fairfrontier.choose.config import ExplainConfig
 from fairfrontier.debias.config import DebiasConfig
 from fairfrontier.monitor.config import MonitorConfig
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.runtime.option import RESULTS, check_apart
+from fairfrontier.runtime.option import RESULTS, SIGNS, check_apart
 
 
 @pytest.mark.parametrize(
@@ -24,16 +26,28 @@ def test_results_are_named_after_the_table(table, name):
     assert DebiasConfig(table=table, scores="s", groups="g").name == name
 
 
+def write_result(folder, name, command):
+    """Write a file as a command would, as far as it is known by its content."""
+    first, signs = RESULTS[command][0], SIGNS[command]
+    if name == first and name.endswith(".parquet"):
+        pd.DataFrame({column: [0] for column in signs}).to_parquet(folder / name)
+    elif name == first:
+        (folder / name).write_text("\n".join(signs))
+    else:
+        (folder / name).touch()
+
+
 @pytest.mark.parametrize("other", RESULTS)
 # The folder of a choice is replaced as a whole, where it holds nothing else.
 @pytest.mark.parametrize("own", sorted({*RESULTS} - {"select"}))
 def test_results_replace_none_of_another_command(tmp_path, own, other):
     for name in RESULTS[other]:
-        (tmp_path / name).touch()
+        write_result(tmp_path, name, other)
     # A command may write files beside those of another one, and then again.
-    for name in {*RESULTS[own]}.difference(RESULTS[other]):
+    beside = [name for name in RESULTS[own] if name not in RESULTS[other]]
+    for name in beside:
         check_apart([tmp_path / name], [], own)
-        (tmp_path / name).touch()
+        write_result(tmp_path, name, own)
         check_apart([tmp_path / name], [], own)
     for name in {*RESULTS[own]}.intersection(RESULTS[other]):
         if own == other:
@@ -70,9 +84,23 @@ def test_decisions_of_score_are_its_own_whatever_their_name(tmp_path):
         for command in RESULTS:
             with pytest.raises(ConfigError, match="another command's"):
                 check_apart([tmp_path / name], [], command)
-    (tmp_path / "decisions.parquet").write_text("mine")
-    (tmp_path / "points.parquet").unlink()
-    check_apart([tmp_path / "decisions.parquet"], [], "debias")
+
+
+@pytest.mark.parametrize("command", [*RESULTS, "score"])
+@pytest.mark.parametrize("named", [False, True])
+def test_results_replace_no_file_that_no_command_wrote(tmp_path, command, named):
+    names = RESULTS.get(command, ("report.html", "decisions.parquet"))
+    # A file of the user's may be called as the one by which a command knows its results.
+    (tmp_path / names[0 if named else -1]).write_text("mine")
+    with pytest.raises(ConfigError, match=f"would replace what {command} has not written: "):
+        check_apart([tmp_path / name for name in names], [], command)
+    check_apart([tmp_path / "other" / name for name in names], [], command)
+
+
+def test_a_pipe_is_no_result(tmp_path):
+    os.mkfifo(tmp_path / "audit.json")
+    with pytest.raises(ConfigError, match="has not written"):
+        check_apart([tmp_path / "audit.json"], [], "audit")
 
 
 def test_score_replaces_nothing_beside_results(tmp_path):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -92,6 +93,11 @@ def write_killed(code, renames, folder):
     status = subprocess.run(command, cwd=ROOT, check=False).returncode
     assert status in (0, -signal.SIGKILL)
     return status != 0
+
+
+def seal(draft):
+    """Make the list of a draft one that was written here."""
+    (draft / ".seal").write_text(writer.seal((draft / ".removed").stat()))
 
 
 # Renames: the draft is complete, a and b are moved, and the draft is to be removed.
@@ -351,6 +357,7 @@ def test_a_draft_that_nobody_wrote_here_stays(tmp_path, content):
         os.mkfifo(draft / ".removed")
     else:
         (draft / ".removed").write_bytes(content)
+        seal(draft)
     recover(tmp_path)
     assert draft.is_dir()
 
@@ -385,6 +392,7 @@ def test_a_list_of_removed_files_leads_to_none_outside(tmp_path):
     draft = tmp_path / "shared" / ".complete@x"
     draft.mkdir(parents=True)
     (draft / ".removed").write_text(f"../kept\n{kept}\nold")
+    seal(draft)
     (tmp_path / "shared" / "old").write_text("old")
     os.mkfifo(tmp_path / "shared" / ".unfinished@pipe")
     recover(tmp_path / "shared")
@@ -398,11 +406,12 @@ def test_a_link_is_no_draft(tmp_path, name):
     elsewhere.mkdir()
     folder.mkdir()
     (elsewhere / ".removed").touch()
+    seal(elsewhere)
     (elsewhere / "mine").touch()
     (folder / name).symlink_to(elsewhere)
     with filling(folder) as work:
         (work / "summary.json").touch()
-    assert sorted(path.name for path in elsewhere.iterdir()) == [".removed", "mine"]
+    assert sorted(path.name for path in elsewhere.iterdir()) == [".removed", ".seal", "mine"]
     assert sorted(path.name for path in folder.iterdir()) == [name, "summary.json"]
 
 
@@ -411,8 +420,32 @@ def test_a_list_that_is_a_link_is_none(tmp_path):
     (tmp_path / "mine").touch()
     (tmp_path / ".complete@x").mkdir()
     (tmp_path / ".complete@x" / ".removed").symlink_to(tmp_path / "list")
+    seal(tmp_path / ".complete@x")
     recover(tmp_path)
     assert (tmp_path / "mine").is_file()
+
+
+@pytest.mark.parametrize("how", ["copy", "archive", "no seal"])
+def test_a_draft_from_elsewhere_replaces_and_removes_nothing(tmp_path, how):
+    made, here = tmp_path / "made", tmp_path / "here"
+    made.mkdir()
+    here.mkdir()
+    assert write_killed(FILL, 1, made)
+    if how == "archive":
+        packed = shutil.make_archive(str(tmp_path / "packed"), "tar", made)
+        shutil.unpack_archive(packed, here, filter="fully_trusted")
+    else:
+        shutil.copytree(made / ".complete@", here / ".complete@")
+    if how == "no seal":
+        (here / ".complete@" / ".seal").unlink()
+    for name in "abc":
+        (here / name).write_text("mine")
+    recover(here)
+    restore(here / "bundle")
+    assert [(here / name).read_text() for name in "abc"] == ["mine"] * 3
+    # Where it was made it is completed.
+    recover(made)
+    assert (made / "a").read_text() == "new"
 
 
 def test_a_folder_that_is_used_is_waited_for_aloud_and_not_forever(tmp_path, monkeypatch, caplog):

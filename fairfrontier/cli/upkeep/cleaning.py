@@ -11,7 +11,9 @@ from pathlib import Path
 
 from fairfrontier.cli.upkeep.config import NAMED, CleanConfig
 from fairfrontier.cli.upkeep.inventory import Item, find_links, list_items, weigh_again
-from fairfrontier.runtime.errors import ConfigError, nearest
+from fairfrontier.runtime.errors import ConfigError, StoreError, nearest
+from fairfrontier.runtime.foreign.owned import check_owned
+from fairfrontier.runtime.option import RESULTS
 from fairfrontier.runtime.store import CACHE
 from fairfrontier.runtime.writer import drafting, is_there, lock_folder
 
@@ -24,7 +26,8 @@ class Cleaning:
     """What a project holds (``items``), what was chosen of it, and what commands use of that.
 
     ``removed`` is what is gone, ``kept`` is why the others that were to go are not, as when another
-    user owns them, and ``links`` are folders that lead elsewhere and were left alone.
+    user owns them or they hold a file that no command has written, and ``links`` are folders that
+    lead elsewhere and were left alone.
     """
 
     items: Sequence[Item]
@@ -65,6 +68,8 @@ def clean(config: CleanConfig) -> Cleaning:
                     if not _is_free(item, own, idle=idle):
                         held.append(item)
                     elif config.yes:
+                        if item.kind == "results":
+                            _refuse_strangers(item.path)
                         if item.base not in bins:
                             bins[item.base] = trash.enter_context(drafting(item.base))
                         item.path.rename(bins[item.base] / str(number))
@@ -74,6 +79,8 @@ def clean(config: CleanConfig) -> Cleaning:
                 removed.append(item)
             except OSError as error:
                 kept[item.path] = error.strerror or str(error)
+            except StoreError as error:
+                kept[item.path] = error.fault.rstrip(".")
     return Cleaning(items, chosen, held, removed if config.yes else [], kept, links)
 
 
@@ -93,6 +100,22 @@ def choose_items(items: Sequence[Item], config: CleanConfig, now: float) -> list
         and now - item.written >= age
         and not (config.damaged and item.fault() is None)
     ]
+
+
+def _refuse_strangers(folder: Path) -> None:
+    """Raise StoreError when results hold what no command makes again.
+
+    That is a file that no command has written, or a paper of a choice that somebody completed.
+    """
+    # They take a second to import, and most calls clean the cache.
+    from fairfrontier.choose.choosing import FOLDER, check_papers, list_owned
+    from fairfrontier.study.drawing import list_files
+
+    choice = folder / FOLDER
+    owned = {name for names in RESULTS.values() for name in names}.union(list_files())
+    chosen = list_owned(choice).union(RESULTS["select"])
+    check_owned(folder, [*owned, *(f"{FOLDER}/{name}" for name in chosen)])
+    check_papers(choice)
 
 
 def _is_free(item: Item, locks: ExitStack, *, idle: bool) -> bool:

@@ -154,6 +154,12 @@ class DatasetConfig(Model):
             for other in group.cross or ():
                 if other not in plain:
                     raise fault(f"groups.{name} crosses {other!r}", nearest(other, plain))
+        for name in (*self.counterfactuals, *(self.text.versions if self.text else ())):
+            if "=" in name:
+                raise fault(
+                    f"the set {name!r} has an =, behind which measures name a budget",
+                    "Give it a name without =.",
+                )
         cases = self.perturb.drop.where if self.perturb.drop else ()
         named = {
             "features.groups": self.features.groups,

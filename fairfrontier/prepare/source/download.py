@@ -243,7 +243,7 @@ class _Transfer:
             _check_extent(self.url, total, self.size)
             _check_space(self.part.path.parent, (total or start) - start)
             self.part.note(self.url, _name_version(response))
-            with self.part.path.open("ab" if start else "wb") as stream:
+            with self.part.open(anew=not start) as stream:
                 arrived = start
                 # Of any size: fixed blocks would lose a partial one when the connection breaks.
                 for block in response.iter_raw():

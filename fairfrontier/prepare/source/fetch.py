@@ -87,7 +87,7 @@ def find(
     It is a local path among the origins, looked up below ``home``, then below ``folder``, or what
     was fetched before. A local path with other content is a FetchError.
     """
-    cache = home / FOLDER / sha256
+    cache = _find_folder(home, sha256)
     with _explain_disk(cache):
         for path in _list_local(origins, home, folder or home):
             mend = "Move it away, or correct the sha256 if it was changed on purpose."
@@ -98,7 +98,7 @@ def find(
 
 def peek(file: SourceFile, home: Path, folder: Path) -> Path | None:
     """Return the file that `find` would look at first, whose digest is not checked, or None."""
-    cache = home / FOLDER / str(file.sha256)
+    cache = _find_folder(home, str(file.sha256))
     with _explain_disk(cache):
         return next(chain(_list_local(file.origins, home, folder), _list_kept(cache)), None)
 
@@ -130,6 +130,14 @@ def fetch(
     cache = home / FOLDER / sha256
     with _explain_disk(cache), show_progress(progress, BYTES) as show:
         return _keep(cache, sha256, lambda: _try_each(origins, sha256, home, show))
+
+
+def _find_folder(home: Path, sha256: str) -> Path:
+    """Return the folder of a download; FetchError for a link, by which others' files were moved."""
+    folder = home / FOLDER / sha256
+    if folder.is_symlink():
+        raise FetchError(f"{folder} is a link, and downloads are kept in a folder.", "Remove it.")
+    return folder
 
 
 def _list_local(origins: Sequence[Origin], home: Path, folder: Path) -> Iterator[Path]:
@@ -209,7 +217,7 @@ def _try_each(origins: Sequence[Origin], sha256: str, home: Path, progress: Prog
 def _fetch_archive(origin: Origin, home: Path, progress: Progress) -> Path:
     """Return the archive that contains a source's file: a zip file of a URL, or a wheel."""
     sha256 = str(origin.sha256)
-    cache = home / FOLDER / sha256
+    cache = _find_folder(home, sha256)
 
     def make() -> Path:
         if origin.package is None:
@@ -250,7 +258,8 @@ def _admit(path: Path, cache: Path, sha256: str) -> Path:
     """Copy a local file into the cache."""
     part = PartialFile(cache)
     part.drop()
-    shutil.copyfile(path, part.path)
+    with path.open("rb") as content, part.open() as stream:
+        shutil.copyfileobj(content, stream)
     return _publish(part, path.name, sha256, str(path))
 
 
@@ -263,7 +272,7 @@ def _extract(archive: Path, origin: Origin, cache: Path, sha256: str) -> Path:
         with (
             zipfile.ZipFile(archive) as opened,
             open_member(opened, member, archive) as content,
-            part.path.open("wb") as stream,
+            part.open() as stream,
         ):
             shutil.copyfileobj(content, stream)
     except DAMAGE:

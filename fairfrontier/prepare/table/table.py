@@ -154,14 +154,19 @@ def _walk(base: Path, parts: Sequence[str]) -> list[Path]:
         folders: dict[Path, Path] = {}
         waiting = sorted(found)
         for folder in waiting:
-            if folder.is_dir() and (real := folder.resolve()) not in folders:
-                folders[real] = folder
-                if part == "**":
-                    waiting += [each for each in folder.glob("*") if not each.is_symlink()]
+            # Folders may vanish meanwhile, and those of the kernel raise anything.
+            with suppress(OSError):
+                if folder.is_dir() and (real := folder.resolve()) not in folders:
+                    folders[real] = folder
+                    if part == "**":
+                        waiting += [each for each in folder.glob("*") if not each.is_symlink()]
         if part == "**":
             found = list(folders.values())
         else:
-            found = [each for folder in folders.values() for each in folder.glob(part)]
+            found = []
+            for folder in folders.values():
+                with suppress(OSError):
+                    found += folder.glob(part)
     return sorted(found)
 
 

@@ -130,11 +130,11 @@ def _safe_path() -> Iterator[None]:
 def clear_killed() -> None:
     """Remove what killed clusters of this user left: a run that goes on may need none any more."""
     # Dask's own setting of another place is not asked for: that would import it.
-    folder = Path(tempfile.gettempdir()).absolute() / PRIVATE
-    if folder.is_dir():
-        with suppress(OSError, StoreError):
-            make_private(folder)
-            recover(folder)
+    for folder in _list_private(Path(tempfile.gettempdir()).absolute()):
+        if folder.is_dir():
+            with suppress(OSError, StoreError):
+                make_private(folder)
+                recover(folder)
 
 
 def _name_dashboard(client: Any) -> None:
@@ -190,13 +190,17 @@ def _find_private() -> Path:
     """
     import dask
 
-    base = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
-    folder = Path(base).absolute() / PRIVATE
-    try:
-        make_private(folder)
-    except (OSError, StoreError):
-        return Path(tempfile.mkdtemp(prefix=f"{PRIVATE}-", dir=base))
-    return folder
+    base = Path(dask.config.get("temporary-directory", None) or tempfile.gettempdir()).absolute()
+    for folder in _list_private(base):
+        with suppress(OSError, StoreError):
+            make_private(folder)
+            return folder
+    return Path(tempfile.mkdtemp(prefix=f"{PRIVATE}-", dir=base))
+
+
+def _list_private(base: Path) -> list[Path]:
+    """Return the folders that `_find_private` may have made: others stand in where one is taken."""
+    return [base / PRIVATE, *sorted(base.glob(f"{PRIVATE}-*"))]
 
 
 def _start(config: ClusterConfig, scratch: Path | None) -> Any:

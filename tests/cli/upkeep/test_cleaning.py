@@ -93,6 +93,28 @@ def test_nothing_is_removed_unless_it_is_asked_for(home):
     assert not [path for path in home.rglob(".*") if path.is_dir()]
 
 
+@pytest.mark.parametrize("stranger", ["my-notes.md", "choice/my.csv", "decisions-of-june.parquet"])
+def test_results_with_a_file_that_no_command_wrote_stay(home, stranger):
+    folder = home / "data" / "results" / "german"
+    (folder / "choice").mkdir()
+    (folder / stranger).write_text("mine")
+    done = clean(CleanConfig(conf=home, yes=True, kind="results"))
+    assert done.kept == {folder: f"{folder} holds something else: {stranger}"}
+    assert (folder / stranger).read_text() == "mine"
+    assert folder not in {item.path for item in done.removed}
+
+
+def test_results_with_a_completed_paper_stay(home):
+    choice = home / "data" / "results" / "german" / "choice"
+    (choice / "bundle").mkdir(parents=True)
+    (choice / "bundle" / "bundle.json").write_text('{"files": {}}')
+    (choice / "technical-file.md").write_text("completed")
+    (choice / "choice.json").write_text('{"papers": {"technical-file.md": "another"}}')
+    done = clean(CleanConfig(conf=home, yes=True, kind="results"))
+    assert "technical-file.md is not as the last choice left it" in done.kept[choice.parent]
+    assert (choice / "technical-file.md").is_file()
+
+
 def test_what_another_study_needs_stays(home):
     owned = {(item.kind, *sorted(item.studies)) for item in list_items(home)}
     assert ("fits", "adult@paper", "german") in owned

@@ -92,6 +92,7 @@ def test_the_example_is_valid_and_frozen():
         ("groups.origin", {"column": "a", "levels": ["a"]}, "at least two"),
         ("groups.origin", {"column": "a", "levels": {"a": "others", "b": "others"}}, "only one"),
         ("groups.a=b", {"column": "a"}, "without =; its column may have any"),
+        ("counterfactuals.a=b", {"origin": ["a"]}, "the set 'a=b' has an ="),
         ("groups.x", {"cross": ["origin", "ago"]}, "crosses 'ago'. Did you mean 'age'"),
         ("features.groups", ["orgin"], "features.groups names no group 'orgin'. .*'origin'"),
         ("features.drop", ["a"], "drop needs numeric"),

@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import shutil
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import httpx
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 
 from fairfrontier.prepare.source import download as module
 from fairfrontier.prepare.source.download import download
+from fairfrontier.prepare.source.partial_file import PartialFile
 from fairfrontier.runtime.errors import FetchError, UnreachableError
 from tests.prepare.source.server import serve
 
@@ -86,6 +86,34 @@ def test_a_link_in_the_place_of_unfinished_work_leads_nowhere(server, tmp_path, 
     assert get(server, folder).read_bytes() == CONTENT
     assert mine.read_text() == "mine"
     assert names(folder) == ["table.csv"]
+
+
+def test_a_link_that_is_laid_during_a_download_leads_nowhere(server, tmp_path, monkeypatch):
+    server.add("/table.csv", CONTENT, etag='"1"')
+    mine, folder = tmp_path / "mine", tmp_path / "cache"
+    mine.write_text("mine")
+    folder.mkdir()
+    opened = PartialFile.open
+
+    def lay(part, **options):
+        part.path.symlink_to(mine)
+        return opened(part, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PartialFile, "open", lay)
+        with pytest.raises(OSError, match=r"\.part"):
+            get(server, folder)
+    assert mine.read_text() == "mine"
+
+
+def test_another_name_of_a_file_is_no_unfinished_work(server, tmp_path):
+    server.add("/table.csv", CONTENT)
+    mine, folder = tmp_path / "mine", tmp_path / "cache"
+    mine.write_text("mine")
+    folder.mkdir()
+    (folder / ".part").hardlink_to(mine)
+    assert get(server, folder).read_bytes() == CONTENT
+    assert mine.read_text() == "mine"
 
 
 def test_another_digest_is_refused_and_nothing_stays(server, tmp_path):
@@ -374,14 +402,13 @@ class Full:
 
 def test_a_disk_that_fills_up_keeps_what_arrived(server, tmp_path, monkeypatch):
     server.add("/table.csv", CONTENT, etag='"1"')
-    opened = Path.open
+    opened = PartialFile.open
     with monkeypatch.context() as patch:
 
-        def open_full(path, mode="r", *rest, **options):
-            stream = opened(path, mode, *rest, **options)
-            return Full(stream, 1_500_000) if mode in ("ab", "wb") else stream
+        def open_full(part, **options):
+            return Full(opened(part, **options), 1_500_000)
 
-        patch.setattr(Path, "open", open_full)
+        patch.setattr(PartialFile, "open", open_full)
         with pytest.raises(OSError, match="No space") as caught:
             get(server, tmp_path)
     assert caught.value.errno == errno.ENOSPC

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import os
@@ -215,6 +216,22 @@ def test_a_pattern_looks_into_a_folder_once_for_each_part(tmp_path, monkeypatch,
     rows = read_table(Source(path=f"t/{pattern}"), tmp_path, tmp_path).frame["n"]
     assert sorted(rows) == (["2"] if ".." in pattern else ["1", "2"])
     assert len(looks) <= 8 * len(Path(pattern).parts)
+
+
+def test_a_folder_that_vanishes_or_raises_anything_matches_nothing(tmp_path, monkeypatch):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.csv").write_text(f"n\n{name}\n")
+    scan = os.scandir
+
+    def fail(path):
+        if Path(path).name == "a":
+            raise OSError(errno.EINVAL, "as below /proc", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", fail)
+    rows = read_table(Source(path="**/*.csv"), tmp_path, tmp_path).frame["n"]
+    assert list(rows) == ["b"]
 
 
 @pytest.mark.parametrize(

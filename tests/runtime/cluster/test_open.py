@@ -17,7 +17,7 @@ import distributed  # noqa: F401 - its defaults would go with the first setting 
 import pytest
 
 from fairfrontier.runtime.cluster.config import CLUSTER_CLASSES, ClusterConfig, load_cluster
-from fairfrontier.runtime.cluster.open import open_cluster
+from fairfrontier.runtime.cluster.open import PRIVATE, open_cluster
 from fairfrontier.runtime.errors import ClusterError
 
 
@@ -143,6 +143,21 @@ def test_what_a_killed_cluster_leaves_goes_with_the_next_one(tmp_path):
         assert not [path for path in left if path.exists()]
         assert list(tmp_path.rglob("*.pem"))
     assert list(tmp_path.rglob("*")) == [tmp_path / f"fairfrontier-{os.getuid()}"]
+
+
+def test_where_its_place_is_taken_a_cluster_uses_another_one_again(tmp_path):
+    # As if it were another user's, which only root can make.
+    (tmp_path / PRIVATE).touch()
+    settings = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    assert subprocess.run(command, env=settings, check=False).returncode == -signal.SIGKILL
+    assert list(tmp_path.rglob("*.pem"))
+    with dask.config.set(temporary_directory=str(tmp_path)):
+        for _ in range(2):
+            with open_cluster(ClusterConfig(kind="local", workers=1)):
+                pass
+    (left,) = tmp_path.glob(f"{PRIVATE}-*")
+    assert list(left.iterdir()) == []
 
 
 def test_other_processes_can_neither_call_nor_watch_a_local_cluster():
