@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import stat
@@ -14,17 +13,8 @@ import pytest
 
 from fairfrontier.runtime import writer
 from fairfrontier.runtime.errors import StoreError
-from fairfrontier.runtime.writer import (
-    drafting,
-    filling,
-    holding,
-    lock_folder,
-    make_private,
-    recover,
-    replacing,
-    restore,
-    sharing,
-)
+from fairfrontier.runtime.lock import lock_folder
+from fairfrontier.runtime.writer import drafting, filling, make_private, recover, replacing, restore
 from tests.project import ROOT
 
 
@@ -446,21 +436,6 @@ def test_a_draft_from_elsewhere_replaces_and_removes_nothing(tmp_path, how):
     # Where it was made it is completed.
     recover(made)
     assert (made / "a").read_text() == "new"
-
-
-def test_a_folder_that_is_used_is_waited_for_aloud_and_not_forever(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(writer, "QUIET", 0.0)
-    monkeypatch.setattr(writer, "PATIENCE", 0.2)
-    lock = lock_folder(tmp_path, wait=False)
-    for use in (holding, sharing):
-        caplog.clear()
-        with pytest.raises(StoreError, match=f"{tmp_path} is still used by"), use(tmp_path):
-            pass
-        [said] = caplog.messages
-        assert re.search(rf"(process {os.getpid()}|another process), which uses {tmp_path}", said)
-    os.close(lock)
-    with holding(tmp_path):
-        pass
 
 
 def test_drafts_in_a_sticky_folder_are_closed_to_other_writers(tmp_path):

@@ -13,9 +13,10 @@ from fairfrontier.cli.upkeep.config import NAMED, CleanConfig
 from fairfrontier.cli.upkeep.inventory import Item, find_links, list_items, weigh_again
 from fairfrontier.runtime.errors import ConfigError, StoreError, nearest
 from fairfrontier.runtime.foreign.owned import check_owned
+from fairfrontier.runtime.lock import lock_folder
 from fairfrontier.runtime.option import RESULTS
 from fairfrontier.runtime.store import CACHE
-from fairfrontier.runtime.writer import drafting, is_there, lock_folder
+from fairfrontier.runtime.writer import drafting, is_there
 
 # Kinds whose folders are locked one by one while a command writes to them.
 LOCKED = ("downloads", "results", "histories")

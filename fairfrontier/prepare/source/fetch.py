@@ -22,9 +22,10 @@ from fairfrontier.prepare.source.partial_file import PartialFile
 from fairfrontier.prepare.source.progress import BYTES, Progress, show_progress
 from fairfrontier.runtime.errors import DataError, FetchError, UnreachableError
 from fairfrontier.runtime.home import read_path
+from fairfrontier.runtime.lock import lock_folder
 from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.text_file import is_plain
-from fairfrontier.runtime.writer import drafting, lock_folder
+from fairfrontier.runtime.writer import drafting
 
 FOLDER = Path("data", "cache", "downloads")
 _log = logging.getLogger(__name__)

@@ -18,9 +18,10 @@ from fairfrontier.cli.upkeep.cleaning import choose_items, clean
 from fairfrontier.cli.upkeep.config import KINDS, NAMED, CleanConfig
 from fairfrontier.cli.upkeep.inventory import COMMANDS, list_items
 from fairfrontier.runtime.errors import ConfigError
+from fairfrontier.runtime.lock import lock_folder
 from fairfrontier.runtime.option import ResultOptions
 from fairfrontier.runtime.store import Store, open_store
-from fairfrontier.runtime.writer import filling, holding, lock_folder, sharing
+from fairfrontier.runtime.writer import filling, holding, sharing
 from tests.project import ROOT, call_here
 
 
