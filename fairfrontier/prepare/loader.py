@@ -17,6 +17,7 @@ from fairfrontier.prepare.config.dataset import (
 )
 from fairfrontier.prepare.embedding.feature import TextFeatures, fit_text
 from fairfrontier.prepare.embedding.variant import add_versions
+from fairfrontier.prepare.size import check_room
 from fairfrontier.prepare.source.fetch import fetch_source
 from fairfrontier.prepare.source.progress import Progress
 from fairfrontier.prepare.split import Split
@@ -135,6 +136,8 @@ class FittedTable:
     def encode(self) -> Split:
         """Encode every part."""
         plan, encoder, text = self.plan, self.encoder, self.text
+        rows = sum(positions.size for positions in plan.parts.values())
+        check_room(rows, len(encoder.feature_names), self.request.file)
         edits = plan.edits(encoder)
         parts = {}
         for key, positions in plan.parts.items():

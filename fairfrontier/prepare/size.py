@@ -10,6 +10,7 @@ from fairfrontier.prepare.source.fetch import peek
 from fairfrontier.prepare.table.parquet import parquet_errors
 from fairfrontier.prepare.table.table import list_files
 from fairfrontier.runtime.cluster.partition import count_memory
+from fairfrontier.runtime.errors import ConfigError
 
 # Bytes of memory for a cell of a Parquet file, and for a byte of text: as read, and encoded.
 CELL, TEXT_BYTE = 64, 10
@@ -30,6 +31,17 @@ def stays_in_files(config: DatasetConfig, file: Path, home: Path) -> bool:
     if config.text or config.source.votes:
         return False
     return estimate_bytes(config.source, home, file.parent) > SHARE * count_memory()
+
+
+def check_room(rows: int, features: int, file: Path) -> None:
+    """Raise a ConfigError where encoded rows would take more than ``SHARE`` of the memory."""
+    wanted, memory = 8 * rows * features, count_memory()
+    if wanted > SHARE * memory:
+        raise ConfigError(
+            f"{file}: features makes {features:,} columns of X, which of {rows:,} rows take "
+            f"{wanted / 2**30:.1f} of the {memory / 2**30:.1f} GiB of this machine.",
+            "Leave columns out, or set memory: dask.",
+        )
 
 
 def estimate_bytes(source: Source, home: Path, folder: Path) -> int:
