@@ -17,7 +17,7 @@ from fairfrontier.train.base import Classifier
 from fairfrontier.train.dask.collection import is_collection
 from fairfrontier.train.individual.budro.collection import fit_collection, follow_partitions
 from fairfrontier.train.individual.budro.linear_program import LARGEST
-from fairfrontier.train.individual.budro.round import BoostingSetting, boost, scale_classes
+from fairfrontier.train.individual.budro.round import BoostingSetting, boost, follow, scale_classes
 from fairfrontier.train.individual.budro.rows import check_rows, take_rows
 from fairfrontier.train.individual.budro.solver import Setting, check_transport
 from fairfrontier.train.persistence import State
@@ -201,7 +201,11 @@ class BuDRO(Classifier):
             self.n_features_in_, self.classes_ = int(X.shape[1]), np.arange(boosted.n_classes)
             watched = self._watch(validation)
             if watched is not None:
-                follow_partitions(watched, boosted.booster, self.n_jobs)
+                if is_collection(watched.X):
+                    follow_partitions(watched, boosted.booster, self.n_jobs)
+                else:
+                    rows = xgboost.DMatrix(watched.X, nthread=self.n_jobs)
+                    follow(watched, boosted.booster, rows)
                 boosted = boosted.take(watched.best)
         else:
             X, y, weight = take_rows(*self.validate_training(X, y), sample_weight)

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from contextlib import suppress
+from dataclasses import replace
 from threading import Timer
 
 import dask.array as da
@@ -16,6 +17,7 @@ from fairfrontier import learn
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.runtime.cluster.config import ClusterConfig
 from fairfrontier.runtime.cluster.open import open_cluster
+from fairfrontier.runtime.cluster.partition import computing_on
 from fairfrontier.runtime.errors import ClusterError, ConfigError, DataError
 from fairfrontier.train.dask.collective import MEETING
 from fairfrontier.train.individual.budro import collection
@@ -272,3 +274,17 @@ def test_processes_that_die_at_any_time_end_the_fit_or_cost_one_try(processes, r
         fit_collection(
             model.setting(), cut(X), y, metric, weight, processes, progress=lambda *_: kill()
         )
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+def test_validation_rows_end_a_fit_wherever_they_are(rows, client, lazy):
+    X, y, _, metric = rows
+    part = make_split(600).test
+    options = {**SMALL, "n_estimators": 40, "learning_rate": 0.9, "early_stopping": 3}
+    inside = BuDRO(**options).fit(X, y, metric=metric, validation=part)
+    watched = replace(part, X=da.from_array(part.X, chunks=(100, -1))) if lazy else part
+    with computing_on(client):
+        model = BuDRO(**options).fit(
+            cut(X), cut(y), metric=metric, validation=watched, client=client
+        )
+    assert model.report_["rounds"] == inside.report_["rounds"] < 40
