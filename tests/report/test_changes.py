@@ -75,7 +75,7 @@ def test_texts_are_encoded_before_anything_is_trained(home, monkeypatch):
     assert pd.read_csv(folder / "changes.csv").equals(changes)
     # As other results left it.
     (folder / "changes.csv").write_text("stale")
-    (folder / "points.parquet").unlink()
+    points[:0].to_parquet(folder / "points.parquet")
     run_plain(start_study(asked))
     assert pd.read_csv(folder / "changes.csv").equals(changes)
 
