@@ -23,7 +23,7 @@ from fairfrontier.prepare.table.stream import (
     stamp_table,
 )
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
-from fairfrontier.runtime.option import check_apart
+from fairfrontier.runtime.option import SCORED, check_apart
 from fairfrontier.runtime.writer import check_folder, filling
 
 # The most rows of a batch, and, so that one of many features takes no more, numbers made of them.
@@ -268,7 +268,7 @@ class _Writer:
 
     def write(self, rows: pa.Table) -> None:
         """Append the rows of a table."""
-        rows = rows.replace_schema_metadata()
+        rows = rows.replace_schema_metadata(SCORED)
         if self._file is None:
             self._file = pq.ParquetWriter(self._path, rows.schema, compression="zstd")
         try:

@@ -36,8 +36,10 @@ def split_names(value: Any) -> Any:
 
 # The file that lists those of a bundle.
 BUNDLE_FILE = "bundle.json"
-# Columns by which a file is known that `score` wrote, whatever its name.
+# Columns by which a file is known that holds decisions, whatever its name, and the metadata that
+# `score` gives its own.
 DECIDED = ("id", "refused")
+SCORED: Mapping[bytes, bytes] = {b"fairfrontier": b"score"}
 # What a command leaves in a folder; the first file makes the folder one of its results.
 RESULTS: Mapping[str, tuple[str, ...]] = {
     "run": (
@@ -70,7 +72,7 @@ SIGNS: Mapping[str, tuple[str, ...]] = {
     "select": ('"query": ', '"selected": '),
     "explain": ("attribute,level,n,column,mean_abs,",),
     "debias": ('"format": "fairfrontier thresholds"',),
-    "audit": ('"name": ', '"subject": {'),
+    "audit": ('"name": ', '"subject": {', '"table": ', '"sha256": "'),
     "monitor": ('"bundle": {', '"period": '),
 }
 _HEAD = 2**16
@@ -153,8 +155,14 @@ def _is_foreign(path: Path, command: str) -> bool:
 def _is_own(path: Path, command: str) -> bool:
     """Whether a file is a result of a command, to be replaced when it is called again."""
     if command == "score":
-        return _holds_columns(path, DECIDED)
-    first, signs = path.parent / RESULTS[command][0], SIGNS[command]
+        schema = _read_schema(path)
+        return schema is not None and {*SCORED.items()} <= {*(schema.metadata or {}).items()}
+    return holds_results(path.parent, command)
+
+
+def holds_results(folder: Path, command: str) -> bool:
+    """Whether a folder has results of a command, by what is in the first of them."""
+    first, signs = folder / RESULTS[command][0], SIGNS[command]
     if first.suffix == ".parquet":
         return _holds_columns(first, signs)
     # A pipe would be waited for.
@@ -167,13 +175,19 @@ def _is_own(path: Path, command: str) -> bool:
 
 def _holds_columns(path: Path, columns: Iterable[str]) -> bool:
     """Whether a file is Parquet with these columns."""
+    schema = _read_schema(path)
+    return schema is not None and {*columns} <= {*schema.names}
+
+
+def _read_schema(path: Path) -> Any:
+    """Return the schema of a Parquet file; None for anything else."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        return is_plain(path) and {*columns} <= {*pq.read_schema(path).names}
+        return pq.read_schema(path) if is_plain(path) else None
     except (OSError, pa.ArrowException):
-        return False
+        return None
 
 
 def check_apart(written: Iterable[Path], read: Iterable[Path], command: str) -> None:

@@ -26,7 +26,7 @@ _UNFINISHED, _COMPLETE = ".unfinished@", ".complete@"
 # Lists the files that a complete draft removes, in so many bytes at most.
 _REMOVED, _MOST = ".removed", 2**20
 # Says which file that list is, as its file system counts files and their changes: a draft that was
-# made elsewhere and copied, unpacked or moved by hand to here is not completed.
+# made elsewhere and copied or unpacked here is not completed.
 _SEAL = ".seal"
 # Names the folders in a complete draft in whose place its own ones are.
 _REPLACED = ".replaced@"

@@ -169,9 +169,10 @@ def test_columns_are_copied_beside_the_decisions(bundle, table, tmp_path):
 
 def test_what_is_wrong_is_said_before_a_file_is_replaced(bundle, table, tmp_path):
     out = tmp_path / "decisions.parquet"
-    pd.DataFrame({"id": [0], "decision": [1], "refused": [""]}).to_parquet(out)
-    earlier = out.read_bytes()
     path = tmp_path / "table.csv"
+    table.to_csv(path, index=False)
+    score(bundle, path, out)
+    earlier = out.read_bytes()
 
     def refused(frame: pd.DataFrame, error: type[Exception], told: str, **options: str) -> None:
         frame.to_csv(path, index=False)
@@ -190,7 +191,8 @@ def test_what_is_wrong_is_said_before_a_file_is_replaced(bundle, table, tmp_path
     refused(table, StoreError, "cannot be written", out="/proc/nowhere/decisions.parquet")
     with pytest.raises(ConfigError, match="There is no file"):
         score(bundle, tmp_path / "other.csv", out)
-    table.to_parquet(out)
+    # It may have the same columns.
+    pd.read_parquet(out).to_parquet(out)
     earlier = out.read_bytes()
     refused(table, ConfigError, "would replace what score has not written")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["decisions.parquet", "table.csv"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fairfrontier.audit.config import AuditConfig
@@ -12,7 +14,7 @@ from fairfrontier.choose.config import ExplainConfig
 from fairfrontier.debias.config import DebiasConfig
 from fairfrontier.monitor.config import MonitorConfig
 from fairfrontier.runtime.errors import ConfigError
-from fairfrontier.runtime.option import RESULTS, SIGNS, check_apart
+from fairfrontier.runtime.option import RESULTS, SCORED, SIGNS, check_apart
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,11 @@ def test_every_command_asks_whose_the_files_are(tmp_path):
 
 def test_decisions_of_score_are_its_own_whatever_their_name(tmp_path):
     for name in ("decisions.parquet", "points.parquet"):
-        pd.DataFrame({"id": [1], "decision": [0], "refused": [""]}).to_parquet(tmp_path / name)
+        decided = pa.table({"id": [1], "decision": [0], "refused": [""]})
+        pq.write_table(decided, tmp_path / name)
+        with pytest.raises(ConfigError, match="score has not written"):
+            check_apart([tmp_path / name], [], "score")
+        pq.write_table(decided.replace_schema_metadata(SCORED), tmp_path / name)
         check_apart([tmp_path / name], [], "score")
         for command in RESULTS:
             with pytest.raises(ConfigError, match="another command's"):

@@ -14,7 +14,7 @@ from fairfrontier.cli.upkeep.inventory import Item, find_links, list_items, weig
 from fairfrontier.runtime.errors import ConfigError, StoreError, nearest
 from fairfrontier.runtime.foreign.owned import check_owned
 from fairfrontier.runtime.lock import lock_folder
-from fairfrontier.runtime.option import RESULTS
+from fairfrontier.runtime.option import RESULTS, holds_results
 from fairfrontier.runtime.store import CACHE
 from fairfrontier.runtime.writer import drafting, is_there
 
@@ -106,16 +106,21 @@ def choose_items(items: Sequence[Item], config: CleanConfig, now: float) -> list
 def _refuse_strangers(folder: Path) -> None:
     """Raise StoreError when results hold what no command makes again.
 
-    That is a file that no command has written, or a paper of a choice that somebody completed.
+    That is a file of none of the commands whose results are there, or a paper of a choice that
+    somebody completed.
     """
     # They take a second to import, and most calls clean the cache.
     from fairfrontier.choose.choosing import FOLDER, check_papers, list_owned
     from fairfrontier.study.drawing import list_files
 
     choice = folder / FOLDER
-    owned = {name for names in RESULTS.values() for name in names}.union(list_files())
-    chosen = list_owned(choice).union(RESULTS["select"])
-    check_owned(folder, [*owned, *(f"{FOLDER}/{name}" for name in chosen)])
+    there = [command for command in RESULTS if holds_results(folder, command)]
+    owned = {name for command in there for name in RESULTS[command]}
+    if "run" in there:
+        owned.update(list_files())
+    if holds_results(choice, "select"):
+        owned.update(f"{FOLDER}/{name}" for name in list_owned(choice))
+    check_owned(folder, owned)
     check_papers(choice)
 
 

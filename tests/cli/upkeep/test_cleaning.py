@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from fairfrontier.cli.upkeep import cleaning
@@ -19,7 +20,7 @@ from fairfrontier.cli.upkeep.config import KINDS, NAMED, CleanConfig
 from fairfrontier.cli.upkeep.inventory import COMMANDS, list_items
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.lock import lock_folder
-from fairfrontier.runtime.option import ResultOptions
+from fairfrontier.runtime.option import SIGNS, ResultOptions
 from fairfrontier.runtime.store import Store, open_store
 from fairfrontier.runtime.writer import filling, holding, sharing
 from tests.project import ROOT, call_here
@@ -58,6 +59,10 @@ def home(tmp_path):
         folder = tmp_path / "data" / "results" / name
         folder.mkdir(parents=True)
         (folder / ("notes.txt" if "user" in name else "report.html")).write_text("report")
+        if name in ("german", "adult@paper"):
+            pd.DataFrame(columns=list(SIGNS["run"])).to_parquet(folder / "points.parquet")
+        elif name == "audit/loans":
+            (folder / "audit.json").write_text("\n".join(SIGNS["audit"]))
     return tmp_path
 
 
@@ -94,13 +99,14 @@ def test_nothing_is_removed_unless_it_is_asked_for(home):
     assert not [path for path in home.rglob(".*") if path.is_dir()]
 
 
-@pytest.mark.parametrize("stranger", ["my-notes.md", "choice/my.csv", "decisions-of-june.parquet"])
+@pytest.mark.parametrize("stranger", ["my-notes.md", "choice/explain.csv", "scores.csv"])
 def test_results_with_a_file_that_no_command_wrote_stay(home, stranger):
     folder = home / "data" / "results" / "german"
-    (folder / "choice").mkdir()
+    (folder / stranger).parent.mkdir(exist_ok=True)
     (folder / stranger).write_text("mine")
     done = clean(CleanConfig(conf=home, yes=True, kind="results"))
-    assert done.kept == {folder: f"{folder} holds something else: {stranger}"}
+    # Of a folder without any of ours its name is told.
+    assert done.kept == {folder: f"{folder} holds something else: {stranger.partition('/')[0]}"}
     assert (folder / stranger).read_text() == "mine"
     assert folder not in {item.path for item in done.removed}
 
@@ -110,7 +116,8 @@ def test_results_with_a_completed_paper_stay(home):
     (choice / "bundle").mkdir(parents=True)
     (choice / "bundle" / "bundle.json").write_text('{"files": {}}')
     (choice / "technical-file.md").write_text("completed")
-    (choice / "choice.json").write_text('{"papers": {"technical-file.md": "another"}}')
+    written = {"query": "", "selected": {}, "papers": {"technical-file.md": "another"}}
+    (choice / "choice.json").write_text(json.dumps(written))
     done = clean(CleanConfig(conf=home, yes=True, kind="results"))
     assert "technical-file.md is not as the last choice left it" in done.kept[choice.parent]
     assert (choice / "technical-file.md").is_file()
