@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import dask.array as da
 import numpy as np
@@ -157,9 +158,12 @@ def test_a_fold_may_have_no_row_of_a_partition(workers, tiny, client):
         assert_equal(fitted.predictions[0][part].score, wanted.score, 3)
 
 
-@pytest.mark.parametrize("name", ["budro", "clp", "sensei"])
+@pytest.mark.parametrize(
+    ("name", "workers"),
+    [("budro", True), *product(["clp", "sensei", "sensr"], [True, False])],
+)
 @pytest.mark.parametrize("task", ["binary", "multiclass"])
-def test_early_stopping_is_that_of_rows_in_memory(name, task, tiny, client):
+def test_early_stopping_is_that_of_rows_in_memory(name, workers, task, tiny, client):
     split = tiny[task]
     weight = np.random.default_rng(0).uniform(0.5, 2.0, split.train.n_samples)
     split = split.replace(train=replace(split.train, weight=weight))
@@ -171,7 +175,10 @@ def test_early_stopping_is_that_of_rows_in_memory(name, task, tiny, client):
     chosen = METHODS.all()[name].example | longer | {"early_stopping": 3}
     models = [create(name, **chosen) for _ in range(2)]
     expected = train([models[0]], [split], lambda _: metric)
-    found = train_collections([models[1]], [spread(split)], lambda _: metric, client)
+    with computing_on(client if workers else None):
+        found = train_collections(
+            [models[1]], [spread(split)], lambda _: metric, client if workers else None
+        )
     rounds = [len(next(iter(model.history_.values()))) for model in models]
     assert rounds[0] == rounds[1] < (59 if name == "budro" else 12)
     for part, wanted in expected.predictions[0].items():

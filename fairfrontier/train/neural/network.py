@@ -37,6 +37,10 @@ class Network:
     weight: tuple[Array, ...]
     bias: tuple[Array, ...]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What is cached below holds a module, which cannot be copied or sent.
+        return Network, (self.weight, self.bias)
+
     @property
     def arrays(self) -> tuple[Array, ...]:
         """All parameters, weights first."""
