@@ -159,8 +159,7 @@ def test_a_fold_may_have_no_row_of_a_partition(workers, tiny, client):
 
 
 @pytest.mark.parametrize(
-    ("name", "workers"),
-    [("budro", True), *product(["clp", "sensei", "sensr"], [True, False])],
+    ("name", "workers"), [("budro", True), *product(["clp", "sensei", "sensr"], [True, False])]
 )
 @pytest.mark.parametrize("task", ["binary", "multiclass"])
 def test_early_stopping_is_that_of_rows_in_memory(name, workers, task, tiny, client):
