@@ -119,5 +119,16 @@ def sum_partitions(
     return sums[0].compute()
 
 
+def average_rows(X: Any, weight: np.ndarray) -> np.ndarray:
+    """Return the weighted mean of the rows of a Dask array, float64, shape (n_features,)."""
+    (total,) = sum_partitions(_weigh_rows, X, (weight,))
+    mean: np.ndarray = total / weight.sum()
+    return mean
+
+
+def _weigh_rows(X: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray]:
+    return (weight @ X,)
+
+
 def _add(left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(map(operator.add, left, right))

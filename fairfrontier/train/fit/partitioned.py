@@ -12,7 +12,12 @@ import xgboost
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.split import Split
 from fairfrontier.runtime.cluster.logistic import fit_logistic
-from fairfrontier.runtime.cluster.partition import hold, map_partitions, sum_partitions
+from fairfrontier.runtime.cluster.partition import (
+    average_rows,
+    hold,
+    map_partitions,
+    sum_partitions,
+)
 from fairfrontier.train.base import Estimator, take_attribute, training_weight
 from fairfrontier.train.baseline.constant import Constant
 from fairfrontier.train.baseline.fair_gbm import FairGBM
@@ -190,15 +195,11 @@ def _fit_targets(model: LinearRegression, given: Given) -> State:
         coefficient, intercept = fitted.coefficient[0], float(fitted.intercept[0])
     else:
         total = weight.sum()
-        (mean,) = (each / total for each in sum_partitions(_add_rows, X, (weight,)))
+        mean = average_rows(X, weight)
         second, slope = sum_partitions(_add_products, X, (weight, y), (mean,))
         coefficient = invert_gram(second / total, model.penalty) @ slope / total
         intercept = float(np.average(y, weights=weight) - mean @ coefficient)
     return State(arrays={"coefficient": coefficient}, facts={"intercept": intercept})
-
-
-def _add_rows(X: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray]:
-    return (weight @ X,)
 
 
 def _add_products(

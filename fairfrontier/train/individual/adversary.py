@@ -12,7 +12,7 @@ import numpy as np
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.split import Part
 from fairfrontier.runtime.arrays import to_numpy
-from fairfrontier.runtime.cluster.partition import hold, sum_partitions
+from fairfrontier.runtime.cluster.partition import average_rows, hold, sum_partitions
 from fairfrontier.runtime.seeds import derive_generator
 from fairfrontier.train.base import unit_weight
 from fairfrontier.train.dask.collection import is_collection
@@ -134,13 +134,9 @@ def _measure_spreads(X: Array, mass: np.ndarray, maps: Sequence[np.ndarray]) -> 
     if not is_collection(X):
         return [measure_spread(X @ each, mass) for each in maps]
     rows = hold(X)
-    (mean,) = sum_partitions(_add_rows, rows, (mass,))
+    mean = average_rows(rows, mass)
     totals = sum_partitions(_add_squares, rows, (mass,), (mean, maps))
     return [2.0 * float(total) for total in totals]
-
-
-def _add_rows(X: np.ndarray, mass: np.ndarray) -> tuple[np.ndarray]:
-    return (mass @ X,)
 
 
 def _add_squares(
