@@ -9,6 +9,7 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,7 @@ from sklearn.base import clone
 from sklearn.metrics import accuracy_score, roc_auc_score
 
 import fairfrontier as ff
-from fairfrontier.choose.bundle import Bundle, load_bundle
+from fairfrontier.choose.bundle import Bundle, RegressorBundle, load_bundle
 from fairfrontier.choose.choice import Choice, MixedChoice
 from fairfrontier.choose.select import Study
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
@@ -94,6 +95,21 @@ def test_a_fresh_process_decides_the_same(folders, bundles, raw, loans, tmp_path
     for method, bundle in bundles.items():
         again = pd.read_parquet(tmp_path / method)
         pd.testing.assert_frame_equal(again, bundle.decide(raw), check_exact=True)
+
+
+def test_the_score_of_a_regression_depends_on_its_row_alone(monkeypatch):
+    generator = np.random.default_rng(0)
+    values, chance = generator.normal(size=(500, 40)), generator.dirichlet(np.ones(40))
+    own = SimpleNamespace(model=None, answer="y", encoder=SimpleNamespace(unscale=lambda x: x))
+
+    def predict(model, X, groups, ids):
+        return X, chance, X[:, 0]
+
+    monkeypatch.setattr("fairfrontier.choose.bundle.predict_numbers", predict)
+    together = RegressorBundle._answer(own, values, None, None)["score"]
+    alone = [RegressorBundle._answer(own, row[None], None, None)["score"][0] for row in values]
+    np.testing.assert_array_equal(together, alone)
+    np.testing.assert_allclose(together, values @ chance, atol=1e-14)
 
 
 def test_a_column_twice_is_refused(bundles, loans):
