@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pandas as pd
 
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.home import SHIPPED
+from fairfrontier.runtime.text_file import is_plain
 from fairfrontier.runtime.writer import filling
 from fairfrontier.study.config import StudyConfig
 from fairfrontier.study.publication import read_publication
@@ -29,7 +30,7 @@ def record_run(study: StudyConfig, folder: Path, home: Path) -> Path:
 
     It holds study, profile, commit, machine, versions, seconds, claims, and per method, setting and
     measure the mean and standard deviation over splits on the test part. Without results, or where
-    it cannot be written, a StoreError is raised.
+    it cannot be written, or would replace another file, a StoreError is raised.
     """
     try:
         points = pd.read_parquet(folder / "points.parquet")
@@ -59,9 +60,20 @@ def record_run(study: StudyConfig, folder: Path, home: Path) -> Path:
         "rows": [_describe_row(row) for row in table.to_dict("records")],
     }
     path = home / RUNS / f"{study.study}@{study.profile}.json"
+    if os.path.lexists(path) and not _is_record(path, [*record]):
+        raise StoreError(f"{path} is no record of a run, and would be replaced.", "Move it away.")
     with filling(path.parent, what="record", mend="Mend its permissions.") as work:
         (work / path.name).write_text(_layout(record), encoding="utf-8")
     return path
+
+
+def _is_record(path: Path, keys: Sequence[str]) -> bool:
+    """Whether a file is what `record_run` writes."""
+    try:
+        record = json.loads(path.read_bytes()) if is_plain(path) else None
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(record, dict) and [*record] == [*keys]
 
 
 def _describe_row(row: Mapping[Hashable, Any]) -> dict[str, Any]:

@@ -162,7 +162,8 @@ def _mode_of(folder: Path) -> int:
 def recover(folder: Path) -> None:
     """Remove the user's drafts of killed processes from a folder; move what is in complete ones.
 
-    What other users made stays, and so do links: they may have been laid to be found.
+    What other users made stays, and so do links: they may have been laid to be found. So does what
+    has come, or was changed, in the place of a draft's files since the process was killed.
     """
     with suppress(OSError), _opening(folder, os.O_DIRECTORY) as around:
         for name in _list(around):
@@ -192,7 +193,7 @@ def _recover(name: str, around: int) -> None:
             return
         if name.startswith(_COMPLETE):
             emptied = _name_draft()
-            _move(name, draft, around, emptied)
+            _move(name, draft, around, emptied, late=True)
             name = emptied
         shutil.rmtree(name, ignore_errors=True, dir_fd=around)
 
@@ -365,21 +366,42 @@ def _complete(name: str, around: int) -> str:
     return own
 
 
-def _move(name: str, draft: int, around: int, emptied: str) -> None:
+def _move(name: str, draft: int, around: int, emptied: str, *, late: bool = False) -> None:
     """Move what is in a complete draft into the folder around it, and rename the draft.
 
-    By its new name it is to be removed, even if the process is killed meanwhile.
+    By its new name it is to be removed, even if the process is killed meanwhile. ``late``: what
+    was changed there since the draft was complete is neither replaced nor removed.
     """
-    gone = _read_removed(draft)
-    for entry in _list(draft):
-        if entry not in (_REMOVED, _SEAL) and not entry.startswith(_REPLACED):
+    gone, since = _read_removed(draft)
+    # Whoever shares the folder may have written the list: a path would lead outside.
+    gone = [Path(entry).name for entry in gone]
+    own = [each for each in _list(draft) if not is_draft(each)]
+    kept = {each for each in (*own, *gone) if late and _is_changed(each, around, since)}
+    for entry in own:
+        if entry not in kept:
             _replace(entry, draft, around)
     for entry in gone:
-        # Whoever shares the folder may have written the list: a path would lead outside.
-        with suppress(FileNotFoundError):
-            os.unlink(Path(entry).name, dir_fd=around)
+        if entry not in kept:
+            with suppress(FileNotFoundError):
+                os.unlink(entry, dir_fd=around)
     os.fsync(around)
     _rename(name, emptied, around, around)
+
+
+def _is_changed(name: str, around: int, since: int) -> bool:
+    """Whether a file, or something in a folder, came there or was changed since, in nanoseconds."""
+    try:
+        facts = os.stat(name, dir_fd=around, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISDIR(facts.st_mode):
+        return facts.st_ctime_ns > since
+    # The folder itself changes when it is moved, and moved back.
+    return any(
+        os.stat(each, dir_fd=place, follow_symlinks=False).st_ctime_ns > since
+        for _, folders, files, place in os.fwalk(name, dir_fd=around)
+        for each in (*folders, *files)
+    )
 
 
 def _replace(name: str, draft: int, around: int) -> None:
@@ -416,12 +438,12 @@ def _list(folder: int) -> list[str]:
         return sorted(entry.name for entry in entries)
 
 
-def _read_removed(draft: int) -> list[str]:
-    """Return the names that a draft lists; ValueError for what nobody wrote here."""
+def _read_removed(draft: int) -> tuple[list[str], int]:
+    """Return the names that a draft lists, and when; ValueError for what nobody wrote here."""
     listed, facts = _read_own(_REMOVED, draft)
     if _read_own(_SEAL, draft)[0] != seal(facts):
         raise ValueError(f"{_REMOVED} was not written here")
-    return listed.splitlines()
+    return listed.splitlines(), facts.st_ctime_ns
 
 
 def _read_own(name: str, draft: int) -> tuple[str, os.stat_result]:

@@ -56,6 +56,22 @@ def test_a_run_becomes_a_short_table(root, tmp_path):
     assert row["sd"] == pytest.approx(0.07071)
 
 
+@pytest.mark.parametrize("content", ["mine", "[" * 100_000, '{"study": "smoke"}', None])
+def test_a_file_that_is_no_record_is_not_replaced(root, tmp_path, content):
+    study = load_study("smoke", home=root).study
+    leave_results(tmp_path / "smoke")
+    path = record_run(study, tmp_path / "smoke", tmp_path)
+    assert record_run(study, tmp_path / "smoke", tmp_path) == path
+    path.unlink()
+    if content is None:
+        path.symlink_to("mine.json")
+    else:
+        path.write_text(content)
+    with pytest.raises(StoreError, match="is no record of a run"):
+        record_run(study, tmp_path / "smoke", tmp_path)
+    assert path.is_symlink() or path.read_text() == content
+
+
 def test_the_commit_is_marked_where_files_other_than_records_differ(root, tmp_path, monkeypatch):
     monkeypatch.setattr("fairfrontier.reproduce.record.SHIPPED", tmp_path)
 

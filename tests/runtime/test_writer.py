@@ -119,6 +119,38 @@ def test_a_folder_is_replaced_or_not_when_its_writer_is_killed(tmp_path, renames
     assert [path.name for path in tmp_path.iterdir()] == ["choice"]
 
 
+# The first rename is that of the complete draft; c is to be removed.
+@pytest.mark.parametrize("renames", [1, 2])
+@pytest.mark.parametrize("name", ["b", "c"])
+def test_what_came_after_a_kill_is_neither_replaced_nor_removed(tmp_path, renames, name):
+    for each in "abc":
+        (tmp_path / each).write_text("old")
+    assert write_killed(FILL, renames, tmp_path)
+    (tmp_path / name).write_text("mine")
+    recover(tmp_path)
+    left = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert left == {"a": "new", "b": "new", name: "mine"}
+
+
+@pytest.mark.parametrize("renames", [1, 2])
+@pytest.mark.parametrize("changed", ["notes", "bundle/card", "bundle/notes", "moved here"])
+def test_a_folder_that_was_changed_after_a_kill_is_not_replaced(tmp_path, renames, changed):
+    card = tmp_path / "choice" / "bundle" / "card"
+    card.parent.mkdir(parents=True)
+    card.write_text("old")
+    (tmp_path / "older").write_text("mine")
+    assert write_killed(REPLACE, renames, tmp_path)
+    mine = tmp_path / "choice" / changed
+    if changed == "moved here":
+        (tmp_path / "older").rename(mine)
+    else:
+        mine.write_text("mine")
+    recover(tmp_path)
+    assert mine.read_text() == "mine"
+    assert card.read_text() in ("old", "mine")
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "older") == ["choice"]
+
+
 @pytest.mark.parametrize("failure", [OSError("no"), KeyboardInterrupt()])
 def test_a_folder_that_cannot_take_its_place_leaves_the_old_one(tmp_path, monkeypatch, failure):
     folder = tmp_path / "choice"
@@ -381,9 +413,9 @@ def test_a_list_of_removed_files_leads_to_none_outside(tmp_path):
     kept.write_text("mine")
     draft = tmp_path / "shared" / ".complete@x"
     draft.mkdir(parents=True)
+    (tmp_path / "shared" / "old").write_text("old")
     (draft / ".removed").write_text(f"../kept\n{kept}\nold")
     seal(draft)
-    (tmp_path / "shared" / "old").write_text("old")
     os.mkfifo(tmp_path / "shared" / ".unfinished@pipe")
     recover(tmp_path / "shared")
     assert kept.read_text() == "mine"

@@ -122,12 +122,7 @@ def measure_gap(audit: Audit, *, ranked: bool, tail: bool) -> Iterator[MeasureRo
         if not versions or not weight.sum() > 0:
             yield MeasureRow(name, np.nan, weight.size)
             continue
-        scores = np.stack(versions)
-        if ranked:
-            # Versions have 32 bits.
-            own = audit.prediction.score.astype(np.float32).astype(np.float64)
-            scores = rank(scores, own, audit.weight)
-        gap = np.ptp(scores, axis=0)
+        gap = np.ptp(audit.version_ranks[name] if ranked else np.stack(versions), axis=0)
         gap = gap.max(axis=1) if gap.ndim == 2 else gap
         if tail:
             size = np.asarray(weight.sum() ** 2 / np.sum(weight**2))
@@ -137,15 +132,6 @@ def measure_gap(audit: Audit, *, ranked: bool, tail: bool) -> Iterator[MeasureRo
         else:
             mean, n, low, high = average(gap, weight)
             yield MeasureRow(name, mean, n, max(low, 0.0), high)
-
-
-def rank(scores: np.ndarray, reference: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Return F(s): the weighted share of the reference below s, and half of that equal to s."""
-    order = np.argsort(reference, kind="stable")
-    total = np.append(0.0, np.cumsum(weight[order]))
-    sides = (np.searchsorted(reference[order], scores, side=s) for s in ("left", "right"))
-    below, up_to = (total[position] for position in sides)
-    return np.asarray((below + up_to) / (2 * total[-1]))
 
 
 def find_quantiles(values: np.ndarray, weight: np.ndarray, shares: Sequence[float]) -> list[float]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from fairfrontier.evaluate.statistic.cell import Cells, count_cells
+from fairfrontier.evaluate.statistic.rank import rank
 from fairfrontier.evaluate.statistic.rate import (
     Aggregates,
     Direction,
@@ -84,6 +85,17 @@ class Audit:
         if task_of(self.part) == "binary":
             return np.where(y == 1, decision, 1 - decision)
         return np.asarray(decision == y, dtype=np.float64)
+
+    @cached_property
+    def version_ranks(self) -> Mapping[str, np.ndarray]:
+        """Ranks of the versions of each counterfactual set among the part's scores, (m, n)."""
+        # Versions have 32 bits.
+        own = self.prediction.score.astype(np.float32).astype(np.float64)
+        return {
+            name: rank(np.stack(versions), own, self.weight)
+            for name, versions in self.prediction.counterfactual_scores.items()
+            if versions
+        }
 
     @cached_property
     def cells(self) -> Mapping[str, Cells]:
