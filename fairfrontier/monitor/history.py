@@ -199,6 +199,11 @@ def name_kept(period: str) -> str:
     return f"{_KEPT}{period}.parquet"
 
 
+def list_kept(folder: Path) -> list[Path]:
+    """Return the files of a history that hold its periods' decisions."""
+    return sorted(folder.glob(name_kept("*")))
+
+
 def read_kept(path: Path, groups: Mapping[str, tuple[str, ...]]) -> pd.DataFrame:
     """Return a period's decisions, ``PeriodRows.kept``; ``groups`` are those of each attribute.
 

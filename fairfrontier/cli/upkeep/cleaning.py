@@ -69,7 +69,7 @@ def clean(config: CleanConfig) -> Cleaning:
                     if not _is_free(item, own, idle=idle):
                         held.append(item)
                     elif config.yes:
-                        if item.kind == "results":
+                        if not item.is_cached:
                             _refuse_strangers(item.path)
                         if item.base not in bins:
                             bins[item.base] = trash.enter_context(drafting(item.base))
@@ -104,13 +104,14 @@ def choose_items(items: Sequence[Item], config: CleanConfig, now: float) -> list
 
 
 def _refuse_strangers(folder: Path) -> None:
-    """Raise StoreError when results hold what no command makes again.
+    """Raise StoreError when results or a history hold what no command has written.
 
     That is a file of none of the commands whose results are there, or a paper of a choice that
     somebody completed.
     """
     # They take a second to import, and most calls clean the cache.
     from fairfrontier.choose.choosing import FOLDER, check_papers, list_owned
+    from fairfrontier.monitor.history import list_kept
     from fairfrontier.study.drawing import list_files
 
     choice = folder / FOLDER
@@ -118,6 +119,8 @@ def _refuse_strangers(folder: Path) -> None:
     owned = {name for command in there for name in RESULTS[command]}
     if "run" in there:
         owned.update(list_files())
+    if "monitor" in there:
+        owned.update(path.name for path in list_kept(folder))
     if holds_results(choice, "select"):
         owned.update(f"{FOLDER}/{name}" for name in list_owned(choice))
     check_owned(folder, owned)

@@ -63,6 +63,9 @@ def home(tmp_path):
             pd.DataFrame(columns=list(SIGNS["run"])).to_parquet(folder / "points.parquet")
         elif name == "audit/loans":
             (folder / "audit.json").write_text("\n".join(SIGNS["audit"]))
+        elif name == "monitor/german":
+            (folder / "monitor.json").write_text("\n".join(SIGNS["monitor"]))
+            (folder / "rows@2026-01.parquet").touch()
     return tmp_path
 
 
@@ -109,6 +112,19 @@ def test_results_with_a_file_that_no_command_wrote_stay(home, stranger):
     assert done.kept == {folder: f"{folder} holds something else: {stranger.partition('/')[0]}"}
     assert (folder / stranger).read_text() == "mine"
     assert folder not in {item.path for item in done.removed}
+
+
+@pytest.mark.parametrize("place", ["monitor/german", "german/watched", "thesis"])
+def test_a_history_with_a_file_that_no_command_wrote_stays(home, place):
+    folder = home / "data" / "results" / place
+    folder.mkdir(exist_ok=True)
+    for name in ("report.html", "history.parquet", "mine.docx"):
+        (folder / name).write_text("mine")
+    done = clean(CleanConfig(conf=home, yes=True, kind="histories"))
+    assert (folder / "mine.docx").read_text() == "mine"
+    (reason,) = done.kept.values()
+    assert "holds something else" in reason
+    assert [item.path.name for item in done.removed] == ["german"] * (place != "monitor/german")
 
 
 def test_results_with_a_completed_paper_stay(home):
