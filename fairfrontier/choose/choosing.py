@@ -18,6 +18,7 @@ from fairfrontier.choose.explanation import draw_rows, explain, fill
 from fairfrontier.choose.export import Export, prepare_export
 from fairfrontier.choose.query import read_query
 from fairfrontier.choose.select import Study, select
+from fairfrontier.prepare.config.source import is_address
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.foreign.owned import check_owned
 from fairfrontier.runtime.option import RESULTS
@@ -117,7 +118,8 @@ def list_commands(
 ) -> dict[str, str]:
     """Return the commands that made a choice and that come next, by what they do."""
     shown = name_path(folder / BUNDLE)
-    source = export.table.request.config.source.path[0].path or "TABLE"
+    source = export.table.request.config.source.path[0].path
+    source = "TABLE" if source is None or is_address(source) else source
     following = {
         "score": ["score", shown, source, "--out", "decisions.parquet"],
         "explain": ["explain", shown, source],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
@@ -27,6 +28,18 @@ MISSING_MARKERS = ("NA", "N/A", "NaN", "nan", "null", "NULL")
 Encoding = Literal["cp1250", "cp1251", "cp1252", "iso8859-1", "iso8859-2", "iso8859-15"]
 # One version, so that it is one file; no option of pip's begins with a letter or digit.
 PACKAGE = r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9._+!-]*$"
+# Of an object store that Arrow knows, with the credentials that the vendor's own tools find. A host
+# may be named for Azure alone, and there only Azure's own, since it is sent a token of the user's.
+ADDRESS = re.compile(
+    r"(?P<root>(?:s3|gs)://[a-z0-9][a-z0-9._-]{1,221}"
+    r"|abfss?://[a-z0-9-]{3,63}@[a-z0-9]{3,24}\.dfs\.core\.windows\.net)/(?P<key>[^?#\x00-\x1f]+)"
+)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def is_address(path: str) -> bool:
+    """Whether a path begins with a scheme, and is no file of this machine."""
+    return _SCHEME.match(path) is not None
 
 
 class Origin(Model):
@@ -75,7 +88,10 @@ class SourceFile(Model):
     """One file of a table: at a path, or from sources; with both, the path is tried first."""
 
     path: Name | None = Field(
-        default=None, description="The file, relative to the project or to the YAML's folder."
+        default=None,
+        description="The file, relative to the project or to the YAML's folder; or its address in "
+        "an object store.",
+        examples=["s3://bucket/loans/2026-*.parquet"],
     )
     sources: tuple[Origin, ...] = Field(
         default=(), description="Where the file may come from; all must give the same ``sha256``."
@@ -101,6 +117,15 @@ class SourceFile(Model):
     def _check(self) -> SourceFile:
         if self.path is None and not self.sources:
             raise fault("give path (where the file is) or sources (where it may come from)")
+        if (
+            self.path
+            and is_address(self.path)
+            and (self.sources or not ADDRESS.fullmatch(self.path))
+        ):
+            raise fault(
+                "an address is s3://BUCKET/KEY, gs://BUCKET/KEY or abfs://CONTAINER@ACCOUNT."
+                "dfs.core.windows.net/KEY, without sources beside it; a url belongs under sources"
+            )
         if self.sources and not self.sha256:
             raise fault("sources need the sha256 of the file itself beside them")
         for origin in self.sources:

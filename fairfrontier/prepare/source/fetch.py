@@ -88,8 +88,8 @@ def find(
     It is a local path among the origins, looked up below ``home``, then below ``folder``, or what
     was fetched before. A local path with other content is a FetchError.
     """
-    cache = _find_folder(home, sha256)
-    with _explain_disk(cache):
+    cache = find_folder(home, sha256)
+    with explain_disk(cache):
         for path in _list_local(origins, home, folder or home):
             mend = "Move it away, or correct the sha256 if it was changed on purpose."
             _check_digest(path, sha256, str(path), mend)
@@ -99,9 +99,9 @@ def find(
 
 def peek(file: SourceFile, home: Path, folder: Path) -> Path | None:
     """Return the file that `find` would look at first, whose digest is not checked, or None."""
-    cache = _find_folder(home, str(file.sha256))
-    with _explain_disk(cache):
-        return next(chain(_list_local(file.origins, home, folder), _list_kept(cache)), None)
+    cache = find_folder(home, str(file.sha256))
+    with explain_disk(cache):
+        return next(chain(_list_local(file.origins, home, folder), list_kept(cache)), None)
 
 
 def fetch(
@@ -129,11 +129,11 @@ def fetch(
     if path is not None:
         return path
     cache = home / FOLDER / sha256
-    with _explain_disk(cache), show_progress(progress, BYTES) as show:
+    with explain_disk(cache), show_progress(progress, BYTES) as show:
         return _keep(cache, sha256, lambda: _try_each(origins, sha256, home, show))
 
 
-def _find_folder(home: Path, sha256: str) -> Path:
+def find_folder(home: Path, sha256: str) -> Path:
     """Return the folder of a download; FetchError for a link, by which others' files were moved."""
     folder = home / FOLDER / sha256
     if folder.is_symlink():
@@ -146,7 +146,8 @@ def _list_local(origins: Sequence[Origin], home: Path, folder: Path) -> Iterator
         yield from (base / local for base in (home, folder) if is_plain(base / local))
 
 
-def _list_kept(cache: Path) -> Iterator[Path]:
+def list_kept(cache: Path) -> Iterator[Path]:
+    """Yield the files in a folder of the cache."""
     # Names that begin with a dot belong to unfinished work.
     for path in sorted(cache.iterdir()) if cache.is_dir() else ():
         if not path.name.startswith(".") and is_plain(path):
@@ -171,7 +172,7 @@ def _keep(cache: Path, sha256: str, make: Callable[[], Path]) -> Path:
 
 def _find_kept(cache: Path, sha256: str) -> Path | None:
     """Return the file in a folder of the cache that has the digest, whatever its name."""
-    for path in _list_kept(cache):
+    for path in list_kept(cache):
         if hash_file(path) == sha256:
             return path
         refused = path.with_name(f".refused-{path.name}")
@@ -218,7 +219,7 @@ def _try_each(origins: Sequence[Origin], sha256: str, home: Path, progress: Prog
 def _fetch_archive(origin: Origin, home: Path, progress: Progress) -> Path:
     """Return the archive that contains a source's file: a zip file of a URL, or a wheel."""
     sha256 = str(origin.sha256)
-    cache = _find_folder(home, sha256)
+    cache = find_folder(home, sha256)
 
     def make() -> Path:
         if origin.package is None:
@@ -302,7 +303,7 @@ def clean_name(path: str) -> str:
 
 
 @contextmanager
-def _explain_disk(folder: Path) -> Iterator[None]:
+def explain_disk(folder: Path) -> Iterator[None]:
     """Turn errors of the disk into a FetchError."""
     try:
         yield

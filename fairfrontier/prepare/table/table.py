@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
-from fairfrontier.prepare.config.source import Source, SourceFile
+from fairfrontier.prepare.config.source import Source, SourceFile, is_address
 from fairfrontier.prepare.source.archive import (
     TIMES,
     most_unpacked,
@@ -100,8 +100,13 @@ def list_files(file: SourceFile, source: Source, home: Path, folder: Path) -> li
     """Return the files behind one path, in order of name.
 
     They are the file itself, a folder's Parquet files, or what a pattern such as ``2026-*.parquet``
-    matches.
+    matches; of an address, copies of the objects there.
     """
+    if is_address(str(file.path)):
+        # Arrow's stores take a tenth of a second to import.
+        from fairfrontier.prepare.source.object_store import fetch_objects
+
+        return fetch_objects(str(file.path), home, parquet=source.format == "parquet")
     roots = dict.fromkeys((home, folder, SHIPPED))
     literal = any((root / read_path(str(file.path))).exists() for root in roots)
     if WILD.search(str(file.path)) and not literal:
