@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import AliasChoices, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, model_validator
 
+from fairfrontier.prepare.config.section import level_text
 from fairfrontier.runtime.config import fault
 from fairfrontier.runtime.errors import nearest
 from fairfrontier.runtime.option import (
@@ -54,6 +55,11 @@ Budgets = Annotated[
 ]
 NoiseShare = Annotated[float, Field(ge=0.0, lt=1.0)]
 PartName = Literal["train", "calibration", "validation", "test"]
+
+
+def _name_levels(names: Names) -> Names:
+    """Return names of levels as tables have them: 9.0 is 9."""
+    return tuple(map(level_text, names))
 
 
 def read_numbers(what: str, mend: str) -> BeforeValidator:
@@ -130,7 +136,7 @@ class AuditConfig(ResultOptions):
         description="Columns of protected attributes, as sex,race; one where groups are noisy. For "
         "a model or a bundle all attributes of its dataset by default.",
     )
-    unknown: Names = Field(
+    unknown: Annotated[Names, AfterValidator(_name_levels)] = Field(
         default=("unknown",),
         description="Levels of groups that mean unknown, as empty cells do; unknown by default.",
     )

@@ -25,7 +25,7 @@ from fairfrontier.prepare.config.dataset import read_dataset
 from fairfrontier.prepare.loader import load
 from fairfrontier.prepare.split import PART_NAMES, Part, Split
 from fairfrontier.prepare.splitting.counterfactual import Edit, Edits
-from fairfrontier.prepare.table.audit_table import UNKNOWN, AuditRows, read_audited
+from fairfrontier.prepare.table.audit_table import UNKNOWN, AuditRows, check_unknown, read_audited
 from fairfrontier.prepare.table.column import sort_levels
 from fairfrontier.prepare.table.stream import check_stamps, check_table, digest_table, stamp_table
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
@@ -364,6 +364,8 @@ def _name_groups(
 ) -> tuple[np.ndarray, dict[str, tuple[str, ...]]]:
     """Return codes and levels as `AuditRows` has them: levels that occur, and one for unknown."""
     columns, found = [], {}
+    known = {level for name in groups for level in attributes[name]}
+    check_unknown(unknown, known, known, "The groups of the model")
     for name in groups:
         levels = [UNKNOWN if level in unknown else level for level in attributes[name]]
         # The code of rows of no group is −1.

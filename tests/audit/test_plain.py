@@ -204,6 +204,16 @@ def test_levels_that_mean_unknown_are_counted_apart(frame, tmp_path):
     pd.testing.assert_frame_equal(found.impact, audit(frame, tmp_path, **DECIDED).impact)
 
 
+@pytest.mark.parametrize("unknown", ["9", "9.0", " 9"])
+def test_a_level_that_means_unknown_is_written_in_any_way(frame, tmp_path, unknown):
+    code = frame["sex"].map({"female": 1.0, "male": 2.0}).fillna(9.0)
+    found = audit(frame.assign(sex=code), tmp_path, unknown=(unknown,), **DECIDED).impact
+    by_sex = pick(found, measure="selection_rate", attribute="sex")
+    assert by_sex["level"][by_sex["status"] == "unknown"].tolist() == ["unknown"]
+    with pytest.raises(ConfigError, match=r"no group ever is '8' \(--unknown\)"):
+        audit(frame.assign(sex=code), tmp_path, unknown=("9", "8"), **DECIDED)
+
+
 def test_the_order_of_rows_changes_nothing_to_the_bit(frame, tmp_path):
     weighted = frame.assign(w=np.random.default_rng(1).random(len(frame)))
     scored = {"labels": "success", "scores": "score", "threshold": 0.6, "groups": ("sex",)}

@@ -396,6 +396,10 @@ class SplitRule(Model):
             for name, levels in self.parts.items():
                 if not levels or not all(isinstance(level, str) for level in levels):
                     raise fault(f"{name} must be a level of {self.column}, or a list of levels")
+            if double := repeated(level for levels in self.parts.values() for level in levels):
+                raise fault(
+                    f"the level {double[0]!r} is named twice, and a row is in one part alone"
+                )
             return self
         amounts = list(self.parts.values())
         shares = 0.0

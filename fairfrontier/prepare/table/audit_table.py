@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -230,6 +230,12 @@ def read_audited(
                 nearest(one, seen[option]),
             )
     finished = {name: levels.finish() for name, levels in groups.items()}
+    check_unknown(
+        unknown or (),
+        {level for levels in groups.values() for level in levels.unknown},
+        {level for _, levels in finished.values() for level in levels},
+        path,
+    )
     codes = np.stack([codes for codes, _ in finished.values()], axis=1)
     weight = np.concatenate(weights) if weights else np.ones(codes.shape[0])
     if not weight.max() > 0:
@@ -246,6 +252,17 @@ def read_audited(
         # Only shares matter, and sums of the largest numbers would overflow.
         weight / weight.max(),
     )
+
+
+def check_unknown(
+    unknown: Iterable[str], seen: Collection[str], levels: Collection[str], where: Path | str
+) -> None:
+    """Raise a ConfigError for a level that is to mean unknown, and that no group has."""
+    for name in unknown:
+        if name not in seen and name != UNKNOWN:
+            raise ConfigError(
+                f"{where}: no group ever is {name!r} (--unknown).", nearest(name, levels)
+            )
 
 
 def read_pairs(
@@ -308,10 +325,13 @@ class _Levels:
         self._codes: list[np.ndarray] = []
         self._numbers: dict[str, int] = {}
         self._unknown = None if unknown is None else {"", MISSING_LEVEL, *unknown}
+        # Those of them that occur.
+        self.unknown: set[str] = set()
 
     def add(self, column: BatchColumn) -> None:
         codes, levels = column.levels()
         if self._unknown is not None:
+            self.unknown |= {levels[code] for code in np.unique(codes)} & self._unknown
             levels = tuple(UNKNOWN if level in self._unknown else level for level in levels)
         occurring = {levels[code] for code in np.unique(codes)}
         if occurring & {"", MISSING_LEVEL}:

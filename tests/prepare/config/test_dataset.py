@@ -113,6 +113,11 @@ def test_the_example_is_valid_and_frozen():
         ("split", {"kind": "per_group", "group": "origin", "train": 5}, "are shares"),
         ("split", {"kind": "per_group", "group": "x", "train": 0.5}, "names no group 'x'"),
         ("split", {"kind": "column", "train": "a"}, "kind: column needs it"),
+        (
+            "split",
+            {"kind": "column", "column": "city", "train": ["a", 1], "test": [1.0, "b"]},
+            "'1' is named twice, and a row is in one part alone",
+        ),
         ("split.validation_share", 1, "split.validation_share"),
         ("perturb.noisy_groups", {"origin": {}}, "share or confusion"),
         ("perturb.noisy_groups", {"origin": {"share": 1.2}}, "origin.share"),
