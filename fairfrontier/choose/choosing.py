@@ -33,9 +33,13 @@ FILES = RESULTS["select"]
 
 
 def read_finished(options: StudyOptions) -> Study:
-    """Return the finished study; ConfigError where it was not run."""
+    """Return the finished study; ConfigError where it was not run.
+
+    What a killed run left of it is completed first.
+    """
     study = load_study(options.study, options.profile, options.home).study
     folder = options.find_folder(study)
+    recover(folder)
     if not (folder / "points.parquet").is_file():
         raise ConfigError(
             f"{study.study} has no results in {folder}.",

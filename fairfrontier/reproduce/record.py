@@ -15,7 +15,7 @@ import pandas as pd
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.home import SHIPPED
 from fairfrontier.runtime.text_file import is_plain
-from fairfrontier.runtime.writer import filling
+from fairfrontier.runtime.writer import filling, recover
 from fairfrontier.study.config import StudyConfig
 from fairfrontier.study.publication import read_publication
 
@@ -32,6 +32,7 @@ def record_run(study: StudyConfig, folder: Path, home: Path) -> Path:
     measure the mean and standard deviation over splits on the test part. Without results, or where
     it cannot be written, or would replace another file, a StoreError is raised.
     """
+    recover(folder)
     try:
         points = pd.read_parquet(folder / "points.parquet")
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))

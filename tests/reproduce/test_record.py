@@ -8,6 +8,7 @@ from fairfrontier.reproduce.record import record_run
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.study.claim import Claim
 from fairfrontier.study.expand import load_study
+from tests.runtime.test_writer import write_killed
 
 KEY = {"dataset": "german", "setting": '{"budget":1.0}', "n": 10, "low": 0.0, "high": 1.0}
 
@@ -54,6 +55,21 @@ def test_a_run_becomes_a_short_table(root, tmp_path):
     assert row["setting"] == {"budget": 1.0}
     assert (row["mean"], row["n_splits"]) == (0.75, 2)
     assert row["sd"] == pytest.approx(0.07071)
+
+
+SUMMARY = """
+with filling(folder) as work:
+    (work / "summary.json").write_text((folder / "summary.json").read_text().replace("3.5", "9"))
+    (work / "models.csv").touch()
+"""
+
+
+def test_what_a_killed_run_left_is_completed_first(root, tmp_path):
+    study = load_study("smoke", home=root).study
+    leave_results(tmp_path / "smoke")
+    assert write_killed(SUMMARY, 2, tmp_path / "smoke")
+    record = json.loads(record_run(study, tmp_path / "smoke", tmp_path).read_text())
+    assert record["seconds"] == 9
 
 
 @pytest.mark.parametrize("content", ["mine", "[" * 100_000, '{"study": "smoke"}', None])
