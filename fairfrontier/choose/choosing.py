@@ -21,6 +21,7 @@ from fairfrontier.choose.select import Study, select
 from fairfrontier.prepare.config.source import is_address
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.foreign.owned import check_owned
+from fairfrontier.runtime.home import check_links
 from fairfrontier.runtime.option import RESULTS
 from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.text_file import read_json, to_csv, write_json
@@ -73,11 +74,14 @@ def write_choice(choice: Choice | MixedChoice, config: SelectConfig) -> dict[str
 
     Raises
     ------
+    ConfigError
+        When a link leads into another project.
     StoreError
         When there is a folder of that name that no choice wrote, or that holds something else
         besides, such as a paper that somebody completed, or it cannot be written.
     """
     folder = choice.study.folder / FOLDER
+    check_links(folder)
     restore(folder)
     recover(folder)
     owned = list_owned(folder)

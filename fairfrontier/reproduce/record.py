@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from fairfrontier.runtime.errors import StoreError
-from fairfrontier.runtime.home import SHIPPED
+from fairfrontier.runtime.home import SHIPPED, check_links
 from fairfrontier.runtime.text_file import is_plain
 from fairfrontier.runtime.writer import filling, recover
 from fairfrontier.study.config import StudyConfig
@@ -29,8 +29,9 @@ def record_run(study: StudyConfig, folder: Path, home: Path) -> Path:
     """Write data/reference/runs/STUDY@PROFILE.json from the results in a folder, and return it.
 
     It holds study, profile, commit, machine, versions, seconds, claims, and per method, setting and
-    measure the mean and standard deviation over splits on the test part. Without results, or where
-    it cannot be written, or would replace another file, a StoreError is raised.
+    measure the mean and standard deviation over splits on the test part. What a killed run left is
+    completed first. StoreError is raised without results, or where the file cannot be written or
+    would replace another one; ConfigError where a link leads into another project.
     """
     recover(folder)
     try:
@@ -61,6 +62,7 @@ def record_run(study: StudyConfig, folder: Path, home: Path) -> Path:
         "rows": [_describe_row(row) for row in table.to_dict("records")],
     }
     path = home / RUNS / f"{study.study}@{study.profile}.json"
+    check_links(path.parent)
     if os.path.lexists(path) and not _is_record(path, [*record]):
         raise StoreError(f"{path} is no record of a run, and would be replaced.", "Move it away.")
     with filling(path.parent, what="record", mend="Mend its permissions.") as work:

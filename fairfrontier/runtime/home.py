@@ -50,11 +50,7 @@ def find_home(start: Path | None = None) -> Path:
             )
         return home
     base = (start or Path.cwd()).resolve()
-    for folder in (base, *base.parents):
-        if any((folder / "conf" / kind).is_dir() for kind in ("datasets", "studies")):
-            break
-    else:
-        folder = base
+    folder = _find_project(base) or base
     foreign = find_foreign((folder, folder / "conf", folder / "data"), base)
     if foreign is not None:
         raise ConfigError(
@@ -62,6 +58,27 @@ def find_home(start: Path | None = None) -> Path:
             f"Set {VARIABLE}={folder} if you trust that user, or to a folder of yours.",
         )
     return folder
+
+
+def _find_project(base: Path) -> Path | None:
+    """Return the nearest folder at or above another one that holds studies or datasets."""
+    for folder in (base, *base.parents):
+        if any((folder / "conf" / kind).is_dir() for kind in ("datasets", "studies")):
+            return folder
+    return None
+
+
+def check_links(folder: Path) -> None:
+    """Raise a ConfigError where a link in a project leads a folder into another project.
+
+    It may have come with the project, to have the other one's results replaced.
+    """
+    owner, here = _find_project(folder.resolve()), _find_project(folder.absolute())
+    if owner is not None and here is not None and owner != here.resolve():
+        raise ConfigError(
+            f"{folder} is, by a link, in another project: {folder.resolve()}.",
+            "Remove the link, or give another place with --out.",
+        )
 
 
 def find_foreign(paths: Iterable[Path], base: Path) -> Path | None:

@@ -133,6 +133,22 @@ def test_results_join_no_cache(tmp_path, linked):
     config.check_results([], ["explain.csv"])
 
 
+@pytest.mark.parametrize("link", ["data", "data/results", "data/results/audit/t"])
+def test_results_get_into_no_other_project_by_a_link(tmp_path, link):
+    for name in ("mine", "unpacked"):
+        (tmp_path / name / "conf" / "studies").mkdir(parents=True)
+    mine = tmp_path / "mine" / link
+    mine.mkdir(parents=True)
+    config = AuditConfig(table="t", decisions="d", groups="g", conf=tmp_path / "unpacked")
+    (tmp_path / "unpacked" / link).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "unpacked" / link).symlink_to(mine)
+    with pytest.raises(ConfigError, match="by a link, in another project"):
+        config.check_results([], ["audit.json"])
+    # Another disk is no project.
+    (tmp_path / "mine" / "conf" / "studies").rmdir()
+    config.check_results([], ["audit.json"])
+
+
 @pytest.mark.parametrize("out", [".removed", ".unfinished@x", ".complete@/x", ".replaced@1"])
 def test_results_have_no_name_of_unfinished_work(tmp_path, out):
     config = ExplainConfig(bundle="b", table="t", out=tmp_path / out)
