@@ -155,6 +155,19 @@ def check_claims(manifest: Any, n_features: int) -> None:
     require(manifest["facts"].get(SHAPE) == n_features, "features")
 
 
+def list_facts(bundle: Bundle) -> dict[str, Any]:
+    """Return what bundle.json says of the encoder and the model, for readers of it alone."""
+    return {
+        "classes": list(bundle.encoder.classes),
+        "label": bundle.encoder.config.label.column,
+        "randomized": bundle.randomized,
+        "features": list(bundle.encoder.features),
+        "groups": list(bundle.encoder.grouped),
+        # The attributes that the rule looks at, beside the features.
+        "needed_groups": list(bundle.needed_groups),
+    }
+
+
 def check_content(bundle: Bundle) -> None:
     """Raise ValueError, or what a library raises, unless all parts of a bundle fit each other."""
     encoder = bundle.encoder
@@ -168,8 +181,9 @@ def check_content(bundle: Bundle) -> None:
             require(not repeated(columns), "attributes")
         inner = model.model if isinstance(model, PostProcessed) else model
         check_model(inner, features, len(named))
-    # Raises for attributes that there are not.
-    _ = bundle.needed_groups
+    # It raises for attributes that there are not.
+    for name, value in list_facts(bundle).items():
+        require(bundle.manifest[name] == value, name)
     described: Shared
     if len(named) > 2:
         described = OfSeveral.model_validate(bundle.reference)
@@ -188,9 +202,11 @@ def check_content(bundle: Bundle) -> None:
     for name, histogram in described.features.items():
         require(isinstance(histogram, NumberHistogram) == (name in numbers), "histograms")
     if (metric := bundle.metric) is not None:
-        size = (len(features),) * 2
-        wide = (metric.basis.shape[:1], metric.directions.shape[1:]) == (size[:1], size[:1])
-        require(metric.sigma.shape == size and wide and metric.basis.ndim == 2, "metric")
+        size = len(features)
+        require(metric.sigma.shape == (size, size), "metric")
+        for vectors in (metric.basis, metric.directions.T):
+            fits = vectors.ndim == 2 and vectors.shape[0] == size >= vectors.shape[1]
+            require(fits, "metric")
 
 
 def check_model(model: Any, features: Sequence[str], classes: int) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from fairfrontier.choose.bundle import FORMAT, Bundle, ClassifierBundle, make_bundle
+from fairfrontier.choose.content import list_facts
 from fairfrontier.choose.view import describe_reference
 from fairfrontier.evaluate.verb import evaluate
 from fairfrontier.metric.fair_metric import FairMetric
@@ -114,7 +115,6 @@ def prepare_export(
     decided = bundle.judge_rows(rows, encoded)
     minimum = int(study.facts["minimum"])
     bundle.reference = describe_reference(bundle, rows, encoded, minimum)
-    needed = list(bundle.needed_groups)
     bundle.manifest = {
         "format": FORMAT,
         "study": study.facts["study"],
@@ -128,19 +128,13 @@ def prepare_export(
         "objective": study.objective,
         "selected": dict(choice.selected),
         "certified": dict(choice.certified),
-        "classes": list(encoder.classes),
+        **list_facts(bundle),
         # The class that audits and alarms are about by default, of several.
         "accepted": _find_accepted(bundle, decided),
-        "label": encoder.config.label.column,
         "row_id": row_id,
-        "randomized": bundle.randomized,
-        "features": list(encoder.features),
-        "groups": list(encoder.grouped),
-        # The attributes that the rule looks at, beside the features.
-        "needed_groups": needed,
         # What becomes of rows that are not like those of training.
         "missing_columns": "error",
-        "missing_groups": "refuse" if needed else "ignore",
+        "missing_groups": "refuse" if bundle.needed_groups else "ignore",
         "unseen_levels": unseen,
         "minimum": minimum,
         "metric": None if metric is None else study.facts["metric"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,9 +29,18 @@ from fairfrontier.prepare.splitting.encoder import (
     make_encoder,
     quantile_edges,
     refuse_empty,
+    refuse_unlisted,
 )
 from fairfrontier.prepare.splitting.plan import Request, make_plan
-from fairfrontier.prepare.table.column import as_levels, tidy, unique_levels, used_columns
+from fairfrontier.prepare.table.column import (
+    as_levels,
+    list_compared,
+    list_levels,
+    refuse_absent,
+    tidy,
+    unique_levels,
+    used_columns,
+)
 from fairfrontier.prepare.table.parquet import parquet_errors
 from fairfrontier.prepare.table.table import (
     PART_COLUMN,
@@ -168,10 +177,13 @@ def load_collection(
     request = replace(request, config=config)
     prepared = [delayed(type_rows)(frame, config, request.file) for frame in blocks.frames]
     lengths = [delayed(len)(frame) for frame in blocks.frames]
+    compared = list_compared(config)
+    levels = [delayed(list_levels)(frame, compared) for frame in blocks.frames]
     small = _small_columns(config)
-    sizes, pieces = dask.compute(lengths, [frame[small] for frame in prepared])
+    sizes, found, pieces = dask.compute(lengths, levels, [frame[small] for frame in prepared])
     if sum(sizes) == 0:
         raise DataError(f"{request.file}: the table holds no rows.", "Check that it is complete.")
+    refuse_absent(_join_levels(found, compared), config, request.file)
     starts = np.cumsum([0, *sizes])
     numbered = zip(pieces, starts, strict=False)
     plan = make_plan(
@@ -301,4 +313,15 @@ def fit_statistics(train: Selection, config: DatasetConfig, request: Request) ->
         categorizer = Categorizer(columns=pd.Index(free)).fit(frame)
         for name in free:
             levels[name] = unique_levels(pd.Series(categorizer.categories_[name].categories))
+    if features.levels:
+        pieces = [delayed(list_levels)(frame, features.levels) for frame in train.frames]
+        for name, found in _join_levels(dask.compute(*pieces), features.levels).items():
+            refuse_unlisted(name, found, config, request.file)
     return Statistics(mean, scale, fill, edges, levels)
+
+
+def _join_levels(
+    found: Sequence[Mapping[str, set[str]]], names: Iterable[str]
+) -> dict[str, set[str]]:
+    """Return the levels of columns in all blocks from those in each."""
+    return {name: set[str]().union(*(each[name] for each in found)) for name in names}

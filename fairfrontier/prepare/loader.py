@@ -23,6 +23,7 @@ from fairfrontier.prepare.source.progress import Progress
 from fairfrontier.prepare.split import Split
 from fairfrontier.prepare.splitting.encoder import Encoder, fit_statistics, make_encoder
 from fairfrontier.prepare.splitting.plan import Plan, Request, SelectOn, make_plan
+from fairfrontier.prepare.table.column import list_compared, list_levels, refuse_absent
 from fairfrontier.prepare.table.table import Table, type_rows
 from fairfrontier.prepare.text.corpus import read_corpus
 from fairfrontier.runtime.errors import ConfigError, nearest
@@ -158,6 +159,7 @@ def fit_table(request: Request, progress: Progress | None = None) -> FittedTable
     check_columns(config, table.frame.columns, path)
     config = expand_rest(config, table.frame.columns)
     request = replace(request, config=config)
+    refuse_absent(list_levels(table.frame, list_compared(config)), config, path)
     frame = type_rows(table.frame, config, path)
     plan = make_plan(frame, request)
     frame = frame.assign(**plan.group_columns(slice(None)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,9 @@ from fairfrontier.train.node import LEAF, is_downward
 # Markers of numbers in UBJSON, and of their types, which are big-endian.
 NUMBERS = {"i": ">i1", "U": ">u1", "I": ">i2", "l": ">i4", "L": ">i8", "d": ">f4", "D": ">f8"}
 DEPTH = 32
+# A number as XGBoost writes it, and what its boosters that are saved here were trained for.
+NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(E-?[0-9]+)?")
+OBJECTIVES = ("binary:logistic", "multi:softprob", "reg:squarederror")
 ARRAYS = (
     *("base_weights", "default_left", "left_children", "loss_changes", "parents"),
     *("right_children", "split_conditions", "split_indices", "split_type", "sum_hessian"),
@@ -134,8 +138,11 @@ def check_booster(booster: Mapping[str, Any], most: int) -> None:
     require(0 <= n_features <= most + 1, "num_feature")
     require(n_classes >= 0, "num_class")
     require(int(parameters["num_target"]) == 1, "num_target")
-    score = [float(each) for each in parameters["base_score"].strip("[]").split(",")]
+    # XGBoost reads a number to where it ends, and Python's float takes more for one.
+    score = parameters["base_score"].removeprefix("[").removesuffix("]").split(",")
+    require(all(map(NUMBER.fullmatch, score)), "base_score")
     require(len(score) in (1, max(n_classes, 1)), "base_score")
+    require(learner["objective"]["name"] in OBJECTIVES, "objective")
     names = learner["feature_names"], learner["feature_types"]
     require(all(len(each) in (0, n_features) for each in names), "feature names")
     require(learner["gradient_booster"]["name"] == "gbtree", "kind of booster")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ FORMAT = 2
 # Of a model without names of features; beyond it their number is at most that of its bytes.
 MOST_FEATURES = 2**18
 # Letters that a library's message takes in ours.
+_PLACE = re.compile(r"\[[0-9:]+\] \S+:[0-9]+: ")
 REASON = 200
 
 
@@ -200,8 +202,8 @@ def _tell(error: Exception) -> str:
         text = str(error)
     else:
         text = f"{type(error).__name__}: {error}"
-    # XGBoost goes on with where in its own code it was.
-    text = " ".join(text.strip().partition("\n")[0].split()).rstrip(".")
+    # XGBoost says before and after it when and where in its own code it was.
+    text = _PLACE.sub("", " ".join(text.strip().partition("\n")[0].split())).rstrip(".")
     return text if len(text) <= REASON else f"{text[:REASON]}…"
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import fairfrontier as ff
 from fairfrontier.choose.bundle import FORMAT, load_bundle, make_bundle
-from fairfrontier.choose.content import check_model, check_rule
+from fairfrontier.choose.content import check_model, check_rule, list_facts
 from fairfrontier.choose.view import describe_reference
 from fairfrontier.metric.fair_metric import FairMetric
 from fairfrontier.prepare.loader import fit_table, make_request
@@ -86,7 +86,20 @@ def scale(factor):
     return edit
 
 
+def swap_codes(tree):
+    """Give two levels of a group each other's code."""
+    codes = tree["attributes"][0]["codes"]
+    first, second, *_ = codes
+    codes[first], codes[second] = codes[second], codes[first]
+
+
 EDITS = [
+    ("rule", "encoder.json", swap_codes),
+    ("rule", "encoder.json", put("attributes", 0, "names", value=["here", "there"][::-1])),
+    ("classes", "encoder.json", put("classes", value=["none", "clerk", "baker"])),
+    ("rule", "bundle.json", put("needed_groups", value=[])),
+    ("rule", "bundle.json", put("randomized", value=False)),
+    ("classes", "bundle.json", put("classes", value=["none", "clerk", "baker"])),
     ("rule", "bundle.json", put("study", value=["x"])),
     ("rule", "bundle.json", put("minimum", value=0)),
     ("rule", "bundle.json", put("row_id", value=3)),
@@ -336,7 +349,13 @@ def test_a_model_infers_no_more_groups_than_it_has_trees_for(save):
         load_bundle(folder)
 
 
-@pytest.mark.parametrize("shapes", [((2, 2), (2, 1), (1, 2)), ((3, 3), (2, 1), (0, 3)), (0, 0, 0)])
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        *(((2, 2), (2, 1), (1, 2)), ((3, 3), (2, 1), (0, 3)), (0, 0, 0)),
+        *(((3, 3), (3, 4), (0, 3)), ((3, 3), (3, 1), (4, 3))),
+    ],
+)
 def test_a_metric_of_other_features_is_refused(saved, tmp_path, shapes):
     folder = shutil.copytree(saved["rule"], tmp_path / "bundle")
     assert load_bundle(folder).metric.sigma.shape == (3, 3)
@@ -421,6 +440,7 @@ def wide(tmp_path_factory):
     manifest = {"format": FORMAT, "study": "wide", "row_id": "case", "minimum": 1}
     manifest |= {"accepted": rows["job"][0], "models": [{"setting": {"x": [0] * 5000}}]}
     bundle = make_bundle(model, RowEncoder.of(table), manifest)
+    manifest |= list_facts(bundle)
     bundle.reference = describe_reference(bundle, rows, bundle.encode(rows), 1)
     return bundle
 

@@ -30,6 +30,7 @@ from fairfrontier.choose.bundle import (
     make_bundle,
 )
 from fairfrontier.choose.config import ExplainConfig
+from fairfrontier.choose.content import list_facts
 from fairfrontier.choose.explanation import explain_table
 from fairfrontier.choose.mixture import Mixture
 from fairfrontier.choose.view import describe_reference
@@ -126,6 +127,7 @@ def save_bundle(home: Path, name: str) -> Path:
     manifest |= {"accepted": "baker" if name == "classes" else None, "certificate": None}
     metric = ff.learn("subspace", split) if name in ("linear", "rule") else None
     bundle = make_bundle(fit_model(split), RowEncoder.of(table), manifest, metric=metric)
+    manifest |= list_facts(bundle)
     test = pd.read_csv(home / "data/raw/credit-lines.csv").loc[split.test.ids]
     bundle.reference = describe_reference(bundle, test, bundle.encode(test), 5)
     return bundle.write(home / name)

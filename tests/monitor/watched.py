@@ -11,6 +11,7 @@ import pandas as pd
 import fairfrontier as ff
 from fairfrontier.choose.bundle import FORMAT
 from fairfrontier.choose.bundle import make_bundle as make_kind
+from fairfrontier.choose.content import list_facts
 from fairfrontier.choose.reference import describe_rows
 from fairfrontier.prepare.loader import fit_table, make_request
 from fairfrontier.prepare.row import RowEncoder
@@ -59,6 +60,7 @@ def make_bundle(home: Path, row_id: str | None = "case", seed: int = 0) -> Path:
     manifest = {"format": FORMAT, "study": "credit-lines", "row_id": row_id, "minimum": 10}
     encoder = RowEncoder.of(table)
     bundle = make_kind(model, encoder, manifest)
+    bundle.manifest = {**bundle.manifest, **list_facts(bundle)}
     test = table.raw.frame.loc[split.test.ids]
     labels = encoder.read_labels(test)
     rows = bundle.encode(test)

@@ -142,6 +142,31 @@ def test_tables_that_are_none(project, tmp_path, content, message):
         load(path, home=tmp_path, backend="dask")
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("rows", {"keep": {"city": {"in": ["Ulm", "bonn"]}}}),
+        ("features", {**HOUSING["features"], "levels": {"city": ["Bonn", "Ulm"]}}),
+    ],
+)
+def test_misspelt_levels_are_refused_as_in_memory(project, tmp_path, people, key, value):
+    blocks = {"path": "people.parquet", "format": "parquet"}
+    people.to_parquet(tmp_path / "people.parquet", row_group_size=100)
+    path = project(source=blocks, **{key: value})
+    said = []
+    for backend in ("numpy", "dask"):
+        with pytest.raises(ConfigError) as raised:
+            load(path, home=tmp_path, backend=backend)
+        said.append(str(raised.value))
+    assert said[0] == said[1]
+    # In other blocks than the first.
+    value = {"keep": {"city": {"in": ["Bonn", "Ulm", "late"]}}}
+    people["city"] = [*people["city"][:-1], "late"]
+    people.to_parquet(tmp_path / "people.parquet", row_group_size=100)
+    lazy = load(project(source=blocks, rows=value), home=tmp_path, backend="dask")
+    assert lazy.train.n_samples > 0
+
+
 def test_errors_of_blocks_reach_the_caller(project, tmp_path, people):
     people["income"] = people["income"].astype(object)
     people.loc[333, "income"] = "much"

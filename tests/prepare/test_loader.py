@@ -235,6 +235,16 @@ def test_perturbations_act_before_encoding(project, tmp_path):
         ({"source": {"path": "peple.csv"}}, ConfigError, "Did you mean 'people.csv'"),
         ({"source": {"path": "people.csv", "sha256": "0" * 64}}, DataError, "expects 000000"),
         ({"rows": {"keep": {"age": {"above": 200}}}}, DataError, "no row remains"),
+        (
+            {"rows": {"keep": {"city": {"in": ["Ulm", "bonn"]}}}},
+            ConfigError,
+            r"rows.keep.city: column 'city' holds no level 'bonn'. Did you mean 'Bonn'",
+        ),
+        (
+            {"rows": {"keep": {"origin": {"not": "nort"}}}},
+            ConfigError,
+            r"rows.keep.origin: column 'origin' holds no level 'nort'. Did you mean 'north'",
+        ),
         ({"rows": {"keep": {"city": {"above": 2}}}}, DataError, "Compare levels with in or not"),
         ({"rows": {"keep": {"origin": {"in": "west"}}}}, DataError, "origin is constant"),
         ({"rows": {"keep": {"age": {"above": 40}}}}, DataError, "age is constant"),

@@ -149,8 +149,8 @@ class Features(Model):
     )
     levels: Mapping[Name, Levels] = Field(
         default_factory=dict,
-        description="Categorical or binary column -> its levels, where the training rows may lack "
-        "one.",
+        description="Categorical or binary column -> its levels: all that the training rows have, "
+        "and others that they may lack.",
     )
     drop: Names = Field(default=(), description="Columns that ``rest`` leaves out.")
 

@@ -11,8 +11,15 @@ import numpy as np
 import pandas as pd
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
-from fairfrontier.prepare.table.column import as_levels, policy_of, unique_levels, used_columns
-from fairfrontier.runtime.errors import ConfigError, DataError, repeated
+from fairfrontier.prepare.table.column import (
+    as_levels,
+    list_levels,
+    policy_of,
+    sort_levels,
+    unique_levels,
+    used_columns,
+)
+from fairfrontier.runtime.errors import ConfigError, DataError, nearest, repeated
 
 GROUP_PREFIX = "group:"
 
@@ -238,6 +245,8 @@ def fit_statistics(frame: pd.DataFrame, config: DatasetConfig, file: Path | str)
         encoder.fit(pd.DataFrame({name: as_levels(frame[name]).astype(object) for name in free}))
         for name, categories in zip(free, encoder.categories_, strict=True):
             levels[name] = unique_levels(pd.Series(categories))
+    for name, found in list_levels(frame, features.levels).items():
+        refuse_unlisted(name, found, config, file)
     return Statistics(mean, scale, fill, edges, levels)
 
 
@@ -247,6 +256,19 @@ def refuse_empty(name: str, rule: str, value: float, file: Path | str) -> None:
         raise DataError(
             f"{file}: missing: column {name!r} has no value in train to take the {rule} of.",
             "Leave the column out.",
+        )
+
+
+def refuse_unlisted(
+    name: str, found: Iterable[str], config: DatasetConfig, file: Path | str
+) -> None:
+    """Raise a ConfigError where training rows have a level that is not among those listed."""
+    listed = config.features.levels[name]
+    for level in sort_levels({*found}.difference(listed)):
+        raise ConfigError(
+            f"{file}: features.levels: column {name!r} holds the level {level!r} in train, which "
+            "is not listed.",
+            nearest(level, listed),
         )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from pydantic import TypeAdapter
 
-from fairfrontier.prepare.config.dataset import DatasetConfig
+from fairfrontier.prepare.config.dataset import DatasetConfig, Limits
 from fairfrontier.prepare.config.label import Label
 from fairfrontier.prepare.splitting.encoder import (
     Binary,
@@ -25,9 +25,9 @@ from fairfrontier.prepare.splitting.encoder import (
     free_columns,
     make_blocks,
 )
-from fairfrontier.prepare.splitting.group import Attribute
-from fairfrontier.prepare.table.column import unique_levels
-from fairfrontier.runtime.errors import repeated
+from fairfrontier.prepare.splitting.group import Attribute, fit_attributes
+from fairfrontier.prepare.table.column import sort_levels, unique_levels
+from fairfrontier.runtime.errors import ConfigError, DataError, repeated
 from fairfrontier.runtime.foreign.claim import require
 
 
@@ -79,22 +79,26 @@ def _read_statistics(blocks: Iterable[Block]) -> Statistics:
 
 
 def read_attributes(plain: Any, config: DatasetConfig) -> tuple[Attribute, ...]:
-    """Return the attributes whose fields are given; ValueError unless they are a dataset's."""
+    """Return the attributes whose fields are given.
+
+    ValueError unless they are what `fit_attributes` makes of a dataset's groups and the levels that
+    the attributes hold.
+    """
     attributes = TypeAdapter(tuple[Attribute, ...]).validate_python(plain)
     require([each.name for each in attributes] == [*config.groups], "attributes")
     sizes = {each.name: len(each.names) for each in attributes}
+    present: dict[str, set[str]] = {}
     for each in attributes:
-        group = config.groups[each.name]
-        made = (each.column, each.edges, each.cross)
-        require(made == (group.column, group.edges, group.cross or ()), "attributes")
-        require(len(each.names) > 0 and not repeated(each.names), "levels")
         if each.cross:
+            # Before their names are made.
             require(math.prod(sizes[name] for name in each.cross) == len(each.names), "levels")
-        elif each.edges:
-            require(_rises(each.edges) and len(each.edges) + 1 == len(each.names), "edges")
-        else:
-            codes = [*(each.codes or {}).values(), *([] if each.others is None else [each.others])]
-            require(all(0 <= code < len(each.names) for code in codes), "codes of levels")
+        present.setdefault(each.column or "", set()).update(each.codes or {})
+    levels = {column: tuple(found) for column, found in present.items()}
+    limits = Limits(levels=max(sizes.values(), default=1))
+    made: tuple[Attribute, ...] = ()
+    with suppress(KeyError, ConfigError, DataError):
+        made = fit_attributes(config.groups, levels, "", limits)
+    require(made == attributes, "attributes")
     return attributes
 
 
@@ -104,6 +108,7 @@ def read_levels(plain: Any, label: Label, classes: tuple[str, ...]) -> tuple[str
     named = {*(classes if label.task == "multiclass" else label.positive or ())}
     fitting = named < {*levels} if label.positive else named == {*levels}
     require(fitting and not repeated(levels), "levels of the label")
+    require(label.task != "multiclass" or sort_levels(classes) == classes, "classes")
     return levels
 
 

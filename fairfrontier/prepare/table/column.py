@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from decimal import Decimal
+from difflib import get_close_matches
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.config.section import WHOLE_NUMBER, Condition, level_text
-from fairfrontier.runtime.errors import ConfigError, DataError
+from fairfrontier.runtime.errors import COMPARED, ConfigError, DataError, nearest
 
 MISSING_LEVEL = "missing"
 # Trees compute with single precision, to which larger numbers are infinite.
@@ -188,6 +189,35 @@ def find_rows(
     for name, condition in conditions.items():
         passed &= _passes(frame[name], condition, f"{key}.{name}", file)
     return passed
+
+
+def list_levels(frame: pd.DataFrame, names: Iterable[str]) -> dict[str, set[str]]:
+    """Return the levels of some columns."""
+    return {name: {*as_levels(frame[name]).unique()} for name in names}
+
+
+def list_compared(config: DatasetConfig) -> list[str]:
+    """Return the columns of which ``rows.keep`` names levels."""
+    return [name for name, each in config.rows.keep.items() if not each.by_value]
+
+
+def refuse_absent(
+    levels: Mapping[str, Collection[str]], config: DatasetConfig, file: Path | str
+) -> None:
+    """Raise a ConfigError for a level of ``rows.keep`` that no row has, and that may be misspelt.
+
+    Those to be left out need not be there: the next table may have them.
+    """
+    for name, present in levels.items():
+        condition = config.rows.keep[name]
+        for level in {*(condition.is_in or ()), *(condition.is_not or ())}.difference(present):
+            others = {each.casefold() for each in sorted(present)[:COMPARED]}
+            close = get_close_matches(level.casefold(), others, n=1, cutoff=0.75)
+            if close or level in (condition.is_in or ()):
+                raise ConfigError(
+                    f"{file}: rows.keep.{name}: column {name!r} holds no level {level!r}.",
+                    nearest(level, present),
+                )
 
 
 def _passes(column: pd.Series, condition: Condition, key: str, file: Path | str) -> np.ndarray:

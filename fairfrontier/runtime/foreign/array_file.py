@@ -7,16 +7,21 @@ from zipfile import ZipFile
 
 import numpy as np
 
+from fairfrontier.runtime.errors import repeated
+
 
 def refuse_expansion(path: Path) -> None:
-    """Raise ValueError for an archive that unpacks to more than its size.
+    """Raise ValueError for an archive that unpacks to more than its size, or has a name twice.
 
     None does that ``np.savez`` wrote, which compresses nothing.
     """
     with ZipFile(path) as archive:
-        # Members may overlap, too.
-        if sum(member.file_size for member in archive.infolist()) > path.stat().st_size:
-            raise ValueError(f"{path} unpacks to more than its size")
+        members = archive.infolist()
+    # Members may overlap, too.
+    if sum(member.file_size for member in members) > path.stat().st_size:
+        raise ValueError(f"{path} unpacks to more than its size")
+    if double := repeated(member.filename for member in members):
+        raise ValueError(f"{path} has {double[0]!r} twice")
 
 
 def read_numbers(path: Path, *names: str) -> list[np.ndarray]:

@@ -135,11 +135,19 @@ def test_a_constant_column_becomes_zero():
 
 def test_unseen_levels_are_zeros_and_declared_ones_stay():
     frame = table()
-    features = {"categorical": ["city"], "levels": {"city": ["Bonn", "Trier", "Ulm"]}}
+    features = {"categorical": ["city"], "levels": {"city": ["Bonn", "Köln", "Trier", "Ulm"]}}
     encoder = fit(frame, config_of(features))
-    assert encoder.feature_names == ("city_Bonn", "city_Trier", "city_Ulm")
+    assert encoder.feature_names == ("city_Bonn", "city_Köln", "city_Trier", "city_Ulm")
+    frame.loc[::2, "city"] = "Essen"
     X = encoder.encode(frame)
-    assert np.array_equal(X.sum(axis=1), frame["city"].isin(["Bonn", "Ulm"]).to_numpy())
+    assert np.array_equal(X.sum(axis=1), frame["city"].ne("Essen").to_numpy())
+
+
+@pytest.mark.parametrize("levels", [["Bonn", "Ulm"], ["bonn", "Koln", "Ulm"]])
+def test_levels_that_are_declared_are_all_that_training_rows_have(levels):
+    features = {"categorical": ["city"], "levels": {"city": levels}}
+    with pytest.raises(ConfigError, match=r"f: features.levels: column 'city' holds the level '"):
+        fit(table(), config_of(features))
 
 
 def test_cells_encode_as_rows_do():
