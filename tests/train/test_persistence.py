@@ -48,9 +48,7 @@ def test_where_xgboost_was_in_its_own_code_is_not_told(saved):
     path = saved[2] / "trees.ubj"
     path.write_bytes(path.read_bytes().replace(b"\x0fbinary:logistic", b"\x0emulti:softprob"))
     sign(saved[2])
-    with pytest.raises(
-        StoreError, match=r"model: Invalid cast, from Null to Object\. Train"
-    ):
+    with pytest.raises(StoreError, match=r"model: Invalid cast, from Null to Object\. Train"):
         load_model(saved[2])
 
 

@@ -150,7 +150,7 @@ class Features(Model):
     levels: Mapping[Name, Levels] = Field(
         default_factory=dict,
         description="Categorical or binary column -> its levels: all that the training rows have, "
-        "and others that they may lack.",
+        "and others that they may lack; a missing cell may be none of them.",
     )
     drop: Names = Field(default=(), description="Columns that ``rest`` leaves out.")
 

@@ -12,6 +12,7 @@ import pandas as pd
 
 from fairfrontier.prepare.config.dataset import DatasetConfig
 from fairfrontier.prepare.table.column import (
+    MISSING_LEVEL,
     as_levels,
     list_levels,
     policy_of,
@@ -264,7 +265,7 @@ def refuse_unlisted(
 ) -> None:
     """Raise a ConfigError where training rows have a level that is not among those listed."""
     listed = config.features.levels[name]
-    for level in sort_levels({*found}.difference(listed)):
+    for level in sort_levels({*found}.difference(listed, {MISSING_LEVEL})):
         raise ConfigError(
             f"{file}: features.levels: column {name!r} holds the level {level!r} in train, which "
             "is not listed.",

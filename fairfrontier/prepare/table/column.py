@@ -192,8 +192,8 @@ def find_rows(
 
 
 def list_levels(frame: pd.DataFrame, names: Iterable[str]) -> dict[str, set[str]]:
-    """Return the levels of some columns."""
-    return {name: {*as_levels(frame[name]).unique()} for name in names}
+    """Return the levels of some columns; a missing cell has none."""
+    return {name: {*as_levels(frame[name].dropna()).unique()} for name in names}
 
 
 def list_compared(config: DatasetConfig) -> list[str]:
