@@ -26,8 +26,8 @@ def read_secret(path: Path) -> str:
     Raises
     ------
     ConfigError
-        When it is empty or another user's, a link of another user's leads there, or others may
-        read it.
+        When it is empty or another user's, a link of another user's is on the way there, or others
+        may read it.
     OSError, ValueError
         When it can be neither read nor made.
     """
@@ -50,8 +50,22 @@ def read_secret(path: Path) -> str:
             refuse("can be read by others")
 
     # A link of another user's would lead to a file whose content that user may know.
-    check(path.lstat())
+    if (link := find_foreign_link(path)) is not None:
+        refuse(f"is behind {link}, a link of another user's")
     return read_plain(path, MOST_BYTES, check).decode().strip() or refuse("is empty")
+
+
+def find_foreign_link(path: Path) -> Path | None:
+    """Return the first link on the way to a file that neither the user nor root has laid."""
+    path.stat()  # refuses links in a circle
+    path = path.absolute()
+    for step in (*reversed(path.parents), path):
+        if step.is_symlink():
+            if step.lstat().st_uid not in (0, os.geteuid()):
+                return step
+            target = step.parent / step.readlink()
+            return find_foreign_link(target / path.relative_to(step))
+    return None
 
 
 def find_key() -> bytes | None:

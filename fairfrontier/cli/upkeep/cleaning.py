@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairfrontier.cli.upkeep.config import NAMED, CleanConfig
-from fairfrontier.cli.upkeep.inventory import Item, find_links, list_items, weigh_again
+from fairfrontier.cli.upkeep.inventory import Item, find_links, list_bases, list_items, weigh_again
 from fairfrontier.runtime.errors import ConfigError, StoreError, nearest
 from fairfrontier.runtime.foreign.owned import check_owned
 from fairfrontier.runtime.lock import lock_folder
 from fairfrontier.runtime.option import RESULTS, holds_results
 from fairfrontier.runtime.store import CACHE
-from fairfrontier.runtime.writer import drafting, is_there
+from fairfrontier.runtime.writer import drafting, is_there, recover
 
 # Kinds whose folders are locked one by one while a command writes to them.
 LOCKED = ("downloads", "results", "histories")
@@ -60,6 +60,10 @@ def clean(config: CleanConfig) -> Cleaning:
         if not config.yes:
             # Who only looks keeps nobody waiting.
             locks.close()
+        else:
+            # Of one that was killed as it deleted, names of items are lost.
+            for base in list_bases(config.home):
+                recover(base)
         items, links = list_items(config.home), find_links(config.home)
         chosen = choose_items(items, config, time.time())
         bins: dict[Path, Path] = {}

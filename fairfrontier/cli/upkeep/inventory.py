@@ -75,6 +75,16 @@ def list_items(home: Path) -> list[Item]:
     return [*items, *_list_results(home)]
 
 
+def list_bases(home: Path) -> list[Path]:
+    """Return the folders in which items lie, but for links."""
+    results = (RESULTS / name for name in COMMANDS)
+    return [
+        base
+        for relative in (STORE, TABLES, DOWNLOADS, EMBEDDINGS, RESULTS, *results)
+        for base in _list_inside(home, relative, lambda base: [base])
+    ]
+
+
 def find_links(home: Path) -> list[Path]:
     """Return the folders of a project that are links, behind which nothing is listed."""
     known = (STORE, TABLES, DOWNLOADS, EMBEDDINGS, RESULTS)

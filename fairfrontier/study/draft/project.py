@@ -18,7 +18,7 @@ from fairfrontier.runtime.errors import ConfigError, FairfrontierError
 from fairfrontier.runtime.finder import FOLDERS
 from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.option import make_absolute
-from fairfrontier.runtime.writer import filling
+from fairfrontier.runtime.writer import filling, recover
 from fairfrontier.study.draft.document import write_study
 
 RAW = Path("data", "raw")
@@ -107,6 +107,7 @@ def draft_project(table: Any, options: DraftOptions) -> Draft:
     name = draft.name
     files = {kind: home / FOLDERS[kind] / f"{name}.yaml" for kind in ("dataset", "study")}
     kept = home / RAW / f"{name}.parquet"
+    recover(files["study"].parent)
     if files["study"].exists():
         raise _refuse(files["study"])
     at = kept if raw.parquet else Path(raw.path or kept)

@@ -127,6 +127,15 @@ def test_a_history_with_a_file_that_no_command_wrote_stays(home, place):
     assert [item.path.name for item in done.removed] == ["german"] * (place != "monitor/german")
 
 
+def test_what_a_killed_clean_had_moved_away_goes(home):
+    for base in ("data/cache/store", "data/results", "data/results/audit"):
+        (home / base / ".unfinished@0" / "1").mkdir(parents=True)
+    clean(CleanConfig(conf=home, kind="fits"))
+    assert len([*home.rglob(".unfinished@*")]) == 3
+    clean(CleanConfig(conf=home, kind="fits", yes=True))
+    assert [*home.rglob(".unfinished@*")] == []
+
+
 def test_results_with_a_completed_paper_stay(home):
     choice = home / "data" / "results" / "german" / "choice"
     (choice / "bundle").mkdir(parents=True)
