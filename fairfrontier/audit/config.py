@@ -155,7 +155,10 @@ class AuditConfig(ResultOptions):
         description="Budgets of fair distance, as 0.1,0.4, within which a bundle's rows may become "
         "similar ones, by the metric that it holds; the study's by default.",
     )
-    weights: Name | None = Field(default=None, description="Column of case weights.")
+    weights: Name | None = Field(
+        default=None,
+        description="Column of case weights, of all measures; the impact ratios count persons.",
+    )
     model: File | None = Field(
         default=None,
         description="The folder of a bundle, which decides on the table, or of a saved model, "
