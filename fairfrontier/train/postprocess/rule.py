@@ -121,6 +121,9 @@ class RampRule:
         centre, level, slope = (np.asarray(values, dtype=np.float64) for values in lists)
         if not (centre.ndim == 1 and centre.shape == level.shape == slope.shape):
             raise ValueError("centres, levels and slopes differ in length")
+        coin = level[np.isinf(slope)]
+        if not ((coin >= 0) & (coin <= 1)).all():
+            raise ValueError("the level of a threshold is no probability")
         return cls(centre, level, slope)
 
 

@@ -106,3 +106,5 @@ def test_ramps_come_back_from_json():
         np.testing.assert_array_equal(getattr(again, name), getattr(RULE, name))
     with pytest.raises(ValueError, match="differ in length"):
         RampRule.from_json({**described, "levels": [0.0]})
+    with pytest.raises(ValueError, match="no probability"):
+        RampRule.from_json({"centres": [0.0], "levels": [7.0], "slopes": [None]})
