@@ -32,8 +32,8 @@ from fairfrontier.debias.debiasing import fit_debiasing
 from fairfrontier.debias.files import write_debiasing
 from fairfrontier.prepare.loader import load
 from fairfrontier.runner import run_plain
+from fairfrontier.runtime.draft import write_plan
 from fairfrontier.runtime.errors import ConfigError, DataError
-from fairfrontier.runtime.writer import seal
 from fairfrontier.study.option import RunOptions
 from fairfrontier.study.run import start_study
 from fairfrontier.study.stage import SilentObserver
@@ -261,8 +261,7 @@ def test_what_a_killed_writer_left_is_cleared_where_nothing_is_written(done, hom
     folder = home / "data" / "results" / "loans"
     left = folder / ".complete@0"
     left.mkdir()
-    (left / ".removed").touch()
-    (left / ".seal").write_text(seal((left / ".removed").stat()))
+    write_plan(left)
     run(home)
     assert {path.name for path in folder.iterdir()} == FILES
 

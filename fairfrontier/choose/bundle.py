@@ -31,12 +31,13 @@ from fairfrontier.prepare.embedding.saved import TOKENIZER
 from fairfrontier.prepare.row import EncodedRows, RowEncoder
 from fairfrontier.prepare.table.batch_column import BatchColumn
 from fairfrontier.prepare.table.score_table import number_ids
+from fairfrontier.runtime.draft import restore
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.runtime.foreign.array_file import read_numbers
 from fairfrontier.runtime.option import BUNDLE_FILE, DECIDED
 from fairfrontier.runtime.store import canonical_json, hash_file
 from fairfrontier.runtime.text_file import read_json, write_json
-from fairfrontier.runtime.writer import replacing, restore
+from fairfrontier.runtime.writer import replacing
 from fairfrontier.train.persistence import MANIFEST as MODEL_MANIFEST
 from fairfrontier.train.persistence import reading
 from fairfrontier.train.postprocess.model import PostProcessed

@@ -19,13 +19,14 @@ from fairfrontier.choose.export import Export, prepare_export
 from fairfrontier.choose.query import read_query
 from fairfrontier.choose.select import Study, select
 from fairfrontier.prepare.config.source import is_address
+from fairfrontier.runtime.draft import recover, restore, settle
 from fairfrontier.runtime.errors import ConfigError, StoreError
 from fairfrontier.runtime.foreign.owned import check_owned
 from fairfrontier.runtime.home import check_links
 from fairfrontier.runtime.option import RESULTS
 from fairfrontier.runtime.store import hash_file
 from fairfrontier.runtime.text_file import read_json, to_csv, write_json
-from fairfrontier.runtime.writer import recover, replacing, restore
+from fairfrontier.runtime.writer import replacing
 from fairfrontier.study.expand import load_study
 from fairfrontier.study.option import StudyOptions, shorten
 
@@ -34,13 +35,13 @@ FILES = RESULTS["select"]
 
 
 def read_finished(options: StudyOptions) -> Study:
-    """Return the finished study; ConfigError where it was not run.
+    """Return the finished study.
 
-    What a killed run left of it is completed first.
+    ConfigError where it was not run, StoreError where what a killed run left cannot be completed.
     """
     study = load_study(options.study, options.profile, options.home).study
     folder = options.find_folder(study)
-    recover(folder)
+    settle(folder)
     if not (folder / "points.parquet").is_file():
         raise ConfigError(
             f"{study.study} has no results in {folder}.",
@@ -81,7 +82,7 @@ def write_choice(choice: Choice | MixedChoice, config: SelectConfig) -> dict[str
         besides, such as a paper that somebody completed, or it cannot be written.
     """
     folder = choice.study.folder / FOLDER
-    check_links(folder)
+    check_links(folder, config.home)
     restore(folder)
     recover(folder)
     owned = list_owned(folder)

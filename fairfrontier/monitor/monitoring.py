@@ -26,9 +26,10 @@ from fairfrontier.monitor.config import RATES, MonitorConfig, check_period, read
 from fairfrontier.monitor.count import KEYS, Groups, PeriodRows, Tally, count_labels, count_period
 from fairfrontier.monitor.history import History, check_history, name_kept, read_history, read_kept
 from fairfrontier.prepare.table.stream import check_stamps, digest_table, stamp_table
+from fairfrontier.runtime.draft import recover
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 from fairfrontier.runtime.store import hash_file
-from fairfrontier.runtime.writer import recover, sharing
+from fairfrontier.runtime.writer import sharing
 
 READING, COMPARING = PASSES = ("deciding on rows", "comparing with the reference")
 Progress = Callable[[str, float], None]

@@ -21,12 +21,13 @@ from fairfrontier.report.changes import list_text_changes
 from fairfrontier.report.histogram import average_counts
 from fairfrontier.report.page import SOURCES, render_report
 from fairfrontier.report.summary import build_summary, list_versions
+from fairfrontier.runtime.draft import recover
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.finder import list_names
 from fairfrontier.runtime.source import PACKAGES, file_digest
 from fairfrontier.runtime.store import Store, hash_file
 from fairfrontier.runtime.text_file import to_csv
-from fairfrontier.runtime.writer import filling, recover
+from fairfrontier.runtime.writer import filling
 from fairfrontier.study import drawing
 from fairfrontier.study.frontier import list_fits, name_columns
 from fairfrontier.study.mixture import trace_mixtures

@@ -12,10 +12,11 @@ from typing import Any
 
 import pandas as pd
 
+from fairfrontier.runtime.draft import settle
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.home import SHIPPED, check_links
 from fairfrontier.runtime.text_file import is_plain
-from fairfrontier.runtime.writer import filling, recover
+from fairfrontier.runtime.writer import filling
 from fairfrontier.study.config import StudyConfig
 from fairfrontier.study.publication import read_publication
 
@@ -33,7 +34,7 @@ def record_run(study: StudyConfig, folder: Path, home: Path) -> Path:
     completed first. StoreError is raised without results, or where the file cannot be written or
     would replace another one; ConfigError where a link leads into another project.
     """
-    recover(folder)
+    settle(folder)
     try:
         points = pd.read_parquet(folder / "points.parquet")
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
@@ -62,7 +63,7 @@ def record_run(study: StudyConfig, folder: Path, home: Path) -> Path:
         "rows": [_describe_row(row) for row in table.to_dict("records")],
     }
     path = home / RUNS / f"{study.study}@{study.profile}.json"
-    check_links(path.parent)
+    check_links(path.parent, home)
     if os.path.lexists(path) and not _is_record(path, [*record]):
         raise StoreError(f"{path} is no record of a run, and would be replaced.", "Move it away.")
     with filling(path.parent, what="record", mend="Mend its permissions.") as work:

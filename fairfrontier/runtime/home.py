@@ -50,7 +50,11 @@ def find_home(start: Path | None = None) -> Path:
             )
         return home
     base = (start or Path.cwd()).resolve()
-    folder = _find_project(base) or base
+    for folder in (base, *base.parents):
+        if any((folder / "conf" / kind).is_dir() for kind in ("datasets", "studies")):
+            break
+    else:
+        folder = base
     foreign = find_foreign((folder, folder / "conf", folder / "data"), base)
     if foreign is not None:
         raise ConfigError(
@@ -60,25 +64,20 @@ def find_home(start: Path | None = None) -> Path:
     return folder
 
 
-def _find_project(base: Path) -> Path | None:
-    """Return the nearest folder at or above another one that holds studies or datasets."""
-    for folder in (base, *base.parents):
-        if any((folder / "conf" / kind).is_dir() for kind in ("datasets", "studies")):
-            return folder
-    return None
-
-
-def check_links(folder: Path) -> None:
-    """Raise a ConfigError where a link in a project leads a folder into another project.
+def check_links(folder: Path, home: Path) -> None:
+    """Raise a ConfigError where a link in a project leads a folder of it into another project.
 
     It may have come with the project, to have the other one's results replaced.
     """
-    owner, here = _find_project(folder.resolve()), _find_project(folder.absolute())
-    if owner is not None and here is not None and owner != here.resolve():
-        raise ConfigError(
-            f"{folder} is, by a link, in another project: {folder.resolve()}.",
-            "Remove the link, or give another place with --out.",
-        )
+    here, there, home = folder.absolute(), folder.resolve(), home.resolve()
+    if not here.is_relative_to(home) or there.is_relative_to(home):
+        return
+    for owner in (there, *there.parents):
+        if any((owner / mark).is_dir() for mark in ("conf", "data/results", "data/cache")):
+            raise ConfigError(
+                f"{folder} is, by a link, in another project: {there}.",
+                "Remove the link, or give another place with --out.",
+            )
 
 
 def find_foreign(paths: Iterable[Path], base: Path) -> Path | None:

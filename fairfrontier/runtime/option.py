@@ -13,10 +13,11 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from fairfrontier.runtime.config import Model
+from fairfrontier.runtime.draft import is_draft, recover
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.home import check_links, find_home, read_path
 from fairfrontier.runtime.text_file import is_plain
-from fairfrontier.runtime.writer import check_folder, is_draft, recover
+from fairfrontier.runtime.writer import check_folder
 
 
 def make_absolute(path: Path) -> Path:
@@ -130,10 +131,11 @@ class ResultOptions(ProjectOptions):
         ------
         ConfigError
             When a file would be replaced, another command's among them, or results would join a
-            table's parts, a bundle or the cache.
+            table's parts, a bundle or the cache, or get into another project by a link.
         StoreError
             When the folder cannot be written.
         """
+        check_links(self.folder, self.home)
         check_folder(self.folder)
         files = [self.folder / name for name in written]
         check_apart(files, read, self.command)
@@ -196,16 +198,15 @@ def check_apart(written: Iterable[Path], read: Iterable[Path], command: str) -> 
     That is what is ``read``, results of another command than ``command``, files that no command has
     written, any bundle, and the cache of any project. A file joins a table that is the folder it
     gets into, and a bundle or a cache at any depth below it. Nor does a file have a name by which
-    unfinished work is known, which is removed, nor does it get into another project by a link.
+    unfinished work is known, which is removed.
     """
     written = [*written]
     files = {path.resolve() for path in written}
     near = files | {path.parent for path in files}
     # The cache may be a link to another disk.
     below = near.union(*(path.parents for path in (*files, *written)))
+    # What a killed process of the command left is its own.
     for folder in {path.parent for path in written}:
-        check_links(folder)
-        # What a killed process of the command left is its own.
         recover(folder)
     mend = "Give another place with --out."
     if unfinished := sorted(path for path in below.union(written) if is_draft(path.name)):

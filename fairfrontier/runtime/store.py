@@ -22,11 +22,12 @@ from typing import Any
 
 import numpy as np
 
+from fairfrontier.runtime.draft import flush
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.recall import note_file
 from fairfrontier.runtime.secret import find_key, sign
 from fairfrontier.runtime.text_file import read_json
-from fairfrontier.runtime.writer import drafting, flush
+from fairfrontier.runtime.writer import drafting
 
 # In a project.
 CACHE = Path("data", "cache")

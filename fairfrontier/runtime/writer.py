@@ -3,37 +3,22 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
-import secrets
 import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
+from fairfrontier.runtime.draft import is_draft, is_there, name_draft, publish, recover, settle
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.foreign.owned import check_owned
 from fairfrontier.runtime.lock import lock_folder
 
-# Folders beside the files to be: not yet complete, or complete and to be moved. Whoever made one
-# holds a lock on it, which the system releases however the process ends. Of complete ones a folder
-# has one at a time, so that files of two writers are not mixed.
-_UNFINISHED, _COMPLETE = ".unfinished@", ".complete@"
-# Lists the files that a complete draft removes, in so many bytes at most.
-_REMOVED, _MOST = ".removed", 2**20
-# Says which file that list is, as its file system counts files and their changes: a draft that was
-# made elsewhere and copied or unpacked here is not completed.
-_SEAL = ".seal"
-# Names the folders in a complete draft in whose place its own ones are.
-_REPLACED = ".replaced@"
-# What a system says of a folder in whose place another one cannot be renamed: it is not empty.
-_TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
-# Seconds until a draft is moved beside another one, and until one is made in a locked folder.
-_MOVING, _MAKING = 60.0, 10.0
+# Seconds until a draft is made in a locked folder.
+_MAKING = 10.0
 
 
 @contextmanager
@@ -55,7 +40,7 @@ def drafting(folder: Path, *, shared: bool = False) -> Iterator[Path]:
             stack.callback(os.close, _make_locked(lambda: folder, shared=True)[1])
         recover(folder)
         mode = _mode_of(folder)
-        work, lock = _make_locked(lambda: folder / _name_draft(), mode)
+        work, lock = _make_locked(lambda: folder / name_draft(), mode)
     try:
         yield work
     finally:
@@ -73,13 +58,13 @@ def holding(folder: Path) -> Iterator[None]:
     Raises
     ------
     StoreError
-        When the folder cannot be written.
+        When the folder cannot be written, or what was left cannot be completed.
     """
     check_folder(folder)
     existed = folder.is_dir()
     _, lock = _make_locked(lambda: folder)
     try:
-        recover(folder)
+        settle(folder)
         yield
     finally:
         if not existed:
@@ -109,15 +94,6 @@ def locking(folder: Path, *, shared: bool = False) -> Iterator[None]:
         os.close(lock)
 
 
-def is_draft(name: str) -> bool:
-    """Whether a file or folder of that name is taken for unfinished work, or a part of it."""
-    return name in (_REMOVED, _SEAL) or name.startswith((_COMPLETE, _UNFINISHED, _REPLACED))
-
-
-def _name_draft() -> str:
-    return f"{_UNFINISHED}{secrets.token_hex(8)}"
-
-
 def _make_locked(
     name: Callable[[], Path], mode: int = 0o777, *, shared: bool = False
 ) -> tuple[Path, int]:
@@ -131,11 +107,6 @@ def _make_locked(
             if is_there(folder, lock):
                 return folder, lock
             os.close(lock)
-
-
-def is_there(folder: Path, handle: int) -> bool:
-    """Whether the folder of a handle is still the one at a path."""
-    return folder.is_dir() and os.path.samestat(os.fstat(handle), folder.stat())
 
 
 def _share_lock(folder: Path) -> int:
@@ -157,45 +128,6 @@ def _mode_of(folder: Path) -> int:
     # Who may write to a sticky folder may not touch the files of others in it.
     closed = stat.S_IWGRP | stat.S_IWOTH if mode & stat.S_ISVTX else 0
     return mode & 0o777 & ~closed | stat.S_IRWXU
-
-
-def recover(folder: Path) -> None:
-    """Remove the user's drafts of killed processes from a folder; move what is in complete ones.
-
-    What other users made stays, and so do links: they may have been laid to be found. So does what
-    has come, or was changed, in the place of a draft's files since the process was killed.
-    """
-    with suppress(OSError), _opening(folder, os.O_DIRECTORY) as around:
-        for name in _list(around):
-            if name.startswith((_COMPLETE, _UNFINISHED)):
-                # ValueError: a list that nobody wrote here.
-                with suppress(OSError, ValueError):
-                    _recover(name, around)
-
-
-def restore(folder: Path) -> None:
-    """Complete what `replacing` left of a folder, or of the one around it, when it was killed."""
-    if not folder.is_dir():
-        for parent in folder.absolute().parents[:2]:
-            recover(parent)
-
-
-def _recover(name: str, around: int) -> None:
-    """Complete or remove a draft, unless it is somebody else's or held."""
-    with _opening(name, os.O_DIRECTORY | os.O_NOFOLLOW, around) as draft:
-        if os.fstat(draft).st_uid != os.geteuid():
-            raise PermissionError(errno.EPERM, f"{name} is another user's")
-        fcntl.flock(draft, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Before it is locked, its writer may have ended, and renamed it.
-        if not os.path.samestat(
-            os.fstat(draft), os.stat(name, dir_fd=around, follow_symlinks=False)
-        ):
-            return
-        if name.startswith(_COMPLETE):
-            emptied = _name_draft()
-            _move(name, draft, around, emptied, late=True)
-            name = emptied
-        shutil.rmtree(name, ignore_errors=True, dir_fd=around)
 
 
 def make_private(folder: Path) -> None:
@@ -265,7 +197,7 @@ def filling(
             for path in written:
                 if (folder / path.name).is_dir():
                     raise IsADirectoryError(errno.EISDIR, f"{path.name} is a folder there")
-            _publish(work, sorted(set(owned) - {path.name for path in written}))
+            publish(work, sorted(set(owned) - {path.name for path in written}))
     except OSError as error:
         raise StoreError(
             f"The {what} cannot be written to {folder}: {error.strerror or error}.", mend
@@ -298,176 +230,8 @@ def replacing(folder: Path, owned: Iterable[str] = (), *, what: str, mend: str) 
             # Others may have written there meanwhile, or been killed.
             recover(folder)
             check_owned(folder, owned)
-            _publish(work)
+            publish(work)
     except OSError as error:
         raise StoreError(
             f"The {what} cannot be written to {folder}: {error.strerror or error}.", mend
         ) from error
-
-
-def flush(*paths: Path) -> None:
-    """Sync files and folders to disk, so that a rename never precedes their content."""
-    # At once, since a file system writes its journal once for all that wait for it.
-    with ThreadPoolExecutor(min(len(paths), 16)) as threads:
-        list(threads.map(_flush, paths))
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _publish(work: Path, removed: Sequence[str] = ()) -> None:
-    """Move what is in a draft into the folder around it, and remove what is listed there."""
-    listed = work / _REMOVED
-    listed.write_text("\n".join(removed), encoding="utf-8")
-    flush(listed)
-    (work / _SEAL).write_text(seal(listed.stat()), encoding="ascii")
-    flush(*work.rglob("*"), work)
-    with (
-        _opening(work.parent, os.O_DIRECTORY) as around,
-        _opening(work.name, os.O_DIRECTORY | os.O_NOFOLLOW, around) as draft,
-    ):
-        names = _list(draft)
-        complete = _complete(work.name, around)
-        os.fsync(around)
-        try:
-            _move(complete, draft, around, work.name)
-        except OSError:
-            # Where a part was moved, `recover` moves the others.
-            if _list(draft) == names:
-                _rename(complete, work.name, around, around)
-            raise
-
-
-def _complete(name: str, around: int) -> str:
-    """Rename a draft as complete, after the one that is being moved there; return its new name."""
-    end = time.monotonic() + _MOVING
-    while time.monotonic() < end:
-        try:
-            _rename(name, _COMPLETE, around, around)
-            return _COMPLETE
-        except OSError as error:
-            if error.errno not in _TAKEN:
-                break
-        try:
-            _recover(_COMPLETE, around)
-        except (BlockingIOError, FileNotFoundError):
-            # It is being moved, or was just now.
-            time.sleep(0.01)
-        except (OSError, ValueError):
-            # It is not the user's, or the file system has no locks.
-            break
-    own = name.replace(_UNFINISHED, _COMPLETE)
-    _rename(name, own, around, around)
-    return own
-
-
-def _move(name: str, draft: int, around: int, emptied: str, *, late: bool = False) -> None:
-    """Move what is in a complete draft into the folder around it, and rename the draft.
-
-    By its new name it is to be removed, even if the process is killed meanwhile. ``late``: what
-    was changed there since the draft was complete is neither replaced nor removed.
-    """
-    gone, since = _read_removed(draft)
-    # Whoever shares the folder may have written the list: a path would lead outside.
-    gone = [Path(entry).name for entry in gone]
-    own = [each for each in _list(draft) if not is_draft(each)]
-    kept = {each for each in (*own, *gone) if late and _is_changed(each, around, since)}
-    for entry in own:
-        if entry not in kept:
-            _replace(entry, draft, around)
-    for entry in gone:
-        if entry not in kept:
-            with suppress(FileNotFoundError):
-                os.unlink(entry, dir_fd=around)
-    os.fsync(around)
-    _rename(name, emptied, around, around)
-
-
-def _is_changed(name: str, around: int, since: int) -> bool:
-    """Whether a file, or something in a folder, came there or was changed since, in nanoseconds."""
-    try:
-        facts = os.stat(name, dir_fd=around, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    if not stat.S_ISDIR(facts.st_mode):
-        return facts.st_ctime_ns > since
-    # The folder itself changes when it is moved, and moved back.
-    return any(
-        os.stat(each, dir_fd=place, follow_symlinks=False).st_ctime_ns > since
-        for _, folders, files, place in os.fwalk(name, dir_fd=around)
-        for each in (*folders, *files)
-    )
-
-
-def _replace(name: str, draft: int, around: int) -> None:
-    """Move a file or folder out of a draft; a folder in its place goes into the draft."""
-    try:
-        _rename(name, name, draft, around)
-        return
-    except OSError as error:
-        # A folder replaces only an empty one.
-        taken = error.errno in (*_TAKEN, errno.ENOTDIR)
-        if not taken or not stat.S_ISDIR(os.stat(name, dir_fd=around).st_mode):
-            raise
-    old = f"{_REPLACED}{secrets.token_hex(8)}"
-    _rename(name, old, around, draft)
-    try:
-        _rename(name, name, draft, around)
-    except OSError:
-        try:
-            _rename(old, name, draft, around)
-        except OSError as error:
-            if error.errno not in _TAKEN:
-                raise
-            # Another writer's folder came there meanwhile, and stays: ours is not moved later.
-            shutil.rmtree(old, ignore_errors=True, dir_fd=draft)
-        raise
-
-
-def _rename(name: str, new: str, source: int, target: int) -> None:
-    os.rename(name, new, src_dir_fd=source, dst_dir_fd=target)
-
-
-def _list(folder: int) -> list[str]:
-    with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries)
-
-
-def _read_removed(draft: int) -> tuple[list[str], int]:
-    """Return the names that a draft lists, and when; ValueError for what nobody wrote here."""
-    listed, facts = _read_own(_REMOVED, draft)
-    if _read_own(_SEAL, draft)[0] != seal(facts):
-        raise ValueError(f"{_REMOVED} was not written here")
-    return listed.splitlines(), facts.st_ctime_ns
-
-
-def _read_own(name: str, draft: int) -> tuple[str, os.stat_result]:
-    if name not in _list(draft):
-        raise ValueError(f"there is no {name}")
-    # A pipe would be waited for.
-    with _opening(name, os.O_NOFOLLOW | os.O_NONBLOCK, draft) as handle:
-        facts = os.fstat(handle)
-        mine = stat.S_ISREG(facts.st_mode) and facts.st_uid == os.geteuid()
-        if not mine or facts.st_size > _MOST:
-            raise ValueError(f"{name} is no list of names")
-        return os.read(handle, _MOST).decode(), facts
-
-
-def seal(facts: os.stat_result) -> str:
-    """Return what nobody who copies or unpacks a file can choose: its inode and last change."""
-    return f"{facts.st_ino} {facts.st_ctime_ns}"
-
-
-@contextmanager
-def _opening(path: Path | str, flags: int, folder: int | None = None) -> Iterator[int]:
-    """Yield the handle of a file or folder, in the folder of another handle."""
-    handle = os.open(path, os.O_RDONLY | flags, dir_fd=folder)
-    try:
-        yield handle
-    finally:
-        os.close(handle)

@@ -25,6 +25,7 @@ from fairfrontier.runtime.cluster.config import ClusterConfig, load_cluster
 from fairfrontier.runtime.cluster.open import clear_killed
 from fairfrontier.runtime.cluster.partition import computing_on
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError, StoreError
+from fairfrontier.runtime.home import check_links
 from fairfrontier.runtime.option import check_apart
 from fairfrontier.runtime.store import Store, canonical_json, open_store
 from fairfrontier.runtime.writer import check_folder
@@ -237,6 +238,7 @@ def check_options(options: RunOptions) -> tuple[StudyConfig, tuple[Planned, ...]
     plan = _leave_out_searched(expand(resolved), resolved, options.home)
     refuse_certificates([planned.group for planned in plan], options.home)
     folder = options.find_folder(resolved.study)
+    check_links(folder, options.home)
     check_apart([folder / name for name in list_files()], (), "run")
     check_folder(folder)
     open_store(options.home).check_writable()

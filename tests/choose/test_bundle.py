@@ -23,9 +23,9 @@ import fairfrontier as ff
 from fairfrontier.choose.bundle import Bundle, RegressorBundle, load_bundle
 from fairfrontier.choose.choice import Choice, MixedChoice
 from fairfrontier.choose.select import Study
+from fairfrontier.runtime.draft import write_plan
 from fairfrontier.runtime.errors import ConfigError, DataError, StoreError
 from fairfrontier.runtime.seeds import uniforms
-from fairfrontier.runtime.writer import seal
 from fairfrontier.train.baseline.gbdt import GBDT
 from fairfrontier.train.baseline.linear import Linear
 from tests.project import environment
@@ -124,8 +124,7 @@ def test_a_bundle_whose_writer_was_killed_is_found(folders, tmp_path):
     folder = tmp_path / "choice" / "bundle"
     draft = tmp_path / ".complete@0"
     shutil.copytree(folders["linear"], draft / "choice" / "bundle")
-    (draft / ".removed").touch()
-    (draft / ".seal").write_text(seal((draft / ".removed").stat()))
+    write_plan(draft)
     load_bundle(folder)
     assert [path.name for path in tmp_path.iterdir()] == ["choice"]
 

@@ -12,7 +12,7 @@ import pytest
 
 import fairfrontier as ff
 from fairfrontier.monitor.files import FILES
-from fairfrontier.runtime import writer
+from fairfrontier.runtime import draft
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.writer import holding
 from tests.cli.process import wait_for
@@ -59,7 +59,7 @@ def test_what_a_killed_run_raised_is_still_to_be_announced(tmp_path, monkeypatch
     make_bundle(tmp_path)
     make_rows(1, 1500, 0.8).to_csv(tmp_path / "W1.csv", index=False)
     given = {"table": tmp_path / "W1.csv", "out": tmp_path / "out"}
-    rename = writer._rename
+    rename = draft._rename
 
     def kill(*names):
         rename(*names)
@@ -67,7 +67,7 @@ def test_what_a_killed_run_raised_is_still_to_be_announced(tmp_path, monkeypatch
 
     with monkeypatch.context() as patch:
         # Right after the draft is complete.
-        patch.setattr(writer, "_rename", kill)
+        patch.setattr(draft, "_rename", kill)
         with pytest.raises(KeyboardInterrupt):
             ff.monitor(tmp_path / "lines", **given)
     found = ff.monitor(tmp_path / "lines", **given)
@@ -80,7 +80,7 @@ def test_a_first_period_that_was_killed_as_its_files_were_moved_goes_on(tmp_path
     make_rows(1, 300).to_csv(tmp_path / "W1.csv", index=False)
     out = tmp_path / "out"
     given = {"table": tmp_path / "W1.csv", "out": out}
-    rename = writer._rename
+    rename = draft._rename
 
     def kill(name, *rest):
         if name == "history.parquet":
@@ -88,9 +88,9 @@ def test_a_first_period_that_was_killed_as_its_files_were_moved_goes_on(tmp_path
         rename(name, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "_rename", kill)
+        patch.setattr(draft, "_rename", kill)
         # The draft stays, as when a process is killed.
-        patch.setattr(writer.shutil, "rmtree", lambda *_, **__: None)
+        patch.setattr(draft.shutil, "rmtree", lambda *_, **__: None)
         with pytest.raises(KeyboardInterrupt):
             ff.monitor(tmp_path / "lines", **given)
     assert (out / "drift.parquet").is_file()

@@ -134,22 +134,33 @@ def test_results_join_no_cache(tmp_path, linked):
 
 
 @pytest.mark.parametrize("link", ["data", "data/results", "data/results/audit/t"])
-def test_results_get_into_no_other_project_by_a_link(tmp_path, link):
-    for name in ("mine", "unpacked"):
-        (tmp_path / name / "conf" / "studies").mkdir(parents=True)
-    mine = tmp_path / "mine" / link
-    mine.mkdir(parents=True)
-    config = AuditConfig(table="t", decisions="d", groups="g", conf=tmp_path / "unpacked")
-    (tmp_path / "unpacked" / link).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / "unpacked" / link).symlink_to(mine)
+@pytest.mark.parametrize("mark", ["conf", "data/results", "data/cache"])
+@pytest.mark.parametrize("to_root", [False, True])
+def test_results_get_into_no_other_project_by_a_link(tmp_path, monkeypatch, link, mark, to_root):
+    for name in (f"mine/{mark}", "disk", "unpacked"):
+        (tmp_path / name).mkdir(parents=True, exist_ok=True)
+    mine = tmp_path / "mine" if to_root else tmp_path / "mine" / link
+    mine.mkdir(parents=True, exist_ok=True)
+    monkeypatch.chdir(tmp_path / "unpacked")
+    config = AuditConfig(table="t", decisions="d", groups="g")
+    place = tmp_path / "unpacked" / link
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(mine)
     with pytest.raises(ConfigError, match="by a link, in another project"):
         config.check_results([], ["audit.json"])
-    # Another disk is no project.
-    (tmp_path / "mine" / "conf" / "studies").rmdir()
+    # Who names the place may mean it.
+    config.model_copy(update={"out": mine / "results"}).check_results([], ["audit.json"])
+    place.unlink()
+    # Another disk is no project, nor is a link inside of one.
+    place.symlink_to(tmp_path / "disk")
+    config.check_results([], ["audit.json"])
+    place.unlink()
+    (tmp_path / "unpacked" / "elsewhere").mkdir()
+    place.symlink_to(tmp_path / "unpacked" / "elsewhere")
     config.check_results([], ["audit.json"])
 
 
-@pytest.mark.parametrize("out", [".removed", ".unfinished@x", ".complete@/x", ".replaced@1"])
+@pytest.mark.parametrize("out", [".plan", ".unfinished@x", ".complete@/x", ".replaced@1"])
 def test_results_have_no_name_of_unfinished_work(tmp_path, out):
     config = ExplainConfig(bundle="b", table="t", out=tmp_path / out)
     with pytest.raises(ConfigError, match="has a name of unfinished work"):

@@ -194,7 +194,7 @@ def add_draft(entry):
     """Add what `recover` would move in the place of a signed file."""
     draft = entry / "scores" / ".complete@x"
     draft.mkdir()
-    for name in ("test.npy", ".removed"):
+    for name in ("test.npy", ".plan"):
         (draft / name).symlink_to(entry / "facts.json")
 
 

@@ -11,10 +11,11 @@ import time
 
 import pytest
 
-from fairfrontier.runtime import writer
+from fairfrontier.runtime import draft, writer
+from fairfrontier.runtime.draft import recover, restore, settle, write_plan
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.lock import lock_folder
-from fairfrontier.runtime.writer import drafting, filling, make_private, recover, replacing, restore
+from fairfrontier.runtime.writer import drafting, filling, make_private, replacing
 from tests.project import ROOT
 
 
@@ -85,11 +86,6 @@ def write_killed(code, renames, folder):
     return status != 0
 
 
-def seal(draft):
-    """Make the list of a draft one that was written here."""
-    (draft / ".seal").write_text(writer.seal((draft / ".removed").stat()))
-
-
 # Renames: the draft is complete, a and b are moved, and the draft is to be removed.
 @pytest.mark.parametrize("renames", range(5))
 def test_a_killed_writer_leaves_all_or_nothing(tmp_path, renames):
@@ -122,27 +118,62 @@ def test_a_folder_is_replaced_or_not_when_its_writer_is_killed(tmp_path, renames
 # The first rename is that of the complete draft; c is to be removed.
 @pytest.mark.parametrize("renames", [1, 2])
 @pytest.mark.parametrize("name", ["b", "c"])
-def test_what_came_after_a_kill_is_neither_replaced_nor_removed(tmp_path, renames, name):
+def test_what_came_after_a_kill_is_neither_replaced_nor_removed(tmp_path, renames, name, caplog):
     for each in "abc":
         (tmp_path / each).write_text("old")
     assert write_killed(FILL, renames, tmp_path)
     (tmp_path / name).write_text("mine")
     recover(tmp_path)
     left = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    assert left == {"a": "new", "b": "new", name: "mine"}
+    # Where nothing was moved yet, nothing is.
+    others = {"a": "new", "b": "new"} if renames == 2 else dict.fromkeys("abc", "old")
+    assert left == {**others, name: "mine"}
+    assert f"{name} was changed after a command was killed" in caplog.text
+
+
+def test_what_another_wrote_after_a_kill_is_not_joined(tmp_path):
+    (tmp_path / "b").write_text("old")
+    assert write_killed(FILL, 1, tmp_path)
+    (tmp_path / "b").write_text("another's")
+    recover(tmp_path)
+    # There was no a, and another command has left none.
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"b": "another's"}
+
+
+@pytest.mark.parametrize("how", ["mode", "link"])
+def test_what_changes_no_content_changes_nothing(tmp_path, how):
+    for each in "abc":
+        (tmp_path / each).write_text("old")
+    assert write_killed(FILL, 2, tmp_path)
+    for path in [*tmp_path.glob("?")]:
+        if how == "mode":
+            path.chmod(0o600)
+        else:
+            os.link(path, tmp_path / f"{path.name}{path.name}")
+    recover(tmp_path)
+    assert {path.name for path in tmp_path.glob("?")} == {"a", "b"}
+    assert (tmp_path / "b").read_text() == "new"
 
 
 @pytest.mark.parametrize("renames", [1, 2])
-@pytest.mark.parametrize("changed", ["notes", "bundle/card", "bundle/notes", "moved here"])
+@pytest.mark.parametrize("changed", ["notes", "bundle/card", "bundle/notes", "moved here", "."])
 def test_a_folder_that_was_changed_after_a_kill_is_not_replaced(tmp_path, renames, changed):
     card = tmp_path / "choice" / "bundle" / "card"
     card.parent.mkdir(parents=True)
     card.write_text("old")
-    (tmp_path / "older").write_text("mine")
+    (tmp_path / "older").mkdir()
+    (tmp_path / "older" / "mine").write_text("mine")
     assert write_killed(REPLACE, renames, tmp_path)
     mine = tmp_path / "choice" / changed
-    if changed == "moved here":
-        (tmp_path / "older").rename(mine)
+    if changed == ".":
+        (tmp_path / "choice").rename(tmp_path / "older" / "choice")
+        (tmp_path / "older").rename(tmp_path / "choice")
+        mine, card = (
+            tmp_path / "choice" / "mine",
+            tmp_path / "choice" / "choice" / "bundle" / "card",
+        )
+    elif changed == "moved here":
+        (tmp_path / "older" / "mine").rename(mine)
     else:
         mine.write_text("mine")
     recover(tmp_path)
@@ -195,7 +226,7 @@ def test_who_fails_since_another_was_there_meanwhile_replaces_nothing_later(tmp_
     with monkeypatch.context() as patch:
         patch.setattr(os, "rename", rename_and_let_in)
         # They do not wait until ours is moved.
-        patch.setattr(writer, "_MOVING", 0.1)
+        patch.setattr(draft, "_MOVING", 0.1)
         with pytest.raises(StoreError, match="not empty"):
             write("ours")
     recover(tmp_path)
@@ -280,7 +311,7 @@ def write_both(folder, content):
 
 
 def test_the_files_of_two_writers_are_not_mixed(tmp_path, monkeypatch):
-    replace = writer._replace
+    replace = draft._replace
     second = threading.Thread(target=write_both, args=(tmp_path, "second"))
 
     def pause(name, *folders):
@@ -290,7 +321,7 @@ def test_the_files_of_two_writers_are_not_mixed(tmp_path, monkeypatch):
             # Unless it waits, it ends meanwhile.
             second.join(0.3)
 
-    monkeypatch.setattr(writer, "_replace", pause)
+    monkeypatch.setattr(draft, "_replace", pause)
     write_both(tmp_path, "first")
     second.join()
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
@@ -299,7 +330,7 @@ def test_the_files_of_two_writers_are_not_mixed(tmp_path, monkeypatch):
     }
 
 
-@pytest.mark.parametrize("content", [{}, {".removed": b"\xff"}, {"one": b""}], ids=str)
+@pytest.mark.parametrize("content", [{}, {".plan": b"\xff"}, {"one": b""}], ids=str)
 def test_a_draft_in_the_way_stops_nobody(tmp_path, content):
     (tmp_path / ".complete@").mkdir()
     for name, text in content.items():
@@ -307,7 +338,7 @@ def test_a_draft_in_the_way_stops_nobody(tmp_path, content):
     started = time.monotonic()
     write_both(tmp_path, "text")
     assert (tmp_path / "two").read_text() == "text"
-    assert time.monotonic() < started + writer._MOVING / 2
+    assert time.monotonic() < started + draft._MOVING / 2
 
 
 def test_the_draft_of_a_living_writer_stays(tmp_path):
@@ -371,17 +402,26 @@ def test_a_folder_in_the_way_is_said_before_anything_is_moved(tmp_path):
     assert (tmp_path / "a.csv").read_text() == "old"
 
 
-@pytest.mark.parametrize("content", [b"\xff", b"a\0b", b"a\n" * 2**20, None])
+PLANS = [
+    *(b"\xff", b"{}", b"[]", b'{"moved": 1, "removed": {}}', b" " * 2**21, b"[" * 2**18),
+    b'{"moved": {}, "removed": {"a\\u0000b": null}}',
+]
+
+
+@pytest.mark.parametrize("content", [*PLANS, None])
 def test_a_draft_that_nobody_wrote_here_stays(tmp_path, content):
-    draft = tmp_path / ".complete@0"
-    draft.mkdir()
+    made = tmp_path / ".complete@0"
+    made.mkdir()
     if content is None:
-        os.mkfifo(draft / ".removed")
+        os.mkfifo(made / ".plan")
     else:
-        (draft / ".removed").write_bytes(content)
-        seal(draft)
+        write_plan(made)
+        (made / ".plan").write_bytes(content)
+        (made / ".seal").write_text(draft._seal((made / ".plan").stat()))
     recover(tmp_path)
-    assert draft.is_dir()
+    assert made.is_dir()
+    with pytest.raises(StoreError, match=r"holds .complete@0, files that a killed command has not"):
+        settle(tmp_path)
 
 
 @pytest.mark.parametrize(("umask", "closed"), [(0o022, 0o755), (0o077, 0o700)])
@@ -411,11 +451,9 @@ def test_drafts_are_open_to_nobody_to_whom_the_folder_is_closed(tmp_path, umask,
 def test_a_list_of_removed_files_leads_to_none_outside(tmp_path):
     kept = tmp_path / "kept"
     kept.write_text("mine")
-    draft = tmp_path / "shared" / ".complete@x"
-    draft.mkdir(parents=True)
+    (tmp_path / "shared" / ".complete@x").mkdir(parents=True)
     (tmp_path / "shared" / "old").write_text("old")
-    (draft / ".removed").write_text(f"../kept\n{kept}\nold")
-    seal(draft)
+    write_plan(tmp_path / "shared" / ".complete@x", ["../kept", str(kept), "old"])
     os.mkfifo(tmp_path / "shared" / ".unfinished@pipe")
     recover(tmp_path / "shared")
     assert kept.read_text() == "mine"
@@ -427,22 +465,21 @@ def test_a_link_is_no_draft(tmp_path, name):
     elsewhere, folder = tmp_path / "elsewhere", tmp_path / "results"
     elsewhere.mkdir()
     folder.mkdir()
-    (elsewhere / ".removed").touch()
-    seal(elsewhere)
     (elsewhere / "mine").touch()
+    write_plan(elsewhere)
     (folder / name).symlink_to(elsewhere)
     with filling(folder) as work:
         (work / "summary.json").touch()
-    assert sorted(path.name for path in elsewhere.iterdir()) == [".removed", ".seal", "mine"]
+    assert sorted(path.name for path in elsewhere.iterdir()) == [".plan", ".seal", "mine"]
     assert sorted(path.name for path in folder.iterdir()) == [name, "summary.json"]
 
 
 def test_a_list_that_is_a_link_is_none(tmp_path):
-    (tmp_path / "list").write_text("mine")
     (tmp_path / "mine").touch()
     (tmp_path / ".complete@x").mkdir()
-    (tmp_path / ".complete@x" / ".removed").symlink_to(tmp_path / "list")
-    seal(tmp_path / ".complete@x")
+    write_plan(tmp_path / ".complete@x", ["mine"])
+    (tmp_path / ".complete@x" / ".plan").rename(tmp_path / "list")
+    (tmp_path / ".complete@x" / ".plan").symlink_to(tmp_path / "list")
     recover(tmp_path)
     assert (tmp_path / "mine").is_file()
 

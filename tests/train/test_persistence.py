@@ -117,7 +117,7 @@ def test_no_draft_takes_the_place_of_a_signed_model(saved, tmp_path, monkeypatch
     kept = store.path("fit", key) / "model-0"
     draft = kept / ".complete@x"
     draft.mkdir()
-    (folder / ".removed").touch()
+    (folder / ".plan").touch()
     for path in folder.iterdir():
         (draft / path.name).symlink_to(path)
     with pytest.raises(StoreError, match=r"not to be trusted: model-0/.complete@x.* is not in"):
@@ -398,7 +398,7 @@ def test_reading_a_model_moves_no_file(saved):
     folder = saved[2]
     draft = folder / ".complete@x"
     draft.mkdir()
-    (draft / ".removed").touch()
+    (draft / ".plan").touch()
     (draft / "manifest.json").write_text("{}")
     load_model(folder)
     assert (draft / "manifest.json").is_file()

@@ -11,12 +11,13 @@ from pathlib import Path
 
 from fairfrontier.cli.upkeep.config import NAMED, CleanConfig
 from fairfrontier.cli.upkeep.inventory import Item, find_links, list_bases, list_items, weigh_again
+from fairfrontier.runtime.draft import is_there, recover
 from fairfrontier.runtime.errors import ConfigError, StoreError, nearest
 from fairfrontier.runtime.foreign.owned import check_owned
 from fairfrontier.runtime.lock import lock_folder
 from fairfrontier.runtime.option import RESULTS, holds_results
 from fairfrontier.runtime.store import CACHE
-from fairfrontier.runtime.writer import drafting, is_there, recover
+from fairfrontier.runtime.writer import drafting
 
 # Kinds whose folders are locked one by one while a command writes to them.
 LOCKED = ("downloads", "results", "histories")

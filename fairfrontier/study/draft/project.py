@@ -14,11 +14,12 @@ from fairfrontier.prepare.draft.draft import DatasetDraft, draft_dataset, write_
 from fairfrontier.prepare.draft.sniff import read_raw
 from fairfrontier.prepare.loader import load
 from fairfrontier.runtime.config import parse
+from fairfrontier.runtime.draft import recover
 from fairfrontier.runtime.errors import ConfigError, FairfrontierError
 from fairfrontier.runtime.finder import FOLDERS
 from fairfrontier.runtime.home import find_home
 from fairfrontier.runtime.option import make_absolute
-from fairfrontier.runtime.writer import filling, recover
+from fairfrontier.runtime.writer import filling
 from fairfrontier.study.draft.document import write_study
 
 RAW = Path("data", "raw")
