@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import stat
 import subprocess
@@ -12,7 +11,7 @@ import time
 import pytest
 
 from fairfrontier.runtime import draft, writer
-from fairfrontier.runtime.draft import recover, restore, settle, write_plan
+from fairfrontier.runtime.draft import recover, restore
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.lock import lock_folder
 from fairfrontier.runtime.writer import drafting, filling, make_private, replacing
@@ -113,73 +112,6 @@ def test_a_folder_is_replaced_or_not_when_its_writer_is_killed(tmp_path, renames
     recover(tmp_path)
     assert card.read_text() == ("new" if renames else "old")
     assert [path.name for path in tmp_path.iterdir()] == ["choice"]
-
-
-# The first rename is that of the complete draft; c is to be removed.
-@pytest.mark.parametrize("renames", [1, 2])
-@pytest.mark.parametrize("name", ["b", "c"])
-def test_what_came_after_a_kill_is_neither_replaced_nor_removed(tmp_path, renames, name, caplog):
-    for each in "abc":
-        (tmp_path / each).write_text("old")
-    assert write_killed(FILL, renames, tmp_path)
-    (tmp_path / name).write_text("mine")
-    recover(tmp_path)
-    left = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    # Where nothing was moved yet, nothing is.
-    others = {"a": "new", "b": "new"} if renames == 2 else dict.fromkeys("abc", "old")
-    assert left == {**others, name: "mine"}
-    assert f"{name} was changed after a command was killed" in caplog.text
-
-
-def test_what_another_wrote_after_a_kill_is_not_joined(tmp_path):
-    (tmp_path / "b").write_text("old")
-    assert write_killed(FILL, 1, tmp_path)
-    (tmp_path / "b").write_text("another's")
-    recover(tmp_path)
-    # There was no a, and another command has left none.
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"b": "another's"}
-
-
-@pytest.mark.parametrize("how", ["mode", "link"])
-def test_what_changes_no_content_changes_nothing(tmp_path, how):
-    for each in "abc":
-        (tmp_path / each).write_text("old")
-    assert write_killed(FILL, 2, tmp_path)
-    for path in [*tmp_path.glob("?")]:
-        if how == "mode":
-            path.chmod(0o600)
-        else:
-            os.link(path, tmp_path / f"{path.name}{path.name}")
-    recover(tmp_path)
-    assert {path.name for path in tmp_path.glob("?")} == {"a", "b"}
-    assert (tmp_path / "b").read_text() == "new"
-
-
-@pytest.mark.parametrize("renames", [1, 2])
-@pytest.mark.parametrize("changed", ["notes", "bundle/card", "bundle/notes", "moved here", "."])
-def test_a_folder_that_was_changed_after_a_kill_is_not_replaced(tmp_path, renames, changed):
-    card = tmp_path / "choice" / "bundle" / "card"
-    card.parent.mkdir(parents=True)
-    card.write_text("old")
-    (tmp_path / "older").mkdir()
-    (tmp_path / "older" / "mine").write_text("mine")
-    assert write_killed(REPLACE, renames, tmp_path)
-    mine = tmp_path / "choice" / changed
-    if changed == ".":
-        (tmp_path / "choice").rename(tmp_path / "older" / "choice")
-        (tmp_path / "older").rename(tmp_path / "choice")
-        mine, card = (
-            tmp_path / "choice" / "mine",
-            tmp_path / "choice" / "choice" / "bundle" / "card",
-        )
-    elif changed == "moved here":
-        (tmp_path / "older" / "mine").rename(mine)
-    else:
-        mine.write_text("mine")
-    recover(tmp_path)
-    assert mine.read_text() == "mine"
-    assert card.read_text() in ("old", "mine")
-    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "older") == ["choice"]
 
 
 @pytest.mark.parametrize("failure", [OSError("no"), KeyboardInterrupt()])
@@ -402,28 +334,6 @@ def test_a_folder_in_the_way_is_said_before_anything_is_moved(tmp_path):
     assert (tmp_path / "a.csv").read_text() == "old"
 
 
-PLANS = [
-    *(b"\xff", b"{}", b"[]", b'{"moved": 1, "removed": {}}', b" " * 2**21, b"[" * 2**18),
-    b'{"moved": {}, "removed": {"a\\u0000b": null}}',
-]
-
-
-@pytest.mark.parametrize("content", [*PLANS, None])
-def test_a_draft_that_nobody_wrote_here_stays(tmp_path, content):
-    made = tmp_path / ".complete@0"
-    made.mkdir()
-    if content is None:
-        os.mkfifo(made / ".plan")
-    else:
-        write_plan(made)
-        (made / ".plan").write_bytes(content)
-        (made / ".seal").write_text(draft._seal((made / ".plan").stat()))
-    recover(tmp_path)
-    assert made.is_dir()
-    with pytest.raises(StoreError, match=r"holds .complete@0, files that a killed command has not"):
-        settle(tmp_path)
-
-
 @pytest.mark.parametrize(("umask", "closed"), [(0o022, 0o755), (0o077, 0o700)])
 def test_drafts_are_open_to_nobody_to_whom_the_folder_is_closed(tmp_path, umask, closed):
     def mode(folder):
@@ -446,65 +356,6 @@ def test_drafts_are_open_to_nobody_to_whom_the_folder_is_closed(tmp_path, umask,
         assert mode(tmp_path / "new") == closed
     finally:
         os.umask(old)
-
-
-def test_a_list_of_removed_files_leads_to_none_outside(tmp_path):
-    kept = tmp_path / "kept"
-    kept.write_text("mine")
-    (tmp_path / "shared" / ".complete@x").mkdir(parents=True)
-    (tmp_path / "shared" / "old").write_text("old")
-    write_plan(tmp_path / "shared" / ".complete@x", ["../kept", str(kept), "old"])
-    os.mkfifo(tmp_path / "shared" / ".unfinished@pipe")
-    recover(tmp_path / "shared")
-    assert kept.read_text() == "mine"
-    assert [path.name for path in (tmp_path / "shared").iterdir()] == [".unfinished@pipe"]
-
-
-@pytest.mark.parametrize("name", [".complete@x", ".unfinished@x"])
-def test_a_link_is_no_draft(tmp_path, name):
-    elsewhere, folder = tmp_path / "elsewhere", tmp_path / "results"
-    elsewhere.mkdir()
-    folder.mkdir()
-    (elsewhere / "mine").touch()
-    write_plan(elsewhere)
-    (folder / name).symlink_to(elsewhere)
-    with filling(folder) as work:
-        (work / "summary.json").touch()
-    assert sorted(path.name for path in elsewhere.iterdir()) == [".plan", ".seal", "mine"]
-    assert sorted(path.name for path in folder.iterdir()) == [name, "summary.json"]
-
-
-def test_a_list_that_is_a_link_is_none(tmp_path):
-    (tmp_path / "mine").touch()
-    (tmp_path / ".complete@x").mkdir()
-    write_plan(tmp_path / ".complete@x", ["mine"])
-    (tmp_path / ".complete@x" / ".plan").rename(tmp_path / "list")
-    (tmp_path / ".complete@x" / ".plan").symlink_to(tmp_path / "list")
-    recover(tmp_path)
-    assert (tmp_path / "mine").is_file()
-
-
-@pytest.mark.parametrize("how", ["copy", "archive", "no seal"])
-def test_a_draft_from_elsewhere_replaces_and_removes_nothing(tmp_path, how):
-    made, here = tmp_path / "made", tmp_path / "here"
-    made.mkdir()
-    here.mkdir()
-    assert write_killed(FILL, 1, made)
-    if how == "archive":
-        packed = shutil.make_archive(str(tmp_path / "packed"), "tar", made)
-        shutil.unpack_archive(packed, here, filter="fully_trusted")
-    else:
-        shutil.copytree(made / ".complete@", here / ".complete@")
-    if how == "no seal":
-        (here / ".complete@" / ".seal").unlink()
-    for name in "abc":
-        (here / name).write_text("mine")
-    recover(here)
-    restore(here / "bundle")
-    assert [(here / name).read_text() for name in "abc"] == ["mine"] * 3
-    # Where it was made it is completed.
-    recover(made)
-    assert (made / "a").read_text() == "new"
 
 
 def test_drafts_in_a_sticky_folder_are_closed_to_other_writers(tmp_path):
