@@ -14,7 +14,7 @@ from fairfrontier.prepare.table.frame import to_arrow, write_parquet
 from fairfrontier.report.summary import list_versions
 from fairfrontier.runtime.config import parse
 from fairfrontier.runtime.errors import FairfrontierError
-from fairfrontier.runtime.option import RESULTS
+from fairfrontier.runtime.option import RESULTS, check_again
 from fairfrontier.runtime.text_file import to_csv, write_json
 from fairfrontier.runtime.writer import filling
 
@@ -103,7 +103,7 @@ def write(findings: Findings, folder: Path, started: float) -> dict[str, Any]:
         When the folder cannot be written; then no file in it has changed.
     """
     kind: Any = plain_files if isinstance(findings, plain.PlainFindings) else files
-    with filling(folder, FILES) as work:
+    with filling(folder, FILES, check=check_again(folder, FILES, "audit")) as work:
         for name, table in kind.tabulate(findings).items():
             if not table.empty:
                 (work / f"{name}.csv").write_bytes(to_csv(table))

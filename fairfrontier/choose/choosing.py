@@ -117,6 +117,7 @@ def write_choice(choice: Choice | MixedChoice, config: SelectConfig) -> dict[str
         write_json(summary | {"papers": _hash_papers(work)}, work / "choice.json")
         # Another choice may have come there meanwhile, with other files in its bundle.
         owned |= list_owned(folder)
+        check_papers(folder)
     # Files may be shared, and name no folder of the machine; the terminal names what works here.
     here = list_commands(config, export, folder, _find_near)
     return summary | {"folder": str(folder), "commands": here, "measures": card["table"]}

@@ -21,7 +21,7 @@ from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX
 from fairfrontier.prepare.table.stream import check_stamps, check_table, read_names, stamp_table
 from fairfrontier.report.template import name_pool
 from fairfrontier.runtime.errors import DataError
-from fairfrontier.runtime.option import RESULTS
+from fairfrontier.runtime.option import RESULTS, check_again
 from fairfrontier.runtime.seeds import derive_integer, uniforms
 from fairfrontier.runtime.text_file import to_csv
 from fairfrontier.runtime.writer import filling
@@ -208,7 +208,8 @@ def draw_rows(frame: pd.DataFrame, rows: int) -> pd.DataFrame:
 def write_explanation(explanation: Explanation, config: ExplainConfig) -> pd.DataFrame:
     """Write the ``FILES`` into the folder of the options, and return the table of explain.csv."""
     table = explanation.tabulate(config.minimum)
-    with filling(config.folder, FILES) as work:
+    check = check_again(config.folder, FILES, config.command)
+    with filling(config.folder, FILES, check=check) as work:
         fill(work, explanation, table, draw_explanation(table, explanation.unit))
     return table
 

@@ -23,7 +23,7 @@ from fairfrontier.prepare.table.stream import (
     stamp_table,
 )
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
-from fairfrontier.runtime.option import SCORED, check_apart
+from fairfrontier.runtime.option import SCORED, check_again, check_apart
 from fairfrontier.runtime.writer import check_folder, filling
 
 # The most rows of a batch, and, so that one of many features takes no more, numbers made of them.
@@ -127,7 +127,9 @@ def score(
     used = check_score(bundle, table, out, row_id, keep)
     stamps = stamp_table(table)
     counted, refused, unseen, rows = Counter[str](), Counter[str](), Counter[str](), 0
-    with filling(out.parent, what="decisions") as work, _Writer(work / out.name) as writer:
+    check = check_again(out.parent, [out.name], "score")
+    filled = filling(out.parent, what="decisions", check=check)
+    with filled as work, _Writer(work / out.name) as writer:
         for batch in _read_batches(bundle, table, used):
             frame = batch.frame
             encoded = bundle.encode(frame)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -14,18 +14,19 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from fairfrontier.choose.assurance import bound_scores, find_needed_rows, find_reach
+from fairfrontier.choose.assurance import find_needed_rows
 from fairfrontier.choose.choice import Choice, MixedChoice
-from fairfrontier.choose.mixture import TOLERANCE, find_mixture, list_margins
+from fairfrontier.choose.comparison import Compared, compare, mix_compared
 from fairfrontier.choose.policy import apply_policy, read_policy
 from fairfrontier.choose.query import write_bounds
 from fairfrontier.prepare.table.parquet import read_result
-from fairfrontier.runtime.errors import ConfigError, StoreError, UnattainableError, nearest
+from fairfrontier.runtime.errors import ConfigError, StoreError, UnattainableError
+from fairfrontier.runtime.recall import Stamp, stamp
 from fairfrontier.runtime.secret import find_key
 from fairfrontier.runtime.store import canonical_json, open_store
 from fairfrontier.runtime.text_file import is_plain, read_csv, read_json
 from fairfrontier.study.config import split_name
-from fairfrontier.study.frontier import name_measures, orient, summarise
+from fairfrontier.study.frontier import name_measures, summarise
 from fairfrontier.study.mixture import KEYS, is_linear, is_mixable, mix_measure, pivot_measures
 from fairfrontier.train.fit.kept import KIND
 
@@ -33,6 +34,8 @@ from fairfrontier.train.fit.kept import KIND
 TEXT = {"method": "str"}
 NUMBERS = {"seed", "value", "n", "low", "high"}
 COLUMNS = ["name", "value", "sd", "low", "high", "n", "n_seeds"]
+# The files of results that belong together.
+READ = ("frontier.csv", "points.parquet", "models.csv", "summary.json")
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ class Study:
     def summary(self) -> Mapping[str, Any]:
         """The content of summary.json."""
         path = self.folder / "summary.json"
-        with _explaining(path):
+        with self._explaining_change(), _explaining(path):
             summary = dict(read_json(path))
             names = [str(name) for name in summary["fairness"]]
             return {**summary, "accuracy": str(summary["accuracy"]), "fairness": names}
@@ -83,12 +86,28 @@ class Study:
     def _read(self, name: str, read: Callable[[Path], pd.DataFrame], *columns: str) -> pd.DataFrame:
         """Return a table of settings; StoreError unless it has rows and these columns."""
         path = self.folder / name
-        with _explaining(path):
+        with self._explaining_change(), _explaining(path):
             table = read(path)
             table[[*KEYS, *columns]].astype(dict.fromkeys(NUMBERS & {*columns}, np.float64)).iloc[0]
             for setting in table["setting"].unique():
                 str(json.loads(setting)["select_on"])
             return table
+
+    @cached_property
+    def _stamps(self) -> list[Stamp]:
+        """What changes with the files, as it was when the first of them was read."""
+        return self._stamp()
+
+    def _stamp(self) -> list[Stamp]:
+        return [stamp(self.folder / name) for name in READ]
+
+    @contextmanager
+    def _explaining_change(self) -> Iterator[None]:
+        """Raise StoreError where a run has replaced the files since the first of them was read."""
+        before = self._stamps
+        yield
+        if self._stamp() != before:
+            raise StoreError(f"The results in {self.folder} were replaced meanwhile.", "Try again.")
 
     @property
     def fairness(self) -> list[str]:
@@ -214,9 +233,9 @@ def select(
             raise ConfigError(f"The study has no split of seed {seed}.", "Give one of its seeds.")
         fits = fits[fits["seed"] == seed]
     names = list(dict.fromkeys([measure, *bounds, *fairness]))
-    compared = _compare(summarise(study.points, fits, part), part, names, bounds, confidence)
+    compared = compare(summarise(study.points, fits, part), part, names, bounds, confidence)
     if mixture:
-        found = _find_mixture(compared, measure, bounds, confidence)
+        found = mix_compared(compared, measure, bounds, confidence)
         if found is not None:
             first, second = (
                 _describe(study, *compared.row(position), seed, fits) for position in found[:2]
@@ -234,101 +253,8 @@ def select(
     return _describe(study, *compared.row(best), seed, fits)
 
 
-@dataclass(frozen=True, eq=False)
-class _Compared:
-    """The settings that are compared on a part, a row for each in every table.
-
-    ``tables`` have all measures: value, and low and high of their intervals. ``table`` has the
-    values asked about, ``scores`` the same turned so that more is better. ``held`` is what bounded
-    measures are taken to be, turned, and ``limits`` what that has to be at least; ``certified`` is
-    ``held`` as measures, without columns where no confidence was asked for.
-    """
-
-    part: str
-    n_samples: int
-    tables: Mapping[str, pd.DataFrame]
-    table: pd.DataFrame
-    scores: Mapping[str, np.ndarray]
-    held: Mapping[str, np.ndarray]
-    limits: Mapping[str, float]
-    certified: pd.DataFrame
-
-    def row(self, position: int) -> tuple[pd.Series, pd.Series]:
-        """Return the values of one setting, and what is certified of it."""
-        return self.table.iloc[position], self.certified.iloc[position]
-
-    def find_excess(self) -> np.ndarray:
-        """Return how far each setting exceeds the bound that it violates most; 0 within all."""
-        excess = np.zeros(len(self.table))
-        for name, limit in self.limits.items():
-            # Means and differences of rates are rounded: .4 - .3 is more than .1.
-            excess = np.maximum(excess, limit - self.held[name] - TOLERANCE)
-        return excess
-
-
-def _compare(
-    means: pd.DataFrame,
-    part: str,
-    names: Sequence[str],
-    bounds: Mapping[str, float],
-    confidence: float | None,
-) -> _Compared:
-    """Return the settings that have estimates of all measures, and intervals where needed."""
-    known = set(means["name"])
-    for name in names:
-        if name not in known:
-            raise ConfigError(
-                f"The study holds no measure {name!r} on its {part} rows.", nearest(name, known)
-            )
-    tables = {column: pivot_measures(means, KEYS, column) for column in ("value", "low", "high")}
-    kept = tables["value"][[*names]].notna().all(axis=1)
-    if not kept.any():
-        raise ConfigError(
-            f"No setting of the study has estimates of all of {', '.join(names)}.",
-            "Choose by measures of larger groups.",
-        )
-    if confidence is not None:
-        kept &= tables["high"][[*bounds]].notna().all(axis=1)
-        if not kept.any():
-            raise ConfigError(
-                f"No setting of the study has intervals of all of {', '.join(bounds)} on its "
-                f"{part} rows, so that no bound on them is certain.",
-                "Bound other measures, or select without confidence.",
-            )
-    tables = {column: table[kept] for column, table in tables.items()}
-    table = tables["value"][[*names]]
-    scores = {name: orient(name, table[name].to_numpy()) for name in names}
-    limits = {name: float(orient(name, np.array([bound]))[0]) for name, bound in bounds.items()}
-    held, certified = scores, pd.DataFrame(index=table.index)
-    if confidence is not None:
-        reach = find_reach(confidence, len(table) * len(bounds))
-        held = {name: bound_scores(name, tables, reach) for name in bounds}
-        # A bound on the measure itself, not on the turned one.
-        certified = pd.DataFrame(
-            {name: held[name] * orient(name, np.ones(1)) for name in bounds}, index=table.index
-        )
-    n_samples = int(means["n"].max())
-    return _Compared(part, n_samples, tables, table, scores, held, limits, certified)
-
-
-def _find_mixture(
-    compared: _Compared, measure: str, bounds: Mapping[str, float], confidence: float | None
-) -> tuple[int, int, float] | None:
-    """Return two settings and the share of the second; None where one setting alone is best."""
-    margins = [np.zeros((len(compared.table), 0))]
-    for name, bound in bounds.items():
-        # What is convex in the decision rule is at most the mean of two bounds.
-        margins.append(
-            list_margins(name, bound, compared.tables["value"])
-            if confidence is None
-            else compared.held[name][:, None] - compared.limits[name]
-        )
-    found = find_mixture(compared.scores[measure], np.hstack(margins))
-    return found if found is not None and 0 < found[2] < 1 else None
-
-
 def _explain(
-    compared: _Compared, bounds: Mapping[str, float], confidence: float | None, closest: int
+    compared: Compared, bounds: Mapping[str, float], confidence: float | None, closest: int
 ) -> UnattainableError:
     """Return the error where no setting is within the bounds, with the nearest one."""
     table, part = compared.table, compared.part

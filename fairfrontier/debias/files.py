@@ -32,7 +32,7 @@ from fairfrontier.debias.validation import describe_doubt
 from fairfrontier.prepare.table.score_table import name_cells
 from fairfrontier.report.summary import list_versions
 from fairfrontier.report.template import embed, name_pool, open_template
-from fairfrontier.runtime.option import RESULTS
+from fairfrontier.runtime.option import RESULTS, check_again
 from fairfrontier.runtime.text_file import to_csv, write_json
 from fairfrontier.runtime.writer import filling
 from fairfrontier.study.drawing import Picture
@@ -88,7 +88,7 @@ def write_debiasing(
     StoreError
         When the folder cannot be written; then no file in it has changed.
     """
-    with filling(folder, FILES) as work:
+    with filling(folder, FILES, check=check_again(folder, FILES, "debias")) as work:
         findings = decide_table(debiasing, work / "decisions.parquet", progress)
         groups = tabulate_groups(debiasing, findings)
         curve = tabulate_curve(debiasing, findings)

@@ -177,13 +177,14 @@ def load_collection(
     request = replace(request, config=config)
     prepared = [delayed(type_rows)(frame, config, request.file) for frame in blocks.frames]
     lengths = [delayed(len)(frame) for frame in blocks.frames]
-    compared = list_compared(config)
+    keep = config.rows.keep
+    compared = list_compared(keep)
     levels = [delayed(list_levels)(frame, compared) for frame in blocks.frames]
     small = _small_columns(config)
     sizes, found, pieces = dask.compute(lengths, levels, [frame[small] for frame in prepared])
     if sum(sizes) == 0:
         raise DataError(f"{request.file}: the table holds no rows.", "Check that it is complete.")
-    refuse_absent(_join_levels(found, compared), config, request.file)
+    refuse_absent(_join_levels(found, compared), keep, "rows.keep", request.file)
     starts = np.cumsum([0, *sizes])
     numbered = zip(pieces, starts, strict=False)
     plan = make_plan(
@@ -204,8 +205,8 @@ def load_collection(
         X = _select(frames, kept, rows).array(encoder.encode, len(encoder.feature_names))
         if partitions is not None:
             X = X.rechunk((_even(rows.size, partitions), X.shape[1]))
-        keep = np.asarray if only_features else partial(_chunk, rows=X.chunks[0])
-        parts[name] = plan.part(name, rows, X, edits, keep)
+        convert = np.asarray if only_features else partial(_chunk, rows=X.chunks[0])
+        parts[name] = plan.part(name, rows, X, edits, convert)
     return plan.split(encoder, parts, request.digest(blocks.digests))
 
 

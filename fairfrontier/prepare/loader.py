@@ -159,7 +159,8 @@ def fit_table(request: Request, progress: Progress | None = None) -> FittedTable
     check_columns(config, table.frame.columns, path)
     config = expand_rest(config, table.frame.columns)
     request = replace(request, config=config)
-    refuse_absent(list_levels(table.frame, list_compared(config)), config, path)
+    keep = config.rows.keep
+    refuse_absent(list_levels(table.frame, list_compared(keep)), keep, "rows.keep", path)
     frame = type_rows(table.frame, config, path)
     plan = make_plan(frame, request)
     frame = frame.assign(**plan.group_columns(slice(None)))

@@ -21,6 +21,7 @@ from fairfrontier.prepare.splitting.counterfactual import Edit, make_edits
 from fairfrontier.prepare.splitting.encoder import GROUP_PREFIX, Binary, Encoder, OneHot
 from fairfrontier.prepare.splitting.group import Attribute, find_groups
 from fairfrontier.prepare.splitting.stored import read_attributes, read_blocks, read_levels
+from fairfrontier.prepare.table.cell import clean_typed, mask_numbers
 from fairfrontier.prepare.table.column import (
     LARGEST,
     MISSING_LEVEL,
@@ -34,7 +35,6 @@ from fairfrontier.prepare.table.column import (
     unique_levels,
     used_columns,
 )
-from fairfrontier.prepare.table.table import clean_typed, mask_numbers
 from fairfrontier.prepare.text.corpus import prepare_texts
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest, repeated
 from fairfrontier.runtime.text_file import read_json, write_json

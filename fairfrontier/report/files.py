@@ -24,6 +24,7 @@ from fairfrontier.report.summary import build_summary, list_versions
 from fairfrontier.runtime.draft import recover
 from fairfrontier.runtime.errors import ConfigError
 from fairfrontier.runtime.finder import list_names
+from fairfrontier.runtime.option import check_again
 from fairfrontier.runtime.source import PACKAGES, file_digest
 from fairfrontier.runtime.store import Store, hash_file
 from fairfrontier.runtime.text_file import to_csv
@@ -158,7 +159,8 @@ def _to_parquet(frame: pd.DataFrame, schema: pa.Schema | None = None) -> bytes:
 
 def _replace_files(folder: Path, files: Mapping[str, bytes]) -> dict[str, Path]:
     """Replace the files of a study in its folder, all at once."""
-    with filling(folder, drawing.list_files()) as work:
+    owned = drawing.list_files()
+    with filling(folder, owned, check=check_again(folder, owned, "run")) as work:
         for name, content in files.items():
             (work / name).write_bytes(content)
     return {name: folder / name for name in files}

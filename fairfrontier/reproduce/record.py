@@ -15,6 +15,7 @@ import pandas as pd
 from fairfrontier.runtime.draft import settle
 from fairfrontier.runtime.errors import StoreError
 from fairfrontier.runtime.home import SHIPPED, check_links
+from fairfrontier.runtime.recall import stamp
 from fairfrontier.runtime.text_file import is_plain
 from fairfrontier.runtime.writer import filling
 from fairfrontier.study.config import StudyConfig
@@ -35,6 +36,8 @@ def record_run(study: StudyConfig, folder: Path, home: Path) -> Path:
     would replace another one; ConfigError where a link leads into another project.
     """
     settle(folder)
+    files = [folder / name for name in ("points.parquet", "summary.json")]
+    before = [*map(stamp, files)]
     try:
         points = pd.read_parquet(folder / "points.parquet")
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
@@ -43,6 +46,8 @@ def record_run(study: StudyConfig, folder: Path, home: Path) -> Path:
             f"{folder} holds no finished run.",
             f"Run `fairfrontier run {study.study} --profile {study.profile}` first.",
         ) from error
+    if [*map(stamp, files)] != before:
+        raise StoreError(f"The results in {folder} were replaced meanwhile.", "Try again.")
     test = points[points.part == "test"]
     names = (test.measure + ":" + test.group).str.removesuffix(":")
     # Levels and cross products are left out unless the study names them: the record is a table to

@@ -123,6 +123,13 @@ DIGITS = 100
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
+# What reads as the same number to people and to YAML 1.1, and what is refused as not finite.
+_DECIMAL = re.compile(
+    r"[-+]?(0|[1-9][0-9_]*)?(\.[0-9_]*)?([eE][-+]?[0-9]+)?|[-+]?0+(\.[0-9_]*)?|[-+]?\.(inf|nan)",
+    re.IGNORECASE,
+)
+
+
 class _Loader(yaml.SafeLoader):
     """The safe loader, with errors for duplicate keys, deep nesting and values that are none."""
 
@@ -183,6 +190,9 @@ class _Loader(yaml.SafeLoader):
         if shown != node.value:
             problem = f"{shown} is a number of more than {DIGITS} characters"
             raise _refuse(f"{problem}: write it in quotes if it is text", node)
+        if not _DECIMAL.fullmatch(node.value):
+            # 010 would be 8, 0x10 be 16, and 1:30 be 90.
+            raise _refuse(f"{shown} is a number to YAML alone: write it in quotes", node)
         if node.tag.endswith(":int"):
             return int(self.construct_yaml_int(node))
         value = float(self.construct_yaml_float(node))

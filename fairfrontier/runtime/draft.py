@@ -147,6 +147,7 @@ def write_plan(work: Path, removed: Sequence[str] = ()) -> None:
         plan = {
             "moved": {each.name: _mark(each.name, around) for each in sorted(work.iterdir())},
             "removed": {name: _mark(name, around) for name in removed},
+            "made": {each.name: each.lstat().st_ino for each in work.iterdir()},
         }
     listed = work / _PLAN
     listed.write_text(json.dumps(plan), encoding="utf-8")
@@ -202,23 +203,25 @@ def _move(name: str, draft: int, around: int, emptied: str, *, late: bool = Fals
 
     By its new name it is to be removed, even if the process is killed meanwhile. ``late``: what
     was changed there since the draft was complete is neither replaced nor removed, nor is anything
-    else then, unless a part was moved before.
+    else then, unless a part was moved before and is there.
     """
-    moved, removed, since = _read_plan(draft)
+    moved, removed, made, since = _read_plan(draft)
     held = {*_list(draft)}
-    left = [each for each in moved if each in held]
-    gone = [*removed]
+    left, gone = [each for each in moved if each in held], [*removed]
     if late:
         marks = {**moved, **removed}
         stays = {each for each in (*left, *gone) if _is_changed(each, marks[each], around, since)}
+        # Those that were moved before, and are there.
+        there = {each for each in moved if each not in held and _find(each, around) == made[each]}
+        stays |= {each for each in moved if each not in held and each not in there}
         if stays:
             _log.warning(
                 "%s was changed after a command was killed that was to replace it, and stays: run "
                 "that command again.",
                 min(stays),
             )
-            if len(left) == len(moved):
-                stays = {*left, *gone}
+        if stays and not there:
+            stays |= {*left, *gone}
         left, gone = ([each for each in names if each not in stays] for names in (left, gone))
     for each in left:
         _replace(each, draft, around)
@@ -238,6 +241,12 @@ def _mark(name: str, around: int) -> list[int] | None:
     # A folder has another time when it was moved away and back.
     of_file = [] if stat.S_ISDIR(facts.st_mode) else [facts.st_size, facts.st_mtime_ns]
     return [facts.st_ino, *of_file]
+
+
+def _find(name: str, around: int) -> int | None:
+    """Return the inode of a file or folder, None without."""
+    mark = _mark(name, around)
+    return None if mark is None else mark[0]
 
 
 def _is_changed(name: str, mark: list[int] | None, around: int, since: int) -> bool:
@@ -286,8 +295,8 @@ def _list(folder: int) -> list[str]:
         return sorted(entry.name for entry in entries)
 
 
-def _read_plan(draft: int) -> tuple[dict[str, Any], dict[str, Any], int]:
-    """Return what a draft moves and what it removes, with marks, and since when in nanoseconds.
+def _read_plan(draft: int) -> tuple[dict[str, Any], dict[str, Any], dict[str, int], int]:
+    """Return what a draft moves and what it removes, with marks, what it was, and since when.
 
     ValueError for what nobody wrote here.
     """
@@ -297,13 +306,15 @@ def _read_plan(draft: int) -> tuple[dict[str, Any], dict[str, Any], int]:
     try:
         plan = json.loads(listed)
         # Whoever shares the folder may have written it: a path would lead outside.
-        moved, removed = (
-            {Path(name).name: mark for name, mark in plan[key].items()}
-            for key in ("moved", "removed")
+        moved, removed, made = (
+            {Path(name).name: fact for name, fact in plan[key].items()}
+            for key in ("moved", "removed", "made")
         )
+        if {*moved} != {*made}:
+            raise ValueError(f"{_PLAN} is no plan")
     except (AttributeError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{_PLAN} is no plan: {error!r}") from error
-    return moved, removed, facts.st_ctime_ns
+    return moved, removed, made, facts.st_ctime_ns
 
 
 def _read_own(name: str, draft: int) -> tuple[str, os.stat_result]:

@@ -6,7 +6,7 @@ A field is an option, with its name, type, default and description.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -227,6 +227,12 @@ def check_apart(written: Iterable[Path], read: Iterable[Path], command: str) -> 
             raise ConfigError(
                 f"The results in {min(files).parent} would {fault}: {path.resolve()}.", mend
             )
+
+
+def check_again(folder: Path, names: Iterable[str], command: str) -> Callable[[Path], None]:
+    """Return what asks `check_apart` once more when results are complete; see `filling`."""
+    files = [folder / name for name in names]
+    return lambda _: check_apart(files, (), command)
 
 
 def _is_bundle(folder: Path) -> bool:

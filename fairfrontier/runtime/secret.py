@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hmac
 import os
 import secrets
@@ -31,6 +32,14 @@ def read_secret(path: Path) -> str:
     OSError, ValueError
         When it can be neither read nor made.
     """
+
+    def refuse(fault: str) -> NoReturn:
+        mend = f"Make it yours alone (chmod 600 {path}), or remove it."
+        raise ConfigError(f"The secret {path} {fault}.", mend)
+
+    # A link of another user's would lead to a file whose content that user may know.
+    if (link := find_foreign_link(path)) is not None:
+        refuse(f"is behind {link}, a link of another user's")
     if not os.path.lexists(path):
         # Mode 0600; under its own name it appears complete, or not at all.
         with tempfile.NamedTemporaryFile("w", dir=path.parent, encoding="ascii") as file:
@@ -39,32 +48,29 @@ def read_secret(path: Path) -> str:
             with suppress(FileExistsError):
                 os.link(file.name, path)
 
-    def refuse(fault: str) -> NoReturn:
-        mend = f"Make it yours alone (chmod 600 {path}), or remove it."
-        raise ConfigError(f"The secret {path} {fault}.", mend)
-
     def check(facts: os.stat_result) -> None:
         if facts.st_uid != os.geteuid():
             refuse("belongs to another user")
         if not stat.S_ISLNK(facts.st_mode) and facts.st_mode & 0o077:
             refuse("can be read by others")
 
-    # A link of another user's would lead to a file whose content that user may know.
-    if (link := find_foreign_link(path)) is not None:
-        refuse(f"is behind {link}, a link of another user's")
     return read_plain(path, MOST_BYTES, check).decode().strip() or refuse("is empty")
 
 
-def find_foreign_link(path: Path) -> Path | None:
-    """Return the first link on the way to a file that neither the user nor root has laid."""
-    path.stat()  # refuses links in a circle
+def find_foreign_link(path: Path, most: int = 40) -> Path | None:
+    """Return the first link on the way to a file that neither the user nor root has laid.
+
+    OSError for more than so many links, which may lead in a circle.
+    """
+    if not most:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     path = path.absolute()
     for step in (*reversed(path.parents), path):
         if step.is_symlink():
             if step.lstat().st_uid not in (0, os.geteuid()):
                 return step
             target = step.parent / step.readlink()
-            return find_foreign_link(target / path.relative_to(step))
+            return find_foreign_link(target / path.relative_to(step), most - 1)
     return None
 
 

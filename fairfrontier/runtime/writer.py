@@ -174,6 +174,7 @@ def filling(
     owned: Iterable[str] = (),
     *,
     held: bool = False,
+    check: Callable[[Path], None] | None = None,
     what: str = "results",
     mend: str = "Give a folder that you may write to and that has room, with --out.",
 ) -> Iterator[Path]:
@@ -181,8 +182,9 @@ def filling(
 
     They are moved when the block ends; if it raises, nothing changes. If the process is killed as
     they are moved, `recover` moves the others. Files named in ``owned`` that were not written again
-    are removed, others stay. Who is `holding` the folder says that it is ``held``; ``what`` and
-    ``mend`` are for the error.
+    are removed, others stay. ``check`` is called with the yielded folder before they are moved, and
+    raises where they would replace what has come there meanwhile. Who is `holding` the folder says
+    that it is ``held``; ``what`` and ``mend`` are for the error.
 
     Raises
     ------
@@ -197,6 +199,8 @@ def filling(
             for path in written:
                 if (folder / path.name).is_dir():
                     raise IsADirectoryError(errno.EISDIR, f"{path.name} is a folder there")
+            if check is not None:
+                check(work)
             publish(work, sorted(set(owned) - {path.name for path in written}))
     except OSError as error:
         raise StoreError(

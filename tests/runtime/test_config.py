@@ -73,10 +73,21 @@ def test_a_number_of_the_syntax_that_is_none_is_one_sentence(tmp_path, text):
         read_yaml(path)
 
 
-def test_numbers_are_what_yaml_says(tmp_path):
+def test_numbers_are_what_people_read(tmp_path):
     path = tmp_path / "a.yaml"
-    path.write_text("[0x1F, 0b11, 1:30, 017, 1_000, -3, 1.5, 1:30.5]\n")
-    assert read_yaml(path) == [31, 3, 90, 15, 1000, -3, 1.5, 90.5]
+    path.write_text("[1_000, -3, +7, 1.5, .5, 2., 0, 00, 0.10, 6.02e+23, 09]\n")
+    assert read_yaml(path) == [1000, -3, 7, 1.5, 0.5, 2.0, 0, 0, 0.1, 6.02e23, "09"]
+
+
+@pytest.mark.parametrize("text", ["0x1F", "0b11", "1:30", "017", "-010", "1:30.5", "0o17", "01.5"])
+def test_what_only_yaml_takes_for_that_number_is_refused(tmp_path, text):
+    path = tmp_path / "a.yaml"
+    path.write_text(f"[{text}]\n")
+    if text == "0o17":
+        assert read_yaml(path) == [text]
+    else:
+        with pytest.raises(ConfigError, match=f"line 1 .*: {text} is a number to YAML alone"):
+            read_yaml(path)
 
 
 def test_too_many_values_are_refused_before_they_are_all_read(tmp_path, monkeypatch):

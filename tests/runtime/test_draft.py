@@ -37,6 +37,17 @@ def test_what_another_wrote_after_a_kill_is_not_joined(tmp_path):
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"b": "another's"}
 
 
+def test_old_files_that_were_restored_after_a_kill_stay_together(tmp_path):
+    for each in "abc":
+        (tmp_path / each).write_text("old")
+    assert write_killed(FILL, 2, tmp_path)
+    (tmp_path / "a").unlink()
+    (tmp_path / "a").write_text("old")
+    recover(tmp_path)
+    left = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert left == dict.fromkeys("abc", "old")
+
+
 @pytest.mark.parametrize("how", ["mode", "link"])
 def test_what_changes_no_content_changes_nothing(tmp_path, how):
     for each in "abc":

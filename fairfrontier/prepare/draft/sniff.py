@@ -18,13 +18,13 @@ import pandas as pd
 
 from fairfrontier.prepare.config.source import MISSING_MARKERS, Source
 from fairfrontier.prepare.source.archive import SPREADSHEET, ZIP_START, most_unpacked, refuse_growth
+from fairfrontier.prepare.table.cell import number_pattern
 from fairfrontier.prepare.table.frame import to_arrow, write_parquet
 from fairfrontier.prepare.table.parquet import memory_error
 from fairfrontier.prepare.table.table import (
     check_header,
     list_parquet,
     nearest_file,
-    number_pattern,
     read_parquet,
     read_table,
     read_text,

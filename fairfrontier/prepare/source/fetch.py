@@ -299,7 +299,8 @@ def name_file(origin: Origin) -> str:
 def clean_name(path: str) -> str:
     """Return the last component of a path or URL as a plain, visible file name."""
     name = re.sub(r"[^\w.+=-]", "_", PurePosixPath(unquote(path)).name)
-    return name.lstrip(".")[-100:] or "file"
+    # Of a few bytes, since a name of letters beyond ASCII is longer than it looks.
+    return name.lstrip(".").encode()[-100:].decode(errors="ignore") or "file"
 
 
 @contextmanager

@@ -23,13 +23,15 @@ from fairfrontier.runtime.store import canonical_json, hash_file
 
 _WILD = re.compile(r"[*\[]")
 _CHUNK = 8 * 2**20
+# Seconds for which a store that does not answer is asked again.
+PATIENCE = 60
 # A copy's name begins with its digest, of so many letters.
 _DIGEST = 64
 
 
 @dataclass(frozen=True)
 class StoredObject:
-    """An object of a store: its ``key`` begins with the bucket; ``modified`` is in nanoseconds."""
+    """An object of a store: its ``key`` begins with the bucket, ``modified`` is in seconds."""
 
     root: str
     key: str
@@ -49,8 +51,8 @@ def fetch_objects(address: str, home: Path, *, parquet: bool) -> list[Path]:
     The address is that of an object, of a folder of ``parquet`` files, or a pattern of keys, in
     which ``*`` and ``[…]`` stand for letters but ``/``, and ``**`` for folders. A copy lies in
     ``data/cache/downloads`` under a digest of address, size and time of the object, and its name
-    begins with its own digest, by which damage is found; one that was interrupted goes on. What is
-    there is listed once in a process. O(bytes) time to copy what is new and to hash all of it.
+    begins with its own digest, by which damage is found. What is there is listed once in a process.
+    O(bytes) time to copy what is new and to hash all of it.
 
     Raises
     ------
@@ -102,12 +104,15 @@ def _open_store(root: str) -> tuple[Any, str]:
     """Return Arrow's file system of a bucket, and the bucket."""
     import pyarrow.fs as pafs
 
-    store, bucket = pafs.FileSystem.from_uri(root)
+    # Google's would be asked for a quarter of an hour.
+    limit = f"?retry_limit_seconds={PATIENCE}" if root.startswith("gs:") else ""
+    store, bucket = pafs.FileSystem.from_uri(root + limit)
     return store, bucket.rstrip("/")
 
 
 def _describe(root: str, info: Any) -> StoredObject:
-    return StoredObject(root, info.path, int(info.size), int(info.mtime_ns or 0))
+    # Some servers list milliseconds, and give seconds of a single object.
+    return StoredObject(root, info.path, int(info.size), int(info.mtime_ns or 0) // 10**9)
 
 
 def _match(parts: Sequence[str], pattern: Sequence[str]) -> bool:
@@ -155,15 +160,15 @@ def _copy(stored: StoredObject, part: PartialFile, progress: Progress) -> Path:
     with _explain_store(address):
         store, _ = _open_store(stored.root)
         source = store.open_input_file(stored.key)
-    with source, part.open(anew=False) as stream:
-        while (arrived := stream.tell()) < stored.size:
+    # From the start: nothing tells whether the beginning that another process left is sound.
+    with source, part.open() as stream:
+        while stream.tell() < stored.size:
             with _explain_store(address):
-                source.seek(arrived)
                 content = source.read(_CHUNK)
-            stream.write(content)
-            progress(name, stream.tell(), stored.size)
             if not content:
                 break
+            stream.write(content)
+            progress(name, stream.tell(), stored.size)
     with _explain_store(address):
         here = _describe(stored.root, store.get_file_info(stored.key))
     if part.size != stored.size or here != stored:

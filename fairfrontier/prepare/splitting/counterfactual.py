@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -106,6 +106,7 @@ def make_edits(
     """
     made: dict[str, tuple[Edit, ...]] = {}
     for name, columns in config.counterfactuals.items():
+        _refuse_crossed(columns, config, attributes, f"{file}: counterfactuals.{name}")
         choices: list[list[tuple[str, str]]] = []
         for column, wanted in columns.items():
             key = f"{file}: counterfactuals.{name}.{column}"
@@ -132,6 +133,21 @@ def make_edits(
         config.limits.check("levels", count, where, "List fewer levels")
         made[name] = tuple(_edit(dict(cells), encoder, attributes) for cells in product(*choices))
     return made
+
+
+def _refuse_crossed(
+    columns: Iterable[str], config: DatasetConfig, attributes: Iterable[Attribute], key: str
+) -> None:
+    """Raise a ConfigError for an edit of a feature that other columns of the row make, too."""
+    edited = {each.name for each in attributes if each.column in {*columns}}
+    for each in attributes:
+        if each.name in config.features.groups and edited & {*each.cross}:
+            raise ConfigError(
+                f"{key}: the feature {each.name} is crossed of {' and '.join(each.cross)}, so that "
+                "what it becomes depends on the row.",
+                f"Take {each.name} out of features.groups, and its attributes in, or leave out "
+                "this set.",
+            )
 
 
 def _edit(cells: dict[str, str], encoder: Encoder, attributes: tuple[Attribute, ...]) -> Edit:

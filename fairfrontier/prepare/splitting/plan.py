@@ -32,7 +32,14 @@ from fairfrontier.prepare.splitting.partition import (
     split_seed,
 )
 from fairfrontier.prepare.splitting.perturbation import add_noise, drop_rows
-from fairfrontier.prepare.table.column import find_rows, unique_levels, used_columns
+from fairfrontier.prepare.table.column import (
+    find_rows,
+    list_compared,
+    list_levels,
+    refuse_absent,
+    unique_levels,
+    used_columns,
+)
 from fairfrontier.runtime.errors import ConfigError, DataError, nearest
 
 SelectOn = Literal["train", "validation"]
@@ -192,6 +199,7 @@ def make_plan(frame: pd.DataFrame, request: Request) -> Plan:
     attributes = fit_attributes(config.groups, levels, file, config.limits)
     groups = encode_attributes(attributes, frame, file)
     rule = config.split
+    refuse_absent(list_levels(frame, list_compared(rule.of)), rule.of, "split.of", file)
     eligible = np.flatnonzero(find_rows(frame, rule.of, "split.of", file))
     parts = partition(
         rule,

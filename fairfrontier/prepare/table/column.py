@@ -196,26 +196,29 @@ def list_levels(frame: pd.DataFrame, names: Iterable[str]) -> dict[str, set[str]
     return {name: {*as_levels(frame[name].dropna()).unique()} for name in names}
 
 
-def list_compared(config: DatasetConfig) -> list[str]:
-    """Return the columns of which ``rows.keep`` names levels."""
-    return [name for name, each in config.rows.keep.items() if not each.by_value]
+def list_compared(conditions: Mapping[str, Condition]) -> list[str]:
+    """Return the columns of which conditions name levels."""
+    return [name for name, each in conditions.items() if not each.by_value]
 
 
 def refuse_absent(
-    levels: Mapping[str, Collection[str]], config: DatasetConfig, file: Path | str
+    levels: Mapping[str, Collection[str]],
+    conditions: Mapping[str, Condition],
+    key: str,
+    file: Path | str,
 ) -> None:
-    """Raise a ConfigError for a level of ``rows.keep`` that no row has, and that may be misspelt.
+    """Raise a ConfigError for a level that no row has, and that may be misspelt.
 
     Those to be left out need not be there: the next table may have them.
     """
     for name, present in levels.items():
-        condition = config.rows.keep[name]
+        condition = conditions[name]
         for level in {*(condition.is_in or ()), *(condition.is_not or ())}.difference(present):
             others = {each.casefold() for each in sorted(present)[:COMPARED]}
             close = get_close_matches(level.casefold(), others, n=1, cutoff=0.75)
             if close or level in (condition.is_in or ()):
                 raise ConfigError(
-                    f"{file}: rows.keep.{name}: column {name!r} holds no level {level!r}.",
+                    f"{file}: {key}.{name}: column {name!r} holds no level {level!r}.",
                     nearest(level, present),
                 )
 

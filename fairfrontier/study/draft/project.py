@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,9 @@ def draft_project(table: Any, options: DraftOptions) -> Draft:
     with ExitStack() as stack:
         # The last folder is filled first: a study is never without its dataset and table.
         study_folder, dataset_folder, *raw_folder = (
-            stack.enter_context(filling(path.parent, what="draft"))
+            stack.enter_context(
+                filling(path.parent, what="draft", check=partial(_check_free, path))
+            )
             for path in (files["study"], files["dataset"], *((kept,) if raw.parquet else ()))
         )
         if raw.parquet:
@@ -142,6 +145,12 @@ def draft_project(table: Any, options: DraftOptions) -> Draft:
         tuple(draft.warnings),
         _name_command(name, home),
     )
+
+
+def _check_free(path: Path, folder: Path) -> None:
+    """Raise a ConfigError where somebody has written another file of that name meanwhile."""
+    if path.exists() and path.read_bytes() != (folder / path.name).read_bytes():
+        raise _refuse(path)
 
 
 def _refuse(path: Path) -> ConfigError:

@@ -99,7 +99,7 @@ class Handler(BaseHTTPRequestHandler):
 def _stamp(second: int) -> str:
     from datetime import UTC, datetime
 
-    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S.347Z")
 
 
 @contextmanager

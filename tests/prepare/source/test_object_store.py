@@ -109,7 +109,7 @@ def test_an_object_that_changes_as_it_is_copied_is_refused(bucket, tmp_path):
     assert [path for path in (tmp_path / FOLDER).rglob("*") if path.is_file()] == []
 
 
-def test_a_copy_that_was_interrupted_goes_on(bucket, tmp_path, monkeypatch):
+def test_a_copy_that_was_interrupted_begins_anew(bucket, tmp_path, monkeypatch):
     content = bytes(range(250)) * 4
     bucket.put("a.csv", content)
     monkeypatch.setattr(object_store, "_CHUNK", 300)
@@ -121,10 +121,16 @@ def test_a_copy_that_was_interrupted_goes_on(bucket, tmp_path, monkeypatch):
     (stored,) = object_store._list_objects("s3://bank/a.csv", parquet=False)
     with pytest.raises(KeyboardInterrupt):
         object_store._keep(stored, tmp_path, interrupt)
-    seen = []
-    path = object_store._keep(stored, tmp_path, lambda *each: seen.append(each[1]))
+    (part,) = (tmp_path / FOLDER).glob("*/.part")
+    part.write_bytes(bytes(600))
+    path = object_store._keep(stored, tmp_path, lambda *_: None)
     assert path.read_bytes() == content
-    assert seen == [900, 1000]
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_names_of_any_letters_are_copied(bucket, tmp_path):
+    bucket.put(f"loans/{'融' * 80}.csv", b"one")
+    assert read("s3://bank/loans/*.csv", tmp_path) == [b"one"]
 
 
 @pytest.mark.parametrize("status", [403, 404])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fairfrontier import load
+from fairfrontier.runtime.errors import ConfigError
 
 RULE = {"kind": "column", "column": "part", "train": "old", "test": "new"}
 FEATURES = {
@@ -66,6 +67,14 @@ def test_groups_and_their_cross_products_follow_the_flip(project, tmp_path):
         origin, age = (cell.split("=")[1] for cell in variant.name.split(", "))
         level = "young" if float(age) < 30 else "older"
         assert {names[code] for code in variant.groups[:, 2]} == {f"{origin}×{level}"}
+
+
+def test_a_crossed_feature_is_not_edited(project, tmp_path):
+    features = {**FEATURES, "groups": ["origin×age"]}
+    path = project(features=features, counterfactuals={"one": {"origin": "all"}})
+    with pytest.raises(ConfigError, match=r"counterfactuals\.one: .* crossed of origin and age"):
+        load(path, home=tmp_path)
+    load(project(features=features, counterfactuals={"city": SETS["city"]}), home=tmp_path)
 
 
 def test_variants_are_made_one_at_a_time(project, tmp_path):

@@ -18,8 +18,9 @@ from fairfrontier.prepare.config.section import RowFilter
 from fairfrontier.prepare.config.source import Source, SourceFile
 from fairfrontier.prepare.draft.sniff import read_raw
 from fairfrontier.prepare.table import stream, width
+from fairfrontier.prepare.table.cell import clean_typed
 from fairfrontier.prepare.table.column import as_levels, as_numbers, keep_rows, make_columns
-from fairfrontier.prepare.table.table import check_header, clean_typed, list_files, read_table
+from fairfrontier.prepare.table.table import check_header, list_files, read_table
 from fairfrontier.runtime.errors import ConfigError, DataError
 
 TEXT = "a,b,c\n1,x,2.5\n2, y ,\n"
@@ -115,6 +116,14 @@ def test_a_mark_takes_no_neighbour_with_it(mark, dtype):
     number = float(number) if dtype == "float64" else number
     cleaned = clean_typed(column, Source(path="t.csv", missing=[mark]))
     assert cleaned.isna().tolist() == [cell == number for cell in column]
+
+
+@pytest.mark.parametrize("cell", ["1.234", "-12.345", "1.234,5", "1.234.567"])
+def test_thousands_that_nothing_says_are_thousands_are_refused(tmp_path, cell):
+    with pytest.raises(DataError, match=f"'a' holds '{cell}' beside '1,5', .*source.thousands"):
+        read(tmp_path, f"a;b\n1,5;1\n{cell};1\n", separator=";", decimal=",")
+    table = read(tmp_path, f"a;b\n{cell};1\n1.5;1\n15;1\n", separator=";", decimal=",")
+    assert table.frame["a"].tolist()[1:] == ["1.5", "15"]
 
 
 def test_text_in_other_codes_and_numbers_with_other_marks(tmp_path):
